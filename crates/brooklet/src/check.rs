@@ -1,0 +1,141 @@
+//! Checking a closed store: every checksum and every invariant, and that reachable and free space make up the whole.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use brooklet_io::Volume;
+
+use crate::error::Error;
+use crate::open::{self, Opened};
+use crate::options::{Create, Options};
+use crate::superblock::Slot;
+
+/// Something that is wrong with a store.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Whether the store still answers rightly in spite of it, because another copy serves.
+    pub harmless: bool,
+    /// What is wrong, and where.
+    pub what: String,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// What is wrong; empty for a sound store.
+    pub findings: Vec<Finding>,
+    /// Blocks of the ring that were checked.
+    pub blocks: u64,
+    /// Runs that were checked.
+    pub runs: u64,
+    /// Logs that were walked through.
+    pub logs: u64,
+    /// Entries that were read.
+    pub entries: u64,
+}
+
+impl CheckReport {
+    /// Whether nothing at all is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    fn add(&mut self, harmless: bool, what: impl Into<String>) {
+        self.findings.push(Finding { harmless, what: what.into() });
+    }
+}
+
+/// Checks the store at `path`, which must not be open for writing. `progress` is told bytes done and bytes in all.
+///
+/// # Errors
+/// Only where the check itself cannot go on: the store is open elsewhere, is no store, or the device fails.
+/// Damage is no error but a finding.
+pub fn check(path: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
+    let options = Options::new().read_only(true).create(Create::Never);
+    check_volume(open::volume(path.as_ref(), &options)?, progress)
+}
+
+/// Checks the store on a volume.
+pub fn check_volume(
+    volume: Arc<dyn Volume>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<CheckReport, Error> {
+    let options = Options::new().read_only(true).create(Create::Never).threads(false);
+    let mut report = CheckReport::default();
+    let opened = match open::load(&volume, &options) {
+        Ok(opened) => opened,
+        Err(error @ Error::Damaged { .. }) => {
+            report.add(false, error.to_string());
+            return Ok(report);
+        }
+        Err(error) => return Err(error),
+    };
+    for (copy, slot) in opened.slots.iter().enumerate() {
+        if let Slot::Damaged(why) = slot {
+            report.add(true, format!("copy {copy} of the superblock: {why}; the others serve"));
+        }
+    }
+    report.blocks = opened.recovery.blocks;
+    let total = opened.front.runs.iter().map(|r| r.meta.len * 2).sum::<u64>().max(1);
+    check_runs(&opened, &mut report, total, progress);
+    if report.findings.iter().all(|f| f.harmless) {
+        check_logs(&opened, &mut report);
+    }
+    progress(total, total);
+    Ok(report)
+}
+
+fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &mut dyn FnMut(u64, u64)) {
+    let mut before = 0;
+    let mut last = u64::MAX;
+    for run in opened.front.runs.iter() {
+        if let Err(error) = run.verify(&mut |done| progress(before + done, total)) {
+            report.add(false, error.to_string());
+        }
+        if run.meta.id >= opened.superblock.next_run {
+            report.add(false, format!("run {} is newer than the superblock knows", run.meta.id));
+        }
+        if run.meta.level > last {
+            report.add(false, format!("run {} is of a lower level than a newer one", run.meta.id));
+        }
+        last = run.meta.level.min(u64::MAX - 1);
+        before += run.meta.len;
+        report.runs += 1;
+    }
+    let used: u64 = opened.front.runs.iter().map(|r| r.meta.extent).sum::<u64>()
+        + opened.manifest.map_or(0, |extent| extent.len);
+    let heap = opened.heap.end() - opened.superblock.heap_offset();
+    if used + opened.heap.free_bytes() != heap {
+        report.add(
+            false,
+            format!("{used} bytes in use and {} free do not make {heap}", opened.heap.free_bytes()),
+        );
+    }
+}
+
+/// Reads every log to its end.
+fn check_logs(opened: &Opened, report: &mut CheckReport) {
+    let (logs, runs) = crate::scan::Logs::take(&opened.front, b"");
+    let logs = match logs.with_runs(&runs) {
+        Ok(logs) => logs,
+        Err(error) => return report.add(false, error.to_string()),
+    };
+    for log in logs {
+        let walked = log.and_then(|log| {
+            let view = crate::read::View::take(&opened.front, &log.key, &..)?;
+            let mut entries = 0;
+            for entry in view.entries(&log.key, &..)? {
+                entry?;
+                entries += 1;
+            }
+            Ok(entries)
+        });
+        match walked {
+            Ok(entries) => {
+                report.logs += 1;
+                report.entries += entries;
+            }
+            Err(error) => report.add(false, error.to_string()),
+        }
+    }
+}

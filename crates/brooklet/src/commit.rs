@@ -1,0 +1,123 @@
+//! Commits: any operations over any number of logs, done whole or not at all.
+
+use std::time::Duration;
+
+use crate::error::Expected;
+
+/// One operation of a commit, as the caller gives it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Op<'a> {
+    pub key: &'a [u8],
+    pub action: Action<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action<'a> {
+    Append(&'a [u8]),
+    Snapshot(&'a [u8]),
+    Trim(u64),
+    KeepLast(u64),
+    Truncate(u64),
+    Delete,
+    Expect(Expected),
+}
+
+/// When a commit counts as acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When it is on stable media: it survives a power cut.
+    #[default]
+    Durable,
+    /// At once; it is on stable media within the bound. A power cut or a kill may lose what is younger than that,
+    /// never something older than what it keeps. Readers see it at once: a read makes it durable first.
+    Deferred(Duration),
+}
+
+/// An atomic set of operations on any number of logs.
+///
+/// Operations take effect in the order they were added; all expectations are checked against the logs as they stand
+/// before the first of them. Either everything happens, visible and durable at one instant, or nothing does.
+///
+/// ```
+/// # fn main() -> Result<(), brooklet::Error> {
+/// # let store = brooklet::Store::in_memory(1)?;
+/// use brooklet::Commit;
+/// let mut commit = Commit::new();
+/// commit.expect_absent("order/7").append("order/7", b"created").append("outbox", b"order 7 created");
+/// let ticket = store.commit(&commit)?;
+/// assert_eq!(ticket.seqs(), [0, 0]); // numbers are known at once
+/// ticket.wait()?; // on stable media
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Commit<'a> {
+    pub(crate) ops: Vec<Op<'a>>,
+    pub(crate) durability: Durability,
+}
+
+impl<'a> Commit<'a> {
+    /// An empty commit.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn push<K: AsRef<[u8]> + ?Sized>(&mut self, key: &'a K, action: Action<'a>) -> &mut Self {
+        self.ops.push(Op { key: key.as_ref(), action });
+        self
+    }
+
+    /// Adds an entry to a log, creating the log if need be.
+    pub fn append<K, P>(&mut self, key: &'a K, payload: &'a P) -> &mut Self
+    where
+        K: AsRef<[u8]> + ?Sized,
+        P: AsRef<[u8]> + ?Sized,
+    {
+        self.push(key, Action::Append(payload.as_ref()))
+    }
+
+    /// Adds an entry and drops all before it.
+    pub fn snapshot<K, P>(&mut self, key: &'a K, payload: &'a P) -> &mut Self
+    where
+        K: AsRef<[u8]> + ?Sized,
+        P: AsRef<[u8]> + ?Sized,
+    {
+        self.push(key, Action::Snapshot(payload.as_ref()))
+    }
+
+    /// Drops the entries before `before`, which may be at most the log's next number.
+    pub fn trim<K: AsRef<[u8]> + ?Sized>(&mut self, key: &'a K, before: u64) -> &mut Self {
+        self.push(key, Action::Trim(before))
+    }
+
+    /// Drops all but the last `n` entries.
+    pub fn keep_last<K: AsRef<[u8]> + ?Sized>(&mut self, key: &'a K, n: u64) -> &mut Self {
+        self.push(key, Action::KeepLast(n))
+    }
+
+    /// Drops the entries from `from` on; the next entry gets that number.
+    pub fn truncate<K: AsRef<[u8]> + ?Sized>(&mut self, key: &'a K, from: u64) -> &mut Self {
+        self.push(key, Action::Truncate(from))
+    }
+
+    /// Drops the log. A log created later under the same key starts at 0 again.
+    pub fn delete<K: AsRef<[u8]> + ?Sized>(&mut self, key: &'a K) -> &mut Self {
+        self.push(key, Action::Delete)
+    }
+
+    /// Fails the commit unless the log's next number is `next`; 0 also fits a log that does not exist.
+    pub fn expect_next<K: AsRef<[u8]> + ?Sized>(&mut self, key: &'a K, next: u64) -> &mut Self {
+        self.push(key, Action::Expect(Expected::Next(next)))
+    }
+
+    /// Fails the commit if the log exists.
+    pub fn expect_absent<K: AsRef<[u8]> + ?Sized>(&mut self, key: &'a K) -> &mut Self {
+        self.push(key, Action::Expect(Expected::Absent))
+    }
+
+    /// Sets when the commit counts as acknowledged; [`Durability::Durable`] by default.
+    pub fn durability(&mut self, durability: Durability) -> &mut Self {
+        self.durability = durability;
+        self
+    }
+}

@@ -1,0 +1,279 @@
+//! Every way a call can fail. A message says what happened, where, and what to do; a kind says how to react.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use brooklet_wal::WalError;
+
+/// An error of the store.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A key is empty or over 1,024 bytes.
+    #[error("a key of {len} bytes is not allowed: use 1 to {} bytes", crate::MAX_KEY)]
+    InvalidKey {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// A payload is over the limit that the store was opened with.
+    #[error(
+        "a payload of {len} bytes is over the limit of {limit}: split it, or open the store with a larger `max_payload`"
+    )]
+    PayloadTooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// The most allowed.
+        limit: usize,
+    },
+    /// A commit does not fit in one block of the ring.
+    #[error(
+        "a commit of {len} bytes is over the limit of {limit}: split it, or create the store with a larger ring"
+    )]
+    CommitTooLarge {
+        /// Its encoded length in bytes.
+        len: usize,
+        /// The most allowed.
+        limit: usize,
+    },
+    /// A commit holds no operation.
+    #[error("the commit holds no operation: there is nothing to acknowledge")]
+    EmptyCommit,
+    /// An option makes no sense.
+    #[error("{0}")]
+    InvalidOptions(String),
+    /// The log does not exist, or was deleted.
+    #[error("there is no log {key}: append to it to create it")]
+    UnknownLog {
+        /// Its key.
+        key: KeyText,
+    },
+    /// A sequence number lies outside the log.
+    #[error(
+        "{asked} is outside log {key}, which holds entries {first} to {next} (exclusive): ask for its bounds first"
+    )]
+    OutOfRange {
+        /// The log.
+        key: KeyText,
+        /// The number asked for.
+        asked: u64,
+        /// The log's first entry.
+        first: u64,
+        /// One past its last entry.
+        next: u64,
+    },
+    /// An expectation did not hold; nothing of the commit was done.
+    #[error("log {key} was expected to {expected}, but {found}: read it again, then retry the commit")]
+    Conflict {
+        /// The log.
+        key: KeyText,
+        /// What was expected.
+        expected: Expected,
+        /// What was found.
+        found: Found,
+    },
+    /// Another process, or another handle of this one, has the store open.
+    #[error("{name} is open elsewhere ({holder}): close it there, or open it read-only once it is closed")]
+    Locked {
+        /// The store.
+        name: String,
+        /// Who holds it, as far as known.
+        holder: String,
+    },
+    /// There is something else at that place.
+    #[error("{name} is not a Brooklet store: {why}")]
+    NotAStore {
+        /// The place.
+        name: String,
+        /// How one can tell.
+        why: String,
+    },
+    /// Creating found something there already.
+    #[error("{name} exists already: open it, or choose another name")]
+    Exists {
+        /// The place.
+        name: String,
+    },
+    /// The store was written by a later version.
+    #[error("{name} has format {found}; this version reads up to {known}: upgrade Brooklet")]
+    NewerFormat {
+        /// The store.
+        name: String,
+        /// Its format.
+        found: u32,
+        /// The newest format known here.
+        known: u32,
+    },
+    /// Bytes do not read back as they were written.
+    #[error("damage in {place}: {what}; undamaged logs stay readable, restore the rest from a copy")]
+    Damaged {
+        /// The zone, run, log or address.
+        place: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The device, the file system or a limit leaves no room. The call had no effect; reads go on.
+    #[error("no room left for {what}: {why}; free space on the device, or trim and delete logs")]
+    Full {
+        /// What needed room.
+        what: &'static str,
+        /// What the system said.
+        why: String,
+    },
+    /// The store was opened read-only.
+    #[error("the store is open read-only: open it for writing")]
+    ReadOnly,
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+    /// A write or flush failed earlier; nothing is acknowledged any more, reads go on. Whether an unacknowledged
+    /// commit took effect is unknown until the store is opened again.
+    #[error("the store stopped writing: {why}; mend the device, then open the store again")]
+    Stopped {
+        /// The failure.
+        why: String,
+    },
+    /// The operating system refused something.
+    #[error("{doing} failed: {source}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+}
+
+/// How to react to an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The call is wrong: change it.
+    Invalid,
+    /// The log or range is not there.
+    NotFound,
+    /// Another commit came first: look again and retry.
+    Conflict,
+    /// The store cannot be opened as asked.
+    CannotOpen,
+    /// Bytes are damaged: restore.
+    Damaged,
+    /// No room: free some and retry.
+    Full,
+    /// The store no longer takes writes: reopen it.
+    Stopped,
+    /// The operating system refused.
+    Io,
+}
+
+impl Error {
+    /// How to react.
+    pub fn kind(&self) -> ErrorKind {
+        use Error::*;
+        match self {
+            InvalidKey { .. }
+            | PayloadTooLarge { .. }
+            | CommitTooLarge { .. }
+            | EmptyCommit
+            | InvalidOptions(_) => ErrorKind::Invalid,
+            UnknownLog { .. } | OutOfRange { .. } => ErrorKind::NotFound,
+            Conflict { .. } => ErrorKind::Conflict,
+            Locked { .. } | NotAStore { .. } | Exists { .. } | NewerFormat { .. } => ErrorKind::CannotOpen,
+            Damaged { .. } => ErrorKind::Damaged,
+            Full { .. } => ErrorKind::Full,
+            ReadOnly | Closed | Stopped { .. } => ErrorKind::Stopped,
+            Io { .. } => ErrorKind::Io,
+        }
+    }
+
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        let doing = doing.into();
+        move |source| Error::Io { doing, source: Arc::new(source) }
+    }
+
+    pub(crate) fn damaged(place: impl Into<String>, what: impl Into<String>) -> Error {
+        Error::Damaged { place: place.into(), what: what.into() }
+    }
+}
+
+/// Whether an I/O error means that there is no room, which is refused cleanly and never poisons.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | FileTooLarge | QuotaExceeded)
+}
+
+impl From<WalError> for Error {
+    fn from(error: WalError) -> Self {
+        match error {
+            WalError::TooLarge { len, limit } => Error::CommitTooLarge { len, limit },
+            WalError::Full { used, size } => Error::Full {
+                what: "the commit in the ring",
+                why: format!("{used} of {size} bytes are in use"),
+            },
+            WalError::Busy => Error::Full { what: "the commit", why: "too much waits to be written".into() },
+            WalError::Stopped(why) => Error::Stopped { why: why.to_string() },
+            WalError::Closed => Error::Closed,
+            WalError::Damaged { seq, position, lsn, what } => {
+                Error::damaged(format!("the ring, block {seq} at position {position} (LSN {lsn})"), what)
+            }
+            WalError::Io(source) => Error::Io { doing: "reading the ring".into(), source },
+        }
+    }
+}
+
+/// A key for messages: printable bytes as they are, others escaped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyText(pub Vec<u8>);
+
+impl KeyText {
+    pub(crate) fn of(key: &[u8]) -> Self {
+        Self(key.to_vec())
+    }
+}
+
+impl fmt::Display for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// What a commit expected of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// The next entry to get this number.
+    Next(u64),
+    /// The log not to exist.
+    Absent,
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Expected::Next(next) => write!(f, "go on at {next}"),
+            Expected::Absent => write!(f, "not exist"),
+        }
+    }
+}
+
+/// What a commit found instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The log goes on at this number.
+    Next(u64),
+    /// The log does not exist.
+    Absent,
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Found::Next(next) => write!(f, "it goes on at {next}"),
+            Found::Absent => write!(f, "it does not exist"),
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Boarding: where a commit meets the state of its logs, gets its numbers, and joins the log's open block.
+//!
+//! The naive steps: look up the bounds of every log, check what the commit expects of them, work out each operation's
+//! effect, write the record, remember the new bounds. They must happen as one step between commits, and they must not
+//! wait for a disk. So the bounds of logs that no tier in memory knows are looked up before, without the lock
+//! ([`Front::unknown`] names them), and the step is repeated if the runs changed meanwhile.
+//!
+//! Invariants:
+//! 1. Under one lock: the order of records in the ring is the order of numbers in every log.
+//! 2. A commit that fails leaves no trace: its changes to the boarded bounds are undone in reverse.
+//! 3. Effects become visible in the order of the blocks, and a commit's effects all at once.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet_wal::{Block, Boarded, Records, Wal, WalError};
+
+use crate::commit::{Action, Durability, Op};
+use crate::error::{Error, Expected, Found, KeyText};
+use crate::model::{Bounds, Effect, Piece};
+use crate::recent::{LogState, Pending, Slot, Tier};
+use crate::record;
+use crate::runs::RunSet;
+
+/// Effects of one block, in the order they boarded.
+#[derive(Debug)]
+struct PendingBlock {
+    seq: u64,
+    /// The tier they belong to: the active one, or the one before it.
+    generation: u64,
+    effects: Vec<Pending>,
+}
+
+struct Planned {
+    op: usize,
+    effect: Effect,
+}
+
+/// The state that boarding and reading share, under one lock.
+pub(crate) struct Front {
+    pub active: Tier,
+    /// The tier that a checkpoint is writing; shared with it once all of its blocks are visible.
+    pub frozen: Option<Arc<Tier>>,
+    pub runs: Arc<RunSet>,
+    generation: u64,
+    pending: VecDeque<PendingBlock>,
+    /// The commit at hand: its effects, and what each log was before them.
+    plan: Vec<Planned>,
+    undo: Vec<(Slot, Option<Bounds>, bool)>,
+    effects: Vec<Pending>,
+}
+
+/// Why a commit did not board.
+pub(crate) enum Refused {
+    /// The bounds of these logs (by operation) must be looked up in the runs first.
+    Unknown(Vec<usize>),
+    /// For good.
+    Error(Error),
+    /// There is no room now.
+    NoRoom(WalError),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Refused::Error(error)
+    }
+}
+
+/// A commit that boarded.
+pub(crate) struct OnBoard {
+    pub boarded: Boarded,
+    /// The number of every entry, in the order of the operations that added them.
+    pub seqs: Seqs,
+}
+
+/// Sequence numbers; the usual single one needs no memory of its own.
+#[derive(Clone, Debug)]
+pub(crate) enum Seqs {
+    One([u64; 1]),
+    Many(Vec<u64>),
+}
+
+impl Seqs {
+    fn of(effects: &[Pending]) -> Self {
+        let mut seqs =
+            effects.iter().filter_map(|p| if let Effect::Append(seq) = p.effect { Some(seq) } else { None });
+        match (seqs.next(), seqs.next()) {
+            (Some(one), None) => Seqs::One([one]),
+            (first, second) => Seqs::Many(first.into_iter().chain(second).chain(seqs).collect()),
+        }
+    }
+
+    pub fn as_slice(&self) -> &[u64] {
+        match self {
+            Seqs::One(one) => one,
+            Seqs::Many(many) => many,
+        }
+    }
+}
+
+impl Front {
+    pub fn new(seed: u64, runs: Arc<RunSet>) -> Self {
+        Self {
+            active: Tier::new(seed),
+            frozen: None,
+            runs,
+            generation: 0,
+            pending: VecDeque::new(),
+            plan: Vec::new(),
+            undo: Vec::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// Finds a log in the active tier, bringing it there from the frozen one if need be.
+    fn slot(&mut self, key: &[u8]) -> Option<Slot> {
+        if let Some(slot) = self.active.find(key) {
+            return Some(slot);
+        }
+        let frozen = self.frozen.as_ref()?;
+        let boarded = frozen.log(frozen.find(key)?).boarded;
+        Some(self.active.add(key, boarded))
+    }
+
+    /// Remembers the bounds that `runs` give a log. Does nothing where the log or other runs came meanwhile.
+    pub fn learn(&mut self, runs: &Arc<RunSet>, key: &[u8], bounds: Option<Bounds>) {
+        if Arc::ptr_eq(runs, &self.runs) && self.slot(key).is_none() {
+            self.active.add(key, bounds);
+        }
+    }
+
+    /// Takes a commit on board, or says why not.
+    pub fn board(
+        &mut self,
+        wal: &Wal,
+        ops: &[Op<'_>],
+        durability: Durability,
+        linger: Duration,
+    ) -> Result<OnBoard, Refused> {
+        self.undo.clear();
+        self.plan.clear();
+        let result = self.plan(ops).and_then(|()| self.write(wal, ops, durability, linger));
+        if result.is_err() {
+            for (slot, bounds, touched) in self.undo.drain(..).rev() {
+                let log = self.active.log_mut(slot);
+                (log.boarded, log.touched) = (bounds, touched);
+            }
+        }
+        result
+    }
+
+    /// Works out the effect of every operation, on the boarded bounds.
+    fn plan(&mut self, ops: &[Op<'_>]) -> Result<(), Refused> {
+        let unknown: Vec<usize> = (0..ops.len()).filter(|&i| self.slot(ops[i].key).is_none()).collect();
+        if !unknown.is_empty() {
+            if !self.runs.is_empty() {
+                return Err(Refused::Unknown(unknown));
+            }
+            let runs = self.runs.clone();
+            unknown.iter().for_each(|&i| self.learn(&runs, ops[i].key, None));
+        }
+        for op in ops {
+            if let Action::Expect(expected) = op.action {
+                let slot = self.active.find(op.key).expect("known by now");
+                check(op.key, expected, self.active.log(slot).boarded)?;
+            }
+        }
+        for (i, op) in ops.iter().enumerate() {
+            let slot = self.active.find(op.key).expect("known by now");
+            let bounds = self.active.log(slot).boarded;
+            let known = || bounds.ok_or_else(|| Error::UnknownLog { key: KeyText::of(op.key) });
+            match op.action {
+                Action::Expect(_) => {}
+                Action::Append(_) => {
+                    self.effect(op, i, slot, Effect::Append(bounds.map_or(0, |b| b.next)))?
+                }
+                Action::Snapshot(_) => {
+                    let seq = bounds.map_or(0, |b| b.next);
+                    self.effect(op, i, slot, Effect::Append(seq))?;
+                    self.effect(op, i, slot, Effect::Trim(seq))?;
+                }
+                Action::Trim(before) => {
+                    // Trimming what is trimmed already changes nothing, and is no mistake.
+                    let before = before.max(known()?.first);
+                    self.effect(op, i, slot, Effect::Trim(before))?;
+                }
+                Action::KeepLast(n) => {
+                    let bounds = known()?;
+                    let before = bounds.next.saturating_sub(n).max(bounds.first);
+                    self.effect(op, i, slot, Effect::Trim(before))?;
+                }
+                Action::Truncate(from) => {
+                    known()?;
+                    self.effect(op, i, slot, Effect::Truncate(from))?;
+                }
+                Action::Delete => {
+                    known()?;
+                    self.effect(op, i, slot, Effect::Delete)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn effect(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Error> {
+        let log = self.active.log_mut(slot);
+        let mut piece = Piece::on_top_of(log.boarded);
+        if piece.apply(effect).is_none() {
+            let bounds = log.boarded.unwrap_or_default();
+            let (Effect::Append(asked) | Effect::Trim(asked) | Effect::Truncate(asked)) = effect else {
+                return Err(Error::UnknownLog { key: KeyText::of(op.key) });
+            };
+            return Err(Error::OutOfRange {
+                key: KeyText::of(op.key),
+                asked,
+                first: bounds.first,
+                next: bounds.next,
+            });
+        }
+        self.undo.push((slot, log.boarded, log.touched));
+        log.boarded = piece.bounds;
+        self.plan.push(Planned { op: i, effect });
+        Ok(())
+    }
+
+    /// Writes the planned effects as one record.
+    fn write(
+        &mut self,
+        wal: &Wal,
+        ops: &[Op<'_>],
+        durability: Durability,
+        linger: Duration,
+    ) -> Result<OnBoard, Refused> {
+        if self.plan.is_empty() {
+            return Err(Error::EmptyCommit.into());
+        }
+        let payload = |planned: &Planned| match (planned.effect, ops[planned.op].action) {
+            (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload,
+            _ => &[],
+        };
+        let bound = self.plan.iter().map(|p| record::bound(ops[p.op].key, payload(p))).sum();
+        let freeing = !self.plan.iter().any(|p| matches!(p.effect, Effect::Append(_)));
+        let within = match durability {
+            Durability::Durable => linger,
+            Durability::Deferred(bound) => bound,
+        };
+        let (plan, undo, active, effects) = (&self.plan, &self.undo, &mut self.active, &mut self.effects);
+        effects.clear();
+        let boarded = wal.try_append(bound, freeing, within, |out| {
+            let written = Cell::new(0);
+            let mut counted = |bytes: &[u8]| {
+                written.set(written.get() + bytes.len());
+                out(bytes);
+            };
+            let mut previous = None;
+            for (planned, &(slot, before, _)) in plan.iter().zip(undo) {
+                let log = active.log_mut(slot);
+                let before = before.filter(|_| !log.touched);
+                log.touched = true;
+                let (key, effect, payload) = (ops[planned.op].key, planned.effect, payload(planned));
+                let entry = record::Entry { key, effect, before, payload };
+                record::encode(&mut counted, entry, previous == Some(slot));
+                previous = Some(slot);
+                let offset = (written.get() - payload.len()) as u32;
+                effects.push(Pending { slot, effect, offset, len: payload.len() as u32 });
+            }
+        });
+        let boarded = match boarded {
+            Ok(boarded) => boarded,
+            Err(why @ (WalError::Full { .. } | WalError::Busy)) => return Err(Refused::NoRoom(why)),
+            Err(error) => return Err(Refused::Error(error.into())),
+        };
+        for pending in effects.iter_mut() {
+            pending.offset += boarded.offset as u32;
+            if matches!(durability, Durability::Deferred(_)) {
+                active.log_mut(pending.slot).deferred = boarded.block.seq();
+            }
+        }
+        let seqs = Seqs::of(effects);
+        let seq = boarded.block.seq();
+        if self.pending.back().is_none_or(|p| p.seq != seq) {
+            self.pending.push_back(PendingBlock { seq, generation: self.generation, effects: Vec::new() });
+        }
+        let block = self.pending.back_mut().expect("just seen to");
+        assert!(block.generation == self.generation, "a block belongs to one tier");
+        block.effects.append(effects);
+        Ok(OnBoard { boarded, seqs })
+    }
+
+    /// Makes durable blocks visible to readers.
+    pub fn show(&mut self, blocks: &[Arc<Block>]) -> Result<(), Error> {
+        for block in blocks {
+            if self.pending.front().is_none_or(|p| p.seq != block.seq()) {
+                continue; // an empty block, which only tells what is acknowledged
+            }
+            let pending = self.pending.pop_front().expect("just seen");
+            let tier = if pending.generation == self.generation {
+                &mut self.active
+            } else {
+                let frozen = self.frozen.as_mut().expect("effects of an older tier have that tier");
+                Arc::get_mut(frozen).expect("a tier is shared only once it is complete")
+            };
+            tier.apply(block, &pending.effects).ok_or_else(|| {
+                Error::damaged(
+                    format!("block {}", block.seq()),
+                    "an effect does not fit the state of its log",
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Starts a fresh active tier. Returns the last block of the old one, which is frozen once that block is visible;
+    /// `None` where there is nothing to freeze.
+    pub fn freeze(&mut self, wal: &Wal, seed: u64) -> Option<u64> {
+        assert!(self.frozen.is_none(), "one tier is frozen at a time");
+        if self.active.is_empty() {
+            return None;
+        }
+        let cut = wal.cut();
+        let old = std::mem::replace(&mut self.active, Tier::new(seed));
+        self.frozen = Some(Arc::new(old));
+        self.generation += 1;
+        Some(cut)
+    }
+
+    /// Brings a recovered block's effects back, as boarding and showing once did.
+    pub fn replay(&mut self, block: &Block) -> Result<(), Error> {
+        let malformed =
+            || Error::damaged(format!("block {} of the ring", block.seq()), "a record does not make sense");
+        let mut effects = std::mem::take(&mut self.effects);
+        for record in Records::new(block.data()) {
+            let (offset, bytes) = record.ok_or_else(malformed)?;
+            let (mut rest, mut key) = (bytes, &b""[..]);
+            while !rest.is_empty() {
+                let entry = record::decode(&mut rest, key).ok_or_else(malformed)?;
+                key = entry.key;
+                let slot = match self.active.find(key) {
+                    Some(slot) => slot,
+                    None => self.active.add(key, entry.before),
+                };
+                let log = self.active.log_mut(slot);
+                log.touched = true;
+                let mut piece = Piece::on_top_of(log.boarded);
+                piece.apply(entry.effect).ok_or_else(malformed)?;
+                log.boarded = piece.bounds;
+                let len = entry.payload.len() as u32;
+                let offset = (offset + bytes.len() - rest.len()) as u32 - len;
+                effects.push(Pending { slot, effect: entry.effect, offset, len });
+            }
+        }
+        self.active.apply(block, &effects).ok_or_else(malformed)?;
+        effects.clear();
+        self.effects = effects;
+        Ok(())
+    }
+
+    fn tiers(&self) -> impl Iterator<Item = &Tier> {
+        [Some(&self.active), self.frozen.as_deref()].into_iter().flatten()
+    }
+
+    /// What the tiers in memory show of a log, newest first.
+    pub fn recent(&self, key: &[u8]) -> Vec<(&Tier, &LogState, Piece)> {
+        let known = self.tiers().filter_map(|tier| Some((tier, tier.log(tier.find(key)?))));
+        known.filter_map(|(tier, log)| Some((tier, log, log.piece()?))).collect()
+    }
+
+    /// The last block that holds a deferred commit on a log; 0 where none does.
+    pub fn deferred(&self, key: &[u8]) -> u64 {
+        let known = self.tiers().filter_map(|tier| Some(tier.log(tier.find(key)?).deferred));
+        known.max().unwrap_or_default()
+    }
+}
+
+fn check(key: &[u8], expected: Expected, bounds: Option<Bounds>) -> Result<(), Error> {
+    let holds = match expected {
+        Expected::Next(next) => bounds.map_or(0, |b| b.next) == next,
+        Expected::Absent => bounds.is_none(),
+    };
+    let found = bounds.map_or(Found::Absent, |b| Found::Next(b.next));
+    if holds { Ok(()) } else { Err(Error::Conflict { key: KeyText::of(key), expected, found }) }
+}

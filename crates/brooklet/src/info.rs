@@ -1,0 +1,124 @@
+//! What a store is made of, for inspection.
+
+use brooklet_io::VolumeInfo;
+use brooklet_wal::{Recovery, WalStats};
+
+use crate::error::Error;
+use crate::keeper::KeeperStats;
+use crate::store::Store;
+use crate::superblock::{COPIES, RING_OFFSET};
+
+/// A run, as [`Store::info`] tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct RunInfo {
+    /// Its number; larger is newer.
+    pub id: u64,
+    /// Its level: 0 for a checkpoint's, one more for each merge.
+    pub level: u64,
+    /// Where it starts on the volume, in bytes.
+    pub offset: u64,
+    /// Its bytes on the volume.
+    pub bytes: u64,
+    /// Its bytes before compression.
+    pub raw_bytes: u64,
+    /// Logs it knows.
+    pub logs: u64,
+    /// Entries it holds.
+    pub entries: u64,
+    /// Bytes of memory its index and filter take now.
+    pub memory_bytes: usize,
+}
+
+/// What [`Store::info`] tells.
+#[derive(Clone, Debug)]
+pub struct StoreInfo {
+    /// The volume.
+    pub volume: VolumeInfo,
+    /// Identity of the store.
+    pub id: u128,
+    /// Format version.
+    pub format: u32,
+    /// Copies of the superblock.
+    pub superblock_copies: usize,
+    /// Generation of the superblock.
+    pub generation: u64,
+    /// How many times the store was opened for writing.
+    pub epoch: u64,
+    /// When it was created, in seconds since the Unix epoch.
+    pub created: u64,
+    /// Bytes of the volume.
+    pub size: u64,
+    /// Where the ring starts, in bytes.
+    pub ring_offset: u64,
+    /// Bytes of the ring.
+    pub ring_size: u64,
+    /// Where the heap starts, in bytes.
+    pub heap_offset: u64,
+    /// Free bytes in the heap.
+    pub heap_free: u64,
+    /// The largest free extent in the heap, in bytes.
+    pub heap_largest_free: u64,
+    /// What the last opening found in the ring.
+    pub recovery: Recovery,
+    /// Logs in the recent tier.
+    pub recent_logs: usize,
+    /// Bytes of memory the recent tier takes.
+    pub recent_bytes: usize,
+    /// Counters of the ring; zero where the store is open read-only.
+    pub wal: WalStats,
+    /// Counters of checkpoints and compaction.
+    pub keeper: KeeperStats,
+    /// The runs, newest first.
+    pub runs: Vec<RunInfo>,
+    /// Why the store stopped writing, if it did.
+    pub stopped: Option<String>,
+}
+
+impl Store {
+    /// Tells what the store is made of and what it has done since it was opened.
+    pub fn info(&self) -> Result<StoreInfo, Error> {
+        let inner = self.inner();
+        let (superblock, free, largest, keeper) = {
+            let keeper = inner.keeper();
+            (keeper.superblock, keeper.heap.free_bytes(), keeper.heap.largest_free(), keeper.stats)
+        };
+        let front = inner.front();
+        let tiers = [Some(&front.active), front.frozen.as_deref()];
+        let recent_logs = tiers.iter().flatten().map(|t| t.logs.len()).sum();
+        let recent_bytes = tiers.iter().flatten().map(|t| t.bytes()).sum();
+        let runs = front.runs.clone();
+        drop(front);
+        let run = |run: &std::sync::Arc<crate::runs::Run>| RunInfo {
+            id: run.meta.id,
+            level: run.meta.level,
+            offset: run.meta.offset,
+            bytes: run.meta.extent,
+            raw_bytes: run.raw_bytes(),
+            logs: run.meta.logs,
+            entries: run.meta.entries,
+            memory_bytes: run.memory(),
+        };
+        Ok(StoreInfo {
+            volume: inner.volume.info(),
+            id: superblock.id,
+            format: crate::superblock::FORMAT,
+            superblock_copies: COPIES,
+            generation: superblock.generation,
+            epoch: superblock.epoch,
+            created: superblock.created / 1_000_000_000,
+            size: inner.volume.size().map_err(Error::io("measuring the volume"))?,
+            ring_offset: RING_OFFSET,
+            ring_size: superblock.ring_size,
+            heap_offset: superblock.heap_offset(),
+            heap_free: free,
+            heap_largest_free: largest,
+            recovery: inner.recovery,
+            recent_logs,
+            recent_bytes,
+            wal: inner.wal.as_ref().map(|wal| wal.stats()).unwrap_or_default(),
+            keeper,
+            runs: runs.iter().map(run).collect(),
+            stopped: inner.wal.as_ref().and_then(|wal| wal.failure()).map(|why| why.to_string()),
+        })
+    }
+}

@@ -1,0 +1,383 @@
+//! Keeping: checkpoints and compaction, in slices, and the superblock flip that makes each of them count.
+//!
+//! A state machine: [`Keeper::step`] does one slice of the most urgent work. The maintenance thread calls it in
+//! production, a simulator calls it itself.
+//!
+//! A checkpoint, told once: the active tier is frozen at a block boundary; when its last block is visible, its logs are
+//! streamed in key order into a run; the run is flushed, then a manifest that names it, then the superblock that points
+//! at the manifest and trims the ring. A compaction is the same with other runs as its input and no trim.
+//!
+//! Invariants:
+//! 1. The superblock is written only after all it refers to is on stable media.
+//! 2. The ring is trimmed, and extents and manifests are given back, only after the last copy of the superblock is
+//!    durable - extents moreover only when no reader holds the run.
+//! 3. A lack of room undoes the slice's extents and nothing else; any other write error stops the store for good.
+
+use std::sync::{Arc, Mutex};
+
+use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
+use brooklet_wal::{Cursor, Wal};
+
+use crate::error::{Error, is_full};
+use crate::front::Front;
+use crate::heap::{Extent, Heap};
+use crate::manifest::{self, RunMeta};
+use crate::merge::{Input, write_error};
+use crate::piece::PieceWriter;
+use crate::runs::{ExtentWriter, Run, RunBuilder, RunSet, builder};
+use crate::superblock::{Place, Superblock};
+
+/// Runs of one level that are merged into one of the next. 4: each entry is rewritten once per fourfold growth.
+const FANOUT: usize = 4;
+/// Bytes of payload after which a slice of work ends.
+const SLICE: u64 = 1 << 20;
+/// The heap grows by multiples of this.
+const GROWTH: u64 = 256 << 10;
+
+/// Counters of checkpoints and compaction since opening.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeeperStats {
+    /// Checkpoints done.
+    pub checkpoints: u64,
+    /// Compactions done.
+    pub compactions: u64,
+    /// Bytes of runs and manifests written.
+    pub heap_written_bytes: u64,
+}
+
+/// A run being written.
+struct Build {
+    input: Input,
+    out: PieceWriter<RunBuilder>,
+    extent: Extent,
+    id: u64,
+    level: u64,
+}
+
+struct Checkpoint {
+    /// The last block of the frozen tier, and, once that is visible, where the ring goes on after it.
+    cut: u64,
+    cursor: Option<Cursor>,
+    build: Option<Build>,
+}
+
+struct Compaction {
+    replaces: Vec<u64>,
+    build: Build,
+}
+
+/// What the keeper works on.
+pub(crate) struct Context<'a> {
+    pub front: &'a Mutex<Front>,
+    pub wal: &'a Wal,
+    pub seed: u64,
+}
+
+pub(crate) struct Keeper {
+    volume: Arc<dyn Volume>,
+    pub superblock: Superblock,
+    pub heap: Heap,
+    manifest: Option<Extent>,
+    retired: Vec<Arc<Run>>,
+    checkpoint: Option<Checkpoint>,
+    compaction: Option<Compaction>,
+    pub stats: KeeperStats,
+}
+
+impl Keeper {
+    pub fn new(
+        volume: Arc<dyn Volume>,
+        superblock: Superblock,
+        heap: Heap,
+        manifest: Option<Extent>,
+    ) -> Self {
+        Self {
+            volume,
+            superblock,
+            heap,
+            manifest,
+            retired: Vec::new(),
+            checkpoint: None,
+            compaction: None,
+            stats: KeeperStats::default(),
+        }
+    }
+
+    /// Whether a checkpoint or a compaction is going on.
+    pub fn is_busy(&self) -> bool {
+        self.checkpoint.is_some() || self.compaction.is_some()
+    }
+
+    /// Whether a checkpoint is going on.
+    pub fn is_checkpointing(&self) -> bool {
+        self.checkpoint.is_some()
+    }
+
+    /// Does one slice of work; `wanted` asks for a checkpoint. `false` where there is nothing to do now.
+    pub fn step(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Error> {
+        let result = self.slice(context, wanted);
+        if let Err(Error::Io { doing, source }) = &result
+            && !is_full(source)
+        {
+            context.wal.fail(std::io::Error::new(source.kind(), format!("{doing}: {source}")));
+        }
+        match result {
+            Err(Error::Io { doing, source }) if is_full(&source) => {
+                self.abandon();
+                Err(Error::Full { what: "a checkpoint in the heap", why: format!("{doing}: {source}") })
+            }
+            Err(error) => {
+                self.abandon();
+                Err(error)
+            }
+            done => done,
+        }
+    }
+
+    /// Drops unfinished runs; a frozen tier stays, to be written again.
+    fn abandon(&mut self) {
+        let unfinished =
+            [self.checkpoint.as_mut().and_then(|c| c.build.take()), self.compaction.take().map(|c| c.build)];
+        for build in unfinished.into_iter().flatten() {
+            self.heap.give(build.extent);
+        }
+    }
+
+    fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Error> {
+        if let Some(checkpoint) = &mut self.checkpoint {
+            let Some(build) = &mut checkpoint.build else { return self.drain(context) };
+            if !build.slice()? {
+                self.finish_checkpoint(context)?;
+            }
+            return Ok(true);
+        }
+        if wanted && self.freeze(context) {
+            return Ok(true);
+        }
+        self.compact(context)
+    }
+
+    fn freeze(&mut self, context: &Context<'_>) -> bool {
+        let mut front = context.front.lock().expect("no panics");
+        let Some(cut) = front.freeze(context.wal, context.seed) else { return false };
+        self.checkpoint = Some(Checkpoint { cut, cursor: None, build: None });
+        true
+    }
+
+    /// Starts writing once the frozen tier is complete.
+    fn drain(&mut self, context: &Context<'_>) -> Result<bool, Error> {
+        let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint drains");
+        if context.wal.durable() < checkpoint.cut {
+            return Ok(false);
+        }
+        if checkpoint.cursor.is_none() {
+            checkpoint.cursor = context.wal.cut_cursor(checkpoint.cut);
+        }
+        let front = context.front.lock().expect("no panics");
+        let tier = front.frozen.clone().expect("a draining checkpoint has its tier");
+        let bottom = front.runs.is_empty();
+        drop(front);
+        let build = self.build(Input::tier(tier, bottom), 0)?;
+        self.checkpoint.as_mut().expect("still there").build = Some(build);
+        Ok(true)
+    }
+
+    fn finish_checkpoint(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint is finished");
+        let cursor = checkpoint.cursor.expect("a durable block was placed");
+        let build = checkpoint.build.take().expect("only what was written is finished");
+        let run = self.seal(build)?;
+        let mut runs: Vec<Arc<Run>> = run.clone().into_iter().collect();
+        runs.extend(context.front.lock().expect("no panics").runs.iter().cloned());
+        if let Err(error) = self.flip(context, &runs, Some(cursor)) {
+            self.retired.extend(run);
+            return Err(error);
+        }
+        let mut front = context.front.lock().expect("no panics");
+        front.runs = Arc::new(RunSet::new(runs));
+        front.frozen = None;
+        drop(front);
+        self.checkpoint = None;
+        context.wal.trim(cursor);
+        self.stats.checkpoints += 1;
+        self.tidy();
+        Ok(())
+    }
+
+    /// Starts or goes on with a compaction.
+    fn compact(&mut self, context: &Context<'_>) -> Result<bool, Error> {
+        let Some(mut compaction) = self.compaction.take() else {
+            let runs = context.front.lock().expect("no panics").runs.clone();
+            let level = |n: u64| runs.iter().filter(|r| r.meta.level == n).count();
+            let Some(full) = runs.iter().map(|r| r.meta.level).find(|&n| level(n) >= FANOUT) else {
+                return Ok(false);
+            };
+            let chosen: Vec<Arc<Run>> = runs.iter().filter(|r| r.meta.level == full).cloned().collect();
+            return self.merge(&runs, chosen, full + 1).map(|()| true);
+        };
+        if compaction.build.slice().inspect_err(|_| self.heap.give(compaction.build.extent))? {
+            self.compaction = Some(compaction);
+            return Ok(true);
+        }
+        let Compaction { replaces, build } = compaction;
+        let run = self.seal(build)?;
+        let old = context.front.lock().expect("no panics").runs.clone();
+        let (kept, replaced): (Vec<_>, Vec<_>) =
+            old.iter().cloned().partition(|r| !replaces.contains(&r.meta.id));
+        let newer = old.iter().position(|r| r.meta.id == replaces[0]).expect("merged runs stay until then");
+        let mut runs = kept;
+        runs.splice(newer..newer, run.clone());
+        if let Err(error) = self.flip(context, &runs, None) {
+            self.retired.extend(run);
+            return Err(error);
+        }
+        context.front.lock().expect("no panics").runs = Arc::new(RunSet::new(runs));
+        self.retired.extend(replaced);
+        drop(old);
+        self.stats.compactions += 1;
+        self.tidy();
+        Ok(true)
+    }
+
+    /// Starts merging all runs into one, if there are several.
+    pub fn merge_all(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        let runs = context.front.lock().expect("no panics").runs.clone();
+        let level = runs.iter().map(|r| r.meta.level).max().unwrap_or_default();
+        if runs.iter().len() > 1 && self.compaction.is_none() {
+            self.merge(&runs, runs.iter().cloned().collect(), level)?;
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, all: &RunSet, chosen: Vec<Arc<Run>>, level: u64) -> Result<(), Error> {
+        let oldest = |runs: Option<&Arc<Run>>| runs.map(|r| r.meta.id);
+        let bottom = oldest(all.iter().next_back()) == oldest(chosen.last());
+        let build = self.build(Input::runs(&chosen, bottom)?, level)?;
+        let replaces = chosen.iter().map(|r| r.meta.id).collect();
+        self.compaction = Some(Compaction { replaces, build });
+        Ok(())
+    }
+
+    fn build(&mut self, input: Input, level: u64) -> Result<Build, Error> {
+        let extent = self.allocate(input.bound())?;
+        let id = self.superblock.next_run;
+        self.superblock.next_run += 1;
+        let writer = ExtentWriter::new(self.volume.clone(), extent);
+        Ok(Build { input, out: PieceWriter::new(builder(writer, id)), extent, id, level })
+    }
+
+    /// Ends a run and gives back what it did not need of its extent. `None` where it came out empty.
+    fn seal(&mut self, build: Build) -> Result<Option<Arc<Run>>, Error> {
+        let Build { out, extent, id, level, .. } = build;
+        let (logs, entries) = (out.logs, out.entries);
+        let sealed = if logs == 0 {
+            Ok(None)
+        } else {
+            out.into_inner().finish().map_err(write_error).and_then(|(summary, writer)| {
+                let used = writer.finish().map_err(Error::io("writing a run"))?;
+                Ok(Some((summary, used)))
+            })
+        };
+        let sealed = sealed.inspect_err(|_| self.heap.give(extent))?;
+        let used = sealed.as_ref().map_or(0, |(_, used)| *used);
+        self.heap.give(Extent { offset: extent.offset + used, len: extent.len - used });
+        self.stats.heap_written_bytes += used;
+        let Some((summary, used)) = sealed else { return Ok(None) };
+        let (len, footer_sum) = (summary.len, summary.footer_sum);
+        let meta = RunMeta { id, level, offset: extent.offset, len, extent: used, footer_sum, logs, entries };
+        Run::open(self.volume.clone(), meta).map(|run| Some(Arc::new(run)))
+    }
+
+    /// Makes `runs` the store's runs: flush, manifest, flush, superblock.
+    fn flip(&mut self, context: &Context<'_>, runs: &[Arc<Run>], trim: Option<Cursor>) -> Result<(), Error> {
+        let encoded = manifest::encode(&runs.iter().map(|r| r.meta).collect::<Vec<_>>());
+        let extent = self.allocate(encoded.len() as u64)?;
+        let mut buf = AlignedBuf::new(encoded.len());
+        buf.extend(&encoded);
+        buf.pad();
+        let written = write_all_at(&*self.volume, extent.offset, &buf, Persist::Cached);
+        if let Err(error) = written.and_then(|()| self.volume.flush()) {
+            self.heap.give(extent);
+            return Err(Error::io("writing a manifest and flushing")(error));
+        }
+        let place =
+            Place { offset: extent.offset, len: encoded.len() as u64, sum: manifest::sum_of(&encoded) };
+        let mut next = Superblock {
+            generation: self.superblock.generation + 1,
+            manifest: place,
+            acked: context.wal.durable(),
+            ..self.superblock
+        };
+        next.trim = trim.unwrap_or(next.trim);
+        next.write(&*self.volume).map_err(Error::io("writing the superblock"))?;
+        self.superblock = next;
+        self.stats.heap_written_bytes += extent.len;
+        if let Some(old) = self.manifest.replace(extent) {
+            self.heap.give(old);
+        }
+        Ok(())
+    }
+
+    /// Finds room for `len` bytes, growing the volume if need be.
+    fn allocate(&mut self, len: u64) -> Result<Extent, Error> {
+        let len = len.next_multiple_of(SECTOR as u64);
+        self.sweep();
+        if let Some(extent) = self.heap.take(len) {
+            return Ok(extent);
+        }
+        let end = self.heap.end_for(len);
+        let end = match self.volume.grow(end.next_multiple_of(GROWTH)) {
+            Ok(()) => end.next_multiple_of(GROWTH),
+            Err(_) => self.volume.grow(end).map(|()| end).map_err(Error::io("growing the heap"))?,
+        };
+        self.heap.grow(end);
+        Ok(self.heap.take(len).expect("the heap just grew by that much"))
+    }
+
+    /// Gives back the extents of retired runs that no reader holds any more.
+    fn sweep(&mut self) {
+        let heap = &mut self.heap;
+        self.retired.retain(|run| {
+            let pinned = Arc::strong_count(run) > 1;
+            if !pinned {
+                heap.give(run.extent());
+            }
+            pinned
+        });
+    }
+
+    /// Gives space at the end of the volume back when it is a good part of it.
+    fn tidy(&mut self) {
+        self.sweep();
+        let used = self.heap.end() - self.heap.free_bytes();
+        if self.heap.tail_free() > (used / 4).max(4 * GROWTH)
+            && let Some(end) = self.heap.shrink()
+            && let Err(error) = self.volume.shrink(end)
+        {
+            tracing::warn!(%error, "giving space back failed; it is kept for later use");
+            self.heap.grow(self.volume.size().unwrap_or(end).max(end));
+        }
+    }
+
+    /// Records that the store is closed, and that the ring ends at `end`.
+    pub fn close(&mut self, end: Cursor) -> Result<(), Error> {
+        let generation = self.superblock.generation + 1;
+        let next = Superblock { generation, acked: end.seq - 1, clean: true, ..self.superblock };
+        next.write(&*self.volume).map_err(Error::io("writing the superblock"))?;
+        self.superblock = next;
+        Ok(())
+    }
+}
+
+impl Build {
+    /// Writes some logs. `false` once there is no more.
+    fn slice(&mut self) -> Result<bool, Error> {
+        let until = self.out.inner().written() + SLICE;
+        while self.out.inner().written() < until {
+            if !self.input.step(&mut self.out)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,77 @@
+//! Brooklet: an embedded store for **millions of small append-only logs**.
+//!
+//! Append a delta to a log and be told when it is on stable media, read the log back, trim its head, delete it. One
+//! file, no server needed.
+//!
+//! ```
+//! use brooklet::{Commit, Options};
+//!
+//! # fn main() -> Result<(), brooklet::Error> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("documents.brooklet");
+//! # let options = Options::new().ring_size(1 << 20).max_payload(1 << 16);
+//! let store = options.open(&path)?;                                // one file is one store
+//! store.append("doc/7", b"insert 'h' at 0")?.wait()?;              // returns once it is on stable media
+//!
+//! let mut commit = Commit::new();                                  // many logs, one atomic commit
+//! commit.expect_next("doc/7", 1).append("doc/7", b"insert 'i' at 1").append("feed", b"doc 7 changed");
+//! let ticket = store.commit(&commit)?;                             // numbers at once, durability later:
+//! ticket.wait()?;                                                  // a thread waits, a task awaits
+//!
+//! for entry in store.read("doc/7", ..)? {
+//!     let entry = entry?;
+//!     println!("{}: {}", entry.seq, String::from_utf8_lossy(&entry.payload));
+//! }
+//! store.snapshot("doc/7", b"hi")?.wait()?;                         // append, and trim all before it
+//! assert_eq!(store.bounds("doc/7")?.first, 2);
+//! store.close()
+//! # }
+//! ```
+//!
+//! # Limits
+//!
+//! Keys: 1 to 1,024 bytes. Payloads: 16 MiB by default, at most about a quarter of the ring. A commit fits in a quarter
+//! of the ring. Numbers are 64 bits wide.
+//!
+//! # The rooms
+//!
+//! `model` (what a log is), `superblock`, `manifest`, `record`, `piece` (formats, each told once), `recent`, `heap`,
+//! `runs` (the tiers), `front` (boarding), `read`, `scan`, `merge`, `keeper` (checkpoints and compaction), `open`
+//! (recovery), `check`, `store` (the public face).
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod commit;
+mod error;
+mod front;
+mod heap;
+mod info;
+mod keeper;
+mod manifest;
+mod merge;
+mod model;
+mod open;
+mod options;
+mod piece;
+mod read;
+mod recent;
+mod record;
+mod runs;
+mod scan;
+mod store;
+mod superblock;
+
+pub use brooklet_io as io;
+pub use brooklet_wal::{End, Recovery, WalStats};
+pub use bytes::Bytes;
+pub use check::{CheckReport, Finding, check, check_volume};
+pub use commit::{Commit, Durability};
+pub use error::{Error, ErrorKind, Expected, Found, KeyText};
+pub use info::{RunInfo, StoreInfo};
+pub use keeper::KeeperStats;
+pub use model::{Bounds, MAX_KEY};
+pub use options::{Create, Options};
+pub use read::{Entries, Entry};
+pub use scan::{LogInfo, Logs};
+pub use store::{Store, Ticket};

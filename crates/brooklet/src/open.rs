@@ -1,0 +1,203 @@
+//! Creating and opening: finding the superblock, the runs, and what the ring holds beyond them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use brooklet_io::{
+    AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, read_exact_at,
+    read_unlocked, write_all_at,
+};
+use brooklet_wal::{Cursor, Recovery, Start, Zone, recover};
+
+use crate::error::{Error, is_full};
+use crate::front::Front;
+use crate::heap::{Extent, Heap};
+use crate::manifest::{self, RunMeta};
+use crate::options::{Create, Options};
+use crate::runs::{Run, RunSet};
+use crate::superblock::{NOTE_OFFSET, Place, RING_OFFSET, Slot, Superblock, read_note, write_note};
+
+/// A store as found on its volume.
+pub(crate) struct Opened {
+    pub superblock: Superblock,
+    pub slots: Vec<Slot>,
+    pub heap: Heap,
+    pub manifest: Option<Extent>,
+    pub front: Front,
+    pub recovery: Recovery,
+}
+
+/// Opens the volume of a store at `path`, creating the store if the options say so.
+pub(crate) fn volume(path: &Path, options: &Options) -> Result<Arc<dyn Volume>, Error> {
+    let file = || FileOptions { direct: options.direct, io_uring: options.io_uring };
+    let name = path.display().to_string();
+    let doing = format!("opening {name}");
+    if options.create != Create::Never && !options.read_only {
+        match FileVolume::open(path, OpenMode::Create, file()) {
+            Ok(volume) => {
+                let volume: Arc<dyn Volume> = Arc::new(volume);
+                // What was half made is taken away again, so that the next try finds nothing in its way.
+                return match create(&volume, options) {
+                    Ok(()) => Ok(volume),
+                    Err(error) => {
+                        drop(volume);
+                        let _ = std::fs::remove_file(path);
+                        Err(error)
+                    }
+                };
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                if options.create == Create::New {
+                    return Err(Error::Exists { name });
+                }
+            }
+            Err(e) if is_full(&e) => return Err(Error::Full { what: "a new store", why: e.to_string() }),
+            Err(e) => return Err(Error::io(doing)(e)),
+        }
+    }
+    let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+    match FileVolume::open(path, mode, file()) {
+        Ok(volume) => Ok(Arc::new(volume)),
+        Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {
+            let note = read_unlocked(path, NOTE_OFFSET, SECTOR).ok().and_then(|bytes| read_note(&bytes));
+            Err(Error::Locked { name, holder: note.unwrap_or_else(|| "holder unknown".into()) })
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => {
+            Err(Error::NotAStore { name, why: "it is a directory".into() })
+        }
+        Err(e) => Err(Error::io(doing)(e)),
+    }
+}
+
+/// Makes an empty store on a volume: ring written with zeros, then the superblock.
+pub(crate) fn create(volume: &Arc<dyn Volume>, options: &Options) -> Result<(), Error> {
+    options.check()?;
+    let mut rng = Rng::new(options.seed ^ options.clock.wall().as_nanos() as u64);
+    let superblock = Superblock {
+        id: u128::from(rng.next()) << 64 | u128::from(rng.next()),
+        generation: 1,
+        ring_size: options.ring_size,
+        epoch: 0,
+        trim: Cursor { position: 0, seq: 1, lsn: 0, chain: 0 },
+        acked: 0,
+        clean: true,
+        manifest: Place::default(),
+        next_run: 1,
+        created: options.clock.wall().as_nanos() as u64,
+    };
+    let made = || {
+        volume.grow(superblock.heap_offset())?;
+        // Writing a ring for the first time would be metadata in the commit path; so it is written here.
+        let zeros = AlignedBuf::zeroed((1 << 20).min(options.ring_size as usize));
+        let mut offset = 0;
+        while offset < superblock.heap_offset() {
+            let len = zeros.len().min((superblock.heap_offset() - offset) as usize);
+            write_all_at(&**volume, offset, &zeros[..len], Persist::Cached)?;
+            offset += len as u64;
+        }
+        volume.flush()?;
+        superblock.write(&**volume)
+    };
+    made().map_err(|e: std::io::Error| {
+        if is_full(&e) {
+            Error::Full { what: "a new store", why: e.to_string() }
+        } else {
+            Error::io(format!("creating {}", volume.info().name))(e)
+        }
+    })
+}
+
+/// Where the ring of a store lies.
+pub(crate) fn zone(superblock: &Superblock) -> Zone {
+    Zone {
+        offset: RING_OFFSET,
+        size: superblock.ring_size,
+        store: superblock.id as u64 ^ (superblock.id >> 64) as u64,
+    }
+}
+
+/// Reads the store on a volume; writes nothing.
+pub(crate) fn load(volume: &Arc<dyn Volume>, options: &Options) -> Result<Opened, Error> {
+    let name = volume.info().name;
+    let size = volume.size().map_err(Error::io(format!("measuring {name}")))?;
+    if size < RING_OFFSET {
+        let why = format!(
+            "it has {size} bytes, and the smallest store has {}",
+            RING_OFFSET + brooklet_wal::MIN_RING
+        );
+        return Err(Error::NotAStore { name, why });
+    }
+    let slots =
+        Superblock::read_slots(&**volume).map_err(Error::io(format!("reading the superblock of {name}")))?;
+    let superblock = Superblock::choose(&slots, &name, size)?;
+    for (copy, slot) in slots.iter().enumerate() {
+        if *slot != Slot::Valid(superblock) {
+            tracing::warn!(
+                store = name,
+                copy,
+                "a copy of the superblock is damaged or older; the others serve"
+            );
+        }
+    }
+    let (metas, manifest) = read_manifest(volume, &superblock, size)?;
+    let used = metas.iter().map(|m| Extent { offset: m.offset, len: m.extent }).chain(manifest);
+    let end = size / SECTOR as u64 * SECTOR as u64;
+    let heap = Heap::new(superblock.heap_offset(), end, used).map_err(|extent| {
+        Error::damaged(
+            "the manifest",
+            format!("the extent at {} overlaps another or lies outside", extent.offset),
+        )
+    })?;
+    let runs = metas.iter().map(|&meta| Run::open(volume.clone(), meta).map(Arc::new));
+    let runs = RunSet::new(runs.collect::<Result<_, _>>()?);
+    let mut front = Front::new(options.seed, Arc::new(runs));
+    let start = Start { cursor: superblock.trim, acked: superblock.acked, clean: superblock.clean };
+    let recovery = recover(&**volume, zone(&superblock), start, |block, _| front.replay(block))?;
+    Ok(Opened { superblock, slots: slots.to_vec(), heap, manifest, front, recovery })
+}
+
+/// Reads the manifest, and tells the extent it lies in.
+pub(crate) fn read_manifest(
+    volume: &Arc<dyn Volume>,
+    superblock: &Superblock,
+    size: u64,
+) -> Result<(Vec<RunMeta>, Option<Extent>), Error> {
+    let Place { offset, len, sum } = superblock.manifest;
+    if len == 0 {
+        return Ok((Vec::new(), None));
+    }
+    let damaged = |what: &str| Error::damaged(format!("the manifest at offset {offset}"), what);
+    let whole = len.next_multiple_of(SECTOR as u64);
+    if offset % SECTOR as u64 != 0
+        || offset.checked_add(whole).is_none_or(|end| end > size)
+        || whole > 1 << 30
+    {
+        return Err(damaged("it lies outside the volume, which was cut short"));
+    }
+    let mut buf = AlignedBuf::zeroed(whole as usize);
+    read_exact_at(&**volume, offset, &mut buf).map_err(Error::io("reading the manifest"))?;
+    let metas = manifest::decode(&buf[..len as usize], sum).map_err(damaged)?;
+    Ok((metas, Some(Extent { offset, len: whole })))
+}
+
+/// Makes what was read durable and starts a new epoch, so that no block of an earlier opening is taken for a new one.
+pub(crate) fn claim(volume: &Arc<dyn Volume>, opened: &mut Opened, options: &Options) -> Result<(), Error> {
+    let next = Superblock {
+        generation: opened.superblock.generation + 1,
+        epoch: opened.superblock.epoch.max(opened.recovery.epoch) + 1,
+        acked: opened.recovery.next.seq - 1,
+        clean: false,
+        ..opened.superblock
+    };
+    let note =
+        format!("process {}, since {} s after 1970", std::process::id(), options.clock.wall().as_secs());
+    let done = || {
+        // Blocks that were read may still sit in a volatile cache, written by a process that was killed.
+        volume.flush()?;
+        next.write(&**volume)?;
+        write_note(&**volume, &note)
+    };
+    done().map_err(Error::io(format!("claiming {}", volume.info().name)))?;
+    opened.superblock = next;
+    Ok(())
+}

@@ -1,0 +1,338 @@
+//! How a log's piece lies in a run: codex entries, one *head* and as many *chunks* as its entries need.
+//!
+//! ```text
+//! codex key   = escaped log key, 0x00 0x01, part            (0x00 in the log key is written 0x00 0xff)
+//! part        = 0x00                                          the head
+//!             | 0x01, number of the chunk's first entry (8 bytes, big endian)
+//! head value  = flags (1 byte: 1 the log exists), first, next, base (varints), chunk: the first entries
+//! chunk       = number of its first entry, count, length of each payload (varints), payloads
+//! ```
+//!
+//! The escaping keeps the order of log keys, and all parts of a log together, the head first. A small log is one codex
+//! entry. A reader of entry n of a large one seeks the last part at or before n. The entries of a piece are consecutive
+//! and start at `max(first, base)`; the last chunk ends at `next`.
+
+use std::ops::Range;
+
+use brooklet_wal::{put_varint, take_varint};
+use bytes::Bytes;
+use twox_hash::XxHash3_64;
+
+use crate::model::{Bounds, MAX_KEY, Piece};
+
+/// Payload bytes after which a chunk is full.
+pub(crate) const CHUNK: usize = 16 << 10;
+
+const END: [u8; 2] = [0, 1];
+
+/// Hash of a log key in a run's filter.
+pub(crate) fn filter_hash(key: &[u8]) -> u64 {
+    XxHash3_64::oneshot(key)
+}
+
+/// The escaped log key without its terminator: what all keys with this prefix start with.
+pub(crate) fn escape(key: &[u8], out: &mut Vec<u8>) {
+    for &byte in key {
+        out.push(byte);
+        if byte == 0 {
+            out.push(0xff);
+        }
+    }
+}
+
+/// Codex key of a log's head.
+pub(crate) fn head_key(key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(key.len() + 11);
+    escape(key, &mut out);
+    out.extend_from_slice(&END);
+    out.push(0);
+    out
+}
+
+/// Codex key of the chunk that starts at `seq`.
+pub(crate) fn chunk_key(key: &[u8], seq: u64) -> Vec<u8> {
+    let mut out = head_key(key);
+    *out.last_mut().expect("a head key ends in its part") = 1;
+    out.extend_from_slice(&seq.to_be_bytes());
+    out
+}
+
+/// A key that sorts behind every part of the log.
+pub(crate) fn key_after(key: &[u8]) -> Vec<u8> {
+    let mut out = head_key(key);
+    *out.last_mut().expect("a head key ends in its part") = 2;
+    out
+}
+
+/// Splits a codex key into the log key and, for a chunk, its first number. `None` where it is not such a key.
+pub(crate) fn split_key(codex_key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
+    let mut key = Vec::with_capacity(codex_key.len());
+    let mut bytes = codex_key.iter();
+    loop {
+        match *bytes.next()? {
+            0 => match *bytes.next()? {
+                0xff => key.push(0),
+                1 => break,
+                _ => return None,
+            },
+            byte => key.push(byte),
+        }
+    }
+    if key.is_empty() || key.len() > MAX_KEY {
+        return None;
+    }
+    match bytes.as_slice() {
+        [0] => Some((key, None)),
+        [1, seq @ ..] => Some((key, Some(u64::from_be_bytes(seq.try_into().ok()?)))),
+        _ => None,
+    }
+}
+
+/// A chunk as read: some consecutive entries.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunk {
+    pub base: u64,
+    ends: Vec<u32>,
+    payloads: Bytes,
+}
+
+impl Chunk {
+    /// Reads a chunk. `None` where the bytes are not one.
+    pub fn decode(bytes: &Bytes) -> Option<Self> {
+        let mut rest = &bytes[..];
+        let base = take_varint(&mut rest)?;
+        let count = take_varint(&mut rest)?;
+        if count > rest.len() as u64 || base.checked_add(count).is_none() {
+            return None;
+        }
+        let mut ends = Vec::with_capacity(count as usize);
+        let mut end = 0u64;
+        for _ in 0..count {
+            end = end.checked_add(take_varint(&mut rest)?)?;
+            ends.push(u32::try_from(end).ok()?);
+        }
+        (rest.len() as u64 == end).then(|| Self { base, ends, payloads: bytes.slice_ref(rest) })
+    }
+
+    /// The numbers of its entries.
+    pub fn range(&self) -> Range<u64> {
+        self.base..self.base + self.ends.len() as u64
+    }
+
+    /// The payload of entry `seq`, which must be in range.
+    pub fn payload(&self, seq: u64) -> Bytes {
+        let i = (seq - self.base) as usize;
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        self.payloads.slice(start as usize..self.ends[i] as usize)
+    }
+}
+
+/// A head as read.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub piece: Piece,
+    pub chunk: Chunk,
+}
+
+impl Head {
+    /// Reads a head. `None` where the bytes are not one.
+    pub fn decode(bytes: &Bytes) -> Option<Self> {
+        let mut rest = &bytes[..];
+        let (&flags, after) = rest.split_first()?;
+        rest = after;
+        let (first, next) = (take_varint(&mut rest)?, take_varint(&mut rest)?);
+        let base = take_varint(&mut rest)?;
+        let bounds = (flags & 1 != 0).then_some(Bounds { first, next });
+        let piece = Piece { bounds, base };
+        let chunk = Chunk::decode(&bytes.slice_ref(rest))?;
+        let held = piece.held();
+        let fits = first <= next && (held.is_empty() && chunk.range().is_empty() || chunk.base == held.start);
+        (fits && chunk.range().end <= next.max(chunk.base)).then_some(Self { piece, chunk })
+    }
+}
+
+/// Receives codex entries in order.
+pub(crate) trait Out {
+    type Error;
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Self::Error>;
+    /// The next head is of this log.
+    fn log(&mut self, key: &[u8]);
+}
+
+/// Writes pieces, log after log in the order of their keys.
+pub(crate) struct PieceWriter<O> {
+    out: O,
+    key: Vec<u8>,
+    piece: Piece,
+    wrote_head: bool,
+    chunk_base: u64,
+    lens: Vec<u32>,
+    payloads: Vec<u8>,
+    value: Vec<u8>,
+    pub logs: u64,
+    pub entries: u64,
+}
+
+impl<O: Out> PieceWriter<O> {
+    pub fn new(out: O) -> Self {
+        Self {
+            out,
+            key: Vec::new(),
+            piece: Piece { bounds: None, base: 0 },
+            wrote_head: false,
+            chunk_base: 0,
+            lens: Vec::new(),
+            payloads: Vec::new(),
+            value: Vec::new(),
+            logs: 0,
+            entries: 0,
+        }
+    }
+
+    /// Starts the piece of the next log; all its entries follow, then [`end`](Self::end).
+    pub fn begin(&mut self, key: &[u8], piece: Piece) {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.piece = piece;
+        self.wrote_head = false;
+        self.chunk_base = piece.held().start;
+        self.out.log(key);
+        self.logs += 1;
+    }
+
+    /// Adds the next entry of the log.
+    pub fn entry(&mut self, payload: &[u8]) -> Result<(), O::Error> {
+        if !self.lens.is_empty() && self.payloads.len() + payload.len() > CHUNK {
+            self.flush()?;
+        }
+        self.lens.push(payload.len() as u32);
+        self.payloads.extend_from_slice(payload);
+        self.entries += 1;
+        Ok(())
+    }
+
+    /// Ends the log's piece.
+    pub fn end(&mut self) -> Result<(), O::Error> {
+        if !self.wrote_head || !self.lens.is_empty() {
+            self.flush()?;
+        }
+        assert!(
+            self.chunk_base == self.piece.held().end,
+            "a piece of entries up to {} got them up to {}",
+            self.piece.held().end,
+            self.chunk_base
+        );
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), O::Error> {
+        self.value.clear();
+        let value = &mut self.value;
+        let codex_key = if self.wrote_head {
+            chunk_key(&self.key, self.chunk_base)
+        } else {
+            let bounds = self.piece.bounds.unwrap_or_default();
+            value.push(u8::from(self.piece.bounds.is_some()));
+            for number in [bounds.first, bounds.next, self.piece.base] {
+                put_varint(&mut |b| value.extend_from_slice(b), number);
+            }
+            head_key(&self.key)
+        };
+        put_varint(&mut |b| value.extend_from_slice(b), self.chunk_base);
+        put_varint(&mut |b| value.extend_from_slice(b), self.lens.len() as u64);
+        for &len in &self.lens {
+            put_varint(&mut |b| value.extend_from_slice(b), len.into());
+        }
+        value.extend_from_slice(&self.payloads);
+        self.chunk_base += self.lens.len() as u64;
+        self.lens.clear();
+        self.payloads.clear();
+        self.wrote_head = true;
+        self.out.put(&codex_key, &self.value)
+    }
+
+    pub fn into_inner(self) -> O {
+        self.out
+    }
+
+    pub fn inner(&self) -> &O {
+        &self.out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Kept(Vec<(Vec<u8>, Bytes)>);
+    impl Out for Kept {
+        type Error = std::convert::Infallible;
+        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Self::Error> {
+            self.0.push((key.to_vec(), Bytes::copy_from_slice(value)));
+            Ok(())
+        }
+        fn log(&mut self, _: &[u8]) {}
+    }
+
+    #[test]
+    fn escaped_keys_keep_the_order_of_log_keys() {
+        let mut keys: Vec<&[u8]> =
+            vec![b"a", b"a\0", b"a\0\0", b"a\0\x01", b"a\x01", b"aa", b"b", b"\0", b"\xff"];
+        keys.sort();
+        let mut last = Vec::new();
+        for key in keys {
+            for part in [head_key(key), chunk_key(key, 0), chunk_key(key, 300), key_after(key)] {
+                assert!(last < part, "{key:?}");
+                last = part;
+            }
+            assert_eq!(split_key(&head_key(key)), Some((key.to_vec(), None)));
+            assert_eq!(split_key(&chunk_key(key, 300)), Some((key.to_vec(), Some(300))));
+        }
+        assert_eq!(split_key(b"a"), None);
+        assert_eq!(split_key(b"a\0\x02\0"), None);
+        assert_eq!(split_key(b"\0\x01\0"), None, "an empty log key");
+    }
+
+    #[test]
+    fn a_large_piece_is_a_head_and_chunks() {
+        let piece = Piece { bounds: Some(Bounds { first: 3, next: 53 }), base: 10 };
+        let mut writer = PieceWriter::new(Kept::default());
+        writer.begin(b"log", piece);
+        for seq in piece.held() {
+            writer.entry(&vec![seq as u8; 1000]).unwrap();
+        }
+        writer.end().unwrap();
+        writer.begin(b"none", Piece { bounds: None, base: 0 });
+        writer.end().unwrap();
+        let kept = writer.into_inner().0;
+        assert_eq!(kept.len(), 4, "16 entries to a chunk, and a tombstone");
+        let head = Head::decode(&kept[0].1).expect("a head");
+        assert_eq!(head.piece, piece);
+        let mut chunks = vec![head.chunk];
+        chunks.extend(kept[1..3].iter().map(|(_, value)| Chunk::decode(value).expect("a chunk")));
+        let mut next = 10;
+        for chunk in chunks {
+            for seq in chunk.range() {
+                assert_eq!((seq, &chunk.payload(seq)[..]), (next, &vec![next as u8; 1000][..]));
+                next += 1;
+            }
+        }
+        assert_eq!(next, 53);
+        let tombstone = Head::decode(&kept[3].1).expect("a head");
+        assert_eq!((tombstone.piece.bounds, tombstone.chunk.range().is_empty()), (None, true));
+    }
+
+    #[test]
+    fn malformed_values_are_refused() {
+        for bytes in [
+            &[][..],
+            &[1, 5, 3, 0, 0, 0],
+            &[1, 0, 1, 0, 0, 1, 5, b'x'],
+            &[1, 0, 1, 0, 0, 200, 1],
+            &[1, 0, 1, 0, 7, 1, 0],
+        ] {
+            assert!(Head::decode(&Bytes::copy_from_slice(bytes)).is_none(), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Reading a log: a view of it as of one moment, streamed entry by entry, from either end.
+//!
+//! The view is taken under the lock: payloads of the recent tier are shared (not copied), runs are pinned. What happens
+//! to the log afterwards - appends, trims, checkpoints, compaction - does not change the view.
+
+use std::ops::{Bound, Range, RangeBounds};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::{Error, KeyText};
+use crate::front::Front;
+use crate::model::{Bounds, Piece, Resolved, resolve};
+use crate::piece::{Chunk, Head};
+use crate::runs::{Run, RunSet};
+
+/// An entry of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number in the log.
+    pub seq: u64,
+    /// What was appended; shared memory, cheap to clone.
+    pub payload: Bytes,
+}
+
+/// The entries of a log, as they stood when it was asked for; see [`Store::read`](crate::Store::read).
+///
+/// Iterates from both ends: `.rev()` reads the newest first. An error ends the iteration.
+pub struct Entries {
+    key: Vec<u8>,
+    parts: Vec<Part>,
+    rest: Range<u64>,
+    /// The chunks that the two ends read from last.
+    front: Option<Chunk>,
+    back: Option<Chunk>,
+}
+
+struct Part {
+    range: Range<u64>,
+    source: Source,
+}
+
+enum Source {
+    Recent(Vec<Bytes>),
+    Run(Arc<Run>, Chunk),
+}
+
+/// What the tiers in memory give to a view; the runs are looked up after the lock is let go.
+pub(crate) struct View {
+    runs: Arc<RunSet>,
+    bounds: Option<Option<Bounds>>,
+    range: Range<u64>,
+    recent: Vec<Part>,
+    /// The first number that the recent tiers account for.
+    upper: u64,
+}
+
+impl View {
+    /// Looks at the tiers in memory, for the entries that `range` asks for.
+    pub fn take(front: &Front, key: &[u8], range: &impl RangeBounds<u64>) -> Result<Self, Error> {
+        let known = front.recent(key);
+        let Resolved { bounds, parts, upper } = resolve(known.iter().map(|(_, _, piece)| *piece));
+        let mut view = Self {
+            runs: front.runs.clone(),
+            bounds: (!known.is_empty()).then_some(bounds),
+            range: 0..0,
+            recent: Vec::new(),
+            upper,
+        };
+        if let Some(bounds) = bounds {
+            view.range = clip(key, bounds, range)?;
+            for (i, part) in parts {
+                let (tier, log, _) = known[i];
+                let wanted = part.start.max(view.range.start)..part.end.min(view.range.end);
+                if !wanted.is_empty() {
+                    let payloads = log.payloads(tier, wanted.clone()).collect();
+                    view.recent.push(Part { range: wanted, source: Source::Recent(payloads) });
+                }
+            }
+        }
+        Ok(view)
+    }
+
+    /// Adds what the runs hold.
+    pub fn entries(self, key: &[u8], range: &impl RangeBounds<u64>) -> Result<Entries, Error> {
+        let unknown = || Error::UnknownLog { key: KeyText::of(key) };
+        let (heads, bounds, upper, wanted) = match self.bounds {
+            Some(bounds) => {
+                let bounds = bounds.ok_or_else(unknown)?;
+                let heads = self.runs.heads(key, Some(self.range.start), self.upper)?;
+                (heads, bounds, self.upper, self.range)
+            }
+            None => {
+                let heads = self.runs.heads(key, None, u64::MAX)?;
+                let bounds = heads.first().and_then(|(_, head)| head.piece.bounds).ok_or_else(unknown)?;
+                (heads, bounds, bounds.next, clip(key, bounds, range)?)
+            }
+        };
+        let mut parts = self.recent;
+        parts.extend(run_parts(&heads, bounds, upper, &wanted));
+        parts.reverse();
+        let mut at = wanted.start;
+        for part in &parts {
+            if part.range.start != at {
+                break;
+            }
+            at = part.range.end;
+        }
+        if at != wanted.end {
+            let place = format!("log {}", KeyText::of(key));
+            return Err(Error::damaged(place, format!("entry {at} is in no tier")));
+        }
+        Ok(Entries { key: key.to_vec(), parts, rest: wanted, front: None, back: None })
+    }
+}
+
+/// The parts of a log that runs contribute, newest first, below what newer tiers account for.
+fn run_parts<'a>(
+    heads: &'a [(Arc<Run>, Head)],
+    bounds: Bounds,
+    upper: u64,
+    wanted: &Range<u64>,
+) -> impl Iterator<Item = Part> + use<'a> {
+    // The newer tiers stand in as one piece that holds nothing and begins at `upper`.
+    let newer = Piece { bounds: Some(bounds), base: upper };
+    let pieces = std::iter::once(newer).chain(heads.iter().map(|(_, head)| head.piece));
+    let parts = resolve(pieces).parts;
+    let wanted = wanted.clone();
+    parts.into_iter().filter(|(i, _)| *i > 0).filter_map(move |(i, part)| {
+        let range = part.start.max(wanted.start)..part.end.min(wanted.end);
+        let (run, head) = &heads[i - 1];
+        (!range.is_empty()).then(|| Part { range, source: Source::Run(run.clone(), head.chunk.clone()) })
+    })
+}
+
+/// Turns a caller's range into numbers within the log.
+fn clip(key: &[u8], bounds: Bounds, range: &impl RangeBounds<u64>) -> Result<Range<u64>, Error> {
+    let start = match range.start_bound() {
+        Bound::Included(&n) => n,
+        Bound::Excluded(&n) => n.saturating_add(1),
+        Bound::Unbounded => bounds.first,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&n) => n.saturating_add(1),
+        Bound::Excluded(&n) => n,
+        Bound::Unbounded => bounds.next,
+    };
+    let outside =
+        |asked| Error::OutOfRange { key: KeyText::of(key), asked, first: bounds.first, next: bounds.next };
+    if start < bounds.first || start > bounds.next {
+        return Err(outside(start));
+    }
+    if end > bounds.next || end < start {
+        return Err(outside(end));
+    }
+    Ok(start..end)
+}
+
+impl Entries {
+    /// The numbers that are still to come.
+    pub fn range(&self) -> Range<u64> {
+        self.rest.clone()
+    }
+
+    fn fetch(&mut self, seq: u64, from_back: bool) -> Result<Bytes, Error> {
+        let at = self.parts.partition_point(|part| part.range.end <= seq);
+        let part = &self.parts[at];
+        match &part.source {
+            Source::Recent(payloads) => Ok(payloads[(seq - part.range.start) as usize].clone()),
+            Source::Run(run, head) => {
+                let cached = if from_back { &mut self.back } else { &mut self.front };
+                // Chunks of different runs may overlap below a truncation; the head's part tells which run counts.
+                let usable = |c: &Chunk| c.range().contains(&seq);
+                let chunk = match cached {
+                    Some(chunk) if usable(chunk) => chunk,
+                    _ if usable(head) => cached.insert(head.clone()),
+                    _ => cached.insert(run.chunk(&self.key, seq)?),
+                };
+                let payload = chunk.payload(seq);
+                // A chunk must not serve the neighbouring part of another run.
+                let edge = if from_back { seq == part.range.start } else { seq + 1 == part.range.end };
+                if edge {
+                    *cached = None;
+                }
+                Ok(payload)
+            }
+        }
+    }
+
+    fn give(&mut self, seq: u64, from_back: bool) -> Result<Entry, Error> {
+        let entry = self.fetch(seq, from_back).map(|payload| Entry { seq, payload });
+        if entry.is_err() {
+            self.rest = 0..0;
+        }
+        entry
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<Entry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let seq = self.rest.start;
+        (seq < self.rest.end).then(|| {
+            self.rest.start += 1;
+            self.give(seq, false)
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let len = usize::try_from(self.rest.end - self.rest.start).unwrap_or(usize::MAX);
+        (0, Some(len))
+    }
+}
+
+impl DoubleEndedIterator for Entries {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        (self.rest.start < self.rest.end).then(|| {
+            self.rest.end -= 1;
+            self.give(self.rest.end, true)
+        })
+    }
+}
+
+impl std::fmt::Debug for Entries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Entries({} {:?})", KeyText::of(&self.key), self.rest)
+    }
+}

@@ -1,0 +1,141 @@
+//! Listing logs in the order of their keys, merged from all tiers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::front::Front;
+use crate::model::Bounds;
+use crate::piece::{Head, escape, key_after, split_key};
+use crate::runs::{Run, RunCursor, RunReader};
+
+/// A log in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogInfo {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its bounds.
+    pub bounds: Bounds,
+}
+
+/// The logs whose keys start with a prefix, in the order of their keys; see [`Store::scan`](crate::Store::scan).
+pub struct Logs {
+    prefix: Vec<u8>,
+    recent: VecDeque<(Vec<u8>, Option<Bounds>)>,
+    runs: Vec<RunLogs>,
+    failed: bool,
+}
+
+/// The logs of one run, head by head.
+pub(crate) struct RunLogs {
+    run: Arc<Run>,
+    cursor: RunCursor,
+    /// The log it stands at.
+    pub current: Option<(Vec<u8>, Head)>,
+}
+
+impl RunLogs {
+    /// Stands at the first log whose key is at or after `prefix`.
+    pub fn new(run: &Arc<Run>, prefix: &[u8]) -> Result<Self, Error> {
+        let mut logs =
+            Self { run: run.clone(), cursor: RunCursor::new(RunReader(run.clone())), current: None };
+        let mut from = Vec::new();
+        escape(prefix, &mut from);
+        logs.cursor.seek(&from).map_err(|e| run.error(e))?;
+        logs.read()?;
+        Ok(logs)
+    }
+
+    pub fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
+    /// Goes on to the next log.
+    pub fn advance(&mut self) -> Result<(), Error> {
+        let Some((key, _)) = self.current.take() else { return Ok(()) };
+        let mut more = self.cursor.next().map_err(|e| self.run.error(e))?;
+        // A small log is one entry; the chunks of a larger one are skipped.
+        if more && split_key(self.cursor.key()).is_none_or(|(k, _)| k == key) {
+            more = self.cursor.seek(&key_after(&key)).map_err(|e| self.run.error(e))?;
+        }
+        if more { self.read() } else { Ok(()) }
+    }
+
+    fn read(&mut self) -> Result<(), Error> {
+        self.current = None;
+        if self.cursor.valid() {
+            let Some((key, None)) = split_key(self.cursor.key()) else {
+                return Err(self.run.malformed(self.cursor.key()));
+            };
+            let head = Head::decode(&self.cursor.value()).ok_or_else(|| self.run.malformed(&key))?;
+            self.current = Some((key, head));
+        }
+        Ok(())
+    }
+}
+
+impl Logs {
+    /// Takes what the tiers in memory know.
+    pub(crate) fn take(front: &Front, prefix: &[u8]) -> (Self, Vec<Arc<Run>>) {
+        let mut recent: Vec<(Vec<u8>, Option<Bounds>)> = Vec::new();
+        for tier in [Some(&front.active), front.frozen.as_deref()].into_iter().flatten() {
+            let logs = tier.logs.iter().filter(|log| log.key.starts_with(prefix));
+            recent.extend(logs.filter_map(|log| log.piece().map(|piece| (log.key.to_vec(), piece.bounds))));
+        }
+        // The active tier's word comes first, and counts.
+        recent.sort_by(|a, b| a.0.cmp(&b.0));
+        recent.dedup_by(|later, earlier| later.0 == earlier.0);
+        let runs = front.runs.iter().cloned().collect();
+        (Self { prefix: prefix.to_vec(), recent: recent.into(), runs: Vec::new(), failed: false }, runs)
+    }
+
+    /// Adds the runs, newest first, outside the lock.
+    pub(crate) fn with_runs(mut self, runs: &[Arc<Run>]) -> Result<Self, Error> {
+        self.runs = runs.iter().map(|run| RunLogs::new(run, &self.prefix)).collect::<Result<_, _>>()?;
+        Ok(self)
+    }
+
+    fn step(&mut self) -> Result<Option<LogInfo>, Error> {
+        loop {
+            let in_runs = self.runs.iter().filter_map(|r| r.current.as_ref().map(|(key, _)| key));
+            let Some(key) = in_runs.chain(self.recent.front().map(|(key, _)| key)).min().cloned() else {
+                return Ok(None);
+            };
+            if !key.starts_with(&self.prefix) {
+                return Ok(None);
+            }
+            let mut newest = None;
+            if self.recent.front().is_some_and(|(k, _)| *k == key) {
+                newest = self.recent.pop_front().map(|(_, bounds)| bounds);
+            }
+            for run in &mut self.runs {
+                if let Some((_, head)) = run.current.as_ref().filter(|(k, _)| *k == key) {
+                    newest = newest.or(Some(head.piece.bounds));
+                    run.advance()?;
+                }
+            }
+            if let Some(bounds) = newest.flatten() {
+                return Ok(Some(LogInfo { key, bounds }));
+            }
+        }
+    }
+}
+
+impl Iterator for Logs {
+    type Item = Result<LogInfo, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.step().transpose();
+        self.failed = matches!(next, Some(Err(_)));
+        next
+    }
+}
+
+impl std::fmt::Debug for Logs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Logs(\"{}…\")", self.prefix.escape_ascii())
+    }
+}

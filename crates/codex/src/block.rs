@@ -1,0 +1,333 @@
+//! Sorted entries in a block, and [`Spot`], a place among them. The layout is in `format.rs`.
+//!
+//! A block is searched by its restart points, whose keys are whole, and then entry by entry. Nothing in it is trusted:
+//! every number is checked where it is used, and every step moves on by at least the three bytes of an entry's head.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::error::{Result, damaged};
+use crate::format::{MAX_KEY, POINTER, Ptr, RESTART_EVERY, put_varint, take_varint, u32_at};
+
+/// Puts a block together, entry by entry.
+#[derive(Debug, Default)]
+pub(crate) struct BlockBuilder {
+    data: Vec<u8>,
+    restarts: Vec<u32>,
+    entries: usize,
+    last: Vec<u8>,
+}
+
+impl BlockBuilder {
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Length that [`finish`](Self::finish) would give, in bytes.
+    pub fn len(&self) -> usize {
+        self.data.len() + 4 * self.restarts.len() + 4
+    }
+
+    /// The most that an entry adds, in bytes.
+    pub fn most(key: &[u8], value: &[u8]) -> usize {
+        3 * 5 + 4 + key.len() + value.len()
+    }
+
+    pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        let shared = if self.entries.is_multiple_of(RESTART_EVERY) {
+            self.restarts.push(u32::try_from(self.data.len()).expect("blocks are bounded"));
+            0
+        } else {
+            key.iter().zip(&self.last).take_while(|(a, b)| a == b).count()
+        };
+        put_varint(&mut self.data, shared as u64);
+        put_varint(&mut self.data, (key.len() - shared) as u64);
+        put_varint(&mut self.data, value.len() as u64);
+        self.data.extend_from_slice(&key[shared..]);
+        self.data.extend_from_slice(value);
+        self.last.truncate(shared);
+        self.last.extend_from_slice(&key[shared..]);
+        self.entries += 1;
+    }
+
+    /// Completes the block. [`reset`](Self::reset) begins the next.
+    pub fn finish(&mut self) -> &[u8] {
+        for restart in &self.restarts {
+            self.data.extend_from_slice(&restart.to_le_bytes());
+        }
+        self.data.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        &self.data
+    }
+
+    pub fn reset(&mut self) {
+        self.data.clear();
+        self.restarts.clear();
+        self.last.clear();
+        self.entries = 0;
+    }
+}
+
+/// A decoded block. Cheap to clone; values share its memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Block {
+    data: Bytes,
+    /// Where the entries end and the restart points begin; 0 only in the default block, which stands for none.
+    end: usize,
+    restarts: usize,
+    /// Where its frame is in the file.
+    at: u64,
+}
+
+/// Where the parts of one entry are in the block.
+struct Entry {
+    shared: usize,
+    key: Range<usize>,
+    value: Range<usize>,
+}
+
+impl Block {
+    /// Takes a block decoded from the frame at byte `at` of the file.
+    pub fn new(data: Bytes, at: u64) -> Result<Block> {
+        let Some(count_at) = data.len().checked_sub(4) else {
+            return damaged(at, "the block is too short");
+        };
+        let restarts = u32_at(&data, count_at) as usize;
+        let end = match restarts.checked_mul(4).and_then(|bytes| count_at.checked_sub(bytes)) {
+            Some(end) if restarts > 0 => end,
+            _ => return damaged(at, "the block has no room for its restart points"),
+        };
+        let block = Block { data, end, restarts, at };
+        let ascend = (1..restarts).all(|index| block.restart(index - 1) < block.restart(index));
+        if block.restart(0) != 0 || !ascend || block.restart(restarts - 1) >= end {
+            return block.damaged("the restart points are not in order");
+        }
+        Ok(block)
+    }
+
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Whether this is the block that `ptr` leads to.
+    pub fn is(&self, ptr: Ptr) -> bool {
+        self.end > 0 && self.at == ptr.offset
+    }
+
+    /// Bytes of memory it holds.
+    pub fn memory(&self) -> usize {
+        self.data.len()
+    }
+
+    fn damaged<T>(&self, what: &'static str) -> Result<T> {
+        damaged(self.at, what)
+    }
+
+    fn restart(&self, index: usize) -> usize {
+        debug_assert!(index < self.restarts);
+        u32_at(&self.data, self.end + 4 * index) as usize
+    }
+
+    #[inline]
+    fn entry(&self, mut at: usize) -> Result<Entry> {
+        let entries = &self.data[..self.end];
+        let mut number = || take_varint(entries, &mut at).and_then(|number| usize::try_from(number).ok());
+        let (Some(shared), Some(unshared), Some(value)) = (number(), number(), number()) else {
+            return self.damaged("an entry's head is cut off");
+        };
+        let ends = at.checked_add(unshared).and_then(|key| Some((key, key.checked_add(value)?)));
+        match ends {
+            Some((key, value)) if value <= self.end && shared.saturating_add(unshared) <= MAX_KEY => {
+                Ok(Entry { shared, key: at..key, value: key..value })
+            }
+            _ => self.damaged("an entry does not fit the block"),
+        }
+    }
+
+    /// The last restart point whose key is at most `key`.
+    fn search(&self, key: &[u8]) -> Result<Option<usize>> {
+        let (mut low, mut high) = (0, self.restarts);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let entry = self.entry(self.restart(middle))?;
+            if entry.shared != 0 {
+                return self.damaged("a restart point shares its key");
+            }
+            if self.data[entry.key] <= *key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low.checked_sub(1))
+    }
+
+    /// Checks everything that reading takes for granted: keys ascend, restart points are where they have to be. Calls
+    /// `each` for every entry in order.
+    pub fn check(&self, mut each: impl FnMut(&Spot) -> Result<()>) -> Result<()> {
+        let mut spot = Spot::default();
+        spot.enter(self.clone());
+        let (mut last, mut count) = (Vec::new(), 0);
+        while spot.step()? {
+            if count > 0 && last.as_slice() >= spot.key() {
+                return self.damaged("keys do not ascend");
+            }
+            last.clear();
+            last.extend_from_slice(spot.key());
+            if count % RESTART_EVERY == 0 {
+                let index = count / RESTART_EVERY;
+                if index >= self.restarts || self.restart(index) != spot.start || spot.shared != 0 {
+                    return self.damaged("a restart point is not at its entry");
+                }
+            }
+            count += 1;
+            each(&spot)?;
+        }
+        if count.div_ceil(RESTART_EVERY) != self.restarts {
+            return self.damaged("the block has more restart points than entries");
+        }
+        Ok(())
+    }
+}
+
+/// Where to go in a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Aim<'k> {
+    First,
+    Last,
+    /// The last entry whose key is at most this.
+    AtMost(&'k [u8]),
+}
+
+/// A place in a block: at an entry, or before the first one right after [`enter`](Spot::enter).
+#[derive(Debug, Default)]
+pub(crate) struct Spot {
+    block: Block,
+    key: Vec<u8>,
+    /// The current entry is at `start..next`, `value` within; all 0 before the first entry.
+    start: usize,
+    next: usize,
+    value: Range<usize>,
+    /// How much of its key the current entry took from the one before.
+    shared: usize,
+}
+
+impl Spot {
+    pub fn enter(&mut self, block: Block) {
+        self.block = block;
+        self.rest_at(0);
+    }
+
+    pub fn block(&self) -> &Block {
+        &self.block
+    }
+
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    pub fn value(&self) -> Bytes {
+        self.block.data.slice(self.value.clone())
+    }
+
+    /// The value, as the pointer that it is in an index block.
+    pub fn ptr(&self) -> Result<Ptr> {
+        match <&[u8; POINTER]>::try_from(&self.block.data[self.value.clone()]) {
+            Ok(ptr) => Ok(Ptr::decode(ptr)),
+            Err(_) => self.block.damaged("an index entry is no pointer"),
+        }
+    }
+
+    /// Moves as told. Where every key is over [`Aim::AtMost`], moves to the first entry and says `false`.
+    pub fn aim(&mut self, aim: Aim<'_>) -> Result<bool> {
+        match aim {
+            Aim::First => self.rest_at(0),
+            Aim::Last => {
+                self.rest_at(self.block.restart(self.block.restarts - 1));
+                while self.step()? {}
+                return Ok(true);
+            }
+            Aim::AtMost(key) => {
+                if let Some(index) = self.block.search(key)? {
+                    self.rest_at(self.block.restart(index));
+                    self.step()?;
+                    while self.next < self.block.end {
+                        let entry = self.block.entry(self.next)?;
+                        if self.compare(&entry, key)? == Ordering::Greater {
+                            break;
+                        }
+                        self.take(entry)?;
+                    }
+                    return Ok(true);
+                }
+                self.rest_at(0);
+            }
+        }
+        self.step()?;
+        Ok(matches!(aim, Aim::First))
+    }
+
+    /// Moves to the next entry; stays and says `false` at the last.
+    #[inline]
+    pub fn step(&mut self) -> Result<bool> {
+        if self.next >= self.block.end {
+            return Ok(false);
+        }
+        let entry = self.block.entry(self.next)?;
+        self.take(entry)?;
+        Ok(true)
+    }
+
+    /// Moves to the entry before; stays and says `false` at the first. Goes forward from the restart point before, as
+    /// that has the last whole key.
+    pub fn back(&mut self) -> Result<bool> {
+        let here = self.start;
+        if here == 0 {
+            return Ok(false);
+        }
+        let (mut low, mut high) = (0, self.block.restarts);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.block.restart(middle) < here { low = middle + 1 } else { high = middle }
+        }
+        self.rest_at(self.block.restart(low.saturating_sub(1)));
+        while self.next < here && self.step()? {}
+        if self.next != here || self.start >= here {
+            return self.block.damaged("a restart point is not at an entry");
+        }
+        Ok(true)
+    }
+
+    /// Before the entry at `at`, which is a restart point.
+    fn rest_at(&mut self, at: usize) {
+        self.key.clear();
+        (self.start, self.next, self.value, self.shared) = (at, at, 0..0, 0);
+    }
+
+    fn take(&mut self, entry: Entry) -> Result<()> {
+        if entry.shared > self.key.len() {
+            return self.block.damaged("an entry shares more than there is");
+        }
+        self.key.truncate(entry.shared);
+        self.key.extend_from_slice(&self.block.data[entry.key]);
+        (self.start, self.next, self.value, self.shared) =
+            (self.next, entry.value.end, entry.value, entry.shared);
+        Ok(())
+    }
+
+    /// Compares the key of the entry after this one with `key`, without putting it together.
+    fn compare(&self, entry: &Entry, key: &[u8]) -> Result<Ordering> {
+        let Some(shared) = self.key.get(..entry.shared) else {
+            return self.block.damaged("an entry shares more than there is");
+        };
+        let unshared = &self.block.data[entry.key.clone()];
+        Ok(match key.split_at_checked(shared.len()) {
+            Some((head, tail)) => shared.cmp(head).then_with(|| unshared.cmp(tail)),
+            None => shared.cmp(key), // longer than `key`: never equal
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

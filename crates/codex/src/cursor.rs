@@ -1,0 +1,195 @@
+//! Moving through a codex in key order, both ways.
+
+use std::ops::Deref;
+
+use bytes::Bytes;
+
+use crate::block::{Aim, Spot};
+use crate::error::{Error, Result};
+use crate::format::Ptr;
+use crate::reader::Reader;
+use crate::source::Source;
+
+/// Where a cursor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    BeforeFirst,
+    At,
+    AfterLast,
+    /// An error came in the middle of a move; the stack below may not fit together.
+    Lost,
+}
+
+/// A place in a codex: at an entry, before the first, or after the last. It begins before the first.
+///
+/// It keeps one decoded data block: moves and seeks within that read nothing. `R` is `&Reader<S>` for a cursor that
+/// borrows, or say `Arc<Reader<S>>` for one that shares.
+///
+/// Each move says whether it came to an entry. After an error the place is lost, and moves give [`Error::Lost`] until a
+/// seek works.
+///
+/// ```
+/// # use {brooklet_codex::*, std::sync::Arc};
+/// # let mut builder = Builder::new(Vec::new(), BuilderOptions::default());
+/// # for key in [b"a", b"c", b"e"] { builder.add(key, b"")?; }
+/// # let (summary, file) = builder.finish()?;
+/// let reader = Arc::new(Reader::open(Bytes::from(file), summary.len, None)?); // of the keys a, c, e
+/// let mut cursor = Cursor::new(reader);
+/// while cursor.next()? {
+///     println!("{:?}: {:?}", cursor.key(), cursor.value());
+/// }
+/// assert!(!cursor.valid()); // after the last
+/// assert!(cursor.prev()? && cursor.key() == b"e");
+/// assert!(cursor.seek(b"b")? && cursor.key() == b"c"); // at or after
+/// assert!(cursor.seek_le(b"b")? && cursor.key() == b"a"); // at or before
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Cursor<R> {
+    reader: R,
+    /// The way down, from the root; each stands at the entry of the one below it.
+    index: Vec<Spot>,
+    leaf: Spot,
+    place: Place,
+}
+
+impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
+    /// A cursor before the first entry. Reads nothing yet.
+    pub fn new(reader: R) -> Self {
+        Cursor { reader, index: Vec::new(), leaf: Spot::default(), place: Place::BeforeFirst }
+    }
+
+    /// Moves to the first entry whose key is `key` or greater; after the last where there is none.
+    ///
+    /// # Errors
+    /// As any read of [`Reader`]; so for the other moves.
+    pub fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        self.go(Place::AfterLast, |cursor| {
+            if cursor.descend(0, Aim::AtMost(key))? && cursor.leaf.key() < key {
+                return cursor.forward();
+            }
+            Ok(Place::At) // the key itself, or the very first entry where that is greater
+        })
+    }
+
+    /// Moves to the last entry whose key is `key` or less; before the first where there is none.
+    #[expect(clippy::missing_errors_doc, reason = "said at `seek`")]
+    pub fn seek_le(&mut self, key: &[u8]) -> Result<bool> {
+        self.go(Place::BeforeFirst, |cursor| {
+            Ok(if cursor.descend(0, Aim::AtMost(key))? { Place::At } else { Place::BeforeFirst })
+        })
+    }
+
+    /// Moves to the first entry.
+    #[expect(clippy::missing_errors_doc, reason = "said at `seek`")]
+    pub fn seek_first(&mut self) -> Result<bool> {
+        self.go(Place::AfterLast, |cursor| cursor.descend(0, Aim::First).map(|_| Place::At))
+    }
+
+    /// Moves to the last entry.
+    #[expect(clippy::missing_errors_doc, reason = "said at `seek`")]
+    pub fn seek_last(&mut self) -> Result<bool> {
+        self.go(Place::BeforeFirst, |cursor| cursor.descend(0, Aim::Last).map(|_| Place::At))
+    }
+
+    /// Moves to the next entry: the first one from before it, none after the last.
+    #[expect(clippy::missing_errors_doc, reason = "said at `seek`")]
+    #[expect(clippy::should_implement_trait, reason = "it lends the key, which an iterator cannot")]
+    pub fn next(&mut self) -> Result<bool> {
+        match self.place {
+            Place::BeforeFirst => self.seek_first(),
+            Place::At => self.go(Place::AfterLast, Self::forward),
+            Place::AfterLast => Ok(false),
+            Place::Lost => Err(Error::Lost),
+        }
+    }
+
+    /// Moves to the entry before: the last one from after it, none before the first.
+    #[expect(clippy::missing_errors_doc, reason = "said at `seek`")]
+    pub fn prev(&mut self) -> Result<bool> {
+        match self.place {
+            Place::BeforeFirst => Ok(false),
+            Place::At => self.go(Place::BeforeFirst, Self::backward),
+            Place::AfterLast => self.seek_last(),
+            Place::Lost => Err(Error::Lost),
+        }
+    }
+
+    /// Whether it is at an entry.
+    pub fn valid(&self) -> bool {
+        self.place == Place::At
+    }
+
+    /// The key of the entry; empty where it is at none.
+    pub fn key(&self) -> &[u8] {
+        if self.valid() { self.leaf.key() } else { &[] }
+    }
+
+    /// The value of the entry; empty where it is at none. It shares the memory of its decoded block.
+    pub fn value(&self) -> Bytes {
+        if self.valid() { self.leaf.value() } else { Bytes::new() }
+    }
+
+    /// The reader it moves through.
+    pub fn reader(&self) -> &R {
+        &self.reader
+    }
+
+    /// Does a move; in a codex without entries it ends up at `empty`.
+    fn go(&mut self, empty: Place, action: impl FnOnce(&mut Self) -> Result<Place>) -> Result<bool> {
+        self.place = Place::Lost; // until the action says better
+        self.place = if self.reader.root().is_none() { empty } else { action(self)? };
+        Ok(self.valid())
+    }
+
+    fn forward(&mut self) -> Result<Place> {
+        if self.leaf.step()? {
+            return Ok(Place::At);
+        }
+        for depth in (0..self.index.len()).rev() {
+            if self.index[depth].step()? {
+                self.descend(depth + 1, Aim::First)?;
+                return Ok(Place::At);
+            }
+        }
+        Ok(Place::AfterLast)
+    }
+
+    fn backward(&mut self) -> Result<Place> {
+        if self.leaf.back()? {
+            return Ok(Place::At);
+        }
+        for depth in (0..self.index.len()).rev() {
+            if self.index[depth].back()? {
+                self.descend(depth + 1, Aim::Last)?;
+                return Ok(Place::At);
+            }
+        }
+        Ok(Place::BeforeFirst)
+    }
+
+    /// Enters the blocks from `depth` down to the leaf, moving as told in each. Says what the leaf said: where the first
+    /// key of all is over [`Aim::AtMost`], all blocks are entered at their first entry, and so does the leaf.
+    fn descend(&mut self, depth: usize, aim: Aim<'_>) -> Result<bool> {
+        self.index.resize_with(self.reader.levels(), Spot::default);
+        for depth in depth..self.index.len() {
+            let (ptr, limit) = self.child(depth)?;
+            let block = self.reader.index_block(ptr, limit)?;
+            self.index[depth].enter(block);
+            self.index[depth].aim(aim)?;
+        }
+        let (ptr, limit) = self.child(self.index.len())?;
+        if !self.leaf.block().is(ptr) {
+            self.leaf.enter(self.reader.block(ptr, limit)?);
+        }
+        self.leaf.aim(aim)
+    }
+
+    /// Where the block at `depth` is, and the byte it has to end by.
+    fn child(&self, depth: usize) -> Result<(Ptr, u64)> {
+        match depth.checked_sub(1) {
+            Some(above) => Ok((self.index[above].ptr()?, self.index[above].block().at())),
+            None => Ok(self.reader.root().expect("moves are made where there are entries")),
+        }
+    }
+}

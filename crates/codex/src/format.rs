@@ -1,0 +1,332 @@
+//! The codex format, version 1. Integers are little endian; a varint is a LEB128 u64; sums are XXH3-64, seed 0.
+//!
+//! ```text
+//! file     data blocks, in key order, from byte 0 on
+//!          index level 1, level 2, ..., each level in key order; a level is there while the one below has > 1 block
+//!          filter, metadata (each may be missing)
+//!          footer, the last 128 bytes. No gaps anywhere
+//!
+//! frame    how a block is stored
+//!    0  1  codec: 0 as it is, 1 LZ4 block format
+//!    1  4  raw length, in bytes, at most MAX_BLOCK
+//!    5  .  stored bytes
+//!
+//! pointer  to a frame; all zero for none
+//!    0  8  offset in the file
+//!    8  4  length of the whole frame
+//!   12  8  sum of the whole frame
+//!
+//! block    data or index
+//!    .  .  entries: shared varint, unshared varint, value length varint, unshared key bytes, value.
+//!          The key is the first `shared` bytes of the key before, then the unshared bytes
+//!    .  4* restart points: offsets of entries with shared = 0, the first entry and each 16th after
+//!   -4  4  how many restart points, at least 1
+//!          In an index block, the key is the first key of the child, the value a pointer to the child.
+//!
+//! filter   stored as it is
+//!    0  4  probes for each item, 1 to 16
+//!    4  4  zero
+//!    8  8  items
+//!   16  .  lines of 64 bytes, at least one; `filter.rs` says which bits an item sets
+//!
+//! metadata the caller's bytes
+//!
+//! footer
+//!    0  8  "BRKCODEX"
+//!    8  4  version
+//!   12  4  index levels; 0 where the root is a data block
+//!   16  8  id, the caller's
+//!   24  8  entries
+//!   32  8  raw bytes of all data blocks
+//!   40  8  data blocks
+//!   48 20  pointer to the root, none where there are no entries
+//!   68 20  pointer to the filter
+//!   88 20  pointer to the metadata
+//!  108 12  zero
+//!  120  8  sum of the 120 bytes before
+//! ```
+//!
+//! Valid: the footer's sum holds (and is the one the caller expects), and each frame has the sum that its pointer says.
+//! A child lies before its parent, so that no pointer can lead in a circle. A later version keeps the place of the
+//! magic, the version and the sum, so that a reader tells a newer file from a damaged one.
+
+use bytes::Bytes;
+use twox_hash::XxHash3_64;
+
+use crate::error::{Error, Result, damaged};
+
+/// The format version that is written, and the last one that is read.
+pub const VERSION: u32 = 1;
+/// The longest key, in bytes: 64 KiB.
+pub const MAX_KEY: usize = 64 << 10;
+/// The longest value, in bytes: 128 KiB less than a GiB.
+pub const MAX_VALUE: usize = MAX_BLOCK - (128 << 10);
+/// The longest metadata, in bytes: 1 MiB.
+pub const MAX_METADATA: usize = 1 << 20;
+
+/// The longest block before compressing: one entry of the longest key and value fits.
+pub(crate) const MAX_BLOCK: usize = 1 << 30;
+/// More levels than any file has: each has at most half as many blocks as the one below, and mostly far fewer.
+pub(crate) const MAX_LEVELS: u32 = 64;
+pub(crate) const RESTART_EVERY: usize = 16;
+pub(crate) const FOOTER: usize = 128;
+pub(crate) const POINTER: usize = 20;
+const MAGIC: &[u8; 8] = b"BRKCODEX";
+const FRAME_HEAD: usize = 5;
+const RAW: u8 = 0;
+const LZ4: u8 = 1;
+/// LZ4 cannot grow a byte into more than this. A frame that claims more is not worth an allocation.
+const LZ4_MOST: usize = 255;
+
+pub(crate) fn sum(data: &[u8]) -> u64 {
+    XxHash3_64::oneshot(data)
+}
+
+pub(crate) fn u32_at(data: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(data[at..at + 4].try_into().expect("4 bytes"))
+}
+
+pub(crate) fn u64_at(data: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes"))
+}
+
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Takes a varint from `data` at `*at` and moves on; `None` where it is cut off or over 64 bits.
+#[inline]
+pub(crate) fn take_varint(data: &[u8], at: &mut usize) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = *data.get(*at)?;
+        *at += 1;
+        if shift == 63 && byte > 1 {
+            return None;
+        }
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Where a frame is and what it must sum to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ptr {
+    pub offset: u64,
+    pub len: u32,
+    pub sum: u64,
+}
+
+impl Ptr {
+    /// No frame at all; a frame is never empty.
+    pub const NONE: Ptr = Ptr { offset: 0, len: 0, sum: 0 };
+
+    pub fn some(self) -> Option<Ptr> {
+        (self != Ptr::NONE).then_some(self)
+    }
+
+    /// The first byte after the frame; damaged pointers saturate, and are then out of any bounds.
+    pub fn end(self) -> u64 {
+        self.offset.saturating_add(u64::from(self.len))
+    }
+
+    pub fn encode(self) -> [u8; POINTER] {
+        let mut out = [0; POINTER];
+        out[..8].copy_from_slice(&self.offset.to_le_bytes());
+        out[8..12].copy_from_slice(&self.len.to_le_bytes());
+        out[12..].copy_from_slice(&self.sum.to_le_bytes());
+        out
+    }
+
+    pub fn decode(data: &[u8; POINTER]) -> Ptr {
+        Ptr { offset: u64_at(data, 0), len: u32_at(data, 8), sum: u64_at(data, 12) }
+    }
+}
+
+/// Stores `raw` as a frame in `out`, in place of what was there. Compresses where that saves 1/16 or more: less is not
+/// worth the time of every later reader.
+pub(crate) fn encode_frame(raw: &[u8], compress: bool, out: &mut Vec<u8>) {
+    assert!(raw.len() <= MAX_BLOCK, "a block of {} bytes is over the limit", raw.len());
+    let head = |codec: u8| {
+        let mut head = [codec, 0, 0, 0, 0];
+        head[1..].copy_from_slice(&(raw.len() as u32).to_le_bytes());
+        head
+    };
+    out.clear();
+    if compress {
+        out.resize(FRAME_HEAD + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
+        let stored =
+            lz4_flex::block::compress_into(raw, &mut out[FRAME_HEAD..]).expect("the output has room");
+        if stored <= raw.len() - raw.len() / 16 && stored < raw.len() {
+            out.truncate(FRAME_HEAD + stored);
+            out[..FRAME_HEAD].copy_from_slice(&head(LZ4));
+            return;
+        }
+        out.clear();
+    }
+    out.extend_from_slice(&head(RAW));
+    out.extend_from_slice(raw);
+}
+
+/// Checks the frame that `ptr` leads to and takes the block out of it.
+pub(crate) fn decode_frame(frame: &Bytes, ptr: Ptr) -> Result<Bytes> {
+    if frame.len() != ptr.len as usize {
+        return damaged(ptr.offset, "the source gave another length than asked for");
+    }
+    if frame.len() < FRAME_HEAD {
+        return damaged(ptr.offset, "the block is shorter than its head");
+    }
+    if sum(frame) != ptr.sum {
+        return damaged(ptr.offset, "the block does not have the checksum that its parent says");
+    }
+    let (raw_len, stored) = (u32_at(frame, 1) as usize, frame.slice(FRAME_HEAD..));
+    match frame[0] {
+        RAW if raw_len == stored.len() => Ok(stored),
+        LZ4 if raw_len <= MAX_BLOCK && raw_len <= stored.len().saturating_mul(LZ4_MOST) => {
+            let mut raw = vec![0; raw_len];
+            match lz4_flex::block::decompress_into(&stored, &mut raw) {
+                Ok(len) if len == raw_len => Ok(raw.into()),
+                _ => damaged(ptr.offset, "the block does not decompress to its length"),
+            }
+        }
+        RAW | LZ4 => damaged(ptr.offset, "the block's raw length is impossible"),
+        _ => damaged(ptr.offset, "the block's codec is unknown"),
+    }
+}
+
+/// The end of the file, and the way into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Footer {
+    pub levels: u32,
+    pub id: u64,
+    pub entries: u64,
+    pub raw_bytes: u64,
+    pub blocks: u64,
+    pub root: Ptr,
+    pub filter: Ptr,
+    pub metadata: Ptr,
+}
+
+impl Footer {
+    pub fn encode(&self) -> [u8; FOOTER] {
+        let mut out = Vec::with_capacity(FOOTER);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&self.levels.to_le_bytes());
+        for number in [self.id, self.entries, self.raw_bytes, self.blocks] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        for ptr in [self.root, self.filter, self.metadata] {
+            out.extend_from_slice(&ptr.encode());
+        }
+        out.resize(FOOTER - 8, 0);
+        out.extend_from_slice(&sum(&out).to_le_bytes());
+        out.try_into().expect("fields make up the footer")
+    }
+
+    /// Decodes the footer found at `offset`. `expected` is the sum it must have; the caller who gives one knows that
+    /// there was a codex here, so that anything else is damage.
+    pub fn decode(data: &[u8; FOOTER], offset: u64, expected: Option<u64>) -> Result<Footer> {
+        let stored = u64_at(data, FOOTER - 8);
+        if expected.is_some_and(|expected| stored != expected) {
+            return damaged(
+                offset,
+                "the footer is not the expected one: another file, an older one, or damage",
+            );
+        }
+        if &data[..8] != MAGIC && expected.is_none() {
+            return Err(Error::NotACodex);
+        }
+        if sum(&data[..FOOTER - 8]) != stored {
+            return damaged(offset, "the footer's checksum does not hold");
+        }
+        match u32_at(data, 8) {
+            VERSION if &data[..8] == MAGIC => {}
+            version if version > VERSION => return Err(Error::Newer { version }),
+            _ => return damaged(offset, "the footer has a version that never was"),
+        }
+        let ptr = |at: usize| Ptr::decode(data[at..at + POINTER].try_into().expect("20 bytes"));
+        let footer = Footer {
+            levels: u32_at(data, 12),
+            id: u64_at(data, 16),
+            entries: u64_at(data, 24),
+            raw_bytes: u64_at(data, 32),
+            blocks: u64_at(data, 40),
+            root: ptr(48),
+            filter: ptr(68),
+            metadata: ptr(88),
+        };
+        if footer.levels > MAX_LEVELS || (footer.root.some().is_none() && footer.levels > 0) {
+            return damaged(offset, "the footer's index levels are impossible");
+        }
+        Ok(footer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn varints_come_back(value: u64) {
+            let (mut out, mut at) = (Vec::new(), 0);
+            put_varint(&mut out, value);
+            prop_assert_eq!(take_varint(&out, &mut at), Some(value));
+            prop_assert_eq!(at, out.len());
+            prop_assert_eq!(take_varint(&out[..out.len() - 1], &mut 0), None);
+        }
+
+        #[test]
+        fn frames_come_back(raw in proptest::collection::vec(0u8..4, 0..3000), compress: bool) {
+            let mut out = Vec::new();
+            encode_frame(&raw, compress, &mut out);
+            let ptr = Ptr { offset: 9, len: out.len() as u32, sum: sum(&out) };
+            prop_assert_eq!(decode_frame(&out.into(), ptr).unwrap(), raw);
+        }
+
+        /// Whoever writes hostile files gets the checksums right.
+        #[test]
+        fn hostile_frames_are_refused(codec in 0u8..3, claim: u32, bytes: Vec<u8>) {
+            let mut out = vec![codec];
+            out.extend_from_slice(&claim.to_le_bytes());
+            out.extend_from_slice(&bytes);
+            let ptr = Ptr { offset: 0, len: out.len() as u32, sum: sum(&out) };
+            if let Ok(raw) = decode_frame(&out.into(), ptr) {
+                prop_assert_eq!(raw.len(), claim as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_told_from_damage() {
+        let footer = Footer {
+            levels: 0,
+            id: 1,
+            entries: 0,
+            raw_bytes: 0,
+            blocks: 0,
+            root: Ptr::NONE,
+            filter: Ptr::NONE,
+            metadata: Ptr::NONE,
+        };
+        let mut data = footer.encode();
+        assert_eq!(Footer::decode(&data, 0, None).unwrap(), footer);
+        data[8] = 2;
+        assert!(matches!(Footer::decode(&data, 0, None), Err(Error::Damaged { .. })));
+        let fixed = sum(&data[..FOOTER - 8]);
+        data[FOOTER - 8..].copy_from_slice(&fixed.to_le_bytes());
+        assert!(matches!(Footer::decode(&data, 0, None), Err(Error::Newer { version: 2 })));
+        data[0] = b'X';
+        assert!(matches!(Footer::decode(&data, 0, None), Err(Error::NotACodex)));
+    }
+}

@@ -1,0 +1,145 @@
+//! Checking a whole codex.
+//!
+//! The walk goes down from the root, in key order, and holds one block a level. Each level has to be without gaps, and
+//! each level, the filter, the metadata and the footer have to follow the one before: every byte of the file is then
+//! under a checksum that held, and no block is read twice, whatever the pointers say.
+
+use crate::block::Block;
+use crate::error::{Result, damaged};
+use crate::format::Ptr;
+use crate::reader::Reader;
+use crate::source::Source;
+
+/// What [`Reader::verify`] found, all of it good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Entries.
+    pub entries: u64,
+    /// Data blocks.
+    pub blocks: u64,
+    /// Index blocks.
+    pub index_blocks: u64,
+    /// Hashes that the filter was built from.
+    pub filter_items: u64,
+    /// Bytes read: the whole file.
+    pub bytes: u64,
+}
+
+impl<S: Source> Reader<S> {
+    /// Reads the whole file from the source, past what is kept in memory, and checks all there is to check: checksums,
+    /// the order of the keys, what index and footer say about the data, that no byte is left over. Calls `progress` with
+    /// the bytes done after each block.
+    ///
+    /// # Errors
+    /// As any read; [`Error::Damaged`](crate::Error::Damaged) says where the first damage is.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<Verified> {
+        // Anew, as the one from `open` says nothing about the file now.
+        let footer = Reader::open(self.source(), self.len(), Some(self.footer_sum()))?;
+        let mut walk = Walk {
+            reader: self,
+            levels: vec![None; self.levels() + 1],
+            last: None,
+            found: Verified { entries: 0, blocks: 0, index_blocks: 0, filter_items: 0, bytes: 0 },
+            raw_bytes: 0,
+            progress,
+        };
+        if let Some((root, limit)) = self.root() {
+            walk.block(self.levels(), root, limit, None)?;
+        }
+        let mut end = 0;
+        for span in walk.levels.iter().flatten() {
+            end = follows(end, span.0)?.max(span.1);
+        }
+        if let (Some(ptr), Some(filter)) = (self.footer().filter.some(), self.load_filter()?) {
+            follows(end, ptr.offset)?;
+            end = ptr.end();
+            walk.found.filter_items = filter.items();
+            walk.done(ptr.len.into());
+        }
+        if let (Some(ptr), Some(_)) = (self.footer().metadata.some(), self.metadata()?) {
+            follows(end, ptr.offset)?;
+            end = ptr.end();
+            walk.done(ptr.len.into());
+        }
+        follows(end, self.footer_at())?;
+        walk.done(self.len() - self.footer_at());
+        let (found, raw_bytes) = (walk.found, walk.raw_bytes);
+        if (found.entries, found.blocks, raw_bytes) != (footer.entries(), footer.blocks(), footer.raw_bytes())
+        {
+            return damaged(self.footer_at(), "the footer's counts are not those of the data");
+        }
+        Ok(found)
+    }
+}
+
+fn follows(end: u64, start: u64) -> Result<u64> {
+    if start == end {
+        Ok(end)
+    } else {
+        damaged(end.min(start), "parts of the file do not follow one another")
+    }
+}
+
+struct Walk<'a, S: Source> {
+    reader: &'a Reader<S>,
+    /// First byte and end of what was seen of each level, from the data up.
+    levels: Vec<Option<(u64, u64)>>,
+    /// The last key seen.
+    last: Option<Vec<u8>>,
+    found: Verified,
+    raw_bytes: u64,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+impl<S: Source> Walk<'_, S> {
+    /// Checks a block and all below it; no deeper than there are levels, which the footer bounds. `first` is the first
+    /// key as the block above says.
+    fn block(&mut self, level: usize, ptr: Ptr, limit: u64, first: Option<&[u8]>) -> Result<()> {
+        let span = self.levels[level].get_or_insert((ptr.offset, ptr.offset));
+        if span.1 != ptr.offset {
+            return damaged(ptr.offset, "a block does not follow the one before");
+        }
+        let block = self.reader.block(ptr, limit)?;
+        span.1 = ptr.end();
+        self.done(ptr.len.into());
+        if level == 0 { self.data(&block, first) } else { self.index(level, &block, first) }
+    }
+
+    fn data(&mut self, block: &Block, first: Option<&[u8]>) -> Result<()> {
+        let (mut entries, mut end) = (0, Vec::new());
+        block.check(|spot| {
+            if entries == 0 {
+                if first.is_some_and(|first| first != spot.key()) {
+                    return damaged(block.at(), "the block does not begin with the key that the index says");
+                }
+                if self.last.as_deref().is_some_and(|last| last >= spot.key()) {
+                    return damaged(block.at(), "keys do not ascend from block to block");
+                }
+            }
+            entries += 1;
+            end.clear();
+            end.extend_from_slice(spot.key());
+            Ok(())
+        })?;
+        self.last = Some(end);
+        self.found.entries += entries;
+        self.found.blocks += 1;
+        self.raw_bytes += block.memory() as u64;
+        Ok(())
+    }
+
+    fn index(&mut self, level: usize, block: &Block, mut first: Option<&[u8]>) -> Result<()> {
+        self.found.index_blocks += 1;
+        block.check(|spot| {
+            if first.take().is_some_and(|first| first != spot.key()) {
+                return damaged(block.at(), "the block does not begin with the key that the index says");
+            }
+            self.block(level - 1, spot.ptr()?, block.at(), Some(spot.key()))
+        })
+    }
+
+    fn done(&mut self, bytes: u64) {
+        self.found.bytes += bytes;
+        (self.progress)(self.found.bytes);
+    }
+}

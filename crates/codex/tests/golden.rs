@@ -1,0 +1,74 @@
+//! Files written by version 1 stay readable, and what is written today is version 1.
+//!
+//! `v1.codex` is not compressed and must come out bit for bit. `v1-lz4.codex` is only read back: a later LZ4 library may
+//! compress otherwise, which is no change of the format.
+//!
+//! To write them anew, after a change of the format before its release:
+//! `cargo test -p brooklet-codex --test golden -- --ignored regenerate`
+
+use std::fs;
+use std::path::PathBuf;
+
+use brooklet_codex::{Builder, BuilderOptions, Bytes, Reader};
+
+const ENTRIES: u32 = 100;
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+fn entry(n: u32) -> (Vec<u8>, Vec<u8>) {
+    (format!("log/{:03}/{n:05}", n / 10).into_bytes(), "brooklet ".repeat(n as usize % 9).into_bytes())
+}
+
+fn build(compress: bool) -> Vec<u8> {
+    let options = BuilderOptions { block_size: 256, compress, bits_per_item: 10, id: 0x0123_4567_89ab_cdef };
+    let mut builder = Builder::new(Vec::new(), options);
+    for n in 0..ENTRIES {
+        let (key, value) = entry(n);
+        builder.add(&key, &value).unwrap();
+        builder.add_filter(u64::from(n / 10));
+    }
+    builder.finish_with(b"golden").unwrap().1
+}
+
+fn read_back(file: Vec<u8>) {
+    let len = file.len() as u64;
+    let reader = Reader::open(Bytes::from(file), len, None).unwrap();
+    assert_eq!((reader.id(), reader.entries()), (0x0123_4567_89ab_cdef, u64::from(ENTRIES)));
+    assert_eq!(reader.metadata().unwrap().unwrap(), &b"golden"[..]);
+    let mut cursor = reader.cursor();
+    for n in 0..ENTRIES {
+        let (key, value) = entry(n);
+        assert_eq!(reader.get(&key).unwrap().unwrap(), value);
+        assert!(cursor.next().unwrap());
+        assert_eq!((cursor.key(), &cursor.value()[..]), (key.as_slice(), value.as_slice()));
+        assert!(reader.may_contain(u64::from(n / 10)).unwrap());
+    }
+    assert!(!cursor.next().unwrap());
+    assert!((1000..1100).filter(|&hash| reader.may_contain(hash).unwrap()).count() < 10);
+    let verified = reader.verify(&mut |_| {}).unwrap();
+    assert!(verified.index_blocks > 2 && verified.filter_items == 10);
+}
+
+#[test]
+fn version_1_is_written_bit_for_bit() {
+    assert!(
+        build(false) == fs::read(path("v1.codex")).unwrap(),
+        "the format changed: that takes a new version"
+    );
+}
+
+#[test]
+fn version_1_is_read_back() {
+    read_back(fs::read(path("v1.codex")).unwrap());
+    read_back(fs::read(path("v1-lz4.codex")).unwrap());
+    read_back(build(true));
+}
+
+#[test]
+#[ignore = "writes the golden files"]
+fn regenerate() {
+    fs::write(path("v1.codex"), build(false)).unwrap();
+    fs::write(path("v1-lz4.codex"), build(true)).unwrap();
+}

@@ -1,0 +1,111 @@
+//! Time and randomness as given things, so that a simulator can own both.
+
+use std::fmt;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A source of time.
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// Time since some fixed moment; never goes back.
+    fn now(&self) -> Duration;
+    /// Time since the Unix epoch; may jump.
+    fn wall(&self) -> Duration;
+}
+
+/// The machine's clocks.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    /// A clock that starts now.
+    #[expect(clippy::disallowed_methods, reason = "this is the room that owns the clock")]
+    pub fn new() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the room that owns the clock")]
+    fn wall(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
+/// A clock that moves only when told to.
+#[derive(Debug, Default)]
+pub struct ManualClock {
+    nanos: std::sync::atomic::AtomicU64,
+}
+
+impl ManualClock {
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        self.nanos.fetch_add(by.as_nanos() as u64, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(std::sync::atomic::Ordering::SeqCst))
+    }
+
+    fn wall(&self) -> Duration {
+        self.now()
+    }
+}
+
+/// A small deterministic generator (SplitMix64) for everything that needs chance but no secrecy.
+///
+/// ```
+/// let mut rng = brooklet_io::Rng::new(7);
+/// let (a, b) = (rng.next(), rng.below(10));
+/// assert_eq!((a, b), { let mut again = brooklet_io::Rng::new(7); (again.next(), again.below(10)) });
+/// ```
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// A generator that always gives the same numbers for the same seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    #[expect(clippy::should_implement_trait, reason = "it is not an iterator: it has no end")]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number from 0 to `n - 1`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        assert!(n > 0, "there is no number below zero");
+        self.next() % n
+    }
+
+    /// True `percent` times in a hundred.
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// A seed from the operating system.
+pub fn system_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    // The standard library seeds this from the operating system; it saves a dependency for two words at open.
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,115 @@
+//! Operations in flight on threads, where there is no io_uring.
+//!
+//! Invariants:
+//! - An operation is in exactly one place: `todo`, on a worker, or in `done`. `in_flight` counts all three.
+//! - There are never more workers than operations were ever in flight at once, so an idle queue costs nothing and a
+//!   lightly used one a single thread.
+//! - Workers leave only when the queue is closed and `todo` is empty: dropping the queue finishes everything.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use crate::file::FileInner;
+use crate::{Completion, Op, Queue};
+
+pub(crate) struct ThreadQueue {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    depth: usize,
+    in_flight: usize,
+}
+
+struct Shared {
+    file: Arc<FileInner>,
+    state: Mutex<State>,
+    /// There is something in `todo`, or the queue was closed.
+    work: Condvar,
+    /// There is something in `done`.
+    finished: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    todo: VecDeque<(u64, Op)>,
+    done: Vec<Completion>,
+    closed: bool,
+}
+
+impl ThreadQueue {
+    pub(crate) fn new(file: Arc<FileInner>, depth: usize) -> Self {
+        let shared = Shared { file, state: Mutex::default(), work: Condvar::new(), finished: Condvar::new() };
+        Self { shared: Arc::new(shared), workers: Vec::new(), depth, in_flight: 0 }
+    }
+}
+
+impl Queue for ThreadQueue {
+    fn submit(&mut self, token: u64, mut op: Op) {
+        assert!(self.in_flight < self.depth, "more than {} operations in flight", self.depth);
+        op.prepare();
+        self.in_flight += 1;
+        if self.workers.len() < self.in_flight {
+            let shared = Arc::clone(&self.shared);
+            match Builder::new().name("brooklet-io".into()).spawn(move || shared.work()) {
+                Ok(worker) => self.workers.push(worker),
+                // The workers there are will do; without any, this thread has to.
+                Err(e) if self.workers.is_empty() => {
+                    tracing::warn!("no thread for I/O, so it is done in place: {e}");
+                    let result = self.shared.file.perform(&mut op);
+                    self.shared.state().done.push(op.complete(token, result));
+                    return;
+                }
+                Err(_) => {}
+            }
+        }
+        self.shared.state().todo.push_back((token, op));
+        self.shared.work.notify_one();
+    }
+
+    fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
+        let mut state = self.shared.state();
+        while wait && self.in_flight > 0 && state.done.is_empty() {
+            state = self.shared.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.in_flight -= state.done.len();
+        out.append(&mut state.done);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}
+
+impl Drop for ThreadQueue {
+    fn drop(&mut self) {
+        self.shared.state().closed = true;
+        self.shared.work.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker that panicked has said so already.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut state = self.state();
+        loop {
+            if let Some((token, mut op)) = state.todo.pop_front() {
+                drop(state);
+                let result = self.file.perform(&mut op);
+                state = self.state();
+                state.done.push(op.complete(token, result));
+                self.finished.notify_one();
+            } else if state.closed {
+                return;
+            } else {
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}

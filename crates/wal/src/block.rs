@@ -1,0 +1,131 @@
+//! A block as its passengers see it: when it is durable, and the memory it keeps.
+//!
+//! Lifecycle, told once: a block is *open* while records board it, *closed* when no more may, *placed* when it has its
+//! position and checksum, *durable* when it and all blocks before it are on stable media and the sink has seen it - or
+//! *failed*. `data` is set before the block is placed; `state` moves once, from pending to one of the ends.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::task::Waker;
+use std::thread::Thread;
+
+use bytes::Bytes;
+
+const PENDING: u8 = 0;
+const DURABLE: u8 = 1;
+const FAILED: u8 = 2;
+
+/// Someone who wants to know when a block ends.
+pub(crate) enum Listener {
+    /// A thread that parks in `wait`.
+    Thread(Thread),
+    /// A task, by the slot it registered under, so that polling again replaces the waker.
+    Task(u64, Waker),
+    /// A function to call, with whether the block became durable.
+    Callback(Box<dyn FnOnce(bool) + Send>),
+}
+
+/// A block of the log. Cheap to keep: the payload memory is shared by all who refer into it.
+pub struct Block {
+    seq: u64,
+    state: AtomicU8,
+    data: OnceLock<Bytes>,
+    listeners: Mutex<Vec<Listener>>,
+}
+
+impl Block {
+    pub(crate) fn new(seq: u64) -> Self {
+        let (state, data) = (AtomicU8::new(PENDING), OnceLock::new());
+        Self { seq, state, data, listeners: Mutex::default() }
+    }
+
+    /// A block read back from the ring: durable from the start.
+    pub(crate) fn recovered(seq: u64, data: Bytes) -> Self {
+        let block = Self::new(seq);
+        block.set_data(data);
+        block.finish(true);
+        block
+    }
+
+    /// The block's number; 1 more than the block before.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// The records, uncompressed. Record offsets count from its start.
+    ///
+    /// # Panics
+    /// If the block is not durable yet.
+    pub fn data(&self) -> &Bytes {
+        self.data.get().expect("the payload of a block is shared once it is closed")
+    }
+
+    pub(crate) fn set_data(&self, data: Bytes) {
+        self.data.set(data).expect("a block is closed once");
+    }
+
+    /// Whether the block, and all before it, are on stable media; `None` if it failed.
+    pub(crate) fn is_durable(&self) -> Option<bool> {
+        match self.state.load(Ordering::Acquire) {
+            PENDING => Some(false),
+            DURABLE => Some(true),
+            _ => None,
+        }
+    }
+
+    /// Registers a listener, unless the block has ended already; then it is given back.
+    pub(crate) fn listen(&self, listener: Listener) -> Option<Listener> {
+        let mut listeners = self.listeners.lock().expect("no panics while listening");
+        // Read under the lock: `finish` sets the state before it takes the listeners.
+        if self.is_durable() != Some(false) {
+            return Some(listener);
+        }
+        if let Listener::Task(slot, _) = &listener
+            && let Some(old) = listeners.iter_mut().find(|l| matches!(l, Listener::Task(s, _) if s == slot))
+        {
+            *old = listener;
+        } else {
+            listeners.push(listener);
+        }
+        None
+    }
+
+    /// Whether anybody listens.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.listeners.lock().expect("no panics while listening").is_empty()
+    }
+
+    /// Takes one waiting thread out of the listeners, to drive the block. It registers again if it must.
+    pub(crate) fn take_thread(&self) -> Option<Thread> {
+        let mut listeners = self.listeners.lock().expect("no panics while listening");
+        let at = listeners.iter().position(|l| matches!(l, Listener::Thread(_)))?;
+        match listeners.swap_remove(at) {
+            Listener::Thread(thread) => Some(thread),
+            _ => unreachable!("just seen to be a thread"),
+        }
+    }
+
+    /// Ends the block and hands out its listeners, to be called when no lock is held.
+    pub(crate) fn finish(&self, durable: bool) -> Vec<Listener> {
+        let state = if durable { DURABLE } else { FAILED };
+        let before = self.state.swap(state, Ordering::AcqRel);
+        assert!(before == PENDING, "block {} ended twice", self.seq);
+        std::mem::take(&mut *self.listeners.lock().expect("no panics while listening"))
+    }
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Block({}, durable: {:?})", self.seq, self.is_durable())
+    }
+}
+
+impl Listener {
+    pub(crate) fn call(self, durable: bool) {
+        match self {
+            Listener::Thread(thread) => thread.unpark(),
+            Listener::Task(_, waker) => waker.wake(),
+            Listener::Callback(function) => function(durable),
+        }
+    }
+}

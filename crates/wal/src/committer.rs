@@ -1,0 +1,134 @@
+//! The driver of appends that nobody waits for on a thread: tasks, callbacks, backlogs and deadlines.
+//!
+//! [`Committer::step`] does what can be done without waiting and says what to wait for; [`run`](Committer::run) is the
+//! thread around it. A simulator calls `step` itself.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use brooklet_io::{Completion, Op, Persist, Queue, write_all_at};
+
+use crate::core::{Taken, Urge, Write};
+use crate::wal::Wal;
+
+/// Rounds of nothing to do after which the committer tells what is acknowledged and sleeps for good.
+const IDLE_ROUNDS: u32 = 20;
+
+/// Drives a log from one thread with several writes in flight.
+pub struct Committer {
+    wal: Wal,
+    queue: Box<dyn Queue>,
+    writes: BTreeMap<u64, Write>,
+    finished: Vec<Completion>,
+    idle_rounds: u32,
+}
+
+/// What a committer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Nothing: there is more to do.
+    None,
+    /// A write in flight.
+    Write,
+    /// The time to pass, or to be woken.
+    Sleep(Duration),
+    /// The log was closed or stopped: never step again.
+    Ended,
+}
+
+impl Committer {
+    /// A committer for `wal`. A log needs one, unless every append is waited for on a thread.
+    pub fn new(wal: &Wal) -> io::Result<Self> {
+        let shared = &wal.shared;
+        let queue = shared.volume.queue(shared.config.depth)?;
+        Ok(Self { wal: wal.clone(), queue, writes: BTreeMap::new(), finished: Vec::new(), idle_rounds: 0 })
+    }
+
+    /// Does what can be done now.
+    pub fn step(&mut self) -> Pause {
+        self.reap(false);
+        let shared = self.wal.shared.clone();
+        let now = shared.clock.now();
+        let mut core = shared.lock();
+        if core.check().is_err() {
+            drop(core);
+            while self.queue.in_flight() > 0 {
+                self.reap(true);
+            }
+            return Pause::Ended;
+        }
+        if let Some(taken) = core.take(Urge::Due(now)) {
+            drop(core);
+            self.idle_rounds = 0;
+            self.start(taken);
+            return Pause::None;
+        }
+        if self.queue.in_flight() > 0 {
+            return Pause::Write;
+        }
+        if core.is_idle() {
+            self.idle_rounds += 1;
+        }
+        if self.idle_rounds >= IDLE_ROUNDS
+            && let Some(taken) = core.take_quiet()
+        {
+            drop(core);
+            self.start(taken);
+            return Pause::None;
+        }
+        let linger = shared.config.linger;
+        let until = match core.deadline() {
+            // Another driver may have a write in flight that the open block rests behind; look again soon.
+            Some(deadline) => deadline.max(now + linger / 4),
+            None if self.idle_rounds < IDLE_ROUNDS => now + linger,
+            None => Duration::MAX,
+        };
+        core.committer_sleeps = Some(until);
+        Pause::Sleep(until.saturating_sub(now))
+    }
+
+    /// Steps until the log is closed or stops.
+    pub fn run(mut self) {
+        let shared = self.wal.shared.clone();
+        shared.committer.get_or_init(std::thread::current);
+        loop {
+            match self.step() {
+                Pause::None => {}
+                Pause::Write => self.reap(true),
+                Pause::Sleep(time) => {
+                    std::thread::park_timeout(time);
+                    shared.lock().committer_sleeps = None;
+                }
+                Pause::Ended => return,
+            }
+        }
+    }
+
+    fn start(&mut self, taken: Taken) {
+        let shared = &self.wal.shared;
+        let Some(write) = shared.seal_and_place(taken) else { return };
+        let op = Op::Write {
+            offset: shared.zone.offset + write.offset,
+            data: write.data.clone(),
+            persist: Persist::Durable,
+        };
+        self.queue.submit(write.seq, op);
+        self.writes.insert(write.seq, write);
+    }
+
+    fn reap(&mut self, wait: bool) {
+        self.queue.reap(wait, &mut self.finished);
+        for completion in self.finished.drain(..) {
+            let shared = &self.wal.shared;
+            let write = self.writes.remove(&completion.token).expect("what completes was submitted");
+            let result = completion.result.and_then(|done| {
+                // What a short write left is written again from the last whole sector on.
+                let done = done / brooklet_io::SECTOR * brooklet_io::SECTOR;
+                let at = shared.zone.offset + write.offset + done as u64;
+                write_all_at(&*shared.volume, at, &write.data[done..], Persist::Durable)
+            });
+            shared.finish(write.seq, result);
+        }
+    }
+}

@@ -1,0 +1,506 @@
+//! The decisions of the log: what boards, what is sealed, where it goes, when it counts as durable.
+//!
+//! A plain state machine: no clock, no thread, no I/O. Drivers hold it under a lock, ask it what to do, do that outside
+//! the lock, and tell it how it went:
+//!
+//! ```text
+//! board ──▶ open ──▶ closed ──take──▶ (seal) ──place──▶ in flight ──complete──▶ release ──▶ durable
+//! ```
+//!
+//! Invariants:
+//! 1. Blocks are taken, placed and released in the order of their numbers; at most one is between take and place,
+//!    since a header names the checksum of the block before it.
+//! 2. `durable` is the largest number such that it and all blocks before it completed and the sink has seen them.
+//! 3. A record is accepted only where its block, uncompressed, will find room in the ring.
+//! 4. After a failure nothing is accepted, taken, placed or released.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::thread::Thread;
+use std::time::Duration;
+
+use brooklet_io::AlignedBuf;
+use bytes::Bytes;
+
+use crate::block::Block;
+use crate::error::WalError;
+use crate::format::{Codec, HEADER, Header, disk_len, put_varint};
+use crate::ring::{Cursor, Ring};
+use crate::seal::{Pool, Sealed};
+
+/// What a log is opened with; the numbers that do not change while it is open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub store: u64,
+    pub epoch: u64,
+    pub block_size: usize,
+    pub depth: usize,
+    pub max_record: usize,
+    pub reserve: u64,
+}
+
+/// Closed blocks that may wait for the compressor before boarding is refused.
+const MAX_CLOSED: usize = 8;
+/// Bytes a record needs besides its own: its length.
+const FRAME: usize = 10;
+
+struct Filling {
+    block: Arc<Block>,
+    buf: AlignedBuf,
+    records: u32,
+    deadline: Duration,
+}
+
+/// A block taken for sealing.
+pub(crate) struct Taken {
+    pub block: Arc<Block>,
+    pub buf: AlignedBuf,
+    pub records: u32,
+}
+
+struct InFlight {
+    block: Arc<Block>,
+    done: bool,
+}
+
+/// A placed block, to be written durably.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub seq: u64,
+    /// Offset inside the ring.
+    pub offset: u64,
+    pub data: Bytes,
+}
+
+/// Where a record boarded.
+#[derive(Clone, Debug)]
+pub struct Boarded {
+    /// Log position of the record.
+    pub lsn: u64,
+    /// The block it rides in.
+    pub block: Arc<Block>,
+    /// Where its bytes start in [`Block::data`].
+    pub offset: usize,
+    /// Bytes of the ring in use.
+    pub used: u64,
+}
+
+/// Why the open block may be closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urge {
+    /// Somebody waits for it.
+    Wanted,
+    /// The driver has nothing better to do; the deadline decides.
+    Due(Duration),
+}
+
+/// Who should go on driving.
+pub(crate) enum Next {
+    Thread(Thread),
+    Committer,
+}
+
+/// Counters since opening.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalStats {
+    /// Records accepted.
+    pub records: u64,
+    /// Payload bytes accepted, framing included, before compression.
+    pub raw_bytes: u64,
+    /// Blocks placed.
+    pub blocks: u64,
+    /// Bytes handed to the volume.
+    pub written_bytes: u64,
+    /// Threads woken to be told of the end of their block or to drive the next.
+    pub wakes: u64,
+    /// Bytes of the ring in use.
+    pub used: u64,
+    /// Bytes of the ring.
+    pub size: u64,
+}
+
+pub(crate) struct Core {
+    setup: Setup,
+    pool: Arc<Pool>,
+    ring: Ring,
+    open: Filling,
+    closed: VecDeque<Filling>,
+    closed_bytes: u64,
+    taken: Option<u64>,
+    /// The newest closed block.
+    last: Option<Arc<Block>>,
+    in_flight: VecDeque<InFlight>,
+    /// Cursor of the next block to place; its position is where the ring's head is.
+    next: Cursor,
+    next_lsn: u64,
+    durable: u64,
+    /// The acknowledged number that the newest placed block carries.
+    told: u64,
+    releasing: bool,
+    marks: VecDeque<(u64, Option<Cursor>)>,
+    failure: Option<WalError>,
+    /// Committer asleep until then; `None` while it runs. `Duration::MAX` is for good.
+    pub committer_sleeps: Option<Duration>,
+    pub room_waiters: Vec<Thread>,
+    pub stats: WalStats,
+}
+
+impl Core {
+    pub fn new(setup: Setup, pool: Arc<Pool>, size: u64, tail: u64, next: Cursor) -> Self {
+        let open = Filling::new(&pool, next.seq, 0);
+        Self {
+            setup,
+            pool,
+            ring: Ring::new(size, tail, next.position),
+            open,
+            closed: VecDeque::new(),
+            closed_bytes: 0,
+            taken: None,
+            last: None,
+            in_flight: VecDeque::new(),
+            next,
+            next_lsn: next.lsn,
+            durable: next.seq - 1,
+            told: 0,
+            releasing: false,
+            marks: VecDeque::new(),
+            failure: None,
+            committer_sleeps: None,
+            room_waiters: Vec::new(),
+            stats: WalStats::default(),
+        }
+    }
+
+    pub fn check(&self) -> Result<(), WalError> {
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    pub fn is_idle(&self) -> bool {
+        let nothing_moves = self.taken.is_none() && self.in_flight.is_empty() && !self.releasing;
+        self.open.records == 0 && self.closed.is_empty() && nothing_moves
+    }
+
+    /// The newest block that holds a record and may not be durable yet.
+    pub fn last_boarded(&self) -> Option<Arc<Block>> {
+        if self.open.records > 0 { Some(self.open.block.clone()) } else { self.last.clone() }
+    }
+
+    pub fn stats(&self) -> WalStats {
+        WalStats { used: self.ring.used(), size: self.ring.size(), ..self.stats }
+    }
+
+    /// Takes a record of at most `bound` bytes, written by `encode`, due by `deadline`.
+    ///
+    /// `spare` lets it into the reserve that is kept for records that free space.
+    pub fn board(
+        &mut self,
+        bound: usize,
+        spare: bool,
+        deadline: impl FnOnce() -> Duration,
+        encode: impl FnOnce(&mut dyn FnMut(&[u8])),
+    ) -> Result<Boarded, WalError> {
+        self.check()?;
+        if bound > self.setup.max_record {
+            return Err(WalError::TooLarge { len: bound, limit: self.setup.max_record });
+        }
+        if self.closed.len() >= MAX_CLOSED {
+            return Err(WalError::Busy);
+        }
+        let alone = disk_len(bound + FRAME);
+        let needed = if self.open.fits(bound, self.setup.block_size) {
+            disk_len(self.open.buf.len() - HEADER + bound + FRAME)
+        } else {
+            disk_len(self.open.buf.len() - HEADER) + alone
+        };
+        let largest = self.setup.max_record + HEADER + FRAME;
+        let largest = if alone > self.setup.block_size { largest } else { self.pool_block() };
+        let reserve = if spare { 0 } else { self.setup.reserve };
+        if !self.ring.has_room(self.waiting_bytes(), needed as u64, largest as u64, reserve) {
+            return Err(WalError::Full { used: self.ring.used(), size: self.ring.size() });
+        }
+        if !self.open.fits(bound, self.setup.block_size) {
+            if self.open.records > 0 {
+                self.close_open();
+            }
+            self.open.make_room(&self.pool, bound);
+        }
+        let open = &mut self.open;
+        if open.records == 0 {
+            open.deadline = deadline();
+        }
+        let start = open.buf.len();
+        let offset = open.push(encode);
+        let lsn = self.next_lsn + (start - HEADER) as u64;
+        self.stats.records += 1;
+        Ok(Boarded { lsn, block: open.block.clone(), offset, used: self.ring.used() })
+    }
+
+    /// Brings the open block's deadline forward.
+    pub fn hasten(&mut self, deadline: Duration) {
+        self.open.deadline = self.open.deadline.min(deadline);
+    }
+
+    fn pool_block(&self) -> usize {
+        disk_len(self.setup.block_size)
+    }
+
+    fn waiting_bytes(&self) -> u64 {
+        self.closed_bytes
+    }
+
+    fn close_open(&mut self) {
+        let next_seq = self.open.block.seq() + 1;
+        let filled = std::mem::replace(&mut self.open, Filling::new(&self.pool, next_seq, 0));
+        let len = filled.buf.len() - HEADER;
+        self.next_lsn += len as u64;
+        self.stats.raw_bytes += len as u64;
+        self.closed_bytes += disk_len(len) as u64;
+        self.last = Some(filled.block.clone());
+        self.closed.push_back(filled);
+    }
+
+    /// Ends the open block, so that later records ride in blocks after it; returns the number of the last block
+    /// before the cut. [`cut_cursor`](Self::cut_cursor) then tells where the log goes on after it.
+    pub fn cut(&mut self) -> u64 {
+        if self.open.records > 0 {
+            self.close_open();
+        }
+        let seq = self.open.block.seq() - 1;
+        let placed = self.next.seq == seq + 1;
+        self.marks.push_back((seq, placed.then_some(self.next)));
+        seq
+    }
+
+    /// Where the log goes on after the block `seq` of a cut, once that block is placed. Forgets the cut.
+    pub fn cut_cursor(&mut self, seq: u64) -> Option<Cursor> {
+        let at = self.marks.iter().position(|(s, cursor)| *s == seq && cursor.is_some())?;
+        self.marks.remove(at).and_then(|(_, cursor)| cursor)
+    }
+
+    /// Whether a driver may take a block now.
+    fn may_take(&self, urge: Urge) -> bool {
+        if self.failure.is_some() || self.taken.is_some() || self.in_flight.len() >= self.setup.depth {
+            return false;
+        }
+        if !self.closed.is_empty() {
+            return true;
+        }
+        if self.open.records == 0 {
+            return false;
+        }
+        // While a write is in flight the open block goes on filling, unless it is worth a write of its own.
+        let worth = self.in_flight.is_empty() || self.open.buf.len() >= self.setup.block_size / 8;
+        worth
+            && match urge {
+                Urge::Wanted => true,
+                Urge::Due(now) => self.open.deadline <= now || self.open.block.is_wanted(),
+            }
+    }
+
+    /// Takes the oldest block that waits, closing the open one if nothing else does and `urge` says so.
+    pub fn take(&mut self, urge: Urge) -> Option<Taken> {
+        if !self.may_take(urge) {
+            return None;
+        }
+        if self.closed.is_empty() {
+            self.close_open();
+        }
+        let filled = self.closed.pop_front()?;
+        self.taken = Some(filled.block.seq());
+        Some(Taken { block: filled.block, buf: filled.buf, records: filled.records })
+    }
+
+    /// Takes an empty block that only tells what is acknowledged, if no placed block tells it yet and all is quiet.
+    pub fn take_quiet(&mut self) -> Option<Taken> {
+        let due = self.told < self.durable && self.is_idle() && self.failure.is_none();
+        let sector = disk_len(0) as u64;
+        if !due || !self.ring.has_room(0, sector, sector, self.setup.reserve / 2) {
+            return None;
+        }
+        self.close_open();
+        let filled = self.closed.pop_front()?;
+        self.taken = Some(filled.block.seq());
+        Some(Taken { block: filled.block, buf: filled.buf, records: 0 })
+    }
+
+    /// Gives a sealed block its position and checksum.
+    pub fn place(&mut self, block: Arc<Block>, sealed: Sealed) -> Result<Write, WalError> {
+        assert!(self.taken.take() == Some(block.seq()), "only the block that was taken is placed");
+        self.check()?;
+        let (len, raw_len) = (sealed.disk_len(), sealed.raw_len());
+        self.closed_bytes -= disk_len(raw_len) as u64;
+        let position = self.ring.place(len as u64).expect("boarding saw to the room");
+        let seq = block.seq();
+        assert!(seq == self.next.seq, "blocks are placed in the order of their numbers");
+        // An empty block only tells; it needs no telling itself.
+        self.told = if raw_len == 0 { seq } else { self.durable };
+        let place = Header {
+            codec: Codec::Raw,
+            store: self.setup.store,
+            epoch: self.setup.epoch,
+            seq,
+            position,
+            lsn: self.next.lsn,
+            acked: self.durable,
+            previous: self.next.chain,
+            records: 0,
+            raw_len: 0,
+            stored_len: 0,
+            payload_sum: 0,
+        };
+        let (chain, data) = sealed.stamp(&self.pool, place);
+        self.next =
+            Cursor { position: self.ring.head(), seq: seq + 1, lsn: self.next.lsn + raw_len as u64, chain };
+        if let Some(mark) = self.marks.iter_mut().find(|(s, cursor)| *s == seq && cursor.is_none()) {
+            mark.1 = Some(self.next);
+        }
+        self.in_flight.push_back(InFlight { block, done: false });
+        self.stats.blocks += 1;
+        self.stats.written_bytes += len as u64;
+        Ok(Write { seq, offset: position % self.ring.size(), data })
+    }
+
+    /// Records that the write of a block ended well.
+    pub fn complete(&mut self, seq: u64) {
+        if self.failure.is_some() {
+            return;
+        }
+        let first = self.in_flight.front().expect("a completed block is in flight").block.seq();
+        self.in_flight[(seq - first) as usize].done = true;
+    }
+
+    /// Takes the blocks at the front of the window that completed, for the sink to see. One driver at a time:
+    /// `None` where another does it, or there is nothing to release.
+    pub fn release(&mut self) -> Option<Vec<Arc<Block>>> {
+        if self.releasing || self.failure.is_some() || !self.in_flight.front().is_some_and(|f| f.done) {
+            return None;
+        }
+        self.releasing = true;
+        let mut blocks = Vec::with_capacity(1);
+        while self.in_flight.front().is_some_and(|f| f.done) {
+            blocks.extend(self.in_flight.pop_front().map(|f| f.block));
+        }
+        Some(blocks)
+    }
+
+    /// Records that the sink has seen the released blocks.
+    pub fn released(&mut self, blocks: &[Arc<Block>]) {
+        let last = blocks.last().expect("a release holds blocks").seq();
+        assert!(last == self.durable + blocks.len() as u64, "the window slides without gaps");
+        self.durable = last;
+        self.releasing = false;
+    }
+
+    /// Stops the log for good; returns every block that will not become durable.
+    pub fn fail(&mut self, error: io::Error) -> Vec<Arc<Block>> {
+        self.stop(WalError::Stopped(Arc::new(error)))
+    }
+
+    /// Ends the log without an error of the volume.
+    pub fn stop(&mut self, why: WalError) -> Vec<Arc<Block>> {
+        if self.failure.is_some() {
+            return Vec::new();
+        }
+        self.failure = Some(why);
+        let mut blocks: Vec<_> = self.in_flight.drain(..).map(|f| f.block).collect();
+        blocks.extend(self.closed.drain(..).map(|f| f.block));
+        blocks.push(self.open.block.clone());
+        blocks
+    }
+
+    /// Who should drive next, if anything can be taken and somebody wants it.
+    pub fn next_driver(&mut self) -> Option<Next> {
+        let backlog = !self.closed.is_empty();
+        if !self.may_take(Urge::Wanted) || !(backlog || self.open.block.is_wanted()) {
+            return None;
+        }
+        let waiting = self.closed.iter().map(|f| &f.block).chain([&self.open.block]);
+        if let Some(thread) = waiting.into_iter().find_map(|block| block.take_thread()) {
+            self.stats.wakes += 1;
+            return Some(Next::Thread(thread));
+        }
+        self.committer_sleeps.take().map(|_| Next::Committer)
+    }
+
+    /// Whether the committer must be woken for the open block's deadline or a backlog.
+    pub fn wake_committer(&mut self) -> bool {
+        let Some(until) = self.committer_sleeps else { return false };
+        let late = self.open.records > 0 && self.open.deadline < until;
+        let wake = late || !self.closed.is_empty() && self.may_take(Urge::Wanted);
+        if wake {
+            self.committer_sleeps = None;
+        }
+        wake
+    }
+
+    /// When the open block is due; `None` while it is empty.
+    pub fn deadline(&self) -> Option<Duration> {
+        (self.open.records > 0).then_some(self.open.deadline)
+    }
+
+    /// Frees the ring before a cursor that a durable superblock covers.
+    pub fn trim(&mut self, cursor: Cursor) {
+        self.ring.trim(cursor.position);
+    }
+
+    /// Where the next block goes, once nothing is on its way.
+    pub fn end(&self) -> Cursor {
+        assert!(self.is_idle(), "the end of a busy log moves");
+        self.next
+    }
+}
+
+impl Filling {
+    fn new(pool: &Pool, seq: u64, capacity: usize) -> Self {
+        let mut buf = pool.take(HEADER + capacity);
+        buf.set_len(HEADER);
+        Self { block: Arc::new(Block::new(seq)), buf, records: 0, deadline: Duration::MAX }
+    }
+
+    /// Whether a record of `bound` bytes may board: the block stays within its size, or the record is its first.
+    fn fits(&self, bound: usize, block_size: usize) -> bool {
+        let end = self.buf.len() + bound + FRAME;
+        end <= self.buf.capacity() && (end <= block_size || self.records == 0)
+    }
+
+    fn make_room(&mut self, pool: &Pool, bound: usize) {
+        if self.buf.room() < bound + FRAME {
+            self.buf = pool.take(HEADER + bound + FRAME);
+            self.buf.set_len(HEADER);
+        }
+    }
+
+    /// Appends a framed record; returns the offset of its bytes in the payload.
+    fn push(&mut self, encode: impl FnOnce(&mut dyn FnMut(&[u8]))) -> usize {
+        let buf = &mut self.buf;
+        // The length is known only afterwards: leave three bytes for it, the most that a record in a block of the
+        // usual size needs, as a varint padded with continuation bits; larger records move by what is missing.
+        let frame = buf.len();
+        buf.extend(&[0; 3]);
+        encode(&mut |bytes| buf.extend(bytes));
+        let len = buf.len() - frame - 3;
+        let mut offset = frame + 3;
+        if len < 1 << 21 {
+            buf[frame..offset].copy_from_slice(&[
+                len as u8 | 0x80,
+                (len >> 7) as u8 | 0x80,
+                (len >> 14) as u8 & 0x7f,
+            ]);
+        } else {
+            let mut varint = Vec::with_capacity(FRAME);
+            put_varint(&mut |b| varint.extend_from_slice(b), len as u64);
+            let shift = varint.len() - 3;
+            buf.extend(&varint[..shift]);
+            buf.copy_within(offset..offset + len, offset + shift);
+            buf[frame..frame + varint.len()].copy_from_slice(&varint);
+            offset += shift;
+        }
+        self.records += 1;
+        offset - HEADER
+    }
+}

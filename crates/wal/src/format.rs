@@ -1,0 +1,251 @@
+//! The block: what one write to the ring carries. This is the only description of its bytes.
+//!
+//! ```text
+//! offset size field      meaning                                                    (little endian)
+//!      0    4 magic      "BRKB"
+//!      4    2 version    format version, 1
+//!      6    1 codec      0 payload as it is, 1 LZ4 block
+//!      7    1 -          zero
+//!      8    8 store      identity of the store, so that another store's blocks are never taken for ours
+//!     16    8 epoch      grows with every opening of the store
+//!     24    8 seq        block number, 1 more than the block before
+//!     32    8 position   where the block starts in the endless ring (offset in the zone = position mod size)
+//!     40    8 lsn        log position of the payload's first byte, counted in payload bytes before compression
+//!     48    8 acked      every block up to this number was on stable media when this block was sealed
+//!     56    8 previous   header checksum of the block before
+//!     64    4 records    records in the payload
+//!     68    4 raw_len    payload bytes before compression
+//!     72    4 stored_len payload bytes as stored
+//!     76    4 -          zero
+//!     80    8 payload    XXH3-64 of the stored payload
+//!     88    8 header     XXH3-64 of bytes 0..88
+//!     96    . payload    records, each: length (varint), bytes
+//!      .    . padding    up to a multiple of the sector size
+//! ```
+//!
+//! A block is *valid at position p* when its header checksum holds, `store` is ours and `position` is p. It *follows*
+//! a block when also `seq`, `lsn` and `previous` continue it, its epoch is not smaller, and its payload checksum
+//! holds. A block never straddles the end of the ring: one that does not fit starts at the next lap, and a reader
+//! knows that from its length.
+
+use brooklet_io::SECTOR;
+use twox_hash::XxHash3_64;
+
+/// Bytes of a block's header.
+pub const HEADER: usize = 96;
+/// The format version this crate writes.
+pub const VERSION: u16 = 1;
+const MAGIC: [u8; 4] = *b"BRKB";
+
+/// How a payload is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// As it is.
+    Raw = 0,
+    /// An LZ4 block.
+    Lz4 = 1,
+}
+
+/// A block's header; the fields are told at the head of this module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the table at the head of the module tells each")]
+pub struct Header {
+    pub codec: Codec,
+    pub store: u64,
+    pub epoch: u64,
+    pub seq: u64,
+    pub position: u64,
+    pub lsn: u64,
+    pub acked: u64,
+    pub previous: u64,
+    pub records: u32,
+    pub raw_len: u32,
+    pub stored_len: u32,
+    pub payload_sum: u64,
+}
+
+/// Checksum of bytes.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
+/// Bytes a block takes in the ring.
+pub fn disk_len(stored_len: usize) -> usize {
+    (HEADER + stored_len).next_multiple_of(SECTOR)
+}
+
+impl Header {
+    /// Writes the header into `out[..HEADER]` and returns its checksum, which the next block names.
+    pub fn encode(&self, out: &mut [u8]) -> u64 {
+        out[..HEADER].fill(0);
+        out[0..4].copy_from_slice(&MAGIC);
+        out[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        out[6] = self.codec as u8;
+        let words = [self.store, self.epoch, self.seq, self.position, self.lsn, self.acked, self.previous];
+        for (i, word) in words.iter().enumerate() {
+            out[8 + i * 8..16 + i * 8].copy_from_slice(&word.to_le_bytes());
+        }
+        out[64..68].copy_from_slice(&self.records.to_le_bytes());
+        out[68..72].copy_from_slice(&self.raw_len.to_le_bytes());
+        out[72..76].copy_from_slice(&self.stored_len.to_le_bytes());
+        out[80..88].copy_from_slice(&self.payload_sum.to_le_bytes());
+        let sum = checksum(&out[..88]);
+        out[88..96].copy_from_slice(&sum.to_le_bytes());
+        sum
+    }
+
+    /// Reads a header whose checksum holds; returns it with that checksum. `None` is what anything else gives.
+    pub fn decode(bytes: &[u8]) -> Option<(Header, u64)> {
+        if bytes.len() < HEADER || bytes[0..4] != MAGIC {
+            return None;
+        }
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let sum = word(88);
+        if checksum(&bytes[..88]) != sum || bytes[4..6] != VERSION.to_le_bytes() {
+            return None;
+        }
+        let codec = match bytes[6] {
+            0 => Codec::Raw,
+            1 => Codec::Lz4,
+            _ => return None,
+        };
+        let header = Header {
+            codec,
+            store: word(8),
+            epoch: word(16),
+            seq: word(24),
+            position: word(32),
+            lsn: word(40),
+            acked: word(48),
+            previous: word(56),
+            records: half(64),
+            raw_len: half(68),
+            stored_len: half(72),
+            payload_sum: word(80),
+        };
+        Some((header, sum))
+    }
+
+    /// Bytes the block takes in the ring.
+    pub fn disk_len(&self) -> usize {
+        disk_len(self.stored_len as usize)
+    }
+}
+
+/// Appends a variable-length integer: seven bits a byte, low bits first, the top bit says that more follow.
+pub fn put_varint(out: &mut impl FnMut(&[u8]), mut value: u64) {
+    let mut bytes = [0; 10];
+    let mut n = 0;
+    while value >= 0x80 {
+        bytes[n] = value as u8 | 0x80;
+        value >>= 7;
+        n += 1;
+    }
+    bytes[n] = value as u8;
+    out(&bytes[..=n]);
+}
+
+/// Takes a variable-length integer from the front of `bytes`; `None` where it is cut short or over 64 bits.
+pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for (i, &byte) in bytes.iter().enumerate().take(10) {
+        let bits = u64::from(byte & 0x7f);
+        if i == 9 && bits > 1 {
+            return None;
+        }
+        value |= bits << (7 * i);
+        if byte & 0x80 == 0 {
+            *bytes = &bytes[i + 1..];
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// The records of a payload with the offset of each, in order; stops with `None` inside at the first malformed one.
+pub struct Records<'a> {
+    payload: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Records<'a> {
+    /// Walks over `payload`.
+    pub fn new(payload: &'a [u8]) -> Self {
+        Self { payload, rest: payload }
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    /// Offset of the record in the payload, and its bytes.
+    type Item = Option<(usize, &'a [u8])>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let mut rest = self.rest;
+        let record = take_varint(&mut rest).and_then(|len| rest.get(..usize::try_from(len).ok()?));
+        let Some(record) = record else {
+            self.rest = &[];
+            return Some(None);
+        };
+        let offset = self.payload.len() - rest.len();
+        self.rest = &rest[record.len()..];
+        Some(Some((offset, record)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Header {
+        Header {
+            codec: Codec::Lz4,
+            store: 0x1122_3344_5566_7788,
+            epoch: 3,
+            seq: 17,
+            position: 1 << 20,
+            lsn: 99_000,
+            acked: 16,
+            previous: 0xdead_beef,
+            records: 4,
+            raw_len: 800,
+            stored_len: 300,
+            payload_sum: 42,
+        }
+    }
+
+    #[test]
+    fn a_header_survives_the_round_trip_and_no_flipped_bit() {
+        let mut bytes = [0; HEADER];
+        let sum = sample().encode(&mut bytes);
+        assert_eq!(Header::decode(&bytes), Some((sample(), sum)));
+        for bit in 0..HEADER * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::decode(&bytes), None, "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn varints_round_trip_and_refuse_what_is_cut_or_too_long() {
+        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
+            let mut bytes = Vec::new();
+            put_varint(&mut |b| bytes.extend_from_slice(b), value);
+            let mut rest = &bytes[..];
+            assert_eq!((take_varint(&mut rest), rest.len()), (Some(value), 0));
+            assert_eq!(take_varint(&mut &bytes[..bytes.len() - 1]), None);
+        }
+        assert_eq!(take_varint(&mut &[0xff; 11][..]), None);
+        assert_eq!(take_varint(&mut &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2][..]), None);
+    }
+
+    #[test]
+    fn records_stop_at_the_first_malformed_one() {
+        let payload = [2, b'a', b'b', 0, 5, b'x'];
+        let got: Vec<_> = Records::new(&payload).collect();
+        assert_eq!(got, vec![Some((1, &b"ab"[..])), Some((4, &b""[..])), None]);
+    }
+}

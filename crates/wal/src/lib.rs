@@ -1,0 +1,55 @@
+//! A ring write-ahead log that acknowledges only what is on stable media.
+//!
+//! Records of any size up to a limit board the open *block*; a block is compressed, chained to the one before by its
+//! checksum, and written to the ring in one durable write; several are in flight at once; acknowledgements leave in
+//! order. [`recover`] reads back every acknowledged record after a crash, or says which one is damaged.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use brooklet_io::{MemVolume, SystemClock, Volume};
+//! use brooklet_wal::{Config, Cursor, Records, Start, Wal, WalError, Zone, recover};
+//!
+//! # fn main() -> Result<(), WalError> {
+//! let volume = Arc::new(MemVolume::new(1));
+//! volume.grow(1 << 20)?;
+//! let zone = Zone { offset: 0, size: 1 << 20, store: 42 };
+//! let first = Cursor { seq: 1, ..Cursor::default() };
+//! let wal = Wal::open(volume.clone(), zone, Config::default(), (0, first, 1), Arc::new(SystemClock::new()), Arc::new(()));
+//! let (_, ack) = wal.append(b"hello")?;
+//! ack.wait()?; // on stable media
+//!
+//! let mut seen = Vec::new();
+//! let start = Start { cursor: first, acked: 0, clean: false };
+//! recover(&*volume, zone, start, |block, _| {
+//!     seen.extend(Records::new(block.data()).flatten().map(|(_, record)| record.to_vec()));
+//!     Ok::<_, WalError>(())
+//! })?;
+//! assert_eq!(seen, [b"hello"]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The rooms: `format` (the bytes of a block), `ring` (where blocks go), `core` (every decision), `seal` (compression),
+//! `block` and `ack` (who is told), `wal` and `committer` (the drivers), `tape` and `recover` (reading back).
+
+mod ack;
+mod block;
+mod committer;
+mod core;
+mod error;
+mod format;
+mod recover;
+mod ring;
+mod seal;
+mod tape;
+mod wal;
+
+pub use crate::core::{Boarded, WalStats};
+pub use ack::Ack;
+pub use block::Block;
+pub use committer::{Committer, Pause};
+pub use error::WalError;
+pub use format::{Codec, Header, Records, checksum, put_varint, take_varint};
+pub use recover::{End, Recovery, Start, recover};
+pub use ring::Cursor;
+pub use wal::{Config, MIN_RING, Sink, Wal, Zone, block_len, max_record};

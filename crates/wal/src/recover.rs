@@ -1,0 +1,208 @@
+//! Recovery: the longest run of blocks that follow each other, and an honest word about where it ends.
+//!
+//! The reader walks from the trim point, block after block ([`crate::format`] says what *follows* means), until none
+//! follows. Then it must tell four cases apart:
+//!
+//! 1. **The end.** A clean close recorded the last block, and it was found.
+//! 2. **A torn tail.** The next block was being written when the power went: nothing says that it was acknowledged.
+//!    Normal; it is dropped, with whatever later block of the same window reached the disk before it.
+//! 3. **A stale block**, from an earlier lap or an earlier crash. Its position, number, chain or epoch does not fit, so
+//!    it does not follow; it is no evidence either, because all it says was acknowledged was found.
+//! 4. **Damage.** Some valid block anywhere in the ring, or the superblock, says that the missing one had been
+//!    acknowledged. That is an error with the block's address, never a silent cut.
+//!
+//! To tell 2 from 4 the rest of the ring is read once: recovery costs at most one pass over the ring. What stays
+//! ambiguous is rot in the very last block before any later block was written: the committer narrows that by writing
+//! an empty block when the log falls idle.
+
+use std::sync::Arc;
+
+use brooklet_io::{SECTOR, Volume};
+
+use crate::block::Block;
+use crate::error::WalError;
+use crate::format::{HEADER, Header, Records, checksum};
+use crate::ring::Cursor;
+use crate::seal;
+use crate::tape::Tape;
+use crate::wal::{Zone, max_record};
+
+/// What the superblock knows of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The trim point: where the first block that is needed lies.
+    pub cursor: Cursor,
+    /// Every block up to this number was acknowledged.
+    pub acked: u64,
+    /// The log was closed cleanly: `acked` is its last block.
+    pub clean: bool,
+}
+
+/// How the log ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was closed, and is all there.
+    Clean,
+    /// It was not closed; nothing was being written.
+    Open,
+    /// It was not closed, and this many valid blocks behind the end had not been acknowledged and were dropped.
+    Torn(u64),
+}
+
+/// What recovery found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// Where the next block goes.
+    pub next: Cursor,
+    /// The largest epoch met, zero where no block was.
+    pub epoch: u64,
+    /// Blocks recovered.
+    pub blocks: u64,
+    /// Their bytes in the ring.
+    pub block_bytes: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// How the log ended.
+    pub end: End,
+}
+
+/// What stands where a block was expected.
+enum Found {
+    Follows(Header, u64),
+    Not(&'static str),
+}
+
+/// Reads the ring from its trim point and gives every recovered block to `visit`, in order.
+///
+/// # Errors
+/// [`WalError::Damaged`] where acknowledged data does not read back; [`WalError::Io`] where the volume fails; and
+/// whatever `visit` returns.
+pub fn recover<E: From<WalError>>(
+    volume: &dyn Volume,
+    zone: Zone,
+    start: Start,
+    mut visit: impl FnMut(&Arc<Block>, &Header) -> Result<(), E>,
+) -> Result<Recovery, E> {
+    let io = |e: std::io::Error| WalError::from(e);
+    let mut tape = Tape::new(volume, zone, start.cursor.position).map_err(io)?;
+    let mut found =
+        Recovery { next: start.cursor, epoch: 0, blocks: 0, block_bytes: 0, bytes_read: 0, end: End::Clean };
+    let why = loop {
+        if start.clean && found.next.seq == start.acked + 1 {
+            found.bytes_read = tape.bytes_read();
+            return Ok(found);
+        }
+        let (position, header, chain) = match follow(&mut tape, zone, &found).map_err(WalError::from)? {
+            (position, Found::Follows(header, chain)) => (position, header, chain),
+            (_, Found::Not(why)) => break why,
+        };
+        let bytes = tape.at(position, header.disk_len()).map_err(io)?.expect("just read");
+        let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
+        let Some(data) = seal::open(header.codec, stored, header.raw_len as usize) else {
+            break "the payload does not decompress";
+        };
+        if Records::new(&data).any(|r| r.is_none()) {
+            break "the records are malformed";
+        }
+        visit(&Arc::new(Block::recovered(header.seq, data)), &header)?;
+        let end = position + header.disk_len() as u64;
+        tape.release(end);
+        found.next =
+            Cursor { position: end, seq: header.seq + 1, lsn: header.lsn + u64::from(header.raw_len), chain };
+        found.epoch = header.epoch;
+        found.blocks += 1;
+        found.block_bytes += header.disk_len() as u64;
+    };
+    let damaged = |what: String| WalError::Damaged {
+        seq: found.next.seq,
+        position: found.next.position,
+        lsn: found.next.lsn,
+        what,
+    };
+    if start.acked >= found.next.seq {
+        return Err(damaged(format!("{why}; the superblock says it was acknowledged")).into());
+    }
+    let behind = evidence(&mut tape, zone, found.next).map_err(WalError::from)?;
+    if let Some(witness) = behind.witness {
+        return Err(
+            damaged(format!("{why}; block {witness}, written later, says it was acknowledged")).into()
+        );
+    }
+    found.end = if behind.dropped > 0 || why != NO_BLOCK { End::Torn(behind.dropped) } else { End::Open };
+    found.bytes_read = tape.bytes_read();
+    Ok(found)
+}
+
+const NO_BLOCK: &str = "no block of this lap is there";
+
+/// Looks for the next block where it should be: right behind, or at the start of the next lap if it did not fit.
+fn follow(tape: &mut Tape<'_>, zone: Zone, found: &Recovery) -> std::io::Result<(u64, Found)> {
+    let position = found.next.position;
+    let here = look(tape, zone, found, position)?;
+    let left = zone.size - position % zone.size;
+    let gap_possible = left < zone.size && left <= (max_record(zone.size) + 2 * SECTOR) as u64;
+    if matches!(here, Found::Not(_)) && gap_possible {
+        let there = look(tape, zone, found, position + left)?;
+        if let Found::Follows(header, _) = &there
+            && header.disk_len() as u64 > left
+        {
+            return Ok((position + left, there));
+        }
+    }
+    Ok((position, here))
+}
+
+fn look(tape: &mut Tape<'_>, zone: Zone, found: &Recovery, position: u64) -> std::io::Result<Found> {
+    let Some(bytes) = tape.at(position, SECTOR)? else { return Ok(Found::Not(NO_BLOCK)) };
+    let Some((header, sum)) = Header::decode(bytes) else {
+        return Ok(Found::Not(if bytes[..4] == *b"BRKB" { "the header is damaged" } else { NO_BLOCK }));
+    };
+    if header.store != zone.store || header.position != position {
+        return Ok(Found::Not(NO_BLOCK));
+    }
+    if header.seq != found.next.seq || header.previous != found.next.chain || header.lsn != found.next.lsn {
+        return Ok(Found::Not("a block is there that does not follow"));
+    }
+    if header.epoch < found.epoch {
+        return Ok(Found::Not("a block of an earlier opening is there"));
+    }
+    let left = zone.size - position % zone.size;
+    if header.disk_len() as u64 > left {
+        return Ok(Found::Not("the block is longer than the ring has room for"));
+    }
+    let Some(bytes) = tape.at(position, header.disk_len())? else { return Ok(Found::Not(NO_BLOCK)) };
+    let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
+    if checksum(stored) != header.payload_sum {
+        return Ok(Found::Not("the payload is damaged"));
+    }
+    Ok(Found::Follows(header, sum))
+}
+
+struct Behind {
+    /// A block that says the missing one was acknowledged.
+    witness: Option<u64>,
+    /// Valid blocks that say nothing of the kind.
+    dropped: u64,
+}
+
+/// Reads the rest of the ring for blocks of this lap that were written after the missing one.
+fn evidence(tape: &mut Tape<'_>, zone: Zone, missing: Cursor) -> std::io::Result<Behind> {
+    let mut behind = Behind { witness: None, dropped: 0 };
+    let mut position = missing.position;
+    while position < tape.limit() {
+        tape.release(position);
+        let bytes = tape.at(position, SECTOR)?.expect("within the tape");
+        if let Some((header, _)) = Header::decode(bytes)
+            && (header.store, header.position) == (zone.store, position)
+            && header.seq >= missing.seq
+        {
+            if header.acked >= missing.seq {
+                behind.witness = Some(header.seq);
+                break;
+            }
+            behind.dropped += 1;
+        }
+        position += SECTOR as u64;
+    }
+    Ok(behind)
+}

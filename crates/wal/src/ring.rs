@@ -1,0 +1,134 @@
+//! Where blocks go: the ring's arithmetic, and nothing else.
+//!
+//! Positions are counted in an endless ring and only grow; `position % size` is the offset inside the zone.
+//! Invariants: `tail <= head <= tail + size`; both are multiples of the sector size; bytes in `tail..head` are never
+//! handed out.
+
+use brooklet_io::SECTOR;
+
+/// Where the next block goes and what it continues. The ring's whole state, as a superblock keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// Position in the endless ring, in bytes.
+    pub position: u64,
+    /// Number of the next block.
+    pub seq: u64,
+    /// Log position of the next payload byte.
+    pub lsn: u64,
+    /// Header checksum of the block before.
+    pub chain: u64,
+}
+
+/// Space in the ring.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    size: u64,
+    tail: u64,
+    head: u64,
+}
+
+impl Ring {
+    /// A ring of `size` bytes whose live blocks lie in `tail..head`.
+    pub fn new(size: u64, tail: u64, head: u64) -> Self {
+        assert!(
+            size > 0 && size.is_multiple_of(SECTOR as u64),
+            "a ring of {size} bytes is not whole sectors"
+        );
+        assert!(tail <= head && head <= tail + size, "live blocks {tail}..{head} do not fit in {size}");
+        Self { size, tail, head }
+    }
+
+    /// Bytes of the ring.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Where the next block may start.
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Bytes that hold live blocks, and gaps at the end of a lap between them.
+    pub fn used(&self) -> u64 {
+        self.head - self.tail
+    }
+
+    /// Where a block of `len` bytes starts if it comes next after `position`.
+    pub fn start_after(size: u64, position: u64, len: u64) -> u64 {
+        let left = size - position % size;
+        if len > left { position + left } else { position }
+    }
+
+    /// Whether a block of up to `len` bytes fits behind `waiting` bytes of blocks that are not placed yet, leaving
+    /// `reserve` bytes free.
+    ///
+    /// Blocks shrink when they are compressed and skip the end of a lap when they do not fit there, so the answer
+    /// counts one lap end of the largest block's size.
+    pub fn has_room(&self, waiting: u64, len: u64, largest: u64, reserve: u64) -> bool {
+        let need = waiting + len;
+        let end = self.head + need;
+        let crosses = end / self.size != self.head / self.size;
+        let gap = if crosses { largest.max(len) } else { 0 };
+        self.used() + need + gap + reserve <= self.size
+    }
+
+    /// Takes `len` bytes for a block and returns where it starts, or `None` where the ring is full.
+    pub fn place(&mut self, len: u64) -> Option<u64> {
+        let start = Self::start_after(self.size, self.head, len);
+        if start + len > self.tail + self.size {
+            return None;
+        }
+        self.head = start + len;
+        assert!(start / self.size == (self.head - 1) / self.size, "a block straddles the end of the ring");
+        Some(start)
+    }
+
+    /// Frees everything before `position`.
+    pub fn trim(&mut self, position: u64) {
+        assert!(
+            self.tail <= position && position <= self.head,
+            "trim to {position} is outside {}..{}",
+            self.tail,
+            self.head
+        );
+        self.tail = position;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    const S: u64 = SECTOR as u64;
+
+    #[test]
+    fn a_block_that_does_not_fit_starts_the_next_lap() {
+        let mut ring = Ring::new(8 * S, 0, 0);
+        assert_eq!(ring.place(6 * S), Some(0));
+        assert_eq!(ring.place(3 * S), None, "the next lap still holds the first block");
+        ring.trim(6 * S);
+        assert_eq!(ring.place(3 * S), Some(8 * S));
+        assert_eq!((ring.head(), ring.used()), (11 * S, 5 * S));
+    }
+
+    #[test]
+    fn room_promised_is_room_had() {
+        let mut rng = brooklet_io::Rng::new(1);
+        let mut ring = Ring::new(16 * S, 0, 0);
+        let mut ends = std::collections::VecDeque::new();
+        for _ in 0..20_000 {
+            let blocks: Vec<u64> = (0..1 + rng.below(3)).map(|_| S * (1 + rng.below(4))).collect();
+            let (last, before) = blocks.split_last().expect("at least one");
+            if ring.has_room(before.iter().sum(), *last, 4 * S, 0) {
+                for len in blocks {
+                    // A block may shrink when it is compressed.
+                    let len = S * (1 + rng.below(len / S));
+                    ring.place(len).expect("promised");
+                    ends.push_back(ring.head());
+                }
+            } else if let Some(end) = ends.pop_front() {
+                ring.trim(end);
+            }
+        }
+        assert!(ring.head() > 1000 * 16 * S, "the ring went round");
+    }
+}

@@ -1,0 +1,98 @@
+//! The ring read in sequence, ahead of who needs it: several large reads in flight.
+//!
+//! Invariants: `window` holds the bytes of positions `base..base + window.len()`; chunks are appended in order; a
+//! chunk never straddles the end of the ring.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use brooklet_io::{AlignedBuf, Completion, Op, Queue, SECTOR, Volume, read_exact_at};
+
+use crate::wal::Zone;
+
+/// Bytes of one read.
+const CHUNK: u64 = 1 << 20;
+/// Reads in flight.
+const AHEAD: usize = 4;
+
+pub(crate) struct Tape<'a> {
+    volume: &'a dyn Volume,
+    zone: Zone,
+    queue: Box<dyn Queue>,
+    window: Vec<u8>,
+    base: u64,
+    /// Next position to ask for, and the end of what may be asked for.
+    ask: u64,
+    limit: u64,
+    /// Chunks that came before their turn, by position.
+    early: BTreeMap<u64, AlignedBuf>,
+    finished: Vec<Completion>,
+}
+
+impl<'a> Tape<'a> {
+    /// A tape over the positions `from..from + size` of a ring.
+    pub fn new(volume: &'a dyn Volume, zone: Zone, from: u64) -> io::Result<Self> {
+        let queue = volume.queue(AHEAD)?;
+        let (early, finished) = (BTreeMap::new(), Vec::new());
+        let (base, ask, limit) = (from, from, from + zone.size);
+        Ok(Self { volume, zone, queue, window: Vec::new(), base, ask, limit, early, finished })
+    }
+
+    /// The first position past the tape.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Bytes read so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.base + self.window.len() as u64 - (self.limit - self.zone.size)
+    }
+
+    /// The bytes from `position` on, at least `len` of them; `None` past the end of the tape.
+    pub fn at(&mut self, position: u64, len: usize) -> io::Result<Option<&[u8]>> {
+        assert!(position >= self.base, "a tape does not turn back");
+        if position + len as u64 > self.limit {
+            return Ok(None);
+        }
+        while self.base + (self.window.len() as u64) < position + len as u64 {
+            self.advance()?;
+        }
+        Ok(Some(&self.window[(position - self.base) as usize..]))
+    }
+
+    /// Says that nothing before `position` is needed any more.
+    pub fn release(&mut self, position: u64) {
+        let done = (position - self.base) as usize;
+        // Moving the rest down is worth it only when less is moved than dropped.
+        if done > self.window.len() / 2 {
+            self.window.drain(..done);
+            self.base = position;
+        }
+    }
+
+    fn advance(&mut self) -> io::Result<()> {
+        while self.queue.in_flight() + self.early.len() < AHEAD && self.ask < self.limit {
+            let to_chunk = CHUNK - self.ask % self.zone.size % CHUNK;
+            let to_lap = self.zone.size - self.ask % self.zone.size;
+            let len = to_chunk.min(to_lap).min(self.limit - self.ask);
+            let offset = self.zone.offset + self.ask % self.zone.size;
+            self.queue.submit(self.ask, Op::Read { offset, buf: AlignedBuf::zeroed(len as usize) });
+            self.ask += len;
+        }
+        let end = self.base + self.window.len() as u64;
+        while !self.early.contains_key(&end) {
+            self.queue.reap(true, &mut self.finished);
+            for completion in self.finished.drain(..) {
+                let done = completion.result? / SECTOR * SECTOR;
+                let mut buf = completion.buf.ok_or_else(|| io::Error::other("a read lost its memory"))?;
+                buf.set_len(buf.capacity());
+                let offset = self.zone.offset + completion.token % self.zone.size + done as u64;
+                read_exact_at(self.volume, offset, &mut buf[done..])?;
+                self.early.insert(completion.token, buf);
+            }
+        }
+        let chunk = self.early.remove(&end).expect("just seen");
+        self.window.extend_from_slice(&chunk);
+        Ok(())
+    }
+}

@@ -1,0 +1,375 @@
+//! The log as its users hold it, and the waiting threads that drive it.
+//!
+//! Whoever waits, drives: a thread that waits for its block and finds a write slot free seals the block and writes it
+//! itself, so that a lone writer pays for one system call and no wake-up. The [`Committer`](crate::Committer) serves
+//! those who do not wait.
+//!
+//! Locks: `core` is held for short steps only, never across I/O, compression, the sink or a wake-up. The sink may take
+//! locks of its own; callers may hold those while they board, so nothing here boards or waits inside the sink.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread::Thread;
+use std::time::Duration;
+
+use brooklet_io::{Clock, Persist, SECTOR, Volume, write_all_at};
+
+use crate::ack::Ack;
+use crate::block::{Block, Listener};
+use crate::core::{Boarded, Core, Next, Setup, Taken, Urge, WalStats, Write};
+use crate::error::WalError;
+use crate::format::{HEADER, disk_len};
+use crate::ring::Cursor;
+use crate::seal::{Pool, seal};
+
+/// Sees every block become durable, in order, before anybody is told.
+pub trait Sink: Send + Sync {
+    /// The blocks are on stable media, and all before them.
+    fn durable(&self, blocks: &[Arc<Block>]);
+}
+
+impl Sink for () {
+    fn durable(&self, _: &[Arc<Block>]) {}
+}
+
+/// Where a ring lies on its volume, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// Offset of the ring's first byte on the volume; a multiple of the sector size.
+    pub offset: u64,
+    /// Bytes of the ring; a multiple of the sector size. The space must be allocated and written before.
+    pub size: u64,
+    /// Identity of the store: blocks of another are never taken for ours.
+    pub store: u64,
+}
+
+/// How a log works. The defaults suit a local solid-state disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Bytes after which a block is full; what one write carries before compression. 256 KiB: the largest write that
+    /// cloud volumes take in one piece.
+    pub block_size: usize,
+    /// Writes in flight at once. 4: enough to hide a cloud volume's latency.
+    pub depth: usize,
+    /// How long an append may rest when nobody waits for it. 1 ms.
+    pub linger: Duration,
+    /// Part of the ring, in percent, that only records which free space may use. 12: trims still find room when
+    /// everything else is full.
+    pub reserve_percent: u8,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { block_size: 256 << 10, depth: 4, linger: Duration::from_millis(1), reserve_percent: 12 }
+    }
+}
+
+/// Largest record that a ring of `size` bytes takes: three must fit, with a lap's end between them and the reserve.
+pub fn max_record(size: u64) -> usize {
+    (size / 4) as usize - SECTOR - HEADER
+}
+
+pub(crate) struct Shared {
+    pub core: Mutex<Core>,
+    pub pool: Arc<Pool>,
+    pub volume: Arc<dyn Volume>,
+    pub zone: Zone,
+    pub config: Config,
+    pub clock: Arc<dyn Clock>,
+    pub sink: Arc<dyn Sink>,
+    pub committer: OnceLock<Thread>,
+}
+
+/// A ring write-ahead log, open for appending. Clones are handles to the same log.
+#[derive(Clone)]
+pub struct Wal {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Wal {
+    /// Opens the ring for appending at `next`, with live blocks from ring position `tail` on.
+    ///
+    /// `epoch` must be larger than that of every earlier opening, and durable already. Every block that becomes
+    /// durable is shown to `sink` before it is acknowledged.
+    pub fn open(
+        volume: Arc<dyn Volume>,
+        zone: Zone,
+        config: Config,
+        (tail, next, epoch): (u64, Cursor, u64),
+        clock: Arc<dyn Clock>,
+        sink: Arc<dyn Sink>,
+    ) -> Self {
+        assert!(zone.offset.is_multiple_of(SECTOR as u64), "a ring starts at a sector");
+        let setup = Setup {
+            store: zone.store,
+            epoch,
+            block_size: config.block_size.min(zone.size as usize / 8),
+            depth: config.depth.max(1),
+            max_record: max_record(zone.size),
+            reserve: zone.size * u64::from(config.reserve_percent) / 100,
+        };
+        let pool = Pool::new(setup.block_size);
+        let core = Mutex::new(Core::new(setup, pool.clone(), zone.size, tail, next));
+        let committer = OnceLock::new();
+        Self { shared: Arc::new(Shared { core, pool, volume, zone, config, clock, sink, committer }) }
+    }
+
+    /// Takes a record into the open block, without waiting for anything.
+    ///
+    /// `encode` writes the record, at most `bound` bytes. `freeing` says that the record frees space, so that it may
+    /// use the ring's reserve. `within` is how long the record may rest when nobody waits for it.
+    ///
+    /// # Errors
+    /// [`WalError::Full`] and [`WalError::Busy`]: call [`wait_for_room`](Self::wait_for_room) and try again.
+    pub fn try_append(
+        &self,
+        bound: usize,
+        freeing: bool,
+        within: Duration,
+        encode: impl FnOnce(&mut dyn FnMut(&[u8])),
+    ) -> Result<Boarded, WalError> {
+        let shared = &*self.shared;
+        let mut core = shared.lock();
+        let boarded = core.board(bound, freeing, || shared.clock.now() + within, encode)?;
+        if within < shared.config.linger {
+            core.hasten(shared.clock.now() + within);
+        }
+        let wake = core.wake_committer();
+        drop(core);
+        if wake {
+            shared.wake_committer();
+        }
+        Ok(boarded)
+    }
+
+    /// Appends a record, waiting for room where there is none.
+    pub fn append(&self, record: &[u8]) -> Result<(Boarded, Ack), WalError> {
+        loop {
+            match self.try_append(record.len(), false, self.shared.config.linger, |out| out(record)) {
+                Ok(boarded) => {
+                    let ack = self.ack(&boarded);
+                    return Ok((boarded, ack));
+                }
+                Err(WalError::Busy | WalError::Full { .. }) => self.wait_for_room()?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The acknowledgement of a record that boarded.
+    pub fn ack(&self, boarded: &Boarded) -> Ack {
+        Ack::new(self.shared.clone(), boarded.block.clone())
+    }
+
+    /// Helps with the backlog, or waits a moment for the ring to be trimmed or the backlog to shrink.
+    pub fn wait_for_room(&self) -> Result<(), WalError> {
+        let shared = &*self.shared;
+        let mut core = shared.lock();
+        core.check()?;
+        if let Some(taken) = core.take(Urge::Wanted) {
+            drop(core);
+            shared.carry_out(taken);
+        } else {
+            core.room_waiters.push(std::thread::current());
+            drop(core);
+            // Woken by the next placement or trim; the bound covers a wake-up that came before the list was joined.
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Number of the last block that is durable together with all before it.
+    pub fn durable(&self) -> u64 {
+        self.shared.lock().durable()
+    }
+
+    /// Ends the open block. Returns the number of the last block before the cut.
+    pub fn cut(&self) -> u64 {
+        self.shared.lock().cut()
+    }
+
+    /// Where the log goes on after the block `seq` that a [`cut`](Self::cut) named, once that block is placed.
+    pub fn cut_cursor(&self, seq: u64) -> Option<Cursor> {
+        self.shared.lock().cut_cursor(seq)
+    }
+
+    /// Frees the ring before `cursor`. What lies there must be durable elsewhere, and recorded as trimmed.
+    pub fn trim(&self, cursor: Cursor) {
+        let mut core = self.shared.lock();
+        core.trim(cursor);
+        let waiters = std::mem::take(&mut core.room_waiters);
+        drop(core);
+        waiters.iter().for_each(Thread::unpark);
+    }
+
+    /// Makes everything that boarded before the call durable.
+    pub fn flush(&self) -> Result<(), WalError> {
+        let block = self.shared.lock().last_boarded();
+        block.map_or(Ok(()), |block| self.shared.wait(&block))
+    }
+
+    /// Ends the log: makes what boarded durable, refuses what comes later, and tells where the log ended.
+    pub fn close(&self) -> Result<Cursor, WalError> {
+        loop {
+            self.flush()?;
+            let mut core = self.shared.lock();
+            core.check()?;
+            if core.is_idle() {
+                let end = core.end();
+                core.stop(WalError::Closed);
+                drop(core);
+                self.shared.wake_committer();
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Stops the log because the store around it failed; nothing more is acknowledged.
+    pub fn fail(&self, error: io::Error) {
+        self.shared.fail(error);
+    }
+
+    /// Counters since opening, and how full the ring is.
+    pub fn stats(&self) -> WalStats {
+        self.shared.lock().stats()
+    }
+
+    /// Why the log stopped, if it did.
+    pub fn failure(&self) -> Option<WalError> {
+        self.shared.lock().check().err()
+    }
+}
+
+impl Shared {
+    pub fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().expect("the core does not panic")
+    }
+
+    /// Returns once `block` is durable, driving the log where nobody else does.
+    pub fn wait(&self, block: &Arc<Block>) -> Result<(), WalError> {
+        loop {
+            match block.is_durable() {
+                Some(true) => return Ok(()),
+                None => return Err(self.lock().check().err().unwrap_or(WalError::Closed)),
+                Some(false) => {}
+            }
+            let taken = self.lock().take(Urge::Wanted);
+            if let Some(taken) = taken {
+                self.carry_out(taken);
+            } else if block.listen(Listener::Thread(std::thread::current())).is_none() {
+                // Someone may have finished between the look and the listening, and found nobody to go on.
+                let next = self.lock().next_driver();
+                self.wake(next);
+                std::thread::park();
+            }
+        }
+    }
+
+    /// Seals, writes and releases a block that was taken, in this thread.
+    pub fn carry_out(&self, taken: Taken) {
+        let Some(write) = self.seal_and_place(taken) else { return };
+        let result =
+            write_all_at(&*self.volume, self.zone.offset + write.offset, &write.data, Persist::Durable);
+        self.finish(write.seq, result);
+    }
+
+    /// Seals a block and gives it its place. `None` where the log stopped meanwhile.
+    pub fn seal_and_place(&self, taken: Taken) -> Option<Write> {
+        let (sealed, data) = seal(&self.pool, taken.buf, taken.records, true);
+        taken.block.set_data(data);
+        let mut core = self.lock();
+        let placed = core.place(taken.block.clone(), sealed);
+        let waiters = std::mem::take(&mut core.room_waiters);
+        let next = core.next_driver();
+        drop(core);
+        self.wake(next);
+        waiters.iter().for_each(Thread::unpark);
+        if placed.is_err() {
+            end(vec![taken.block], false);
+        }
+        placed.ok()
+    }
+
+    /// Takes note of how a block's write ended, and releases what that makes durable.
+    pub fn finish(&self, seq: u64, result: io::Result<()>) {
+        if let Err(error) = result {
+            return self.fail(error);
+        }
+        self.lock().complete(seq);
+        loop {
+            let mut core = self.lock();
+            let Some(blocks) = core.release() else {
+                let next = core.next_driver();
+                drop(core);
+                return self.wake(next);
+            };
+            drop(core);
+            self.sink.durable(&blocks);
+            let mut core = self.lock();
+            core.released(&blocks);
+            let next = core.next_driver();
+            drop(core);
+            // The next write starts before this one's passengers are told.
+            self.wake(next);
+            let woken = end(blocks, true);
+            if woken > 0 {
+                self.lock().stats.wakes += woken;
+            }
+        }
+    }
+
+    /// Stops the log for good.
+    pub fn fail(&self, error: io::Error) {
+        tracing::error!(%error, "a write to the log failed; nothing more is acknowledged");
+        let mut core = self.lock();
+        let blocks = core.fail(error);
+        let waiters = std::mem::take(&mut core.room_waiters);
+        drop(core);
+        end(blocks, false);
+        waiters.iter().for_each(Thread::unpark);
+        self.wake_committer();
+    }
+
+    /// Lets a block's end, or the next driver, come to whoever waits for it.
+    pub fn wake(&self, next: Option<Next>) {
+        match next {
+            Some(Next::Thread(thread)) => thread.unpark(),
+            Some(Next::Committer) => self.wake_committer(),
+            None => {}
+        }
+    }
+
+    pub fn wake_committer(&self) {
+        if let Some(thread) = self.committer.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// Tells everyone who listens to `blocks` how they ended; returns how many.
+fn end(blocks: Vec<Arc<Block>>, durable: bool) -> u64 {
+    let mut told = 0;
+    for block in blocks {
+        let listeners = block.finish(durable);
+        told += listeners.len() as u64;
+        listeners.into_iter().for_each(|listener| listener.call(durable));
+    }
+    told
+}
+
+impl fmt::Debug for Wal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wal({:?}, {:?})", self.shared.zone, self.stats())
+    }
+}
+
+/// Bytes of the smallest ring that works: four records of a sector each.
+pub const MIN_RING: u64 = 64 << 10;
+
+const _: () = assert!(MIN_RING as usize / 4 > SECTOR + HEADER);
+
+/// Bytes in the ring of a block with `len` payload bytes that do not compress.
+pub fn block_len(len: usize) -> usize {
+    disk_len(len)
+}
