@@ -45,6 +45,8 @@ pub(crate) struct Front {
     pub frozen: Option<Arc<Tier>>,
     pub runs: Arc<RunSet>,
     generation: u64,
+    /// The last block that holds a deferred commit on any log.
+    pub last_deferred: u64,
     pending: VecDeque<PendingBlock>,
     /// The commit at hand: its effects, and what each log was before them.
     plan: Vec<Planned>,
@@ -107,6 +109,7 @@ impl Front {
             frozen: None,
             runs,
             generation: 0,
+            last_deferred: 0,
             pending: VecDeque::new(),
             plan: Vec::new(),
             undo: Vec::new(),
@@ -276,6 +279,7 @@ impl Front {
             pending.offset += boarded.offset as u32;
             if matches!(durability, Durability::Deferred(_)) {
                 active.log_mut(pending.slot).deferred = boarded.block.seq();
+                self.last_deferred = boarded.block.seq();
             }
         }
         let seqs = Seqs::of(effects);

@@ -115,6 +115,9 @@ impl Keeper {
 
     /// Does one slice of work; `wanted` asks for a checkpoint. `false` where there is nothing to do now.
     pub fn step(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Error> {
+        if let Some(why) = context.wal.failure() {
+            return Err(why.into());
+        }
         let result = self.slice(context, wanted);
         if let Err(Error::Io { doing, source }) = &result
             && !is_full(source)

@@ -113,11 +113,12 @@ impl Inner {
                 Ok(true) => {}
                 Ok(false) if self.keeper().is_checkpointing() => {
                     // The frozen tier's last block is on its way; push it, since nobody may be waiting for it.
-                    if self.wal().and_then(|wal| Ok(wal.flush()?)).is_err() {
+                    if self.flush().is_err() {
                         std::thread::park();
                     }
                 }
                 Ok(false) => std::thread::park(),
+                Err(Error::Stopped { .. } | Error::Closed) => std::thread::park(),
                 Err(error) => {
                     tracing::warn!(%error, "a checkpoint or compaction was given up for now");
                     std::thread::park_timeout(Duration::from_millis(100));
@@ -186,6 +187,15 @@ impl Inner {
         if self.step()? { Ok(()) } else { Err(why.into()) }
     }
 
+    /// Makes everything that boarded durable.
+    fn flush(&self) -> Result<(), Error> {
+        if let Some(committer) = self.committer.lock().expect("no panics").as_mut() {
+            // Without threads, what the committer began is for us to bring to its end.
+            while matches!(committer.step(), Pause::None | Pause::Write) {}
+        }
+        Ok(self.wal()?.flush()?)
+    }
+
     /// Does what the threads would do next. `false` where there is nothing to do.
     fn step(&self) -> Result<bool, Error> {
         let mut worked = false;
@@ -194,7 +204,7 @@ impl Inner {
         }
         worked |= self.maintain()?;
         if !worked && self.keeper().is_checkpointing() {
-            self.wal()?.flush()?;
+            self.flush()?;
             worked = true;
         }
         Ok(worked)
@@ -425,30 +435,36 @@ impl Store {
     /// Makes durable what was acknowledged on a log without being so, since readers see it and nothing but durable data.
     fn settle(&self, key: &[u8]) -> Result<(), Error> {
         check_key(key)?;
+        let deferred = self.inner().front().deferred(key);
+        self.settle_block(deferred)
+    }
+
+    fn settle_block(&self, deferred: u64) -> Result<(), Error> {
         let inner = self.inner();
-        let deferred = inner.front().deferred(key);
         match &inner.wal {
-            Some(wal) if deferred > 0 && wal.durable() < deferred => Ok(wal.flush()?),
+            Some(wal) if deferred > 0 && wal.durable() < deferred => inner.flush(),
             _ => Ok(()),
         }
     }
 
     /// The logs whose keys start with `prefix`, in the order of their keys.
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
+        let deferred = self.inner().front().last_deferred;
+        self.settle_block(deferred)?;
         let (logs, runs) = Logs::take(&self.inner().front(), prefix.as_ref());
         logs.with_runs(&runs)
     }
 
     /// Makes everything committed before the call durable, deferred commits too.
     pub fn flush(&self) -> Result<(), Error> {
-        Ok(self.inner().wal()?.flush()?)
+        self.inner().flush()
     }
 
     /// Writes the recent tier to a run and frees the ring behind it. Happens by itself; this does it now.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let inner = self.inner();
         let before = inner.keeper().stats.checkpoints;
-        inner.wal()?.flush()?;
+        inner.flush()?;
         inner.wanted.store(true, Ordering::Relaxed);
         loop {
             let done = inner.front().active.is_empty() || inner.keeper().stats.checkpoints > before;
@@ -457,7 +473,7 @@ impl Store {
                 return Ok(());
             }
             if !inner.maintain()? {
-                inner.wal()?.flush()?;
+                inner.flush()?;
                 if inner.front().active.is_empty() && !inner.keeper().is_checkpointing() {
                     return Ok(());
                 }
@@ -503,7 +519,7 @@ impl Handle {
         if inner.closing.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let end = inner.wal.as_ref().map(Wal::close);
+        let end = inner.wal.as_ref().map(|wal| inner.flush().and_then(|()| Ok(wal.close()?)));
         inner.nudge();
         for thread in self.threads.lock().expect("no panics").drain(..) {
             let _ = thread.join();

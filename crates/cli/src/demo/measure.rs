@@ -1,0 +1,62 @@
+//! What waiting costs: one waiting writer and many, beside the device's own durable write.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brooklet::Store;
+use brooklet::io::{AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, SECTOR, Volume, write_all_at};
+
+use crate::failure::Failure;
+use crate::latency::{Latencies, latencies};
+
+/// How long each figure is measured.
+const TIME: Duration = Duration::from_secs(1);
+/// Bytes of the plain file.
+const FILE: u64 = 4 << 20;
+
+/// Durable writes of 4 KiB, one after another, to a plain file whose space was written before.
+pub fn device(path: &Path) -> Result<Latencies, Failure> {
+    let volume = FileVolume::open(path, OpenMode::Create, FileOptions::default())?;
+    volume.grow(FILE)?;
+    write_all_at(&volume, 0, &AlignedBuf::zeroed(FILE as usize), Persist::Cached)?;
+    volume.flush()?;
+    let sector = AlignedBuf::zeroed(SECTOR);
+    let mut offset = 0;
+    until_time_is_up(|| {
+        write_all_at(&volume, offset, &sector, Persist::Durable)?;
+        offset = (offset + SECTOR as u64) % FILE;
+        Ok(())
+    })
+}
+
+/// Appends of 100 bytes by some writers that each wait for every one of theirs.
+pub fn waiting_writers(store: &Store, writers: usize) -> Result<Latencies, Failure> {
+    thread::scope(|scope| {
+        let write = |writer| {
+            let key = format!("waiting/{writer}");
+            until_time_is_up(|| Ok(store.append(&key, [b'x'; 100])?.wait()?))
+        };
+        let running: Vec<_> = (0..writers).map(|writer| scope.spawn(move || write(writer))).collect();
+        running.into_iter().try_fold(latencies(), |mut all, one| {
+            all += one.join().expect("no panics")?;
+            Ok(all)
+        })
+    })
+}
+
+/// Appends a second of these writers stood for.
+pub fn per_second(latencies: &Latencies) -> f64 {
+    latencies.len() as f64 / TIME.as_secs_f64()
+}
+
+fn until_time_is_up(mut act: impl FnMut() -> Result<(), Failure>) -> Result<Latencies, Failure> {
+    let mut latencies = latencies();
+    let begin = Instant::now();
+    while begin.elapsed() < TIME {
+        let start = Instant::now();
+        act()?;
+        latencies.saturating_record(start.elapsed().as_nanos() as u64);
+    }
+    Ok(latencies)
+}

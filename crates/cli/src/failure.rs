@@ -1,0 +1,118 @@
+//! How a command ends when it does not end well: one line for people, one code for scripts.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use brooklet::ErrorKind;
+use serde::Serialize;
+
+/// The exit codes, for `--help`.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  fine
+  1  the answer is no: a check found something, texts differ
+  2  the call is wrong: arguments, keys, malformed input files
+  3  not found: no such log, or the range lies outside it
+  4  the store cannot be opened: missing, locked, not a store, written by a newer version
+  5  the store is damaged
+  6  no room left
+  7  the system refused, or the store stopped writing";
+
+/// Why a command failed; its number is the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The reader of the standard output has left, which is fine.
+    PipeClosed = 0,
+    /// The command worked, and its answer is no.
+    No = 1,
+    /// The call is wrong.
+    Usage = 2,
+    /// The log or the range is not there.
+    NotFound = 3,
+    /// The store cannot be opened.
+    CannotOpen = 4,
+    /// The store is damaged.
+    Damaged = 5,
+    /// There is no room left.
+    Full = 6,
+    /// The system refused, or the store stopped.
+    Io = 7,
+}
+
+/// A command that did not do what was asked.
+#[derive(Debug, Serialize)]
+pub struct Failure {
+    /// One line: what happened, where, what to do.
+    #[serde(rename = "error")]
+    pub message: String,
+    /// How to react.
+    pub kind: Kind,
+}
+
+impl Failure {
+    /// A failure of a kind.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { message: message.into(), kind }
+    }
+
+    /// The command worked, and its answer is no.
+    pub fn no(message: impl Into<String>) -> Self {
+        Self::new(Kind::No, message)
+    }
+
+    /// An input file does not hold what it should.
+    pub fn malformed(file: &Path, what: impl std::fmt::Display) -> Self {
+        Self::new(Kind::Usage, format!("{}: {what}", file.display()))
+    }
+
+    /// The system refused something that was done for `doing`.
+    pub fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let doing = doing.into();
+        move |error| Self::new(Kind::Io, format!("{doing} failed: {error}"))
+    }
+
+    /// Tells of the failure on the standard error and gives the exit code.
+    pub fn end(&self, json: bool) -> ExitCode {
+        if self.kind != Kind::PipeClosed {
+            let line = if json {
+                serde_json::to_string(self).expect("a failure is plain data")
+            } else {
+                format!("brooklet: {}", self.message)
+            };
+            // Where even this cannot be told, the code still tells it.
+            let _ = writeln!(io::stderr(), "{line}");
+        }
+        ExitCode::from(self.kind as u8)
+    }
+}
+
+impl From<brooklet::Error> for Failure {
+    fn from(error: brooklet::Error) -> Self {
+        let absent = |source: &io::Error| {
+            matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+        };
+        let kind = match error.kind() {
+            ErrorKind::Invalid => Kind::Usage,
+            ErrorKind::NotFound => Kind::NotFound,
+            ErrorKind::Conflict => Kind::No,
+            ErrorKind::CannotOpen => Kind::CannotOpen,
+            ErrorKind::Damaged => Kind::Damaged,
+            ErrorKind::Full => Kind::Full,
+            // Only opening a file can meet these two.
+            _ => match &error {
+                brooklet::Error::Io { source, .. } if absent(source) => Kind::CannotOpen,
+                _ => Kind::Io,
+            },
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let kind = if error.kind() == io::ErrorKind::BrokenPipe { Kind::PipeClosed } else { Kind::Io };
+        Self::new(kind, error.to_string())
+    }
+}

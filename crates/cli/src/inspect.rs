@@ -1,0 +1,284 @@
+//! What a store is made of, and whether it is sound: `inspect`, `check`, `checkpoint`, `compact`.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use brooklet::{End, RunInfo, Store, StoreInfo};
+use clap::Args;
+use indicatif::HumanBytes;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::logs::{LogRow, open, open_to_read};
+use crate::out::{Out, progress};
+
+#[derive(Args)]
+pub struct Inspect {
+    /// The store: a file or a block device
+    store: PathBuf,
+    /// Show only this log
+    log: Option<OsString>,
+}
+
+#[derive(Args)]
+pub struct Only {
+    /// The store: a file or a block device
+    store: PathBuf,
+}
+
+/// Prints the map of a store, or the bounds of a log.
+pub fn inspect(args: Inspect, out: &mut Out) -> Result<(), Failure> {
+    let store = open_to_read(&args.store)?;
+    match args.log {
+        Some(log) => out.put(&LogRow::new(log.as_bytes(), store.bounds(log.as_bytes())?)),
+        None => out.put(&Map::of(&store.info()?)),
+    }
+}
+
+/// Checks every checksum and invariant of a closed store.
+pub fn check(args: Only, out: &mut Out) -> Result<(), Failure> {
+    let bar = progress(0, "checking");
+    let report = brooklet::check(&args.store, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    let findings = report.findings.iter().map(|f| Finding { harmless: f.harmless, what: &f.what }).collect();
+    let brooklet::CheckReport { blocks, runs, logs, entries, .. } = report;
+    out.put(&Checked { sound: report.is_sound(), blocks, runs, logs, entries, findings })?;
+    let count = report.findings.len();
+    if report.is_sound() {
+        Ok(())
+    } else if report.findings.iter().all(|f| f.harmless) {
+        Err(Failure::no(format!("{count} found, harmless: every log still reads right")))
+    } else {
+        Err(Failure::no(format!("{count} found: the store is damaged")))
+    }
+}
+
+/// Writes what is recent to a run.
+pub fn checkpoint(args: Only, out: &mut Out) -> Result<(), Failure> {
+    upkeep(&args, out, Store::checkpoint)
+}
+
+/// Merges all runs into one.
+pub fn compact(args: Only, out: &mut Out) -> Result<(), Failure> {
+    upkeep(&args, out, Store::compact)
+}
+
+fn upkeep(
+    args: &Only,
+    out: &mut Out,
+    work: impl FnOnce(&Store) -> Result<(), brooklet::Error>,
+) -> Result<(), Failure> {
+    let store = open(&args.store)?;
+    work(&store)?;
+    let info = store.info()?;
+    store.close()?;
+    out.put(&Kept {
+        runs: info.runs.len(),
+        run_bytes: info.runs.iter().map(|run| run.bytes).sum(),
+        heap_free: info.heap_free,
+        written_bytes: info.keeper.heap_written_bytes,
+    })
+}
+
+#[derive(Serialize)]
+struct Kept {
+    runs: usize,
+    run_bytes: u64,
+    heap_free: u64,
+    written_bytes: u64,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [used, free, written] = [self.run_bytes, self.heap_free, self.written_bytes].map(HumanBytes);
+        write!(f, "{} runs of {used} in all, {free} free in the heap, {written} written", self.runs)
+    }
+}
+
+#[derive(Serialize)]
+struct Finding<'a> {
+    harmless: bool,
+    what: &'a str,
+}
+
+#[derive(Serialize)]
+struct Checked<'a> {
+    sound: bool,
+    blocks: u64,
+    runs: u64,
+    logs: u64,
+    entries: u64,
+    findings: Vec<Finding<'a>>,
+}
+
+impl fmt::Display for Checked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.findings {
+            writeln!(f, "{}: {}", if finding.harmless { "harmless" } else { "damage" }, finding.what)?;
+        }
+        let Self { blocks, runs, logs, entries, .. } = self;
+        let verdict = if self.sound { "sound" } else { "not sound" };
+        write!(f, "{verdict}: checked {blocks} ring blocks, {runs} runs, {logs} logs, {entries} entries")
+    }
+}
+
+/// A store, zone by zone.
+#[derive(Serialize)]
+struct Map<'a> {
+    name: &'a str,
+    id: String,
+    format: u32,
+    created: u64,
+    epoch: u64,
+    generation: u64,
+    size: u64,
+    volume: Volume<'a>,
+    zones: [Zone; 3],
+    ring: Ring,
+    recent: Recent,
+    runs: Vec<Run>,
+}
+
+#[derive(Serialize)]
+struct Volume<'a> {
+    backend: &'a str,
+    direct: bool,
+    durable_by: &'a str,
+    fallbacks: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Zone {
+    zone: &'static str,
+    offset: u64,
+    size: u64,
+    used: u64,
+}
+
+#[derive(Serialize)]
+struct Ring {
+    next_position: u64,
+    next_block: u64,
+    epoch: u64,
+    blocks: u64,
+    ended: &'static str,
+    dropped_blocks: u64,
+}
+
+#[derive(Serialize)]
+struct Recent {
+    logs: usize,
+    bytes: usize,
+}
+
+#[derive(Serialize)]
+struct Run {
+    id: u64,
+    level: u64,
+    offset: u64,
+    bytes: u64,
+    raw_bytes: u64,
+    logs: u64,
+    entries: u64,
+    memory_bytes: usize,
+}
+
+impl From<&RunInfo> for Run {
+    fn from(run: &RunInfo) -> Self {
+        let &RunInfo { id, level, offset, bytes, raw_bytes, logs, entries, memory_bytes } = run;
+        Self { id, level, offset, bytes, raw_bytes, logs, entries, memory_bytes }
+    }
+}
+
+impl<'a> Map<'a> {
+    /// The map of a store that is open for reading: the ring's use is what recovery met there.
+    fn of(info: &'a StoreInfo) -> Self {
+        let recovery = &info.recovery;
+        let heap = info.size - info.heap_offset;
+        let zone = |zone, offset, size, used| Zone { zone, offset, size, used };
+        let (ended, dropped_blocks) = match recovery.end {
+            End::Clean => ("clean", 0),
+            End::Open => ("open", 0),
+            End::Torn(blocks) => ("torn", blocks),
+        };
+        Self {
+            name: &info.volume.name,
+            id: format!("{:032x}", info.id),
+            format: info.format,
+            created: info.created,
+            epoch: info.epoch,
+            generation: info.generation,
+            size: info.size,
+            volume: Volume {
+                backend: info.volume.backend,
+                direct: info.volume.direct,
+                durable_by: info.volume.durable_by,
+                fallbacks: &info.volume.fallbacks,
+            },
+            zones: [
+                zone("superblock", 0, info.ring_offset, info.superblock_copies as u64 * 4096),
+                zone("ring", info.ring_offset, info.ring_size, recovery.block_bytes),
+                zone("heap", info.heap_offset, heap, heap - info.heap_free),
+            ],
+            ring: Ring {
+                next_position: recovery.next.position,
+                next_block: recovery.next.seq,
+                epoch: recovery.epoch,
+                blocks: recovery.blocks,
+                ended,
+                dropped_blocks,
+            },
+            recent: Recent { logs: info.recent_logs, bytes: info.recent_bytes },
+            runs: info.runs.iter().map(Run::from).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Map<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, id, format, created, epoch, generation, volume, ring, recent, .. } = self;
+        let bytes = |n: u64| HumanBytes(n).to_string();
+        writeln!(f, "{name}: {}, format {format}, id {id}", bytes(self.size))?;
+        writeln!(
+            f,
+            "created    @{created}, opened {epoch} times for writing, superblock generation {generation}"
+        )?;
+        let direct = if volume.direct { "direct" } else { "through the page cache" };
+        writeln!(f, "volume     {}, {direct}, durable by {}", volume.backend, volume.durable_by)?;
+        for line in volume.fallbacks {
+            writeln!(f, "           {line}")?;
+        }
+        writeln!(f, "\n{:<10} {:>14} {:>12} {:>12}", "zone", "offset", "size", "used")?;
+        for Zone { zone, offset, size, used } in &self.zones {
+            writeln!(f, "{zone:<10} {offset:>14} {:>12} {:>12}", bytes(*size), bytes(*used))?;
+        }
+        let Ring { next_position, next_block, epoch, blocks, ended, dropped_blocks } = ring;
+        writeln!(f, "\nring       {blocks} blocks of epochs up to {epoch}")?;
+        let ended = match *ended {
+            "clean" => "closed cleanly".to_owned(),
+            "open" => "not closed; nothing was being written".to_owned(),
+            _ => format!("not closed; {dropped_blocks} unacknowledged blocks behind the end are dropped"),
+        };
+        writeln!(f, "           next block {next_block} at position {next_position}; {ended}")?;
+        write!(f, "recent     {} logs, {} of memory", recent.logs, bytes(recent.bytes as u64))?;
+        if !self.runs.is_empty() {
+            let head = ["run", "level", "offset", "bytes", "raw", "logs", "entries", "memory"];
+            write!(f, "\n\n{}", head.map(|title| format!("{title:>11}")).concat())?;
+        }
+        for run in &self.runs {
+            let Run { id, level, offset, logs, entries, .. } = run;
+            let (size, raw, memory) =
+                (bytes(run.bytes), bytes(run.raw_bytes), bytes(run.memory_bytes as u64));
+            write!(
+                f,
+                "\n{id:>11}{level:>11}{offset:>11}{size:>11}{raw:>11}{logs:>11}{entries:>11}{memory:>11}"
+            )?;
+        }
+        Ok(())
+    }
+}

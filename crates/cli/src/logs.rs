@@ -1,0 +1,310 @@
+//! Commands on one log, and the listing of all.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::{BufRead, BufReader, stdin};
+use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use brooklet::{Bounds, Commit, Create, Entry, Options, Store, Ticket};
+use clap::Args;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::out::{Octets, Out};
+use crate::size::size;
+
+/// A log of a store.
+#[derive(Args)]
+pub struct Log {
+    /// The store: a file or a block device
+    store: PathBuf,
+    /// Key of the log
+    log: OsString,
+}
+
+#[derive(Args)]
+pub struct Append {
+    #[command(flatten)]
+    log: Log,
+    /// Entries to append; without any, each line of the standard input is one
+    payloads: Vec<OsString>,
+    /// Drop every older entry in the same step as the first of these is appended
+    #[arg(long)]
+    snapshot: bool,
+    /// Fail where there is no store, instead of creating one
+    #[arg(long)]
+    no_create: bool,
+    /// Bytes of the ring, where the store is created (K, M and G are understood)
+    #[arg(long, value_parser = size, conflicts_with = "no_create")]
+    ring_size: Option<u64>,
+}
+
+#[derive(Args)]
+pub struct Read {
+    #[command(flatten)]
+    log: Log,
+    /// First entry to read [default: the log's first]
+    #[arg(long, value_name = "N")]
+    from: Option<u64>,
+    /// Entry to stop before [default: the log's end]
+    #[arg(long, value_name = "N")]
+    to: Option<u64>,
+    /// Newest first
+    #[arg(long)]
+    reverse: bool,
+    /// At most this many entries
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Payloads only, byte for byte, with nothing in between
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
+}
+
+#[derive(Args)]
+pub struct Trim {
+    #[command(flatten)]
+    log: Log,
+    #[command(flatten)]
+    what: TrimWhat,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct TrimWhat {
+    /// Drop the entries before this one
+    #[arg(long, value_name = "N")]
+    before: Option<u64>,
+    /// Drop all but this many of the newest entries
+    #[arg(long, value_name = "N")]
+    keep_last: Option<u64>,
+}
+
+#[derive(Args)]
+pub struct Truncate {
+    #[command(flatten)]
+    log: Log,
+    /// Drop this entry and all after it; the next one appended gets this number
+    #[arg(long, value_name = "N")]
+    from: u64,
+}
+
+#[derive(Args)]
+pub struct List {
+    /// The store: a file or a block device
+    store: PathBuf,
+    /// Only logs whose keys start like this
+    prefix: Option<OsString>,
+    /// At most this many logs
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+/// Opens a store that is there for reading only.
+pub fn open_to_read(path: &Path) -> Result<Store, Failure> {
+    Ok(Options::new().create(Create::Never).read_only(true).open(path)?)
+}
+
+/// Opens a store that is there.
+pub fn open(path: &Path) -> Result<Store, Failure> {
+    Ok(Options::new().create(Create::Never).open(path)?)
+}
+
+/// Appends entries, and prints their numbers once they are on stable media.
+pub fn append(args: Append, out: &mut Out) -> Result<(), Failure> {
+    let create = if args.no_create { Create::Never } else { Create::IfMissing };
+    let mut options = Options::new().create(create);
+    if let Some(bytes) = args.ring_size {
+        options = options.ring_size(bytes);
+    }
+    let store = options.open(&args.log.store)?;
+    let key = args.log.key();
+    let mut all = Vec::new();
+    let mut done = |seqs: &[u64]| {
+        all.extend(seqs);
+        seqs.iter().try_for_each(|seq| out.line(seq))?;
+        out.flush()
+    };
+    if args.payloads.is_empty() {
+        append_lines(&store, key, args.snapshot, done)?;
+    } else {
+        let mut commit = Commit::new();
+        for (i, payload) in args.payloads.iter().enumerate() {
+            let payload = payload.as_bytes();
+            if args.snapshot && i == 0 {
+                commit.snapshot(key, payload)
+            } else {
+                commit.append(key, payload)
+            };
+        }
+        let ticket = store.commit(&commit)?;
+        ticket.wait()?;
+        done(ticket.seqs())?;
+    }
+    store.close()?;
+    out.document(&Appended { key: Octets::key(key), seqs: all })
+}
+
+/// Appends the lines of the standard input, and tells their numbers once they are safe. Lines that came in one piece
+/// wait for their acknowledgements together.
+fn append_lines(
+    store: &Store,
+    key: &[u8],
+    mut snapshot: bool,
+    mut done: impl FnMut(&[u64]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut input = BufReader::with_capacity(64 << 10, stdin().lock());
+    let mut line = Vec::new();
+    let mut waiting: Vec<Ticket> = Vec::new();
+    loop {
+        line.clear();
+        let more = input.read_until(b'\n', &mut line).map_err(Failure::io("reading the standard input"))? > 0;
+        let payload = line.strip_suffix(b"\n").unwrap_or(&line);
+        let added = match more {
+            true if std::mem::take(&mut snapshot) => store.snapshot(key, payload).map(Some),
+            true => store.append(key, payload).map(Some),
+            false => Ok(None),
+        };
+        // A line that is refused does not keep those before it from being told.
+        let (ticket, refused) = added.map_or_else(|error| (None, Some(error)), |ticket| (ticket, None));
+        let pause = ticket.is_none() || input.buffer().is_empty();
+        waiting.extend(ticket);
+        if pause {
+            waiting.iter().try_for_each(Ticket::wait)?;
+            done(&waiting.drain(..).map(|ticket| ticket.seq()).collect::<Vec<_>>())?;
+        }
+        match refused {
+            Some(error) => return Err(error.into()),
+            None if !more => return Ok(()),
+            None => {}
+        }
+    }
+}
+
+/// Prints entries.
+pub fn read(args: Read, out: &mut Out) -> Result<(), Failure> {
+    let store = open_to_read(&args.log.store)?;
+    let from = args.from.map_or(Bound::Unbounded, Bound::Included);
+    let to = args.to.map_or(Bound::Unbounded, Bound::Excluded);
+    let entries = store.read(args.log.key(), (from, to))?;
+    let limit = args.limit.unwrap_or(usize::MAX);
+    let mut print = |entry: Result<Entry, brooklet::Error>| {
+        let Entry { seq, payload } = entry?;
+        if args.raw { out.raw(&payload) } else { out.put(&Row { seq, payload: Octets::payload(&payload) }) }
+    };
+    if args.reverse {
+        entries.rev().take(limit).try_for_each(&mut print)
+    } else {
+        entries.take(limit).try_for_each(&mut print)
+    }
+}
+
+/// Drops old entries.
+pub fn trim(args: Trim, out: &mut Out) -> Result<(), Failure> {
+    change(&args.log, out, |store, key| match (args.what.before, args.what.keep_last) {
+        (Some(before), _) => store.trim(key, before),
+        (_, n) => store.keep_last(key, n.expect("one of the two is required")),
+    })
+}
+
+/// Drops new entries.
+pub fn truncate(args: Truncate, out: &mut Out) -> Result<(), Failure> {
+    change(&args.log, out, |store, key| store.truncate(key, args.from))
+}
+
+/// Does something to a log that is there, and prints what is left.
+fn change(
+    log: &Log,
+    out: &mut Out,
+    act: impl FnOnce(&Store, &[u8]) -> Result<Ticket, brooklet::Error>,
+) -> Result<(), Failure> {
+    let store = open(&log.store)?;
+    act(&store, log.key())?.wait()?;
+    let bounds = store.bounds(log.key())?;
+    store.close()?;
+    out.put(&LogRow::new(log.key(), bounds))
+}
+
+/// Drops a log.
+pub fn delete(log: Log, out: &mut Out) -> Result<(), Failure> {
+    let store = open(&log.store)?;
+    store.delete(log.key())?.wait()?;
+    store.close()?;
+    out.put(&Deleted { key: Octets::key(log.key()), deleted: true })
+}
+
+/// Prints the logs and their bounds.
+pub fn list(args: List, out: &mut Out) -> Result<(), Failure> {
+    let store = open_to_read(&args.store)?;
+    let prefix = args.prefix.as_deref().map(OsStr::as_bytes).unwrap_or_default();
+    for log in store.scan(prefix)?.take(args.limit.unwrap_or(usize::MAX)) {
+        let log = log?;
+        out.put(&LogRow::new(&log.key, log.bounds))?;
+    }
+    Ok(())
+}
+
+impl Log {
+    fn key(&self) -> &[u8] {
+        self.log.as_bytes()
+    }
+}
+
+#[derive(Serialize)]
+struct Appended<'a> {
+    #[serde(flatten)]
+    key: Octets<'a>,
+    seqs: Vec<u64>,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    seq: u64,
+    #[serde(flatten)]
+    payload: Octets<'a>,
+}
+
+impl fmt::Display for Row<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>6}  {}", self.seq, self.payload)
+    }
+}
+
+#[derive(Serialize)]
+struct Deleted<'a> {
+    #[serde(flatten)]
+    key: Octets<'a>,
+    deleted: bool,
+}
+
+impl fmt::Display for Deleted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  deleted", self.key)
+    }
+}
+
+/// A log and its bounds.
+#[derive(Serialize)]
+pub struct LogRow<'a> {
+    #[serde(flatten)]
+    key: Octets<'a>,
+    first: u64,
+    next: u64,
+    entries: u64,
+}
+
+impl<'a> LogRow<'a> {
+    /// The row of a log.
+    pub fn new(key: &'a [u8], bounds: Bounds) -> Self {
+        Self { key: Octets::key(key), first: bounds.first, next: bounds.next, entries: bounds.len() }
+    }
+}
+
+impl fmt::Display for LogRow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, first, next, entries } = self;
+        let s = if *entries == 1 { "entry" } else { "entries" };
+        write!(f, "{key}  first {first}  next {next}  {entries} {s}")
+    }
+}

@@ -1,0 +1,176 @@
+//! Keystroke traces: a document's edits, and its text before and after them.
+//!
+//! The format: one JSON object, gzipped or not, with `startContent`, `endContent` and `txns`, a list of
+//! `{patches: [[position, deleted, inserted], …]}`. Positions and counts are in Unicode scalar values; patches apply
+//! one after another. Fields unknown here are ignored.
+//!
+//! A transaction is an entry of the document's log: its patches as compact JSON. A text that is there before the first
+//! of them is an entry too, so that the log alone rebuilds the document.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// A trace, ready to be appended.
+#[derive(Debug)]
+pub struct Trace {
+    /// Name of the document.
+    pub name: String,
+    /// The log's entries.
+    pub payloads: Vec<Box<[u8]>>,
+    /// The text that they make; unknown where only some of the transactions were asked for.
+    pub end: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Form {
+    #[serde(default)]
+    start_content: String,
+    end_content: String,
+    txns: Vec<Transaction>,
+}
+
+#[derive(Deserialize)]
+struct Transaction {
+    patches: Vec<Patch>,
+}
+
+/// Position, characters to delete there, text to insert there.
+#[derive(Serialize, Deserialize)]
+struct Patch(usize, usize, String);
+
+impl Trace {
+    /// Reads a trace file; of its transactions at most `limit`.
+    pub fn load(path: &Path, limit: Option<usize>) -> Result<Self, Failure> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.strip_suffix(".gz").unwrap_or(&name);
+        let name = name.strip_suffix(".json").unwrap_or(name);
+        let text = read(path)?;
+        Self::parse(name, &text, limit).map_err(|why| Failure::malformed(path, why))
+    }
+
+    fn parse(name: &str, text: &[u8], limit: Option<usize>) -> Result<Self, String> {
+        let form: Form = serde_json::from_slice(text).map_err(|e| format!("not a keystroke trace: {e}"))?;
+        let count = limit.unwrap_or(usize::MAX).min(form.txns.len());
+        let complete = count == form.txns.len();
+        let start = (!form.start_content.is_empty()).then(|| vec![Patch(0, 0, form.start_content)]);
+        let edits = form.txns.into_iter().take(count).map(|txn| txn.patches);
+        let payload = |patches: Vec<Patch>| serde_json::to_vec(&patches).expect("plain data").into();
+        let payloads = start.into_iter().chain(edits).map(payload).collect();
+        Ok(Self { name: name.to_owned(), payloads, end: complete.then_some(form.end_content) })
+    }
+}
+
+/// Reads a file, unzipping it if it is gzipped.
+pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let doing = || format!("reading {}", path.display());
+    let mut file = BufReader::new(File::open(path).map_err(Failure::io(doing()))?);
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(Failure::io(doing()))?;
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
+    let mut text = Vec::new();
+    let unzipped = MultiGzDecoder::new(&bytes[..]).read_to_end(&mut text);
+    unzipped.map_err(|e| Failure::malformed(path, format_args!("cannot be unzipped: {e}")))?;
+    Ok(text)
+}
+
+/// A text under edit, cut in two where the last edit was: edits cost what lies between them, not what lies behind.
+#[derive(Default)]
+pub struct Text {
+    left: Vec<char>,
+    /// From the end backwards.
+    right: Vec<char>,
+}
+
+impl Text {
+    /// Applies an entry of a document's log.
+    pub fn apply(&mut self, payload: &[u8]) -> Result<(), String> {
+        let patches: Vec<Patch> = serde_json::from_slice(payload).map_err(|e| format!("no patches: {e}"))?;
+        patches.iter().try_for_each(|patch| self.patch(patch))
+    }
+
+    fn patch(&mut self, Patch(position, deleted, inserted): &Patch) -> Result<(), String> {
+        let len = self.left.len() + self.right.len();
+        if position.checked_add(*deleted).is_none_or(|end| end > len) {
+            return Err(format!("deletes {deleted} at {position} of a text of {len} characters"));
+        }
+        if *position < self.left.len() {
+            self.right.extend(self.left.drain(position..).rev());
+        } else {
+            let stay = len - position;
+            self.left.extend(self.right.drain(stay..).rev());
+        }
+        self.right.truncate(self.right.len() - deleted);
+        self.left.extend(inserted.chars());
+        Ok(())
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.left.iter().chain(self.right.iter().rev()).collect::<String>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rebuilt(trace: &Trace) -> Result<String, String> {
+        let mut text = Text::default();
+        trace.payloads.iter().try_for_each(|payload| text.apply(payload))?;
+        Ok(text.to_string())
+    }
+
+    #[test]
+    fn a_trace_rebuilds_its_text_counting_characters() {
+        let json = r#"{"kind": "unknown fields are fine", "startContent": "größe", "endContent": "Gr😀ße!", "txns": [
+            {"time": "", "patches": [[5, 0, "!"], [0, 1, "G"]]},
+            {"patches": []},
+            {"patches": [[2, 1, "😀"]], "agent": 7}
+        ]}"#;
+        let trace = Trace::parse("t", json.as_bytes(), None).unwrap();
+        assert_eq!(trace.payloads.len(), 4);
+        assert_eq!(&*trace.payloads[1], r#"[[5,0,"!"],[0,1,"G"]]"#.as_bytes());
+        assert_eq!(rebuilt(&trace).as_ref().ok(), trace.end.as_ref());
+        let cut = Trace::parse("t", json.as_bytes(), Some(1)).unwrap();
+        assert_eq!((rebuilt(&cut).unwrap().as_str(), cut.end), ("Größe!", None));
+    }
+
+    #[test]
+    fn edits_anywhere_match_a_plain_splice() {
+        let mut rng = brooklet::io::Rng::new(7);
+        let (mut text, mut plain) = (Text::default(), Vec::new());
+        for i in 0..2_000 {
+            let position = rng.below(plain.len() as u64 + 1) as usize;
+            let deleted = rng.below(4).min((plain.len() - position) as u64) as usize;
+            let inserted = ["", "a", "é😀", "xyz"][rng.below(4) as usize];
+            plain.splice(position..position + deleted, inserted.chars());
+            let payload = serde_json::to_vec(&[Patch(position, deleted, inserted.into())]).unwrap();
+            text.apply(&payload).unwrap();
+            assert_eq!(text.to_string(), plain.iter().collect::<String>(), "after edit {i}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told() {
+        let fails = |json: &str| Trace::parse("t", json.as_bytes(), None).unwrap_err();
+        assert!(fails("[").starts_with("not a keystroke trace"));
+        assert!(fails(r#"{"txns": []}"#).contains("endContent"));
+        assert!(fails(r#"{"endContent": "", "txns": [{"patches": [[0, -1, ""]]}]}"#).contains("-1"));
+        assert!(fails(r#"{"endContent": "", "txns": [{}]}"#).contains("patches"));
+        let mut text = Text::default();
+        assert_eq!(text.apply(br#"[[0,1,""]]"#).unwrap_err(), "deletes 1 at 0 of a text of 0 characters");
+        assert!(text.apply(br#"[[18446744073709551615,1,""]]"#).is_err());
+        assert!(text.apply(b"{").is_err());
+    }
+}

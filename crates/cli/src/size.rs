@@ -1,0 +1,28 @@
+//! Numbers of bytes on the command line.
+
+/// Parses a number of bytes: digits, and K, M or G for 2^10, 2^20, 2^30.
+pub fn size(text: &str) -> Result<u64, String> {
+    let shift = match text.bytes().last().map(|b| b.to_ascii_uppercase()) {
+        Some(b'K') => 10,
+        Some(b'M') => 20,
+        Some(b'G') => 30,
+        _ => 0,
+    };
+    let digits = if shift > 0 { &text[..text.len() - 1] } else { text };
+    let number: u64 = digits.parse().map_err(|_| "use digits, and K, M or G behind them".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "that is too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_know_their_suffixes() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("64k"), Ok(64 << 10));
+        assert_eq!(size("2G"), Ok(2 << 30));
+        assert!(size("").is_err() && size("M").is_err() && size("1T").is_err());
+        assert!(size("99999999999G").is_err());
+    }
+}
