@@ -52,6 +52,10 @@ pub struct StoreInfo {
     pub ring_offset: u64,
     /// Bytes of the ring.
     pub ring_size: u64,
+    /// Position of the oldest block that is kept, in the endless ring.
+    pub ring_tail: u64,
+    /// Position where the next block went when the store was opened, in the endless ring.
+    pub ring_head: u64,
     /// Where the heap starts, in bytes.
     pub heap_offset: u64,
     /// Free bytes in the heap.
@@ -109,6 +113,8 @@ impl Store {
             size: inner.volume.size().map_err(Error::io("measuring the volume"))?,
             ring_offset: RING_OFFSET,
             ring_size: superblock.ring_size,
+            ring_tail: superblock.trim.position,
+            ring_head: inner.recovery.next.position,
             heap_offset: superblock.heap_offset(),
             heap_free: free,
             heap_largest_free: largest,

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brooklet_io::{
-    AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, read_exact_at,
-    read_unlocked, write_all_at,
+    AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, process_exists,
+    read_exact_at, read_unlocked, write_all_at,
 };
 use brooklet_wal::{Cursor, Recovery, Start, Zone, recover};
 
@@ -55,18 +55,49 @@ pub(crate) fn volume(path: &Path, options: &Options) -> Result<Arc<dyn Volume>, 
             Err(e) => return Err(Error::io(doing)(e)),
         }
     }
-    let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-    match FileVolume::open(path, mode, file()) {
+    let opened = open_patiently(path, options, file);
+    match opened {
         Ok(volume) => Ok(Arc::new(volume)),
         Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {
-            let note = read_unlocked(path, NOTE_OFFSET, SECTOR).ok().and_then(|bytes| read_note(&bytes));
-            Err(Error::Locked { name, holder: note.unwrap_or_else(|| "holder unknown".into()) })
+            let holder = read_holder(path).unwrap_or_else(|| "holder unknown".into());
+            Err(Error::Locked { name, holder })
         }
         Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => {
             Err(Error::NotAStore { name, why: "it is a directory".into() })
         }
         Err(e) => Err(Error::io(doing)(e)),
     }
+}
+
+/// Times that opening looks again, 5 ms apart, while the lock is held by a process that is gone: the kernel lets go of
+/// it only when the last write of a killed process has ended.
+const PATIENCE: u32 = 200;
+
+fn open_patiently(
+    path: &Path,
+    options: &Options,
+    file: impl Fn() -> FileOptions,
+) -> std::io::Result<FileVolume> {
+    let mode = || if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+    for _ in 0..PATIENCE {
+        match FileVolume::open(path, mode(), file()) {
+            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy && holder_is_gone(path) => {
+                std::thread::park_timeout(std::time::Duration::from_millis(5));
+            }
+            done => return done,
+        }
+    }
+    FileVolume::open(path, mode(), file())
+}
+
+fn read_holder(path: &Path) -> Option<String> {
+    read_unlocked(path, NOTE_OFFSET, SECTOR).ok().and_then(|bytes| read_note(&bytes))
+}
+
+fn holder_is_gone(path: &Path) -> bool {
+    let holder = read_holder(path);
+    let pid = holder.as_deref().and_then(|h| h.strip_prefix("process ")?.split(' ').next()?.parse().ok());
+    pid.is_some_and(|pid| !process_exists(pid))
 }
 
 /// Makes an empty store on a volume: ring written with zeros, then the superblock.
@@ -181,7 +212,7 @@ pub(crate) fn read_manifest(
 }
 
 /// Makes what was read durable and starts a new epoch, so that no block of an earlier opening is taken for a new one.
-pub(crate) fn claim(volume: &Arc<dyn Volume>, opened: &mut Opened, options: &Options) -> Result<(), Error> {
+pub(crate) fn claim(volume: &Arc<dyn Volume>, opened: &mut Opened) -> Result<(), Error> {
     let next = Superblock {
         generation: opened.superblock.generation + 1,
         epoch: opened.superblock.epoch.max(opened.recovery.epoch) + 1,
@@ -189,8 +220,9 @@ pub(crate) fn claim(volume: &Arc<dyn Volume>, opened: &mut Opened, options: &Opt
         clean: false,
         ..opened.superblock
     };
-    let note =
-        format!("process {}, since {} s after 1970", std::process::id(), options.clock.wall().as_secs());
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(Path::file_name).unwrap_or_default().display();
+    let note = format!("process {} ({program})", std::process::id());
     let done = || {
         // Blocks that were read may still sit in a volatile cache, written by a process that was killed.
         volume.flush()?;

@@ -148,7 +148,7 @@ impl Inner {
                 }
             };
             let runs = front.runs.clone();
-            if matches!(refused, Refused::NoRoom(_)) {
+            if over || matches!(refused, Refused::NoRoom(WalError::Full { .. })) {
                 self.weigh(&front, u64::MAX);
             }
             drop(front);
@@ -241,7 +241,7 @@ impl Options {
         self.check()?;
         let mut opened = open::load(&volume, &self)?;
         if !self.read_only {
-            open::claim(&volume, &mut opened, &self)?;
+            open::claim(&volume, &mut opened)?;
         }
         Store::start(volume, opened, self)
     }
@@ -506,8 +506,14 @@ impl Store {
         self.inner().step()
     }
 
+    /// Lets go of the store as a killed process would: nothing more is written. For tests.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        self.inner().closing.store(true, Ordering::Release);
+    }
+
     /// Makes everything durable and closes the store, so that the next opening need not look for a torn end.
-    /// Every handle stops working. Closing twice is no error.
+    /// Every handle stops taking writes; the file is let go of when the last one is dropped. Closing twice is no error.
     pub fn close(&self) -> Result<(), Error> {
         self.handle.close()
     }

@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]
 
+mod bench;
 mod demo;
 mod failure;
 mod inspect;
@@ -59,6 +60,8 @@ enum Command {
     Compact(inspect::Only),
     /// Append what people really typed or committed, as fast as it goes; read it back and compare
     Replay(replay::Args),
+    /// Measure the store, and others beside it, on one load
+    Bench(bench::Args),
     /// Kill a store while it is written to, three times, and show that nothing acknowledged is lost
     Demo,
     /// The process that the demo kills
@@ -71,13 +74,13 @@ fn main() -> ExitCode {
     let ansi = stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(ansi).init();
     let Cli { json, command } = Cli::parse();
-    match run(command, &mut Out::new(json)) {
+    match run(command, json, &mut Out::new(json)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.end(json),
     }
 }
 
-fn run(command: Command, out: &mut Out) -> Result<(), Failure> {
+fn run(command: Command, json: bool, out: &mut Out) -> Result<(), Failure> {
     let done = match command {
         Command::Append(args) => logs::append(args, out),
         Command::Read(args) => logs::read(args, out),
@@ -90,6 +93,7 @@ fn run(command: Command, out: &mut Out) -> Result<(), Failure> {
         Command::Checkpoint(args) => inspect::checkpoint(args, out),
         Command::Compact(args) => inspect::compact(args, out),
         Command::Replay(args) => replay::run(args, out),
+        Command::Bench(args) => bench::run(args, json),
         Command::Demo => demo::run(out),
         Command::DemoWriter(args) => demo::victim::run(&args),
     };

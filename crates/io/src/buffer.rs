@@ -89,13 +89,6 @@ impl AlignedBuf {
         }
     }
 
-    /// Sets the length without touching the bytes, for memory that a transfer fills: what comes into view is
-    /// whatever was there last.
-    pub(crate) fn expose(&mut self, len: usize) {
-        assert!(len <= self.capacity, "length {len} is over the capacity {}", self.capacity);
-        self.len = len;
-    }
-
     /// Empties the buffer.
     pub fn clear(&mut self) {
         self.len = 0;

@@ -170,6 +170,12 @@ impl Volume for FileVolume {
     }
 }
 
+/// Whether a process of this number exists, as far as this process may know.
+pub fn process_exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+}
+
 /// Reads up to `len` bytes at `offset`, fewer at the end, through the page cache and past any lock.
 ///
 /// For looking at a volume that someone else has open, such as for the name of its holder. Needs no alignment.
@@ -715,7 +721,7 @@ mod tests {
 
             for token in 0..16 {
                 let offset = token * 16 * SECTOR as u64;
-                queue.submit(token, Op::Read { offset, buf: AlignedBuf::new(16 * SECTOR) });
+                queue.submit(token, Op::Read { offset, buf: AlignedBuf::zeroed(16 * SECTOR) });
             }
             done.clear();
             while queue.in_flight() > 0 {
@@ -740,7 +746,7 @@ mod tests {
             let volume = create(&dir, FileOptions { io_uring, ..FileOptions::default() });
             let mut queue = volume.queue(2).unwrap();
             let offset = (1 << 20) - SECTOR as u64;
-            queue.submit(0, Op::Read { offset, buf: AlignedBuf::new(4 * SECTOR) });
+            queue.submit(0, Op::Read { offset, buf: AlignedBuf::zeroed(4 * SECTOR) });
             let mut done = Vec::new();
             queue.reap(true, &mut done);
             assert!(matches!(done[0].result, Ok(SECTOR)));

@@ -633,7 +633,7 @@ mod tests {
         assert!(done.iter().all(|c| matches!(c.result, Ok(SECTOR))));
         assert_eq!(volume.crash(), volume.image());
 
-        queue.submit(0, Op::Read { offset: 15 * S, buf: AlignedBuf::new(2 * SECTOR) });
+        queue.submit(0, Op::Read { offset: 15 * S, buf: AlignedBuf::zeroed(2 * SECTOR) });
         done.clear();
         queue.reap(true, &mut done);
         assert_eq!(done[0].buf.as_ref().unwrap()[..], filled(1, 16)[..], "cut to what was read");

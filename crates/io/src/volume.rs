@@ -79,7 +79,7 @@ pub trait Volume: Send + Sync + fmt::Debug {
 /// An operation handed to a [`Queue`], with the memory it works on.
 #[derive(Debug)]
 pub enum Op {
-    /// Fill `buf` (its whole capacity) from `offset`.
+    /// Fill `buf`, as long as it is, from `offset`.
     Read {
         /// Where to read, in bytes.
         offset: u64,
@@ -102,7 +102,6 @@ impl Op {
     pub(crate) fn prepare(&mut self) {
         match self {
             Op::Read { offset, buf } => {
-                buf.expose(buf.capacity());
                 assert_aligned(*offset, buf.as_ptr() as usize, buf.len());
             }
             Op::Write { offset, data, .. } => assert_aligned(*offset, data.as_ptr() as usize, data.len()),
@@ -113,7 +112,7 @@ impl Op {
     pub(crate) fn complete(self, token: u64, result: io::Result<usize>) -> Completion {
         let buf = match self {
             Op::Read { mut buf, .. } => {
-                buf.expose(*result.as_ref().unwrap_or(&0));
+                buf.set_len(*result.as_ref().unwrap_or(&0));
                 Some(buf)
             }
             Op::Write { .. } => None,

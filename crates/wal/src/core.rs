@@ -57,6 +57,8 @@ pub(crate) struct Taken {
     pub block: Arc<Block>,
     pub buf: AlignedBuf,
     pub records: u32,
+    /// Whether compressing it is worth the time.
+    pub compress: bool,
 }
 
 struct InFlight {
@@ -310,9 +312,11 @@ impl Core {
         if self.closed.is_empty() {
             self.close_open();
         }
+        // Where blocks pile up although the device has slots free, the compressor is what holds them up.
+        let compress = self.closed.len() <= MAX_CLOSED / 2;
         let filled = self.closed.pop_front()?;
         self.taken = Some(filled.block.seq());
-        Some(Taken { block: filled.block, buf: filled.buf, records: filled.records })
+        Some(Taken { block: filled.block, buf: filled.buf, records: filled.records, compress })
     }
 
     /// Takes an empty block that only tells what is acknowledged, if no placed block tells it yet and all is quiet.
@@ -325,7 +329,7 @@ impl Core {
         self.close_open();
         let filled = self.closed.pop_front()?;
         self.taken = Some(filled.block.seq());
-        Some(Taken { block: filled.block, buf: filled.buf, records: 0 })
+        Some(Taken { block: filled.block, buf: filled.buf, records: 0, compress: false })
     }
 
     /// Gives a sealed block its position and checksum.

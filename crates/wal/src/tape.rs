@@ -26,6 +26,8 @@ pub(crate) struct Tape<'a> {
     limit: u64,
     /// Chunks that came before their turn, by position.
     early: BTreeMap<u64, AlignedBuf>,
+    /// Chunks whose bytes are in the window, to be filled again: fresh memory would cost a page fault every 4 KiB.
+    spare: Vec<AlignedBuf>,
     finished: Vec<Completion>,
 }
 
@@ -35,7 +37,8 @@ impl<'a> Tape<'a> {
         let queue = volume.queue(AHEAD)?;
         let (early, finished) = (BTreeMap::new(), Vec::new());
         let (base, ask, limit) = (from, from, from + zone.size);
-        Ok(Self { volume, zone, queue, window: Vec::new(), base, ask, limit, early, finished })
+        let (window, spare) = (Vec::new(), Vec::new());
+        Ok(Self { volume, zone, queue, window, base, ask, limit, early, spare, finished })
     }
 
     /// The first position past the tape.
@@ -70,22 +73,28 @@ impl<'a> Tape<'a> {
         }
     }
 
+    /// Bytes of the chunk that starts at `position`.
+    fn chunk_len(&self, position: u64) -> u64 {
+        let at = position % self.zone.size;
+        (CHUNK - at % CHUNK).min(self.zone.size - at).min(self.limit - position)
+    }
+
     fn advance(&mut self) -> io::Result<()> {
         while self.queue.in_flight() + self.early.len() < AHEAD && self.ask < self.limit {
-            let to_chunk = CHUNK - self.ask % self.zone.size % CHUNK;
-            let to_lap = self.zone.size - self.ask % self.zone.size;
-            let len = to_chunk.min(to_lap).min(self.limit - self.ask);
+            let len = self.chunk_len(self.ask);
             let offset = self.zone.offset + self.ask % self.zone.size;
-            self.queue.submit(self.ask, Op::Read { offset, buf: AlignedBuf::zeroed(len as usize) });
+            let mut buf = self.spare.pop().unwrap_or_else(|| AlignedBuf::new(CHUNK as usize));
+            buf.set_len(len as usize);
+            self.queue.submit(self.ask, Op::Read { offset, buf });
             self.ask += len;
         }
         let end = self.base + self.window.len() as u64;
         while !self.early.contains_key(&end) {
             self.queue.reap(true, &mut self.finished);
-            for completion in self.finished.drain(..) {
+            for completion in std::mem::take(&mut self.finished) {
                 let done = completion.result? / SECTOR * SECTOR;
                 let mut buf = completion.buf.ok_or_else(|| io::Error::other("a read lost its memory"))?;
-                buf.set_len(buf.capacity());
+                buf.set_len(self.chunk_len(completion.token) as usize);
                 let offset = self.zone.offset + completion.token % self.zone.size + done as u64;
                 read_exact_at(self.volume, offset, &mut buf[done..])?;
                 self.early.insert(completion.token, buf);
@@ -93,6 +102,7 @@ impl<'a> Tape<'a> {
         }
         let chunk = self.early.remove(&end).expect("just seen");
         self.window.extend_from_slice(&chunk);
+        self.spare.push(chunk);
         Ok(())
     }
 }

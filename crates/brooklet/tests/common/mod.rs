@@ -53,7 +53,9 @@ pub enum Refusal {
 pub fn apply(logs: &mut Logs, ops: &[Op]) -> Result<Vec<u64>, Refusal> {
     for op in ops {
         match op {
-            Op::ExpectNext(key, next) if logs.get(key).map_or(0, Log::next) != *next => return Err(Refusal::Conflict),
+            Op::ExpectNext(key, next) if logs.get(key).map_or(0, Log::next) != *next => {
+                return Err(Refusal::Conflict);
+            }
             Op::ExpectAbsent(key) if logs.contains_key(key) => return Err(Refusal::Conflict),
             _ => {}
         }
@@ -176,7 +178,8 @@ pub fn contents(store: &Store) -> Result<Logs, Error> {
         for (i, entry) in entries.iter().enumerate() {
             assert_eq!(entry.seq, log.bounds.first + i as u64);
         }
-        let held = Log { first: log.bounds.first, entries: entries.iter().map(|e| e.payload.to_vec()).collect() };
+        let held =
+            Log { first: log.bounds.first, entries: entries.iter().map(|e| e.payload.to_vec()).collect() };
         assert_eq!(held.next(), log.bounds.next);
         logs.insert(log.key, held);
     }

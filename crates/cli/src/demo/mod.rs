@@ -37,7 +37,8 @@ pub fn run(out: &mut Out) -> Result<(), Failure> {
     let made = tempfile::Builder::new().prefix("brooklet-demo-").tempdir_in(".");
     let dir = made.map_err(Failure::io("making a temporary directory here"))?;
     let dir = dir.path();
-    out.tell(format_args!("A store in {}, removed at the end: ring of 4 MiB, 10,000 logs.", dir.display()))?;
+    let name = dir.file_name().unwrap_or_default().display();
+    out.tell(format_args!("A store in ./{name}, removed at the end: a ring of 4 MiB, 10,000 logs."))?;
     victim::options().create(Create::New).open(dir.join(STORE))?.close()?;
 
     let mut rng = Rng::new(system_seed());
@@ -51,11 +52,11 @@ pub fn run(out: &mut Out) -> Result<(), Failure> {
     let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
 
     out.tell("\nLast, what waiting costs here: the device by itself, one waiting writer, many.")?;
-    let device = measure::device(&dir.join("plain"))?;
     let store = victim::options().create(Create::Never).open(dir.join(STORE))?;
-    let one = measure::waiting_writers(&store, 1)?;
+    let [device, one] = measure::device_and_one_writer(&dir.join("plain"), &store)?;
     let many = measure::waiting_writers(&store, MANY)?;
     store.close()?;
+    out.tell("")?;
     out.put(&Report {
         acknowledged: ledger.acknowledged,
         lost: 0,
@@ -180,7 +181,6 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recoveries: Vec<_> =
             self.rounds.iter().map(|round| format!("{:.1}", round.recovery_ms)).collect();
-        writeln!(f)?;
         writeln!(f, "  acknowledged       {} entries, lost {}", HumanCount(self.acknowledged), self.lost)?;
         writeln!(f, "  rounds             {}, recovered in {} ms", self.rounds.len(), recoveries.join(", "))?;
         let many = format!("{MANY} waiting writers");

@@ -1,0 +1,439 @@
+//! `brooklet bench`: the store beside the device it stands on, measured in the same run.
+//!
+//! Machines are noisy, so every figure is the median of several rounds, each round measures the device and the store
+//! one after the other, and what counts is the ratio. The payloads are JSON deltas of 64 to 512 bytes, except where the
+//! table says otherwise.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use brooklet::io::{
+    AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, read_exact_at,
+};
+use brooklet::{Options, Store};
+use serde_json::json;
+
+use crate::Failure;
+
+/// Arguments of `brooklet bench`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where to make the files; they are removed at the end.
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+    /// Rounds of each measurement; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Only the measurements whose name holds this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Used by the command itself: fill a ring at this path, then die without closing it.
+    #[arg(long, hide = true)]
+    fill: Option<PathBuf>,
+}
+
+/// One line of the table.
+struct Row {
+    name: &'static str,
+    unit: &'static str,
+    store: f64,
+    device: f64,
+    against: &'static str,
+    /// The ratio of store to device, and whether it should be at most or at least the mark.
+    mark: Mark,
+}
+
+enum Mark {
+    AtMost(f64),
+    AtLeast(f64),
+    /// The store's own figure should reach this.
+    Reach(f64),
+}
+
+impl Row {
+    fn ratio(&self) -> f64 {
+        self.store / self.device
+    }
+
+    fn holds(&self) -> bool {
+        match self.mark {
+            Mark::AtMost(most) => self.ratio() <= most,
+            Mark::AtLeast(least) => self.ratio() >= least,
+            Mark::Reach(figure) => self.store >= figure,
+        }
+    }
+}
+
+/// Runs the measurements and prints the table.
+pub fn run(args: Args, json: bool) -> Result<(), Failure> {
+    if let Some(path) = &args.fill {
+        return fill_and_die(path);
+    }
+    let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
+    let device = Device::new(&dir.path().join("device"))?;
+    let rounds = args.rounds.max(1);
+    type Measure = fn(&Path, &Device, usize) -> Result<Row, Failure>;
+    let measures: [(&str, Measure); 5] = [
+        ("lone", lone_writer),
+        ("waiting", waiting_writers),
+        ("many", not_waiting_json),
+        ("noise", not_waiting_noise),
+        ("open", recovery),
+    ];
+    let mut rows = Vec::new();
+    for (name, measure) in measures {
+        if args.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
+            eprintln!("measuring: {name}");
+            rows.push(measure(dir.path(), &device, rounds)?);
+        }
+    }
+    let info = device.volume.info();
+    let mut out = std::io::stdout().lock();
+    if json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|r| {
+                json!({"name": r.name, "unit": r.unit, "store": r.store, "limit": r.device, "against": r.against,
+                       "ratio": r.ratio(), "holds": r.holds()})
+            })
+            .collect();
+        writeln!(
+            out,
+            "{}",
+            json!({"device": info.durable_by, "direct": info.direct, "rounds": rounds, "rows": rows})
+        )?;
+        return Ok(());
+    }
+    writeln!(out, "direct I/O: {}, durable by {}; medians of {rounds} rounds", info.direct, info.durable_by)?;
+    writeln!(out, "{:<58} {:>12} {:>12}  {:>6}  mark", "", "store", "limit", "ratio")?;
+    for r in rows {
+        let mark = match r.mark {
+            Mark::AtMost(most) => format!("ratio at most {most}"),
+            Mark::AtLeast(least) => format!("ratio at least {least}"),
+            Mark::Reach(figure) => format!("at least {figure}"),
+        };
+        let verdict = if r.holds() { "holds" } else { "missed" };
+        writeln!(
+            out,
+            "{:<58} {:>12.2} {:>12.2}  {:>6.2}  {mark}: {verdict}",
+            format!("{} [{}]", r.name, r.unit),
+            r.store,
+            r.device,
+            r.ratio()
+        )?;
+        writeln!(out, "{:<58} limit: {}", "", r.against)?;
+    }
+    Ok(())
+}
+
+/// The device's own figures, on a plain file whose space was written before.
+struct Device {
+    volume: FileVolume,
+}
+
+const DEVICE_BYTES: u64 = 64 << 20;
+
+impl Device {
+    fn new(path: &Path) -> Result<Self, Failure> {
+        let volume = FileVolume::open(path, OpenMode::Create, FileOptions::default())?;
+        volume.grow(DEVICE_BYTES)?;
+        let mut rng = Rng::new(1);
+        let mut buf = AlignedBuf::zeroed(1 << 20);
+        buf.chunks_exact_mut(8).for_each(|c| c.copy_from_slice(&rng.next().to_le_bytes()));
+        for offset in (0..DEVICE_BYTES).step_by(1 << 20) {
+            volume.write_at(offset, &buf, Persist::Cached)?;
+        }
+        volume.flush()?;
+        Ok(Self { volume })
+    }
+
+    /// Median latency of a durable 4 KiB write, in microseconds.
+    fn write_latency(&self, n: usize) -> Result<f64, Failure> {
+        let buf = AlignedBuf::zeroed(SECTOR);
+        let mut times = Vec::with_capacity(n);
+        for i in 0..n {
+            let start = Instant::now();
+            self.volume.write_at((i * SECTOR) as u64 % DEVICE_BYTES, &buf, Persist::Durable)?;
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        Ok(median(times))
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A JSON delta of 64 to 512 bytes, as an editor or a game would send it.
+fn delta(rng: &mut Rng, out: &mut Vec<u8>) {
+    let len = 64 + rng.below(449) as usize;
+    out.clear();
+    let (id, at) = (rng.below(1_000_000), rng.next());
+    let _ = write!(out, "{{\"op\":\"update\",\"player\":{id},\"at\":{at},\"fields\":{{");
+    while out.len() < len {
+        let (name, value) = (rng.below(40), rng.below(100_000));
+        let _ = write!(out, "\"field{name}\":{value},");
+    }
+    out.truncate(len);
+}
+
+fn open(path: &Path) -> Result<Store, Failure> {
+    Ok(Options::new().open(path)?)
+}
+
+/// Runs a measurement of store and limit several times, in turn, and gives the medians.
+fn paired(
+    rounds: usize,
+    mut round: impl FnMut(usize) -> Result<(f64, f64), Failure>,
+) -> Result<(f64, f64), Failure> {
+    let (mut store, mut limit) = (Vec::new(), Vec::new());
+    for i in 0..rounds {
+        let (s, l) = round(i)?;
+        store.push(s);
+        limit.push(l);
+    }
+    Ok((median(store), median(limit)))
+}
+
+fn lone_writer(dir: &Path, device: &Device, rounds: usize) -> Result<Row, Failure> {
+    let store = open(&dir.join("lone"))?;
+    let mut rng = Rng::new(2);
+    let mut payload = Vec::new();
+    let (store, device) = paired(rounds, |_| {
+        let (mut acks, mut writes) = (Vec::new(), Vec::new());
+        // In small turns, so that both meet the same weather.
+        for _ in 0..20 {
+            writes.push(device.write_latency(100)?);
+            for _ in 0..100 {
+                delta(&mut rng, &mut payload);
+                let start = Instant::now();
+                store.append(format!("log/{}", rng.below(100_000)), &payload)?.wait()?;
+                acks.push(start.elapsed().as_secs_f64() * 1e6);
+            }
+        }
+        Ok((median(acks), median(writes)))
+    })?;
+    Ok(Row {
+        name: "one writer that waits for each ack, p50",
+        unit: "us",
+        store,
+        device,
+        against: "the device's durable 4 KiB write, p50",
+        mark: Mark::AtMost(1.25),
+    })
+}
+
+const WRITERS: usize = 256;
+const SPAN: Duration = Duration::from_millis(1500);
+
+/// Runs `append` on many threads for a while; returns the calls a second.
+fn storm(append: impl Fn(u64, &[u8]) -> Result<(), Failure> + Sync) -> Result<f64, Failure> {
+    let start = Instant::now();
+    let total = std::thread::scope(|scope| {
+        let work = |thread: usize| {
+            let append = &append;
+            move || -> Result<u64, Failure> {
+                let mut rng = Rng::new(thread as u64);
+                let mut payload = Vec::new();
+                let mut n = 0;
+                while start.elapsed() < SPAN {
+                    delta(&mut rng, &mut payload);
+                    append(rng.below(100_000), &payload)?;
+                    n += 1;
+                }
+                Ok(n)
+            }
+        };
+        let threads: Vec<_> = (0..WRITERS).map(|t| scope.spawn(work(t))).collect();
+        threads.into_iter().map(|t| t.join().expect("a writer panicked")).sum::<Result<u64, Failure>>()
+    })?;
+    Ok(total as f64 / start.elapsed().as_secs_f64())
+}
+
+fn waiting_writers(dir: &Path, _: &Device, rounds: usize) -> Result<Row, Failure> {
+    let store = open(&dir.join("waiting"))?;
+    let plain = PlainGroupCommit::new(&dir.join("plain"))?;
+    let (store, device) = paired(rounds, |_| {
+        let ours = storm(|log, payload| Ok(store.append(format!("log/{log}"), payload)?.wait()?))?;
+        let plain = storm(|_, payload| plain.append(payload))?;
+        Ok((ours, plain))
+    })?;
+    Ok(Row {
+        name: "256 writers that wait",
+        unit: "appends/s",
+        store,
+        device,
+        against: "the plainest group commit on the same device",
+        mark: Mark::AtLeast(0.6),
+    })
+}
+
+/// Group commit at its plainest: a buffer, a lock, a condition; whoever finds no write going on writes for all.
+struct PlainGroupCommit {
+    volume: FileVolume,
+    state: Mutex<PlainState>,
+    done: Condvar,
+}
+
+struct PlainState {
+    buf: AlignedBuf,
+    offset: u64,
+    writing: bool,
+    /// Number of the batch that fills, and of the last that is durable.
+    filling: u64,
+    durable: u64,
+}
+
+impl PlainGroupCommit {
+    fn new(path: &Path) -> Result<Self, Failure> {
+        let volume = Device::new(path)?.volume;
+        let state =
+            PlainState { buf: AlignedBuf::new(1 << 20), offset: 0, writing: false, filling: 1, durable: 0 };
+        Ok(Self { volume, state: Mutex::new(state), done: Condvar::new() })
+    }
+
+    fn append(&self, payload: &[u8]) -> Result<(), Failure> {
+        let mut state = self.state.lock().expect("no panics");
+        state.buf.extend(&(payload.len() as u32).to_le_bytes());
+        state.buf.extend(payload);
+        let mine = state.filling;
+        while state.durable < mine {
+            if state.writing {
+                state = self.done.wait(state).expect("no panics");
+                continue;
+            }
+            state.writing = true;
+            let batch = state.filling;
+            state.filling += 1;
+            let mut buf = std::mem::replace(&mut state.buf, AlignedBuf::new(1 << 20));
+            buf.pad();
+            let offset = state.offset;
+            state.offset = (offset + buf.len() as u64) % (DEVICE_BYTES / 2);
+            drop(state);
+            self.volume.write_at(offset, &buf, Persist::Durable)?;
+            state = self.state.lock().expect("no panics");
+            state.writing = false;
+            state.durable = batch;
+            self.done.notify_all();
+        }
+        Ok(())
+    }
+}
+
+const MANY: usize = 100_000;
+
+fn not_waiting_json(dir: &Path, device: &Device, rounds: usize) -> Result<Row, Failure> {
+    let mut rng = Rng::new(3);
+    let mut payload = Vec::new();
+    let payloads: Vec<Vec<u8>> = (0..MANY)
+        .map(|_| {
+            delta(&mut rng, &mut payload);
+            payload.clone()
+        })
+        .collect();
+    not_waiting(dir, device, rounds, "100,000 appends of 64-512 B JSON, then one wait", &payloads)
+}
+
+fn not_waiting_noise(dir: &Path, device: &Device, rounds: usize) -> Result<Row, Failure> {
+    let mut rng = Rng::new(4);
+    let payloads: Vec<Vec<u8>> =
+        (0..MANY).map(|_| (0..64 + rng.below(449)).map(|_| rng.next() as u8).collect()).collect();
+    not_waiting(dir, device, rounds, "100,000 appends of 64-512 B noise, then one wait", &payloads)
+}
+
+fn not_waiting(
+    dir: &Path,
+    device: &Device,
+    rounds: usize,
+    name: &'static str,
+    payloads: &[Vec<u8>],
+) -> Result<Row, Failure> {
+    let keys: Vec<String> = (0..10_000).map(|i| format!("log/{i}")).collect();
+    let bytes: usize = payloads.iter().map(Vec::len).sum();
+    let path = dir.join("many");
+    let (store, device) = paired(rounds, |_| {
+        // As much as the payloads take, in blocks of the size that the log writes.
+        let block = AlignedBuf::zeroed(256 << 10);
+        let start = Instant::now();
+        for i in 0..bytes.div_ceil(block.len()) {
+            device.volume.write_at((i * block.len()) as u64 % DEVICE_BYTES, &block, Persist::Durable)?;
+        }
+        let limit = MANY as f64 / start.elapsed().as_secs_f64() / 1e6;
+        let store = open(&path)?;
+        let start = Instant::now();
+        let mut last = None;
+        for (i, payload) in payloads.iter().enumerate() {
+            last = Some(store.append(&keys[i % keys.len()], payload)?);
+        }
+        last.expect("there are payloads").wait()?;
+        let ours = MANY as f64 / start.elapsed().as_secs_f64() / 1e6;
+        drop(store);
+        std::fs::remove_file(&path)?;
+        Ok((ours, limit))
+    })?;
+    Ok(Row {
+        name,
+        unit: "million/s",
+        store,
+        device,
+        against: "durable 256 KiB writes of the same bytes",
+        mark: Mark::Reach(1.5),
+    })
+}
+
+const RING: u64 = 256 << 20;
+
+fn fill_and_die(path: &Path) -> Result<(), Failure> {
+    let options = Options::new().ring_size(RING).memory_budget(1 << 40).threads(false);
+    let store = options.open(path)?;
+    let mut rng = Rng::new(5);
+    let mut payloads = vec![Vec::new(); 500];
+    while store.info()?.wal.used < RING * 80 / 100 {
+        for payload in &mut payloads {
+            payload.resize(64 + rng.below(449) as usize, 0);
+            payload.iter_mut().for_each(|b| *b = rng.next() as u8);
+        }
+        for payload in &payloads {
+            drop(store.append(format!("log/{}", rng.below(100_000)), payload)?);
+        }
+        store.flush()?;
+    }
+    std::process::abort();
+}
+
+fn recovery(dir: &Path, _: &Device, rounds: usize) -> Result<Row, Failure> {
+    let path = dir.join("open");
+    let status = std::process::Command::new(std::env::current_exe()?)
+        .args(["bench", "--fill"])
+        .arg(&path)
+        .stderr(std::process::Stdio::null())
+        .status()?;
+    if status.success() {
+        return Err(Failure::from(std::io::Error::other("the filling process did not die as it should")));
+    }
+    let (store, device) = paired(rounds, |_| {
+        let volume = FileVolume::open(&path, OpenMode::ReadOnly, FileOptions::default())?;
+        let mut buf = AlignedBuf::zeroed(1 << 20);
+        let start = Instant::now();
+        for offset in (0..RING).step_by(1 << 20) {
+            read_exact_at(&volume, offset, &mut buf)?;
+        }
+        let limit = RING as f64 / 1e6 / start.elapsed().as_secs_f64();
+        drop(volume);
+        let start = Instant::now();
+        let store = Options::new().read_only(true).memory_budget(1 << 40).open(&path)?;
+        let ours = store.info()?.recovery.bytes_read as f64 / 1e6 / start.elapsed().as_secs_f64();
+        Ok((ours, limit))
+    })?;
+    Ok(Row {
+        name: "opening after a kill, 256 MiB ring 80% full of noise",
+        unit: "MB/s",
+        store,
+        device,
+        against: "reading the same bytes in order",
+        mark: Mark::AtLeast(0.5),
+    })
+}

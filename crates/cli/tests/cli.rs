@@ -1,0 +1,315 @@
+//! The command from the outside: what it prints, for people and for programs, and the code it ends with.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use brooklet::{Options, Store};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A directory to work in, with a store's path.
+struct Place {
+    dir: TempDir,
+    store: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("s.brooklet");
+        Self { dir, store }
+    }
+
+    /// With a small store, open.
+    fn with_store() -> (Self, Store) {
+        let place = Self::new();
+        let store = Options::new().ring_size(1 << 20).open(&place.store).unwrap();
+        (place, store)
+    }
+
+    fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brooklet"));
+        let store = self.store.to_str().unwrap();
+        command.args(args.iter().map(|arg| if *arg == "STORE" { store } else { arg }));
+        command.current_dir(self.dir.path()).env_remove("RUST_LOG").stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs what must work; gives what it printed.
+    #[track_caller]
+    fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{args:?}");
+        text(&output.stdout).to_owned()
+    }
+
+    /// Runs what must work in JSON; gives the values, one a line.
+    #[track_caller]
+    fn json(&self, args: &[&str]) -> Vec<Value> {
+        let args: Vec<_> = args.iter().chain(&["--json"]).copied().collect();
+        self.ok(&args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Runs what must fail with this code; gives the message.
+    #[track_caller]
+    fn fails(&self, code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
+        let line = message.lines().last().unwrap_or_default();
+        assert!(line.starts_with("brooklet: "), "{message}");
+        line.to_owned()
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn people_get_text() {
+    let place = Place::new();
+    assert_eq!(place.ok(&["append", "STORE", "doc/1", "hello", "grün\n", "--ring-size", "1M"]), "0\n1\n");
+    assert_eq!(place.ok(&["append", "STORE", "doc/2", "x"]), "0\n");
+    assert_eq!(place.ok(&["read", "STORE", "doc/1"]), "     0  hello\n     1  grün\\n\n");
+    assert_eq!(place.ok(&["read", "STORE", "doc/1", "--raw"]), "hellogrün\n");
+    assert_eq!(
+        place.ok(&["list", "STORE"]),
+        "doc/1  first 0  next 2  2 entries\ndoc/2  first 0  next 1  1 entry\n"
+    );
+    assert_eq!(place.ok(&["trim", "STORE", "doc/1", "--before", "1"]), "doc/1  first 1  next 2  1 entry\n");
+    assert_eq!(place.ok(&["delete", "STORE", "doc/2"]), "doc/2  deleted\n");
+    assert!(place.ok(&["inspect", "STORE"]).contains("closed cleanly"));
+    assert!(place.ok(&["checkpoint", "STORE"]).starts_with("1 runs"));
+    assert!(place.ok(&["compact", "STORE"]).starts_with("1 runs"));
+    assert!(place.ok(&["check", "STORE"]).starts_with("sound: "));
+}
+
+#[test]
+fn programs_get_json() {
+    let place = Place::new();
+    let many: Vec<_> =
+        ["append", "STORE", "k", "--ring-size", "1M"].into_iter().chain(["a", "b", "c", "d", "e"]).collect();
+    assert_eq!(place.json(&many), [json!({"key": "k", "seqs": [0, 1, 2, 3, 4]})]);
+    let entry = |seq: u64, text: &str| json!({"seq": seq, "text": text});
+    let range = ["read", "STORE", "k", "--from", "1", "--to", "4"];
+    assert_eq!(place.json(&range), [entry(1, "b"), entry(2, "c"), entry(3, "d")]);
+    let newest = ["read", "STORE", "k", "--reverse", "--limit", "2"];
+    assert_eq!(place.json(&newest), [entry(4, "e"), entry(3, "d")]);
+
+    let row =
+        |first: u64, next: u64| json!({"key": "k", "first": first, "next": next, "entries": next - first});
+    assert_eq!(place.json(&["trim", "STORE", "k", "--keep-last", "4"]), [row(1, 5)]);
+    assert_eq!(place.json(&["truncate", "STORE", "k", "--from", "3"]), [row(1, 3)]);
+    assert_eq!(place.json(&["inspect", "STORE", "k"]), [row(1, 3)]);
+    assert_eq!(place.json(&["list", "STORE", "k", "--limit", "1"]), [row(1, 3)]);
+    assert_eq!(place.json(&["list", "STORE", "z"]), [] as [Value; 0]);
+    let snapshot = ["append", "STORE", "k", "--snapshot", "--no-create", "whole", "more"];
+    assert_eq!(place.json(&snapshot), [json!({"key": "k", "seqs": [3, 4]})]);
+    assert_eq!(place.json(&["inspect", "STORE", "k"]), [row(3, 5)]);
+
+    let map = &place.json(&["inspect", "STORE"])[0];
+    assert_eq!(map["zones"][1]["zone"], "ring");
+    assert_eq!(map["ring"]["ended"], "clean");
+    let checked = &place.json(&["check", "STORE"])[0];
+    assert_eq!((&checked["sound"], &checked["entries"]), (&json!(true), &json!(2)));
+    assert_eq!(place.json(&["delete", "STORE", "k"]), [json!({"key": "k", "deleted": true})]);
+}
+
+#[test]
+fn standard_input_is_an_entry_a_line() {
+    let place = Place::new();
+    let mut command = place.command(&["append", "STORE", "k", "--ring-size", "1M"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    // What has been typed is acknowledged before more is.
+    input.write_all(b"one\n").unwrap();
+    assert_eq!(output.next().unwrap().unwrap(), "0");
+    input.write_all(b"\xff\n\nlast").unwrap();
+    drop(input);
+    assert_eq!(output.map(Result::unwrap).collect::<Vec<_>>(), ["1", "2", "3"]);
+    assert!(child.wait().unwrap().success());
+    let rows = place.json(&["read", "STORE", "k"]);
+    let payloads = [json!("one"), json!("ff"), json!(""), json!("last")];
+    let row = |i: usize| json!({"seq": i, (if i == 1 { "base16" } else { "text" }): payloads[i]});
+    assert_eq!(rows, [row(0), row(1), row(2), row(3)]);
+    assert_eq!(place.ok(&["read", "STORE", "k", "--from", "1", "--to", "2"]), "     1  \\xff\n");
+}
+
+#[test]
+fn what_cannot_be_opened_ends_with_4() {
+    let (place, store) = Place::with_store();
+    for args in [&["list", "STORE"][..], &["append", "STORE", "k", "x"], &["check", "STORE"]] {
+        let message = place.fails(4, args);
+        assert!(message.contains(&std::process::id().to_string()), "names no process: {message}");
+    }
+    drop(store);
+    place.ok(&["list", "STORE"]);
+    assert!(place.fails(4, &["list", "missing"]).contains("missing"));
+    assert!(place.fails(4, &["append", "missing", "k", "x", "--no-create"]).contains("missing"));
+    assert!(place.fails(4, &["list", "."]).contains("directory"));
+    place.file("letter", &"Dear reader, ".repeat(100_000));
+    assert!(place.fails(4, &["list", "letter"]).contains("not a Brooklet store"));
+    place.file("empty", "");
+    place.fails(4, &["check", "empty"]);
+}
+
+#[test]
+fn what_is_not_there_ends_with_3_and_what_is_wrong_with_2() {
+    let (place, store) = Place::with_store();
+    store.append("k", "x").unwrap().wait().unwrap();
+    drop(store);
+    assert!(place.fails(3, &["read", "STORE", "nothing"]).contains("\"nothing\""));
+    place.fails(3, &["inspect", "STORE", "nothing"]);
+    place.fails(3, &["truncate", "STORE", "nothing", "--from", "0"]);
+    assert!(place.fails(3, &["read", "STORE", "k", "--from", "2"]).contains("0 to 1"));
+    place.fails(3, &["trim", "STORE", "k", "--before", "9"]);
+    place.fails(2, &["read", "STORE", ""]);
+    place.fails(2, &["append", "small", "k", "x", "--ring-size", "1K"]);
+    for usage in
+        [&["trim", "STORE", "k"][..], &["read", "STORE", "k", "--raw", "--json"], &["frob"], &["replay"]]
+    {
+        assert_eq!(place.run(usage).status.code(), Some(2), "{usage:?}");
+    }
+
+    let output = place.run(&["--json", "read", "STORE", "nothing"]);
+    let failure: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(failure["kind"], "not_found");
+    assert!(failure["error"].as_str().unwrap().contains("nothing"));
+}
+
+/// A closed store with a run; where that lies.
+fn store_with_a_run() -> (Place, usize) {
+    let (place, store) = Place::with_store();
+    for i in 0..200 {
+        store.append(format!("log/{i}"), format!("entry of log {i}").repeat(8)).unwrap().wait().unwrap();
+    }
+    store.checkpoint().unwrap();
+    let offset = store.info().unwrap().runs[0].offset as usize;
+    store.close().unwrap();
+    (place, offset)
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_flipped_byte_is_found() {
+    let (place, run) = store_with_a_run();
+    flip(&place.store, 4096 + 17);
+    let output = place.run(&["check", "STORE"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).starts_with("harmless: "), "{output:?}");
+    let output = place.run(&["read", "STORE", "log/7"]);
+    assert!(output.status.success() && text(&output.stderr).contains("superblock"), "{output:?}");
+    flip(&place.store, 4096 + 17);
+    flip(&place.store, run + 100);
+    let output = place.run(&["check", "STORE", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let checked: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&checked["sound"], &checked["findings"][0]["harmless"]), (&json!(false), &json!(false)));
+}
+
+#[test]
+fn a_truncated_store_is_damaged() {
+    let (place, run) = store_with_a_run();
+    let file = std::fs::OpenOptions::new().write(true).open(&place.store).unwrap();
+    file.set_len(run as u64).unwrap();
+    assert!(place.fails(5, &["list", "STORE"]).contains("damage"));
+    assert_eq!(place.run(&["check", "STORE"]).status.code(), Some(1));
+}
+
+const TRACE: &str = r#"{"startContent": "", "endContent": "Grüße 😀!", "txns": [
+    {"time": "2021", "patches": [[0, 0, "Gruesse"]]}, {"patches": [[2, 2, "ü"], [3, 2, "ß"]]},
+    {"patches": [[5, 0, " 😀"]]}, {"patches": [[7, 0, "!"]]}]}"#;
+
+#[test]
+fn a_trace_is_replayed_and_compared() {
+    let place = Place::new();
+    place.file("t.json", TRACE);
+    let report =
+        &place.json(&["replay", "t.json", "--copies", "3", "--writers", "2", "--ring-size", "1M"])[0];
+    assert_eq!((&report["appends"], &report["logs"]), (&json!(12), &json!(3)));
+    assert_eq!(report["differing"], json!([]));
+    assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 1, "the temporary store is removed");
+    let kept = [
+        "replay",
+        "t.json",
+        "--store",
+        "STORE",
+        "--durability",
+        "deferred",
+        "--limit",
+        "2",
+        "--ring-size",
+        "1M",
+    ];
+    assert!(place.ok(&kept).contains("✓"));
+    assert_eq!(
+        place.json(&["read", "STORE", "t/0"])[1],
+        json!({"seq": 1, "text": r#"[[2,2,"ü"],[3,2,"ß"]]"#})
+    );
+    assert!(place.fails(4, &kept).contains("exists"));
+}
+
+#[test]
+fn a_trace_that_tells_another_end_ends_with_1() {
+    let place = Place::new();
+    place.file("t.json", &TRACE.replace("!\",", "?\","));
+    let output = place.run(&["replay", "t.json", "--ring-size", "1M"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("✗ t/0: the text has 8 characters"), "{output:?}");
+}
+
+#[test]
+fn a_malformed_input_is_named() {
+    let place = Place::new();
+    place.file("cut.json", &TRACE[..TRACE.len() - 9]);
+    assert!(place.fails(2, &["replay", "cut.json"]).contains("cut.json: not a keystroke trace: EOF"));
+    std::fs::write(place.dir.path().join("torn.json.gz"), b"\x1f\x8b\x08\0torn").unwrap();
+    assert!(place.fails(2, &["replay", "torn.json.gz"]).contains("torn.json.gz: cannot be unzipped"));
+    place.file("lines.tsv", "a\t1\t\"x\"\na\t2\n");
+    assert!(place.fails(2, &["replay", "--git", "lines.tsv"]).contains("lines.tsv: line 2"));
+    assert!(place.fails(7, &["replay", "nowhere.json"]).contains("nowhere.json"));
+}
+
+#[test]
+fn a_history_is_committed() {
+    let place = Place::new();
+    place.file("h.tsv", "a\t1\t\"x\\ny\"\nb\t1\t\"z\"\na\t2\t\"D\\n\"\n");
+    let args = ["replay", "--git", "h.tsv", "--store", "STORE", "--ring-size", "1M"];
+    let report = &place.json(&args)[0];
+    assert_eq!((&report["commits"], &report["appends"]), (&json!(2), &json!(3)));
+    assert_eq!(place.json(&["read", "STORE", "a", "--from", "1"]), [json!({"seq": 1, "text": "D\n"})]);
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let (place, store) = Place::with_store();
+    let payloads = (0..20_000).map(|i| format!("a line that fills the pipe sooner or later, {i}"));
+    let payloads: Vec<_> = payloads.collect();
+    payloads.chunks(1_000).for_each(|some| drop(store.append_many("k", some).unwrap()));
+    drop(store);
+    let mut child =
+        place.command(&["read", "STORE", "k"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("     0  a line"));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+}
