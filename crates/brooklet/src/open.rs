@@ -182,7 +182,12 @@ pub(crate) fn load(volume: &Arc<dyn Volume>, options: &Options) -> Result<Opened
     let runs = metas.iter().map(|&meta| Run::open(volume.clone(), meta).map(Arc::new));
     let runs = RunSet::new(runs.collect::<Result<_, _>>()?);
     let mut front = Front::new(options.seed, Arc::new(runs));
-    let start = Start { cursor: superblock.trim, acked: superblock.acked, clean: superblock.clean };
+    let start = Start {
+        cursor: superblock.trim,
+        acked: superblock.acked,
+        clean: superblock.clean,
+        epoch: superblock.epoch,
+    };
     let recovery = recover(&**volume, zone(&superblock), start, |block, _| front.replay(block))?;
     Ok(Opened { superblock, slots: slots.to_vec(), heap, manifest, front, recovery })
 }

@@ -178,13 +178,14 @@ impl Inner {
     }
 
     fn make_room(&self, wal: &Wal, why: WalError) -> Result<(), Error> {
-        if let Some(error) = self.stalled.lock().expect("no panics").clone() {
-            return Err(error);
-        }
         if self.options.threads {
-            return Ok(wal.wait_for_room()?);
+            // The maintenance thread tries again by itself; until it gets on, waiting would be for nothing.
+            let stalled = self.stalled.lock().expect("no panics").clone();
+            return stalled.map_or_else(|| Ok(wal.wait_for_room()?), Err);
         }
-        if self.step()? { Ok(()) } else { Err(why.into()) }
+        let worked = self.step()?;
+        self.flush()?;
+        if worked { Ok(()) } else { Err(why.into()) }
     }
 
     /// Makes everything that boarded durable.
@@ -528,7 +529,10 @@ impl Handle {
         let end = inner.wal.as_ref().map(|wal| inner.flush().and_then(|()| Ok(wal.close()?)));
         inner.nudge();
         for thread in self.threads.lock().expect("no panics").drain(..) {
-            let _ = thread.join();
+            // The last handle may go in a callback, which runs on one of these threads.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
         }
         inner.committer.lock().expect("no panics").take();
         match end {

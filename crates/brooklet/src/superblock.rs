@@ -179,6 +179,14 @@ impl Superblock {
                 ),
             ));
         }
+        let Superblock { trim, acked, epoch, generation, next_run, .. } = best;
+        // Every number below counts something that happened; none can have come near this.
+        let sane = [trim.position, trim.seq, trim.lsn, acked, epoch, generation, next_run]
+            .iter()
+            .all(|n| *n < 1 << 62);
+        if !sane || trim.seq == 0 || acked + 1 < trim.seq || trim.position % SECTOR as u64 != 0 {
+            return Err(Error::damaged("the superblock", "its numbers make no sense"));
+        }
         Ok(best)
     }
 }

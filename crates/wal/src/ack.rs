@@ -16,11 +16,17 @@ use crate::wal::Shared;
 /// Wait for it on a thread ([`wait`](Self::wait)), await it in a task of any runtime, or leave a callback
 /// ([`on_done`](Self::on_done)). Dropping it changes nothing: the record becomes durable all the same, within the
 /// time it was given.
-#[derive(Clone)]
 pub struct Ack {
     shared: Arc<Shared>,
     block: Arc<Block>,
     slot: u64,
+}
+
+impl Clone for Ack {
+    fn clone(&self) -> Self {
+        // A slot stands for one task; the clone may be awaited by another.
+        Self::new(self.shared.clone(), self.block.clone())
+    }
 }
 
 static SLOTS: AtomicU64 = AtomicU64::new(1);
@@ -47,8 +53,10 @@ impl Ack {
     ///
     /// The callback runs on a thread that drives the log: it must be quick, and must not wait for another append.
     pub fn on_done(&self, callback: impl FnOnce(Result<(), WalError>) + Send + 'static) {
-        let shared = self.shared.clone();
-        let call = move |durable| callback(if durable { Ok(()) } else { Err(shared.failed()) });
+        // Not a strong reference: the block that keeps the callback belongs to the log.
+        let shared = Arc::downgrade(&self.shared);
+        let failed = move || shared.upgrade().map_or(WalError::Closed, |shared| shared.failed());
+        let call = move |durable| callback(if durable { Ok(()) } else { Err(failed()) });
         match self.block.listen(Listener::Callback(Box::new(call))) {
             Some(listener) => listener.call(self.is_done()),
             None => self.shared.urge(),

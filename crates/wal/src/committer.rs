@@ -15,6 +15,10 @@ use crate::wal::Wal;
 /// Rounds of nothing to do after which the committer tells what is acknowledged and sleeps for good.
 const IDLE_ROUNDS: u32 = 20;
 
+/// The shortest and the longest sleep of a committer that expects more to do.
+const LEAST_NAP: Duration = Duration::from_micros(100);
+const MOST_NAP: Duration = Duration::from_millis(10);
+
 /// Drives a log from one thread with several writes in flight.
 pub struct Committer {
     wal: Wal,
@@ -22,6 +26,7 @@ pub struct Committer {
     writes: BTreeMap<u64, Write>,
     finished: Vec<Completion>,
     idle_rounds: u32,
+    last_durable: u64,
 }
 
 /// What a committer waits for.
@@ -42,7 +47,14 @@ impl Committer {
     pub fn new(wal: &Wal) -> io::Result<Self> {
         let shared = &wal.shared;
         let queue = shared.volume.queue(shared.config.depth)?;
-        Ok(Self { wal: wal.clone(), queue, writes: BTreeMap::new(), finished: Vec::new(), idle_rounds: 0 })
+        Ok(Self {
+            wal: wal.clone(),
+            queue,
+            writes: BTreeMap::new(),
+            finished: Vec::new(),
+            idle_rounds: 0,
+            last_durable: 0,
+        })
     }
 
     /// Does what can be done now.
@@ -60,16 +72,15 @@ impl Committer {
         }
         if let Some(taken) = core.take(Urge::Due(now)) {
             drop(core);
-            self.idle_rounds = 0;
             self.start(taken);
             return Pause::None;
         }
         if self.queue.in_flight() > 0 {
             return Pause::Write;
         }
-        if core.is_idle() {
-            self.idle_rounds += 1;
-        }
+        let idle = core.is_idle() && core.durable() == self.last_durable;
+        self.idle_rounds = if idle { self.idle_rounds + 1 } else { 0 };
+        self.last_durable = core.durable();
         if self.idle_rounds >= IDLE_ROUNDS
             && let Some(taken) = core.take_quiet()
         {
@@ -80,8 +91,10 @@ impl Committer {
         let linger = shared.config.linger;
         let until = match core.deadline() {
             // Another driver may have a write in flight that the open block rests behind; look again soon.
-            Some(deadline) => deadline.max(now + linger / 4),
-            None if self.idle_rounds < IDLE_ROUNDS => now + linger,
+            Some(deadline) => deadline.max(now.saturating_add((linger / 4).max(LEAST_NAP))),
+            None if self.idle_rounds < IDLE_ROUNDS || !core.has_told() => {
+                now.saturating_add(linger.clamp(LEAST_NAP, MOST_NAP))
+            }
             None => Duration::MAX,
         };
         core.committer_sleeps = Some(until);

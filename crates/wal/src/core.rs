@@ -49,7 +49,9 @@ struct Filling {
     block: Arc<Block>,
     buf: AlignedBuf,
     records: u32,
+    /// When it must be on its way, and the least time that a record of it was given.
     deadline: Duration,
+    within: Duration,
 }
 
 /// A block taken for sealing.
@@ -129,7 +131,8 @@ pub(crate) struct Core {
     open: Filling,
     closed: VecDeque<Filling>,
     closed_bytes: u64,
-    taken: Option<u64>,
+    /// The block between take and place: its number, and its bytes in the ring if it does not shrink.
+    taken: Option<(u64, usize)>,
     /// The newest closed block.
     last: Option<Arc<Block>>,
     in_flight: VecDeque<InFlight>,
@@ -140,6 +143,7 @@ pub(crate) struct Core {
     /// The acknowledged number that the newest placed block carries.
     told: u64,
     releasing: bool,
+    closing: bool,
     marks: VecDeque<(u64, Option<Cursor>)>,
     failure: Option<WalError>,
     /// Committer asleep until then; `None` while it runs. `Duration::MAX` is for good.
@@ -164,7 +168,8 @@ impl Core {
             next,
             next_lsn: next.lsn,
             durable: next.seq - 1,
-            told: 0,
+            told: next.seq - 1,
+            closing: false,
             releasing: false,
             marks: VecDeque::new(),
             failure: None,
@@ -196,33 +201,27 @@ impl Core {
         WalStats { used: self.ring.used(), size: self.ring.size(), ..self.stats }
     }
 
-    /// Takes a record of at most `bound` bytes, written by `encode`, due by `deadline`.
+    /// Takes a record of at most `bound` bytes, written by `encode`, which may rest for `within` from `now` on.
     ///
     /// `spare` lets it into the reserve that is kept for records that free space.
     pub fn board(
         &mut self,
         bound: usize,
         spare: bool,
-        deadline: impl FnOnce() -> Duration,
+        (within, now): (Duration, impl FnOnce() -> Duration),
         encode: impl FnOnce(&mut dyn FnMut(&[u8])),
     ) -> Result<Boarded, WalError> {
         self.check()?;
+        if self.closing {
+            return Err(WalError::Closed);
+        }
         if bound > self.setup.max_record {
             return Err(WalError::TooLarge { len: bound, limit: self.setup.max_record });
         }
         if self.closed.len() >= MAX_CLOSED {
             return Err(WalError::Busy);
         }
-        let alone = disk_len(bound + FRAME);
-        let needed = if self.open.fits(bound, self.setup.block_size) {
-            disk_len(self.open.buf.len() - HEADER + bound + FRAME)
-        } else {
-            disk_len(self.open.buf.len() - HEADER) + alone
-        };
-        let largest = self.setup.max_record + HEADER + FRAME;
-        let largest = if alone > self.setup.block_size { largest } else { self.pool_block() };
-        let reserve = if spare { 0 } else { self.setup.reserve };
-        if !self.ring.has_room(self.waiting_bytes(), needed as u64, largest as u64, reserve) {
+        if !self.finds_room(bound, if spare { 0 } else { self.setup.reserve }) {
             return Err(WalError::Full { used: self.ring.used(), size: self.ring.size() });
         }
         if !self.open.fits(bound, self.setup.block_size) {
@@ -232,8 +231,10 @@ impl Core {
             self.open.make_room(&self.pool, bound);
         }
         let open = &mut self.open;
-        if open.records == 0 {
-            open.deadline = deadline();
+        // A record that is given no less time than one before it is due no sooner.
+        if open.records == 0 || within < open.within {
+            open.deadline = open.deadline.min(now().saturating_add(within));
+            open.within = within;
         }
         let start = open.buf.len();
         let offset = open.push(encode);
@@ -242,17 +243,23 @@ impl Core {
         Ok(Boarded { lsn, block: open.block.clone(), offset, used: self.ring.used() })
     }
 
-    /// Brings the open block's deadline forward.
-    pub fn hasten(&mut self, deadline: Duration) {
-        self.open.deadline = self.open.deadline.min(deadline);
+    /// Whether a record of `bound` bytes, and every block before it, will find a place in the ring.
+    fn finds_room(&self, bound: usize, reserve: u64) -> bool {
+        let filled = self.open.buf.len() - HEADER;
+        let (before, with) = if self.open.fits(bound, self.setup.block_size) {
+            (0, disk_len(filled + bound + FRAME))
+        } else {
+            (disk_len(filled), disk_len(bound + FRAME))
+        };
+        // Any block that waits may be the one that does not fit at the end of a lap.
+        let waiting = self.closed.iter().map(|f| disk_len(f.buf.len() - HEADER)).chain([before, with]);
+        let largest = waiting.max().unwrap_or_default().max(self.taken.map_or(0, |(_, len)| len));
+        self.ring.has_room(self.closed_bytes + before as u64, with as u64, largest as u64, reserve)
     }
 
-    fn pool_block(&self) -> usize {
-        disk_len(self.setup.block_size)
-    }
-
-    fn waiting_bytes(&self) -> u64 {
-        self.closed_bytes
+    /// Refuses new records from now on.
+    pub fn refuse(&mut self) {
+        self.closing = true;
     }
 
     fn close_open(&mut self) {
@@ -315,26 +322,34 @@ impl Core {
         // Where blocks pile up although the device has slots free, the compressor is what holds them up.
         let compress = self.closed.len() <= MAX_CLOSED / 2;
         let filled = self.closed.pop_front()?;
-        self.taken = Some(filled.block.seq());
+        self.taken = Some((filled.block.seq(), disk_len(filled.buf.len() - HEADER)));
         Some(Taken { block: filled.block, buf: filled.buf, records: filled.records, compress })
     }
 
-    /// Takes an empty block that only tells what is acknowledged, if no placed block tells it yet and all is quiet.
+    /// Whether some placed block, or the superblock, tells all that is acknowledged.
+    pub fn has_told(&self) -> bool {
+        self.told >= self.durable
+    }
+
+    /// Takes an empty block that only tells what is acknowledged, if nothing tells it yet and all is quiet.
     pub fn take_quiet(&mut self) -> Option<Taken> {
-        let due = self.told < self.durable && self.is_idle() && self.failure.is_none();
+        let due = !self.has_told() && self.is_idle() && self.failure.is_none();
         let sector = disk_len(0) as u64;
-        if !due || !self.ring.has_room(0, sector, sector, self.setup.reserve / 2) {
+        if !due || !self.ring.has_room(0, sector, sector, self.setup.reserve) {
             return None;
         }
         self.close_open();
         let filled = self.closed.pop_front()?;
-        self.taken = Some(filled.block.seq());
+        self.taken = Some((filled.block.seq(), disk_len(filled.buf.len() - HEADER)));
         Some(Taken { block: filled.block, buf: filled.buf, records: 0, compress: false })
     }
 
     /// Gives a sealed block its position and checksum.
     pub fn place(&mut self, block: Arc<Block>, sealed: Sealed) -> Result<Write, WalError> {
-        assert!(self.taken.take() == Some(block.seq()), "only the block that was taken is placed");
+        assert!(
+            self.taken.take().is_some_and(|(seq, _)| seq == block.seq()),
+            "only the block that was taken is placed"
+        );
         self.check()?;
         let (len, raw_len) = (sealed.disk_len(), sealed.raw_len());
         self.closed_bytes -= disk_len(raw_len) as u64;
@@ -360,8 +375,8 @@ impl Core {
         let (chain, data) = sealed.stamp(&self.pool, place);
         self.next =
             Cursor { position: self.ring.head(), seq: seq + 1, lsn: self.next.lsn + raw_len as u64, chain };
-        if let Some(mark) = self.marks.iter_mut().find(|(s, cursor)| *s == seq && cursor.is_none()) {
-            mark.1 = Some(self.next);
+        for (_, cursor) in self.marks.iter_mut().filter(|(s, _)| *s == seq) {
+            *cursor = Some(self.next);
         }
         self.in_flight.push_back(InFlight { block, done: false });
         self.stats.blocks += 1;
@@ -463,7 +478,13 @@ impl Filling {
     fn new(pool: &Pool, seq: u64, capacity: usize) -> Self {
         let mut buf = pool.take(HEADER + capacity);
         buf.set_len(HEADER);
-        Self { block: Arc::new(Block::new(seq)), buf, records: 0, deadline: Duration::MAX }
+        Self {
+            block: Arc::new(Block::new(seq)),
+            buf,
+            records: 0,
+            deadline: Duration::MAX,
+            within: Duration::MAX,
+        }
     }
 
     /// Whether a record of `bound` bytes may board: the block stays within its size, or the record is its first.

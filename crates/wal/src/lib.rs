@@ -1,8 +1,8 @@
 //! A ring write-ahead log that acknowledges only what is on stable media.
 //!
 //! Records of any size up to a limit board the open *block*; a block is compressed, chained to the one before by its
-//! checksum, and written to the ring in one durable write; several are in flight at once; acknowledgements leave in
-//! order. [`recover`] reads back every acknowledged record after a crash, or says which one is damaged.
+//! checksum, and written to the ring in one durable write; several are in flight at once; none is acknowledged before
+//! all blocks before it are safe. [`recover`] reads back every acknowledged record after a crash, or says which one is damaged.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -19,7 +19,7 @@
 //! ack.wait()?; // on stable media
 //!
 //! let mut seen = Vec::new();
-//! let start = Start { cursor: first, acked: 0, clean: false };
+//! let start = Start { cursor: first, acked: 0, clean: false, epoch: 1 };
 //! recover(&*volume, zone, start, |block, _| {
 //!     seen.extend(Records::new(block.data()).flatten().map(|(_, record)| record.to_vec()));
 //!     Ok::<_, WalError>(())

@@ -12,8 +12,11 @@
 //!    acknowledged. That is an error with the block's address, never a silent cut.
 //!
 //! To tell 2 from 4 the rest of the ring is read once: recovery costs at most one pass over the ring. What stays
-//! ambiguous is rot in the very last block before any later block was written: the committer narrows that by writing
-//! an empty block when the log falls idle.
+//! ambiguous is rot in the blocks that were in flight together when the power went, before any later block said that they
+//! were acknowledged: the committer narrows that by writing an empty block when the log falls idle.
+//!
+//! Before a log is opened at the end that was found, what was read must be made durable (a flush: it may sit in the
+//! cache of a device, written by a process that was killed), and the opening's epoch must be recorded.
 
 use std::sync::Arc;
 
@@ -36,6 +39,8 @@ pub struct Start {
     pub acked: u64,
     /// The log was closed cleanly: `acked` is its last block.
     pub clean: bool,
+    /// The epoch of the last opening: that of every block behind `acked`.
+    pub epoch: u64,
 }
 
 /// How the log ended.
@@ -92,17 +97,19 @@ pub fn recover<E: From<WalError>>(
             found.bytes_read = tape.bytes_read();
             return Ok(found);
         }
-        let (position, header, chain) = match follow(&mut tape, zone, &found).map_err(WalError::from)? {
-            (position, Found::Follows(header, chain)) => (position, header, chain),
-            (_, Found::Not(why)) => break why,
-        };
+        let (position, header, chain) =
+            match follow(&mut tape, zone, start, &found).map_err(WalError::from)? {
+                (position, Found::Follows(header, chain)) => (position, header, chain),
+                (_, Found::Not(why)) => break why,
+            };
         let bytes = tape.at(position, header.disk_len()).map_err(io)?.expect("just read");
         let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
         let Some(data) = seal::open(header.codec, stored, header.raw_len as usize) else {
-            break "the payload does not decompress";
+            // Its checksum held, so it is not torn: this is not what was written.
+            return Err(damaged(&found, "the payload does not decompress".into()).into());
         };
         if Records::new(&data).any(|r| r.is_none()) {
-            break "the records are malformed";
+            return Err(damaged(&found, "the records are malformed".into()).into());
         }
         visit(&Arc::new(Block::recovered(header.seq, data)), &header)?;
         let end = position + header.disk_len() as u64;
@@ -113,36 +120,36 @@ pub fn recover<E: From<WalError>>(
         found.blocks += 1;
         found.block_bytes += header.disk_len() as u64;
     };
-    let damaged = |what: String| WalError::Damaged {
-        seq: found.next.seq,
-        position: found.next.position,
-        lsn: found.next.lsn,
-        what,
-    };
     if start.acked >= found.next.seq {
-        return Err(damaged(format!("{why}; the superblock says it was acknowledged")).into());
+        return Err(damaged(&found, format!("{why}; the superblock says it was acknowledged")).into());
     }
     let behind = evidence(&mut tape, zone, found.next).map_err(WalError::from)?;
     if let Some(witness) = behind.witness {
-        return Err(
-            damaged(format!("{why}; block {witness}, written later, says it was acknowledged")).into()
-        );
+        return Err(damaged(
+            &found,
+            format!("{why}; block {witness}, written later, says it was acknowledged"),
+        )
+        .into());
     }
     found.end = if behind.dropped > 0 || why != NO_BLOCK { End::Torn(behind.dropped) } else { End::Open };
     found.bytes_read = tape.bytes_read();
     Ok(found)
 }
 
+fn damaged(found: &Recovery, what: String) -> WalError {
+    WalError::Damaged { seq: found.next.seq, position: found.next.position, lsn: found.next.lsn, what }
+}
+
 const NO_BLOCK: &str = "no block of this lap is there";
 
 /// Looks for the next block where it should be: right behind, or at the start of the next lap if it did not fit.
-fn follow(tape: &mut Tape<'_>, zone: Zone, found: &Recovery) -> std::io::Result<(u64, Found)> {
+fn follow(tape: &mut Tape<'_>, zone: Zone, start: Start, found: &Recovery) -> std::io::Result<(u64, Found)> {
     let position = found.next.position;
-    let here = look(tape, zone, found, position)?;
+    let here = look(tape, zone, start, found, position)?;
     let left = zone.size - position % zone.size;
     let gap_possible = left < zone.size && left <= (max_record(zone.size) + 2 * SECTOR) as u64;
     if matches!(here, Found::Not(_)) && gap_possible {
-        let there = look(tape, zone, found, position + left)?;
+        let there = look(tape, zone, start, found, position + left)?;
         if let Found::Follows(header, _) = &there
             && header.disk_len() as u64 > left
         {
@@ -152,7 +159,13 @@ fn follow(tape: &mut Tape<'_>, zone: Zone, found: &Recovery) -> std::io::Result<
     Ok((position, here))
 }
 
-fn look(tape: &mut Tape<'_>, zone: Zone, found: &Recovery, position: u64) -> std::io::Result<Found> {
+fn look(
+    tape: &mut Tape<'_>,
+    zone: Zone,
+    start: Start,
+    found: &Recovery,
+    position: u64,
+) -> std::io::Result<Found> {
     let Some(bytes) = tape.at(position, SECTOR)? else { return Ok(Found::Not(NO_BLOCK)) };
     let Some((header, sum)) = Header::decode(bytes) else {
         return Ok(Found::Not(if bytes[..4] == *b"BRKB" { "the header is damaged" } else { NO_BLOCK }));
@@ -163,11 +176,13 @@ fn look(tape: &mut Tape<'_>, zone: Zone, found: &Recovery, position: u64) -> std
     if header.seq != found.next.seq || header.previous != found.next.chain || header.lsn != found.next.lsn {
         return Ok(Found::Not("a block is there that does not follow"));
     }
-    if header.epoch < found.epoch {
+    let fits =
+        if header.seq > start.acked { header.epoch == start.epoch } else { header.epoch <= start.epoch };
+    if !fits || header.epoch < found.epoch {
         return Ok(Found::Not("a block of an earlier opening is there"));
     }
     let left = zone.size - position % zone.size;
-    if header.disk_len() as u64 > left {
+    if header.disk_len() as u64 > left || u64::from(header.raw_len) > zone.size {
         return Ok(Found::Not("the block is longer than the ring has room for"));
     }
     let Some(bytes) = tape.at(position, header.disk_len())? else { return Ok(Found::Not(NO_BLOCK)) };
@@ -200,7 +215,8 @@ fn evidence(tape: &mut Tape<'_>, zone: Zone, missing: Cursor) -> std::io::Result
                 behind.witness = Some(header.seq);
                 break;
             }
-            behind.dropped += 1;
+            // The torn block itself, if its header is whole, is not behind the end.
+            behind.dropped += u64::from(position > missing.position);
         }
         position += SECTOR as u64;
     }

@@ -24,8 +24,8 @@ pub(crate) struct Tape<'a> {
     /// Next position to ask for, and the end of what may be asked for.
     ask: u64,
     limit: u64,
-    /// Chunks that came before their turn, by position.
-    early: BTreeMap<u64, AlignedBuf>,
+    /// Chunks that came before their turn, by position. An error counts only if the turn comes.
+    early: BTreeMap<u64, io::Result<AlignedBuf>>,
     /// Chunks whose bytes are in the window, to be filled again: fresh memory would cost a page fault every 4 KiB.
     spare: Vec<AlignedBuf>,
     finished: Vec<Completion>,
@@ -83,7 +83,8 @@ impl<'a> Tape<'a> {
         while self.queue.in_flight() + self.early.len() < AHEAD && self.ask < self.limit {
             let len = self.chunk_len(self.ask);
             let offset = self.zone.offset + self.ask % self.zone.size;
-            let mut buf = self.spare.pop().unwrap_or_else(|| AlignedBuf::new(CHUNK as usize));
+            let mut buf =
+                self.spare.pop().unwrap_or_else(|| AlignedBuf::new(CHUNK.min(self.zone.size) as usize));
             buf.set_len(len as usize);
             self.queue.submit(self.ask, Op::Read { offset, buf });
             self.ask += len;
@@ -92,17 +93,23 @@ impl<'a> Tape<'a> {
         while !self.early.contains_key(&end) {
             self.queue.reap(true, &mut self.finished);
             for completion in std::mem::take(&mut self.finished) {
-                let done = completion.result? / SECTOR * SECTOR;
-                let mut buf = completion.buf.ok_or_else(|| io::Error::other("a read lost its memory"))?;
-                buf.set_len(self.chunk_len(completion.token) as usize);
-                let offset = self.zone.offset + completion.token % self.zone.size + done as u64;
-                read_exact_at(self.volume, offset, &mut buf[done..])?;
-                self.early.insert(completion.token, buf);
+                let chunk = self.complete(completion.token, completion.result, completion.buf);
+                self.early.insert(completion.token, chunk);
             }
         }
-        let chunk = self.early.remove(&end).expect("just seen");
+        let chunk = self.early.remove(&end).expect("just seen")?;
         self.window.extend_from_slice(&chunk);
         self.spare.push(chunk);
         Ok(())
+    }
+
+    /// Reads what a short transfer left of a chunk.
+    fn complete(&self, at: u64, done: io::Result<usize>, buf: Option<AlignedBuf>) -> io::Result<AlignedBuf> {
+        let done = done? / SECTOR * SECTOR;
+        let mut buf = buf.ok_or_else(|| io::Error::other("a read lost its memory"))?;
+        buf.set_len(self.chunk_len(at) as usize);
+        let offset = self.zone.offset + at % self.zone.size + done as u64;
+        read_exact_at(self.volume, offset, &mut buf[done..])?;
+        Ok(buf)
     }
 }

@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
@@ -65,9 +66,10 @@ impl Default for Config {
     }
 }
 
-/// Largest record that a ring of `size` bytes takes: three must fit, with a lap's end between them and the reserve.
+/// Largest record that a ring of `size` bytes takes: with a lap's end before it and the reserve, it fits in an empty one.
 pub fn max_record(size: u64) -> usize {
-    (size / 4) as usize - SECTOR - HEADER
+    // Lengths are 32 bits wide in a block; a gigabyte leaves room for what LZ4 may add.
+    (size / 4).min(1 << 30).saturating_sub((SECTOR + HEADER) as u64) as usize
 }
 
 pub(crate) struct Shared {
@@ -100,14 +102,18 @@ impl Wal {
         clock: Arc<dyn Clock>,
         sink: Arc<dyn Sink>,
     ) -> Self {
+        assert!(zone.size >= MIN_RING, "a ring of {} bytes is too small", zone.size);
         assert!(zone.offset.is_multiple_of(SECTOR as u64), "a ring starts at a sector");
+        let block_size = config.block_size.min(zone.size as usize / 8);
+        // A record that frees space finds room for a block of the usual size, wherever the ring stands.
+        let reserve = zone.size * u64::from(config.reserve_percent) / 100;
         let setup = Setup {
             store: zone.store,
             epoch,
-            block_size: config.block_size.min(zone.size as usize / 8),
+            block_size,
             depth: config.depth.max(1),
             max_record: max_record(zone.size),
-            reserve: zone.size * u64::from(config.reserve_percent) / 100,
+            reserve: reserve.max((disk_len(block_size) + 2 * SECTOR) as u64),
         };
         let pool = Pool::new(setup.block_size);
         let core = Mutex::new(Core::new(setup, pool.clone(), zone.size, tail, next));
@@ -117,7 +123,7 @@ impl Wal {
 
     /// Takes a record into the open block, without waiting for anything.
     ///
-    /// `encode` writes the record, at most `bound` bytes. `freeing` says that the record frees space, so that it may
+    /// `encode` writes the record, at most `bound` bytes, and must not panic. `freeing` says that the record frees space, so that it may
     /// use the ring's reserve. `within` is how long the record may rest when nobody waits for it.
     ///
     /// # Errors
@@ -131,10 +137,7 @@ impl Wal {
     ) -> Result<Boarded, WalError> {
         let shared = &*self.shared;
         let mut core = shared.lock();
-        let boarded = core.board(bound, freeing, || shared.clock.now() + within, encode)?;
-        if within < shared.config.linger {
-            core.hasten(shared.clock.now() + within);
-        }
+        let boarded = core.board(bound, freeing, (within, || shared.clock.now()), encode)?;
         let wake = core.wake_committer();
         drop(core);
         if wake {
@@ -175,6 +178,8 @@ impl Wal {
             drop(core);
             // Woken by the next placement or trim; the bound covers a wake-up that came before the list was joined.
             std::thread::park_timeout(Duration::from_millis(5));
+            let me = std::thread::current().id();
+            shared.lock().room_waiters.retain(|waiter| waiter.id() != me);
         }
         Ok(())
     }
@@ -211,6 +216,7 @@ impl Wal {
 
     /// Ends the log: makes what boarded durable, refuses what comes later, and tells where the log ended.
     pub fn close(&self) -> Result<Cursor, WalError> {
+        self.shared.lock().refuse();
         loop {
             self.flush()?;
             let mut core = self.shared.lock();
@@ -347,13 +353,15 @@ impl Shared {
     }
 }
 
-/// Tells everyone who listens to `blocks` how they ended; returns how many.
+/// Ends `blocks` and tells everyone who listens; returns how many.
 fn end(blocks: Vec<Arc<Block>>, durable: bool) -> u64 {
-    let mut told = 0;
-    for block in blocks {
-        let listeners = block.finish(durable);
-        told += listeners.len() as u64;
-        listeners.into_iter().for_each(|listener| listener.call(durable));
+    let listeners: Vec<Listener> = blocks.iter().flat_map(|block| block.finish(durable)).collect();
+    let told = listeners.len() as u64;
+    for listener in listeners {
+        // A callback that panics must not keep the others from being told.
+        if std::panic::catch_unwind(AssertUnwindSafe(|| listener.call(durable))).is_err() {
+            tracing::error!("a callback panicked");
+        }
     }
     told
 }
