@@ -102,6 +102,7 @@ impl FileVolume {
             resize: Mutex::new(()),
             dsync: AtomicBool::new(false),
             uring: AtomicBool::new(false),
+            failed_flush: Mutex::default(),
             fallbacks: Mutex::default(),
         };
         inner.choose_direct(&options)?;
@@ -207,6 +208,8 @@ pub(crate) struct FileInner {
     /// Whether a write can be made durable by itself, by `RWF_DSYNC`.
     dsync: AtomicBool,
     uring: AtomicBool,
+    /// The first failed flush. Held while flushing.
+    failed_flush: Mutex<Option<io::Error>>,
     fallbacks: Mutex<Vec<String>>,
 }
 
@@ -234,9 +237,14 @@ impl FileInner {
     }
 
     pub(crate) fn flush(&self) -> io::Result<()> {
-        // No second try after an error: the kernel reports a failed write-back once and then forgets it. (The standard
-        // library repeats an interrupted call, which is safe: an interrupted call has reported nothing.)
-        self.file.sync_data()
+        // No second try after an error: the kernel reports a failed write-back once, to one of those who share the open
+        // file, and then forgets it. So flushes go one by one, and a failure counts for all that come after. (The
+        // standard library repeats an interrupted call, which is safe: an interrupted call has reported nothing.)
+        let mut failed = self.failed_flush.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*failed {
+            Some(e) => Err(copy(e)),
+            None => self.file.sync_data().inspect_err(|e| *failed = Some(copy(e))),
+        }
     }
 
     /// Whether durable writes carry `RWF_DSYNC`.
@@ -385,7 +393,10 @@ impl FileInner {
     /// Whether the kernel knows `RWF_DSYNC` shows at the first durable write.
     fn choose_dsync(&mut self) -> io::Result<()> {
         const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
-        if rustix::fs::fstatfs(&self.file)?.f_type as u64 == FUSE_SUPER_MAGIC {
+        if !self.direct {
+            // A write-back that fails is told to one of the threads that write; see `flush`.
+            self.note("durable writes use fdatasync: they go through the page cache".into());
+        } else if rustix::fs::fstatfs(&self.file)?.f_type as u64 == FUSE_SUPER_MAGIC {
             // The kernel takes the flag here, but under direct I/O sends no sync to the file system's process.
             self.note("durable writes use fdatasync: FUSE drops RWF_DSYNC".into());
         } else {
@@ -467,6 +478,11 @@ fn lock_file(file: &File, mode: OpenMode) -> io::Result<()> {
 fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent)?.sync_all()
+}
+
+/// An error like `e`, which cannot be cloned.
+pub(crate) fn copy(e: &io::Error) -> io::Error {
+    e.raw_os_error().map_or_else(|| e.kind().into(), io::Error::from_raw_os_error)
 }
 
 fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {

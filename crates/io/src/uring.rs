@@ -17,7 +17,7 @@ use std::sync::Arc;
 use io_uring::{IoUring, Probe, opcode, types};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::file::{FileInner, is_refusal};
+use crate::file::{FileInner, copy, is_refusal};
 use crate::{Completion, Op, Persist, Queue};
 
 /// More than this in one operation comes back short, as it does from the kernel; a multiple of the sector size.
@@ -106,6 +106,9 @@ impl UringQueue {
 
     /// Takes the completions that are there.
     fn collect(&mut self) {
+        if self.broken.is_some() {
+            return; // what completes now was given up before
+        }
         let Self { ring, file, slots, free, ready, .. } = self;
         let mut unsynced = Vec::new();
         for entry in ring.completion() {
@@ -213,8 +216,4 @@ impl Drop for UringQueue {
 /// ends first.
 fn was_not_tried(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
-}
-
-fn copy(e: &io::Error) -> io::Error {
-    e.raw_os_error().map_or_else(|| e.kind().into(), io::Error::from_raw_os_error)
 }

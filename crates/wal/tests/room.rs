@@ -1,0 +1,55 @@
+//! What boards finds its place: records of all sizes, piled up before they are written, on rings of all sizes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet_io::{ManualClock, MemVolume, Rng, Volume};
+use brooklet_wal::{Config, Cursor, Wal, WalError, Zone, max_record};
+
+fn pile_up(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let size = (64 << 10) << rng.below(6);
+    let volume = MemVolume::new(seed);
+    volume.grow(size).unwrap();
+    let zone = Zone { offset: 0, size, store: 1 };
+    let config = Config { reserve_percent: rng.below(30) as u8, ..Config::default() };
+    let first = Cursor { seq: 1, ..Cursor::default() };
+    let clock = Arc::new(ManualClock::default());
+    let wal = Wal::open(Arc::new(volume), zone, config, (0, first, 1), clock, Arc::new(()));
+    let noise: Vec<u8> = (0..max_record(size)).map(|_| rng.next() as u8).collect();
+    let mut cuts = VecDeque::new();
+    for _ in 0..600 {
+        let len = match rng.below(10) {
+            0 => noise.len(),
+            1 => rng.below(noise.len() as u64) as usize,
+            _ => rng.below(2000) as usize,
+        };
+        match wal.try_append(len, rng.percent(10), Duration::ZERO, |out| out(&noise[..len])) {
+            Ok(_) => {}
+            Err(WalError::Busy) => wal.wait_for_room().unwrap(),
+            Err(WalError::Full { .. }) => {
+                // Half of the time everything that was cut off is trimmed, half of the time only the oldest part.
+                cuts.push_back(wal.cut());
+                wal.flush().unwrap();
+                let keep = if rng.percent(50) { 0 } else { cuts.len() - 1 };
+                while cuts.len() > keep {
+                    let cursor = cuts.pop_front().and_then(|cut| wal.cut_cursor(cut)).expect("it is durable");
+                    wal.trim(cursor);
+                }
+            }
+            Err(error) => panic!("{error}"),
+        }
+        if rng.percent(2) {
+            cuts.push_back(wal.cut());
+        }
+    }
+    wal.close().unwrap();
+}
+
+#[test]
+fn what_boards_finds_its_place() {
+    for seed in 0..400 {
+        pile_up(seed);
+    }
+}
