@@ -105,7 +105,7 @@ pub enum Error {
         known: u32,
     },
     /// Bytes do not read back as they were written.
-    #[error("damage in {place}: {what}; undamaged logs stay readable, restore the rest from a copy")]
+    #[error("damage in {place}: {what}; read what is undamaged, restore the rest from a copy")]
     Damaged {
         /// The zone, run, log or address.
         place: String,

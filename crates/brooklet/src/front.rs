@@ -243,7 +243,12 @@ impl Front {
             (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload,
             _ => &[],
         };
-        let bound = self.plan.iter().map(|p| record::bound(ops[p.op].key, payload(p))).sum();
+        let keys = std::iter::once(None).chain(self.plan.iter().map(|p| Some(ops[p.op].key)));
+        let bounds = self.plan.iter().zip(keys).map(|(p, previous)| {
+            let key = ops[p.op].key;
+            record::bound(if previous == Some(key) { &[] } else { key }, payload(p))
+        });
+        let bound = bounds.sum();
         let freeing = !self.plan.iter().any(|p| matches!(p.effect, Effect::Append(_)));
         let within = match durability {
             Durability::Durable => linger,
@@ -363,6 +368,16 @@ impl Front {
 
     fn tiers(&self) -> impl Iterator<Item = &Tier> {
         [Some(&self.active), self.frozen.as_deref()].into_iter().flatten()
+    }
+
+    /// The oldest tier in memory; tiers are counted from 0.
+    pub fn oldest_generation(&self) -> u64 {
+        self.generation - u64::from(self.frozen.is_some())
+    }
+
+    /// The tier that commits join.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// What the tiers in memory show of a log, newest first.

@@ -11,7 +11,8 @@
 //! 1. The superblock is written only after all it refers to is on stable media.
 //! 2. The ring is trimmed, and extents and manifests are given back, only after the last copy of the superblock is
 //!    durable - extents moreover only when no reader holds the run.
-//! 3. A lack of room undoes the slice's extents and nothing else; any other write error stops the store for good.
+//! 3. A lack of room undoes what was begun and nothing else. Any other failed write, and a flush or superblock that
+//!    failed for whatever reason, stops the store for good.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +23,7 @@ use crate::error::{Error, is_full};
 use crate::front::Front;
 use crate::heap::{Extent, Heap};
 use crate::manifest::{self, RunMeta};
-use crate::merge::{Input, write_error};
+use crate::merge::{Input, Trouble, write_error};
 use crate::piece::PieceWriter;
 use crate::runs::{ExtentWriter, Run, RunBuilder, RunSet, builder};
 use crate::superblock::{Place, Superblock};
@@ -81,6 +82,10 @@ pub(crate) struct Keeper {
     retired: Vec<Arc<Run>>,
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
+    /// A checkpoint found no room: compaction comes first, since it may make some.
+    short_of_room: bool,
+    /// A compaction met damage: none is tried again until the store is opened anew.
+    barred: bool,
     pub stats: KeeperStats,
 }
 
@@ -99,6 +104,8 @@ impl Keeper {
             retired: Vec::new(),
             checkpoint: None,
             compaction: None,
+            short_of_room: false,
+            barred: false,
             stats: KeeperStats::default(),
         }
     }
@@ -119,22 +126,48 @@ impl Keeper {
             return Err(why.into());
         }
         let result = self.slice(context, wanted);
-        if let Err(Error::Io { doing, source }) = &result
-            && !is_full(source)
-        {
-            context.wal.fail(std::io::Error::new(source.kind(), format!("{doing}: {source}")));
+        result.map_err(|trouble| self.bear(context, trouble))
+    }
+
+    /// Starts merging all runs into one, if there are several and nothing else goes on.
+    pub fn merge_all(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        if let Some(why) = context.wal.failure() {
+            return Err(why.into());
         }
-        match result {
-            Err(Error::Io { doing, source }) if is_full(&source) => {
-                self.abandon();
-                Err(Error::Full { what: "a checkpoint in the heap", why: format!("{doing}: {source}") })
-            }
-            Err(error) => {
-                self.abandon();
-                Err(error)
-            }
-            done => done,
+        let runs = context.front.lock().expect("no panics").runs.clone();
+        let level = runs.iter().map(|r| r.meta.level).max().unwrap_or_default();
+        if runs.iter().len() > 1 && !self.is_busy() {
+            let merged = self.merge(&runs, runs.iter().cloned().collect(), level);
+            merged.map_err(|trouble| self.bear(context, trouble))?;
         }
+        Ok(())
+    }
+
+    /// Gives up what was begun, and stops the store where it must.
+    fn bear(&mut self, context: &Context<'_>, trouble: Trouble) -> Error {
+        let checkpointing =
+            self.checkpoint.as_ref().is_some_and(|c| c.build.is_some() || self.compaction.is_none());
+        self.abandon();
+        let error = match trouble {
+            Trouble::Write(e) if is_full(&e) => Error::Full { what: "a run in the heap", why: e.to_string() },
+            Trouble::Other(Error::Io { doing, source }) if is_full(&source) => {
+                Error::Full { what: "a run in the heap", why: format!("{doing}: {source}") }
+            }
+            Trouble::Write(e) | Trouble::Fatal(e) => {
+                let why = e.to_string();
+                context.wal.fail(e);
+                Error::Stopped { why }
+            }
+            Trouble::Other(error) => error,
+        };
+        match &error {
+            Error::Full { .. } if checkpointing => self.short_of_room = true,
+            Error::Full { .. } => self.short_of_room = false,
+            // What cannot be read now will not be read better at the next try.
+            Error::Damaged { .. } | Error::Io { .. } if !checkpointing => self.barred = true,
+            _ => {}
+        }
+        error
     }
 
     /// Drops unfinished runs; a frozen tier stays, to be written again.
@@ -146,7 +179,13 @@ impl Keeper {
         }
     }
 
-    fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Error> {
+    fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Trouble> {
+        if self.short_of_room {
+            if self.compact(context)? {
+                return Ok(true);
+            }
+            self.short_of_room = false;
+        }
         if let Some(checkpoint) = &mut self.checkpoint {
             let Some(build) = &mut checkpoint.build else { return self.drain(context) };
             if !build.slice()? {
@@ -168,7 +207,7 @@ impl Keeper {
     }
 
     /// Starts writing once the frozen tier is complete.
-    fn drain(&mut self, context: &Context<'_>) -> Result<bool, Error> {
+    fn drain(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint drains");
         if context.wal.durable() < checkpoint.cut {
             return Ok(false);
@@ -185,17 +224,14 @@ impl Keeper {
         Ok(true)
     }
 
-    fn finish_checkpoint(&mut self, context: &Context<'_>) -> Result<(), Error> {
+    fn finish_checkpoint(&mut self, context: &Context<'_>) -> Result<(), Trouble> {
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint is finished");
         let cursor = checkpoint.cursor.expect("a durable block was placed");
         let build = checkpoint.build.take().expect("only what was written is finished");
         let run = self.seal(build)?;
         let mut runs: Vec<Arc<Run>> = run.clone().into_iter().collect();
         runs.extend(context.front.lock().expect("no panics").runs.iter().cloned());
-        if let Err(error) = self.flip(context, &runs, Some(cursor)) {
-            self.retired.extend(run);
-            return Err(error);
-        }
+        self.flip(context, &runs, Some(cursor)).map_err(|trouble| self.lose(run, trouble))?;
         let mut front = context.front.lock().expect("no panics");
         front.runs = Arc::new(RunSet::new(runs));
         front.frozen = None;
@@ -207,9 +243,20 @@ impl Keeper {
         Ok(())
     }
 
+    /// Gives up a run that did not become part of the store - unless a superblock that names it may be on the disk.
+    fn lose(&mut self, run: Option<Arc<Run>>, trouble: Trouble) -> Trouble {
+        if !matches!(trouble, Trouble::Fatal(_)) {
+            self.retired.extend(run);
+        }
+        trouble
+    }
+
     /// Starts or goes on with a compaction.
-    fn compact(&mut self, context: &Context<'_>) -> Result<bool, Error> {
+    fn compact(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
         let Some(mut compaction) = self.compaction.take() else {
+            if self.barred {
+                return Ok(false);
+            }
             let runs = context.front.lock().expect("no panics").runs.clone();
             let level = |n: u64| runs.iter().filter(|r| r.meta.level == n).count();
             let Some(full) = runs.iter().map(|r| r.meta.level).find(|&n| level(n) >= FANOUT) else {
@@ -230,10 +277,7 @@ impl Keeper {
         let newer = old.iter().position(|r| r.meta.id == replaces[0]).expect("merged runs stay until then");
         let mut runs = kept;
         runs.splice(newer..newer, run.clone());
-        if let Err(error) = self.flip(context, &runs, None) {
-            self.retired.extend(run);
-            return Err(error);
-        }
+        self.flip(context, &runs, None).map_err(|trouble| self.lose(run, trouble))?;
         context.front.lock().expect("no panics").runs = Arc::new(RunSet::new(runs));
         self.retired.extend(replaced);
         drop(old);
@@ -242,17 +286,7 @@ impl Keeper {
         Ok(true)
     }
 
-    /// Starts merging all runs into one, if there are several.
-    pub fn merge_all(&mut self, context: &Context<'_>) -> Result<(), Error> {
-        let runs = context.front.lock().expect("no panics").runs.clone();
-        let level = runs.iter().map(|r| r.meta.level).max().unwrap_or_default();
-        if runs.iter().len() > 1 && self.compaction.is_none() {
-            self.merge(&runs, runs.iter().cloned().collect(), level)?;
-        }
-        Ok(())
-    }
-
-    fn merge(&mut self, all: &RunSet, chosen: Vec<Arc<Run>>, level: u64) -> Result<(), Error> {
+    fn merge(&mut self, all: &RunSet, chosen: Vec<Arc<Run>>, level: u64) -> Result<(), Trouble> {
         let oldest = |runs: Option<&Arc<Run>>| runs.map(|r| r.meta.id);
         let bottom = oldest(all.iter().next_back()) == oldest(chosen.last());
         let build = self.build(Input::runs(&chosen, bottom)?, level)?;
@@ -261,7 +295,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn build(&mut self, input: Input, level: u64) -> Result<Build, Error> {
+    fn build(&mut self, input: Input, level: u64) -> Result<Build, Trouble> {
         let extent = self.allocate(input.bound())?;
         let id = self.superblock.next_run;
         self.superblock.next_run += 1;
@@ -270,14 +304,14 @@ impl Keeper {
     }
 
     /// Ends a run and gives back what it did not need of its extent. `None` where it came out empty.
-    fn seal(&mut self, build: Build) -> Result<Option<Arc<Run>>, Error> {
+    fn seal(&mut self, build: Build) -> Result<Option<Arc<Run>>, Trouble> {
         let Build { out, extent, id, level, .. } = build;
         let (logs, entries) = (out.logs, out.entries);
         let sealed = if logs == 0 {
             Ok(None)
         } else {
             out.into_inner().finish().map_err(write_error).and_then(|(summary, writer)| {
-                let used = writer.finish().map_err(Error::io("writing a run"))?;
+                let used = writer.finish().map_err(Trouble::Write)?;
                 Ok(Some((summary, used)))
             })
         };
@@ -288,20 +322,32 @@ impl Keeper {
         let Some((summary, used)) = sealed else { return Ok(None) };
         let (len, footer_sum) = (summary.len, summary.footer_sum);
         let meta = RunMeta { id, level, offset: extent.offset, len, extent: used, footer_sum, logs, entries };
-        Run::open(self.volume.clone(), meta).map(|run| Some(Arc::new(run)))
+        let run = Run::open(self.volume.clone(), meta).inspect_err(|_| {
+            self.heap.give(Extent { offset: extent.offset, len: used });
+        })?;
+        Ok(Some(Arc::new(run)))
     }
 
     /// Makes `runs` the store's runs: flush, manifest, flush, superblock.
-    fn flip(&mut self, context: &Context<'_>, runs: &[Arc<Run>], trim: Option<Cursor>) -> Result<(), Error> {
+    fn flip(
+        &mut self,
+        context: &Context<'_>,
+        runs: &[Arc<Run>],
+        trim: Option<Cursor>,
+    ) -> Result<(), Trouble> {
         let encoded = manifest::encode(&runs.iter().map(|r| r.meta).collect::<Vec<_>>());
         let extent = self.allocate(encoded.len() as u64)?;
         let mut buf = AlignedBuf::new(encoded.len());
         buf.extend(&encoded);
         buf.pad();
-        let written = write_all_at(&*self.volume, extent.offset, &buf, Persist::Cached);
-        if let Err(error) = written.and_then(|()| self.volume.flush()) {
+        if let Err(error) = write_all_at(&*self.volume, extent.offset, &buf, Persist::Cached) {
             self.heap.give(extent);
-            return Err(Error::io("writing a manifest and flushing")(error));
+            return Err(Trouble::Write(error));
+        }
+        self.volume.flush().map_err(Trouble::Fatal)?;
+        // A ring write that failed meanwhile may have taken the word of the device with it.
+        if let Some(why) = context.wal.failure() {
+            return Err(Error::from(why).into());
         }
         let place =
             Place { offset: extent.offset, len: encoded.len() as u64, sum: manifest::sum_of(&encoded) };
@@ -312,7 +358,7 @@ impl Keeper {
             ..self.superblock
         };
         next.trim = trim.unwrap_or(next.trim);
-        next.write(&*self.volume).map_err(Error::io("writing the superblock"))?;
+        next.write(&*self.volume).map_err(Trouble::Fatal)?;
         self.superblock = next;
         self.stats.heap_written_bytes += extent.len;
         if let Some(old) = self.manifest.replace(extent) {
@@ -374,7 +420,7 @@ impl Keeper {
 
 impl Build {
     /// Writes some logs. `false` once there is no more.
-    fn slice(&mut self) -> Result<bool, Error> {
+    fn slice(&mut self) -> Result<bool, Trouble> {
         let until = self.out.inner().written() + SLICE;
         while self.out.inner().written() < until {
             if !self.input.step(&mut self.out)? {

@@ -30,8 +30,8 @@
 //!
 //! # Limits
 //!
-//! Keys: 1 to 1,024 bytes. Payloads: 16 MiB by default, at most about a quarter of the ring. A commit fits in a quarter
-//! of the ring. Numbers are 64 bits wide.
+//! Keys: 1 to 1,024 bytes. Payloads: 16 MiB by default, at most about a third of the ring. A commit fits in a third of
+//! the ring. Numbers are 64 bits wide.
 //!
 //! # The rooms
 //!

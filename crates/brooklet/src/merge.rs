@@ -2,6 +2,7 @@
 //!
 //! Both give log after log in key order, a step at a time, so that the work can be done in slices.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -49,14 +50,16 @@ impl Input {
             }
             // Merging drops entries; how well the rest compresses in other company cannot be known before.
             Input::Runs { logs, .. } => {
-                logs.iter().map(|l| l.run().raw_bytes() * 5 / 4 + l.run().meta.logs * 2).sum::<u64>()
+                logs.iter()
+                    .map(|l| l.run().raw_bytes().saturating_add(l.run().meta.logs).saturating_mul(5) / 4)
+                    .sum::<u64>()
                     + (1 << 16)
             }
         }
     }
 
     /// Writes the next log's piece. `false` where there is none.
-    pub fn step(&mut self, out: &mut PieceWriter<RunBuilder>) -> Result<bool, Error> {
+    pub fn step(&mut self, out: &mut PieceWriter<RunBuilder>) -> Result<bool, Trouble> {
         match self {
             Input::Tier { tier, order, next } => {
                 let Some(&slot) = order.get(*next) else { return Ok(false) };
@@ -75,15 +78,32 @@ impl Input {
     }
 }
 
-/// Errors of a builder are errors of the volume below it, or defects.
-pub(crate) fn write_error(error: brooklet_codex::Error) -> Error {
-    match error {
-        brooklet_codex::Error::Io(source) => Error::io("writing a run")(source),
-        other => Error::damaged("a run being written", other.to_string()),
+/// What can hinder a new run.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// A write to the heap failed. Unless it was for want of room, the store must stop.
+    Write(io::Error),
+    /// A flush or the superblock failed: whatever the reason, the store must stop.
+    Fatal(io::Error),
+    /// Anything else, such as damage in what was read; the store goes on without the new run.
+    Other(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Trouble::Other(error)
     }
 }
 
-fn merge_log(logs: &mut [RunLogs], bottom: bool, out: &mut PieceWriter<RunBuilder>) -> Result<bool, Error> {
+/// Errors of a builder are errors of the volume below it, or defects.
+pub(crate) fn write_error(error: brooklet_codex::Error) -> Trouble {
+    match error {
+        brooklet_codex::Error::Io(source) => Trouble::Write(source),
+        other => Trouble::Other(Error::damaged("a run being written", other.to_string())),
+    }
+}
+
+fn merge_log(logs: &mut [RunLogs], bottom: bool, out: &mut PieceWriter<RunBuilder>) -> Result<bool, Trouble> {
     let keys = logs.iter().filter_map(|l| l.current.as_ref().map(|(key, _)| key));
     let Some(key) = keys.min().cloned() else { return Ok(false) };
     let mut heads: Vec<(Arc<Run>, Head)> = Vec::new();
@@ -104,7 +124,7 @@ fn merge_log(logs: &mut [RunLogs], bottom: bool, out: &mut PieceWriter<RunBuilde
     let starts_right = !bottom || bounds.is_none_or(|b| held.start <= b.first);
     let end = parts.iter().try_fold(held.start, |at, (_, part)| (part.start == at).then_some(part.end));
     if !starts_right || end != Some(held.end) {
-        return Err(heads[0].0.malformed(&key));
+        return Err(heads[0].0.malformed(&key).into());
     }
     out.begin(&key, piece);
     for (i, range) in parts {
@@ -121,7 +141,7 @@ fn copy(
     key: &[u8],
     range: Range<u64>,
     out: &mut PieceWriter<RunBuilder>,
-) -> Result<(), Error> {
+) -> Result<(), Trouble> {
     let mut chunk = head.chunk.clone();
     for seq in range {
         if !chunk.range().contains(&seq) {

@@ -1,10 +1,13 @@
 //! Creating and opening: finding the superblock, the runs, and what the ring holds beyond them.
 
+use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brooklet_io::{
-    AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, process_exists,
+    AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, process_exists, publish,
     read_exact_at, read_unlocked, write_all_at,
 };
 use brooklet_wal::{Cursor, Recovery, Start, Zone, recover};
@@ -29,65 +32,76 @@ pub(crate) struct Opened {
 
 /// Opens the volume of a store at `path`, creating the store if the options say so.
 pub(crate) fn volume(path: &Path, options: &Options) -> Result<Arc<dyn Volume>, Error> {
-    let file = || FileOptions { direct: options.direct, io_uring: options.io_uring };
     let name = path.display().to_string();
-    let doing = format!("opening {name}");
     if options.create != Create::Never && !options.read_only {
-        match FileVolume::open(path, OpenMode::Create, file()) {
-            Ok(volume) => {
-                let volume: Arc<dyn Volume> = Arc::new(volume);
-                // What was half made is taken away again, so that the next try finds nothing in its way.
-                return match create(&volume, options) {
-                    Ok(()) => Ok(volume),
-                    Err(error) => {
-                        drop(volume);
-                        let _ = std::fs::remove_file(path);
-                        Err(error)
-                    }
-                };
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
-                if options.create == Create::New {
-                    return Err(Error::Exists { name });
-                }
-            }
-            Err(e) if is_full(&e) => return Err(Error::Full { what: "a new store", why: e.to_string() }),
-            Err(e) => return Err(Error::io(doing)(e)),
+        let exists = path.try_exists().map_err(Error::io(format!("looking for {name}")))?;
+        let created = !exists && make(path, options)?;
+        if !created && options.create == Create::New {
+            return Err(Error::Exists { name });
         }
     }
-    let opened = open_patiently(path, options, file);
-    match opened {
+    match open_patiently(path, options) {
         Ok(volume) => Ok(Arc::new(volume)),
-        Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {
+        Err(e) if e.kind() == ErrorKind::ResourceBusy => {
             let holder = read_holder(path).unwrap_or_else(|| "holder unknown".into());
             Err(Error::Locked { name, holder })
         }
-        Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => {
+        Err(e) if e.kind() == ErrorKind::IsADirectory => {
             Err(Error::NotAStore { name, why: "it is a directory".into() })
         }
-        Err(e) => Err(Error::io(doing)(e)),
+        Err(e) => Err(Error::io(format!("opening {name}"))(e)),
     }
 }
 
-/// Times that opening looks again, 5 ms apart, while the lock is held by a process that is gone: the kernel lets go of
-/// it only when the last write of a killed process has ended.
-const PATIENCE: u32 = 200;
+fn file_options(options: &Options) -> FileOptions {
+    FileOptions { direct: options.direct, io_uring: options.io_uring }
+}
 
-fn open_patiently(
-    path: &Path,
-    options: &Options,
-    file: impl Fn() -> FileOptions,
-) -> std::io::Result<FileVolume> {
-    let mode = || if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-    for _ in 0..PATIENCE {
-        match FileVolume::open(path, mode(), file()) {
-            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy && holder_is_gone(path) => {
-                std::thread::park_timeout(std::time::Duration::from_millis(5));
+/// Makes a store under another name and gives it its own once it is whole, so that nobody ever finds half a store.
+/// `false` where another was quicker.
+fn make(path: &Path, options: &Options) -> Result<bool, Error> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new-{}", std::process::id()));
+    let draft = path.with_file_name(name);
+    let made = FileVolume::open(&draft, OpenMode::Create, file_options(options))
+        .map_err(|e| creation_error(path, e))
+        .and_then(|volume| create(&(Arc::new(volume) as Arc<dyn Volume>), options))
+        .and_then(|()| publish(&draft, path).map_err(|e| creation_error(path, e)));
+    if !matches!(made, Ok(true))
+        && let Err(error) = std::fs::remove_file(&draft)
+        && error.kind() != ErrorKind::NotFound
+    {
+        tracing::warn!(%error, draft = %draft.display(), "half a store is left over; remove it");
+    }
+    made
+}
+
+fn creation_error(path: &Path, error: std::io::Error) -> Error {
+    if is_full(&error) {
+        return Error::Full { what: "a new store", why: error.to_string() };
+    }
+    Error::io(format!("creating {}", path.display()))(error)
+}
+
+/// Looks at a held lock, 5 ms apart, before it counts as held; and as long as its holder is known to be gone. The kernel
+/// lets go of a killed process's lock only when its last write has ended, and a process may die before it leaves a note.
+const LOOKS: Range<u32> = 20..200;
+
+fn open_patiently(path: &Path, options: &Options) -> std::io::Result<FileVolume> {
+    let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+    let mut looks = 0;
+    loop {
+        match FileVolume::open(path, mode, file_options(options)) {
+            Err(e)
+                if e.kind() == ErrorKind::ResourceBusy
+                    && (looks < LOOKS.start || looks < LOOKS.end && holder_is_gone(path)) =>
+            {
+                std::thread::park_timeout(Duration::from_millis(5));
+                looks += 1;
             }
             done => return done,
         }
     }
-    FileVolume::open(path, mode(), file())
 }
 
 fn read_holder(path: &Path) -> Option<String> {
@@ -116,7 +130,7 @@ pub(crate) fn create(volume: &Arc<dyn Volume>, options: &Options) -> Result<(), 
         next_run: 1,
         created: options.clock.wall().as_nanos() as u64,
     };
-    let made = || {
+    let made = || -> std::io::Result<()> {
         volume.grow(superblock.heap_offset())?;
         // Writing a ring for the first time would be metadata in the commit path; so it is written here.
         let zeros = AlignedBuf::zeroed((1 << 20).min(options.ring_size as usize));
@@ -129,13 +143,7 @@ pub(crate) fn create(volume: &Arc<dyn Volume>, options: &Options) -> Result<(), 
         volume.flush()?;
         superblock.write(&**volume)
     };
-    made().map_err(|e: std::io::Error| {
-        if is_full(&e) {
-            Error::Full { what: "a new store", why: e.to_string() }
-        } else {
-            Error::io(format!("creating {}", volume.info().name))(e)
-        }
-    })
+    made().map_err(|e| creation_error(Path::new(&volume.info().name), e))
 }
 
 /// Where the ring of a store lies.
@@ -171,6 +179,9 @@ pub(crate) fn load(volume: &Arc<dyn Volume>, options: &Options) -> Result<Opened
         }
     }
     let (metas, manifest) = read_manifest(volume, &superblock, size)?;
+    if let Some(meta) = metas.iter().find(|m| m.len > m.extent) {
+        return Err(Error::damaged("the manifest", format!("run {} is longer than its extent", meta.id)));
+    }
     let used = metas.iter().map(|m| Extent { offset: m.offset, len: m.extent }).chain(manifest);
     let end = size / SECTOR as u64 * SECTOR as u64;
     let heap = Heap::new(superblock.heap_offset(), end, used).map_err(|extent| {

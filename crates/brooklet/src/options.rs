@@ -6,6 +6,7 @@ use std::time::Duration;
 use brooklet_io::{Clock, SystemClock, system_seed};
 
 use crate::error::Error;
+use crate::superblock::MAX_RING;
 
 /// Options of [`Store::open`](crate::Store::open). The defaults suit a local solid-state disk.
 ///
@@ -70,7 +71,7 @@ impl Options {
         }
     }
 
-    /// Bytes of the ring; fixed when the store is created. 64 MiB: four commits of the largest payload fit in it,
+    /// Bytes of the ring; fixed when the store is created. 64 MiB: it takes the largest payload with room to spare,
     /// and it is read back in some tens of milliseconds after a crash. At least 64 KiB.
     pub fn ring_size(mut self, bytes: u64) -> Self {
         self.ring_size = bytes;
@@ -84,7 +85,7 @@ impl Options {
         self
     }
 
-    /// Largest payload in bytes. 16 MiB; at most about a quarter of the ring.
+    /// Largest payload in bytes. 16 MiB; at most about a third of the ring.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.max_payload = bytes;
         self
@@ -155,6 +156,9 @@ impl Options {
                 "a ring of {} bytes: use a multiple of 4096, at least {min}",
                 self.ring_size
             ));
+        }
+        if self.ring_size > MAX_RING {
+            return wrong(format!("a ring of {} bytes: use at most {MAX_RING}", self.ring_size));
         }
         if self.depth == 0 || self.depth > 1024 {
             return wrong(format!("{} writes in flight: use 1 to 1024", self.depth));

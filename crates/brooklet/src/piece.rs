@@ -146,7 +146,9 @@ impl Head {
         let piece = Piece { bounds, base };
         let chunk = Chunk::decode(&bytes.slice_ref(rest))?;
         let held = piece.held();
-        let fits = first <= next && (held.is_empty() && chunk.range().is_empty() || chunk.base == held.start);
+        let fits = first <= next
+            && base <= next
+            && (held.is_empty() && chunk.range().is_empty() || chunk.base == held.start);
         (fits && chunk.range().end <= next.max(chunk.base)).then_some(Self { piece, chunk })
     }
 }

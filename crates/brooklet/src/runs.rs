@@ -55,7 +55,7 @@ impl ExtentWriter {
     fn drain(&mut self) -> io::Result<()> {
         self.buf.pad();
         if self.written + self.buf.len() as u64 > self.extent.len {
-            return Err(io::Error::other("a run is longer than was reckoned"));
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "a run is longer than was reckoned"));
         }
         write_all_at(&*self.volume, self.extent.offset + self.written, &self.buf, Persist::Cached)?;
         self.written += self.buf.len() as u64;
@@ -145,8 +145,14 @@ impl Run {
 
     /// What the run knows of a log.
     pub fn head(&self, key: &[u8]) -> Result<Option<Head>, Error> {
-        if !self.reader.may_contain(filter_hash(key)).map_err(|e| self.error(e))? {
-            return Ok(None);
+        match self.reader.may_contain(filter_hash(key)) {
+            Ok(false) => return Ok(None),
+            Ok(true) => {}
+            // The filter only saves a look at the index, which says the same.
+            Err(error @ brooklet_codex::Error::Damaged { .. }) => {
+                tracing::warn!(run = self.meta.id, %error, "the filter of a run is damaged; going on without it");
+            }
+            Err(error) => return Err(self.error(error)),
         }
         let value = self.reader.get(&head_key(key)).map_err(|e| self.error(e))?;
         value.map(|value| Head::decode(&value).ok_or_else(|| self.malformed(key))).transpose()

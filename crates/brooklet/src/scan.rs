@@ -58,7 +58,13 @@ impl RunLogs {
         if more && split_key(self.cursor.key()).is_none_or(|(k, _)| k == key) {
             more = self.cursor.seek(&key_after(&key)).map_err(|e| self.run.error(e))?;
         }
-        if more { self.read() } else { Ok(()) }
+        if more {
+            self.read()?;
+        }
+        match &self.current {
+            Some((next, _)) if *next <= key => Err(self.run.malformed(&key)),
+            _ => Ok(()),
+        }
     }
 
     fn read(&mut self) -> Result<(), Error> {

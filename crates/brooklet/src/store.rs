@@ -86,7 +86,7 @@ impl Inner {
         if wanted && (keeper.is_checkpointing() || matches!(worked, Ok(false))) {
             self.wanted.store(false, Ordering::Relaxed);
         }
-        let stalled = worked.as_ref().err().cloned();
+        let stalled = worked.as_ref().err().filter(|_| keeper.is_checkpointing()).cloned();
         *self.stalled.lock().expect("no panics") = stalled;
         worked
     }
@@ -133,9 +133,12 @@ impl Inner {
         for op in ops {
             self.check(op)?;
         }
+        // What frees space is let through whatever else is full.
+        let freeing = !ops.iter().any(|op| matches!(op.action, Action::Append(_) | Action::Snapshot(_)));
         loop {
             let mut front = self.front();
-            let over = front.frozen.is_some() && front.active.bytes() > self.options.memory_budget / 2;
+            let over =
+                !freeing && front.frozen.is_some() && front.active.bytes() > self.options.memory_budget / 2;
             let refused = if over {
                 Refused::NoRoom(WalError::Busy)
             } else {
@@ -148,9 +151,9 @@ impl Inner {
                 }
             };
             let runs = front.runs.clone();
-            if over || matches!(refused, Refused::NoRoom(WalError::Full { .. })) {
-                self.weigh(&front, u64::MAX);
-            }
+            // Commits that fail leave what was learned of their logs behind; that counts, too.
+            let full = over || matches!(refused, Refused::NoRoom(WalError::Full { .. }));
+            self.weigh(&front, if full { u64::MAX } else { 0 });
             drop(front);
             match refused {
                 Refused::Error(error) => return Err(error),
@@ -443,7 +446,11 @@ impl Store {
     fn settle_block(&self, deferred: u64) -> Result<(), Error> {
         let inner = self.inner();
         match &inner.wal {
-            Some(wal) if deferred > 0 && wal.durable() < deferred => inner.flush(),
+            Some(wal) if deferred > 0 && wal.durable() < deferred => match inner.flush() {
+                // Reads go on when writing cannot, and show what is safe.
+                Err(Error::Stopped { .. } | Error::Closed) => Ok(()),
+                done => done,
+            },
             _ => Ok(()),
         }
     }
@@ -464,23 +471,20 @@ impl Store {
     /// Writes the recent tier to a run and frees the ring behind it. Happens by itself; this does it now.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let inner = self.inner();
-        let before = inner.keeper().stats.checkpoints;
         inner.flush()?;
-        inner.wanted.store(true, Ordering::Relaxed);
-        loop {
-            let done = inner.front().active.is_empty() || inner.keeper().stats.checkpoints > before;
-            let busy = inner.keeper().is_checkpointing();
-            if done && !busy {
-                return Ok(());
-            }
+        let target = inner.front().generation();
+        let done = |front: &Front| {
+            front.oldest_generation() > target || front.frozen.is_none() && front.active.is_empty()
+        };
+        while !done(&inner.front()) {
+            inner.wanted.store(true, Ordering::Relaxed);
             if !inner.maintain()? {
                 inner.flush()?;
-                if inner.front().active.is_empty() && !inner.keeper().is_checkpointing() {
-                    return Ok(());
-                }
-                inner.wanted.store(true, Ordering::Relaxed);
             }
         }
+        // There may be enough runs for a compaction now.
+        inner.nudge();
+        Ok(())
     }
 
     /// Merges all runs into one: what was trimmed and deleted leaves, and its space is free. Happens by itself, a tier
@@ -488,15 +492,16 @@ impl Store {
     pub fn compact(&self) -> Result<(), Error> {
         let inner = self.inner();
         self.checkpoint()?;
-        let wal = inner.wal()?;
-        let context = Context { front: &inner.front.0, wal, seed: inner.options.seed };
-        // What goes on already is brought to its end first.
-        while inner.keeper().is_busy() {
-            inner.maintain()?;
-        }
-        inner.keeper().merge_all(&context)?;
-        while inner.keeper().is_busy() {
-            inner.maintain()?;
+        let context = Context { front: &inner.front.0, wal: inner.wal()?, seed: inner.options.seed };
+        let before: Vec<u64> = inner.front().runs.iter().map(|run| run.meta.id).collect();
+        // A merged run is a new one, with a number of its own.
+        let left = || inner.front().runs.iter().any(|run| before.contains(&run.meta.id));
+        while before.len() > 1 && left() {
+            // What goes on already is brought to its end first.
+            inner.keeper().merge_all(&context)?;
+            if !inner.maintain()? {
+                inner.flush()?;
+            }
         }
         Ok(())
     }
@@ -511,6 +516,10 @@ impl Store {
     #[doc(hidden)]
     pub fn abandon(self) {
         self.inner().closing.store(true, Ordering::Release);
+        if let Some(wal) = &self.inner().wal {
+            wal.abandon();
+        }
+        self.handle.end_threads();
     }
 
     /// Makes everything durable and closes the store, so that the next opening need not look for a torn end.
@@ -527,18 +536,22 @@ impl Handle {
             return Ok(());
         }
         let end = inner.wal.as_ref().map(|wal| inner.flush().and_then(|()| Ok(wal.close()?)));
-        inner.nudge();
+        self.end_threads();
+        match end {
+            None => Ok(()),
+            Some(end) => inner.keeper().close(end?),
+        }
+    }
+
+    fn end_threads(&self) {
+        self.inner.nudge();
         for thread in self.threads.lock().expect("no panics").drain(..) {
             // The last handle may go in a callback, which runs on one of these threads.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
         }
-        inner.committer.lock().expect("no panics").take();
-        match end {
-            None => Ok(()),
-            Some(end) => inner.keeper().close(end?),
-        }
+        self.inner.committer.lock().expect("no panics").take();
     }
 }
 

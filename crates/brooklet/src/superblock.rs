@@ -37,6 +37,8 @@ pub(crate) const FORMAT: u32 = 1;
 pub(crate) const COPIES: usize = 3;
 /// Bytes of the superblock zone.
 pub(crate) const RING_OFFSET: u64 = 64 << 10;
+/// Largest ring, in bytes.
+pub(crate) const MAX_RING: u64 = 1 << 40;
 /// Where the note of the holder is.
 pub(crate) const NOTE_OFFSET: u64 = RING_OFFSET - SECTOR as u64;
 
@@ -170,7 +172,11 @@ impl Superblock {
             });
         };
         let min = brooklet_wal::MIN_RING;
-        if best.ring_size < min || best.ring_size % SECTOR as u64 != 0 || best.heap_offset() > size {
+        if best.ring_size < min
+            || best.ring_size > MAX_RING
+            || best.ring_size % SECTOR as u64 != 0
+            || best.heap_offset() > size
+        {
             return Err(Error::damaged(
                 "the superblock",
                 format!(

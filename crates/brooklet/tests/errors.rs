@@ -34,7 +34,9 @@ fn keys_payloads_and_commits_over_their_limits() {
     store.append("log", vec![0; limit]).unwrap().wait().unwrap();
     let payload = vec![0; limit];
     let mut commit = Commit::new();
-    (0..3).for_each(|_| drop(commit.append("log", &payload)));
+    for _ in 0..3 {
+        commit.append("log", &payload);
+    }
     assert!(matches!(store.commit(&commit), Err(Error::CommitTooLarge { .. })));
     assert!(matches!(store.commit(&Commit::new()), Err(Error::EmptyCommit)));
     assert!(matches!(store.append_many("log", Vec::<&[u8]>::new()), Err(Error::EmptyCommit)));

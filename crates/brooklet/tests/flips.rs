@@ -27,7 +27,8 @@ fn small_store() -> (MemVolume, Logs) {
             let payload: Vec<u8> = (0..40).map(|_| rng.next() as u8).collect();
             store.append(format!("log/{log}"), payload).unwrap().wait().unwrap();
         }
-        store.append("large", vec![round; 5000]).unwrap().wait().unwrap();
+        let noise: Vec<u8> = (0..5000).map(|_| rng.next() as u8).collect();
+        store.append("large", noise).unwrap().wait().unwrap();
         match round {
             2 => store.delete("log/3").unwrap().wait().unwrap(),
             4 => store.trim("log/4", 2).unwrap().wait().unwrap(),

@@ -171,6 +171,22 @@ impl Volume for FileVolume {
     }
 }
 
+/// Gives the file `draft` the name `path`, durably, unless something has that name; then it is `false`, and `draft`
+/// stays.
+pub fn publish(draft: &Path, path: &Path) -> io::Result<bool> {
+    match fs::hard_link(draft, path) {
+        Ok(()) => fs::remove_file(draft)?,
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+        // Without links, two who create the same store at the same moment are not told apart.
+        Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => {
+            fs::rename(draft, path)?;
+        }
+        Err(e) => return Err(e),
+    }
+    sync_parent(path)?;
+    Ok(true)
+}
+
 /// Whether a process of this number exists, as far as this process may know.
 pub fn process_exists(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);

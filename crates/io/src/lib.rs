@@ -19,6 +19,6 @@ mod volume;
 
 pub use buffer::AlignedBuf;
 pub use clock::{Clock, ManualClock, Rng, SystemClock, system_seed};
-pub use file::{FileOptions, FileVolume, OpenMode, process_exists, read_unlocked};
+pub use file::{FileOptions, FileVolume, OpenMode, process_exists, publish, read_unlocked};
 pub use mem::{Fault, MemVolume};
 pub use volume::{Completion, Op, Persist, Queue, SECTOR, Volume, VolumeInfo, read_exact_at, write_all_at};

@@ -68,8 +68,10 @@ impl Default for Config {
 
 /// Largest record that a ring of `size` bytes takes: with a lap's end before it and the reserve, it fits in an empty one.
 pub fn max_record(size: u64) -> usize {
-    // Lengths are 32 bits wide in a block; a gigabyte leaves room for what LZ4 may add.
-    (size / 4).min(1 << 30).saturating_sub((SECTOR + HEADER) as u64) as usize
+    // Lengths are 32 bits wide in a block; less than a gigabyte leaves room for what is added to a record on its way.
+    (size / 3 / SECTOR as u64 * SECTOR as u64)
+        .min((1 << 30) - (1 << 20))
+        .saturating_sub((SECTOR + HEADER) as u64) as usize
 }
 
 pub(crate) struct Shared {
@@ -229,6 +231,13 @@ impl Wal {
                 return Ok(end);
             }
         }
+    }
+
+    /// Ends the log as a killed process would: nothing more is written, and what was not durable fails.
+    pub fn abandon(&self) {
+        let blocks = self.shared.lock().stop(WalError::Closed);
+        end(blocks, false);
+        self.shared.wake_committer();
     }
 
     /// Stops the log because the store around it failed; nothing more is acknowledged.

@@ -1,5 +1,7 @@
 //! A plain model of the store: what its logs hold after each commit, and nothing about how.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

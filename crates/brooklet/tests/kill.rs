@@ -1,0 +1,159 @@
+//! SIGKILL of a real process at random moments: while it opens, recovers, appends, checkpoints and compacts.
+//!
+//! The victim is this very test binary. It prints a line for every acknowledgement after it was given; the parent, which
+//! survives, keeps those lines, kills the victim and looks at what is left. Every payload follows from its log and
+//! number, so the parent knows every byte without having seen it. `BROOKLET_KILLS` sets how many rounds are run.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use brooklet::io::{Rng, system_seed};
+use brooklet::{Commit, Options, Store};
+
+const VICTIM: &str = "BROOKLET_VICTIM";
+const WRITERS: u64 = 4;
+const LOGS: u64 = 40;
+/// Entries that a log keeps at least.
+const KEPT: u64 = 20;
+
+fn options() -> Options {
+    // Everything is small, so that checkpoints and compactions go on all the time.
+    Options::new().ring_size(512 << 10).memory_budget(512 << 10).max_payload(32 << 10)
+}
+
+fn payload(log: &str, seq: u64) -> Vec<u8> {
+    let mut rng = Rng::new(log.bytes().fold(seq, |h, b| h.wrapping_mul(31).wrapping_add(b.into())));
+    let len = if rng.percent(2) { rng.below(20_000) } else { rng.below(300) } as usize;
+    (0..len).map(|i| if i % 3 == 0 { rng.next() as u8 } else { b'x' }).collect()
+}
+
+/// Appends until it is killed.
+fn victim(path: &Path) {
+    let store = options().open(path).unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let store = &store;
+            scope.spawn(move || write(store, writer));
+        }
+    });
+}
+
+fn write(store: &Store, writer: u64) {
+    let mut rng = Rng::new(system_seed());
+    let next = |log: &str| store.bounds(log).map_or(0, |b| b.next);
+    loop {
+        let log = format!("w{writer}/{}", rng.below(LOGS));
+        let twin = format!("{log}/twin");
+        let seq = next(&log);
+        let (bytes, twin_bytes) = (payload(&log, seq), payload(&twin, seq));
+        let mut commit = Commit::new();
+        commit.expect_next(&log, seq).append(&log, &bytes).append(&twin, &twin_bytes);
+        if rng.percent(20) {
+            commit.keep_last(&log, KEPT).keep_last(&twin, KEPT);
+        }
+        store.commit(&commit).unwrap().wait().unwrap();
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "ack {log} {seq}").unwrap();
+        out.flush().unwrap();
+    }
+}
+
+/// Everything acknowledged is there, in order and whole, and twins are alike.
+fn inspect(path: &Path, acked: &mut BTreeMap<String, u64>) -> u64 {
+    let store = options().open(path).unwrap();
+    let mut entries = 0;
+    for (log, last) in acked.iter_mut() {
+        let bounds = store.bounds(log).unwrap();
+        assert!(bounds.next > *last, "{log}: entry {last} was acknowledged, and is lost: {bounds:?}");
+        assert!(bounds.first <= bounds.next.saturating_sub(KEPT), "{log}: {bounds:?} lost its head");
+        assert!(bounds.next <= *last + 2, "{log}: {bounds:?} holds more than was sent after {last}");
+        // What one opening has shown, no later one may miss.
+        *last = bounds.next - 1;
+    }
+    for log in store.scan("").unwrap() {
+        let log = log.unwrap();
+        let name = String::from_utf8(log.key.clone()).unwrap();
+        if !name.ends_with("/twin") {
+            assert_eq!(store.bounds(format!("{name}/twin")).unwrap(), log.bounds, "half a commit of {name}");
+        }
+        for entry in store.read(&log.key, ..).unwrap() {
+            let entry = entry.unwrap();
+            assert!(entry.payload == payload(&name, entry.seq), "{name} {}: wrong bytes", entry.seq);
+            entries += 1;
+        }
+    }
+    // Let go as a killed process would, so that the victim has to recover, too.
+    store.abandon();
+    entries
+}
+
+/// Runs a victim for a while; gives the acknowledgements it printed.
+fn round(path: &Path, time: Duration, acked: &mut BTreeMap<String, u64>) -> u64 {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "nothing_acknowledged_is_lost_by_a_kill", "--nocapture"])
+        .env(VICTIM, path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = child.stdout.take().unwrap();
+    let reader = std::thread::Builder::new().spawn(move || {
+        // A line without its end was cut by the kill; the acknowledgement had been given, but who knows to what.
+        let lines = BufReader::new(stdout).split(b'\n').map_while(Result::ok);
+        lines.filter_map(|line| String::from_utf8(line).ok()).collect::<Vec<_>>()
+    });
+    let reader = reader.unwrap();
+    std::thread::park_timeout(time);
+    child.kill().unwrap();
+    let status = child.wait().unwrap();
+    assert!(
+        !status.success() && status.code().is_none(),
+        "the victim did not live until it was killed: {status}"
+    );
+    let mut count = 0;
+    for line in reader.join().unwrap() {
+        let mut words = line.split(' ').skip_while(|word| *word != "ack").skip(1);
+        if let (Some(log), Some(Ok(seq))) = (words.next(), words.next().map(str::parse)) {
+            acked.insert(log.to_owned(), seq);
+            count += 1;
+        }
+    }
+    count
+}
+
+#[cfg(unix)]
+#[test]
+fn nothing_acknowledged_is_lost_by_a_kill() {
+    if let Some(path) = std::env::var_os(VICTIM) {
+        return victim(Path::new(&path));
+    }
+    let rounds: u64 =
+        std::env::var("BROOKLET_KILLS").map_or(200, |n| n.parse().expect("BROOKLET_KILLS is a number"));
+    let dir = tempfile::tempdir().unwrap();
+    let mut rng = Rng::new(system_seed());
+    let (mut acks, mut entries, mut compacted) = (0, 0, 0);
+    for store in 0..rounds.div_ceil(25) {
+        let path = dir.path().join(format!("store-{store}"));
+        drop(options().open(&path).unwrap());
+        let mut acked = BTreeMap::new();
+        for _ in 0..25.min(rounds - store * 25) {
+            // Some die while they open, some in full swing.
+            let most = if rng.percent(30) { 12 } else { 150 };
+            acks += round(&path, Duration::from_millis(2 + rng.below(most)), &mut acked);
+            entries += inspect(&path, &mut acked);
+        }
+        let store = options().read_only(true).open(&path).unwrap();
+        compacted += u64::from(store.info().unwrap().runs.iter().any(|run| run.level > 0));
+        drop(store);
+        let report = brooklet::check(&path, &mut |_, _| {}).unwrap();
+        assert!(report.is_sound(), "{:?}", report.findings);
+        std::fs::remove_file(&path).unwrap();
+    }
+    println!(
+        "{rounds} kills, {acks} acknowledgements, {entries} entries read back, {compacted} stores with merged runs"
+    );
+    assert!(acks > rounds * 10, "the victims hardly wrote: {acks}");
+    assert!(compacted > 0, "no compaction was ever met");
+}
