@@ -51,6 +51,8 @@ pub(crate) struct Inner {
     /// Why checkpoints do not get on, while they do not.
     stalled: Mutex<Option<Error>>,
     closing: AtomicBool,
+    /// How closing went, once it did.
+    closed: Mutex<Option<Result<(), Error>>>,
     committer: Mutex<Option<Committer>>,
 }
 
@@ -290,6 +292,7 @@ impl Store {
             wanted: AtomicBool::new(false),
             stalled: Mutex::default(),
             closing: AtomicBool::new(false),
+            closed: Mutex::default(),
             committer: Mutex::new(committer),
         });
         let handle = Arc::new(Handle { inner: inner.clone(), threads: Mutex::default() });
@@ -515,11 +518,13 @@ impl Store {
     /// Lets go of the store as a killed process would: nothing more is written. For tests.
     #[doc(hidden)]
     pub fn abandon(self) {
-        self.inner().closing.store(true, Ordering::Release);
+        let mut closed = self.inner().closed.lock().expect("no panics");
         if let Some(wal) = &self.inner().wal {
             wal.abandon();
         }
-        self.handle.end_threads();
+        self.inner().end_threads(self.handle.take_threads());
+        *closed = Some(Ok(()));
+        drop(closed);
     }
 
     /// Makes everything durable and closes the store, so that the next opening need not look for a torn end.
@@ -531,34 +536,54 @@ impl Store {
 
 impl Handle {
     fn close(&self) -> Result<(), Error> {
-        let inner = &self.inner;
-        if inner.closing.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let end = inner.wal.as_ref().map(|wal| inner.flush().and_then(|()| Ok(wal.close()?)));
-        self.end_threads();
+        let mut closed = self.inner.closed.lock().expect("no panics");
+        closed.get_or_insert_with(|| self.inner.end(self.take_threads())).clone()
+    }
+
+    fn take_threads(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut *self.threads.lock().expect("no panics"))
+    }
+}
+
+impl Inner {
+    /// Makes everything durable, ends the threads and records where the ring ends.
+    fn end(&self, threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
+        let end = self.wal.as_ref().map(|wal| self.flush().and_then(|()| Ok(wal.close()?)));
+        self.end_threads(threads);
         match end {
             None => Ok(()),
-            Some(end) => inner.keeper().close(end?),
+            Some(end) => self.keeper().close(end?),
         }
     }
 
-    fn end_threads(&self) {
-        self.inner.nudge();
-        for thread in self.threads.lock().expect("no panics").drain(..) {
-            // The last handle may go in a callback, which runs on one of these threads.
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
-            }
+    fn end_threads(&self, threads: Vec<JoinHandle<()>>) {
+        self.closing.store(true, Ordering::Release);
+        self.nudge();
+        for thread in threads {
+            let _ = thread.join();
         }
-        self.inner.committer.lock().expect("no panics").take();
+        self.committer.lock().expect("no panics").take();
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if let Err(error) = self.close() {
-            tracing::warn!(%error, "the store was not closed cleanly; the next opening recovers it");
+        let threads = self.take_threads();
+        let me = std::thread::current().id();
+        let ours = threads.iter().any(|thread| thread.thread().id() == me);
+        let inner = self.inner.clone();
+        let close = move || {
+            let mut closed = inner.closed.lock().expect("no panics");
+            if let Err(error) = closed.get_or_insert_with(|| inner.end(threads)) {
+                tracing::warn!(%error, "the store was not closed cleanly; the next opening recovers it");
+            }
+        };
+        if ours {
+            // The last handle went in a callback, on a thread that closing waits for.
+            let closer = std::thread::Builder::new().name("brooklet-close".into()).spawn(close);
+            drop(closer.inspect_err(|error| tracing::error!(%error, "no thread to close the store on")));
+        } else {
+            close();
         }
     }
 }

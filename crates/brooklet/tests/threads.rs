@@ -1,0 +1,204 @@
+//! The real thing: threads, files, tasks and callbacks at once, on both backends, while checkpoints and compactions go on.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use brooklet::io::Rng;
+use brooklet::{Durability, Error, Options, Store};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest of runtimes.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+fn payload(log: u64, seq: u64) -> Vec<u8> {
+    format!("{log}:{seq}:").repeat(1 + (log as usize + seq as usize) % 40).into_bytes()
+}
+
+/// One writer's life: each log is its own, so its numbers are known.
+fn write(store: &Store, writer: u64, rounds: u64, acked: &Arc<AtomicU64>) {
+    let mut rng = Rng::new(writer);
+    for _ in 0..rounds {
+        let log = writer * 1000 + rng.below(50);
+        let key = format!("log/{log}");
+        let seq = store.bounds(&key).map_or(0, |b| b.next);
+        let append = || store.append(&key, payload(log, seq)).unwrap();
+        let acked = acked.clone();
+        match rng.below(6) {
+            0 => block_on(append()).unwrap(),
+            1 => {
+                let (done, told) = std::sync::mpsc::channel();
+                append().on_done(move |result| done.send(result).unwrap());
+                told.recv_timeout(Duration::from_secs(60)).expect("a callback is called").unwrap();
+            }
+            2 => {
+                let ticket =
+                    store.append_with(&key, payload(log, seq), Durability::Deferred(Duration::from_secs(9)));
+                ticket.unwrap().wait().unwrap();
+            }
+            3 => store.snapshot(&key, payload(log, seq)).unwrap().wait().unwrap(),
+            4 => {
+                let ticket = append();
+                let clone = ticket.clone();
+                block_on(async { futures_join(ticket, clone).await }).unwrap();
+            }
+            _ => append().wait().unwrap(),
+        }
+        acked.fetch_add(1, Ordering::Relaxed);
+        let newest = store.read(&key, ..).unwrap().next_back().unwrap().unwrap();
+        assert_eq!(
+            (newest.seq, &newest.payload[..]),
+            (seq, &payload(log, seq)[..]),
+            "one reads what one wrote"
+        );
+    }
+}
+
+/// Awaits a ticket and its clone in one task, as a `join!` would.
+async fn futures_join(a: brooklet::Ticket, b: brooklet::Ticket) -> Result<(), Error> {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let (mut first, mut second) = (None, None);
+    std::future::poll_fn(|context| {
+        if first.is_none()
+            && let Poll::Ready(done) = a.as_mut().poll(context)
+        {
+            first = Some(done);
+        }
+        if second.is_none()
+            && let Poll::Ready(done) = b.as_mut().poll(context)
+        {
+            second = Some(done);
+        }
+        if first.is_some() && second.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    first.expect("ready").and(second.expect("ready"))
+}
+
+fn check_all(store: &Store) -> u64 {
+    let mut entries = 0;
+    for log in store.scan("log/").unwrap() {
+        let log = log.unwrap();
+        let number = std::str::from_utf8(&log.key[4..]).unwrap().parse().unwrap();
+        let mut seq = log.bounds.first;
+        for entry in store.read(&log.key, ..).unwrap() {
+            let entry = entry.unwrap();
+            assert_eq!(
+                (entry.seq, &entry.payload[..]),
+                (seq.max(entry.seq), &payload(number, entry.seq)[..])
+            );
+            seq = entry.seq + 1;
+            entries += 1;
+        }
+    }
+    entries
+}
+
+fn crowd(options: Options) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let options = || options.clone().ring_size(256 << 10).memory_budget(256 << 10).max_payload(16 << 10);
+    let store = options().open(&path).unwrap();
+    let acked = Arc::new(AtomicU64::new(0));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..12)
+            .map(|w| {
+                scope.spawn({
+                    let (store, acked) = (&store, &acked);
+                    move || write(store, w, 400, acked)
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                check_all(&store);
+            }
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                std::thread::park_timeout(Duration::from_millis(50));
+                store.compact().unwrap();
+            }
+        });
+        let ended: Vec<_> = writers.into_iter().map(|w| w.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        ended.into_iter().for_each(|w| w.expect("a writer panicked"));
+    });
+    assert_eq!(acked.load(Ordering::Relaxed), 12 * 400);
+    let info = store.info().unwrap();
+    assert!(info.keeper.checkpoints > 1 && info.keeper.compactions > 0, "{:?}", info.keeper);
+    let entries = check_all(&store);
+    store.close().unwrap();
+    assert!(matches!(store.append("log/1", b"x"), Err(Error::Closed)));
+    drop(store);
+    assert!(brooklet::check(&path, &mut |_, _| {}).unwrap().is_sound());
+    assert_eq!(check_all(&options().open(&path).unwrap()), entries);
+}
+
+#[test]
+fn a_crowd_on_the_best_backend() {
+    crowd(Options::new());
+}
+
+#[test]
+fn a_crowd_on_threads_and_the_page_cache() {
+    crowd(Options::new().io_uring(false).direct(false));
+}
+
+#[test]
+fn appends_that_nobody_waits_for_become_durable_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let store =
+        Options::new().ring_size(1 << 20).max_payload(1 << 16).open(dir.path().join("store")).unwrap();
+    let hour = Durability::Deferred(Duration::from_secs(3600));
+    let patient = store.append_with("log", b"patient", hour).unwrap();
+    drop(store.append("log", b"dropped").unwrap());
+    // The dropped one is due within the linger, and everything before it with it.
+    let mut waited = 0;
+    while !patient.is_durable() {
+        std::thread::park_timeout(Duration::from_millis(5));
+        waited += 1;
+        assert!(waited < 2000, "it rests for ever");
+    }
+}
+
+#[test]
+fn the_last_handle_may_go_in_a_callback() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let options = || Options::new().ring_size(1 << 20).max_payload(1 << 16);
+    for _ in 0..20 {
+        let store = options().open(&path).unwrap();
+        let ticket = store.append("log", b"x").unwrap();
+        let (done, told) = std::sync::mpsc::channel();
+        ticket.on_done(move |result| {
+            drop(store);
+            done.send(result).unwrap();
+        });
+        drop(ticket);
+        told.recv_timeout(Duration::from_secs(60)).expect("the callback ends").unwrap();
+    }
+    let store = options().open(&path).unwrap();
+    assert_eq!(store.bounds("log").unwrap().next, 20);
+}
