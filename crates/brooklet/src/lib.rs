@@ -41,6 +41,10 @@
 
 #![forbid(unsafe_code)]
 
+#[doc = include_str!("../../../README.md")]
+#[cfg(doctest)]
+struct Readme;
+
 mod check;
 mod commit;
 mod error;

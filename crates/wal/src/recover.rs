@@ -21,6 +21,7 @@
 use std::sync::Arc;
 
 use brooklet_io::{SECTOR, Volume};
+use bytes::Bytes;
 
 use crate::block::Block;
 use crate::error::WalError;
@@ -77,7 +78,12 @@ enum Found {
     Not(&'static str),
 }
 
+/// Blocks that were read and wait to be visited.
+const READ_AHEAD: usize = 16;
+
 /// Reads the ring from its trim point and gives every recovered block to `visit`, in order.
+///
+/// Reading, checking and decompressing go on in a thread of their own, a few blocks ahead of `visit`.
 ///
 /// # Errors
 /// [`WalError::Damaged`] where acknowledged data does not read back; [`WalError::Io`] where the volume fails; and
@@ -88,8 +94,26 @@ pub fn recover<E: From<WalError>>(
     start: Start,
     mut visit: impl FnMut(&Arc<Block>, &Header) -> Result<(), E>,
 ) -> Result<Recovery, E> {
-    let io = |e: std::io::Error| WalError::from(e);
-    let mut tape = Tape::new(volume, zone, start.cursor.position).map_err(io)?;
+    std::thread::scope(|scope| {
+        let (give, blocks) = std::sync::mpsc::sync_channel(READ_AHEAD);
+        let walk = move || walk(volume, zone, start, |block, header| give.send((block, header)).is_ok());
+        let walker = std::thread::Builder::new().name("brooklet-recover".into()).spawn_scoped(scope, walk);
+        let walker = walker.map_err(WalError::from)?;
+        for (block, header) in blocks {
+            visit(&block, &header)?;
+        }
+        Ok(walker.join().expect("the walk does not panic")?)
+    })
+}
+
+/// Walks along the ring and gives away what it finds, until nobody takes it any more.
+fn walk(
+    volume: &dyn Volume,
+    zone: Zone,
+    start: Start,
+    mut give: impl FnMut(Arc<Block>, Header) -> bool,
+) -> Result<Recovery, WalError> {
+    let mut tape = Tape::new(volume, zone, start.cursor.position)?;
     let mut found =
         Recovery { next: start.cursor, epoch: 0, blocks: 0, block_bytes: 0, bytes_read: 0, end: End::Clean };
     let why = loop {
@@ -97,21 +121,11 @@ pub fn recover<E: From<WalError>>(
             found.bytes_read = tape.bytes_read();
             return Ok(found);
         }
-        let (position, header, chain) =
-            match follow(&mut tape, zone, start, &found).map_err(WalError::from)? {
-                (position, Found::Follows(header, chain)) => (position, header, chain),
-                (_, Found::Not(why)) => break why,
-            };
-        let bytes = tape.at(position, header.disk_len()).map_err(io)?.expect("just read");
-        let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
-        let Some(data) = seal::open(header.codec, stored, header.raw_len as usize) else {
-            // Its checksum held, so it is not torn: this is not what was written.
-            return Err(damaged(&found, "the payload does not decompress".into()).into());
+        let (position, header, chain) = match follow(&mut tape, zone, start, &found)? {
+            (position, Found::Follows(header, chain)) => (position, header, chain),
+            (_, Found::Not(why)) => break why,
         };
-        if Records::new(&data).any(|r| r.is_none()) {
-            return Err(damaged(&found, "the records are malformed".into()).into());
-        }
-        visit(&Arc::new(Block::recovered(header.seq, data)), &header)?;
+        let data = payload(&mut tape, position, &header)?.map_err(|what| damaged(&found, what.into()))?;
         let end = position + header.disk_len() as u64;
         tape.release(end);
         found.next =
@@ -119,21 +133,37 @@ pub fn recover<E: From<WalError>>(
         found.epoch = header.epoch;
         found.blocks += 1;
         found.block_bytes += header.disk_len() as u64;
+        if !give(Arc::new(Block::recovered(header.seq, data)), header) {
+            return Ok(found);
+        }
     };
     if start.acked >= found.next.seq {
-        return Err(damaged(&found, format!("{why}; the superblock says it was acknowledged")).into());
+        return Err(damaged(&found, format!("{why}; the superblock says it was acknowledged")));
     }
-    let behind = evidence(&mut tape, zone, found.next).map_err(WalError::from)?;
+    let behind = evidence(&mut tape, zone, found.next)?;
     if let Some(witness) = behind.witness {
-        return Err(damaged(
-            &found,
-            format!("{why}; block {witness}, written later, says it was acknowledged"),
-        )
-        .into());
+        let what = format!("{why}; block {witness}, written later, says it was acknowledged");
+        return Err(damaged(&found, what));
     }
     found.end = if behind.dropped > 0 || why != NO_BLOCK { End::Torn(behind.dropped) } else { End::Open };
     found.bytes_read = tape.bytes_read();
     Ok(found)
+}
+
+/// The payload of a block whose checksum held. If it makes no sense all the same, it is not torn: it is not what was
+/// written.
+fn payload(
+    tape: &mut Tape<'_>,
+    position: u64,
+    header: &Header,
+) -> std::io::Result<Result<Bytes, &'static str>> {
+    let bytes = tape.at(position, header.disk_len())?.expect("just read");
+    let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
+    let Some(data) = seal::open(header.codec, stored, header.raw_len as usize) else {
+        return Ok(Err("the payload does not decompress"));
+    };
+    let sound = Records::new(&data).all(|record| record.is_some());
+    Ok(if sound { Ok(data) } else { Err("the records are malformed") })
 }
 
 fn damaged(found: &Recovery, what: String) -> WalError {
