@@ -105,7 +105,9 @@ fn round(path: &Path, time: Duration, acked: &mut BTreeMap<String, u64>) -> u64 
         lines.filter_map(|line| String::from_utf8(line).ok()).collect::<Vec<_>>()
     });
     let reader = reader.unwrap();
-    std::thread::park_timeout(time);
+    // Not by parking: whoever had a thread of ours to wait for may have left a wake-up behind.
+    let (_nobody_sends, silence) = std::sync::mpsc::channel::<()>();
+    let _ = silence.recv_timeout(time);
     child.kill().unwrap();
     let status = child.wait().unwrap();
     assert!(
