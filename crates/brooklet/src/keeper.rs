@@ -84,6 +84,8 @@ pub(crate) struct Keeper {
     compaction: Option<Compaction>,
     /// A checkpoint found no room: compaction comes first, since it may make some.
     short_of_room: bool,
+    /// What the slice at hand works on, for when it fails.
+    compacting: bool,
     /// A compaction met damage: none is tried again until the store is opened anew.
     barred: bool,
     pub stats: KeeperStats,
@@ -105,6 +107,7 @@ impl Keeper {
             checkpoint: None,
             compaction: None,
             short_of_room: false,
+            compacting: false,
             barred: false,
             stats: KeeperStats::default(),
         }
@@ -136,6 +139,7 @@ impl Keeper {
         }
         let runs = context.front.lock().expect("no panics").runs.clone();
         let level = runs.iter().map(|r| r.meta.level).max().unwrap_or_default();
+        self.compacting = true;
         if runs.iter().len() > 1 && !self.is_busy() {
             let merged = self.merge(&runs, runs.iter().cloned().collect(), level);
             merged.map_err(|trouble| self.bear(context, trouble))?;
@@ -145,8 +149,6 @@ impl Keeper {
 
     /// Gives up what was begun, and stops the store where it must.
     fn bear(&mut self, context: &Context<'_>, trouble: Trouble) -> Error {
-        let checkpointing =
-            self.checkpoint.as_ref().is_some_and(|c| c.build.is_some() || self.compaction.is_none());
         self.abandon();
         let error = match trouble {
             Trouble::Write(e) if is_full(&e) => Error::Full { what: "a run in the heap", why: e.to_string() },
@@ -161,10 +163,10 @@ impl Keeper {
             Trouble::Other(error) => error,
         };
         match &error {
-            Error::Full { .. } if checkpointing => self.short_of_room = true,
-            Error::Full { .. } => self.short_of_room = false,
+            // Each has its turn: compaction where a checkpoint found no room, and the other way round.
+            Error::Full { .. } => self.short_of_room = !self.compacting,
             // What cannot be read now will not be read better at the next try.
-            Error::Damaged { .. } | Error::Io { .. } if !checkpointing => self.barred = true,
+            Error::Damaged { .. } | Error::Io { .. } if self.compacting => self.barred = true,
             _ => {}
         }
         error
@@ -186,6 +188,7 @@ impl Keeper {
             }
             self.short_of_room = false;
         }
+        self.compacting = false;
         if let Some(checkpoint) = &mut self.checkpoint {
             let Some(build) = &mut checkpoint.build else { return self.drain(context) };
             if !build.slice()? {
@@ -253,6 +256,7 @@ impl Keeper {
 
     /// Starts or goes on with a compaction.
     fn compact(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+        self.compacting = true;
         let Some(mut compaction) = self.compaction.take() else {
             if self.barred {
                 return Ok(false);

@@ -202,3 +202,45 @@ fn the_last_handle_may_go_in_a_callback() {
     let store = options().open(&path).unwrap();
     assert_eq!(store.bounds("log").unwrap().next, 20);
 }
+
+fn small(dir: &tempfile::TempDir) -> Store {
+    let options = Options::new().ring_size(1 << 20).memory_budget(256 << 10).max_payload(1 << 16);
+    options.open(dir.path().join("store")).unwrap()
+}
+
+/// Looks again and again, for a minute at most.
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let (_nobody_sends, silence) = std::sync::mpsc::channel::<()>();
+    for _ in 0..6000 {
+        if holds() {
+            return;
+        }
+        let _ = silence.recv_timeout(Duration::from_millis(10));
+    }
+    panic!("never: {what}");
+}
+
+#[test]
+fn checkpoints_that_a_caller_asks_for_are_merged_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = small(&dir);
+    for n in 0..40 {
+        drop(store.append(format!("log/{}", n % 7), b"x").unwrap());
+        store.checkpoint().unwrap();
+    }
+    eventually("the number of runs stays bounded", || store.info().unwrap().runs.len() <= 9);
+    assert_eq!(store.scan("").unwrap().map(|log| log.unwrap().bounds.len()).sum::<u64>(), 40);
+}
+
+#[test]
+fn commits_that_are_refused_do_not_fill_the_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = small(&dir);
+    store.append("log", b"x").unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    for n in 0..20_000 {
+        assert!(matches!(store.trim(format!("none/{n}"), 1), Err(Error::UnknownLog { .. })));
+    }
+    // Each refusal leaves what was looked up behind; a checkpoint sweeps it out.
+    eventually("the memory stays within its budget", || store.info().unwrap().recent_bytes <= 256 << 10);
+}

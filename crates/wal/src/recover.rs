@@ -80,10 +80,13 @@ enum Found {
 
 /// Blocks that were read and wait to be visited.
 const READ_AHEAD: usize = 16;
+/// Rings up to this size, in bytes, are read in less time than a thread takes to start and be waited for.
+const SMALL: u64 = 1 << 20;
 
 /// Reads the ring from its trim point and gives every recovered block to `visit`, in order.
 ///
-/// Reading, checking and decompressing go on in a thread of their own, a few blocks ahead of `visit`.
+/// Reading, checking and decompressing go on in a thread of their own, a few blocks ahead of `visit`, unless the ring is
+/// small.
 ///
 /// # Errors
 /// [`WalError::Damaged`] where acknowledged data does not read back; [`WalError::Io`] where the volume fails; and
@@ -94,6 +97,14 @@ pub fn recover<E: From<WalError>>(
     start: Start,
     mut visit: impl FnMut(&Arc<Block>, &Header) -> Result<(), E>,
 ) -> Result<Recovery, E> {
+    if zone.size <= SMALL {
+        let mut refused = None;
+        let found = walk(volume, zone, start, |block, header| {
+            refused = visit(&block, &header).err();
+            refused.is_none()
+        });
+        return refused.map_or_else(|| Ok(found?), Err);
+    }
     std::thread::scope(|scope| {
         let (give, blocks) = std::sync::mpsc::sync_channel(READ_AHEAD);
         let walk = move || walk(volume, zone, start, |block, header| give.send((block, header)).is_ok());
