@@ -26,6 +26,8 @@ struct World {
     flying: VecDeque<(Vec<Op>, Ticket, bool)>,
     /// The state after all that boarded.
     boarded: Logs,
+    /// The epoch of the last opening.
+    epoch: u64,
 }
 
 fn options(clock: &Arc<ManualClock>, seed: u64) -> Options {
@@ -46,7 +48,14 @@ impl World {
         let store = options(&clock, seed).create_on(Arc::new(volume.clone())).expect("an empty store");
         let rng = Rng::new(seed);
         let (durable, boarded) = (Logs::new(), Logs::new());
-        Self { seed, rng, clock, volume, store, durable, flying: VecDeque::new(), boarded }
+        Self { seed, rng, clock, volume, store, durable, flying: VecDeque::new(), boarded, epoch: 0 }
+    }
+
+    /// Each opening has an epoch of its own: what an earlier one left in the ring is never taken for something new.
+    fn opened(&mut self) {
+        let epoch = self.store.info().expect("it tells").epoch;
+        assert!(epoch > self.epoch, "epoch {epoch} was there before");
+        self.epoch = epoch;
     }
 
     /// Takes note of what has become durable.
@@ -134,6 +143,7 @@ impl World {
         self.settle();
         assert!(self.flying.is_empty(), "a clean close makes everything durable");
         self.store = options(&self.clock, self.seed).open_on(Arc::new(self.volume.clone())).expect("opens");
+        self.opened();
         let difference = common::difference(&common::contents(&self.store).expect("reads"), &self.durable);
         assert!(difference.is_empty(), "after a clean close:\n{difference}");
     }
@@ -170,6 +180,7 @@ impl World {
         self.store = options(&self.clock, self.seed)
             .open_on(Arc::new(self.volume.clone()))
             .unwrap_or_else(|error| panic!("does not open after a cut: {error}"));
+        self.opened();
         let contents = common::contents(&self.store).expect("reads");
         let mut state = self.durable.clone();
         let mut nearest = common::difference(&contents, &state);

@@ -166,6 +166,39 @@ fn what_cannot_be_opened_ends_with_4() {
     place.fails(4, &["check", "empty"]);
 }
 
+/// A file size limit stands in for a full disk: a refusal by name and code, no signal, and nothing lost.
+#[cfg(unix)]
+#[test]
+fn no_room_ends_with_6() {
+    let place = Place::new();
+    place.ok(&["append", "STORE", "log", "first", "--ring-size", "1M"]);
+    let mut rng = brooklet::io::Rng::new(1);
+    let lines: String = (0..100)
+        .map(|_| (0..60).map(|_| format!("{:016x}", rng.next())).collect::<String>() + "\n")
+        .collect();
+    let file = place.file("lines", &lines);
+    let mut appended = 1;
+    let refused = (0..100).find_map(|_| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 3000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_brooklet"), "append"]);
+        command
+            .arg(&place.store)
+            .arg("log")
+            .stdin(std::fs::File::open(&file).unwrap())
+            .env_remove("RUST_LOG");
+        let output = command.output().unwrap();
+        appended += text(&output.stdout).lines().count();
+        (!output.status.success()).then_some(output)
+    });
+    let refused = refused.expect("a store within a limit fills up");
+    assert_eq!(refused.status.code(), Some(6), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("file size limit"), "{}", text(&refused.stderr));
+    let kept = place.ok(&["read", "STORE", "log", "--json"]).lines().count();
+    assert!(kept >= appended, "{appended} were acknowledged, {kept} are there");
+    assert!(place.ok(&["check", "STORE"]).starts_with("sound: "));
+    place.ok(&["append", "STORE", "log", "without the limit it goes on"]);
+}
+
 #[test]
 fn what_is_not_there_ends_with_3_and_what_is_wrong_with_2() {
     let (place, store) = Place::with_store();
