@@ -495,6 +495,12 @@ impl Drop for MemQueue {
     fn drop(&mut self) {
         let volume = self.volume.clone();
         let disk = &mut *volume.disk();
+        // As when a process is killed: the data still arrives, but nobody was promised that it is durable.
+        for submitted in disk.submitted.iter_mut().filter(|s| s.queue == self.id) {
+            if let Op::Write { persist, .. } = &mut submitted.op {
+                *persist = Persist::Cached;
+            }
+        }
         while self.in_flight > 0 {
             self.perform_one(disk);
         }

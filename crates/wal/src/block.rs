@@ -2,7 +2,7 @@
 //!
 //! Lifecycle, told once: a block is *open* while records board it, *closed* when no more may, *placed* when it has its
 //! position and checksum, *durable* when it and all blocks before it are on stable media and the sink has seen it - or
-//! *failed*. `data` is set before the block is placed; `state` moves once, from pending to one of the ends.
+//! *failed*. `data` is set when the block is placed; `state` moves once, from pending to one of the ends.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -57,11 +57,11 @@ impl Block {
     /// # Panics
     /// If the block is not durable yet.
     pub fn data(&self) -> &Bytes {
-        self.data.get().expect("the payload of a block is shared once it is closed")
+        self.data.get().expect("the payload of a block is shared once it is placed")
     }
 
     pub(crate) fn set_data(&self, data: Bytes) {
-        self.data.set(data).expect("a block is closed once");
+        self.data.set(data).expect("a block is placed once");
     }
 
     /// Whether the block, and all before it, are on stable media; `None` if it failed.

@@ -372,7 +372,8 @@ impl Core {
             stored_len: 0,
             payload_sum: 0,
         };
-        let (chain, data) = sealed.stamp(&self.pool, place);
+        let (chain, data, payload) = sealed.stamp(&self.pool, place);
+        block.set_data(payload);
         self.next =
             Cursor { position: self.ring.head(), seq: seq + 1, lsn: self.next.lsn + raw_len as u64, chain };
         for (_, cursor) in self.marks.iter_mut().filter(|(s, _)| *s == seq) {

@@ -70,6 +70,8 @@ impl Drop for Pooled {
 /// A block compressed and summed, waiting for its place.
 pub(crate) struct Sealed {
     out: AlignedBuf,
+    /// The payload for readers; `None` where that is what is written.
+    data: Option<Bytes>,
     codec: Codec,
     raw_len: usize,
     stored_len: usize,
@@ -79,38 +81,43 @@ pub(crate) struct Sealed {
 
 /// Compresses the payload in `buf[HEADER..]` where that saves at least a sector in sixteen.
 ///
-/// Returns the block to write and the payload for readers, which shares `buf` unless most of that would lie idle.
-pub(crate) fn seal(pool: &Arc<Pool>, buf: AlignedBuf, records: u32, compress: bool) -> (Sealed, Bytes) {
+/// Readers share the memory of a block, unless most of that would lie idle.
+pub(crate) fn seal(pool: &Arc<Pool>, buf: AlignedBuf, records: u32, compress: bool) -> Sealed {
     let raw_len = buf.len() - HEADER;
-    let mut out = pool.take(HEADER + lz4_flex::block::get_maximum_output_size(raw_len));
-    let shrunk = if compress { try_compress(&buf[HEADER..], out.whole_mut()) } else { None };
-    let (codec, stored_len) = match shrunk {
-        Some(len) => (Codec::Lz4, len),
+    let shrunk = if compress { try_compress(pool, &buf[HEADER..]) } else { None };
+    let lies_idle = raw_len < buf.capacity() / 2;
+    let (out, data, codec) = match shrunk {
+        Some(out) if lies_idle => {
+            let data = Bytes::copy_from_slice(&buf[HEADER..]);
+            pool.give(buf);
+            (out, Some(data), Codec::Lz4)
+        }
+        Some(out) => (out, Some(pool.share(buf).slice(HEADER..HEADER + raw_len)), Codec::Lz4),
         None => {
-            out.whole_mut()[HEADER..HEADER + raw_len].copy_from_slice(&buf[HEADER..]);
-            (Codec::Raw, raw_len)
+            let data = lies_idle.then(|| Bytes::copy_from_slice(&buf[HEADER..]));
+            (buf, data, Codec::Raw)
         }
     };
-    out.set_len(HEADER + stored_len);
-    out.pad();
-    let payload_sum = checksum(&out[HEADER..HEADER + stored_len]);
-    let data = if raw_len >= buf.capacity() / 2 {
-        pool.share(buf).slice(HEADER..HEADER + raw_len)
-    } else {
-        let data = Bytes::copy_from_slice(&buf[HEADER..]);
-        pool.give(buf);
-        data
-    };
-    (Sealed { out, codec, raw_len, stored_len, payload_sum, records }, data)
+    let stored_len = out.len() - HEADER;
+    let payload_sum = checksum(&out[HEADER..]);
+    let mut sealed = Sealed { out, data, codec, raw_len, stored_len, payload_sum, records };
+    sealed.out.pad();
+    sealed
 }
 
-fn try_compress(raw: &[u8], out: &mut [u8]) -> Option<usize> {
+fn try_compress(pool: &Pool, raw: &[u8]) -> Option<AlignedBuf> {
     let as_is = disk_len(raw.len());
     if as_is <= SECTOR {
         return None;
     }
-    let len = lz4_flex::block::compress_into(raw, &mut out[HEADER..]).ok()?;
-    (disk_len(len) + as_is / 16 <= as_is).then_some(len)
+    let mut out = pool.take(HEADER + lz4_flex::block::get_maximum_output_size(raw.len()));
+    let len = lz4_flex::block::compress_into(raw, &mut out.whole_mut()[HEADER..]).unwrap_or(raw.len());
+    if disk_len(len) + as_is / 16 > as_is {
+        pool.give(out);
+        return None;
+    }
+    out.set_len(HEADER + len);
+    Some(out)
 }
 
 /// Restores a payload. `None` where the stored bytes are not what a block of this length could hold.
@@ -136,8 +143,9 @@ impl Sealed {
         self.raw_len
     }
 
-    /// Writes the header, given the fields that place the block, and returns its checksum and the bytes to write.
-    pub fn stamp(mut self, pool: &Arc<Pool>, place: Header) -> (u64, Bytes) {
+    /// Writes the header, given the fields that place the block. Returns its checksum, the bytes to write, and the
+    /// payload for readers.
+    pub fn stamp(mut self, pool: &Arc<Pool>, place: Header) -> (u64, Bytes, Bytes) {
         let header = Header {
             codec: self.codec,
             records: self.records,
@@ -147,7 +155,9 @@ impl Sealed {
             ..place
         };
         let sum = header.encode(&mut self.out);
-        (sum, pool.share(self.out))
+        let written = pool.share(self.out);
+        let data = self.data.unwrap_or_else(|| written.slice(HEADER..HEADER + self.raw_len));
+        (sum, written, data)
     }
 }
 
@@ -190,9 +200,8 @@ mod tests {
             (vec![7; 100], Codec::Raw),
             (vec![], Codec::Raw),
         ] {
-            let (sealed, data) = seal(&pool, filled(&pool, &payload), 9, true);
+            let (sum, bytes, data) = seal(&pool, filled(&pool, &payload), 9, true).stamp(&pool, place());
             assert_eq!(&data[..], &payload[..]);
-            let (sum, bytes) = sealed.stamp(&pool, place());
             let (header, again) = Header::decode(&bytes).expect("valid");
             assert_eq!((header.codec, header.records, sum), (codec, 9, again));
             let stored = &bytes[HEADER..HEADER + header.stored_len as usize];

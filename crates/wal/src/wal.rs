@@ -291,8 +291,7 @@ impl Shared {
 
     /// Seals a block and gives it its place. `None` where the log stopped meanwhile.
     pub fn seal_and_place(&self, taken: Taken) -> Option<Write> {
-        let (sealed, data) = seal(&self.pool, taken.buf, taken.records, taken.compress);
-        taken.block.set_data(data);
+        let sealed = seal(&self.pool, taken.buf, taken.records, taken.compress);
         let mut core = self.lock();
         let placed = core.place(taken.block.clone(), sealed);
         let waiters = std::mem::take(&mut core.room_waiters);

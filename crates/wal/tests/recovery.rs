@@ -262,3 +262,22 @@ fn another_stores_blocks_and_garbage_are_no_blocks() {
         }
     }
 }
+
+/// Two histories of the same lengths: a block of the one in the place of its twin in the other is whole, and fits by all
+/// its numbers. Only the chain tells.
+#[test]
+fn a_block_of_another_history_does_not_follow() {
+    let history = |first: u8| {
+        let (volume, wal) = fresh();
+        append(&wal, [first, 1, 2, 3, 4]);
+        volume.image()
+    };
+    let (ours, theirs) = (history(0), history(9));
+    let mut spliced = ours.clone();
+    spliced[2 * SECTOR..3 * SECTOR].copy_from_slice(&theirs[2 * SECTOR..3 * SECTOR]);
+    match read(&image(spliced), start(FIRST)) {
+        Err(WalError::Damaged { seq: 3, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(read(&image(ours), start(FIRST)).unwrap().0.len(), 5);
+}
