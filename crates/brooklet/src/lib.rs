@@ -37,7 +37,7 @@
 //!
 //! `model` (what a log is), `superblock`, `manifest`, `record`, `piece` (formats, each told once), `recent`, `heap`,
 //! `runs` (the tiers), `front` (boarding), `read`, `scan`, `merge`, `keeper` (checkpoints and compaction), `open`
-//! (recovery), `check`, `store` (the public face).
+//! (recovery), `check`, `engine` (the threads and what they share), `store` and `ticket` (the public face).
 
 #![forbid(unsafe_code)]
 
@@ -47,6 +47,7 @@ struct Readme;
 
 mod check;
 mod commit;
+mod engine;
 mod error;
 mod front;
 mod heap;
@@ -65,6 +66,7 @@ mod runs;
 mod scan;
 mod store;
 mod superblock;
+mod ticket;
 
 pub use brooklet_io as io;
 pub use brooklet_wal::{End, Recovery, WalStats};
@@ -78,4 +80,5 @@ pub use model::{Bounds, MAX_KEY};
 pub use options::{Create, Options};
 pub use read::{Entries, Entry};
 pub use scan::{LogInfo, Logs};
-pub use store::{Store, Ticket};
+pub use store::Store;
+pub use ticket::Ticket;

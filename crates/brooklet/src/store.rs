@@ -1,27 +1,22 @@
-//! The store as its users hold it: every public call, and the threads behind them.
+//! The store as its users hold it: every public call.
 
-use std::future::Future;
 use std::ops::RangeBounds;
 use std::path::Path;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::task::{Context as TaskContext, Poll};
-use std::thread::{JoinHandle, Thread};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use brooklet_io::{MemVolume, Volume};
-use brooklet_wal::{Ack, Block, Committer, Config, Pause, Recovery, Sink, Wal, WalError};
 
 use crate::commit::{Action, Commit, Durability, Op};
+use crate::engine::{Handle, Inner, check_key};
 use crate::error::{Error, KeyText};
-use crate::front::{Front, OnBoard, Refused, Seqs};
-use crate::keeper::{Context, Keeper};
-use crate::model::{Bounds, MAX_KEY};
-use crate::open::{self, Opened};
+use crate::front::Front;
+use crate::model::Bounds;
+use crate::open;
 use crate::options::Options;
 use crate::read::{Entries, View};
 use crate::scan::Logs;
+use crate::ticket::Ticket;
 
 /// A store of many small append-only logs in one file. Clones are handles to the same open store.
 ///
@@ -29,196 +24,6 @@ use crate::scan::Logs;
 #[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
-}
-
-/// Ends the threads when the last handle goes.
-struct Handle {
-    inner: Arc<Inner>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-}
-
-pub(crate) struct Inner {
-    pub options: Options,
-    pub volume: Arc<dyn Volume>,
-    pub front: Arc<Shown>,
-    /// `None` where the store is open read-only.
-    pub wal: Option<Wal>,
-    pub keeper: Mutex<Keeper>,
-    pub recovery: Recovery,
-    maintenance: OnceLock<Thread>,
-    /// Set while a checkpoint is wanted and not begun, or asked for by a caller.
-    wanted: AtomicBool,
-    /// Why checkpoints do not get on, while they do not.
-    stalled: Mutex<Option<Error>>,
-    closing: AtomicBool,
-    /// How closing went, once it did.
-    closed: Mutex<Option<Result<(), Error>>>,
-    committer: Mutex<Option<Committer>>,
-}
-
-/// The front, as the log's sink.
-pub(crate) struct Shown(Mutex<Front>);
-
-impl Sink for Shown {
-    fn durable(&self, blocks: &[Arc<Block>]) {
-        self.0.lock().expect("no panics").show(blocks).expect("effects were checked when they boarded");
-    }
-}
-
-impl Inner {
-    pub fn front(&self) -> MutexGuard<'_, Front> {
-        self.front.0.lock().expect("no panics")
-    }
-
-    pub fn keeper(&self) -> MutexGuard<'_, Keeper> {
-        self.keeper.lock().expect("no panics")
-    }
-
-    fn wal(&self) -> Result<&Wal, Error> {
-        self.wal.as_ref().ok_or(Error::ReadOnly)
-    }
-
-    /// Does a slice of maintenance. `false` where there is nothing to do.
-    fn maintain(&self) -> Result<bool, Error> {
-        let wal = self.wal()?;
-        let mut keeper = self.keeper();
-        let wanted = self.wanted.load(Ordering::Relaxed);
-        let context = Context { front: &self.front.0, wal, seed: self.options.seed };
-        let worked = keeper.step(&context, wanted);
-        if wanted && (keeper.is_checkpointing() || matches!(worked, Ok(false))) {
-            self.wanted.store(false, Ordering::Relaxed);
-        }
-        let stalled = worked.as_ref().err().filter(|_| keeper.is_checkpointing()).cloned();
-        *self.stalled.lock().expect("no panics") = stalled;
-        worked
-    }
-
-    /// Asks for a checkpoint when the ring or the memory is part full.
-    fn weigh(&self, front: &Front, used: u64) {
-        let full = used > self.options.ring_size / 2 || front.active.bytes() > self.options.memory_budget / 2;
-        if full && front.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed) {
-            self.nudge();
-        }
-    }
-
-    fn nudge(&self) {
-        if let Some(thread) = self.maintenance.get() {
-            thread.unpark();
-        }
-    }
-
-    /// The maintenance thread: steps, and sleeps until there is something to do.
-    fn keep(&self) {
-        self.maintenance.get_or_init(std::thread::current);
-        while !self.closing.load(Ordering::Acquire) {
-            match self.maintain() {
-                Ok(true) => {}
-                Ok(false) if self.keeper().is_checkpointing() => {
-                    // The frozen tier's last block is on its way; push it, since nobody may be waiting for it.
-                    if self.flush().is_err() {
-                        std::thread::park();
-                    }
-                }
-                Ok(false) => std::thread::park(),
-                Err(Error::Stopped { .. } | Error::Closed) => std::thread::park(),
-                Err(error) => {
-                    tracing::warn!(%error, "a checkpoint or compaction was given up for now");
-                    std::thread::park_timeout(Duration::from_millis(100));
-                }
-            }
-        }
-    }
-
-    /// Boards a commit, looking up logs and waiting for room as need be.
-    fn board(&self, ops: &[Op<'_>], durability: Durability) -> Result<OnBoard, Error> {
-        let wal = self.wal()?;
-        for op in ops {
-            self.check(op)?;
-        }
-        // What frees space is let through whatever else is full.
-        let freeing = !ops.iter().any(|op| matches!(op.action, Action::Append(_) | Action::Snapshot(_)));
-        loop {
-            let mut front = self.front();
-            let over =
-                !freeing && front.frozen.is_some() && front.active.bytes() > self.options.memory_budget / 2;
-            let refused = if over {
-                Refused::NoRoom(WalError::Busy)
-            } else {
-                match front.board(wal, ops, durability, self.options.linger) {
-                    Ok(on_board) => {
-                        self.weigh(&front, on_board.boarded.used);
-                        return Ok(on_board);
-                    }
-                    Err(refused) => refused,
-                }
-            };
-            let runs = front.runs.clone();
-            // Commits that fail leave what was learned of their logs behind; that counts, too.
-            let full = over || matches!(refused, Refused::NoRoom(WalError::Full { .. }));
-            self.weigh(&front, if full { u64::MAX } else { 0 });
-            drop(front);
-            match refused {
-                Refused::Error(error) => return Err(error),
-                Refused::Unknown(unknown) => {
-                    let looked = unknown.iter().map(|&i| Ok((ops[i].key, runs.bounds(ops[i].key)?)));
-                    let looked: Vec<_> = looked.collect::<Result<_, Error>>()?;
-                    let mut front = self.front();
-                    looked.into_iter().for_each(|(key, bounds)| front.learn(&runs, key, bounds));
-                }
-                Refused::NoRoom(why) => self.make_room(wal, why)?,
-            }
-        }
-    }
-
-    fn check(&self, op: &Op<'_>) -> Result<(), Error> {
-        check_key(op.key)?;
-        match op.action {
-            Action::Append(payload) | Action::Snapshot(payload)
-                if payload.len() > self.options.max_payload =>
-            {
-                Err(Error::PayloadTooLarge { len: payload.len(), limit: self.options.max_payload })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn make_room(&self, wal: &Wal, why: WalError) -> Result<(), Error> {
-        if self.options.threads {
-            // The maintenance thread tries again by itself; until it gets on, waiting would be for nothing.
-            let stalled = self.stalled.lock().expect("no panics").clone();
-            return stalled.map_or_else(|| Ok(wal.wait_for_room()?), Err);
-        }
-        let worked = self.step()?;
-        self.flush()?;
-        if worked { Ok(()) } else { Err(why.into()) }
-    }
-
-    /// Makes everything that boarded durable.
-    fn flush(&self) -> Result<(), Error> {
-        if let Some(committer) = self.committer.lock().expect("no panics").as_mut() {
-            // Without threads, what the committer began is for us to bring to its end.
-            while matches!(committer.step(), Pause::None | Pause::Write) {}
-        }
-        Ok(self.wal()?.flush()?)
-    }
-
-    /// Does what the threads would do next. `false` where there is nothing to do.
-    fn step(&self) -> Result<bool, Error> {
-        let mut worked = false;
-        if let Some(committer) = self.committer.lock().expect("no panics").as_mut() {
-            worked |= matches!(committer.step(), Pause::None | Pause::Write);
-        }
-        worked |= self.maintain()?;
-        if !worked && self.keeper().is_checkpointing() {
-            self.flush()?;
-            worked = true;
-        }
-        Ok(worked)
-    }
-}
-
-fn check_key(key: &[u8]) -> Result<(), Error> {
-    if key.is_empty() || key.len() > MAX_KEY { Err(Error::InvalidKey { len: key.len() }) } else { Ok(()) }
 }
 
 impl Store {
@@ -249,7 +54,7 @@ impl Options {
         if !self.read_only {
             open::claim(&volume, &mut opened)?;
         }
-        Store::start(volume, opened, self)
+        Ok(Store { handle: Arc::new(Handle::start(volume, opened, self)?) })
     }
 
     /// Makes an empty store on a volume and opens it.
@@ -260,60 +65,6 @@ impl Options {
 }
 
 impl Store {
-    fn start(volume: Arc<dyn Volume>, opened: Opened, mut options: Options) -> Result<Self, Error> {
-        let Opened { superblock, heap, manifest, front, recovery, .. } = opened;
-        options.ring_size = superblock.ring_size;
-        let front = Arc::new(Shown(Mutex::new(front)));
-        let wal = (!options.read_only).then(|| {
-            let Options { block_size, depth, linger, .. } = options;
-            let config = Config { block_size, depth, linger, ..Config::default() };
-            let at = (superblock.trim.position, recovery.next, superblock.epoch);
-            Wal::open(
-                volume.clone(),
-                open::zone(&superblock),
-                config,
-                at,
-                options.clock.clone(),
-                front.clone(),
-            )
-        });
-        let committer = wal.as_ref().map(Committer::new).transpose();
-        let committer = committer.map_err(Error::io("starting the committer"))?;
-        let keeper = Mutex::new(Keeper::new(volume.clone(), superblock, heap, manifest));
-        let threads = options.threads && wal.is_some();
-        let inner = Arc::new(Inner {
-            options,
-            volume,
-            front,
-            wal,
-            keeper,
-            recovery,
-            maintenance: OnceLock::new(),
-            wanted: AtomicBool::new(false),
-            stalled: Mutex::default(),
-            closing: AtomicBool::new(false),
-            closed: Mutex::default(),
-            committer: Mutex::new(committer),
-        });
-        let handle = Arc::new(Handle { inner: inner.clone(), threads: Mutex::default() });
-        if threads {
-            let committer = inner.committer.lock().expect("no panics").take();
-            let committer = committer.expect("a store with a log has a committer");
-            let keeper = inner.clone();
-            let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-                let thread = std::thread::Builder::new().name(name.into()).spawn(run);
-                thread.map_err(Error::io("starting a thread"))
-            };
-            let mut threads = handle.threads.lock().expect("no panics");
-            threads.push(spawn("brooklet-commit", Box::new(move || committer.run()))?);
-            threads.push(spawn("brooklet-keep", Box::new(move || keeper.keep()))?);
-        }
-        if let Some(wal) = &inner.wal {
-            inner.weigh(&inner.front(), wal.stats().used);
-        }
-        Ok(Self { handle })
-    }
-
     pub(crate) fn inner(&self) -> &Inner {
         &self.handle.inner
     }
@@ -495,7 +246,7 @@ impl Store {
     pub fn compact(&self) -> Result<(), Error> {
         let inner = self.inner();
         self.checkpoint()?;
-        let context = Context { front: &inner.front.0, wal: inner.wal()?, seed: inner.options.seed };
+        let context = inner.context()?;
         let before: Vec<u64> = inner.front().runs.iter().map(|run| run.meta.id).collect();
         // A merged run is a new one, with a number of its own.
         let left = || inner.front().runs.iter().any(|run| before.contains(&run.meta.id));
@@ -534,127 +285,8 @@ impl Store {
     }
 }
 
-impl Handle {
-    fn close(&self) -> Result<(), Error> {
-        let mut closed = self.inner.closed.lock().expect("no panics");
-        closed.get_or_insert_with(|| self.inner.end(self.take_threads())).clone()
-    }
-
-    fn take_threads(&self) -> Vec<JoinHandle<()>> {
-        std::mem::take(&mut *self.threads.lock().expect("no panics"))
-    }
-}
-
-impl Inner {
-    /// Makes everything durable, ends the threads and records where the ring ends.
-    fn end(&self, threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
-        let end = self.wal.as_ref().map(|wal| self.flush().and_then(|()| Ok(wal.close()?)));
-        self.end_threads(threads);
-        match end {
-            None => Ok(()),
-            Some(end) => self.keeper().close(end?),
-        }
-    }
-
-    fn end_threads(&self, threads: Vec<JoinHandle<()>>) {
-        self.closing.store(true, Ordering::Release);
-        self.nudge();
-        for thread in threads {
-            let _ = thread.join();
-        }
-        self.committer.lock().expect("no panics").take();
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        let threads = self.take_threads();
-        let me = std::thread::current().id();
-        let ours = threads.iter().any(|thread| thread.thread().id() == me);
-        let inner = self.inner.clone();
-        let close = move || {
-            let mut closed = inner.closed.lock().expect("no panics");
-            if let Err(error) = closed.get_or_insert_with(|| inner.end(threads)) {
-                tracing::warn!(%error, "the store was not closed cleanly; the next opening recovers it");
-            }
-        };
-        if ours {
-            // The last handle went in a callback, on a thread that closing waits for.
-            let closer = std::thread::Builder::new().name("brooklet-close".into()).spawn(close);
-            drop(closer.inspect_err(|error| tracing::error!(%error, "no thread to close the store on")));
-        } else {
-            close();
-        }
-    }
-}
-
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Store({})", self.inner().volume.info().name)
-    }
-}
-
-/// The promise of a write: its sequence numbers now, its durability when it comes.
-///
-/// Wait for it on a thread, await it in a task of any runtime, or leave a callback. Dropping it changes nothing: the
-/// write becomes durable all the same.
-#[derive(Clone, Debug)]
-#[must_use = "a write is acknowledged only once its ticket has been waited for"]
-pub struct Ticket {
-    seqs: Seqs,
-    ack: Ack,
-    deferred: bool,
-}
-
-impl Ticket {
-    /// The number of the entry that was added; of the first, where there are several; 0 where none was.
-    pub fn seq(&self) -> u64 {
-        self.seqs.as_slice().first().copied().unwrap_or_default()
-    }
-
-    /// The numbers of all entries that were added, in the order of the operations.
-    pub fn seqs(&self) -> &[u64] {
-        self.seqs.as_slice()
-    }
-
-    /// Blocks until the write is acknowledged: on stable media, or at once for a deferred one.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`]: a write to the device failed; whether this commit took effect is unknown until the store is
-    /// opened again.
-    pub fn wait(&self) -> Result<(), Error> {
-        if self.deferred { Ok(()) } else { self.wait_durable() }
-    }
-
-    /// Blocks until the write is on stable media, a deferred one too.
-    pub fn wait_durable(&self) -> Result<(), Error> {
-        Ok(self.ack.wait()?)
-    }
-
-    /// Whether the write is on stable media, without waiting.
-    pub fn is_durable(&self) -> bool {
-        self.ack.is_done()
-    }
-
-    /// Calls `callback` once the write is acknowledged, or cannot be any more.
-    ///
-    /// It runs on a thread that drives the log: it must be quick, and must not wait for another write.
-    pub fn on_done(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        if self.deferred {
-            callback(Ok(()));
-        } else {
-            self.ack.on_done(|result| callback(result.map_err(Error::from)));
-        }
-    }
-}
-
-impl Future for Ticket {
-    type Output = Result<(), Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        if self.deferred {
-            return Poll::Ready(Ok(()));
-        }
-        Pin::new(&mut self.ack).poll(context).map_err(Error::from)
     }
 }
