@@ -48,7 +48,8 @@ pub(crate) struct Front {
     /// The last block that holds a deferred commit on any log.
     pub last_deferred: u64,
     pending: VecDeque<PendingBlock>,
-    /// The commit at hand: its effects, and what each log was before them.
+    /// The commit at hand: the log of each operation, the effects, and what each log was before them.
+    slots: Vec<Slot>,
     plan: Vec<Planned>,
     undo: Vec<(Slot, Option<Bounds>, bool)>,
     effects: Vec<Pending>,
@@ -111,6 +112,7 @@ impl Front {
             generation: 0,
             last_deferred: 0,
             pending: VecDeque::new(),
+            slots: Vec::new(),
             plan: Vec::new(),
             undo: Vec::new(),
             effects: Vec::new(),
@@ -156,22 +158,14 @@ impl Front {
 
     /// Works out the effect of every operation, on the boarded bounds.
     fn plan(&mut self, ops: &[Op<'_>]) -> Result<(), Refused> {
-        let unknown: Vec<usize> = (0..ops.len()).filter(|&i| self.slot(ops[i].key).is_none()).collect();
-        if !unknown.is_empty() {
-            if !self.runs.is_empty() {
-                return Err(Refused::Unknown(unknown));
-            }
-            let runs = self.runs.clone();
-            unknown.iter().for_each(|&i| self.learn(&runs, ops[i].key, None));
-        }
-        for op in ops {
+        self.find_all(ops)?;
+        for (op, &slot) in ops.iter().zip(&self.slots) {
             if let Action::Expect(expected) = op.action {
-                let slot = self.active.find(op.key).expect("known by now");
                 check(op.key, expected, self.active.log(slot).boarded)?;
             }
         }
         for (i, op) in ops.iter().enumerate() {
-            let slot = self.active.find(op.key).expect("known by now");
+            let slot = self.slots[i];
             let bounds = self.active.log(slot).boarded;
             let known = || bounds.ok_or_else(|| Error::UnknownLog { key: KeyText::of(op.key) });
             match op.action {
@@ -205,6 +199,20 @@ impl Front {
             }
         }
         Ok(())
+    }
+
+    /// Finds the log of every operation, adding those that are new for certain.
+    fn find_all(&mut self, ops: &[Op<'_>]) -> Result<(), Refused> {
+        self.slots.clear();
+        let mut unknown = Vec::new();
+        for (i, op) in ops.iter().enumerate() {
+            match self.slot(op.key) {
+                Some(slot) => self.slots.push(slot),
+                None if self.runs.is_empty() => self.slots.push(self.active.add(op.key, None)),
+                None => unknown.push(i),
+            }
+        }
+        if unknown.is_empty() { Ok(()) } else { Err(Refused::Unknown(unknown)) }
     }
 
     fn effect(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Error> {

@@ -14,7 +14,7 @@
 //! 3. A lack of room undoes what was begun and nothing else. Any other failed write, and a flush or superblock that
 //!    failed for whatever reason, stops the store for good.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
 use brooklet_wal::{Cursor, Wal};
@@ -72,6 +72,12 @@ pub(crate) struct Context<'a> {
     pub front: &'a Mutex<Front>,
     pub wal: &'a Wal,
     pub seed: u64,
+}
+
+impl Context<'_> {
+    fn front(&self) -> MutexGuard<'_, Front> {
+        self.front.lock().expect("no panics")
+    }
 }
 
 pub(crate) struct Keeper {
@@ -137,7 +143,7 @@ impl Keeper {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());
         }
-        let runs = context.front.lock().expect("no panics").runs.clone();
+        let runs = context.front().runs.clone();
         let level = runs.iter().map(|r| r.meta.level).max().unwrap_or_default();
         self.compacting = true;
         if runs.iter().len() > 1 && !self.is_busy() {
@@ -203,7 +209,7 @@ impl Keeper {
     }
 
     fn freeze(&mut self, context: &Context<'_>) -> bool {
-        let mut front = context.front.lock().expect("no panics");
+        let mut front = context.front();
         let Some(cut) = front.freeze(context.wal, context.seed) else { return false };
         self.checkpoint = Some(Checkpoint { cut, cursor: None, build: None });
         true
@@ -218,7 +224,7 @@ impl Keeper {
         if checkpoint.cursor.is_none() {
             checkpoint.cursor = context.wal.cut_cursor(checkpoint.cut);
         }
-        let front = context.front.lock().expect("no panics");
+        let front = context.front();
         let tier = front.frozen.clone().expect("a draining checkpoint has its tier");
         let bottom = front.runs.is_empty();
         drop(front);
@@ -233,9 +239,9 @@ impl Keeper {
         let build = checkpoint.build.take().expect("only what was written is finished");
         let run = self.seal(build)?;
         let mut runs: Vec<Arc<Run>> = run.clone().into_iter().collect();
-        runs.extend(context.front.lock().expect("no panics").runs.iter().cloned());
+        runs.extend(context.front().runs.iter().cloned());
         self.flip(context, &runs, Some(cursor)).map_err(|trouble| self.lose(run, trouble))?;
-        let mut front = context.front.lock().expect("no panics");
+        let mut front = context.front();
         front.runs = Arc::new(RunSet::new(runs));
         front.frozen = None;
         drop(front);
@@ -261,7 +267,7 @@ impl Keeper {
             if self.barred {
                 return Ok(false);
             }
-            let runs = context.front.lock().expect("no panics").runs.clone();
+            let runs = context.front().runs.clone();
             let level = |n: u64| runs.iter().filter(|r| r.meta.level == n).count();
             let Some(full) = runs.iter().map(|r| r.meta.level).find(|&n| level(n) >= FANOUT) else {
                 return Ok(false);
@@ -275,14 +281,14 @@ impl Keeper {
         }
         let Compaction { replaces, build } = compaction;
         let run = self.seal(build)?;
-        let old = context.front.lock().expect("no panics").runs.clone();
+        let old = context.front().runs.clone();
         let (kept, replaced): (Vec<_>, Vec<_>) =
             old.iter().cloned().partition(|r| !replaces.contains(&r.meta.id));
         let newer = old.iter().position(|r| r.meta.id == replaces[0]).expect("merged runs stay until then");
         let mut runs = kept;
         runs.splice(newer..newer, run.clone());
         self.flip(context, &runs, None).map_err(|trouble| self.lose(run, trouble))?;
-        context.front.lock().expect("no panics").runs = Arc::new(RunSet::new(runs));
+        context.front().runs = Arc::new(RunSet::new(runs));
         self.retired.extend(replaced);
         drop(old);
         self.stats.compactions += 1;

@@ -231,7 +231,7 @@ pub(crate) fn read_manifest(
 pub(crate) fn claim(volume: &Arc<dyn Volume>, opened: &mut Opened) -> Result<(), Error> {
     let next = Superblock {
         generation: opened.superblock.generation + 1,
-        epoch: opened.superblock.epoch.max(opened.recovery.epoch) + 1,
+        epoch: opened.superblock.epoch + 1,
         acked: opened.recovery.next.seq - 1,
         clean: false,
         ..opened.superblock

@@ -290,3 +290,27 @@ fn a_store_that_finds_no_room_is_not_left_half_made() {
     volume.fail(Fault::Full(100_000));
     assert!(matches!(manual().create_on(Arc::new(volume)), Err(Error::Full { what: "a new store", .. })));
 }
+
+/// Four runs, one of them damaged, are never merged; everything else goes on, and the damage is told once.
+#[test]
+fn damage_that_a_compaction_meets_stops_compactions_only() {
+    let (volume, store) = memory();
+    let mut rng = brooklet::io::Rng::new(1);
+    for n in 0..3 {
+        let noise: Vec<u8> = (0..3000).map(|_| rng.next() as u8).collect();
+        store.append(format!("log/{n}"), noise).unwrap().wait().unwrap();
+        store.checkpoint().unwrap();
+    }
+    let run = store.info().unwrap().runs[1];
+    volume.flip(run.offset as usize + 500, 3);
+    for n in 3..6 {
+        store.append(format!("log/{n}"), b"sound").unwrap().wait().unwrap();
+        store.checkpoint().unwrap();
+    }
+    let errors: Vec<_> = (0..50).filter_map(|_| store.step().err()).collect();
+    assert!(matches!(errors[..], [Error::Damaged { .. }]), "{errors:?}");
+    assert!(matches!(store.read("log/1", ..), Err(Error::Damaged { .. })));
+    assert_eq!(store.read("log/2", ..).unwrap().flatten().count(), 1);
+    store.append("log/2", b"goes on").unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+}

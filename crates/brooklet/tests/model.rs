@@ -31,14 +31,7 @@ struct World {
 }
 
 fn options(clock: &Arc<ManualClock>, seed: u64) -> Options {
-    Options::new()
-        .ring_size(64 << 10)
-        .memory_budget(64 << 10)
-        .block_size(8 << 10)
-        .max_payload(9 << 10)
-        .threads(false)
-        .create(Create::Never)
-        .environment(clock.clone(), seed)
+    common::tiny(clock, seed).create(Create::Never)
 }
 
 impl World {

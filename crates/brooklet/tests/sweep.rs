@@ -11,13 +11,7 @@ use brooklet::{Options, Store, Ticket};
 use common::{Logs, Op};
 
 fn options() -> Options {
-    Options::new()
-        .ring_size(64 << 10)
-        .memory_budget(64 << 10)
-        .block_size(8 << 10)
-        .max_payload(8 << 10)
-        .threads(false)
-        .environment(Arc::new(ManualClock::default()), 7)
+    common::tiny(&Arc::new(ManualClock::default()), 7)
 }
 
 #[derive(Default)]

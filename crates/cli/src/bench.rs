@@ -4,18 +4,19 @@
 //! one after the other, and what counts is the ratio. The payloads are JSON deltas of 64 to 512 bytes, except where the
 //! table says otherwise.
 
+use std::fmt::{self, Display};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use brooklet::io::{
-    AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, read_exact_at,
-};
+use brooklet::io::{AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, Volume, read_exact_at};
 use brooklet::{Options, Store};
-use serde_json::json;
+use serde::Serialize;
 
-use crate::Failure;
+use crate::device::Device;
+use crate::failure::Failure;
+use crate::out::Out;
 
 /// Arguments of `brooklet bench`.
 #[derive(clap::Args)]
@@ -35,46 +36,55 @@ pub struct Args {
 }
 
 /// One line of the table.
+#[derive(Serialize)]
 struct Row {
     name: &'static str,
     unit: &'static str,
     store: f64,
-    device: f64,
+    limit: f64,
+    /// What the limit is.
     against: &'static str,
-    /// The ratio of store to device, and whether it should be at most or at least the mark.
+    ratio: f64,
+    holds: bool,
+    #[serde(skip)]
     mark: Mark,
 }
 
 enum Mark {
+    /// The ratio of store to limit should be at most this.
     AtMost(f64),
+    /// Or at least this.
     AtLeast(f64),
     /// The store's own figure should reach this.
     Reach(f64),
 }
 
 impl Row {
-    fn ratio(&self) -> f64 {
-        self.store / self.device
-    }
-
-    fn holds(&self) -> bool {
-        match self.mark {
-            Mark::AtMost(most) => self.ratio() <= most,
-            Mark::AtLeast(least) => self.ratio() >= least,
-            Mark::Reach(figure) => self.store >= figure,
-        }
+    fn new(
+        (name, unit): (&'static str, &'static str),
+        (store, limit): (f64, f64),
+        against: &'static str,
+        mark: Mark,
+    ) -> Self {
+        let ratio = store / limit;
+        let holds = match mark {
+            Mark::AtMost(most) => ratio <= most,
+            Mark::AtLeast(least) => ratio >= least,
+            Mark::Reach(figure) => store >= figure,
+        };
+        Self { name, unit, store, limit, against, ratio, holds, mark }
     }
 }
 
 /// Runs the measurements and prints the table.
-pub fn run(args: Args, json: bool) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     if let Some(path) = &args.fill {
         return fill_and_die(path);
     }
     let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
-    let device = Device::new(&dir.path().join("device"))?;
+    let mut device = Device::new(&dir.path().join("device"), DEVICE_BYTES)?;
     let rounds = args.rounds.max(1);
-    type Measure = fn(&Path, &Device, usize) -> Result<Row, Failure>;
+    type Measure = fn(&Path, &mut Device, usize) -> Result<Row, Failure>;
     let measures: [(&str, Measure); 5] = [
         ("lone", lone_writer),
         ("waiting", waiting_writers),
@@ -86,80 +96,55 @@ pub fn run(args: Args, json: bool) -> Result<(), Failure> {
     for (name, measure) in measures {
         if args.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
             eprintln!("measuring: {name}");
-            rows.push(measure(dir.path(), &device, rounds)?);
+            rows.push(measure(dir.path(), &mut device, rounds)?);
         }
     }
     let info = device.volume.info();
-    let mut out = std::io::stdout().lock();
-    if json {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|r| {
-                json!({"name": r.name, "unit": r.unit, "store": r.store, "limit": r.device, "against": r.against,
-                       "ratio": r.ratio(), "holds": r.holds()})
-            })
-            .collect();
-        writeln!(
-            out,
-            "{}",
-            json!({"device": info.durable_by, "direct": info.direct, "rounds": rounds, "rows": rows})
-        )?;
-        return Ok(());
-    }
-    writeln!(out, "direct I/O: {}, durable by {}; medians of {rounds} rounds", info.direct, info.durable_by)?;
-    writeln!(out, "{:<58} {:>12} {:>12}  {:>6}  mark", "", "store", "limit", "ratio")?;
-    for r in rows {
-        let mark = match r.mark {
-            Mark::AtMost(most) => format!("ratio at most {most}"),
-            Mark::AtLeast(least) => format!("ratio at least {least}"),
-            Mark::Reach(figure) => format!("at least {figure}"),
-        };
-        let verdict = if r.holds() { "holds" } else { "missed" };
-        writeln!(
-            out,
-            "{:<58} {:>12.2} {:>12.2}  {:>6.2}  {mark}: {verdict}",
-            format!("{} [{}]", r.name, r.unit),
-            r.store,
-            r.device,
-            r.ratio()
-        )?;
-        writeln!(out, "{:<58} limit: {}", "", r.against)?;
-    }
-    Ok(())
+    out.put(&Table { device: info.durable_by, direct: info.direct, rounds, rows })
 }
 
-/// The device's own figures, on a plain file whose space was written before.
-struct Device {
-    volume: FileVolume,
+/// What the command prints.
+#[derive(Serialize)]
+struct Table {
+    device: &'static str,
+    direct: bool,
+    rounds: usize,
+    rows: Vec<Row>,
 }
 
+impl Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, direct, rounds, rows } = self;
+        writeln!(f, "direct I/O: {direct}, durable by {device}; medians of {rounds} rounds")?;
+        write!(f, "{:<58} {:>12} {:>12}  {:>6}  mark", "", "store", "limit", "ratio")?;
+        for r in rows {
+            let mark = match r.mark {
+                Mark::AtMost(most) => format!("ratio at most {most}"),
+                Mark::AtLeast(least) => format!("ratio at least {least}"),
+                Mark::Reach(figure) => format!("at least {figure}"),
+            };
+            let verdict = if r.holds { "holds" } else { "missed" };
+            let name = format!("{} [{}]", r.name, r.unit);
+            let (store, limit, ratio) = (r.store, r.limit, r.ratio);
+            write!(f, "\n{name:<58} {store:>12.2} {limit:>12.2}  {ratio:>6.2}  {mark}: {verdict}")?;
+            write!(f, "\n{:<58} limit: {}", "", r.against)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the plain file.
 const DEVICE_BYTES: u64 = 64 << 20;
 
-impl Device {
-    fn new(path: &Path) -> Result<Self, Failure> {
-        let volume = FileVolume::open(path, OpenMode::Create, FileOptions::default())?;
-        volume.grow(DEVICE_BYTES)?;
-        let mut rng = Rng::new(1);
-        let mut buf = AlignedBuf::zeroed(1 << 20);
-        buf.chunks_exact_mut(8).for_each(|c| c.copy_from_slice(&rng.next().to_le_bytes()));
-        for offset in (0..DEVICE_BYTES).step_by(1 << 20) {
-            volume.write_at(offset, &buf, Persist::Cached)?;
-        }
-        volume.flush()?;
-        Ok(Self { volume })
+/// Median latency of the device's durable 4 KiB writes, in microseconds.
+fn write_latency(device: &mut Device, n: usize) -> Result<f64, Failure> {
+    let mut times = Vec::with_capacity(n);
+    for _ in 0..n {
+        let start = Instant::now();
+        device.write()?;
+        times.push(start.elapsed().as_secs_f64() * 1e6);
     }
-
-    /// Median latency of a durable 4 KiB write, in microseconds.
-    fn write_latency(&self, n: usize) -> Result<f64, Failure> {
-        let buf = AlignedBuf::zeroed(SECTOR);
-        let mut times = Vec::with_capacity(n);
-        for i in 0..n {
-            let start = Instant::now();
-            self.volume.write_at((i * SECTOR) as u64 % DEVICE_BYTES, &buf, Persist::Durable)?;
-            times.push(start.elapsed().as_secs_f64() * 1e6);
-        }
-        Ok(median(times))
-    }
+    Ok(median(times))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -198,15 +183,15 @@ fn paired(
     Ok((median(store), median(limit)))
 }
 
-fn lone_writer(dir: &Path, device: &Device, rounds: usize) -> Result<Row, Failure> {
+fn lone_writer(dir: &Path, device: &mut Device, rounds: usize) -> Result<Row, Failure> {
     let store = open(&dir.join("lone"))?;
     let mut rng = Rng::new(2);
     let mut payload = Vec::new();
-    let (store, device) = paired(rounds, |_| {
+    let figures = paired(rounds, |_| {
         let (mut acks, mut writes) = (Vec::new(), Vec::new());
         // In small turns, so that both meet the same weather.
         for _ in 0..20 {
-            writes.push(device.write_latency(100)?);
+            writes.push(write_latency(device, 100)?);
             for _ in 0..100 {
                 delta(&mut rng, &mut payload);
                 let start = Instant::now();
@@ -216,14 +201,12 @@ fn lone_writer(dir: &Path, device: &Device, rounds: usize) -> Result<Row, Failur
         }
         Ok((median(acks), median(writes)))
     })?;
-    Ok(Row {
-        name: "one writer that waits for each ack, p50",
-        unit: "us",
-        store,
-        device,
-        against: "the device's durable 4 KiB write, p50",
-        mark: Mark::AtMost(1.25),
-    })
+    Ok(Row::new(
+        ("one writer that waits for each ack, p50", "us"),
+        figures,
+        "the device's durable 4 KiB write, p50",
+        Mark::AtMost(1.25),
+    ))
 }
 
 const WRITERS: usize = 256;
@@ -253,22 +236,20 @@ fn storm(append: impl Fn(u64, &[u8]) -> Result<(), Failure> + Sync) -> Result<f6
     Ok(total as f64 / start.elapsed().as_secs_f64())
 }
 
-fn waiting_writers(dir: &Path, _: &Device, rounds: usize) -> Result<Row, Failure> {
+fn waiting_writers(dir: &Path, _: &mut Device, rounds: usize) -> Result<Row, Failure> {
     let store = open(&dir.join("waiting"))?;
     let plain = PlainGroupCommit::new(&dir.join("plain"))?;
-    let (store, device) = paired(rounds, |_| {
+    let figures = paired(rounds, |_| {
         let ours = storm(|log, payload| Ok(store.append(format!("log/{log}"), payload)?.wait()?))?;
         let plain = storm(|_, payload| plain.append(payload))?;
         Ok((ours, plain))
     })?;
-    Ok(Row {
-        name: "256 writers that wait",
-        unit: "appends/s",
-        store,
-        device,
-        against: "the plainest group commit on the same device",
-        mark: Mark::AtLeast(0.6),
-    })
+    Ok(Row::new(
+        ("256 writers that wait", "appends/s"),
+        figures,
+        "the plainest group commit on the same device",
+        Mark::AtLeast(0.6),
+    ))
 }
 
 /// Group commit at its plainest: a buffer, a lock, a condition; whoever finds no write going on writes for all.
@@ -289,7 +270,7 @@ struct PlainState {
 
 impl PlainGroupCommit {
     fn new(path: &Path) -> Result<Self, Failure> {
-        let volume = Device::new(path)?.volume;
+        let volume = Device::new(path, DEVICE_BYTES)?.volume;
         let state =
             PlainState { buf: AlignedBuf::new(1 << 20), offset: 0, writing: false, filling: 1, durable: 0 };
         Ok(Self { volume, state: Mutex::new(state), done: Condvar::new() })
@@ -325,7 +306,7 @@ impl PlainGroupCommit {
 
 const MANY: usize = 100_000;
 
-fn not_waiting_json(dir: &Path, device: &Device, rounds: usize) -> Result<Row, Failure> {
+fn not_waiting_json(dir: &Path, device: &mut Device, rounds: usize) -> Result<Row, Failure> {
     let mut rng = Rng::new(3);
     let mut payload = Vec::new();
     let payloads: Vec<Vec<u8>> = (0..MANY)
@@ -337,7 +318,7 @@ fn not_waiting_json(dir: &Path, device: &Device, rounds: usize) -> Result<Row, F
     not_waiting(dir, device, rounds, "100,000 appends of 64-512 B JSON, then one wait", &payloads)
 }
 
-fn not_waiting_noise(dir: &Path, device: &Device, rounds: usize) -> Result<Row, Failure> {
+fn not_waiting_noise(dir: &Path, device: &mut Device, rounds: usize) -> Result<Row, Failure> {
     let mut rng = Rng::new(4);
     let payloads: Vec<Vec<u8>> =
         (0..MANY).map(|_| (0..64 + rng.below(449)).map(|_| rng.next() as u8).collect()).collect();
@@ -346,7 +327,7 @@ fn not_waiting_noise(dir: &Path, device: &Device, rounds: usize) -> Result<Row, 
 
 fn not_waiting(
     dir: &Path,
-    device: &Device,
+    device: &mut Device,
     rounds: usize,
     name: &'static str,
     payloads: &[Vec<u8>],
@@ -354,7 +335,7 @@ fn not_waiting(
     let keys: Vec<String> = (0..10_000).map(|i| format!("log/{i}")).collect();
     let bytes: usize = payloads.iter().map(Vec::len).sum();
     let path = dir.join("many");
-    let (store, device) = paired(rounds, |_| {
+    let figures = paired(rounds, |_| {
         // As much as the payloads take, in blocks of the size that the log writes.
         let block = AlignedBuf::zeroed(256 << 10);
         let start = Instant::now();
@@ -374,14 +355,7 @@ fn not_waiting(
         std::fs::remove_file(&path)?;
         Ok((ours, limit))
     })?;
-    Ok(Row {
-        name,
-        unit: "million/s",
-        store,
-        device,
-        against: "durable 256 KiB writes of the same bytes",
-        mark: Mark::Reach(1.5),
-    })
+    Ok(Row::new((name, "million/s"), figures, "durable 256 KiB writes of the same bytes", Mark::Reach(1.5)))
 }
 
 const RING: u64 = 256 << 20;
@@ -404,7 +378,7 @@ fn fill_and_die(path: &Path) -> Result<(), Failure> {
     std::process::abort();
 }
 
-fn recovery(dir: &Path, _: &Device, rounds: usize) -> Result<Row, Failure> {
+fn recovery(dir: &Path, _: &mut Device, rounds: usize) -> Result<Row, Failure> {
     let path = dir.join("open");
     let status = std::process::Command::new(std::env::current_exe()?)
         .args(["bench", "--fill"])
@@ -414,7 +388,7 @@ fn recovery(dir: &Path, _: &Device, rounds: usize) -> Result<Row, Failure> {
     if status.success() {
         return Err(Failure::from(std::io::Error::other("the filling process did not die as it should")));
     }
-    let (store, device) = paired(rounds, |_| {
+    let figures = paired(rounds, |_| {
         let volume = FileVolume::open(&path, OpenMode::ReadOnly, FileOptions::default())?;
         let mut buf = AlignedBuf::zeroed(1 << 20);
         let start = Instant::now();
@@ -428,12 +402,10 @@ fn recovery(dir: &Path, _: &Device, rounds: usize) -> Result<Row, Failure> {
         let ours = store.info()?.recovery.bytes_read as f64 / 1e6 / start.elapsed().as_secs_f64();
         Ok((ours, limit))
     })?;
-    Ok(Row {
-        name: "opening after a kill, 256 MiB ring 80% full of noise",
-        unit: "MB/s",
-        store,
-        device,
-        against: "reading the same bytes in order",
-        mark: Mark::AtLeast(0.5),
-    })
+    Ok(Row::new(
+        ("opening after a kill, 256 MiB ring 80% full of noise", "MB/s"),
+        figures,
+        "reading the same bytes in order",
+        Mark::AtLeast(0.5),
+    ))
 }

@@ -8,6 +8,7 @@
 
 mod bench;
 mod demo;
+mod device;
 mod failure;
 mod inspect;
 mod latency;
@@ -74,13 +75,13 @@ fn main() -> ExitCode {
     let ansi = stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(ansi).init();
     let Cli { json, command } = Cli::parse();
-    match run(command, json, &mut Out::new(json)) {
+    match run(command, &mut Out::new(json)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.end(json),
     }
 }
 
-fn run(command: Command, json: bool, out: &mut Out) -> Result<(), Failure> {
+fn run(command: Command, out: &mut Out) -> Result<(), Failure> {
     let done = match command {
         Command::Append(args) => logs::append(args, out),
         Command::Read(args) => logs::read(args, out),
@@ -93,7 +94,7 @@ fn run(command: Command, json: bool, out: &mut Out) -> Result<(), Failure> {
         Command::Checkpoint(args) => inspect::checkpoint(args, out),
         Command::Compact(args) => inspect::compact(args, out),
         Command::Replay(args) => replay::run(args, out),
-        Command::Bench(args) => bench::run(args, json),
+        Command::Bench(args) => bench::run(args, out),
         Command::Demo => demo::run(out),
         Command::DemoWriter(args) => demo::victim::run(&args),
     };

@@ -594,6 +594,23 @@ mod tests {
         }
     }
 
+    /// The kernel tells of a failed write-back once, to one of those who share the file; we tell everybody.
+    #[test]
+    fn a_failed_flush_fails_for_good() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut volume = create(&dir, FileOptions::default());
+        let inner = Arc::get_mut(&mut volume.inner).unwrap();
+        // What cannot be flushed stands in for a device that fails once.
+        let (pipe, _other_end) = io::pipe().unwrap();
+        let good = std::mem::replace(&mut inner.file, std::os::fd::OwnedFd::from(pipe).into());
+        let error = inner.flush().unwrap_err();
+        inner.file = good;
+        assert_eq!(inner.flush().unwrap_err().raw_os_error(), error.raw_os_error());
+        inner.dsync = AtomicBool::new(false);
+        assert!(volume.write_at(0, &filled(SECTOR, 1), Persist::Durable).is_err());
+        assert!(volume.write_at(0, &filled(SECTOR, 1), Persist::Cached).is_ok());
+    }
+
     #[test]
     fn durable_writes_work_without_the_flag() {
         let dir = tempfile::tempdir().unwrap();

@@ -154,7 +154,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub fn new(setup: Setup, pool: Arc<Pool>, size: u64, tail: u64, next: Cursor) -> Self {
-        let open = Filling::new(&pool, next.seq, 0);
+        let open = Filling::new(&pool, next.seq);
         Self {
             setup,
             pool,
@@ -264,7 +264,7 @@ impl Core {
 
     fn close_open(&mut self) {
         let next_seq = self.open.block.seq() + 1;
-        let filled = std::mem::replace(&mut self.open, Filling::new(&self.pool, next_seq, 0));
+        let filled = std::mem::replace(&mut self.open, Filling::new(&self.pool, next_seq));
         let len = filled.buf.len() - HEADER;
         self.next_lsn += len as u64;
         self.stats.raw_bytes += len as u64;
@@ -476,8 +476,8 @@ impl Core {
 }
 
 impl Filling {
-    fn new(pool: &Pool, seq: u64, capacity: usize) -> Self {
-        let mut buf = pool.take(HEADER + capacity);
+    fn new(pool: &Pool, seq: u64) -> Self {
+        let mut buf = pool.take(HEADER);
         buf.set_len(HEADER);
         Self {
             block: Arc::new(Block::new(seq)),

@@ -52,4 +52,4 @@ pub use error::WalError;
 pub use format::{Codec, Header, Records, checksum, put_varint, take_varint};
 pub use recover::{End, Recovery, Start, recover};
 pub use ring::Cursor;
-pub use wal::{Config, MIN_RING, Sink, Wal, Zone, block_len, max_record};
+pub use wal::{Config, MIN_RING, Sink, Wal, Zone, max_record};

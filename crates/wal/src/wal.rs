@@ -384,8 +384,3 @@ impl fmt::Debug for Wal {
 pub const MIN_RING: u64 = 64 << 10;
 
 const _: () = assert!(MIN_RING as usize / 4 > SECTOR + HEADER);
-
-/// Bytes in the ring of a block with `len` payload bytes that do not compress.
-pub fn block_len(len: usize) -> usize {
-    disk_len(len)
-}

@@ -1,11 +1,17 @@
-//! Recovery tells its four cases apart: the end, a torn tail, stale blocks, and damage to what was acknowledged.
+//! Recovery tells its four cases apart: the end, a torn tail, stale blocks, and damage to what was acknowledged. And who
+//! waits for a block is told how it ended.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use brooklet_io::{ManualClock, MemVolume, SECTOR, Volume};
 use brooklet_wal::{
-    Committer, Config, Cursor, End, Header, Pause, Records, Recovery, Start, Wal, WalError, Zone, recover,
+    Ack, Committer, Config, Cursor, End, Header, Pause, Records, Recovery, Start, Wal, WalError, Zone,
+    recover,
 };
 
 const SIZE: u64 = 64 << 10;
@@ -280,4 +286,42 @@ fn a_block_of_another_history_does_not_follow() {
         other => panic!("{other:?}"),
     }
     assert_eq!(read(&image(ours), start(FIRST)).unwrap().0.len(), 5);
+}
+
+#[test]
+fn a_callback_that_panics_keeps_nobody_from_being_told() {
+    let (_, wal) = fresh();
+    let (_, ack) = wal.append(b"x").unwrap();
+    ack.on_done(|_| panic!("a user's mistake, made on purpose"));
+    let (sender, told) = std::sync::mpsc::channel();
+    ack.on_done(move |result| sender.send(result.is_ok()).unwrap());
+    ack.wait().unwrap();
+    assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(true));
+    append(&wal, 1..3);
+}
+
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Two tasks may await an acknowledgement and its clone, even if the first had looked at it before.
+#[test]
+fn a_clone_of_an_ack_is_awaited_by_itself() {
+    let (_, wal) = fresh();
+    let (_, ack) = wal.append(b"x").unwrap();
+    let wakers = [(); 2].map(|()| Arc::new(Count(AtomicUsize::new(0))));
+    let poll = |ack: &mut Ack, waker: &Arc<Count>| {
+        Pin::new(ack).poll(&mut Context::from_waker(&Waker::from(waker.clone()))).is_ready()
+    };
+    let mut first = ack;
+    assert!(!poll(&mut first, &wakers[0]));
+    let mut second = first.clone();
+    assert!(!poll(&mut second, &wakers[1]));
+    wal.flush().unwrap();
+    assert_eq!(wakers.each_ref().map(|w| w.0.load(Ordering::SeqCst)), [1, 1]);
+    assert!(poll(&mut first, &wakers[0]) && poll(&mut second, &wakers[1]));
 }

@@ -4,9 +4,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
-use brooklet::io::Rng;
-use brooklet::{Bounds, Commit, Error, Store};
+use brooklet::io::{ManualClock, Rng};
+use brooklet::{Bounds, Commit, Error, Options, Store};
+
+/// Options of a store so small that it goes round its ring, checkpoints and compacts all the time, and that does
+/// nothing by itself.
+pub fn tiny(clock: &Arc<ManualClock>, seed: u64) -> Options {
+    let options = Options::new().ring_size(64 << 10).memory_budget(64 << 10).block_size(8 << 10);
+    options.max_payload(9 << 10).threads(false).environment(clock.clone(), seed)
+}
 
 /// A log: its first number and its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

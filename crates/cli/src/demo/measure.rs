@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brooklet::Store;
-use brooklet::io::{AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, SECTOR, Volume, write_all_at};
 
+use crate::device::Device;
 use crate::failure::Failure;
 use crate::latency::{Latencies, latencies};
 
@@ -20,19 +20,10 @@ const FILE: u64 = 4 << 20;
 /// Durable writes of 4 KiB, one after another, to a plain file whose space was written before; and appends of 100
 /// bytes by one waiting writer.
 pub fn device_and_one_writer(plain: &Path, store: &Store) -> Result<[Latencies; 2], Failure> {
-    let volume = FileVolume::open(plain, OpenMode::Create, FileOptions::default())?;
-    volume.grow(FILE)?;
-    write_all_at(&volume, 0, &AlignedBuf::zeroed(FILE as usize), Persist::Cached)?;
-    volume.flush()?;
-    let sector = AlignedBuf::zeroed(SECTOR);
-    let mut offset = 0;
+    let mut device = Device::new(plain, FILE)?;
     let mut both = [latencies(), latencies()];
     for _ in 0..TURNS {
-        both[0] += measure(TIME / TURNS, || {
-            write_all_at(&volume, offset, &sector, Persist::Durable)?;
-            offset = (offset + SECTOR as u64) % FILE;
-            Ok(())
-        })?;
+        both[0] += measure(TIME / TURNS, || device.write())?;
         both[1] += measure(TIME / TURNS, || append(store, "waiting"))?;
     }
     Ok(both)
