@@ -87,18 +87,10 @@ pub fn check_volume(
 
 fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &mut dyn FnMut(u64, u64)) {
     let mut before = 0;
-    let mut newer = 0;
     for run in opened.front.runs.iter() {
         if let Err(error) = run.verify(&mut |done| progress(before + done, total)) {
             report.add(false, error.to_string());
         }
-        if run.meta.id >= opened.superblock.next_run {
-            report.add(false, format!("run {} is newer than the superblock knows", run.meta.id));
-        }
-        if run.meta.level < newer {
-            report.add(false, format!("run {} is of a lower level than a newer one", run.meta.id));
-        }
-        newer = run.meta.level;
         before += run.meta.len;
         report.runs += 1;
     }

@@ -3,9 +3,8 @@
 //! Locks are taken in this order: keeper, front, the log's core. The front's is held for short steps only; nobody waits
 //! for the log while holding it. The keeper's is held for a slice of work at a time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::thread::{JoinHandle, Thread};
+use std::cell::Cell;
+use std::sync::{Arc, OnceLock, TryLockError};
 use std::time::Duration;
 
 use brooklet_io::Volume;
@@ -18,6 +17,9 @@ use crate::keeper::{Context, Keeper};
 use crate::model::MAX_KEY;
 use crate::open::{self, Opened};
 use crate::options::Options;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::thread::{self, JoinHandle, Thread};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Ends the threads when the last handle goes.
 pub(crate) struct Handle {
@@ -62,26 +64,60 @@ impl Inner {
         self.keeper.lock().expect("no panics")
     }
 
+    /// The keeper, unless this very thread is at work with it: a store without threads has one caller, and where that
+    /// one comes again from within (from a callback, or from a volume that calls back) the work goes on further out.
+    fn free_keeper(&self) -> Option<MutexGuard<'_, Keeper>> {
+        if self.options.threads {
+            return Some(self.keeper());
+        }
+        match self.keeper.try_lock() {
+            Ok(keeper) => Some(keeper),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(_)) => panic!("no panics"),
+        }
+    }
+
+    /// Steps the committer of a store without threads, until what it began has ended if `drain` says so.
+    fn step_committer(&self, drain: bool) -> bool {
+        // With threads it is not here, and held by nobody for long; without, see `free_keeper`.
+        let Ok(mut committer) = self.committer.try_lock() else { return false };
+        let Some(committer) = committer.as_mut() else { return false };
+        let mut worked = false;
+        while matches!(committer.step(), Pause::None | Pause::Write) {
+            worked = true;
+            if !drain {
+                break;
+            }
+        }
+        worked
+    }
+
     pub fn wal(&self) -> Result<&Wal, Error> {
         self.wal.as_ref().ok_or(Error::ReadOnly)
     }
 
-    /// What the keeper works on.
+    /// What the keeper works on. Taken before the keeper's lock is, so that it outlives that.
     pub fn context(&self) -> Result<Context<'_>, Error> {
-        Ok(Context { front: &self.front.0, wal: self.wal()?, seed: self.options.seed })
+        let untold = Cell::default();
+        Ok(Context { front: &self.front.0, wal: self.wal()?, seed: self.options.seed, untold })
     }
 
     /// Does a slice of maintenance. `false` where there is nothing to do.
     pub fn maintain(&self) -> Result<bool, Error> {
         let context = self.context()?;
-        let mut keeper = self.keeper();
+        let Some(mut keeper) = self.free_keeper() else { return Ok(false) };
         let wanted = self.wanted.load(Ordering::Relaxed);
+        let checkpointing = keeper.is_checkpointing();
         let worked = keeper.step(&context, wanted);
         if wanted && (keeper.is_checkpointing() || matches!(worked, Ok(false))) {
             self.wanted.store(false, Ordering::Relaxed);
         }
         let stalled = worked.as_ref().err().filter(|_| keeper.is_checkpointing()).cloned();
         *self.stalled.lock().expect("no panics") = stalled;
+        if checkpointing && !keeper.is_checkpointing() {
+            // What came meanwhile may be enough for the next one, and no commit need come to notice.
+            self.weigh(&self.front(), context.wal.stats().used);
+        }
         worked
     }
 
@@ -101,28 +137,27 @@ impl Inner {
 
     /// The maintenance thread: steps, and sleeps until there is something to do.
     fn keep(&self) {
-        self.maintenance.get_or_init(std::thread::current);
         while !self.closing.load(Ordering::Acquire) {
             match self.maintain() {
                 Ok(true) => {}
                 Ok(false) if self.keeper().is_checkpointing() => {
                     // The frozen tier's last block is on its way; push it, since nobody may be waiting for it.
                     if self.flush().is_err() {
-                        std::thread::park();
+                        thread::park();
                     }
                 }
-                Ok(false) => std::thread::park(),
-                Err(Error::Stopped { .. } | Error::Closed) => std::thread::park(),
+                Ok(false) => thread::park(),
+                Err(Error::Stopped { .. } | Error::Closed) => thread::park(),
                 Err(error) => {
                     tracing::warn!(%error, "a checkpoint or compaction was given up for now");
-                    std::thread::park_timeout(Duration::from_millis(100));
+                    thread::park_timeout(Duration::from_millis(100));
                 }
             }
         }
     }
 
-    /// Boards a commit, looking up logs and waiting for room as need be.
-    pub fn board(&self, ops: &[Op<'_>], durability: Durability) -> Result<OnBoard, Error> {
+    /// Boards a commit, looking up logs as need be, and waiting for room if `wait` says so.
+    pub fn board(&self, ops: &[Op<'_>], durability: Durability, wait: bool) -> Result<OnBoard, Error> {
         let wal = self.wal()?;
         for op in ops {
             self.check(op)?;
@@ -157,6 +192,7 @@ impl Inner {
                     let mut front = self.front();
                     looked.into_iter().for_each(|(key, bounds)| front.learn(&runs, key, bounds));
                 }
+                Refused::NoRoom(why) if !wait => return Err(why.into()),
                 Refused::NoRoom(why) => self.make_room(wal, why)?,
             }
         }
@@ -187,21 +223,15 @@ impl Inner {
 
     /// Makes everything that boarded durable.
     pub fn flush(&self) -> Result<(), Error> {
-        if let Some(committer) = self.committer.lock().expect("no panics").as_mut() {
-            // Without threads, what the committer began is for us to bring to its end.
-            while matches!(committer.step(), Pause::None | Pause::Write) {}
-        }
+        self.step_committer(true);
         Ok(self.wal()?.flush()?)
     }
 
     /// Does what the threads would do next. `false` where there is nothing to do.
     pub fn step(&self) -> Result<bool, Error> {
-        let mut worked = false;
-        if let Some(committer) = self.committer.lock().expect("no panics").as_mut() {
-            worked |= matches!(committer.step(), Pause::None | Pause::Write);
-        }
-        worked |= self.maintain()?;
-        if !worked && self.keeper().is_checkpointing() {
+        let committed = self.step_committer(false);
+        let mut worked = self.maintain()? || committed;
+        if !worked && self.free_keeper().is_some_and(|keeper| keeper.is_checkpointing()) {
             self.flush()?;
             worked = true;
         }
@@ -256,11 +286,13 @@ impl Handle {
             let committer = committer.expect("a store with a log has a committer");
             let keeper = inner.clone();
             let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-                let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+                let thread = thread::Builder::new().name(name.into()).spawn(run);
                 thread.map_err(Error::io("starting a thread"))
             };
             let run = spawn("brooklet-commit", Box::new(move || committer.run()))?;
             let keep = spawn("brooklet-keep", Box::new(move || keeper.keep()))?;
+            // Set here and not by the thread, which might look whether it is wanted while it cannot be woken yet.
+            inner.maintenance.get_or_init(|| keep.thread().clone());
             handle.threads.lock().expect("no panics").extend([run, keep]);
         }
         if let Some(wal) = &inner.wal {
@@ -304,7 +336,7 @@ impl Inner {
 impl Drop for Handle {
     fn drop(&mut self) {
         let threads = self.take_threads();
-        let me = std::thread::current().id();
+        let me = thread::current().id();
         let ours = threads.iter().any(|thread| thread.thread().id() == me);
         let inner = self.inner.clone();
         let close = move || {
@@ -315,7 +347,7 @@ impl Drop for Handle {
         };
         if ours {
             // The last handle went in a callback, on a thread that closing waits for.
-            let closer = std::thread::Builder::new().name("brooklet-close".into()).spawn(close);
+            let closer = thread::Builder::new().name("brooklet-close".into()).spawn(close);
             drop(closer.inspect_err(|error| tracing::error!(%error, "no thread to close the store on")));
         } else {
             close();

@@ -277,3 +277,6 @@ impl fmt::Display for Found {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

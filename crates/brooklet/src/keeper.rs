@@ -14,10 +14,13 @@
 //! 3. A lack of room undoes what was begun and nothing else. Any other failed write, and a flush or superblock that
 //!    failed for whatever reason, stops the store for good.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
-use brooklet_wal::{Cursor, Wal};
+use brooklet_wal::{Cursor, Untold, Wal};
 
 use crate::error::{Error, is_full};
 use crate::front::Front;
@@ -27,9 +30,12 @@ use crate::merge::{Input, Trouble, write_error};
 use crate::piece::PieceWriter;
 use crate::runs::{ExtentWriter, Run, RunBuilder, RunSet, builder};
 use crate::superblock::{Place, Superblock};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Runs of one level that are merged into one of the next. 4: each entry is rewritten once per fourfold growth.
 const FANOUT: usize = 4;
+/// More levels than any store has: each holds [`FANOUT`] times as much as the one below.
+pub(crate) const MAX_LEVEL: u64 = 32;
 /// Bytes of payload after which a slice of work ends.
 const SLICE: u64 = 1 << 20;
 /// The heap grows by multiples of this.
@@ -72,6 +78,9 @@ pub(crate) struct Context<'a> {
     pub front: &'a Mutex<Front>,
     pub wal: &'a Wal,
     pub seed: u64,
+    /// Whom the keeper's failure concerns. Their callbacks may ask for the keeper, so they are told with the context's
+    /// end, after the keeper's lock was let go of.
+    pub untold: Cell<Option<Untold<'a>>>,
 }
 
 impl Context<'_> {
@@ -158,12 +167,9 @@ impl Keeper {
         self.abandon();
         let error = match trouble {
             Trouble::Write(e) if is_full(&e) => Error::Full { what: "a run in the heap", why: e.to_string() },
-            Trouble::Other(Error::Io { doing, source }) if is_full(&source) => {
-                Error::Full { what: "a run in the heap", why: format!("{doing}: {source}") }
-            }
             Trouble::Write(e) | Trouble::Fatal(e) => {
                 let why = e.to_string();
-                context.wal.fail(e);
+                context.untold.set(Some(context.wal.fail(e)));
                 Error::Stopped { why }
             }
             Trouble::Other(error) => error,
@@ -218,7 +224,7 @@ impl Keeper {
     /// Starts writing once the frozen tier is complete.
     fn drain(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint drains");
-        if context.wal.durable() < checkpoint.cut {
+        if context.wal.durable() < checkpoint.cut && !bug("checkpoint-does-not-wait") {
             return Ok(false);
         }
         if checkpoint.cursor.is_none() {
@@ -240,6 +246,9 @@ impl Keeper {
         let run = self.seal(build)?;
         let mut runs: Vec<Arc<Run>> = run.clone().into_iter().collect();
         runs.extend(context.front().runs.iter().cloned());
+        if bug("frozen-tier-goes-early") {
+            context.front().frozen = None;
+        }
         self.flip(context, &runs, Some(cursor)).map_err(|trouble| self.lose(run, trouble))?;
         let mut front = context.front();
         front.runs = Arc::new(RunSet::new(runs));
@@ -286,10 +295,16 @@ impl Keeper {
             old.iter().cloned().partition(|r| !replaces.contains(&r.meta.id));
         let newer = old.iter().position(|r| r.meta.id == replaces[0]).expect("merged runs stay until then");
         let mut runs = kept;
+        let newer = if bug("merged-run-is-the-oldest") { runs.len() } else { newer };
         runs.splice(newer..newer, run.clone());
+        if bug("runs-are-freed-early") {
+            replaced.iter().for_each(|run| self.heap.give(run.extent()));
+        }
         self.flip(context, &runs, None).map_err(|trouble| self.lose(run, trouble))?;
         context.front().runs = Arc::new(RunSet::new(runs));
-        self.retired.extend(replaced);
+        if !bug("runs-are-freed-early") {
+            self.retired.extend(replaced);
+        }
         drop(old);
         self.stats.compactions += 1;
         self.tidy();
@@ -298,7 +313,7 @@ impl Keeper {
 
     fn merge(&mut self, all: &RunSet, chosen: Vec<Arc<Run>>, level: u64) -> Result<(), Trouble> {
         let oldest = |runs: Option<&Arc<Run>>| runs.map(|r| r.meta.id);
-        let bottom = oldest(all.iter().next_back()) == oldest(chosen.last());
+        let bottom = oldest(all.iter().next_back()) == oldest(chosen.last()) || bug("tombstones-go-early");
         let build = self.build(Input::runs(&chosen, bottom)?, level)?;
         let replaces = chosen.iter().map(|r| r.meta.id).collect();
         self.compaction = Some(Compaction { replaces, build });
@@ -332,8 +347,15 @@ impl Keeper {
         let Some((summary, used)) = sealed else { return Ok(None) };
         let (len, footer_sum) = (summary.len, summary.footer_sum);
         let meta = RunMeta { id, level, offset: extent.offset, len, extent: used, footer_sum, logs, entries };
-        let run = Run::open(self.volume.clone(), meta).inspect_err(|_| {
+        let run = Run::open(self.volume.clone(), meta).map_err(|error| {
             self.heap.give(Extent { offset: extent.offset, len: used });
+            match error {
+                // No damage to the store, but a device whose word on a write is worth nothing.
+                Error::Damaged { place, what } => Trouble::Write(io::Error::other(format!(
+                    "{place} does not read back as it was just written: {what}"
+                ))),
+                error => error.into(),
+            }
         })?;
         Ok(Some(Arc::new(run)))
     }
@@ -345,6 +367,9 @@ impl Keeper {
         runs: &[Arc<Run>],
         trim: Option<Cursor>,
     ) -> Result<(), Trouble> {
+        if bug("manifest-goes-early") {
+            self.manifest.take().into_iter().for_each(|old| self.heap.give(old));
+        }
         let encoded = manifest::encode(&runs.iter().map(|r| r.meta).collect::<Vec<_>>());
         let extent = self.allocate(encoded.len() as u64)?;
         let mut buf = AlignedBuf::new(encoded.len());
@@ -354,7 +379,14 @@ impl Keeper {
             self.heap.give(extent);
             return Err(Trouble::Write(error));
         }
-        self.volume.flush().map_err(Trouble::Fatal)?;
+        let mut flushed = if bug("no-flush-before-superblock") { Ok(()) } else { self.volume.flush() };
+        if flushed.is_err() && bug("failed-flush-is-tried-again") {
+            flushed = self.volume.flush();
+        }
+        flushed.map_err(Trouble::Fatal)?;
+        if let Some(cursor) = trim.filter(|_| bug("ring-is-trimmed-early")) {
+            context.wal.trim(cursor);
+        }
         // A ring write that failed meanwhile may have taken the word of the device with it.
         if let Some(why) = context.wal.failure() {
             return Err(Error::from(why).into());
@@ -368,7 +400,10 @@ impl Keeper {
             ..self.superblock
         };
         next.trim = trim.unwrap_or(next.trim);
-        next.write(&*self.volume).map_err(Trouble::Fatal)?;
+        let written = next.write(&*self.volume);
+        if !bug("failed-superblock-is-let-pass") {
+            written.map_err(Trouble::Fatal)?;
+        }
         self.superblock = next;
         self.stats.heap_written_bytes += extent.len;
         if let Some(old) = self.manifest.replace(extent) {
@@ -378,7 +413,7 @@ impl Keeper {
     }
 
     /// Finds room for `len` bytes, growing the volume if need be.
-    fn allocate(&mut self, len: u64) -> Result<Extent, Error> {
+    fn allocate(&mut self, len: u64) -> Result<Extent, Trouble> {
         let len = len.next_multiple_of(SECTOR as u64);
         self.sweep();
         if let Some(extent) = self.heap.take(len) {
@@ -387,7 +422,7 @@ impl Keeper {
         let end = self.heap.end_for(len);
         let end = match self.volume.grow(end.next_multiple_of(GROWTH)) {
             Ok(()) => end.next_multiple_of(GROWTH),
-            Err(_) => self.volume.grow(end).map(|()| end).map_err(Error::io("growing the heap"))?,
+            Err(_) => self.volume.grow(end).map(|()| end).map_err(Trouble::Write)?,
         };
         self.heap.grow(end);
         Ok(self.heap.take(len).expect("the heap just grew by that much"))
@@ -397,7 +432,7 @@ impl Keeper {
     fn sweep(&mut self) {
         let heap = &mut self.heap;
         self.retired.retain(|run| {
-            let pinned = Arc::strong_count(run) > 1;
+            let pinned = Arc::strong_count(run) > 1 && !bug("readers-do-not-pin");
             if !pinned {
                 heap.give(run.extent());
             }
@@ -422,6 +457,8 @@ impl Keeper {
     pub fn close(&mut self, end: Cursor) -> Result<(), Error> {
         let generation = self.superblock.generation + 1;
         let next = Superblock { generation, acked: end.seq - 1, clean: true, ..self.superblock };
+        // Everything is durable; this tells whether the file still is what it was.
+        self.volume.flush().map_err(Error::io("closing the store"))?;
         next.write(&*self.volume).map_err(Error::io("writing the superblock"))?;
         self.superblock = next;
         Ok(())

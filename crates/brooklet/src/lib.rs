@@ -50,6 +50,9 @@ mod commit;
 mod engine;
 mod error;
 mod front;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod heap;
 mod info;
 mod keeper;
@@ -69,6 +72,7 @@ mod superblock;
 mod ticket;
 
 pub use brooklet_io as io;
+pub(crate) use brooklet_wal::sync;
 pub use brooklet_wal::{End, Recovery, WalStats};
 pub use bytes::Bytes;
 pub use check::{CheckReport, Finding, check, check_volume};

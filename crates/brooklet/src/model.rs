@@ -8,6 +8,7 @@
 //! - the entries of older pieces count only below `base` - which is what makes trimming, truncating, deleting and
 //!   creating a log anew cheap: none of them touches an older tier.
 
+use brooklet_io::seeded::bug;
 use std::ops::Range;
 
 /// Longest key, in bytes.
@@ -83,7 +84,7 @@ impl Piece {
             Effect::Truncate(next) => {
                 let bounds = self.bounds.filter(|b| b.first <= next && next <= b.next)?;
                 self.bounds = Some(Bounds { next, ..bounds });
-                self.base = self.base.min(next);
+                self.base = if bug("truncation-keeps-older-tiers") { self.base } else { self.base.min(next) };
             }
             Effect::Delete => {
                 self.bounds?;

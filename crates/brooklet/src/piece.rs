@@ -146,10 +146,14 @@ impl Head {
         let piece = Piece { bounds, base };
         let chunk = Chunk::decode(&bytes.slice_ref(rest))?;
         let held = piece.held();
-        let fits = first <= next
-            && base <= next
-            && (held.is_empty() && chunk.range().is_empty() || chunk.base == held.start);
-        (fits && chunk.range().end <= next.max(chunk.base)).then_some(Self { piece, chunk })
+        let fits = if piece.bounds.is_some() {
+            first <= next && base <= next
+        } else {
+            [first, next, base] == [0; 3]
+        };
+        let chunk_fits = chunk.range().is_empty() && held.is_empty()
+            || chunk.base == held.start && chunk.range().end <= held.end;
+        (fits && chunk_fits).then_some(Self { piece, chunk })
     }
 }
 
@@ -333,6 +337,9 @@ mod tests {
             &[1, 0, 1, 0, 0, 1, 5, b'x'],
             &[1, 0, 1, 0, 0, 200, 1],
             &[1, 0, 1, 0, 7, 1, 0],
+            // A log that does not exist and yet has an entry, or a number for the next one.
+            &[0, 0, 1, 0, 0, 1, 1, b'x'],
+            &[0, 0, 1, 0, 0, 0],
         ] {
             assert!(Head::decode(&Bytes::copy_from_slice(bytes)).is_none(), "{bytes:?}");
         }

@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use brooklet_io::seeded::bug;
 use brooklet_wal::Block;
 use bytes::Bytes;
 use hashbrown::HashTable;
@@ -153,6 +154,7 @@ impl Tier {
                     let held = piece.held();
                     log.entries.truncate((held.end - held.start) as usize);
                 }
+                Effect::Delete if bug("deleted-log-lives-on") => {}
                 Effect::Delete => log.entries = VecDeque::new(),
             }
         }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use brooklet_io::seeded::bug;
 use brooklet_io::{MemVolume, Volume};
 
 use crate::commit::{Action, Commit, Durability, Op};
@@ -69,15 +70,15 @@ impl Store {
         &self.handle.inner
     }
 
-    fn write(&self, ops: &[Op<'_>], durability: Durability) -> Result<Ticket, Error> {
+    fn write(&self, ops: &[Op<'_>], durability: Durability, wait: bool) -> Result<Ticket, Error> {
         let inner = self.inner();
-        let on_board = inner.board(ops, durability)?;
+        let on_board = inner.board(ops, durability, wait)?;
         let ack = inner.wal()?.ack(&on_board.boarded);
         Ok(Ticket { seqs: on_board.seqs, ack, deferred: durability != Durability::Durable })
     }
 
     fn write_one(&self, key: &(impl AsRef<[u8]> + ?Sized), action: Action<'_>) -> Result<Ticket, Error> {
-        self.write(&[Op { key: key.as_ref(), action }], Durability::Durable)
+        self.write(&[Op { key: key.as_ref(), action }], Durability::Durable, true)
     }
 
     /// Adds an entry to a log, creating the log if need be.
@@ -95,7 +96,7 @@ impl Store {
         payload: impl AsRef<[u8]>,
         durability: Durability,
     ) -> Result<Ticket, Error> {
-        self.write(&[Op { key: key.as_ref(), action: Action::Append(payload.as_ref()) }], durability)
+        self.write(&[Op { key: key.as_ref(), action: Action::Append(payload.as_ref()) }], durability, true)
     }
 
     /// Adds several entries to a log, all or none, with consecutive numbers.
@@ -107,7 +108,7 @@ impl Store {
         let payloads: Vec<P> = payloads.into_iter().collect();
         let op = |i: usize| Op { key: key.as_ref(), action: Action::Append(payloads[i].as_ref()) };
         let ops: Vec<Op<'_>> = (0..payloads.len()).map(op).collect();
-        self.write(&ops, Durability::Durable)
+        self.write(&ops, Durability::Durable, true)
     }
 
     /// Adds an entry and drops all before it, in one step.
@@ -140,7 +141,14 @@ impl Store {
     /// # Errors
     /// [`Error::Conflict`] where an expectation does not hold: it names the log and what was found.
     pub fn commit(&self, commit: &Commit<'_>) -> Result<Ticket, Error> {
-        self.write(&commit.ops, commit.durability)
+        self.write(&commit.ops, commit.durability, true)
+    }
+
+    /// [`commit`](Self::commit), but refused with [`Error::Full`] where it would have to wait for room. For callers
+    /// that may not wait, such as one that the store's own volume calls back.
+    #[doc(hidden)]
+    pub fn commit_now(&self, commit: &Commit<'_>) -> Result<Ticket, Error> {
+        self.write(&commit.ops, commit.durability, false)
     }
 
     /// Reads entries of a log, as they are now: `..` for all, `5..` from number 5 on, `.rev()` for the newest first.
@@ -200,11 +208,13 @@ impl Store {
     fn settle_block(&self, deferred: u64) -> Result<(), Error> {
         let inner = self.inner();
         match &inner.wal {
-            Some(wal) if deferred > 0 && wal.durable() < deferred => match inner.flush() {
-                // Reads go on when writing cannot, and show what is safe.
-                Err(Error::Stopped { .. } | Error::Closed) => Ok(()),
-                done => done,
-            },
+            Some(wal) if deferred > 0 && wal.durable() < deferred && !bug("deferred-stay-unseen") => {
+                match inner.flush() {
+                    // Reads go on when writing cannot, and show what is safe.
+                    Err(Error::Stopped { .. } | Error::Closed) => Ok(()),
+                    done => done,
+                }
+            }
             _ => Ok(()),
         }
     }

@@ -26,6 +26,7 @@
 //! newest generation, or the crash came in between and the older one still stands, because nothing it refers to is
 //! reused before the last copy is written. A slot fits in 512 bytes, which the device tears last.
 
+use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
 use brooklet_wal::{Cursor, checksum};
 
@@ -121,8 +122,10 @@ impl Superblock {
             return Slot::Damaged("the checksum does not hold");
         }
         let version = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
-        if version > FORMAT {
-            return Slot::Newer(version);
+        match version {
+            FORMAT => {}
+            version if version > FORMAT => return Slot::Newer(version),
+            _ => return Slot::Damaged("the version never was"),
         }
         let trim = Cursor { position: word(56), seq: word(64), lsn: word(72), chain: word(80) };
         Slot::Valid(Superblock {
@@ -144,7 +147,8 @@ impl Superblock {
         let mut buf = AlignedBuf::zeroed(SECTOR);
         buf[..512].copy_from_slice(&self.encode());
         for copy in 0..COPIES {
-            write_all_at(volume, (copy * SECTOR) as u64, &buf, Persist::Durable)?;
+            let persist = if bug("superblock-is-cached") { Persist::Cached } else { Persist::Durable };
+            write_all_at(volume, (copy * SECTOR) as u64, &buf, persist)?;
         }
         Ok(())
     }
@@ -163,7 +167,9 @@ impl Superblock {
             return Err(Error::NewerFormat { name: name.into(), found, known: FORMAT });
         }
         let valid = slots.iter().filter_map(|s| if let Slot::Valid(s) = s { Some(*s) } else { None });
-        let Some(best) = valid.max_by_key(|s| s.generation) else {
+        let newest =
+            |s: &Superblock| if bug("oldest-superblock-counts") { !s.generation } else { s.generation };
+        let Some(best) = valid.max_by_key(newest) else {
             let blank = slots.iter().all(|s| *s == Slot::Damaged("the magic bytes are missing"));
             return Err(if blank {
                 Error::NotAStore { name: name.into(), why: "it does not start with a superblock".into() }
@@ -239,6 +245,18 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(matches!(Superblock::decode(&bytes), Slot::Damaged(_)), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    /// A slot of zeros but for the magic bytes and the checksum was read as a superblock.
+    #[test]
+    fn a_version_that_never_was_is_damage() {
+        let mut bytes = sample().encode();
+        for (version, expected) in [(0, Slot::Damaged("the version never was")), (2, Slot::Newer(2))] {
+            bytes[8] = version;
+            let sum = checksum(&bytes[..SUM]);
+            bytes[SUM..].copy_from_slice(&sum.to_le_bytes());
+            assert_eq!(Superblock::decode(&bytes), expected);
         }
     }
 

@@ -21,6 +21,22 @@ fn manual() -> Options {
     Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).environment(clock, 3)
 }
 
+/// Found by power cuts of a virtual machine, where every process that makes the store has the same number: the draft
+/// that the last one left when the power went kept the next one from making a store.
+#[test]
+fn half_a_store_from_a_process_of_the_same_number_is_no_hindrance() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let draft = dir.path().join(format!("store.new-{}", std::process::id()));
+    let held = fs::File::create(&draft).unwrap();
+    held.try_lock().unwrap();
+    assert_eq!(small().open(&path).unwrap_err().kind(), ErrorKind::Io, "another one is at it");
+    assert!(draft.exists(), "and goes on");
+    drop(held);
+    drop(small().open(&path).unwrap());
+    assert!(!draft.exists());
+}
+
 #[test]
 fn keys_payloads_and_commits_over_their_limits() {
     let store = Store::in_memory(1).unwrap();

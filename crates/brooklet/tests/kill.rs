@@ -2,7 +2,8 @@
 //!
 //! The victim is this very test binary. It prints a line for every acknowledgement after it was given; the parent, which
 //! survives, keeps those lines, kills the victim and looks at what is left. Every payload follows from its log and
-//! number, so the parent knows every byte without having seen it. `BROOKLET_KILLS` sets how many rounds are run.
+//! number, so the parent knows every byte without having seen it. `BROOKLET_KILLS` sets how many rounds are run,
+//! `BROOKLET_KILL_DIR` on which file system.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -133,7 +134,8 @@ fn nothing_acknowledged_is_lost_by_a_kill() {
     }
     let rounds: u64 =
         std::env::var("BROOKLET_KILLS").map_or(200, |n| n.parse().expect("BROOKLET_KILLS is a number"));
-    let dir = tempfile::tempdir().unwrap();
+    let dir =
+        std::env::var_os("BROOKLET_KILL_DIR").map_or_else(tempfile::tempdir, tempfile::tempdir_in).unwrap();
     let mut rng = Rng::new(system_seed());
     let (mut acks, mut entries, mut compacted) = (0, 0, 0);
     for store in 0..rounds.div_ceil(25) {
@@ -157,5 +159,5 @@ fn nothing_acknowledged_is_lost_by_a_kill() {
         "{rounds} kills, {acks} acknowledgements, {entries} entries read back, {compacted} stores with merged runs"
     );
     assert!(acks > rounds * 10, "the victims hardly wrote: {acks}");
-    assert!(compacted > 0, "no compaction was ever met");
+    assert!(compacted > 0 || rounds < 100, "no compaction was ever met");
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use brooklet::io::Rng;
+use brooklet::io::{MemVolume, Rng};
 use brooklet::{Durability, Error, Options, Store};
 
 struct Unpark(Thread);
@@ -243,4 +243,24 @@ fn commits_that_are_refused_do_not_fill_the_memory() {
     }
     // Each refusal leaves what was looked up behind; a checkpoint sweeps it out.
     eventually("the memory stays within its budget", || store.info().unwrap().recent_bytes <= 256 << 10);
+}
+
+/// Found under the thread sanitizer, which held the keeper up: commits that came while a checkpoint went on asked for
+/// none, and after it nobody did.
+#[test]
+fn what_comes_during_a_checkpoint_is_weighed_after_it() {
+    let options = Options::new().ring_size(1 << 20).memory_budget(256 << 10).max_payload(1 << 16);
+    let store = options.threads(false).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    store.append("log", b"x").unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    let refuse = |range: std::ops::Range<u32>| {
+        for n in range {
+            assert!(matches!(store.trim(format!("none/{n}"), 1), Err(Error::UnknownLog { .. })));
+        }
+    };
+    refuse(0..2000);
+    assert!(store.step().unwrap(), "a checkpoint begins");
+    refuse(2000..4000);
+    while store.step().unwrap() {}
+    assert!(store.info().unwrap().recent_bytes <= 128 << 10);
 }

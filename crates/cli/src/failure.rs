@@ -116,3 +116,52 @@ impl From<io::Error> for Failure {
         Self::new(kind, error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! kinds {
+        ($($kind:ident $code:literal,)*) => {
+            /// Without a wildcard: a kind that is added and not listed here does not compile.
+            fn code(kind: Kind) -> u8 {
+                match kind { $(Kind::$kind => $code,)* }
+            }
+            const KINDS: &[Kind] = &[$(Kind::$kind,)*];
+        };
+    }
+
+    kinds! { PipeClosed 0, No 1, Usage 2, NotFound 3, CannotOpen 4, Damaged 5, Full 6, Io 7, }
+
+    #[test]
+    fn every_kind_has_a_code_that_help_tells_of() {
+        for &kind in KINDS {
+            assert_eq!(kind as u8, code(kind));
+            assert!(EXIT_CODES.contains(&format!("\n  {}  ", code(kind))), "{kind:?}");
+        }
+        assert_eq!(EXIT_CODES.lines().count(), KINDS.len() + 1);
+    }
+
+    /// Kinds of the store's that no command of today meets have their code all the same.
+    #[test]
+    fn every_error_of_the_store_has_a_kind() {
+        let io = |kind: io::ErrorKind| brooklet::Error::Io {
+            doing: "opening s".into(),
+            source: std::sync::Arc::new(kind.into()),
+        };
+        for (error, kind) in [
+            (brooklet::Error::EmptyCommit, Kind::Usage),
+            (brooklet::Error::Exists { name: "s".into() }, Kind::CannotOpen),
+            (brooklet::Error::Stopped { why: "rot".into() }, Kind::Io),
+            (brooklet::Error::Closed, Kind::Io),
+            (io(io::ErrorKind::PermissionDenied), Kind::CannotOpen),
+            (io(io::ErrorKind::NotFound), Kind::CannotOpen),
+            (io(io::ErrorKind::TimedOut), Kind::Io),
+            (brooklet::Error::Damaged { place: "run 1".into(), what: "rot".into() }, Kind::Damaged),
+        ] {
+            let message = error.to_string();
+            let failure = Failure::from(error);
+            assert_eq!((failure.kind, failure.message), (kind, message));
+        }
+    }
+}

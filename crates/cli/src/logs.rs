@@ -59,7 +59,7 @@ pub struct Read {
     limit: Option<usize>,
     /// Payloads only, byte for byte, with nothing in between
     #[arg(long, conflicts_with = "json")]
-    raw: bool,
+    pub raw: bool,
 }
 
 #[derive(Args)]

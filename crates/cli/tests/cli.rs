@@ -1,81 +1,13 @@
 //! The command from the outside: what it prints, for people and for programs, and the code it ends with.
 
+mod common;
+
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use brooklet::{Options, Store};
+use common::{Place, text};
 use serde_json::{Value, json};
-use tempfile::TempDir;
-
-/// A directory to work in, with a store's path.
-struct Place {
-    dir: TempDir,
-    store: PathBuf,
-}
-
-impl Place {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let store = dir.path().join("s.brooklet");
-        Self { dir, store }
-    }
-
-    /// With a small store, open.
-    fn with_store() -> (Self, Store) {
-        let place = Self::new();
-        let store = Options::new().ring_size(1 << 20).open(&place.store).unwrap();
-        (place, store)
-    }
-
-    fn file(&self, name: &str, content: &str) -> PathBuf {
-        let path = self.dir.path().join(name);
-        std::fs::write(&path, content).unwrap();
-        path
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_brooklet"));
-        let store = self.store.to_str().unwrap();
-        command.args(args.iter().map(|arg| if *arg == "STORE" { store } else { arg }));
-        command.current_dir(self.dir.path()).env_remove("RUST_LOG").stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
-    }
-
-    /// Runs what must work; gives what it printed.
-    #[track_caller]
-    fn ok(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{args:?}");
-        text(&output.stdout).to_owned()
-    }
-
-    /// Runs what must work in JSON; gives the values, one a line.
-    #[track_caller]
-    fn json(&self, args: &[&str]) -> Vec<Value> {
-        let args: Vec<_> = args.iter().chain(&["--json"]).copied().collect();
-        self.ok(&args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-
-    /// Runs what must fail with this code; gives the message.
-    #[track_caller]
-    fn fails(&self, code: i32, args: &[&str]) -> String {
-        let output = self.run(args);
-        let message = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
-        let line = message.lines().last().unwrap_or_default();
-        assert!(line.starts_with("brooklet: "), "{message}");
-        line.to_owned()
-    }
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
 
 #[test]
 fn people_get_text() {
@@ -345,4 +277,28 @@ fn a_reader_that_leaves_is_no_failure() {
     assert!(first.starts_with("     0  a line"));
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+}
+
+/// A store as a killed process leaves it, and one whose last block was cut in half.
+#[test]
+fn inspect_tells_how_the_ring_ended_and_what_runs_there_are() {
+    let place = Place::new();
+    let store = brooklet::Options::new().ring_size(1 << 20).threads(false).open(&place.store).unwrap();
+    store.append("log", [b'a'; 500]).unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    store.append("log", "last").unwrap().wait().unwrap();
+    let head = store.info().unwrap().wal.written_bytes as usize;
+    store.abandon();
+    let told = place.ok(&["inspect", "STORE"]);
+    assert!(told.contains("not closed; nothing was being written"), "{told}");
+    let row = told.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(row[..2], ["1", "0"], "{told}");
+    let map = &place.json(&["inspect", "STORE"])[0];
+    assert_eq!((&map["ring"]["ended"], &map["runs"][0]["logs"]), (&json!("open"), &json!(1)), "{map}");
+
+    flip(&place.store, (64 << 10) + head - 4096 + 100);
+    let told = place.ok(&["inspect", "STORE"]);
+    assert!(told.contains("not closed; 0 unacknowledged blocks behind the end are dropped"), "{told}");
+    assert_eq!(place.json(&["inspect", "STORE"])[0]["ring"]["ended"], "torn");
+    assert_eq!(place.ok(&["read", "STORE", "log"]).lines().count(), 1);
 }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use bytes::Bytes;
 
 use crate::block::{Aim, Spot};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, damaged};
 use crate::format::Ptr;
 use crate::reader::Reader;
 use crate::source::Source;
@@ -148,8 +148,9 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         }
         for depth in (0..self.index.len()).rev() {
             if self.index[depth].step()? {
+                let before = self.leaf.block().at();
                 self.descend(depth + 1, Aim::First)?;
-                return Ok(Place::At);
+                return self.in_order(before < self.leaf.block().at());
             }
         }
         Ok(Place::AfterLast)
@@ -161,11 +162,18 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         }
         for depth in (0..self.index.len()).rev() {
             if self.index[depth].back()? {
+                let after = self.leaf.block().at();
                 self.descend(depth + 1, Aim::Last)?;
-                return Ok(Place::At);
+                return self.in_order(self.leaf.block().at() < after);
             }
         }
         Ok(Place::BeforeFirst)
+    }
+
+    /// Data blocks lie in key order. Where index blocks share their children, a walk could go on for as good as ever;
+    /// this way it comes to each block once.
+    fn in_order(&self, holds: bool) -> Result<Place> {
+        if holds { Ok(Place::At) } else { damaged(self.leaf.block().at(), "data blocks are out of order") }
     }
 
     /// Enters the blocks from `depth` down to the leaf, moving as told in each. Says what the leaf said: where the first
@@ -191,5 +199,49 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
             Some(above) => Ok((self.index[above].ptr()?, self.index[above].block().at())),
             None => Ok(self.reader.root().expect("moves are made where there are entries")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::block::BlockBuilder;
+    use crate::format::{Footer, encode_frame, sum};
+
+    fn put(file: &mut Vec<u8>, block: &mut BlockBuilder) -> Ptr {
+        let mut frame = Vec::new();
+        encode_frame(block.finish(), false, &mut frame);
+        let ptr = Ptr { offset: file.len() as u64, len: frame.len() as u32, sum: sum(&frame) };
+        file.extend_from_slice(&frame);
+        ptr
+    }
+
+    /// Forty levels whose blocks hold the same child twice, all checksums sound: 3 KiB that take 2^40 steps to walk
+    /// through, where nothing minds that it comes to a data block again.
+    #[test]
+    fn shared_children_do_not_keep_a_walk_going() {
+        let mut file = Vec::new();
+        let mut data = BlockBuilder::default();
+        data.add(b"a", b"");
+        let mut root = put(&mut file, &mut data);
+        for _ in 0..40 {
+            let mut index = BlockBuilder::default();
+            index.add(b"a", &root.encode());
+            index.add(b"b", &root.encode());
+            root = put(&mut file, &mut index);
+        }
+        let (filter, metadata) = (Ptr::NONE, Ptr::NONE);
+        let footer =
+            Footer { levels: 40, id: 0, entries: 1, raw_bytes: 12, blocks: 1, root, filter, metadata };
+        file.extend_from_slice(&footer.encode());
+        let len = file.len() as u64;
+        let reader = Reader::open(Bytes::from(file), len, None).unwrap();
+        let mut cursor = reader.cursor();
+        assert!(cursor.seek_first().unwrap());
+        assert!(matches!(cursor.next(), Err(Error::Damaged { .. })));
+        assert!(cursor.seek_last().unwrap());
+        assert!(matches!(cursor.prev(), Err(Error::Damaged { .. })));
     }
 }

@@ -62,3 +62,6 @@ pub enum Error {
 pub(crate) fn damaged<T>(offset: u64, what: &'static str) -> Result<T> {
     Err(Error::Damaged { offset, what })
 }
+
+#[cfg(test)]
+mod tests;

@@ -77,6 +77,8 @@ const RAW: u8 = 0;
 const LZ4: u8 = 1;
 /// LZ4 cannot grow a byte into more than this. A frame that claims more is not worth an allocation.
 const LZ4_MOST: usize = 255;
+/// The head of an entry alone.
+const LEAST_ENTRY: u64 = 3;
 
 pub(crate) fn sum(data: &[u8]) -> u64 {
     XxHash3_64::oneshot(data)
@@ -266,6 +268,14 @@ impl Footer {
         if footer.levels > MAX_LEVELS || (footer.root.some().is_none() && footer.levels > 0) {
             return damaged(offset, "the footer's index levels are impossible");
         }
+        // Callers reckon with these; they are bounded by what comes before the footer.
+        let most = offset.saturating_mul(LZ4_MOST as u64);
+        if footer.raw_bytes > most
+            || footer.entries > footer.raw_bytes / LEAST_ENTRY
+            || footer.blocks > offset
+        {
+            return damaged(offset, "the footer's counts are impossible");
+        }
         Ok(footer)
     }
 }
@@ -304,6 +314,30 @@ mod tests {
             if let Ok(raw) = decode_frame(&out.into(), ptr) {
                 prop_assert_eq!(raw.len(), claim as usize);
             }
+        }
+    }
+
+    /// Counts up to 2^64 came out of a footer whose checksum held, and overflowed what callers made of them.
+    #[test]
+    fn impossible_counts_are_refused() {
+        let ptr = Ptr { offset: 0, len: 20, sum: 1 };
+        let sound = Footer {
+            levels: 0,
+            id: 1,
+            entries: 3,
+            raw_bytes: 9,
+            blocks: 1,
+            root: ptr,
+            filter: Ptr::NONE,
+            metadata: Ptr::NONE,
+        };
+        assert!(Footer::decode(&sound.encode(), 20, None).is_ok());
+        for footer in [
+            Footer { raw_bytes: u64::MAX, ..sound },
+            Footer { entries: 4, ..sound },
+            Footer { blocks: u64::MAX, ..sound },
+        ] {
+            assert!(matches!(Footer::decode(&footer.encode(), 20, None), Err(Error::Damaged { .. })));
         }
     }
 

@@ -54,6 +54,9 @@ mod cursor;
 mod error;
 mod filter;
 mod format;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod reader;
 mod source;
 mod verify;

@@ -241,3 +241,6 @@ impl IndexCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

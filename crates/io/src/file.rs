@@ -11,7 +11,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -92,10 +92,12 @@ impl FileVolume {
         }
         // Seeking gives the size of a block device too, whose metadata says zero.
         let size = file.seek(SeekFrom::End(0))?;
+        let found = file.metadata()?;
         let mut inner = FileInner {
             path: path.to_owned(),
             writable: mode != OpenMode::ReadOnly,
-            device: file.metadata()?.file_type().is_block_device(),
+            device: found.file_type().is_block_device(),
+            named: found.nlink() > 0,
             file,
             direct: false,
             size: AtomicU64::new(size),
@@ -107,7 +109,7 @@ impl FileVolume {
         };
         inner.choose_direct(&options)?;
         inner.choose_dsync()?;
-        inner.choose_backend(&options);
+        inner.choose_backend(&options)?;
         tracing::info!(
             path = %path.display(), ?mode, size, backend = inner.backend(), direct = inner.direct,
             durable_by = inner.durable_by(), "volume opened"
@@ -218,6 +220,8 @@ pub(crate) struct FileInner {
     writable: bool,
     /// A block device: its size is fixed.
     device: bool,
+    /// It had a name when it was opened; a deleted file may be opened through another process, to save it.
+    named: bool,
     direct: bool,
     size: AtomicU64,
     resize: Mutex<()>,
@@ -239,7 +243,12 @@ impl FileInner {
         assert_aligned(offset, data.as_ptr() as usize, data.len());
         self.check_write(offset, data.len())?;
         match persist {
-            Persist::Cached => retry(|| self.file.write_at(data, offset)),
+            Persist::Cached => {
+                // Before the write, which would make a file that was cut longer again. Durable writes are many and
+                // small, and lie before the rest of the file; they do without.
+                self.check_file_between_resizes()?;
+                retry(|| self.file.write_at(data, offset))
+            }
             Persist::Durable => self.write_durable(offset, data),
         }
     }
@@ -252,9 +261,18 @@ impl FileInner {
         }
     }
 
-    pub(crate) fn flush(&self) -> io::Result<()> {
+    /// [`sync`](Self::sync), and a look at whether the file still is what was synced.
+    fn flush(&self) -> io::Result<()> {
+        self.sync()?;
+        self.check_file_between_resizes().inspect_err(|e| {
+            self.failed_flush.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(copy(e));
+        })
+    }
+
+    /// Makes everything written before durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
         // No second try after an error: the kernel reports a failed write-back once, to one of those who share the open
-        // file, and then forgets it. So flushes go one by one, and a failure counts for all that come after. (The
+        // file, and then forgets it. So syncs go one by one, and a failure counts for all that come after. (The
         // standard library repeats an interrupted call, which is safe: an interrupted call has reported nothing.)
         let mut failed = self.failed_flush.lock().unwrap_or_else(PoisonError::into_inner);
         match &*failed {
@@ -300,6 +318,29 @@ impl FileInner {
         }
     }
 
+    /// Finds out whether the file is still there and whole: what lies in one that was deleted or cut short is gone when it
+    /// is closed, whatever a flush says. Called under `resize`.
+    fn check_file(&self) -> io::Result<()> {
+        if self.device {
+            return Ok(());
+        }
+        let found = self.file.metadata()?;
+        let what = if found.len() < self.size() {
+            format!("cut from {} to {} bytes", self.size(), found.len())
+        } else if self.named && found.nlink() == 0 {
+            "deleted".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::other(format!("{} was {what} by someone else while it was open", self.path.display())))
+    }
+
+    /// [`check_file`](Self::check_file), while nobody is about to change the size.
+    fn check_file_between_resizes(&self) -> io::Result<()> {
+        let _resizing = self.resize.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_file()
+    }
+
     fn write_durable(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
         let mut refusal = None;
         if self.dsync() {
@@ -309,7 +350,7 @@ impl FileInner {
             }
         }
         let n = retry(|| self.file.write_at(data, offset))?;
-        self.flush()?;
+        self.sync()?;
         // Only now is it known that the flag was at fault, and not the write.
         if let Some(e) = refusal
             && self.dsync.swap(false, Ordering::Relaxed)
@@ -334,6 +375,7 @@ impl FileInner {
             let message = format!("{} has {old} bytes and cannot grow to {size}", self.path.display());
             return Err(io::Error::new(io::ErrorKind::StorageFull, message));
         }
+        self.check_file()?;
         self.check_limit(size)?;
         let mut grown = retry(|| allocate(&self.file, old, size - old));
         if grown.as_ref().is_err_and(is_refusal) {
@@ -358,6 +400,7 @@ impl FileInner {
         if self.device || size >= old {
             return Ok(());
         }
+        self.check_file()?;
         // The size falls first, so that a write that comes now cannot make the file longer again.
         self.size.store(size, Ordering::Release);
         self.file.set_len(size).inspect_err(|_| self.size.store(old, Ordering::Release))
@@ -408,28 +451,46 @@ impl FileInner {
 
     /// Whether the kernel knows `RWF_DSYNC` shows at the first durable write.
     fn choose_dsync(&mut self) -> io::Result<()> {
-        const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
         if !self.direct {
             // A write-back that fails is told to one of the threads that write; see `flush`.
             self.note("durable writes use fdatasync: they go through the page cache".into());
-        } else if rustix::fs::fstatfs(&self.file)?.f_type as u64 == FUSE_SUPER_MAGIC {
-            // The kernel takes the flag here, but under direct I/O sends no sync to the file system's process.
-            self.note("durable writes use fdatasync: FUSE drops RWF_DSYNC".into());
+        } else if let Some(kind) = self.strange_file_system()? {
+            // FUSE takes the flag, but under direct I/O sends no sync to the file system's process.
+            self.note(format!("durable writes use fdatasync: {kind} may drop RWF_DSYNC"));
         } else {
             *self.dsync.get_mut() = true;
         }
         Ok(())
     }
 
-    fn choose_backend(&mut self, options: &FileOptions) {
+    fn choose_backend(&mut self, options: &FileOptions) -> io::Result<()> {
         if !options.io_uring {
             self.note("queues use threads: the options ask for them".into());
-            return;
+            return Ok(());
+        }
+        if let Some(kind) = self.strange_file_system()? {
+            // Where FUSE takes only a part of a direct write, the kernel's ring goes on with the rest by itself - at the
+            // offset of the first part, since the position has not moved on.
+            self.note(format!("queues use threads: {kind} may misplace what io_uring writes"));
+            return Ok(());
         }
         match UringQueue::probe() {
             Ok(()) => *self.uring.get_mut() = true,
             Err(e) => self.note(format!("queues use threads: io_uring failed: {e}")),
         }
+        Ok(())
+    }
+
+    /// What the file lies on, if that is not known to be a device or a file system that carries out direct writes by
+    /// itself: FUSE, a network, a layer over something else. Nothing tells whether such a one keeps what a flag or a ring
+    /// asks for; plain calls it has to keep.
+    fn strange_file_system(&self) -> io::Result<Option<String>> {
+        /// ext2 to ext4, XFS, Btrfs, F2FS, bcachefs, ZFS, tmpfs; see `statfs(2)`.
+        const KNOWN: [u64; 7] =
+            [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0xca45_1a4e, 0x2fc1_2fc1, 0x0102_1994];
+        let kind = rustix::fs::fstatfs(&self.file)?.f_type as u64;
+        let known = self.device || KNOWN.contains(&kind);
+        Ok((!known).then(|| format!("a file system of type {kind:#x}")))
     }
 }
 
@@ -455,7 +516,9 @@ impl FileInner {
         Ok(())
     }
 
-    fn choose_backend(&mut self, _options: &FileOptions) {}
+    fn choose_backend(&mut self, _options: &FileOptions) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
@@ -498,7 +561,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 
 /// An error like `e`, which cannot be cloned.
 pub(crate) fn copy(e: &io::Error) -> io::Error {
-    e.raw_os_error().map_or_else(|| e.kind().into(), io::Error::from_raw_os_error)
+    e.raw_os_error().map_or_else(|| io::Error::new(e.kind(), e.to_string()), io::Error::from_raw_os_error)
 }
 
 fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
@@ -611,6 +674,40 @@ mod tests {
         assert!(volume.write_at(0, &filled(SECTOR, 1), Persist::Cached).is_ok());
     }
 
+    /// What is written to a file without a name, or behind a cut, is acknowledged for nothing: flushing and growing say so.
+    #[test]
+    fn a_file_that_others_cut_or_delete_is_not_flushed_as_if_nothing_were() {
+        for what in ["cut", "deleted"] {
+            let dir = tempfile::tempdir().unwrap();
+            let volume = create(&dir, FileOptions::default());
+            volume.flush().unwrap();
+            if what == "cut" {
+                OpenOptions::new().write(true).open(dir.path().join("v")).unwrap().set_len(4096).unwrap();
+            } else {
+                fs::remove_file(dir.path().join("v")).unwrap();
+            }
+            assert!(volume.shrink(8192).is_err());
+            let growth = volume.grow(2 << 20).unwrap_err().to_string();
+            let write = volume.write_at(0, &filled(SECTOR, 1), Persist::Cached).unwrap_err().to_string();
+            assert!(write.contains(&format!("was {what}")), "{write}");
+            assert!(growth.contains(&format!("was {what}")), "{growth}");
+            assert!(volume.flush().unwrap_err().to_string().contains("by someone else"));
+            assert!(volume.flush().is_err(), "for good");
+        }
+    }
+
+    #[test]
+    fn publishing_never_takes_a_name_from_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let (draft, name) = (dir.path().join("draft"), dir.path().join("name"));
+        fs::write(&draft, "first").unwrap();
+        assert!(publish(&draft, &name).unwrap() && !draft.exists());
+        fs::write(&draft, "second").unwrap();
+        assert!(!publish(&draft, &name).unwrap() && draft.exists());
+        assert_eq!(fs::read(&name).unwrap(), b"first");
+        assert_eq!(kind(publish(&dir.path().join("none"), &dir.path().join("new"))), io::ErrorKind::NotFound);
+    }
+
     #[test]
     fn durable_writes_work_without_the_flag() {
         let dir = tempfile::tempdir().unwrap();
@@ -715,6 +812,8 @@ mod tests {
             .args(["-c", "ulimit -f 16 && exec \"$0\" --exact file::tests::limited --ignored"])
             .arg(std::env::current_exe().unwrap())
             .env("BROOKLET_TEST_VOLUME", dir.path().join("v"))
+            // A profile, where one is taken, would be over the limit, too.
+            .env("LLVM_PROFILE_FILE", "/dev/null")
             .stdout(std::process::Stdio::null())
             .status()
             .unwrap();

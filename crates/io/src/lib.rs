@@ -1,7 +1,7 @@
 //! Volumes for Brooklet: where bytes are kept, and how they get there durably.
 //!
 //! - [`Volume`]: a fixed place of aligned bytes, with raw results. [`FileVolume`] keeps them in a file by direct I/O;
-//!   [`MemVolume`] in memory, where it can lose, tear and reorder whatever was not made durable.
+//!   [`MemVolume`] in memory, on a [`Disk`] model that can lose, tear and reorder whatever was not made durable.
 //! - [`Queue`]: several operations in flight, by io_uring where the kernel lets it, by threads elsewhere.
 //! - [`AlignedBuf`]: memory that direct I/O accepts.
 //! - [`Clock`], [`Rng`]: time and chance as given things.
@@ -10,8 +10,11 @@
 
 mod buffer;
 mod clock;
+mod disk;
 mod file;
 mod mem;
+#[doc(hidden)]
+pub mod seeded;
 mod threads;
 #[cfg(target_os = "linux")]
 mod uring;
@@ -19,6 +22,7 @@ mod volume;
 
 pub use buffer::AlignedBuf;
 pub use clock::{Clock, ManualClock, Rng, SystemClock, system_seed};
+pub use disk::{Disk, Fault, Lie, Lied};
 pub use file::{FileOptions, FileVolume, OpenMode, process_exists, publish, read_unlocked};
-pub use mem::{Fault, MemVolume};
+pub use mem::MemVolume;
 pub use volume::{Completion, Op, Persist, Queue, SECTOR, Volume, VolumeInfo, read_exact_at, write_all_at};

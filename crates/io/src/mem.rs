@@ -1,44 +1,12 @@
-//! A volume in memory that can fail the way disks do: the disk model of the tests.
-//!
-//! Invariants:
-//! - `durable` and `cache` have the same length. `cache` is what reads see, `durable` what surely survives a power cut.
-//! - `durable` with `pending` applied in order is `cache`, except where a failed flush has dropped pending writes: as on
-//!   Linux, those stay readable and never become durable, however often a later flush succeeds.
-//! - No pending write overlaps a later durable write: the durable one has superseded it.
-//! - All chance comes from the volume's own generator: the same calls with the same seed end the same way.
+//! A volume in memory, on the disk model: it can fail the way disks do.
 
 use std::fmt;
 use std::io;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::disk::{Disk, Fault, Lied};
 use crate::volume::assert_aligned;
-use crate::{Completion, Op, Persist, Queue, Rng, SECTOR, Volume, VolumeInfo};
-
-/// What a power cut may tear a write into.
-const TEAR: usize = 512;
-
-/// Something that goes wrong with a [`MemVolume`]. A fault replaces an earlier one of the same variant.
-#[derive(Clone, Debug)]
-pub enum Fault {
-    /// After this many more writes and flushes the power goes off during the next one. That one fails with its effect
-    /// left pending, and whatever follows, reads included, fails too.
-    PowerOffAfter(u64),
-    /// After `operations` more writes and flushes the next one fails. A failed write leaves any number of its sectors
-    /// behind; a failed flush drops some of what it should have made durable.
-    ErrorAfter {
-        /// Writes and flushes that still succeed.
-        operations: u64,
-        /// The kind of the error.
-        kind: io::ErrorKind,
-        /// Whether all later writes and flushes fail as well.
-        sticky: bool,
-    },
-    /// Growing beyond this size fails with [`io::ErrorKind::StorageFull`].
-    Full(u64),
-    /// About every other read and write of more than one sector moves only the first of them.
-    ShortWrites,
-}
+use crate::{Completion, Op, Persist, Queue, SECTOR, Volume, VolumeInfo};
 
 /// A volume in memory. Clones are handles to the same disk.
 ///
@@ -67,66 +35,55 @@ impl MemVolume {
 
     /// A disk that durably holds `image`.
     pub fn from_image(image: Vec<u8>, seed: u64) -> Self {
-        let disk = Disk {
-            cache: image.clone(),
-            durable: image,
-            pending: Vec::new(),
-            submitted: Vec::new(),
-            queues: 0,
-            rng: Rng::new(seed),
-            operations: 0,
-            off: false,
-            power_off: None,
-            error: None,
-            full: u64::MAX,
-            short: false,
-        };
-        Self { disk: Arc::new(Mutex::new(disk)) }
+        Self { disk: Arc::new(Mutex::new(Disk::new(image, seed))) }
     }
 
     /// What reads see.
     pub fn image(&self) -> Vec<u8> {
-        self.disk().cache.clone()
+        self.disk().image().to_vec()
     }
 
-    /// What a power cut now would leave; each call draws another outcome. The volume itself stays as it is.
-    ///
-    /// One time in four nothing that is pending persists, one time in four everything does. Otherwise each 512 bytes
-    /// of each pending write (those submitted and not reaped included) are kept, lost or, rarely, garbage.
+    /// What a power cut now would leave ([`Disk::crash`]); each call draws another outcome.
     pub fn crash(&self) -> Vec<u8> {
         self.disk().crash()
     }
 
     /// Makes something go wrong from now on.
     pub fn fail(&self, fault: Fault) {
-        let mut disk = self.disk();
-        match fault {
-            Fault::PowerOffAfter(operations) => disk.power_off = Some(operations),
-            Fault::ErrorAfter { operations, kind, sticky } => {
-                disk.error = Some(ErrorPlan { operations, kind, sticky })
-            }
-            Fault::Full(size) => disk.full = size,
-            Fault::ShortWrites => disk.short = true,
-        }
+        self.disk().fail(fault);
     }
 
     /// Writes and flushes so far, failed ones included (but not those after the power went off).
     pub fn operations(&self) -> u64 {
-        self.disk().operations
+        self.disk().operations()
     }
 
-    /// Flips bit `bit` (0 to 7) of byte `byte`, in the cache, on the medium and in whatever is on its way there.
+    /// Reads so far, failed ones included.
+    pub fn reads(&self) -> u64 {
+        self.disk().reads()
+    }
+
+    /// Operations that failed because a fault said so.
+    pub fn failures(&self) -> u64 {
+        self.disk().failures()
+    }
+
+    /// Writes that a power cut now may lose or tear.
+    pub fn at_risk(&self) -> usize {
+        self.disk().at_risk()
+    }
+
+    /// The writes that the disk lied about.
+    pub fn lied(&self) -> Vec<Lied> {
+        self.disk().lied().to_vec()
+    }
+
+    /// Flips a bit ([`Disk::flip`]).
     ///
     /// # Panics
     /// If the volume has no such byte, or a byte no such bit.
     pub fn flip(&self, byte: usize, bit: u8) {
-        assert!(bit < 8, "a byte has no bit {bit}");
-        let disk = &mut *self.disk();
-        disk.cache[byte] ^= 1 << bit;
-        disk.durable[byte] ^= 1 << bit;
-        for write in disk.pending.iter_mut().filter(|write| write.range().contains(&byte)) {
-            write.data[byte - write.start] ^= 1 << bit;
-        }
+        self.disk().flip(byte, bit);
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
@@ -136,8 +93,7 @@ impl MemVolume {
 
 impl fmt::Debug for MemVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let disk = self.disk();
-        write!(f, "MemVolume({} bytes, {} writes pending)", disk.cache.len(), disk.pending.len())
+        write!(f, "MemVolume({:?})", *self.disk())
     }
 }
 
@@ -153,341 +109,91 @@ impl Volume for MemVolume {
     }
 
     fn size(&self) -> io::Result<u64> {
-        let disk = self.disk();
-        disk.check_power()?;
-        Ok(disk.cache.len() as u64)
+        self.disk().size()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         assert_aligned(offset, buf.as_ptr() as usize, buf.len());
-        self.disk().read(offset, buf)
+        self.disk().read(offset, buf, SECTOR)
     }
 
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         assert_aligned(offset, data.as_ptr() as usize, data.len());
-        self.disk().write(offset, data, persist)
+        self.disk().write(offset, data, persist, SECTOR)
     }
 
     fn flush(&self) -> io::Result<()> {
         self.disk().flush()
     }
 
-    /// The new size is durable at once, which is kinder than a file.
     fn grow(&self, size: u64) -> io::Result<()> {
-        let disk = &mut *self.disk();
-        disk.check_power()?;
-        if size <= disk.cache.len() as u64 {
-            return Ok(());
-        }
-        if size > disk.full {
-            let message = format!("the disk has room for {} bytes, not for {size}", disk.full);
-            return Err(io::Error::new(io::ErrorKind::StorageFull, message));
-        }
-        disk.cache.resize(size as usize, 0);
-        disk.durable.resize(size as usize, 0);
-        Ok(())
+        self.disk().grow(size)
     }
 
     fn shrink(&self, size: u64) -> io::Result<()> {
-        let disk = &mut *self.disk();
-        disk.check_power()?;
-        let size = disk.cache.len().min(usize::try_from(size).unwrap_or(usize::MAX));
-        disk.supersede(size..usize::MAX);
-        disk.cache.truncate(size);
-        disk.durable.truncate(size);
-        Ok(())
+        self.disk().shrink(size)
     }
 
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
-        let mut disk = self.disk();
-        disk.queues += 1;
-        Ok(Box::new(MemQueue { volume: self.clone(), id: disk.queues, depth, in_flight: 0 }))
+        Ok(Box::new(MemQueue { volume: self.clone(), depth, submitted: Vec::new() }))
     }
-}
-
-struct Disk {
-    durable: Vec<u8>,
-    cache: Vec<u8>,
-    pending: Vec<Pending>,
-    /// What the queues were given and have not carried out.
-    submitted: Vec<Submitted>,
-    /// Queues made so far, to name the next one.
-    queues: u64,
-    rng: Rng,
-    operations: u64,
-    off: bool,
-    /// Operations until the power goes off.
-    power_off: Option<u64>,
-    error: Option<ErrorPlan>,
-    full: u64,
-    short: bool,
-}
-
-/// A completed write that is in the cache only.
-#[derive(Clone)]
-struct Pending {
-    start: usize,
-    data: Vec<u8>,
-}
-
-impl Pending {
-    fn range(&self) -> Range<usize> {
-        self.start..self.start + self.data.len()
-    }
-}
-
-struct Submitted {
-    queue: u64,
-    token: u64,
-    op: Op,
-}
-
-struct ErrorPlan {
-    operations: u64,
-    kind: io::ErrorKind,
-    sticky: bool,
-}
-
-/// What becomes of a write or flush.
-enum Fate {
-    Succeeds,
-    Fails(io::ErrorKind),
-    PowerOff,
-}
-
-impl Disk {
-    fn check_power(&self) -> io::Result<()> {
-        if self.off { Err(power_is_off()) } else { Ok(()) }
-    }
-
-    fn holds(&self, offset: u64, len: usize) -> bool {
-        offset.checked_add(len as u64).is_some_and(|end| end <= self.cache.len() as u64)
-    }
-
-    fn read(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.check_power()?;
-        let start = self.cache.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
-        let len = self.transfer(buf.len()).min(self.cache.len() - start);
-        buf[..len].copy_from_slice(&self.cache[start..start + len]);
-        Ok(len)
-    }
-
-    fn write(&mut self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
-        self.check_power()?;
-        if !self.holds(offset, data.len()) {
-            let size = self.cache.len();
-            let message = format!("a write of {} bytes at {offset} passes the end, {size}", data.len());
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
-        let start = offset as usize;
-        match self.next_fate() {
-            Fate::Succeeds => {}
-            Fate::Fails(kind) => {
-                let sectors = self.rng.below((data.len() / SECTOR) as u64 + 1) as usize;
-                self.pend(start, &data[..sectors * SECTOR]);
-                return Err(failure(kind));
-            }
-            Fate::PowerOff => {
-                self.pend(start, data);
-                return Err(power_is_off());
-            }
-        }
-        let data = &data[..self.transfer(data.len())];
-        match persist {
-            Persist::Cached => self.pend(start, data),
-            Persist::Durable => {
-                let range = start..start + data.len();
-                self.supersede(range.clone());
-                self.cache[range.clone()].copy_from_slice(data);
-                self.durable[range].copy_from_slice(data);
-            }
-        }
-        Ok(data.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.check_power()?;
-        match self.next_fate() {
-            Fate::Succeeds => {
-                for write in std::mem::take(&mut self.pending) {
-                    self.durable[write.range()].copy_from_slice(&write.data);
-                }
-                Ok(())
-            }
-            Fate::Fails(kind) => {
-                self.pending.retain(|_| self.rng.percent(50));
-                Err(failure(kind))
-            }
-            Fate::PowerOff => Err(power_is_off()),
-        }
-    }
-
-    fn perform(&mut self, op: &mut Op) -> io::Result<usize> {
-        match op {
-            Op::Read { offset, buf } => self.read(*offset, buf),
-            Op::Write { offset, data, persist } => self.write(*offset, data, *persist),
-        }
-    }
-
-    fn next_fate(&mut self) -> Fate {
-        self.operations += 1;
-        match &mut self.power_off {
-            Some(0) => {
-                self.off = true;
-                // From now on they can only fail, but the disk has had them.
-                self.pending.extend(self.submitted_writes());
-                return Fate::PowerOff;
-            }
-            Some(left) => *left -= 1,
-            None => {}
-        }
-        match &mut self.error {
-            Some(plan) if plan.operations == 0 => {
-                let kind = plan.kind;
-                if !plan.sticky {
-                    self.error = None;
-                }
-                Fate::Fails(kind)
-            }
-            Some(plan) => {
-                plan.operations -= 1;
-                Fate::Succeeds
-            }
-            None => Fate::Succeeds,
-        }
-    }
-
-    /// How much of a transfer of `len` bytes takes place.
-    fn transfer(&mut self, len: usize) -> usize {
-        if self.short && len > SECTOR && self.rng.percent(50) {
-            return (1 + self.rng.below((len / SECTOR) as u64 - 1) as usize) * SECTOR;
-        }
-        len
-    }
-
-    fn pend(&mut self, start: usize, data: &[u8]) {
-        if !data.is_empty() {
-            self.cache[start..start + data.len()].copy_from_slice(data);
-            self.pending.push(Pending { start, data: data.to_vec() });
-        }
-    }
-
-    /// Takes `range` out of the pending writes.
-    fn supersede(&mut self, range: Range<usize>) {
-        let overlaps = |write: &Pending| write.start < range.end && range.start < write.range().end;
-        if !self.pending.iter().any(overlaps) {
-            return;
-        }
-        for write in std::mem::take(&mut self.pending) {
-            if !overlaps(&write) {
-                self.pending.push(write);
-                continue;
-            }
-            let Range { start, end } = write.range();
-            if start < range.start {
-                self.pending.push(Pending { start, data: write.data[..range.start - start].to_vec() });
-            }
-            if range.end < end {
-                let data = write.data[range.end - start..].to_vec();
-                self.pending.push(Pending { start: range.end, data });
-            }
-        }
-    }
-
-    /// What the disk was given and has not answered. Writes past the end are errors that have not been told yet.
-    fn submitted_writes(&self) -> Vec<Pending> {
-        let pending = |submitted: &Submitted| match &submitted.op {
-            Op::Write { offset, data, .. } if self.holds(*offset, data.len()) => {
-                Some(Pending { start: *offset as usize, data: data.to_vec() })
-            }
-            _ => None,
-        };
-        self.submitted.iter().filter_map(pending).collect()
-    }
-
-    fn crash(&mut self) -> Vec<u8> {
-        let mut image = self.durable.clone();
-        let mut writes = self.pending.clone();
-        if !self.off {
-            writes.extend(self.submitted_writes());
-        }
-        match self.rng.below(4) {
-            0 => {}
-            1 => {
-                for write in writes {
-                    image[write.range()].copy_from_slice(&write.data);
-                }
-            }
-            _ => {
-                // Crashes differ in how much is lost, so that both a single loss and a single survivor come up.
-                let kept = 10 + self.rng.below(81);
-                while !writes.is_empty() {
-                    let write = writes.swap_remove(self.rng.below(writes.len() as u64) as usize);
-                    for (old, new) in image[write.range()].chunks_mut(TEAR).zip(write.data.chunks(TEAR)) {
-                        if self.rng.percent(2) {
-                            old.fill_with(|| self.rng.next() as u8);
-                        } else if self.rng.percent(kept) {
-                            old.copy_from_slice(new);
-                        }
-                    }
-                }
-            }
-        }
-        image
-    }
-}
-
-fn power_is_off() -> io::Error {
-    io::Error::other("power is off")
-}
-
-fn failure(kind: io::ErrorKind) -> io::Error {
-    io::Error::new(kind, "a planned fault")
 }
 
 /// Carries operations out when they are reaped, in random order.
 struct MemQueue {
     volume: MemVolume,
-    id: u64,
     depth: usize,
-    in_flight: usize,
+    submitted: Vec<Submitted>,
+}
+
+struct Submitted {
+    token: u64,
+    op: Op,
+    /// The disk's name for a write in flight.
+    ticket: Option<u64>,
 }
 
 impl MemQueue {
     /// Carries out one of the operations in flight.
     fn perform_one(&mut self, disk: &mut Disk) -> Completion {
-        let nth = disk.rng.below(self.in_flight as u64) as usize;
-        let mut mine = disk.submitted.iter().enumerate().filter(|(_, s)| s.queue == self.id);
-        let (index, _) = mine.nth(nth).expect("what is in flight was submitted");
-        let Submitted { token, mut op, .. } = disk.submitted.remove(index);
-        self.in_flight -= 1;
-        let result = disk.perform(&mut op);
+        let nth = disk.rng.below(self.submitted.len() as u64) as usize;
+        let Submitted { token, mut op, ticket } = self.submitted.remove(nth);
+        if let Some(ticket) = ticket {
+            disk.end(ticket);
+        }
+        let result = match &mut op {
+            Op::Read { offset, buf } => disk.read(*offset, buf, SECTOR),
+            Op::Write { offset, data, persist } => disk.write(*offset, data, *persist, SECTOR),
+        };
         op.complete(token, result)
     }
 }
 
 impl Queue for MemQueue {
     fn submit(&mut self, token: u64, mut op: Op) {
-        assert!(self.in_flight < self.depth, "more than {} operations in flight", self.depth);
+        assert!(self.submitted.len() < self.depth, "more than {} operations in flight", self.depth);
         op.prepare();
-        self.in_flight += 1;
-        self.volume.disk().submitted.push(Submitted { queue: self.id, token, op });
+        let ticket = match &op {
+            Op::Read { .. } => None,
+            Op::Write { offset, data, .. } => Some(self.volume.disk().begin(*offset, data.clone())),
+        };
+        self.submitted.push(Submitted { token, op, ticket });
     }
 
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
         let volume = self.volume.clone();
         let disk = &mut *volume.disk();
-        if self.in_flight == 0 || !wait && disk.rng.percent(50) {
+        if self.submitted.is_empty() || !wait && disk.rng.percent(50) {
             return;
         }
         out.push(self.perform_one(disk));
-        while wait && self.in_flight > 0 && disk.rng.percent(50) {
+        while wait && !self.submitted.is_empty() && disk.rng.percent(50) {
             out.push(self.perform_one(disk));
         }
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight
+        self.submitted.len()
     }
 }
 
@@ -496,12 +202,12 @@ impl Drop for MemQueue {
         let volume = self.volume.clone();
         let disk = &mut *volume.disk();
         // As when a process is killed: the data still arrives, but nobody was promised that it is durable.
-        for submitted in disk.submitted.iter_mut().filter(|s| s.queue == self.id) {
+        for submitted in &mut self.submitted {
             if let Op::Write { persist, .. } = &mut submitted.op {
                 *persist = Persist::Cached;
             }
         }
-        while self.in_flight > 0 {
+        while !self.submitted.is_empty() {
             self.perform_one(disk);
         }
     }
@@ -590,7 +296,8 @@ mod tests {
         for _ in 0..400 {
             let image = volume.crash();
             let whole = |byte| image.iter().all(|&b| b == byte);
-            let pieces = |byte| image.chunks(TEAR).filter(|p| p.iter().all(|&b| b == byte)).count();
+            let pieces =
+                |byte| image.chunks(crate::disk::TEAR).filter(|p| p.iter().all(|&b| b == byte)).count();
             nothing += usize::from(whole(0));
             everything += usize::from(whole(7));
             torn += usize::from(pieces(0) > 0 && pieces(7) > 0);
@@ -720,7 +427,7 @@ mod tests {
     #[test]
     fn short_transfers_are_whole_sectors() {
         let volume = disk(64);
-        volume.fail(Fault::ShortWrites);
+        volume.fail(Fault::ShortTransfers);
         let counts: BTreeSet<usize> =
             (0..50).map(|_| volume.write_at(0, &filled(4, 1), Persist::Cached).unwrap() / SECTOR).collect();
         assert_eq!(counts, [1, 2, 3, 4].into());

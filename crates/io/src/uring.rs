@@ -129,7 +129,7 @@ impl UringQueue {
         }
         // One sync covers all of them: their writes are complete.
         if !unsynced.is_empty()
-            && let Err(e) = file.flush()
+            && let Err(e) = file.sync()
         {
             for index in unsynced {
                 ready[index].result = Err(copy(&e));

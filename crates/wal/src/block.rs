@@ -4,12 +4,14 @@
 //! position and checksum, *durable* when it and all blocks before it are on stable media and the sink has seen it - or
 //! *failed*. `data` is set when the block is placed; `state` moves once, from pending to one of the ends.
 
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::task::Waker;
-use std::thread::Thread;
 
 use bytes::Bytes;
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::thread::Thread;
 
 const PENDING: u8 = 0;
 const DURABLE: u8 = 1;

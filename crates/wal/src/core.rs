@@ -17,10 +17,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::thread::Thread;
 use std::time::Duration;
 
 use brooklet_io::AlignedBuf;
+use brooklet_io::seeded::bug;
 use bytes::Bytes;
 
 use crate::block::Block;
@@ -28,6 +28,7 @@ use crate::error::WalError;
 use crate::format::{Codec, HEADER, Header, disk_len, put_varint};
 use crate::ring::{Cursor, Ring};
 use crate::seal::{Pool, Sealed};
+use crate::sync::thread::Thread;
 
 /// What a log is opened with; the numbers that do not change while it is open.
 #[derive(Clone, Copy, Debug)]
@@ -288,6 +289,9 @@ impl Core {
     /// Where the log goes on after the block `seq` of a cut, once that block is placed. Forgets the cut.
     pub fn cut_cursor(&mut self, seq: u64) -> Option<Cursor> {
         let at = self.marks.iter().position(|(s, cursor)| *s == seq && cursor.is_some())?;
+        if bug("trimmed-beyond-checkpoint") {
+            return self.marks.remove(at).map(|_| self.next);
+        }
         self.marks.remove(at).and_then(|(_, cursor)| cursor)
     }
 
@@ -365,7 +369,7 @@ impl Core {
             seq,
             position,
             lsn: self.next.lsn,
-            acked: self.durable,
+            acked: if bug("block-tells-too-much") { seq - 1 } else { self.durable },
             previous: self.next.chain,
             records: 0,
             raw_len: 0,
@@ -402,7 +406,7 @@ impl Core {
         }
         self.releasing = true;
         let mut blocks = Vec::with_capacity(1);
-        while self.in_flight.front().is_some_and(|f| f.done) {
+        while self.in_flight.front().is_some_and(|f| f.done || bug("acknowledged-in-flight")) {
             blocks.extend(self.in_flight.pop_front().map(|f| f.block));
         }
         Some(blocks)

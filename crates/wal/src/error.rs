@@ -55,3 +55,6 @@ impl From<io::Error> for WalError {
         WalError::Io(Arc::new(error))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,9 +38,14 @@ mod committer;
 mod core;
 mod error;
 mod format;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod recover;
 mod ring;
 mod seal;
+#[doc(hidden)]
+pub mod sync;
 mod tape;
 mod wal;
 
@@ -52,4 +57,4 @@ pub use error::WalError;
 pub use format::{Codec, Header, Records, checksum, put_varint, take_varint};
 pub use recover::{End, Recovery, Start, recover};
 pub use ring::Cursor;
-pub use wal::{Config, MIN_RING, Sink, Wal, Zone, max_record};
+pub use wal::{Config, MIN_RING, Sink, Untold, Wal, Zone, max_record};

@@ -36,7 +36,8 @@ impl History {
         Self::parse(text, limit).map_err(|why| Failure::malformed(path, why))
     }
 
-    fn parse(text: &str, limit: Option<usize>) -> Result<Self, String> {
+    /// Reads the text of a history.
+    pub fn parse(text: &str, limit: Option<usize>) -> Result<Self, String> {
         let mut history = Self::default();
         let mut known = BTreeMap::new();
         let mut last = None;

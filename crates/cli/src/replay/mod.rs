@@ -2,8 +2,8 @@
 
 mod drive;
 mod flight;
-mod history;
-mod trace;
+pub mod history;
+pub mod trace;
 
 use std::fmt;
 use std::num::NonZeroUsize;

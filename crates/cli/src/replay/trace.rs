@@ -56,7 +56,8 @@ impl Trace {
         Self::parse(name, &text, limit).map_err(|why| Failure::malformed(path, why))
     }
 
-    fn parse(name: &str, text: &[u8], limit: Option<usize>) -> Result<Self, String> {
+    /// Reads the text of a trace of the document `name`.
+    pub fn parse(name: &str, text: &[u8], limit: Option<usize>) -> Result<Self, String> {
         let form: Form = serde_json::from_slice(text).map_err(|e| format!("not a keystroke trace: {e}"))?;
         let count = limit.unwrap_or(usize::MAX).min(form.txns.len());
         let complete = count == form.txns.len();
@@ -74,12 +75,16 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut file = BufReader::new(File::open(path).map_err(Failure::io(doing()))?);
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(Failure::io(doing()))?;
+    unzip(bytes).map_err(|e| Failure::malformed(path, format_args!("cannot be unzipped: {e}")))
+}
+
+/// The text that a file's bytes stand for, gzipped or not.
+pub fn unzip(bytes: Vec<u8>) -> std::io::Result<Vec<u8>> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);
     }
     let mut text = Vec::new();
-    let unzipped = MultiGzDecoder::new(&bytes[..]).read_to_end(&mut text);
-    unzipped.map_err(|e| Failure::malformed(path, format_args!("cannot be unzipped: {e}")))?;
+    MultiGzDecoder::new(&bytes[..]).read_to_end(&mut text)?;
     Ok(text)
 }
 

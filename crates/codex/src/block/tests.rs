@@ -58,3 +58,50 @@ proptest! {
         let _ = roam(data, &key);
     }
 }
+
+/// A block of these bytes, with its restart points behind them.
+fn block(entries: &[u8], restarts: &[u32]) -> Result<Block> {
+    let mut data = entries.to_vec();
+    for restart in restarts.iter().chain([&(restarts.len() as u32)]) {
+        data.extend_from_slice(&restart.to_le_bytes());
+    }
+    Block::new(data.into(), 0)
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T>, because: &str) {
+    match result {
+        Err(crate::Error::Damaged { what, .. }) => assert!(what.contains(because), "{what}"),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it passed"),
+    }
+}
+
+#[test]
+fn blocks_that_no_builder_makes_are_refused_for_what_is_wrong_with_them() {
+    let check = |entries: &[u8], restarts: &[u32]| block(entries, restarts)?.check(|_| Ok(()));
+    check(&[0, 1, 0, b'a', 0, 1, 0, b'b'], &[0]).unwrap();
+    refused(block(&[], &[]), "no room for its restart points");
+    refused(block(&[0, 1, 0, b'a'], &[1]), "not in order");
+    refused(check(&[0x80], &[0]), "head is cut off");
+    refused(check(&[0, 9, 0, b'a'], &[0]), "does not fit the block");
+    refused(check(&[0, 1, 0, b'a', 2, 1, 0, b'b'], &[0]), "shares more than there is");
+    refused(check(&[0, 1, 0, b'b', 0, 1, 0, b'a'], &[0]), "keys do not ascend");
+    refused(check(&[0, 1, 0, b'a', 0, 1, 0, b'b'], &[0, 4]), "more restart points than entries");
+    let seventeen: Vec<u8> = (b'a'..b'a' + 17).flat_map(|key| [0, 1, 0, key]).collect();
+    refused(check(&seventeen, &[0]), "a restart point is not at its entry");
+    check(&seventeen, &[0, 64]).unwrap();
+}
+
+#[test]
+fn a_restart_point_that_is_none_is_noticed_by_whoever_goes_by_it() {
+    let mut spot = Spot::default();
+    spot.enter(block(&[0, 1, 0, b'a', 1, 1, 0, b'b'], &[0, 4]).unwrap());
+    refused(spot.aim(Aim::AtMost(b"z")), "shares its key");
+    // It points into the first entry, at bytes that look like one that ends behind the second's beginning.
+    let inside = [0, 1, 5, b'a', 0, 1, 3, b'x', b'y', 0, 1, 0, b'b'];
+    spot.enter(block(&inside, &[0, 4]).unwrap());
+    assert!(spot.step().unwrap() && spot.step().unwrap());
+    assert_eq!(spot.key(), b"b");
+    refused(spot.back(), "a restart point is not at an entry");
+}

@@ -1,0 +1,272 @@
+//! Every error there is, met through the public calls: each says what happened, where, and what to do.
+//!
+//! The tables make matches without a wildcard: a variant that is added and not listed here does not compile.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use brooklet_io::{Fault, ManualClock, MemVolume, Volume};
+use tempfile::TempDir;
+
+use super::*;
+use crate::{Commit, Create, Options, Store};
+
+/// How to provoke a variant, how to react to it, and what its message holds.
+struct Case {
+    variant: &'static str,
+    provoke: fn() -> Error,
+    kind: ErrorKind,
+    says: &'static [&'static str],
+}
+
+macro_rules! errors {
+    ($($variant:ident, $kind:ident, $provoke:expr, $says:expr;)*) => {
+        fn variant(error: &Error) -> &'static str {
+            match error { $(Error::$variant { .. } => stringify!($variant),)* }
+        }
+        const CASES: &[Case] = &[$(Case {
+            variant: stringify!($variant),
+            provoke: $provoke,
+            kind: ErrorKind::$kind,
+            says: &$says,
+        },)*];
+    };
+}
+
+errors! {
+    InvalidKey, Invalid, || memory().append([7; 1025], b"x").unwrap_err(), ["key of 1025 bytes", "use 1 to 1024"];
+    PayloadTooLarge, Invalid, || memory().append("log", [0; 9000]).unwrap_err(),
+        ["payload of 9000 bytes", "limit of 8192", "split it", "`max_payload`"];
+    CommitTooLarge, Invalid, a_commit_too_large, ["commit of", "over the limit of", "split it", "larger ring"];
+    EmptyCommit, Invalid, || memory().commit(&Commit::new()).unwrap_err(), ["no operation"];
+    InvalidOptions, Invalid, || Options::new().depth(0).open("nowhere").unwrap_err(),
+        ["0 writes in flight", "use 1 to 1024"];
+    UnknownLog, NotFound, || memory().delete("log/\x01").unwrap_err(), ["no log \"log/\\x01\"", "append to it"];
+    OutOfRange, NotFound, out_of_range, ["9 is outside", "\"log\"", "entries 1 to 2", "ask for its bounds"];
+    Conflict, Conflict, || conflict(Expected::Next(7)), ["\"log\"", "go on at 7", "it goes on at 2", "retry"];
+    Locked, CannotOpen, locked, ["store is open elsewhere", "process ", "close it there"];
+    NotAStore, CannotOpen, not_a_store, ["letter is not a Brooklet store", "superblock"];
+    Exists, CannotOpen, exists, ["store exists already", "choose another name"];
+    NewerFormat, CannotOpen, newer_format, ["format 2", "reads up to 1", "upgrade"];
+    Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
+    Full, Full, full, ["no room left for a new store", "70000 bytes", "free space"];
+    ReadOnly, Stopped, read_only, ["read-only", "open it for writing"];
+    Closed, Stopped, closed, ["closed"];
+    Stopped, Stopped, stopped, ["stopped writing", "a planned fault", "mend the device", "open the store again"];
+    Io, Io, missing, ["opening", "none failed:", "os error 2"];
+}
+
+fn options() -> Options {
+    let clock = Arc::new(ManualClock::default());
+    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).environment(clock, 3)
+}
+
+/// A store with one log that holds entry 1.
+fn memory() -> Store {
+    let store = options().create_on(Arc::new(MemVolume::new(3))).unwrap();
+    store.append_many("log", ["0", "1"]).unwrap().wait().unwrap();
+    store.trim("log", 1).unwrap().wait().unwrap();
+    store
+}
+
+fn place(name: &str) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(name);
+    (dir, path)
+}
+
+fn a_commit_too_large() -> Error {
+    let mut commit = Commit::new();
+    for _ in 0..4 {
+        commit.append("log", &[0; 8000]);
+    }
+    memory().commit(&commit).unwrap_err()
+}
+
+fn out_of_range() -> Error {
+    memory().read("log", 9..).unwrap_err()
+}
+
+fn conflict(expected: Expected) -> Error {
+    let (store, mut commit) = (memory(), Commit::new());
+    match expected {
+        Expected::Next(next) => commit.expect_next("log", next),
+        Expected::Absent => commit.expect_absent("log"),
+    };
+    store.commit(commit.append("log", b"x")).unwrap_err()
+}
+
+fn locked() -> Error {
+    let (_dir, path) = place("store");
+    let _held = options().open(&path).unwrap();
+    options().open(&path).unwrap_err()
+}
+
+fn not_a_store() -> Error {
+    let (_dir, path) = place("letter");
+    fs::write(&path, "Dear reader, ".repeat(20_000)).unwrap();
+    options().open(&path).unwrap_err()
+}
+
+fn exists() -> Error {
+    let (_dir, path) = place("store");
+    drop(options().open(&path).unwrap());
+    options().create(Create::New).open(&path).unwrap_err()
+}
+
+/// Opens a store after `spoil` was let at its superblock's copies.
+fn spoiled(spoil: fn(&mut [u8])) -> Error {
+    let volume = MemVolume::new(3);
+    drop(options().create_on(Arc::new(volume.clone())).unwrap());
+    let mut image = volume.image();
+    image[..3 * 4096].chunks_mut(4096).for_each(|copy| spoil(&mut copy[..512]));
+    options().open_on(Arc::new(MemVolume::from_image(image, 1))).unwrap_err()
+}
+
+fn newer_format() -> Error {
+    spoiled(|copy| {
+        copy[8] = 2;
+        let sum = brooklet_wal::checksum(&copy[..504]);
+        copy[504..].copy_from_slice(&sum.to_le_bytes());
+    })
+}
+
+fn damaged_superblock() -> Error {
+    spoiled(|copy| copy[100] ^= 1)
+}
+
+fn full() -> Error {
+    let volume = MemVolume::new(1);
+    volume.fail(Fault::Full(70_000));
+    options().create_on(Arc::new(volume)).unwrap_err()
+}
+
+fn read_only() -> Error {
+    let volume = MemVolume::new(3);
+    drop(options().create_on(Arc::new(volume.clone())).unwrap());
+    let store = options().read_only(true).open_on(Arc::new(volume)).unwrap();
+    store.append("log", b"x").unwrap_err()
+}
+
+fn closed() -> Error {
+    let store = memory();
+    store.close().unwrap();
+    store.append("log", b"x").unwrap_err()
+}
+
+fn stopped() -> Error {
+    let volume = MemVolume::new(3);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    volume.fail(Fault::ErrorAfter { operations: 0, kind: io::ErrorKind::Other, sticky: true });
+    store.append("log", b"x").unwrap().wait().unwrap_err()
+}
+
+fn missing() -> Error {
+    let (_dir, path) = place("none");
+    options().create(Create::Never).open(path).unwrap_err()
+}
+
+#[test]
+fn every_error_is_met_and_says_what_happened_where_and_what_to_do() {
+    for case in CASES {
+        let error = (case.provoke)();
+        let message = error.to_string();
+        assert_eq!((variant(&error), error.kind()), (case.variant, case.kind), "{message}");
+        for words in case.says {
+            assert!(message.contains(words), "{}: {message:?} does not hold {words:?}", case.variant);
+        }
+        assert_eq!(error.clone().to_string(), message);
+    }
+}
+
+#[test]
+fn every_kind_is_met() {
+    let number = |kind: ErrorKind| match kind {
+        ErrorKind::Invalid => 0,
+        ErrorKind::NotFound => 1,
+        ErrorKind::Conflict => 2,
+        ErrorKind::CannotOpen => 3,
+        ErrorKind::Damaged => 4,
+        ErrorKind::Full => 5,
+        ErrorKind::Stopped => 6,
+        ErrorKind::Io => 7,
+    };
+    let mut met = [false; 8];
+    CASES.iter().for_each(|case| met[number(case.kind)] = true);
+    assert_eq!(met, [true; 8]);
+}
+
+#[test]
+fn every_expectation_tells_what_it_found() {
+    let said = |expected: Expected, key: &str| {
+        let (store, mut commit) = (memory(), Commit::new());
+        match expected {
+            Expected::Next(next) => commit.expect_next(key, next),
+            Expected::Absent => commit.expect_absent(key),
+        };
+        let error = store.commit(commit.append(key, b"x")).unwrap_err();
+        let Error::Conflict { expected: told, found, .. } = error else { panic!("{error}") };
+        assert_eq!(told, expected);
+        match found {
+            Found::Next(next) => assert_eq!((key, next), ("log", 2)),
+            Found::Absent => assert_eq!(key, "new"),
+        }
+        error.to_string()
+    };
+    let retry = ": read it again, then retry the commit";
+    for (expected, key, words) in [
+        (Expected::Next(1), "log", "log \"log\" was expected to go on at 1, but it goes on at 2"),
+        (Expected::Next(1), "new", "log \"new\" was expected to go on at 1, but it does not exist"),
+        (Expected::Absent, "log", "log \"log\" was expected to not exist, but it goes on at 2"),
+    ] {
+        assert_eq!(said(expected, key), format!("{words}{retry}"));
+    }
+}
+
+/// What the ring says in its own words arrives in the store's, with its evidence.
+#[test]
+fn every_error_of_the_ring_has_its_place_among_the_stores() {
+    let planned = || Arc::new(io::Error::other("a planned fault"));
+    let place = WalError::Damaged { seq: 7, position: 4096, lsn: 99, what: "the payload is damaged".into() };
+    for error in [
+        WalError::TooLarge { len: 9, limit: 8 },
+        WalError::Full { used: 60, size: 64 },
+        WalError::Busy,
+        WalError::Stopped(planned()),
+        WalError::Closed,
+        place,
+        WalError::Io(planned()),
+    ] {
+        let (kind, words) = match &error {
+            WalError::TooLarge { .. } => (ErrorKind::Invalid, "9 bytes is over the limit of 8"),
+            WalError::Full { .. } => (ErrorKind::Full, "60 of 64 bytes"),
+            WalError::Busy => (ErrorKind::Full, "waits to be written"),
+            WalError::Stopped(_) => (ErrorKind::Stopped, "a planned fault"),
+            WalError::Closed => (ErrorKind::Stopped, "closed"),
+            WalError::Damaged { .. } => (ErrorKind::Damaged, "block 7 at position 4096 (LSN 99)"),
+            WalError::Io(_) => (ErrorKind::Io, "reading the ring failed: a planned fault"),
+        };
+        let told = Error::from(error);
+        assert!(told.kind() == kind && told.to_string().contains(words), "{told}");
+    }
+}
+
+/// A device that fails while a store is opened is not taken for damage.
+#[test]
+fn a_store_whose_device_does_not_read_says_so() {
+    let volume = MemVolume::new(3);
+    drop(options().create_on(Arc::new(volume.clone())).unwrap());
+    volume.fail(Fault::PowerOffAfter(0));
+    let _ = volume.flush();
+    let error = options().open_on(Arc::new(volume)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.to_string().contains("measuring memory failed: power is off"), "{error}");
+}
+
+#[test]
+fn keys_are_shown_so_that_they_can_be_told_apart() {
+    let key = KeyText(b"log/\0\xff\"7\"".to_vec());
+    assert_eq!(key.to_string(), r#""log/\x00\xff\"7\"""#);
+    assert_eq!(format!("{key:?}"), key.to_string());
+}

@@ -1,0 +1,224 @@
+//! What the fuzz targets need of the private parts: the formats, from both sides.
+
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::manifest::{self, RunMeta};
+use crate::model::{Bounds, Effect, Piece};
+use crate::piece::{self, Chunk, Head, Out, PieceWriter};
+use crate::record;
+use crate::superblock::{self, Slot, Superblock};
+
+/// Copies of the superblock.
+pub const COPIES: usize = superblock::COPIES;
+/// Where the ring starts.
+pub const RING_OFFSET: u64 = superblock::RING_OFFSET;
+
+/// What a slot of the superblock holds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A superblock; its bytes as they would be written now.
+    Valid([u8; 512]),
+    /// A superblock of this later format.
+    Newer(u32),
+    /// Something else.
+    Damaged,
+}
+
+/// The superblock that counts, as far as others build on it.
+#[derive(Debug)]
+pub struct Chosen {
+    /// Number of the superblock.
+    pub generation: u64,
+    /// Bytes of the ring.
+    pub ring_size: u64,
+    /// Where the heap starts.
+    pub heap_offset: u64,
+    /// Where the ring is read from: position and number.
+    pub trim: (u64, u64),
+    /// The last block known to be durable.
+    pub acked: u64,
+    /// Offset, length and checksum of the manifest.
+    pub manifest: (u64, u64, u64),
+}
+
+fn found(slot: &Slot) -> Found {
+    match slot {
+        Slot::Valid(superblock) => Found::Valid(superblock.encode()),
+        Slot::Newer(version) => Found::Newer(*version),
+        Slot::Damaged(_) => Found::Damaged,
+    }
+}
+
+/// Decodes a slot of the superblock.
+pub fn slot(bytes: &[u8]) -> Found {
+    found(&Superblock::decode(bytes))
+}
+
+/// Picks the superblock of a volume of `size` bytes from its slots.
+pub fn choose(slots: &[&[u8]], size: u64) -> Result<Chosen, Error> {
+    let slots: Vec<Slot> = slots.iter().map(|bytes| Superblock::decode(bytes)).collect();
+    let chosen = Superblock::choose(&slots, "fuzz", size)?;
+    Ok(Chosen {
+        generation: chosen.generation,
+        ring_size: chosen.ring_size,
+        heap_offset: chosen.heap_offset(),
+        trim: (chosen.trim.position, chosen.trim.seq),
+        acked: chosen.acked,
+        manifest: (chosen.manifest.offset, chosen.manifest.len, chosen.manifest.sum),
+    })
+}
+
+/// Reads the note of who has a store open.
+pub fn note(bytes: &[u8]) -> Option<String> {
+    superblock::read_note(bytes)
+}
+
+/// A run of a manifest: number, level, offset, length, bytes of its extent, checksum of its footer, logs, entries.
+pub type Run = [u64; 8];
+
+/// Decodes a manifest.
+pub fn decode_manifest(bytes: &[u8], sum: u64) -> Result<Vec<Run>, &'static str> {
+    let words = |r: &RunMeta| [r.id, r.level, r.offset, r.len, r.extent, r.footer_sum, r.logs, r.entries];
+    Ok(manifest::decode(bytes, sum)?.iter().map(words).collect())
+}
+
+/// Encodes a manifest; gives its checksum, too.
+pub fn encode_manifest(runs: &[Run]) -> (Vec<u8>, u64) {
+    let meta = |&[id, level, offset, len, extent, footer_sum, logs, entries]: &Run| RunMeta {
+        id,
+        level,
+        offset,
+        len,
+        extent,
+        footer_sum,
+        logs,
+        entries,
+    };
+    let bytes = manifest::encode(&runs.iter().map(meta).collect::<Vec<_>>());
+    let sum = manifest::sum_of(&bytes);
+    (bytes, sum)
+}
+
+/// What an effect of a record does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Does {
+    /// Adds the entry of this number.
+    Append(u64),
+    /// Drops the entries before this one.
+    Trim(u64),
+    /// Drops this entry and all after it.
+    Truncate(u64),
+    /// Drops the log.
+    Delete,
+}
+
+/// An effect of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The log.
+    pub key: Vec<u8>,
+    /// What happens to it.
+    pub does: Does,
+    /// The log's bounds before, where they are told.
+    pub before: Option<Bounds>,
+    /// An append's payload.
+    pub payload: Vec<u8>,
+}
+
+/// Decodes a whole record.
+pub fn decode_record(bytes: &[u8]) -> Option<Vec<Change>> {
+    let (mut rest, mut key, mut changes) = (bytes, &b""[..], Vec::new());
+    while !rest.is_empty() {
+        let entry = record::decode(&mut rest, key)?;
+        key = entry.key;
+        let does = match entry.effect {
+            Effect::Append(n) => Does::Append(n),
+            Effect::Trim(n) => Does::Trim(n),
+            Effect::Truncate(n) => Does::Truncate(n),
+            Effect::Delete => Does::Delete,
+        };
+        changes.push(Change {
+            key: key.to_vec(),
+            does,
+            before: entry.before,
+            payload: entry.payload.to_vec(),
+        });
+    }
+    Some(changes)
+}
+
+/// Encodes a record, and gives the most bytes that boarding would have set aside for it.
+pub fn encode_record(changes: &[Change]) -> (Vec<u8>, usize) {
+    let (mut bytes, mut bound, mut previous) = (Vec::new(), 0, None);
+    for change in changes {
+        let effect = match change.does {
+            Does::Append(n) => Effect::Append(n),
+            Does::Trim(n) => Effect::Trim(n),
+            Does::Truncate(n) => Effect::Truncate(n),
+            Does::Delete => Effect::Delete,
+        };
+        let same = previous == Some(&change.key);
+        let (key, payload) = (&change.key[..], &change.payload[..]);
+        bound += record::bound(if same { &[] } else { key }, payload);
+        let entry = record::Entry { key, effect, before: change.before, payload };
+        record::encode(&mut |b| bytes.extend_from_slice(b), entry, same);
+        previous = Some(&change.key);
+    }
+    (bytes, bound)
+}
+
+/// A chunk of a log in a run: the number of its first entry, and the payloads.
+pub type Entries = (u64, Vec<Bytes>);
+
+fn entries(chunk: &Chunk) -> Entries {
+    (chunk.base, chunk.range().map(|seq| chunk.payload(seq)).collect())
+}
+
+/// Decodes a chunk.
+pub fn decode_chunk(bytes: &Bytes) -> Option<Entries> {
+    Chunk::decode(bytes).map(|chunk| entries(&chunk))
+}
+
+/// Decodes a head: the log's bounds and the piece's base, and the first chunk.
+pub fn decode_head(bytes: &Bytes) -> Option<(Option<Bounds>, u64, Entries)> {
+    Head::decode(bytes).map(|head| (head.piece.bounds, head.piece.base, entries(&head.chunk)))
+}
+
+/// Splits a codex key of a run into the log's key and a chunk's first number.
+pub fn split_key(key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
+    piece::split_key(key)
+}
+
+/// The codex key of a log's head, or of the chunk from `seq` on.
+pub fn part_key(key: &[u8], seq: Option<u64>) -> Vec<u8> {
+    seq.map_or_else(|| piece::head_key(key), |seq| piece::chunk_key(key, seq))
+}
+
+#[derive(Default)]
+struct Kept(Vec<(Vec<u8>, Bytes)>);
+
+impl Out for Kept {
+    type Error = std::convert::Infallible;
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Self::Error> {
+        self.0.push((key.to_vec(), Bytes::copy_from_slice(value)));
+        Ok(())
+    }
+    fn log(&mut self, _: &[u8]) {}
+}
+
+/// The codex entries of a log whose piece holds `payloads`, up to the end of its bounds.
+pub fn write_piece(
+    key: &[u8],
+    bounds: Option<Bounds>,
+    base: u64,
+    payloads: &[Vec<u8>],
+) -> Vec<(Vec<u8>, Bytes)> {
+    let mut writer = PieceWriter::new(Kept::default());
+    writer.begin(key, Piece { bounds, base });
+    for payload in payloads {
+        let Ok(()) = writer.entry(payload);
+    }
+    let Ok(()) = writer.end();
+    writer.into_inner().0
+}

@@ -1,0 +1,57 @@
+//! What the fuzz targets need of the private parts: everything that parses what people hand in.
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+use crate::replay::history::History;
+use crate::replay::trace::{self, Text, Trace};
+use crate::{Cli, Command};
+
+/// Parses a command line. What was understood, or clap's answer as it is printed, and whether that is an error.
+pub fn arguments(args: impl IntoIterator<Item = OsString>) -> Result<Call, (String, bool)> {
+    let cli = Cli::try_parse_from(args).map_err(|e| (e.render().to_string(), e.use_stderr()))?;
+    Ok(Call { json: cli.json, raw: matches!(&cli.command, Command::Read(args) if args.raw) })
+}
+
+/// What a command line asks for, as far as rules span several arguments.
+#[derive(Debug)]
+pub struct Call {
+    /// JSON is to be printed.
+    pub json: bool,
+    /// Raw payloads are to be printed.
+    pub raw: bool,
+}
+
+/// Reads a number of bytes.
+pub fn size(text: &str) -> Result<u64, String> {
+    crate::size::size(text)
+}
+
+/// Unzips a file's bytes if they are gzipped.
+pub fn unzip(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+    trace::unzip(bytes).map_err(|e| e.to_string())
+}
+
+/// Parses a keystroke trace: the entries that it appends, and the text they should make.
+pub fn trace(text: &[u8], limit: Option<usize>) -> Result<(Vec<Box<[u8]>>, Option<String>), String> {
+    let trace = Trace::parse("fuzz", text, limit)?;
+    Ok((trace.payloads, trace.end))
+}
+
+/// Rebuilds a text from the entries of its log.
+pub fn rebuild(payloads: &[Box<[u8]>]) -> Result<String, String> {
+    let mut text = Text::default();
+    payloads.iter().try_for_each(|payload| text.apply(payload))?;
+    Ok(text.to_string())
+}
+
+/// Parses a history: its logs with their entries, and the logs that each commit adds to.
+#[expect(clippy::type_complexity, reason = "told once, and taken apart at once")]
+pub fn history(
+    text: &str,
+    limit: Option<usize>,
+) -> Result<(Vec<(String, Vec<Box<[u8]>>)>, Vec<Vec<usize>>), String> {
+    let history = History::parse(text, limit)?;
+    Ok((history.logs.into_iter().map(|log| (log.key, log.entries)).collect(), history.commits))
+}

@@ -1,0 +1,93 @@
+//! Every error there is, met through the public calls, and what it says.
+//!
+//! The table makes a match without a wildcard: a variant that is added and not listed here does not compile.
+
+use bytes::Bytes;
+
+use super::*;
+use crate::{Builder, BuilderOptions, Reader, Source};
+
+macro_rules! errors {
+    ($($variant:ident, $provoke:expr, $says:expr;)*) => {
+        fn variant(error: &Error) -> &'static str {
+            match error { $(Error::$variant { .. } => stringify!($variant),)* }
+        }
+        const CASES: &[(&str, fn() -> Error, &[&str])] = &[$((stringify!($variant), $provoke, &$says),)*];
+    };
+}
+
+errors! {
+    Io, unreadable, ["I/O failed: permission denied"];
+    Damaged, damaged, ["damaged at byte 0", "checksum", "restore the file"];
+    Newer, newer, ["version 2", "newer than 1", "use a newer release"];
+    NotACodex, || Reader::open(Bytes::from(vec![7; 500]), 500, None).map(drop).unwrap_err(),
+        ["not a codex", "footer", "check the path"];
+    OutOfOrder, || builder().add(b"k", b"").unwrap_err(), ["entry 1", "not greater", "give keys sorted"];
+    TooLarge, || builder().add(&[0; 70_000], b"").unwrap_err(), ["the key of 70000 bytes", "65536", "split it"];
+    Lost, lost, ["lost its place", "seek before moving on"];
+}
+
+fn builder() -> Builder<Vec<u8>> {
+    let mut builder = Builder::new(Vec::new(), BuilderOptions::default());
+    builder.add(b"k", b"value").unwrap();
+    builder
+}
+
+fn file() -> Vec<u8> {
+    builder().finish().unwrap().1
+}
+
+fn open(file: Vec<u8>) -> Result<Reader<Bytes>> {
+    let len = file.len() as u64;
+    Reader::open(Bytes::from(file), len, None)
+}
+
+fn unreadable() -> Error {
+    struct Refused;
+    impl Source for Refused {
+        fn read(&self, _: u64, _: usize) -> io::Result<Bytes> {
+            Err(io::ErrorKind::PermissionDenied.into())
+        }
+    }
+    Reader::open(Refused, 1000, None).map(drop).unwrap_err()
+}
+
+fn with_damage() -> Reader<Bytes> {
+    let mut bad = file();
+    bad[6] ^= 1;
+    open(bad).unwrap()
+}
+
+fn damaged() -> Error {
+    with_damage().get(b"k").unwrap_err()
+}
+
+fn newer() -> Error {
+    let mut bad = file();
+    let footer = bad.len() - 128;
+    bad[footer + 8] = 2;
+    let sum = crate::format::sum(&bad[footer..footer + 120]);
+    bad[footer + 120..].copy_from_slice(&sum.to_le_bytes());
+    open(bad).map(drop).unwrap_err()
+}
+
+/// Neither direction goes on from a place that was lost.
+fn lost() -> Error {
+    let reader = with_damage();
+    let mut cursor = reader.cursor();
+    assert!(cursor.next().is_err());
+    assert!(matches!(cursor.prev(), Err(Error::Lost)));
+    cursor.next().unwrap_err()
+}
+
+#[test]
+fn every_error_is_met_and_says_what_happened_and_what_to_do() {
+    for (name, provoke, says) in CASES {
+        let error = provoke();
+        let message = error.to_string();
+        assert_eq!(variant(&error), *name, "{message}");
+        for words in *says {
+            assert!(message.contains(words), "{name}: {message:?} does not hold {words:?}");
+        }
+    }
+}

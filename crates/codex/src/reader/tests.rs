@@ -1,0 +1,128 @@
+//! Files whose checksums hold and whose numbers cannot be: each is refused for what it says, before it is followed.
+
+use super::*;
+use crate::format::{POINTER, encode_frame, sum};
+use crate::{Builder, BuilderOptions, Error};
+
+/// A file of one frame and a footer that leads to it as its root.
+fn file(frame: &[u8], forge: impl FnOnce(&mut Footer)) -> Vec<u8> {
+    let root = Ptr { offset: 0, len: frame.len() as u32, sum: sum(frame) };
+    let mut footer = Footer {
+        levels: 0,
+        id: 1,
+        entries: 1,
+        raw_bytes: 12,
+        blocks: 1,
+        root,
+        filter: Ptr::NONE,
+        metadata: Ptr::NONE,
+    };
+    forge(&mut footer);
+    [frame, &footer.encode()].concat()
+}
+
+/// A block of one entry, stored as it is.
+fn frame() -> Vec<u8> {
+    let block = [&[0, 1, 1, b'k', b'v'][..], &[0; 4], &1u32.to_le_bytes()].concat();
+    let mut frame = Vec::new();
+    encode_frame(&block, false, &mut frame);
+    frame
+}
+
+fn open<S: Source>(source: S, len: usize) -> Result<Reader<S>> {
+    Reader::open(source, len as u64, None)
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T>, because: &str) {
+    match result {
+        Err(Error::Damaged { what, .. }) => assert!(what.contains(because), "{what}"),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it passed"),
+    }
+}
+
+#[track_caller]
+fn get(file: Vec<u8>) -> Result<Option<Bytes>> {
+    let len = file.len();
+    open(Bytes::from(file), len)?.get(b"k")
+}
+
+#[test]
+fn a_file_put_together_by_hand_is_read() {
+    assert_eq!(get(file(&frame(), |_| {})).unwrap().unwrap(), "v");
+}
+
+#[test]
+fn frames_that_cannot_be_are_refused() {
+    refused(get(file(&[0; 4], |_| {})), "shorter than its head");
+    let lengths = |codec: u8, raw_len: u32| [&[codec][..], &raw_len.to_le_bytes(), &[0xff; 20]].concat();
+    refused(get(file(&lengths(1, 100), |_| {})), "does not decompress");
+    refused(get(file(&lengths(1, u32::MAX), |_| {})), "raw length is impossible");
+    refused(get(file(&lengths(0, 100), |_| {})), "raw length is impossible");
+    refused(get(file(&lengths(9, 20), |_| {})), "codec is unknown");
+}
+
+#[test]
+fn pointers_that_lead_out_of_their_bounds_are_not_followed() {
+    refused(get(file(&frame(), |footer| footer.root.offset = 1)), "out of its bounds");
+    refused(get(file(&frame(), |footer| footer.root.offset = u64::MAX)), "out of its bounds");
+    let metadata = file(&frame(), |footer| footer.metadata = Ptr { offset: 9, len: 900, sum: 1 });
+    let len = metadata.len();
+    refused(open(Bytes::from(metadata), len).unwrap().metadata(), "out of its bounds");
+    // A child has to lie before its parent: what leads to itself would lead in a circle.
+    let itself = [&[0, 1, POINTER as u8, b'k'][..], &[0; POINTER], &[0; 4], &1u32.to_le_bytes()].concat();
+    let mut circle = Vec::new();
+    encode_frame(&itself, false, &mut circle);
+    refused(get(file(&circle, |footer| footer.levels = 1)), "shorter than its head");
+}
+
+#[test]
+fn footers_that_cannot_be_are_refused() {
+    refused(get(file(&frame(), |footer| footer.levels = 65)), "index levels are impossible");
+    let rootless = |footer: &mut Footer| (footer.levels, footer.root) = (1, Ptr::NONE);
+    refused(get(file(&frame(), rootless)), "index levels are impossible");
+    let mut never = file(&frame(), |_| {});
+    let at = never.len() - FOOTER;
+    never[at + 8] = 0;
+    let again = sum(&never[at..at + FOOTER - 8]);
+    never[at + FOOTER - 8..].copy_from_slice(&again.to_le_bytes());
+    refused(get(never), "a version that never was");
+}
+
+/// A source that breaks its word gives errors, no panic and no wrong byte.
+#[test]
+fn a_source_that_gives_another_length_than_asked_for_is_noticed() {
+    struct Short {
+        data: Bytes,
+        from: usize,
+    }
+    impl Source for Short {
+        fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+            let offset = offset as usize;
+            let missing = usize::from(offset >= self.from);
+            Ok(self.data.slice(offset..offset + len - missing))
+        }
+    }
+    let mut builder = Builder::new(Vec::new(), BuilderOptions::default());
+    builder.add(b"k", b"v").unwrap();
+    let data = Bytes::from(builder.finish().unwrap().1);
+    let len = data.len();
+    refused(open(Short { data: data.clone(), from: len - FOOTER }, len), "another length");
+    struct Shortened(Short);
+    impl Source for Shortened {
+        fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+            if offset == 0 { self.0.read(offset, len) } else { self.0.data.read(offset, len) }
+        }
+    }
+    let reader = open(Shortened(Short { data, from: 0 }), len).unwrap();
+    refused(reader.get(b"k"), "another length");
+}
+
+#[test]
+fn any_pointer_to_a_source_is_one() {
+    let data = Bytes::from(file(&frame(), |_| {}));
+    let len = data.len();
+    assert_eq!(open(&data, len).unwrap().get(b"k").unwrap().unwrap(), "v");
+    assert_eq!(open(std::sync::Arc::new(data), len).unwrap().get(b"k").unwrap().unwrap(), "v");
+}

@@ -1,0 +1,42 @@
+//! Deliberate defects, planted to see that the tests would find real ones.
+//!
+//! Each is one call of [`bug`] at the place it breaks. An ordinary build knows nothing of them: there `bug` is `false`,
+//! known to the compiler. Only a build with `--cfg seeded_bugs` can plant one, in one thread at a time.
+
+#[cfg(seeded_bugs)]
+mod planted {
+    use std::cell::Cell;
+
+    thread_local! {
+        static PLANTED: Cell<Option<&'static str>> = const { Cell::new(None) };
+        static MET: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Plants a defect in this thread, or none.
+    pub fn plant(name: Option<&'static str>) {
+        PLANTED.set(name);
+        MET.set(0);
+    }
+
+    /// How often the planted defect was met.
+    pub fn met() -> u64 {
+        MET.get()
+    }
+
+    /// Whether the defect `name` is planted.
+    pub fn bug(name: &str) -> bool {
+        let planted = PLANTED.get() == Some(name);
+        MET.set(MET.get() + u64::from(planted));
+        planted
+    }
+}
+
+#[cfg(seeded_bugs)]
+pub use planted::{bug, met, plant};
+
+/// Whether the defect `name` is planted: never, in this build.
+#[cfg(not(seeded_bugs))]
+#[inline(always)]
+pub const fn bug(_name: &str) -> bool {
+    false
+}

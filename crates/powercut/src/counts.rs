@@ -1,0 +1,44 @@
+//! What a campaign did, for people and for the page of counts.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::cuts::Tally;
+
+/// A line of the file that `BROOKLET_COUNTS` names.
+#[derive(Serialize)]
+struct Count<'a> {
+    kind: &'static str,
+    name: &'a str,
+    cuts: u64,
+    acks: u64,
+    lost: u64,
+    seconds: f64,
+    command: String,
+}
+
+/// Tells what was done over `name`; a campaign that lost something never gets here.
+pub fn tell(name: &str, command: &str, tally: Tally, time: Duration) -> anyhow::Result<()> {
+    let Tally { cuts, acks, entries, outcomes, stopped } = tally;
+    let seconds = time.as_secs_f64();
+    if outcomes + stopped > 0 {
+        println!(
+            "{name}: {outcomes} further outcomes checked in memory, {stopped} device errors stopped a store"
+        );
+    }
+    println!(
+        "cuts over {name}: {cuts} cuts, {acks} acknowledged, {entries} entries read back, 0 lost, {seconds:.1} s"
+    );
+    let Some(path) = std::env::var_os("BROOKLET_COUNTS") else { return Ok(()) };
+    let command = format!("cargo run --release -p brooklet-powercut -- {command}");
+    let count = Count { kind: "cut", name, cuts, acks, lost: 0, seconds, command };
+    let mut line = serde_json::to_string(&count)?;
+    line.push('\n');
+    let file = File::options().create(true).append(true).open(&path);
+    file.and_then(|mut file| file.write_all(line.as_bytes()))
+        .with_context(|| format!("adding to {}", path.display()))
+}

@@ -1,0 +1,370 @@
+//! A campaign: one cut after another over one kind of disk, each checked before the next.
+//!
+//! A store lives for some rounds. Each round serves what the last cut left, opens it, holds it against the ledger, runs
+//! a victim on it, cuts the power, and takes what a real disk might hold then.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use brooklet::io::{Fault, MemVolume, Rng};
+use brooklet::{Create, Options};
+
+use crate::drive::Drive;
+use crate::host::{Skipped, patiently};
+use crate::ledger::{Ledger, Lost};
+use crate::story::{STORE, options};
+
+/// Rounds of a store's life.
+const LIFE: u64 = 25;
+/// Seconds without any progress after which the harness gives itself up.
+const STALL: u64 = 180;
+/// How long a victim may take until it writes, and how much slower an emulated machine is.
+const BOOT: Duration = Duration::from_secs(90);
+const EMULATION: u32 = 6;
+
+/// What one kind of disk does in a round.
+pub trait Stage {
+    /// The image a store's life starts from.
+    fn fresh(&mut self) -> anyhow::Result<Vec<u8>>;
+
+    /// Serves `image`, checks the store on it, runs a victim, cuts; gives what is left.
+    fn round(&mut self, image: Vec<u8>, campaign: &mut Campaign) -> anyhow::Result<Vec<u8>>;
+}
+
+/// The state and the sums of a campaign.
+pub struct Campaign {
+    /// Every choice of the harness.
+    pub rng: Rng,
+    /// The promises of this store's life.
+    pub ledger: Ledger,
+    /// Further outcomes of each cut that are looked at in memory.
+    outcomes: u64,
+    stop: Arc<AtomicBool>,
+    heartbeat: Arc<AtomicU64>,
+    /// The sums.
+    pub tally: Tally,
+}
+
+/// What was done so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Cuts, or kills.
+    pub cuts: u64,
+    /// Acknowledgements taken down.
+    pub acks: u64,
+    /// Entries read back and compared.
+    pub entries: u64,
+    /// Further outcomes of the same cuts, checked in memory.
+    pub outcomes: u64,
+    /// Device errors that made the victim's store stop.
+    pub stopped: u64,
+}
+
+impl Campaign {
+    /// A campaign whose choices follow from `seed`; it ends early once `stop` is set.
+    pub fn new(seed: u64, outcomes: u64, stop: Arc<AtomicBool>) -> Self {
+        let heartbeat = Arc::new(AtomicU64::new(0));
+        watch(heartbeat.clone());
+        Self {
+            rng: Rng::new(seed),
+            ledger: Ledger::default(),
+            outcomes,
+            stop,
+            heartbeat,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Cuts the power `cuts` times. `Err` with [`Lost`] where a promise was broken: then the image is kept.
+    pub fn run(&mut self, kind: &str, stage: &mut dyn Stage, cuts: u64) -> anyhow::Result<()> {
+        let mut told = Instant::now();
+        while self.tally.cuts < cuts && !self.stopped() {
+            self.ledger = Ledger::default();
+            let mut image = stage.fresh()?;
+            let life = LIFE.min(cuts - self.tally.cuts);
+            // A cut counts once the round after it has looked at what it left; the last one's own cut does not count.
+            let mut unchecked = 0;
+            for round in 0..=life {
+                let before = image.clone();
+                match stage.round(image, self) {
+                    Ok(left) => image = left,
+                    Err(error) if self.stopped() && !error.is::<Lost>() => return Ok(()),
+                    // What is missing is missing from the start.
+                    Err(error) if error.is::<Skipped>() && self.tally.cuts == 0 => return Err(error),
+                    Err(error) => return Err(keep(&before, kind, error)),
+                }
+                self.heartbeat.fetch_add(1, Ordering::Relaxed);
+                let acks = std::mem::take(&mut self.ledger.acknowledged);
+                self.tally.acks += std::mem::replace(&mut unchecked, acks);
+                self.tally.cuts += u64::from(round > 0);
+                if self.stopped() {
+                    return Ok(());
+                }
+            }
+            if told.elapsed() > Duration::from_secs(10) {
+                told = Instant::now();
+                let Tally { cuts: done, acks, entries, .. } = self.tally;
+                println!("{kind}: {done} of {cuts} cuts, {acks} acknowledged, {entries} entries read back");
+            }
+        }
+        Ok(())
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Recovers the store at `path` and holds it against the ledger; leaves it as a killed process would. `false` where
+    /// there is no store, and none was promised: the first victim was cut while it made one.
+    pub fn inspect(&mut self, path: &Path) -> anyhow::Result<bool> {
+        if !path.try_exists()? {
+            return self.ledger.expects_nothing().map(|()| false);
+        }
+        let store = reopen(options().create(Create::Never), path)?;
+        self.tally.entries += self.ledger.audit(&store)?;
+        store.abandon();
+        let report = brooklet::check(path, &mut |_, _| {})?;
+        if let Some(finding) = report.findings.first() {
+            return Err(Lost(format!("the check found: {}", finding.what)).into());
+        }
+        Ok(true)
+    }
+
+    /// Looks at what else the cut might have left, where the drive's bytes are the store's. Before [`Drive::crash`]
+    /// draws the outcome that counts.
+    pub fn imagine(&mut self, drive: &Drive) -> anyhow::Result<()> {
+        for _ in 0..self.outcomes {
+            let volume = MemVolume::from_image(drive.crash(), self.rng.next());
+            let store = options().open_on(Arc::new(volume)).map_err(|error| match error.kind() {
+                brooklet::ErrorKind::Io => anyhow::Error::from(error),
+                _ => Lost(format!("the store cannot be opened: {error}")).into(),
+            })?;
+            self.tally.entries += self.ledger.clone().audit(&store)?;
+            self.tally.outcomes += 1;
+        }
+        Ok(())
+    }
+
+    /// Runs a victim on the store at `path` until its power goes off, or for a while where it stays on, and kills it.
+    pub fn victim(&mut self, path: &Path, power: Power<'_>) -> anyhow::Result<()> {
+        let plan = Plan::draw(&mut self.rng, power);
+        self.cut(power, plan, |round, _| Running::victim(path, round))
+    }
+
+    /// The same with a victim in a virtual machine, whose disk is `drive`; `start` is given the round and a seed.
+    pub fn machine(
+        &mut self,
+        drive: &Drive,
+        start: impl FnOnce(u32, u64) -> anyhow::Result<Running>,
+    ) -> anyhow::Result<()> {
+        let power = Power::Device(drive);
+        let mut plan = Plan::draw(&mut self.rng, power);
+        plan.time *= EMULATION;
+        self.cut(power, plan, start)
+    }
+
+    fn cut(
+        &mut self,
+        power: Power<'_>,
+        plan: Plan,
+        start: impl FnOnce(u32, u64) -> anyhow::Result<Running>,
+    ) -> anyhow::Result<()> {
+        let (round, seed) = (self.ledger.begin(), self.rng.next());
+        let drive = power.drive();
+        let operations = drive.map_or(0, Drive::operations);
+        drive.iter().for_each(|drive| plan.faults.iter().for_each(|fault| drive.fail(*fault)));
+        let mut running = start(round, seed)?;
+        let off = || drive.is_some_and(Drive::is_off);
+        let mut give_up = Instant::now() + BOOT;
+        let mut was_ready = false;
+        while Instant::now() < give_up && !off() && !running.has_ended()? {
+            if !was_ready && running.is_ready() {
+                was_ready = true;
+                give_up = Instant::now() + plan.time;
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+        let failed = plan.error_after.filter(|n| drive.map_or(0, Drive::operations) > operations + n);
+        if failed.is_some() && !off() && matches!(power, Power::File(_)) {
+            // A device error is final: the victim has to stop by itself. (What a file system makes of it is its affair.)
+            if !patiently(|| running.has_ended().unwrap_or(true)) {
+                bail!("a device error has not stopped the victim");
+            }
+            self.tally.stopped += 1;
+        }
+        let still_on = !off();
+        drive.iter().for_each(|drive| drive.power_off());
+        let (status, output) = running.kill()?;
+        self.ledger.take(&output);
+        if self.stopped() {
+            // A ctrl-c is meant for the victim, too.
+            return Ok(());
+        }
+        let stopped = self.ledger.stopped.as_deref();
+        if stopped.is_none() && status.code().is_some() || still_on && failed.is_none() && stopped.is_some() {
+            let why = stopped.unwrap_or("nothing said");
+            return Err(Lost(format!("the victim ended by itself with {status}: {why}")).into());
+        }
+        if still_on && !was_ready && failed.is_none() {
+            bail!("no victim wrote within {BOOT:?}");
+        }
+        Ok(())
+    }
+}
+
+/// What a victim's store stands on.
+#[derive(Clone, Copy)]
+pub enum Power<'a> {
+    /// The drive's bytes are the store's.
+    File(&'a Drive),
+    /// The drive is a block device below a file system, which takes a short transfer for an error.
+    Device(&'a Drive),
+    /// Nothing that fails.
+    Stays,
+}
+
+impl<'a> Power<'a> {
+    fn drive(self) -> Option<&'a Drive> {
+        match self {
+            Power::File(drive) | Power::Device(drive) => Some(drive),
+            Power::Stays => None,
+        }
+    }
+}
+
+/// What befalls a victim.
+struct Plan {
+    time: Duration,
+    faults: Vec<Fault>,
+    /// Operations after which the drive fails once.
+    error_after: Option<u64>,
+}
+
+impl Plan {
+    fn draw(rng: &mut Rng, power: Power<'_>) -> Self {
+        let longest = if rng.percent(25) { 15 } else { 180 };
+        let time = Duration::from_millis(1 + rng.below(longest));
+        let mut plan = Self { time, faults: Vec::new(), error_after: None };
+        if matches!(power, Power::Stays) {
+            return plan;
+        }
+        if rng.percent(60) {
+            // Some are cut while they open and recover, some in full swing.
+            let most = if rng.percent(40) { 30 } else { 1_500 };
+            plan.faults.push(Fault::PowerOffAfter(rng.below(most)));
+            plan.time = Duration::from_millis(500);
+        } else if rng.percent(25) {
+            let operations = rng.below(400);
+            let kind = std::io::ErrorKind::Other;
+            plan.faults.push(Fault::ErrorAfter { operations, kind, sticky: false });
+            plan.error_after = Some(operations);
+        }
+        if matches!(power, Power::File(_)) && rng.percent(15) {
+            plan.faults.push(Fault::ShortTransfers);
+        }
+        plan
+    }
+}
+
+/// A victim that runs, and what it prints.
+pub struct Running {
+    child: Child,
+    output: JoinHandle<std::io::Result<Vec<u8>>>,
+    ready: Arc<AtomicBool>,
+}
+
+impl Running {
+    /// A process whose lines come from `output`. It is ready once it has printed `ready`, or at once.
+    pub fn new(child: Child, mut output: impl Read + Send + 'static, at_once: bool) -> Self {
+        let ready = Arc::new(AtomicBool::new(at_once));
+        let tell = ready.clone();
+        let output = thread::spawn(move || {
+            let (mut lines, mut buf) = (Vec::new(), [0; 64 << 10]);
+            loop {
+                match output.read(&mut buf) {
+                    Ok(0) => return Ok(lines),
+                    Ok(n) => lines.extend_from_slice(&buf[..n]),
+                    // What a killed machine leaves of its socket.
+                    Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(lines),
+                    Err(error) => return Err(error),
+                }
+                if !tell.load(Ordering::Relaxed) && lines.windows(6).any(|line| line == b"ready\n") {
+                    tell.store(true, Ordering::Relaxed);
+                }
+            }
+        });
+        Self { child, output, ready }
+    }
+
+    fn victim(path: &Path, round: u32) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("victim").arg(path).args(["--round", &round.to_string()]);
+        let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut child = started.context("starting a victim")?;
+        let output = child.stdout.take().expect("it was asked for");
+        Ok(Self::new(child, output, true))
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    fn kill(mut self) -> anyhow::Result<(ExitStatus, Vec<u8>)> {
+        self.child.kill()?;
+        if !patiently(|| self.child.try_wait().is_ok_and(|status| status.is_some())) {
+            bail!("the victim outlives SIGKILL");
+        }
+        let output = self.output.join().expect("no panics").context("reading the acknowledgements")?;
+        Ok((self.child.wait()?, output))
+    }
+}
+
+/// Opens a store whose last holder was killed.
+fn reopen(options: Options, path: &Path) -> anyhow::Result<brooklet::Store> {
+    options.open(path).map_err(|error| match error.kind() {
+        brooklet::ErrorKind::Io => anyhow::Error::from(error).context("opening the store after the cut"),
+        _ => Lost(format!("the store cannot be opened: {error}")).into(),
+    })
+}
+
+/// Keeps the image that led to an error.
+fn keep(image: &[u8], kind: &str, error: anyhow::Error) -> anyhow::Error {
+    let error = if error.is::<Skipped>() { anyhow!("it does not work any more: {error:#}") } else { error };
+    let path = PathBuf::from(format!("powercut-{kind}-{}.img", std::process::id()));
+    match fs::write(&path, image) {
+        Ok(()) => error.context(format!("the image before that round is kept in {}", path.display())),
+        Err(failed) => error.context(format!("the image could not be kept: {failed}")),
+    }
+}
+
+/// Ends the process where nothing moves any more: a hang is a failure, and must not last.
+fn watch(heartbeat: Arc<AtomicU64>) {
+    thread::spawn(move || {
+        let mut last = 0;
+        loop {
+            thread::sleep(Duration::from_secs(STALL));
+            let now = heartbeat.load(Ordering::Relaxed);
+            if now == last {
+                eprintln!("nothing has moved for {STALL} s");
+                std::process::exit(3);
+            }
+            last = now;
+        }
+    });
+}
+
+/// Where the store is below `dir`.
+pub fn store_in(dir: &Path) -> PathBuf {
+    dir.join(STORE)
+}

@@ -1,0 +1,162 @@
+//! Many runs: how one seed is run, and how many are.
+
+use std::cell::RefCell;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Once};
+
+use crate::ledger::Violation;
+use crate::plan::Plan;
+use crate::witness::Tally;
+use crate::world::{Stats, World};
+
+/// A run that went wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What must not be.
+    pub what: String,
+    /// How it came to that, where it was asked for.
+    pub story: Vec<String>,
+}
+
+thread_local! {
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps panics of runs quiet: they are told as failures.
+fn hush() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if PANIC.with_borrow(Option::is_some) {
+                PANIC.set(Some(info.to_string()));
+            } else {
+                usual(info);
+            }
+        }));
+    });
+}
+
+/// Runs `deed`, with a panic of it made a violation.
+pub fn guarded<T>(deed: impl FnOnce() -> Result<T, Violation>) -> Result<T, Violation> {
+    hush();
+    PANIC.set(Some(String::new()));
+    let done = std::panic::catch_unwind(AssertUnwindSafe(deed));
+    let told = PANIC.take().unwrap_or_default();
+    done.unwrap_or_else(|_| Err(Violation(told)))
+}
+
+/// Carries a plan out.
+pub fn run(plan: &Arc<Plan>, tell: bool) -> Result<Stats, Failure> {
+    let world = guarded(|| World::new(plan.clone(), tell));
+    let world = world.map_err(|Violation(what)| Failure { what, story: Vec::new() })?;
+    match guarded(|| world.run()) {
+        Ok(()) => Ok(world.stats()),
+        Err(Violation(what)) => {
+            let story = world.story();
+            world.forget();
+            Err(Failure { what, story })
+        }
+    }
+}
+
+/// Carries a plan out that goes well, and tells what happens.
+pub fn tell(plan: &Arc<Plan>) -> Result<(Vec<String>, Stats), Failure> {
+    let fails = |Violation(what)| Failure { what, story: Vec::new() };
+    let world = World::new(plan.clone(), true).map_err(fails)?;
+    guarded(|| world.run()).map_err(fails)?;
+    Ok((world.story(), world.stats()))
+}
+
+/// What many runs came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Seeds run.
+    pub seeds: u64,
+    /// Steps taken.
+    pub steps: u64,
+    /// Commits acknowledged.
+    pub acknowledged: u64,
+    /// What witnesses saw.
+    pub tally: Tally,
+    /// Runs in which the store stopped.
+    pub stopped: u64,
+    /// Runs in which it was full.
+    pub full: u64,
+    /// Runs in which it met damage and said so.
+    pub damaged: u64,
+    /// Seeds that were run twice to see whether they leave the same trace.
+    pub repeated: u64,
+}
+
+impl Totals {
+    fn add(&mut self, stats: &Stats) {
+        self.seeds += 1;
+        self.steps += stats.steps;
+        self.acknowledged += stats.acknowledged;
+        self.tally.add(&stats.tally);
+        self.stopped += stats.stopped;
+        self.full += stats.full;
+        self.damaged += stats.damaged;
+    }
+}
+
+/// Every so many seeds, one is run twice.
+const REPEAT: u64 = 50;
+
+/// Runs seeds from `first` on, on `threads` threads, until `enough` says so; tells the first that fails.
+pub fn run_many(
+    first: u64,
+    threads: usize,
+    enough: impl Fn(&Totals) -> bool + Sync,
+) -> Result<Totals, (u64, Failure)> {
+    let totals = Mutex::new(Totals::default());
+    let failed = Mutex::new(None);
+    let stop = AtomicBool::new(false);
+    let next = AtomicU64::new(first);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let ended = run_twice_now_and_then(seed);
+                    let mut totals = totals.lock().expect("no panics");
+                    match ended {
+                        Ok((stats, repeated)) => {
+                            totals.add(&stats);
+                            totals.repeated += u64::from(repeated);
+                        }
+                        Err(failure) => {
+                            let mut failed = failed.lock().expect("no panics");
+                            failed.get_or_insert((seed, failure));
+                            stop.store(true, Ordering::Relaxed);
+                        }
+                    }
+                    if enough(&totals) {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    match failed.into_inner().expect("no panics") {
+        Some(failure) => Err(failure),
+        None => Ok(totals.into_inner().expect("no panics")),
+    }
+}
+
+fn run_twice_now_and_then(seed: u64) -> Result<(Stats, bool), Failure> {
+    let plan = Arc::new(Plan::draw(seed));
+    let stats = run(&plan, false)?;
+    if !seed.is_multiple_of(REPEAT) {
+        return Ok((stats, false));
+    }
+    let again = run(&plan, false)?;
+    let same = (again.acknowledged, again.tally) == (stats.acknowledged, stats.tally);
+    if again.trace != stats.trace || !same {
+        let what = format!("two runs left different traces: {:x} and {:x}", stats.trace, again.trace);
+        return Err(Failure { what, story: Vec::new() });
+    }
+    Ok((stats, true))
+}

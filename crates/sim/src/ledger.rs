@@ -1,0 +1,266 @@
+//! What the world knows of its store: what was acknowledged, what was sent, and what may be seen.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use brooklet::{Bounds, Bytes, Entry, Error, Store, Ticket};
+
+use crate::model::{self, Change, Log, Logs, text};
+use crate::stage::Evidence;
+
+/// Something that must not be: what, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+/// `Err` with a violation.
+pub fn violated<T>(what: impl Into<String>) -> Result<T, Violation> {
+    Err(Violation(what.into()))
+}
+
+/// A commit that boarded and was not seen to be durable yet.
+pub struct Flight {
+    /// What it changes.
+    pub changes: Arc<[Change]>,
+    /// It was acknowledged at once, whether durable or not.
+    pub deferred: bool,
+    ticket: Ticket,
+    /// How its callback was called: 0 not yet, 1 acknowledged, 2 failed. Deferred commits have none.
+    told: Arc<AtomicU8>,
+}
+
+impl Flight {
+    /// A flight that watches its ticket in both ways: by asking, and by being told.
+    pub fn new(changes: Arc<[Change]>, ticket: Ticket, deferred: bool) -> Self {
+        let told = Arc::new(AtomicU8::new(0));
+        if !deferred {
+            let told = told.clone();
+            ticket.on_done(move |result| told.store(if result.is_ok() { 1 } else { 2 }, Ordering::Relaxed));
+        }
+        Self { changes, deferred, ticket, told }
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        self.ticket.is_durable() || self.told.load(Ordering::Relaxed) == 1
+    }
+}
+
+/// Commits, in the order in which they boarded.
+#[derive(Default)]
+pub struct Ledger {
+    /// The state after every acknowledged commit; what readers see.
+    pub durable: Logs,
+    /// The state after every commit that boarded.
+    pub boarded: Logs,
+    /// Those in between.
+    pub flying: VecDeque<Flight>,
+    /// Durable states since somebody began to read.
+    pub watched: Option<Vec<Logs>>,
+    /// Earlier durable states, the newest last, where they may be needed.
+    pub past: Option<VecDeque<Logs>>,
+    /// The largest epoch seen.
+    pub epoch: u64,
+    /// The store has said that it stopped: nothing may be acknowledged any more.
+    pub stopped: bool,
+    /// Commits that were acknowledged.
+    pub acknowledged: u64,
+}
+
+/// Earlier states that are kept at most.
+const PAST: usize = 400;
+
+impl Ledger {
+    /// Takes note of what has become durable.
+    pub fn settle(&mut self) -> Result<(), Violation> {
+        while self.flying.front().is_some_and(Flight::is_acknowledged) {
+            if self.stopped {
+                return violated("a commit is acknowledged although the store has said that it stopped");
+            }
+            let flight = self.flying.pop_front().expect("just seen");
+            if !flight.deferred && flight.told.load(Ordering::Relaxed) != 1 {
+                return violated("a commit is durable, and its callback was not told so");
+            }
+            if let Some(past) = &mut self.past {
+                past.push_back(self.durable.clone());
+                past.drain(..past.len().saturating_sub(PAST));
+            }
+            model::apply(&mut self.durable, &flight.changes).expect("it was accepted");
+            self.acknowledged += 1;
+            if let Some(watched) = &mut self.watched {
+                watched.push(self.durable.clone());
+            }
+        }
+        if self.flying.iter().any(Flight::is_acknowledged) {
+            return violated("a commit is acknowledged before one that boarded earlier");
+        }
+        Ok(())
+    }
+
+    /// What may be found if the power went now.
+    pub fn expectation(&self, tolerance: Tolerance) -> Expectation {
+        Expectation {
+            durable: self.durable.clone(),
+            unknown: self.flying.iter().map(|flight| flight.changes.clone()).collect(),
+            past: self.past.iter().flatten().cloned().collect(),
+            epoch: self.epoch,
+            tolerance,
+        }
+    }
+}
+
+/// What is let pass because the disk did more than a power cut does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tolerance {
+    /// Something on the medium is not what was written: a named error is right, a wrong byte is not.
+    pub damaged: bool,
+    /// What tells a lost tail from one that was never there.
+    pub evidence: Evidence,
+}
+
+/// What may be found on a disk.
+#[derive(Clone, Debug, Default)]
+pub struct Expectation {
+    /// At least this.
+    pub durable: Logs,
+    /// And any number of these, in order.
+    pub unknown: Vec<Arc<[Change]>>,
+    /// Earlier states, the newest last.
+    pub past: Vec<Logs>,
+    /// Every opening has a larger epoch.
+    pub epoch: u64,
+    /// What else is let pass.
+    pub tolerance: Tolerance,
+}
+
+impl Expectation {
+    /// Finds the state that a store shows among those that it may show.
+    pub fn admit(&self, seen: &Seen) -> Result<Logs, Violation> {
+        let mut state = self.durable.clone();
+        let mut nearest = seen.difference(&state);
+        for changes in &self.unknown {
+            if nearest.is_empty() {
+                break;
+            }
+            model::apply(&mut state, changes).expect("it was accepted");
+            nearest = seen.difference(&state);
+        }
+        if nearest.is_empty() {
+            return Ok(state);
+        }
+        // Damage to the newest blocks looks like a torn write, as long as nothing later tells.
+        if self.tolerance.damaged
+            && self.tolerance.evidence == Evidence::None
+            && let Some(state) = self.past.iter().rev().find(|state| seen.difference(state).is_empty())
+        {
+            return Ok(state.clone());
+        }
+        violated(format!("what is found is no prefix that holds every acknowledged commit:\n{nearest}"))
+    }
+}
+
+/// What a store shows.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// What could be read.
+    pub logs: Logs,
+    /// Logs that are there, and say that they are damaged.
+    pub unreadable: BTreeSet<Bytes>,
+    /// The listing broke off because of damage.
+    pub partial: bool,
+}
+
+impl Seen {
+    /// Reads everything, by listing and by reading each log; if it is to be thorough, backward and by its bounds, too.
+    /// An error is returned unless `damaged` says that damage is to be expected.
+    pub fn of(store: &Store, damaged: bool, thorough: bool) -> Result<Result<Self, Error>, Violation> {
+        let mut seen = Self::default();
+        let excused = |error: &Error| damaged && matches!(error, Error::Damaged { .. });
+        let listing = match store.scan("") {
+            Ok(listing) => listing,
+            Err(error) if excused(&error) => return Ok(Ok(Self { partial: true, ..seen })),
+            Err(error) => return Ok(Err(error)),
+        };
+        for listed in listing {
+            let listed = match listed {
+                Ok(listed) => listed,
+                Err(error) if excused(&error) => {
+                    seen.partial = true;
+                    break;
+                }
+                Err(error) => return Ok(Err(error)),
+            };
+            let key = Bytes::from(listed.key);
+            match read_log(store, &key, listed.bounds, thorough)? {
+                Ok(log) if log.bounds() == listed.bounds => drop(seen.logs.insert(key, Arc::new(log))),
+                Ok(log) => {
+                    let (found, listed) = (log.bounds(), listed.bounds);
+                    return violated(format!(
+                        "{} is listed as {listed:?}, and read as {found:?}",
+                        text(&key)
+                    ));
+                }
+                Err(error) if excused(&error) => drop(seen.unreadable.insert(key)),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(seen))
+    }
+
+    /// Whether nothing was damaged.
+    pub fn is_whole(&self) -> bool {
+        self.unreadable.is_empty() && !self.partial
+    }
+
+    /// Where this is not `state`, in words.
+    pub fn difference(&self, state: &Logs) -> String {
+        if self.is_whole() {
+            return if self.logs == *state { String::new() } else { model::difference(&self.logs, state) };
+        }
+        let mut logs = self.logs.clone();
+        for (key, log) in state {
+            let missed = self.partial && !self.logs.contains_key(key);
+            if missed || self.unreadable.contains(key) {
+                logs.insert(key.clone(), log.clone());
+            }
+        }
+        model::difference(&logs, state)
+    }
+}
+
+/// Reads a log that was listed with `bounds`.
+fn read_log(
+    store: &Store,
+    key: &Bytes,
+    bounds: Bounds,
+    thorough: bool,
+) -> Result<Result<Log, Error>, Violation> {
+    let read = || -> Result<_, Error> {
+        let entries: Vec<Entry> = store.read(key, ..)?.collect::<Result<_, _>>()?;
+        if !thorough {
+            return Ok((entries, None));
+        }
+        let bounds = store.bounds(key)?;
+        let back: Vec<Entry> = store.read(key, bounds.first..bounds.next)?.rev().collect::<Result<_, _>>()?;
+        Ok((entries, Some((bounds, back))))
+    };
+    let (entries, again) = match read() {
+        Ok(all) => all,
+        Err(error) => return Ok(Err(error)),
+    };
+    if let Some((same, mut back)) = again {
+        back.reverse();
+        if entries != back {
+            return violated(format!("{} reads differently forward and backward", text(key)));
+        }
+        if same != bounds {
+            return violated(format!("{} is listed as {bounds:?}, and is {same:?}", text(key)));
+        }
+    }
+    for (i, entry) in entries.iter().enumerate() {
+        if entry.seq != bounds.first + i as u64 {
+            return violated(format!("{}: entry {} stands where {i} should", text(key), entry.seq));
+        }
+    }
+    let entries = entries.into_iter().map(|entry| entry.payload).collect();
+    Ok(Ok(Log { first: bounds.first, entries }))
+}

@@ -1,0 +1,273 @@
+//! A plain model of the store: what its logs hold after each commit, and nothing about how.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use brooklet::io::Rng;
+use brooklet::{Bounds, Bytes, Commit, Error};
+
+/// A log: its first number and its entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// Number of the first entry.
+    pub first: u64,
+    /// The payloads, oldest first.
+    pub entries: Vec<Bytes>,
+}
+
+impl Log {
+    /// The number of the entry to come.
+    pub fn next(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
+    /// First and next number, as the store gives them.
+    pub fn bounds(&self) -> Bounds {
+        Bounds { first: self.first, next: self.next() }
+    }
+
+    fn trim(&mut self, before: u64) {
+        if before > self.first {
+            self.entries.drain(..(before - self.first) as usize);
+            self.first = before;
+        }
+    }
+}
+
+/// All logs. Clones share what they have in common.
+pub type Logs = BTreeMap<Bytes, Arc<Log>>;
+
+/// A change to one log, or an expectation of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Add an entry.
+    Append(Bytes, Bytes),
+    /// Add an entry and drop what is before it.
+    Snapshot(Bytes, Bytes),
+    /// Drop the entries before a number.
+    Trim(Bytes, u64),
+    /// Drop all but the last entries.
+    KeepLast(Bytes, u64),
+    /// Drop the entries from a number on.
+    Truncate(Bytes, u64),
+    /// Drop the log.
+    Delete(Bytes),
+    /// Go on only if this is the next number.
+    ExpectNext(Bytes, u64),
+    /// Go on only if there is no such log.
+    ExpectAbsent(Bytes),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Append(key, payload) => write!(f, "append {} B to {}", payload.len(), text(key)),
+            Change::Snapshot(key, payload) => write!(f, "snapshot {} with {} B", text(key), payload.len()),
+            Change::Trim(key, before) => write!(f, "trim {} before {before}", text(key)),
+            Change::KeepLast(key, n) => write!(f, "keep the last {n} of {}", text(key)),
+            Change::Truncate(key, from) => write!(f, "truncate {} from {from}", text(key)),
+            Change::Delete(key) => write!(f, "delete {}", text(key)),
+            Change::ExpectNext(key, next) => write!(f, "expect {} to go on at {next}", text(key)),
+            Change::ExpectAbsent(key) => write!(f, "expect no {}", text(key)),
+        }
+    }
+}
+
+/// A key for people.
+pub fn text(key: &[u8]) -> String {
+    key.escape_ascii().to_string()
+}
+
+/// How a commit should be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A log that is not there.
+    Unknown,
+    /// Entries that are not there.
+    OutOfRange,
+    /// An expectation does not hold.
+    Conflict,
+    /// There is nothing to do.
+    Empty,
+}
+
+impl Refusal {
+    /// Whether an error of the store is this refusal.
+    pub fn is(self, error: &Error) -> bool {
+        match self {
+            Refusal::Unknown => matches!(error, Error::UnknownLog { .. }),
+            Refusal::OutOfRange => matches!(error, Error::OutOfRange { .. }),
+            Refusal::Conflict => matches!(error, Error::Conflict { .. }),
+            Refusal::Empty => matches!(error, Error::EmptyCommit),
+        }
+    }
+}
+
+/// Does a commit to the model, whole or not at all; gives the numbers of its entries.
+pub fn apply(logs: &mut Logs, changes: &[Change]) -> Result<Vec<u64>, Refusal> {
+    for change in changes {
+        match change {
+            Change::ExpectNext(key, next) if logs.get(key).map_or(0, |log| log.next()) != *next => {
+                return Err(Refusal::Conflict);
+            }
+            Change::ExpectAbsent(key) if logs.contains_key(key) => return Err(Refusal::Conflict),
+            _ => {}
+        }
+    }
+    let mut after = logs.clone();
+    let mut seqs = Vec::new();
+    for change in changes {
+        apply_one(&mut after, change, &mut seqs)?;
+    }
+    if changes.iter().all(|c| matches!(c, Change::ExpectNext(..) | Change::ExpectAbsent(..))) {
+        return Err(Refusal::Empty);
+    }
+    *logs = after;
+    Ok(seqs)
+}
+
+fn apply_one(logs: &mut Logs, change: &Change, seqs: &mut Vec<u64>) -> Result<(), Refusal> {
+    let known = |logs: &mut Logs, key: &Bytes| -> Result<Log, Refusal> {
+        logs.remove(key).map(Arc::unwrap_or_clone).ok_or(Refusal::Unknown)
+    };
+    let (key, log) = match change {
+        Change::Append(key, payload) | Change::Snapshot(key, payload) => {
+            let mut log = logs.remove(key).map(Arc::unwrap_or_clone).unwrap_or_default();
+            let seq = log.next();
+            seqs.push(seq);
+            log.entries.push(payload.clone());
+            if matches!(change, Change::Snapshot(..)) {
+                log.trim(seq);
+            }
+            (key, log)
+        }
+        Change::Trim(key, before) => {
+            let mut log = known(logs, key)?;
+            if *before > log.next() {
+                return Err(Refusal::OutOfRange);
+            }
+            log.trim(*before);
+            (key, log)
+        }
+        Change::KeepLast(key, n) => {
+            let mut log = known(logs, key)?;
+            log.trim(log.next().saturating_sub(*n));
+            (key, log)
+        }
+        Change::Truncate(key, from) => {
+            let mut log = known(logs, key)?;
+            if *from < log.first || *from > log.next() {
+                return Err(Refusal::OutOfRange);
+            }
+            log.entries.truncate((*from - log.first) as usize);
+            (key, log)
+        }
+        Change::Delete(key) => {
+            known(logs, key)?;
+            return Ok(());
+        }
+        Change::ExpectNext(..) | Change::ExpectAbsent(..) => return Ok(()),
+    };
+    logs.insert(key.clone(), Arc::new(log));
+    Ok(())
+}
+
+/// Turns changes into a commit of the store.
+pub fn commit(changes: &[Change]) -> Commit<'_> {
+    let mut commit = Commit::new();
+    for change in changes {
+        match change {
+            Change::Append(key, payload) => commit.append(key, payload),
+            Change::Snapshot(key, payload) => commit.snapshot(key, payload),
+            Change::Trim(key, before) => commit.trim(key, *before),
+            Change::KeepLast(key, n) => commit.keep_last(key, *n),
+            Change::Truncate(key, from) => commit.truncate(key, *from),
+            Change::Delete(key) => commit.delete(key),
+            Change::ExpectNext(key, next) => commit.expect_next(key, *next),
+            Change::ExpectAbsent(key) => commit.expect_absent(key),
+        };
+    }
+    commit
+}
+
+/// What commits are made of: which logs, how large, how often what.
+#[derive(Clone, Debug)]
+pub struct Habits {
+    /// Logs in use.
+    pub keys: u64,
+    /// Whether a tenth of the logs gets most of the commits.
+    pub skewed: bool,
+    /// Usual payloads have fewer bytes than this.
+    pub small: u64,
+    /// Rare ones have fewer than this.
+    pub large: u64,
+    /// Weights of append, snapshot, trim, keep last, truncate, delete, expect next, expect absent.
+    pub weights: [u64; 8],
+}
+
+impl Habits {
+    /// A key: mostly of the same shape, some awkward ones.
+    pub fn key(&self, rng: &mut Rng) -> Bytes {
+        let mut n = rng.below(self.keys);
+        if self.skewed && rng.percent(80) {
+            n = rng.below(self.keys.div_ceil(10));
+        }
+        match n {
+            0 => vec![0].into(),
+            1 => Bytes::from_static(b"log/\0/x"),
+            2 => Bytes::from_static(b"log/\0"),
+            n => format!("log/{n}").into(),
+        }
+    }
+
+    fn payload(&self, rng: &mut Rng) -> Bytes {
+        let len = if rng.percent(3) { rng.below(self.large) } else { rng.below(self.small) } as usize;
+        let byte = rng.next() as u8;
+        if rng.percent(50) { vec![byte; len].into() } else { (0..len).map(|_| rng.next() as u8).collect() }
+    }
+
+    /// A random change that makes sense more often than not.
+    pub fn change(&self, rng: &mut Rng, logs: &Logs) -> Change {
+        let key = self.key(rng);
+        let (first, next) = logs.get(&key).map_or((0, 0), |log| (log.first, log.next()));
+        let within = |rng: &mut Rng| first.saturating_sub(rng.below(2)) + rng.below(next - first + 3);
+        let mut pick = rng.below(self.weights.iter().sum());
+        let kind = self.weights.iter().position(|&weight| {
+            let found = pick < weight;
+            pick = pick.saturating_sub(weight);
+            found
+        });
+        match kind.expect("the pick is below the sum") {
+            0 => Change::Append(key, self.payload(rng)),
+            1 => Change::Snapshot(key, self.payload(rng)),
+            2 => Change::Trim(key, within(rng)),
+            3 => Change::KeepLast(key, rng.below(5)),
+            4 => Change::Truncate(key, within(rng)),
+            5 => Change::Delete(key),
+            6 => Change::ExpectNext(key, if rng.percent(80) { next } else { next + 1 }),
+            _ => Change::ExpectAbsent(key),
+        }
+    }
+}
+
+/// Where two states differ, in words; empty where they do not.
+pub fn difference(found: &Logs, expected: &Logs) -> String {
+    let mut out = String::new();
+    let only_expected = expected.keys().filter(|key| !found.contains_key(*key));
+    for key in found.keys().chain(only_expected) {
+        let (found, expected) = (found.get(key), expected.get(key));
+        if found == expected {
+            continue;
+        }
+        let show = |log: Option<&Arc<Log>>| {
+            log.map_or("no log".into(), |log| format!("{}..{}", log.first, log.next()))
+        };
+        let (is, should) = (show(found), show(expected));
+        let _ = match is == should {
+            true => writeln!(out, "{}: {is}, but other bytes than were written", text(key)),
+            false => writeln!(out, "{}: found {is}, expected {should}", text(key)),
+        };
+    }
+    out
+}

@@ -1,0 +1,362 @@
+//! What a simulation does: its world's shape and its steps, all drawn from one seed.
+//!
+//! Each seed draws its own habits and switches features on and off (swarm testing): runs that do everything a little
+//! meet fewer states than runs that do some things a lot.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet::io::{Fault, Lie, ManualClock, Rng};
+use brooklet::{Create, Options};
+
+use crate::model::Habits;
+
+/// How hard a run is on the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// No faults, and long, so that the store grows.
+    Calm,
+    /// Power cuts, kills and short transfers.
+    Mixed,
+    /// Those, and a disk that fails, fills up or lies.
+    Violent,
+}
+
+/// Sizes, in bytes, so small that everything happens all the time.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Of the ring.
+    pub ring: u64,
+    /// Memory for recent entries.
+    pub memory: usize,
+    /// Of a full block.
+    pub block: usize,
+    /// Writes in flight.
+    pub depth: usize,
+    /// Largest payload.
+    pub payload: usize,
+}
+
+impl Shape {
+    /// Options of a store of this shape that does nothing by itself.
+    pub fn options(&self, clock: &Arc<ManualClock>, seed: u64) -> Options {
+        Options::new()
+            .ring_size(self.ring)
+            .memory_budget(self.memory)
+            .block_size(self.block)
+            .depth(self.depth)
+            .max_payload(self.payload)
+            .create(Create::Never)
+            .threads(false)
+            .environment(clock.clone(), seed)
+    }
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// A commit of this many changes; nobody waits.
+    Commit(u64),
+    /// So many commits in a row; nobody waits, and blocks pile up.
+    Burst(u64),
+    /// A commit that may rest in memory for 100 ms.
+    Deferred,
+    /// Wait until the last commit is durable, in the thread that wrote it.
+    Wait,
+    /// Let the store's own work go on.
+    Work,
+    /// Time passes.
+    Idle(Duration),
+    /// Everything is made durable.
+    Flush,
+    /// The recent tier is written to a run.
+    Checkpoint,
+    /// All runs are merged.
+    Compact,
+    /// One log is read.
+    Read,
+    /// All is read and compared.
+    ReadAll,
+    /// A reader starts, and stays.
+    Hold,
+    /// The reader that has waited longest reads on to its end.
+    Release,
+    /// The store is closed and opened.
+    Reopen,
+    /// The process dies; what it wrote is in the page cache.
+    Kill,
+    /// The power goes.
+    Cut,
+    /// The disk is told to misbehave.
+    Fail(Fault),
+    /// The closed store rots: a bit, a sector, or an older sector.
+    Rot,
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Act::Commit(n) => write!(f, "commit of {n}"),
+            Act::Burst(n) => write!(f, "{n} commits in a row"),
+            Act::Deferred => write!(f, "deferred commit"),
+            Act::Wait => write!(f, "wait for the last commit"),
+            Act::Work => write!(f, "the store's own work goes on"),
+            Act::Idle(time) => write!(f, "{} ms pass", time.as_millis()),
+            Act::Flush => write!(f, "flush"),
+            Act::Checkpoint => write!(f, "checkpoint"),
+            Act::Compact => write!(f, "compact"),
+            Act::Read => write!(f, "read a log"),
+            Act::ReadAll => write!(f, "read everything"),
+            Act::Hold => write!(f, "a reader starts"),
+            Act::Release => write!(f, "the oldest reader reads to its end"),
+            Act::Reopen => write!(f, "close and open"),
+            Act::Kill => write!(f, "the process is killed"),
+            Act::Cut => write!(f, "the power is cut"),
+            Act::Fail(fault) => write!(f, "the disk will misbehave: {fault:?}"),
+            Act::Rot => write!(f, "the closed store rots"),
+        }
+    }
+}
+
+/// What happens in the middle of a step, between two operations on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meanwhile {
+    /// A power cut here is tried out, on a copy.
+    Cut,
+    /// Other callers write, and wait where they may.
+    Write(u64),
+    /// Another caller reads a log.
+    Read,
+    /// The store's own work goes on.
+    Work,
+}
+
+/// Before which operation on the disk something happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Any.
+    Anywhere,
+    /// One on the superblock: while a checkpoint or a compaction takes effect.
+    Superblock,
+}
+
+/// Something that happens in the middle of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupt {
+    /// Operations on the disk before it, at least.
+    pub after: u64,
+    /// What the operation to come is on.
+    pub place: Place,
+    /// What.
+    pub what: Meanwhile,
+}
+
+impl Interrupt {
+    fn draw(rng: &mut Rng, spread: u64, what: Meanwhile) -> Self {
+        match rng.percent(30) {
+            true => Self { after: rng.below(3), place: Place::Superblock, what },
+            false => Self { after: rng.below(spread), place: Place::Anywhere, what },
+        }
+    }
+}
+
+/// A step of a run.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What happens.
+    pub act: Act,
+    /// Where its details are drawn from.
+    pub seed: u64,
+    /// What happens in the middle of it.
+    pub interrupts: Vec<Interrupt>,
+}
+
+/// A whole run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where it was drawn from.
+    pub seed: u64,
+    /// How hard it is.
+    pub class: Class,
+    /// The store's sizes.
+    pub shape: Shape,
+    /// What commits are made of.
+    pub habits: Habits,
+    /// What happens, in order.
+    pub steps: Vec<Step>,
+}
+
+impl Plan {
+    /// Draws a run: every third seed calm, every third mixed, every third violent.
+    pub fn draw(seed: u64) -> Self {
+        let class = [Class::Calm, Class::Mixed, Class::Violent][(seed % 3) as usize];
+        Self::draw_as(seed, class)
+    }
+
+    /// Draws a run of a class.
+    pub fn draw_as(seed: u64, class: Class) -> Self {
+        let rng = &mut Rng::new(seed);
+        let shape = shape(rng);
+        let habits = habits(rng, &shape, class);
+        let len = match class {
+            Class::Calm => 100 + rng.below(500),
+            _ => 20 + rng.below(180),
+        };
+        let menu = Menu::draw(rng, class);
+        let steps = (0..len).map(|_| menu.step(rng)).collect();
+        Self { seed, class, shape, habits, steps }
+    }
+}
+
+fn shape(rng: &mut Rng) -> Shape {
+    let ring = (64 << 10) << rng.below(3);
+    Shape {
+        ring,
+        memory: (64 << 10) << rng.below(3),
+        block: (4 << 10) << rng.below(3),
+        depth: 1 + rng.below(4) as usize,
+        payload: 9 << 10,
+    }
+}
+
+fn habits(rng: &mut Rng, shape: &Shape, class: Class) -> Habits {
+    let mut weights = [60, 7, 8, 5, 7, 5, 5, 3];
+    for weight in &mut weights[1..] {
+        // A third of what there is does not happen in a run, and some happens a lot.
+        match rng.below(6) {
+            0 | 1 => *weight = 0,
+            2 => *weight *= 4,
+            _ => {}
+        }
+    }
+    if rng.percent(20) {
+        // Logs that only grow fill several chunks, which readers fetch as they go.
+        weights[1..6].fill(0);
+    }
+    let keys = match (class, rng.below(4)) {
+        (Class::Calm, 0) => 400,
+        (_, 0) => 60,
+        (_, 1) => 3,
+        _ => 12,
+    };
+    let small = [20, 120, 400, 2000][rng.below(4) as usize];
+    Habits { keys, skewed: rng.percent(30), small, large: shape.payload as u64, weights }
+}
+
+/// What steps are made of in a run: weights, and how often something happens in the middle.
+struct Menu {
+    acts: Vec<(u64, Act)>,
+    /// Of a hundred steps, those that are interrupted by a power cut on a copy, and by other callers.
+    cuts: u64,
+    others: u64,
+}
+
+impl Menu {
+    fn draw(rng: &mut Rng, class: Class) -> Self {
+        let ms = Duration::from_millis;
+        let mut acts = vec![(30, Act::Commit(1)), (8, Act::Commit(4))];
+        let usual = [
+            (3, Act::Burst(0)),
+            (8, Act::Deferred),
+            (15, Act::Wait),
+            (12, Act::Work),
+            (3, Act::Idle(ms(1))),
+            (2, Act::Idle(ms(120))),
+            (3, Act::Flush),
+            (3, Act::Checkpoint),
+            (1, Act::Compact),
+            (3, Act::Read),
+            (3, Act::ReadAll),
+            (2, Act::Hold),
+            (2, Act::Release),
+            (2, Act::Reopen),
+        ];
+        for (weight, act) in usual {
+            acts.push((weight * [0, 1, 1, 1, 3][rng.below(5) as usize], act));
+        }
+        if class != Class::Calm {
+            acts.push((1, Act::Kill));
+            acts.push((2, Act::Cut));
+            acts.push((rng.below(2), Act::Fail(Fault::PowerOffAfter(0))));
+        }
+        // One kind of trouble in a run, so that its effect can be told.
+        let trouble = match (class, rng.below(6)) {
+            (Class::Calm, _) => Act::Work,
+            (Class::Mixed, _) | (_, 0) => Act::Fail(Fault::ShortTransfers),
+            (_, 1 | 2) => {
+                let kind = [ErrorKind::Other, ErrorKind::StorageFull, ErrorKind::WouldBlock];
+                let (kind, sticky) = (kind[rng.below(3) as usize], rng.percent(30));
+                match rng.below(3) {
+                    0 => Act::Fail(Fault::ErrorAfter { operations: 0, kind, sticky }),
+                    1 => Act::Fail(Fault::FlushErrorAfter { flushes: 0, kind, sticky }),
+                    _ => Act::Fail(Fault::ReadErrorAfter { reads: 0, kind, sticky }),
+                }
+            }
+            (_, 3) => Act::Fail(Fault::LieAfter { writes: 0, lie: Lie::Lost }),
+            (_, 4) => Act::Fail(Fault::Full(0)),
+            _ => Act::Rot,
+        };
+        acts.push((rng.below(4), trouble));
+        acts.retain(|(weight, _)| *weight > 0);
+        let cuts = if class == Class::Violent { 5 } else { 5 + rng.below(40) };
+        Self { acts, cuts, others: [0, 5, 30][rng.below(3) as usize] }
+    }
+
+    fn step(&self, rng: &mut Rng) -> Step {
+        let mut pick = rng.below(self.acts.iter().map(|(weight, _)| weight).sum());
+        let chosen = self.acts.iter().find(|(weight, _)| {
+            let found = pick < *weight;
+            pick = pick.saturating_sub(*weight);
+            found
+        });
+        let (_, act) = *chosen.expect("the pick is below the sum");
+        let act = detailed(act, rng);
+        let mut interrupts = Vec::new();
+        // Longer acts have more of a middle.
+        let (times, spread) = match act {
+            Act::Checkpoint | Act::Compact | Act::Reopen => (3, 24),
+            _ => (1, 4),
+        };
+        for _ in 0..times {
+            if rng.percent(self.cuts) {
+                interrupts.push(Interrupt::draw(rng, spread, Meanwhile::Cut));
+            }
+            if rng.percent(self.others) {
+                let what = match rng.below(5) {
+                    0 => Meanwhile::Read,
+                    1 => Meanwhile::Work,
+                    _ => Meanwhile::Write(1 + rng.below(14)),
+                };
+                interrupts.push(Interrupt::draw(rng, spread, what));
+            }
+        }
+        Step { act, seed: rng.next(), interrupts }
+    }
+}
+
+/// Draws what an act leaves open.
+fn detailed(act: Act, rng: &mut Rng) -> Act {
+    match act {
+        Act::Commit(n) => Act::Commit(1 + rng.below(n)),
+        Act::Burst(_) => Act::Burst(5 + rng.below(60)),
+        Act::Fail(Fault::PowerOffAfter(_)) => Act::Fail(Fault::PowerOffAfter(rng.below(60))),
+        Act::Fail(Fault::ErrorAfter { kind, sticky, .. }) => {
+            Act::Fail(Fault::ErrorAfter { operations: rng.below(40), kind, sticky })
+        }
+        Act::Fail(Fault::FlushErrorAfter { kind, sticky, .. }) => {
+            Act::Fail(Fault::FlushErrorAfter { flushes: rng.below(4), kind, sticky })
+        }
+        Act::Fail(Fault::ReadErrorAfter { kind, sticky, .. }) => {
+            Act::Fail(Fault::ReadErrorAfter { reads: rng.below(20), kind, sticky })
+        }
+        Act::Fail(Fault::LieAfter { .. }) => {
+            let lie = [Lie::Lost, Lie::Shorn, Lie::Misdirected, Lie::Flipped][rng.below(4) as usize];
+            Act::Fail(Fault::LieAfter { writes: rng.below(40), lie })
+        }
+        // The room that is left, in sectors; the world adds what the store has by then.
+        Act::Fail(Fault::Full(_)) => Act::Fail(Fault::Full(rng.below(40))),
+        act => act,
+    }
+}

@@ -1,0 +1,257 @@
+//! The volume that a simulated store sees: the disk model, a count of what is done to it, and a door through which the
+//! world comes in between two operations.
+//!
+//! That door is how one thread plays many: where a real store would be in the middle of a checkpoint while others
+//! write, the simulated one is in the middle of an operation on its volume, and the volume lets the others in.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use brooklet::io::{Completion, MemVolume, Op, Persist, Queue, SECTOR, Volume, VolumeInfo};
+use twox_hash::XxHash3_64;
+
+use crate::plan::{Interrupt, Meanwhile, Place};
+
+/// Who comes in through the door.
+pub trait Guest: Send + Sync {
+    /// Called between two operations. `in_ring` says that the one to come is on the ring, so that somebody may be
+    /// waiting for it: whoever comes in must not wait for the log then.
+    fn enter(&self, what: Meanwhile, in_ring: bool);
+}
+
+/// A volume with a door. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Stage {
+    /// The disk.
+    pub disk: MemVolume,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    ring: Range<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    guest: Option<Weak<dyn Guest>>,
+    /// What happens in the middle of the step at hand, and the operations since it began.
+    interrupts: Vec<Interrupt>,
+    operations: u64,
+    /// Somebody came in through the door and is not out again.
+    busy: bool,
+    trace: u64,
+    /// Writes to the ring that were handed over and have not ended.
+    in_flight: u64,
+    evidence: Evidence,
+}
+
+/// Whether something on the medium tells of what the disk lied about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Evidence {
+    /// The disk has not lied.
+    #[default]
+    NotNeeded,
+    /// The newest blocks of the ring may be damaged, and nothing written later says that they had been acknowledged.
+    None,
+    /// A later block of the ring does, or the ring is not concerned.
+    There,
+}
+
+impl Stage {
+    /// A stage on `disk`, whose store has its ring in `ring`.
+    pub fn new(disk: MemVolume, ring: Range<u64>) -> Self {
+        let shared = Shared { state: Mutex::default(), ring };
+        Self { disk, shared: Arc::new(shared) }
+    }
+
+    /// Lets `guest` come in.
+    pub fn invite(&self, guest: Weak<dyn Guest>) {
+        self.state().guest = Some(guest);
+    }
+
+    /// Begins a step, with what is to happen in the middle of it.
+    pub fn begin(&self, interrupts: &[Interrupt]) {
+        let mut state = self.state();
+        state.interrupts = interrupts.to_vec();
+        state.operations = 0;
+    }
+
+    /// A hash over every operation so far: equal runs leave equal traces.
+    pub fn trace(&self) -> u64 {
+        self.state().trace
+    }
+
+    /// The disk's writes and flushes, its reads, and its failures so far.
+    pub fn history(&self) -> (u64, u64, u64) {
+        (self.disk.operations(), self.disk.reads(), self.disk.failures())
+    }
+
+    /// Whether a lost tail of the log can be told from one that was never there.
+    pub fn evidence(&self) -> Evidence {
+        match self.state().evidence {
+            // The disk lied about a write that nobody was left to hear of.
+            Evidence::NotNeeded if !self.disk.lied().is_empty() => self.evidence_after_a_lie(),
+            evidence => evidence,
+        }
+    }
+
+    /// Whether a call comes from within another, through the door.
+    pub fn is_entered(&self) -> bool {
+        self.state().busy
+    }
+
+    /// What is left of the evidence when the disk has just lied: none, if the ring is concerned.
+    fn evidence_after_a_lie(&self) -> Evidence {
+        let ring = &self.shared.ring;
+        let touches = |range: &Range<u64>| range.start < ring.end && ring.start < range.end;
+        let lied = self.disk.lied();
+        let concerned =
+            lied.iter().any(|lie| touches(&lie.meant) || lie.landed.as_ref().is_some_and(touches));
+        if concerned { Evidence::None } else { Evidence::There }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn in_ring(&self, at: u64) -> bool {
+        self.shared.ring.contains(&at)
+    }
+
+    /// Takes note of an operation, and lets in whoever is due.
+    fn knock(&self, kind: u8, at: u64, data: &[u8]) {
+        loop {
+            let mut state = self.state();
+            let fits = |place| place == Place::Anywhere || at < self.shared.ring.start;
+            let due = |i: &Interrupt| i.after <= state.operations && fits(i.place) && !state.busy;
+            let Some(due) = state.interrupts.iter().position(due) else { break };
+            let Interrupt { what, .. } = state.interrupts.remove(due);
+            let Some(guest) = state.guest.as_ref().and_then(Weak::upgrade) else { continue };
+            state.busy = true;
+            drop(state);
+            guest.enter(what, self.in_ring(at));
+            self.state().busy = false;
+        }
+        // The note of who has the store open names a process, which is another one each time.
+        let data = if at == self.shared.ring.start - SECTOR as u64 { &[] } else { data };
+        let mut state = self.state();
+        state.operations += 1;
+        let sum = XxHash3_64::oneshot_with_seed(state.trace ^ at.rotate_left(8) ^ u64::from(kind), data);
+        state.trace = sum.wrapping_add(data.len() as u64);
+    }
+
+    /// Follows whether later blocks of the ring tell what was acknowledged when the disk lied.
+    fn write_began(&self, at: u64) -> bool {
+        let mut state = self.state();
+        let alone = self.in_ring(at) && state.in_flight == 0 && state.evidence == Evidence::None;
+        state.in_flight += u64::from(self.in_ring(at));
+        alone
+    }
+
+    fn write_ended(&self, at: u64, tells: bool, lies_before: usize) {
+        let mut state = self.state();
+        state.in_flight -= u64::from(self.in_ring(at));
+        if self.disk.lied().len() > lies_before {
+            state.evidence = self.evidence_after_a_lie();
+        } else if tells {
+            state.evidence = Evidence::There;
+        }
+    }
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stage({:?})", self.disk)
+    }
+}
+
+impl Volume for Stage {
+    fn info(&self) -> VolumeInfo {
+        self.disk.info()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.disk.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.knock(0, offset, &[]);
+        self.disk.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
+        self.knock(1 + persist as u8, offset, data);
+        let tells = self.write_began(offset);
+        let lies = self.disk.lied().len();
+        let result = self.disk.write_at(offset, data, persist);
+        let whole = result.as_ref().is_ok_and(|n| *n == data.len());
+        self.write_ended(offset, tells && whole, lies);
+        result
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.knock(3, u64::MAX, &[]);
+        self.disk.flush()
+    }
+
+    fn grow(&self, size: u64) -> io::Result<()> {
+        self.knock(4, u64::MAX, &size.to_le_bytes());
+        self.disk.grow(size)
+    }
+
+    fn shrink(&self, size: u64) -> io::Result<()> {
+        self.knock(5, u64::MAX, &size.to_le_bytes());
+        self.disk.shrink(size)
+    }
+
+    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
+        let queue = self.disk.queue(depth)?;
+        Ok(Box::new(StageQueue { stage: self.clone(), queue, writes: Vec::new() }))
+    }
+}
+
+struct StageQueue {
+    stage: Stage,
+    queue: Box<dyn Queue>,
+    /// Token and place of each write in flight, and whether it tells what came before it.
+    writes: Vec<(u64, u64, bool)>,
+}
+
+impl Queue for StageQueue {
+    fn submit(&mut self, token: u64, op: Op) {
+        if let Op::Write { offset, data, persist } = &op {
+            self.stage.knock(6 + *persist as u8, *offset, data);
+            let tells = self.stage.write_began(*offset);
+            self.writes.push((token, *offset, tells));
+        }
+        self.queue.submit(token, op);
+    }
+
+    fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
+        if self.queue.in_flight() > 0 {
+            self.stage.knock(8, self.stage.shared.ring.start, &[]);
+        }
+        let lies = self.stage.disk.lied().len();
+        let before = out.len();
+        self.queue.reap(wait, out);
+        for completion in &out[before..] {
+            if let Some(at) = self.writes.iter().position(|(token, ..)| *token == completion.token) {
+                let (_, offset, tells) = self.writes.swap_remove(at);
+                self.stage.write_ended(offset, tells && completion.result.is_ok(), lies);
+            }
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+}
+
+impl Drop for StageQueue {
+    fn drop(&mut self) {
+        self.stage.state().in_flight -= self.writes.len() as u64;
+    }
+}

@@ -1,0 +1,225 @@
+//! The flip sweep and the misdirection sweep: a small closed store, damaged in one place at a time, gives the right
+//! bytes or a named error, and its check says what is wrong.
+
+use std::sync::Arc;
+
+use brooklet::io::{ManualClock, MemVolume, Rng, SECTOR};
+use brooklet::{Commit, Create, Error, Options, Store, check_volume};
+
+use super::{Swept, in_parallel};
+use crate::campaign::guarded;
+use crate::ledger::{Expectation, Seen, Tolerance, Violation, violated};
+use crate::model::Logs;
+use crate::stage::Evidence;
+
+/// What a device tears by, in bytes.
+const PIECE: usize = 512;
+
+/// A small store on its medium, what it holds, and how the medium looked earlier.
+pub struct Specimen {
+    image: Vec<u8>,
+    older: Vec<u8>,
+    expected: Expectation,
+}
+
+fn options() -> Options {
+    let clock = Arc::new(ManualClock::default());
+    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).environment(clock, 5)
+}
+
+impl Specimen {
+    /// A store with runs of two levels, a tombstone, a large log, and a ring that holds blocks and is in its second
+    /// lap. Closed, or else let go of when all was quiet and the newest block had told what is acknowledged.
+    pub fn new(closed: bool) -> Result<Self, Error> {
+        let disk = MemVolume::new(5);
+        let store = options().create_on(Arc::new(disk.clone()))?;
+        let mut rng = Rng::new(5);
+        let mut older = Vec::new();
+        for round in 0..9 {
+            for log in 0..8 {
+                let payload: Vec<u8> = (0..60).map(|_| rng.next() as u8).collect();
+                store.append(format!("log/{log}"), payload)?.wait()?;
+            }
+            let noise: Vec<u8> = (0..5000).map(|_| rng.next() as u8).collect();
+            store.append("large", noise)?.wait()?;
+            match round {
+                2 => store.delete("log/3")?.wait()?,
+                4 => store.trim("log/4", 2)?.wait()?,
+                5 => older = disk.image(),
+                _ => {}
+            }
+            if round < 8 {
+                store.checkpoint()?;
+                while store.step()? {}
+            }
+        }
+        let mut commit = Commit::new();
+        commit.append("log/1", b"both").append("log/2", b"or none").truncate("log/5", 3);
+        store.commit(&commit)?.wait()?;
+        let logs = Self::whole(&store);
+        match closed {
+            true => store.close()?,
+            false => {
+                // The committer tells what is acknowledged once it has been idle for a while.
+                for _ in 0..100 {
+                    store.step()?;
+                }
+                store.abandon();
+            }
+        }
+        let tolerance = Tolerance { damaged: true, evidence: Evidence::There };
+        let expected = Expectation { durable: logs, tolerance, ..Expectation::default() };
+        Ok(Self { image: disk.image(), older, expected })
+    }
+
+    fn whole(store: &Store) -> Logs {
+        match Seen::of(store, false, true) {
+            Ok(Ok(seen)) => seen.logs,
+            other => panic!("a sound store reads: {other:?}"),
+        }
+    }
+
+    /// The store's disk, unharmed.
+    pub fn disk(&self, seed: u64) -> MemVolume {
+        MemVolume::from_image(self.image.clone(), seed)
+    }
+
+    /// Opens the store for writing and reads everything; what can be read must be right.
+    pub fn open_and_read(&self, disk: &MemVolume) -> Result<Result<(), Error>, Violation> {
+        let store = match options().create(Create::Never).open_on(Arc::new(disk.clone())) {
+            Ok(store) => store,
+            Err(error) => return Ok(Err(error)),
+        };
+        let seen = Seen::of(&store, false, true)?;
+        store.abandon();
+        let exactly = Expectation { tolerance: Tolerance::default(), ..self.expected.clone() };
+        seen.map(|seen| exactly.admit(&seen))
+            .map_or_else(|error| Ok(Err(error)), |known| known.map(|_| Ok(())))
+    }
+
+    /// Sectors that hold something.
+    fn used(&self) -> Vec<usize> {
+        let used = |at: &usize| self.image[*at..at + PIECE].iter().any(|&byte| byte != 0);
+        (0..self.image.len()).step_by(PIECE).filter(used).collect()
+    }
+
+    /// Looks at a damaged store. `met` is false where no read noticed.
+    fn look(&self, disk: &MemVolume, what: &dyn Fn() -> String) -> Result<Swept, Violation> {
+        let within = |Violation(why): Violation| Violation(format!("{}: {why}", what()));
+        let (met, (sound, spared)) = guarded(|| Ok((self.read(disk)?, check(disk)?))).map_err(within)?;
+        if met && sound {
+            return violated(format!("{}: a read meets damage that the check does not report", what()));
+        }
+        let mut swept = Swept { cases: 1, ..Swept::default() };
+        swept.harmless = u64::from(sound);
+        swept.checked = u64::from(!sound);
+        swept.met = u64::from(met);
+        swept.spared = u64::from(spared && !met);
+        Ok(swept)
+    }
+
+    /// Reads everything; whether anything said that it is damaged.
+    fn read(&self, disk: &MemVolume) -> Result<bool, Violation> {
+        match options().read_only(true).open_on(Arc::new(disk.clone())) {
+            Err(Error::Damaged { .. } | Error::NotAStore { .. } | Error::NewerFormat { .. }) => Ok(true),
+            Err(error) => violated(format!("damage shows as: {error}")),
+            Ok(store) => {
+                let seen = Seen::of(&store, true, true)?;
+                let seen = seen.or_else(|error| violated(format!("damage shows as: {error}")))?;
+                self.expected.admit(&seen)?;
+                Ok(!seen.is_whole())
+            }
+        }
+    }
+}
+
+/// Whether the check finds nothing; and whether it finds more than a bad copy of what is there elsewhere.
+fn check(disk: &MemVolume) -> Result<(bool, bool), Violation> {
+    match check_volume(Arc::new(disk.clone()), &mut |_, _| {}) {
+        Ok(report) => Ok((report.is_sound(), report.findings.iter().any(|finding| !finding.harmless))),
+        Err(Error::NewerFormat { .. } | Error::NotAStore { .. }) => Ok((false, true)),
+        Err(error) => violated(format!("the check itself fails: {error}")),
+    }
+}
+
+/// Flips every bit, or with `stride` every so manieth, of what a closed store has in use.
+pub fn flips(stride: u64, threads: u64) -> Result<Swept, Violation> {
+    let specimen = Specimen::new(true).or_else(|error| violated(format!("no store to damage: {error}")))?;
+    let used = specimen.used();
+    let bits = (used.len() * PIECE * 8) as u64;
+    in_parallel(bits.div_ceil(stride), threads, |range| {
+        let disk = MemVolume::from_image(specimen.image.clone(), 0);
+        let mut swept = Swept::default();
+        for n in range {
+            let n = (n * stride) as usize;
+            let (byte, bit) = (used[n / 8 / PIECE] + n / 8 % PIECE, (n % 8) as u8);
+            disk.flip(byte, bit);
+            swept.add(&specimen.look(&disk, &|| format!("bit {bit} of byte {byte} flipped"))?);
+            disk.flip(byte, bit);
+        }
+        Ok(swept)
+    })
+}
+
+/// Puts something else where a sector was: zeros, noise, what stood there earlier, or any other sector, by 512 bytes
+/// and by 4 KiB; over a closed store and over one that was killed while it was idle. Every `stride`-th case is tried.
+pub fn sectors(stride: u64, threads: u64) -> Result<Swept, Violation> {
+    let mut all = Swept::default();
+    for closed in [true, false] {
+        let specimen = Specimen::new(closed);
+        let specimen = specimen.or_else(|error| violated(format!("no store to damage: {error}")))?;
+        for len in [PIECE, SECTOR] {
+            all.add(&sectors_of(&specimen, closed, len, stride, threads)?);
+        }
+    }
+    Ok(all)
+}
+
+fn sectors_of(
+    specimen: &Specimen,
+    closed: bool,
+    len: usize,
+    stride: u64,
+    threads: u64,
+) -> Result<Swept, Violation> {
+    let mut used: Vec<usize> = specimen.used().iter().map(|at| at / len * len).collect();
+    used.dedup();
+    let kinds = used.len() + 3;
+    in_parallel((used.len() * kinds) as u64 / stride, threads, |range| {
+        let mut swept = Swept::default();
+        for n in range {
+            let n = (n * stride) as usize;
+            let mut rng = Rng::new(n as u64);
+            let (at, kind) = (used[n / kinds], n % kinds);
+            let mut image = specimen.image.clone();
+            let what = match kind {
+                0 => {
+                    image[at..at + len].fill(0);
+                    "zeros".to_owned()
+                }
+                1 => {
+                    image[at..at + len].fill_with(|| rng.next() as u8);
+                    "noise".to_owned()
+                }
+                2 => {
+                    let old = specimen.older.get(at..at + len);
+                    image[at..at + len].copy_from_slice(old.unwrap_or(&vec![0; len]));
+                    "what was there earlier".to_owned()
+                }
+                _ => {
+                    let from = used[kind - 3];
+                    image.copy_within(from..from + len, at);
+                    format!("what belongs at {from}")
+                }
+            };
+            if image == specimen.image {
+                continue;
+            }
+            let disk = MemVolume::from_image(image, 0);
+            let state = if closed { "closed" } else { "idle" };
+            let told = || format!("{state} store, {len} bytes at {at} hold {what}");
+            swept.add(&specimen.look(&disk, &told)?);
+        }
+        Ok(swept)
+    })
+}

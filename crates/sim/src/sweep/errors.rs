@@ -1,0 +1,147 @@
+//! The error sweep: operation N on the disk fails, for every N of scripts of all operations, in every way; and for every
+//! N of an opening.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use brooklet::Error;
+use brooklet::io::{Fault, MemVolume, Rng};
+
+use super::damage::Specimen;
+use super::{Swept, in_parallel};
+use crate::campaign::{self, guarded};
+use crate::ledger::{Violation, violated};
+use crate::plan::{Act, Class, Plan, Step};
+use crate::world::Stats;
+
+/// Kinds of failure: an I/O error, no room, try again.
+const KINDS: [ErrorKind; 3] = [ErrorKind::Other, ErrorKind::StorageFull, ErrorKind::WouldBlock];
+
+/// A script of all operations.
+fn script(seed: u64) -> Plan {
+    let mut plan = Plan::draw_as(seed, Class::Calm);
+    plan.habits.weights = [60, 7, 8, 5, 7, 5, 5, 3];
+    let round = [
+        Act::Commit(2),
+        Act::Commit(1),
+        Act::Wait,
+        Act::Deferred,
+        Act::Commit(3),
+        Act::Flush,
+        Act::Read,
+        Act::Hold,
+        Act::Checkpoint,
+        Act::Commit(1),
+        Act::Work,
+        Act::ReadAll,
+        Act::Release,
+    ];
+    let mut rng = Rng::new(seed);
+    let mut acts: Vec<Act> = Vec::new();
+    for end in [Act::Work, Act::Compact, Act::Reopen] {
+        acts.extend(round);
+        acts.push(end);
+    }
+    let step = |act| Step { act, seed: rng.next(), interrupts: Vec::new() };
+    plan.steps = acts.into_iter().map(step).collect();
+    plan
+}
+
+/// The ways in which operation `n` fails.
+fn ways(n: u64) -> Vec<Vec<Fault>> {
+    let mut ways = vec![vec![Fault::PowerOffAfter(n)]];
+    for kind in KINDS {
+        for sticky in [false, true] {
+            ways.push(vec![Fault::ErrorAfter { operations: n, kind, sticky }]);
+            ways.push(vec![Fault::ReadErrorAfter { reads: n, kind, sticky }]);
+        }
+        // What a store does right after a failure must hold, whenever the power goes then.
+        for more in [0, 1, 2, 3, 5, 8] {
+            let fails = Fault::ErrorAfter { operations: n, kind, sticky: false };
+            ways.push(vec![fails, Fault::PowerOffAfter(n + 1 + more)]);
+            ways.push(vec![fails, Fault::ShortTransfers, Fault::PowerOffAfter(n + 1 + more)]);
+        }
+    }
+    ways
+}
+
+/// Sweeps `scripts` scripts, and the opening of a store that was closed and of one that was killed.
+pub fn sweep(scripts: u64, threads: u64) -> Result<Swept, Violation> {
+    let mut swept = in_parallel(scripts, threads, |range| {
+        let mut swept = Swept::default();
+        for seed in range {
+            sweep_one(seed, &mut swept)?;
+        }
+        Ok(swept)
+    })?;
+    for closed in [true, false] {
+        sweep_opening(closed, &mut swept)?;
+    }
+    Ok(swept)
+}
+
+fn sweep_one(seed: u64, swept: &mut Swept) -> Result<(), Violation> {
+    let base = script(seed);
+    // An untroubled run tells how many operations there are.
+    let (operations, reads, _) = run(&base, &[])?.first;
+    for n in 0..operations.max(reads) {
+        for faults in ways(n) {
+            let stats = run(&base, &faults)?;
+            let (.., failures) = stats.first;
+            if failures == 0 {
+                continue; // It came too late to be met.
+            }
+            let hard = matches!(faults[0], Fault::ErrorAfter { kind, .. } if kind != ErrorKind::StorageFull);
+            if hard && stats.stopped == 0 {
+                return violated(format!(
+                    "script {seed}, {faults:?}: the store goes on after a failed write"
+                ));
+            }
+            swept.cases += 1;
+            swept.harmless += 1 - stats.stopped.max(stats.full);
+            swept.met += stats.stopped;
+            swept.checked += stats.full;
+        }
+    }
+    Ok(())
+}
+
+fn run(base: &Plan, faults: &[Fault]) -> Result<Stats, Violation> {
+    let mut plan = base.clone();
+    let armed = faults.iter().map(|&fault| Step { act: Act::Fail(fault), seed: 0, interrupts: Vec::new() });
+    plan.steps.splice(0..0, armed);
+    campaign::run(&Arc::new(plan), false)
+        .map_err(|failure| Violation(format!("script {}, {faults:?}: {}", base.seed, failure.what)))
+}
+
+/// Operation N of opening a store fails: that is said, or does no harm, and what is left opens whole.
+fn sweep_opening(closed: bool, swept: &mut Swept) -> Result<(), Violation> {
+    let specimen = Specimen::new(closed).or_else(|error| violated(format!("no store to open: {error}")))?;
+    for n in 0.. {
+        let mut met = false;
+        for faults in ways(n) {
+            let disk = specimen.disk(n);
+            faults.iter().for_each(|&fault| disk.fail(fault));
+            let what = || format!("opening a store (closed: {closed}), {faults:?}");
+            let within = |Violation(why): Violation| Violation(format!("{}: {why}", what()));
+            let opened = guarded(|| specimen.open_and_read(&disk)).map_err(within)?;
+            if disk.failures() == 0 {
+                continue;
+            }
+            met = true;
+            swept.cases += 1;
+            match opened {
+                Ok(()) => swept.harmless += 1,
+                Err(Error::Io { .. } | Error::Stopped { .. } | Error::Full { .. }) => swept.met += 1,
+                Err(error) => return violated(format!("{}: it shows as: {error}", what())),
+            }
+            let left = MemVolume::from_image(disk.crash(), n);
+            let again = guarded(|| specimen.open_and_read(&left)).map_err(within)?;
+            again.or_else(|error| violated(format!("{}: then it does not open: {error}", what())))?;
+        }
+        if !met {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! The witness: opens what a power cut left, cuts the power again while it recovers, and says whether it is right.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use brooklet::io::{ManualClock, MemVolume, Rng};
+use brooklet::{Error, Store, check_volume};
+
+use crate::ledger::{Expectation, Seen, Tolerance, Violation, violated};
+use crate::model::Logs;
+use crate::plan::{Interrupt, Meanwhile, Place, Shape};
+use crate::stage::{Guest, Stage};
+
+/// A power cut during recovery, during the recovery from that, and so on: at most so deep.
+pub const DEPTH: usize = 3;
+
+/// Offset of the ring on the volume, in bytes.
+pub const RING_OFFSET: u64 = 64 << 10;
+
+/// What witnesses have seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Crash images that were opened and compared, by how deep in recovery the power went: 0 is at work.
+    pub points: [u64; DEPTH + 1],
+    /// Openings that were refused because of damage, rightly.
+    pub refused: u64,
+    /// Entries that were read back after a crash.
+    pub entries: u64,
+}
+
+impl Tally {
+    /// All crash points.
+    pub fn total(&self) -> u64 {
+        self.points.iter().sum()
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &Tally) {
+        self.points.iter_mut().zip(other.points).for_each(|(mine, theirs)| *mine += theirs);
+        self.refused += other.refused;
+        self.entries += other.entries;
+    }
+}
+
+/// Takes what a power cut would leave, in the middle of an opening.
+struct Taker {
+    disk: MemVolume,
+    images: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Guest for Taker {
+    fn enter(&self, what: Meanwhile, _: bool) {
+        if what == Meanwhile::Cut {
+            self.images.lock().unwrap_or_else(PoisonError::into_inner).push(self.disk.crash());
+        }
+    }
+}
+
+/// Opens crash images of stores of one shape.
+pub struct Witness<'a> {
+    /// The shape.
+    pub shape: &'a Shape,
+    /// Where chances come from.
+    pub rng: Rng,
+    /// What was seen.
+    pub tally: Tally,
+}
+
+impl Witness<'_> {
+    /// Opens `image` and compares what it shows with what it may show.
+    pub fn examine(&mut self, image: Vec<u8>, expected: &Expectation) -> Result<(), Violation> {
+        self.at_depth(image, expected, 0)
+    }
+
+    fn at_depth(&mut self, image: Vec<u8>, expected: &Expectation, depth: usize) -> Result<(), Violation> {
+        self.tally.points[depth] += 1;
+        let disk = MemVolume::from_image(image, self.rng.next());
+        let stage = Stage::new(disk.clone(), RING_OFFSET..RING_OFFSET + self.shape.ring);
+        let taker = Arc::new(Taker { disk: disk.clone(), images: Mutex::default() });
+        let guest: Weak<dyn Guest> = Arc::downgrade(&(taker.clone() as Arc<dyn Guest>));
+        stage.invite(guest);
+        stage.begin(&self.cuts(depth));
+        let clock = Arc::new(ManualClock::default());
+        let opened = self.shape.options(&clock, self.rng.next()).open_on(Arc::new(stage.clone()));
+        stage.begin(&[]);
+        let words = format!("a power cut{}", " while recovering from one".repeat(depth));
+        let within = |Violation(what): Violation| Violation(format!("{words}: {what}"));
+        let known = match opened {
+            Ok(store) => {
+                let known = self.look(&store, expected).map_err(within)?;
+                let more = self.rng.percent(10) && !expected.tolerance.damaged;
+                match more {
+                    true => {
+                        self.live_on(store, &clock, &disk, &known).map_err(within)?;
+                        None
+                    }
+                    false => {
+                        let epoch = store.info().map_or(expected.epoch, |info| info.epoch);
+                        store.abandon();
+                        Some((known, epoch))
+                    }
+                }
+            }
+            Err(error) if is_refusal(&error, expected.tolerance) => {
+                self.tally.refused += 1;
+                None
+            }
+            Err(error) => return violated(format!("{words}: the store does not open: {error}")),
+        };
+        let images = std::mem::take(&mut *taker.images.lock().unwrap_or_else(PoisonError::into_inner));
+        for image in images {
+            self.at_depth(image, expected, depth + 1)?;
+        }
+        if let Some((known, epoch)) = known
+            && depth < DEPTH
+            && self.rng.percent(10)
+        {
+            // What one opening has shown, no later one may miss.
+            let expected = Expectation { durable: known, unknown: Vec::new(), epoch, ..expected.clone() };
+            self.at_depth(disk.crash(), &expected, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Where the power goes during an opening.
+    fn cuts(&mut self, depth: usize) -> Vec<Interrupt> {
+        let mut cuts = Vec::new();
+        while depth < DEPTH && cuts.len() < 3 && self.rng.percent(40) {
+            let after = self.rng.below(14);
+            cuts.push(Interrupt { after, place: Place::Anywhere, what: Meanwhile::Cut });
+        }
+        cuts
+    }
+
+    fn look(&mut self, store: &Store, expected: &Expectation) -> Result<Logs, Violation> {
+        let info =
+            store.info().or_else(|error| violated(format!("it does not tell about itself: {error}")))?;
+        if info.epoch <= expected.epoch {
+            return violated(format!("epoch {} was there before", info.epoch));
+        }
+        let thorough = self.rng.percent(20);
+        let seen = Seen::of(store, expected.tolerance.damaged, thorough)?;
+        let seen = seen.or_else(|error| violated(format!("what was recovered does not read: {error}")))?;
+        self.tally.entries += seen.logs.values().map(|log| log.entries.len() as u64).sum::<u64>();
+        expected.admit(&seen)
+    }
+
+    /// Goes on with a recovered store for a while: it must be good for everything.
+    fn live_on(
+        &mut self,
+        store: Store,
+        clock: &Arc<ManualClock>,
+        disk: &MemVolume,
+        known: &Logs,
+    ) -> Result<(), Violation> {
+        let key = b"the life after";
+        let deeds = || -> Result<(), Error> {
+            drop(store.append(key, b"goes on")?);
+            store.flush()?;
+            store.checkpoint()?;
+            while store.step()? {}
+            store.append(key, b"and on")?.wait()?;
+            store.close()
+        };
+        if let Err(error) = deeds() {
+            return violated(format!("the recovered store fails: {error}"));
+        }
+        drop(store);
+        let disk = MemVolume::from_image(disk.crash(), self.rng.next());
+        let report = check_volume(Arc::new(disk.clone()), &mut |_, _| {});
+        let report = report.or_else(|error| violated(format!("the check fails: {error}")))?;
+        if let Some(finding) = report.findings.first() {
+            return violated(format!("the recovered store is not sound: {}", finding.what));
+        }
+        let again = self.shape.options(clock, 1).open_on(Arc::new(disk));
+        let again = again.or_else(|error| violated(format!("it does not open once more: {error}")))?;
+        let seen =
+            Seen::of(&again, false, true)?.or_else(|error| violated(format!("it does not read: {error}")))?;
+        again.abandon();
+        let mut logs = seen.logs;
+        let after = logs.remove(&key[..]).map_or(0, |log| log.entries.len());
+        match (after, crate::model::difference(&logs, known)) {
+            (2, same) if same.is_empty() => Ok(()),
+            (found, what) => violated(format!("life after recovery: {found} of 2 entries; {what}")),
+        }
+    }
+}
+
+/// Whether an opening may be refused so.
+pub fn is_refusal(error: &Error, tolerance: Tolerance) -> bool {
+    tolerance.damaged && matches!(error, Error::Damaged { .. } | Error::NotAStore { .. })
+}

@@ -1,0 +1,234 @@
+//! What users do: write, wait, read at once, and read slowly while others write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet::{Durability, Entry, Error};
+
+use super::{Held, State, World};
+use crate::ledger::{Flight, Seen, Violation, violated};
+use crate::model::{self, Change, Log, Logs, Refusal, text};
+
+impl World {
+    pub(super) fn commit(&self, n: u64, deferred: Option<Duration>, may_wait: bool) -> Result<(), Violation> {
+        let store = self.open_store();
+        let changes: Arc<[Change]> = {
+            let State { rng, ledger, .. } = &mut *self.state();
+            (0..n).map(|_| self.plan.habits.change(rng, &ledger.boarded)).collect()
+        };
+        let mut commit = model::commit(&changes);
+        if let Some(bound) = deferred {
+            commit.durability(Durability::Deferred(bound));
+        }
+        let result = if may_wait { store.commit(&commit) } else { store.commit_now(&commit) };
+        self.tell(|| {
+            let words: Vec<String> = changes.iter().map(|change| change.to_string()).collect();
+            let bound = deferred.map_or("", |_| " (deferred)");
+            let end = result.as_ref().err().map_or(String::new(), |error| format!(" -> {error}"));
+            format!("{}{bound}{end}", words.join(", "))
+        });
+        let mut state = self.state();
+        let mut after = state.ledger.boarded.clone();
+        match (result, model::apply(&mut after, &changes)) {
+            (Ok(_), _) if state.ledger.stopped => violated("a store that has stopped accepts a commit"),
+            (Ok(ticket), Ok(seqs)) => {
+                if ticket.seqs() != seqs {
+                    return violated(format!("numbers {:?} were given, not {seqs:?}", ticket.seqs()));
+                }
+                state.ledger.boarded = after;
+                state.ledger.flying.push_back(Flight::new(changes, ticket, deferred.is_some()));
+                Ok(())
+            }
+            (Err(error), Err(refusal)) if refusal.is(&error) => Ok(()),
+            (Err(Error::CommitTooLarge { len, .. }), _) if len as u64 > self.plan.shape.ring / 5 => Ok(()),
+            // The store may refuse for want of room before it looks closer.
+            (Err(Error::Full { .. }), _) if !may_wait => Ok(()),
+            (Err(error), Ok(_)) => {
+                drop(state);
+                self.excuse(Err::<(), _>(error))
+            }
+            (Ok(_), Err(refusal)) => violated(format!("accepted, where {refusal:?} was due")),
+            (Err(error), Err(refusal)) => {
+                drop(state);
+                let excused = self.excuse(Err::<(), _>(error));
+                excused.map_err(|Violation(what)| Violation(format!("{what}, where {refusal:?} was due")))
+            }
+        }
+    }
+
+    /// Waits for the last commit, as long as the store gets on.
+    pub(super) fn wait(&self) -> Result<(), Violation> {
+        let store = self.open_store();
+        for _ in 0..500 {
+            {
+                let mut state = self.state();
+                state.ledger.settle()?;
+                if state.ledger.flying.is_empty() {
+                    return Ok(());
+                }
+            }
+            self.clock.advance(Duration::from_millis(200));
+            if let Err(error) = store.step() {
+                return self.excuse(Err::<(), _>(error));
+            }
+        }
+        if self.state().faulty || self.stage().is_entered() {
+            return Ok(());
+        }
+        violated("a commit never becomes durable")
+    }
+
+    pub(super) fn work(&self) -> Result<(), Violation> {
+        let store = self.open_store();
+        let times = 1 + self.state().rng.below(6);
+        for _ in 0..times {
+            match store.step() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return self.excuse(Err::<(), _>(error)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_meanwhile(&self, n: u64, in_ring: bool) -> Result<(), Violation> {
+        for _ in 0..n {
+            let size = 1 + self.state().rng.below(2);
+            self.commit(size, None, false)?;
+            // One block for all, or one for each.
+            if !in_ring && self.state().rng.percent(60) {
+                self.wait()?;
+            }
+        }
+        if in_ring { Ok(()) } else { self.wait() }
+    }
+
+    /// Reads a log while others may write: what is read was there at some moment in between.
+    pub(super) fn read(&self) -> Result<(), Violation> {
+        let store = self.open_store();
+        let key = {
+            let state = &mut *self.state();
+            self.plan.habits.key(&mut state.rng)
+        };
+        let outer = self.watch();
+        let read = store.read(&key, ..).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+        let states = self.watched(outer)?;
+        match read {
+            Ok(entries) => {
+                let fits = |log: &Arc<Log>| gives(&entries, log);
+                if states.iter().any(|state| state.get(&key).is_some_and(fits)) {
+                    return Ok(());
+                }
+                violated(format!("{} gives {} entries that were never there", text(&key), entries.len()))
+            }
+            Err(error) if Refusal::Unknown.is(&error) => {
+                if states.iter().any(|state| !state.contains_key(&key)) {
+                    return Ok(());
+                }
+                violated(format!("{} is not found, and was there all the time", text(&key)))
+            }
+            Err(error) => self.excuse(Err::<(), _>(error)),
+        }
+    }
+
+    /// Begins to take note of every durable state.
+    pub(super) fn watch(&self) -> Option<Vec<Logs>> {
+        let mut state = self.state();
+        let now = state.ledger.durable.clone();
+        state.ledger.watched.replace(vec![now])
+    }
+
+    /// The states since then; goes on with an outer watch, which they belong to as well.
+    pub(super) fn watched(&self, outer: Option<Vec<Logs>>) -> Result<Vec<Logs>, Violation> {
+        let mut state = self.state();
+        state.ledger.settle()?;
+        let states = state.ledger.watched.take().expect("the watch was begun");
+        state.ledger.watched = outer.map(|mut outer| {
+            outer.extend(states.iter().cloned());
+            outer
+        });
+        Ok(states)
+    }
+
+    pub(super) fn read_all(&self) -> Result<(), Violation> {
+        let damaged = self.tolerance().damaged;
+        let seen = match Seen::of(&self.open_store(), damaged, true)? {
+            Ok(seen) => seen,
+            Err(error) => return self.excuse(Err::<(), _>(error)),
+        };
+        let mut state = self.state();
+        state.ledger.settle()?;
+        let difference = seen.difference(&state.ledger.durable);
+        let unseen = state.ledger.flying.iter().any(|flight| flight.deferred);
+        if unseen && !state.faulty && !state.damaged && !state.ledger.stopped {
+            return violated("a deferred commit is acknowledged at once, and readers do not see it");
+        }
+        if difference.is_empty() {
+            return Ok(());
+        }
+        violated(format!("readers see what they should not:\n{difference}"))
+    }
+
+    pub(super) fn hold(&self) -> Result<(), Violation> {
+        let key = {
+            let state = &mut *self.state();
+            self.plan.habits.key(&mut state.rng)
+        };
+        let outer = self.watch();
+        let entries = self.open_store().read(&key, ..);
+        let states = self.watched(outer)?;
+        match entries {
+            Ok(entries) => {
+                let may_give = states.iter().map(|state| state.get(&key).cloned()).collect();
+                self.state().held.push_back(Held { key, entries, may_give });
+                Ok(())
+            }
+            Err(error) if Refusal::Unknown.is(&error) => {
+                if states.iter().any(|state| !state.contains_key(&key)) {
+                    return Ok(());
+                }
+                violated(format!("{} is not found, and was there all the time", text(&key)))
+            }
+            Err(error) => self.excuse(Err::<(), _>(error)),
+        }
+    }
+
+    /// A store that has stopped takes nothing more, and shows what is safe.
+    pub(super) fn use_stopped(&self) -> Result<(), Violation> {
+        {
+            let mut state = self.state();
+            state.ledger.settle()?;
+            state.ledger.stopped = true;
+            // It may have stopped while it was being closed.
+            state.closing = true;
+        }
+        self.commit(1, None, true)?;
+        self.read_all()?;
+        let mut state = self.state();
+        state.closing = false;
+        state.ledger.settle()
+    }
+
+    pub(super) fn release(&self) -> Result<(), Violation> {
+        let Some(Held { key, entries, may_give }) = self.state().held.pop_front() else { return Ok(()) };
+        match entries.collect::<Result<Vec<_>, _>>() {
+            Ok(entries) => {
+                if may_give.iter().flatten().any(|log| gives(&entries, log)) {
+                    return Ok(());
+                }
+                violated(format!("a reader of {} gives what was not there when it began", text(&key)))
+            }
+            Err(error) => self.excuse(Err::<(), _>(error)),
+        }
+    }
+}
+
+/// Whether these are the entries of a log, numbers and all.
+fn gives(entries: &[Entry], log: &Log) -> bool {
+    let expected = (log.first..).zip(&log.entries);
+    entries.len() == log.entries.len()
+        && entries
+            .iter()
+            .zip(expected)
+            .all(|(entry, (seq, payload))| entry.seq == seq && entry.payload == payload)
+}

@@ -1,0 +1,227 @@
+//! What happens to the store: it is closed, killed, cut off from power, and its disk misbehaves.
+
+use std::sync::{Arc, PoisonError, Weak};
+
+use brooklet::io::{Fault, MemVolume, Rng, SECTOR};
+
+use super::{State, World};
+use crate::ledger::{Expectation, Seen, Violation, violated};
+use crate::stage::{Evidence, Guest, Stage};
+use crate::witness::{RING_OFFSET, is_refusal};
+
+/// What a disk tears and rots by, in bytes.
+const PIECE: usize = 512;
+
+impl World {
+    /// Closes the store and opens it again, on the same disk or on what a power cut leaves of it.
+    pub(super) fn reopen(&self) -> Result<(), Violation> {
+        if !self.close()? {
+            return Ok(());
+        }
+        let expected = self.expectation()?;
+        if !expected.unknown.is_empty() {
+            return violated("closing cleanly leaves a commit that is not durable");
+        }
+        let image = self.stage().disk.crash();
+        let other = {
+            let State { faulty, rng, older, .. } = &mut *self.state();
+            *older = Some(image.clone());
+            (*faulty || rng.percent(50)).then(|| rng.next())
+        };
+        if let Some(seed) = other {
+            self.set_disk(MemVolume::from_image(image, seed));
+        }
+        self.open(&expected)
+    }
+
+    /// Closes the store. `false` where that failed, for a reason.
+    fn close(&self) -> Result<bool, Violation> {
+        self.state().held.clear();
+        self.state().closing = true;
+        let closed = self.open_store().close();
+        self.state().closing = false;
+        let fine = closed.is_ok();
+        self.excuse(closed)?;
+        if fine {
+            drop(self.set_store(None));
+        }
+        Ok(fine)
+    }
+
+    /// Kills the process: what it wrote is there, but maybe not on stable media yet.
+    pub(super) fn kill(&self) -> Result<(), Violation> {
+        if self.state().faulty {
+            return self.cut();
+        }
+        // The disk may still lie about a write that is in flight when the process dies.
+        self.let_go();
+        let expected = self.expectation()?;
+        self.open(&expected)
+    }
+
+    /// Cuts the power. The disk that comes back is a good one.
+    pub(super) fn cut(&self) -> Result<(), Violation> {
+        let expected = self.expectation()?;
+        let image = self.stage().disk.crash();
+        self.let_go();
+        let seed = {
+            let mut state = self.state();
+            state.stats.tally.points[0] += 1;
+            state.rng.next()
+        };
+        self.set_disk(MemVolume::from_image(image, seed));
+        self.open(&expected)
+    }
+
+    fn let_go(&self) {
+        self.state().held.clear();
+        if let Some(store) = self.set_store(None) {
+            store.abandon();
+        }
+    }
+
+    /// Puts the store's next life on another disk.
+    fn set_disk(&self, disk: MemVolume) {
+        let ring = RING_OFFSET..RING_OFFSET + self.plan.shape.ring;
+        let stage = Stage::new(disk, ring);
+        stage.invite(self.me.clone() as Weak<dyn Guest>);
+        let old = std::mem::replace(&mut *self.stage.lock().unwrap_or_else(PoisonError::into_inner), stage);
+        let mut state = self.state();
+        state.stats.trace = state.stats.trace.rotate_left(1) ^ old.trace();
+        (state.faulty, state.full) = (false, false);
+        if state.stats.first.0 == 0 {
+            state.stats.first = old.history();
+        }
+        state.damaged |= !old.disk.lied().is_empty();
+    }
+
+    /// Tells the disk to misbehave from now on.
+    pub(super) fn fail(&self, fault: Fault) -> Result<(), Violation> {
+        let stage = self.stage();
+        let mut state = self.state();
+        let fault = match fault {
+            Fault::LieAfter { .. } if state.damaged || !stage.disk.lied().is_empty() => return Ok(()),
+            Fault::Full(sectors) => {
+                state.full = true;
+                let size = stage.disk.image().len() as u64;
+                Fault::Full(size + sectors * SECTOR as u64)
+            }
+            fault => fault,
+        };
+        state.faulty |= matches!(
+            fault,
+            Fault::PowerOffAfter(_)
+                | Fault::ErrorAfter { .. }
+                | Fault::FlushErrorAfter { .. }
+                | Fault::ReadErrorAfter { .. }
+        );
+        stage.disk.fail(fault);
+        Ok(())
+    }
+
+    /// Damages the closed store in one place, once in a run.
+    pub(super) fn rot(&self) -> Result<(), Violation> {
+        {
+            let state = self.state();
+            if state.damaged || state.faulty || self.stage().evidence() != Evidence::NotNeeded {
+                return Ok(());
+            }
+        }
+        if !self.close()? {
+            return Ok(());
+        }
+        let expected = self.expectation()?;
+        let mut image = self.stage().disk.crash();
+        let line = {
+            let State { rng, older, damaged, .. } = &mut *self.state();
+            *damaged = true;
+            let at = meaningful(&image, rng);
+            let piece = at..at + PIECE;
+            match rng.below(4) {
+                0 => {
+                    let byte = at + rng.below(PIECE as u64) as usize;
+                    image[byte] ^= 1 << rng.below(8);
+                    format!("  a bit of byte {byte} flips")
+                }
+                1 => {
+                    image[piece].fill(0);
+                    format!("  the sector at {at} is zeroed")
+                }
+                2 => {
+                    let from = rng.below((image.len() / PIECE) as u64) as usize * PIECE;
+                    image.copy_within(from..from + PIECE, at);
+                    format!("  the sector at {at} holds what belongs at {from}")
+                }
+                _ => {
+                    let sector = at / SECTOR * SECTOR..(at / SECTOR + 1) * SECTOR;
+                    let old = older.as_deref().and_then(|older| older.get(sector.clone()));
+                    match old {
+                        Some(old) => image[sector].copy_from_slice(old),
+                        None => image[sector].fill(0xff),
+                    }
+                    format!("  the sector of {at} goes back to what it was")
+                }
+            }
+        };
+        self.tell(|| line);
+        let seed = self.state().rng.next();
+        self.set_disk(MemVolume::from_image(image, seed));
+        let tolerance = self.tolerance();
+        self.open(&Expectation { tolerance, ..expected })
+    }
+
+    /// Opens the store on what is there now, and makes sure that it shows what it may.
+    pub(super) fn open(&self, expected: &Expectation) -> Result<(), Violation> {
+        let stage = self.stage();
+        let seed = self.state().rng.next();
+        let opened = self.plan.shape.options(&self.clock, seed).open_on(Arc::new(stage.clone()));
+        // The disk may lie while the store is being opened, too.
+        let tolerance = if stage.disk.lied().is_empty() { expected.tolerance } else { self.tolerance() };
+        let expected = &Expectation { tolerance, ..expected.clone() };
+        let store = match opened {
+            Ok(store) => store,
+            Err(error) if is_refusal(&error, expected.tolerance) => {
+                self.tell(|| format!("  -> {error}"));
+                self.state().stats.damaged = 1;
+                return Ok(());
+            }
+            Err(error) => return violated(format!("the store does not open: {error}")),
+        };
+        let info =
+            store.info().or_else(|error| violated(format!("it does not tell about itself: {error}")))?;
+        if info.epoch <= expected.epoch {
+            return violated(format!("epoch {} was there before", info.epoch));
+        }
+        let seen = Seen::of(&store, expected.tolerance.damaged, true)?;
+        let seen = seen.or_else(|error| violated(format!("what was recovered does not read: {error}")))?;
+        let known = expected.admit(&seen)?;
+        if !seen.is_whole() && !expected.unknown.is_empty() {
+            // How many of the unknown commits are there cannot be told any more: the story ends here.
+            store.abandon();
+            return Ok(());
+        }
+        let mut state = self.state();
+        let ledger = &mut state.ledger;
+        ledger.epoch = info.epoch;
+        ledger.flying.clear();
+        ledger.stopped = false;
+        (ledger.durable, ledger.boarded) = (known.clone(), known);
+        drop(state);
+        self.set_store(Some(store));
+        Ok(())
+    }
+}
+
+/// The place of a sector that holds something; every other time, of the head of something.
+fn meaningful(image: &[u8], rng: &mut Rng) -> usize {
+    const HEADS: [&[u8]; 4] = [b"BROOKLET", b"BRKMANIF", b"BRKCODEX", b"BRKB"];
+    let head = HEADS[rng.below(4) as usize];
+    let used = |at: &usize| image[*at..at + PIECE].iter().any(|&byte| byte != 0);
+    let is_head = |at: &usize| image[*at..].starts_with(head);
+    let sectors = || (0..image.len()).step_by(PIECE);
+    let mut places: Vec<usize> = sectors().filter(is_head).collect();
+    if places.is_empty() || rng.percent(50) {
+        places = sectors().filter(used).collect();
+    }
+    places[rng.below(places.len() as u64) as usize]
+}

@@ -1,0 +1,330 @@
+//! The world: the real store on a stage, everybody who uses it, and what they know of it.
+//!
+//! One thread plays everybody. Where others come in between two operations of the disk, they come through the stage's
+//! door, so a world is entered while it acts: its state is locked for short moments only, never across the store.
+
+mod deeds;
+mod fate;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use brooklet::io::{ManualClock, MemVolume, Rng};
+use brooklet::{Bytes, Entries, Error, Store};
+
+use crate::ledger::{Expectation, Ledger, Tolerance, Violation, violated};
+use crate::model::Log;
+use crate::plan::{Act, Class, Meanwhile, Plan, Step};
+use crate::stage::{Evidence, Guest, Stage};
+use crate::witness::{RING_OFFSET, Tally, Witness};
+
+/// How a run went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Steps taken.
+    pub steps: u64,
+    /// Commits acknowledged.
+    pub acknowledged: u64,
+    /// What witnesses saw.
+    pub tally: Tally,
+    /// Runs in which the store stopped, was full, or met damage.
+    pub stopped: u64,
+    /// See above.
+    pub full: u64,
+    /// See above.
+    pub damaged: u64,
+    /// Of the first disk: its writes and flushes, its reads, and what failed because a fault said so.
+    pub first: (u64, u64, u64),
+    /// A hash of all that was done to the disk.
+    pub trace: u64,
+}
+
+/// A reader that has begun, and what it may give.
+struct Held {
+    key: Bytes,
+    entries: Entries,
+    may_give: Vec<Option<Arc<Log>>>,
+}
+
+struct State {
+    rng: Rng,
+    ledger: Ledger,
+    held: VecDeque<Held>,
+    /// Crash images taken in the middle of the step, and what may be found on each.
+    taken: Vec<(Vec<u8>, Expectation)>,
+    /// The first thing that went wrong where no error could be returned.
+    violation: Option<Violation>,
+    /// What the disk has been told to do.
+    faulty: bool,
+    full: bool,
+    damaged: bool,
+    /// The store is being closed, and refuses whoever comes in meanwhile.
+    closing: bool,
+    /// An older state of the medium, for sectors to go back to.
+    older: Option<Vec<u8>>,
+    stats: Stats,
+    story: Option<Vec<String>>,
+}
+
+/// A store and its users.
+pub struct World {
+    plan: Arc<Plan>,
+    clock: Arc<ManualClock>,
+    stage: Mutex<Stage>,
+    store: Mutex<Option<Store>>,
+    state: Mutex<State>,
+    me: Weak<World>,
+}
+
+impl Guest for World {
+    fn enter(&self, what: Meanwhile, in_ring: bool) {
+        let done = match what {
+            Meanwhile::Cut => {
+                self.take_image();
+                Ok(())
+            }
+            _ if self.store().is_none() => Ok(()),
+            Meanwhile::Write(n) => self.write_meanwhile(n, in_ring),
+            Meanwhile::Read if !in_ring => self.read(),
+            Meanwhile::Work if !in_ring => self.work(),
+            Meanwhile::Read | Meanwhile::Work => Ok(()),
+        };
+        if let Err(violation) = done {
+            self.state().violation.get_or_insert(violation);
+        }
+    }
+}
+
+impl World {
+    /// A world with an empty store. `tell` says that the story is wanted.
+    pub fn new(plan: Arc<Plan>, tell: bool) -> Result<Arc<Self>, Violation> {
+        let clock = Arc::new(ManualClock::default());
+        let disk = MemVolume::new(plan.seed);
+        let stage = Stage::new(disk, RING_OFFSET..RING_OFFSET + plan.shape.ring);
+        let past = (plan.class == Class::Violent).then(VecDeque::new);
+        let state = State {
+            rng: Rng::new(plan.seed),
+            ledger: Ledger { past, ..Ledger::default() },
+            held: VecDeque::new(),
+            taken: Vec::new(),
+            violation: None,
+            faulty: false,
+            full: false,
+            damaged: false,
+            closing: false,
+            older: None,
+            stats: Stats::default(),
+            story: tell.then(Vec::new),
+        };
+        let store = plan.shape.options(&clock, plan.seed).create_on(Arc::new(stage.clone()));
+        let store = store.or_else(|error| violated(format!("an empty store cannot be made: {error}")))?;
+        let world = Arc::new_cyclic(|me| Self {
+            plan,
+            clock,
+            stage: Mutex::new(stage),
+            store: Mutex::new(Some(store)),
+            state: Mutex::new(state),
+            me: me.clone(),
+        });
+        world.stage().invite(world.me.clone());
+        Ok(world)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stage(&self) -> Stage {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn store(&self) -> Option<Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_store(&self, store: Option<Store>) -> Option<Store> {
+        std::mem::replace(&mut *self.store.lock().unwrap_or_else(PoisonError::into_inner), store)
+    }
+
+    fn open_store(&self) -> Store {
+        self.store().expect("between steps the store is open")
+    }
+
+    /// Adds a line to the story.
+    fn tell(&self, line: impl FnOnce() -> String) {
+        let indent = if self.stage().is_entered() { "  meanwhile: " } else { "" };
+        if let Some(story) = &mut self.state().story {
+            story.push(format!("{indent}{}", line()));
+        }
+    }
+
+    /// Takes the whole plan's steps. What the world then knows stays to be asked for.
+    pub fn run(&self) -> Result<(), Violation> {
+        let plan = self.plan.clone();
+        for step in &plan.steps {
+            self.step(step)?;
+            if self.store().is_none() {
+                return Ok(()); // The disk was damaged beyond opening, and that was said.
+            }
+        }
+        self.cut()?;
+        self.examine_taken()
+    }
+
+    /// How it went so far.
+    pub fn stats(&self) -> Stats {
+        let state = self.state();
+        let acknowledged = state.ledger.acknowledged;
+        let stage = self.stage();
+        let trace = state.stats.trace ^ stage.trace();
+        let first = match state.stats.first {
+            (0, ..) => stage.history(),
+            first => first,
+        };
+        Stats { acknowledged, first, trace, ..state.stats }
+    }
+
+    /// What happened, in words.
+    pub fn story(&self) -> Vec<String> {
+        self.state().story.clone().unwrap_or_default()
+    }
+
+    /// Lets go of the store without a word, after a failure.
+    pub fn forget(&self) {
+        std::mem::forget(self.set_store(None));
+        self.state().held.clear();
+    }
+
+    fn step(&self, step: &Step) -> Result<(), Violation> {
+        let lied = !self.stage().disk.lied().is_empty();
+        {
+            let mut state = self.state();
+            state.rng = Rng::new(step.seed);
+            state.stats.steps += 1;
+            // Earlier states matter from the step on in which the disk lies.
+            if let Some(past) = state.ledger.past.as_mut().filter(|_| !lied) {
+                past.clear();
+            }
+        }
+        // Everything is read in one moment, or what was seen could not be told.
+        let alone = matches!(step.act, Act::ReadAll);
+        let interrupts = step.interrupts.iter().filter(|i| !alone || i.what == Meanwhile::Cut);
+        self.stage().begin(&interrupts.copied().collect::<Vec<_>>());
+        self.act(step.act)?;
+        self.stage().begin(&[]);
+        if let Some(violation) = self.state().violation.take() {
+            return Err(violation);
+        }
+        self.state().ledger.settle()?;
+        self.examine_taken()?;
+        let stopped = self.store().is_some_and(|s| s.info().map_or(true, |info| info.stopped.is_some()));
+        if stopped {
+            self.state().stats.stopped = 1;
+            self.tell(|| "the store has stopped".into());
+            self.use_stopped()?;
+            self.cut()?;
+        }
+        Ok(())
+    }
+
+    fn act(&self, act: Act) -> Result<(), Violation> {
+        if !matches!(act, Act::Commit(_) | Act::Deferred) {
+            self.tell(|| act.to_string());
+        }
+        match act {
+            Act::Commit(n) => self.commit(n, None, true),
+            Act::Burst(n) => (0..n).try_for_each(|_| self.commit(1, None, true)),
+            Act::Deferred => self.commit(1, Some(Duration::from_millis(100)), true),
+            Act::Wait => self.wait(),
+            Act::Work => self.work(),
+            Act::Idle(time) => {
+                self.clock.advance(time);
+                Ok(())
+            }
+            Act::Flush => self.excuse(self.open_store().flush()),
+            Act::Checkpoint => self.excuse(self.open_store().checkpoint()),
+            Act::Compact => self.excuse(self.open_store().compact()),
+            Act::Read => self.read(),
+            Act::ReadAll => self.read_all(),
+            Act::Hold => self.hold(),
+            Act::Release => self.release(),
+            Act::Reopen => self.reopen(),
+            Act::Kill => self.kill(),
+            Act::Cut => self.cut(),
+            Act::Fail(fault) => self.fail(fault),
+            Act::Rot => self.rot(),
+        }
+    }
+
+    /// Whether an error is one that the faults at hand explain.
+    fn excuse<T>(&self, result: Result<T, Error>) -> Result<(), Violation> {
+        let Err(error) = result else { return Ok(()) };
+        self.tell(|| format!("  -> {error}"));
+        let mut state = self.state();
+        let damaged = state.damaged || !self.stage().disk.lied().is_empty();
+        let excused = match &error {
+            // A run that does not read back as it was just written is a failed write.
+            Error::Stopped { .. } => state.faulty || damaged,
+            Error::Io { .. } => state.faulty,
+            Error::Closed => state.closing,
+            Error::Full { .. } => state.faulty || state.full,
+            Error::Damaged { .. } => damaged,
+            _ => false,
+        };
+        if !excused {
+            return violated(format!("an error that nothing explains: {error}"));
+        }
+        match error {
+            Error::Stopped { .. } => {
+                state.ledger.settle()?;
+                state.ledger.stopped = true;
+            }
+            Error::Full { .. } => state.stats.full = 1,
+            Error::Damaged { .. } => state.stats.damaged = 1,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        let stage = self.stage();
+        let damaged = self.state().damaged;
+        match stage.evidence() {
+            Evidence::NotNeeded if damaged => Tolerance { damaged, evidence: Evidence::There },
+            evidence => Tolerance { damaged: damaged || evidence != Evidence::NotNeeded, evidence },
+        }
+    }
+
+    fn expectation(&self) -> Result<Expectation, Violation> {
+        let tolerance = self.tolerance();
+        let mut state = self.state();
+        state.ledger.settle()?;
+        Ok(state.ledger.expectation(tolerance))
+    }
+
+    /// Takes what a power cut here would leave, to be examined after the step.
+    fn take_image(&self) {
+        let image = self.stage().disk.crash();
+        match self.expectation() {
+            Ok(expected) => self.state().taken.push((image, expected)),
+            Err(violation) => drop(self.state().violation.get_or_insert(violation)),
+        }
+    }
+
+    fn examine_taken(&self) -> Result<(), Violation> {
+        let taken = std::mem::take(&mut self.state().taken);
+        for (image, expected) in taken {
+            self.examine(image, &expected)?;
+        }
+        Ok(())
+    }
+
+    fn examine(&self, image: Vec<u8>, expected: &Expectation) -> Result<(), Violation> {
+        let rng = Rng::new(self.state().rng.next());
+        let mut witness = Witness { shape: &self.plan.shape, rng, tally: Tally::default() };
+        let examined = witness.examine(image, expected);
+        self.state().stats.tally.add(&witness.tally);
+        examined
+    }
+}

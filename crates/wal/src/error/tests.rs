@@ -1,0 +1,104 @@
+//! Every error there is, met through the public calls, and what it says.
+//!
+//! The table makes a match without a wildcard: a variant that is added and not listed here does not compile.
+
+use std::time::Duration;
+
+use brooklet_io::{Fault, ManualClock, MemVolume, Volume};
+
+use super::*;
+use crate::{Config, Cursor, Start, Wal, Zone, recover};
+
+const ZONE: Zone = Zone { offset: 0, size: 256 << 10, store: 7 };
+const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
+
+macro_rules! errors {
+    ($($variant:ident, $provoke:expr, $says:expr;)*) => {
+        fn variant(error: &WalError) -> &'static str {
+            match error { $(WalError::$variant { .. } => stringify!($variant),)* }
+        }
+        const CASES: &[(&str, fn() -> WalError, &[&str])] = &[$((stringify!($variant), $provoke, &$says),)*];
+    };
+}
+
+errors! {
+    TooLarge, || log().1.append(&[0; 100_000]).unwrap_err(), ["record of 100000 bytes", "limit of", "split it"];
+    Full, full, ["ring is full", "of 262144 bytes", "trim it"];
+    Busy, busy, ["too many blocks", "wait for room"];
+    Stopped, stopped, ["failed write (a planned fault)", "open it again", "may be lost"];
+    Closed, closed, ["the log is closed"];
+    Damaged, damaged, ["block 1 at ring position 0 (LSN 0)", "the payload is damaged", "the superblock says"];
+    Io, unreadable, ["reading the ring failed: power is off"];
+}
+
+fn log() -> (MemVolume, Wal) {
+    let volume = MemVolume::new(1);
+    volume.grow(ZONE.size).unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let config = Config { block_size: 4096, ..Config::default() };
+    let wal = Wal::open(Arc::new(volume.clone()), ZONE, config, (0, FIRST, 1), clock, Arc::new(()));
+    (volume, wal)
+}
+
+/// Appends without ever writing, or else writing at once, until something is refused.
+fn fill(write: bool) -> WalError {
+    let (_, wal) = log();
+    loop {
+        match wal.try_append(4000, false, Duration::MAX, |out| out(&[1; 4000])) {
+            Ok(boarded) if write => wal.ack(&boarded).wait().unwrap(),
+            Ok(_) => {}
+            Err(error) => return error,
+        }
+    }
+}
+
+fn full() -> WalError {
+    fill(true)
+}
+
+fn busy() -> WalError {
+    fill(false)
+}
+
+fn stopped() -> WalError {
+    let (volume, wal) = log();
+    volume.fail(Fault::ErrorAfter { operations: 0, kind: io::ErrorKind::Other, sticky: false });
+    wal.append(b"x").unwrap().1.wait().unwrap_err()
+}
+
+fn closed() -> WalError {
+    let (_, wal) = log();
+    wal.close().unwrap();
+    wal.append(b"x").unwrap_err()
+}
+
+fn read(volume: &MemVolume, acked: u64) -> WalError {
+    let start = Start { cursor: FIRST, acked, clean: false, epoch: 1 };
+    recover(volume, ZONE, start, |_, _| Ok::<_, WalError>(())).unwrap_err()
+}
+
+fn damaged() -> WalError {
+    let (volume, wal) = log();
+    wal.append(b"acknowledged").unwrap().1.wait().unwrap();
+    volume.flip(100, 0);
+    read(&volume, 1)
+}
+
+fn unreadable() -> WalError {
+    let (volume, _) = log();
+    volume.fail(Fault::PowerOffAfter(0));
+    let _ = volume.flush();
+    read(&volume, 0)
+}
+
+#[test]
+fn every_error_is_met_and_says_what_happened_and_what_to_do() {
+    for (name, provoke, says) in CASES {
+        let error = provoke();
+        let message = error.to_string();
+        assert_eq!(variant(&error), *name, "{message}");
+        for words in *says {
+            assert!(message.contains(words), "{name}: {message:?} does not hold {words:?}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What the fuzz targets need of the private parts: the bytes of a block, from both sides.
+
+use bytes::Bytes;
+
+pub use crate::format::{HEADER, disk_len};
+
+use crate::format::{Codec, Header};
+use crate::seal::{self, Pool};
+
+/// Restores a payload, as recovery does.
+pub fn open(codec: Codec, stored: &[u8], raw_len: usize) -> Option<Bytes> {
+    seal::open(codec, stored, raw_len)
+}
+
+/// A whole block as it is written to the ring; of `place` the fields that tell where it stands count.
+pub fn seal(payload: &[u8], records: u32, place: Header) -> Vec<u8> {
+    let pool = Pool::new(payload.len());
+    let mut buf = pool.take(HEADER + payload.len());
+    buf.resize(HEADER);
+    buf.extend(payload);
+    seal::seal(&pool, buf, records, true).stamp(&pool, place).1.to_vec()
+}

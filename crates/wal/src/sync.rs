@@ -1,0 +1,29 @@
+//! What threads share, and how they wait: the standard library's, or, with `--cfg shuttle`, that of a scheduler which
+//! tries many interleavings (`tests/shuttle`).
+
+#[cfg(not(shuttle))]
+pub use std::{
+    sync::{Mutex, MutexGuard, atomic},
+    thread,
+};
+
+#[cfg(shuttle)]
+pub use shuttle::sync::{Mutex, MutexGuard, atomic};
+
+#[cfg(shuttle)]
+pub mod thread {
+    pub use shuttle::thread::*;
+    use std::time::Duration;
+
+    /// The scheduler knows no time. A short wait may be over at any moment; a long one ends only by being woken, so that
+    /// a wake-up that is lost shows as a deadlock, and not as a store that is slow at times.
+    pub fn park_timeout(time: Duration) {
+        if time > Duration::from_secs(60) {
+            return park();
+        }
+        yield_now();
+        // Takes the token, if there is one, without blocking.
+        current().unpark();
+        park();
+    }
+}

@@ -1,0 +1,187 @@
+//! The log under a scheduler that tries interleavings: who waits is told once, in order, and only of what is safe; and
+//! nobody waits for ever.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p brooklet-wal --test shuttle -- --nocapture` runs them;
+//! `BROOKLET_SCHEDULES` is the number of schedules for each. A schedule that fails is printed. To replay it, put it into
+//! `BROOKLET_REPLAY` and run the one test that failed, built from the same source.
+
+#![cfg(shuttle)]
+
+mod stage;
+mod world;
+
+use std::time::Duration;
+
+use brooklet_wal::WalError;
+use shuttle::thread;
+
+use stage::{block_on, explore, others, rng};
+use world::World;
+
+/// So long that nothing becomes durable because its time has come.
+const HOUR: Duration = Duration::from_secs(3600);
+const MILLI: Duration = Duration::from_millis(1);
+
+#[test]
+fn writers_that_wait_drive_each_other() {
+    explore("wal::writers", 12_000, || {
+        let world = World::new(HOUR);
+        let writers = world.spawn_all(3, |world, writer| {
+            for n in 0..3 {
+                let append = world.append(writer, n, 100).expect("nothing failed");
+                world.wait(&append).expect("nothing failed");
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        let end = world.wal.close().expect("nothing failed");
+        world.check(end);
+    });
+}
+
+#[test]
+fn what_nobody_waits_for_becomes_durable_in_its_time() {
+    explore("wal::committer", 6_000, || {
+        let world = World::new(MILLI);
+        let committer = world.spawn_committer();
+        let writers = world.spawn_all(2, |world, writer| {
+            for round in 0..2 {
+                let two = [2 * round, 2 * round + 1];
+                let appends = two.map(|n| world.append(writer, n, 2500).unwrap());
+                while !appends.iter().all(|append| append.ack.is_done()) {
+                    thread::yield_now();
+                }
+                appends.iter().for_each(|append| world.told(append, Ok(())));
+                // Long enough, at times, for the committer to go to sleep for good.
+                (0..rng().below(400)).for_each(|_| thread::yield_now());
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        let end = world.wal.close().expect("nothing failed");
+        committer.join().unwrap();
+        world.check(end);
+    });
+}
+
+#[test]
+fn tasks_and_callbacks_are_woken() {
+    explore("wal::tasks", 9_000, || {
+        let world = World::new(HOUR);
+        let committer = world.spawn_committer();
+        let writers = world.spawn_all(3, |world, writer| {
+            for n in 0..2 {
+                let append = world.append(writer, n, 100).unwrap();
+                match rng().below(4) {
+                    0 => world.call_back(&append, true),
+                    // Two wakers for one block, of which one is replaced on each poll.
+                    1 => {
+                        let (one, two) = (append.ack.clone(), append.ack.clone());
+                        let both = block_on(async { (one.await, two.await) });
+                        world.told(&append, both.0.and(both.1));
+                    }
+                    2 => world.told(&append, block_on(append.ack.clone())),
+                    _ => world.wait(&append).unwrap(),
+                }
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        let end = world.wal.close().expect("nothing failed");
+        committer.join().unwrap();
+        world.check(end);
+    });
+}
+
+#[test]
+fn a_full_ring_goes_on_when_it_is_trimmed() {
+    explore("wal::room", 6_000, || {
+        let world = World::new(MILLI);
+        let committer = rng().percent(50).then(|| world.spawn_committer());
+        let writers = world.spawn_all(2, |world, writer| {
+            for n in 0..4 {
+                let append = world.append(writer, n, 9000).unwrap();
+                if n % 2 == 0 {
+                    world.wait(&append).unwrap();
+                } else {
+                    world.call_back(&append, false);
+                }
+            }
+        });
+        let trimmer = world.spawn(move |world| {
+            while world.appends() < 8 {
+                let cut = world.wal.cut();
+                world.wal.flush().unwrap();
+                world.trim(world.wal.cut_cursor(cut).expect("what is durable was placed"));
+                thread::yield_now();
+            }
+        });
+        writers.into_iter().chain([trimmer]).for_each(|thread| thread.join().unwrap());
+        let end = world.wal.close().expect("nothing failed");
+        committer.into_iter().for_each(|committer| committer.join().unwrap());
+        world.check(end);
+    });
+}
+
+#[test]
+fn closing_keeps_all_that_it_did_not_refuse() {
+    explore("wal::closing", 9_000, || {
+        let world = World::new(HOUR);
+        let committer = rng().percent(50).then(|| world.spawn_committer());
+        let writers = world.spawn_all(3, |world, writer| {
+            for n in 0..2 {
+                let append = match world.append(writer, n, 100) {
+                    Ok(append) => append,
+                    Err(WalError::Closed) => return,
+                    Err(error) => panic!("{error}"),
+                };
+                // Whatever boarded is made durable by closing, if by nobody else.
+                match writer {
+                    0 => world.wait(&append).unwrap(),
+                    1 => world.call_back(&append, false),
+                    _ => world.told(&append, block_on(append.ack.clone())),
+                }
+            }
+        });
+        // At once, or when the committer may be about to tell what is acknowledged, before it goes to sleep for good.
+        (0..rng().below(300)).for_each(|_| thread::yield_now());
+        let end = world.wal.close().expect("nothing failed");
+        writers.into_iter().chain(committer).for_each(|thread| thread.join().unwrap());
+        world.check(end);
+    });
+}
+
+#[test]
+fn a_failure_reaches_everyone_once() {
+    explore("wal::failing", 9_000, || {
+        let mut rng = rng();
+        let world = World::new(if rng.percent(50) { MILLI } else { HOUR });
+        let how = rng.below(3);
+        if how == 0 {
+            world.stage.fail_after(rng.below(6));
+        }
+        let committer = world.spawn_committer();
+        let writers = world.spawn_all(3, |world, writer| {
+            for n in 0..3 {
+                let stopped = world.wal.failure().is_some();
+                let Ok(append) = world.append(writer, n, 1500 * (1 + n as usize)) else { return };
+                assert!(!stopped, "a log that has stopped takes nothing");
+                match (writer + n) % 3 {
+                    0 => drop(world.wait(&append)),
+                    1 => world.call_back(&append, false),
+                    _ => world.told(&append, block_on(append.ack.clone())),
+                }
+            }
+        });
+        others();
+        match how {
+            0 => {}
+            1 => drop(world.wal.fail(std::io::Error::other("the store around it failed"))),
+            _ => world.wal.abandon(),
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        // Without a failure someone has to make the last ones durable; after one this finds all told.
+        if world.wal.flush().is_ok() {
+            world.wal.abandon();
+        }
+        committer.join().unwrap();
+        world.check_after_a_crash();
+    });
+}

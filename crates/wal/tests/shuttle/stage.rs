@@ -1,0 +1,219 @@
+//! The stage on which interleavings are tried: a volume whose every operation lets other threads in, a clock that moves
+//! when it is looked at, and the search.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use brooklet_io::{
+    Clock, Completion, Fault, MemVolume, Op, Persist, Queue, Rng, SystemClock, Volume, VolumeInfo,
+};
+use brooklet_wal::Header;
+use shuttle::rand::RngCore;
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId};
+use shuttle::thread;
+use shuttle::{Config, MaxSteps, Runner};
+
+/// Tries `test` under as many schedules as `BROOKLET_SCHEDULES` says, or under `default` of them.
+///
+/// A third of them let parked threads wake up for no reason, as they may. In the others only `unpark` wakes a thread, or
+/// else a wake-up that is lost would be made up for by chance: in half of these any thread goes on at each step, in the
+/// other half the one of the highest priority does, and priorities change at three places.
+pub fn explore(name: &str, default: usize, test: fn()) {
+    let mut config = Config::new();
+    config.stack_size = 512 << 10;
+    config.silence_warnings = true; // that every ordering counts as SeqCst
+    config.max_steps = MaxSteps::FailAfter(100_000);
+    let run = |scheduler: Box<dyn Scheduler + Send>| Runner::new(scheduler, config.clone()).run(test);
+    if let Ok(schedule) = std::env::var("BROOKLET_REPLAY") {
+        run(Box::new(ReplayScheduler::new_from_encoded(&schedule)));
+        return;
+    }
+    let asked = std::env::var("BROOKLET_SCHEDULES");
+    let third = asked.map_or(default, |n| n.parse().expect("a number of schedules")).div_ceil(3);
+    let clock = SystemClock::new();
+    let ran = run(Box::new(RandomScheduler::new(third)))
+        + run(Box::new(Woken(RandomScheduler::new(third))))
+        + run(Box::new(Woken(PctScheduler::new(3, third))));
+    println!("shuttle {name}: {ran} schedules in {:.1} s", clock.now().as_secs_f64());
+}
+
+/// A scheduler under which nobody wakes up without having been woken.
+struct Woken<S>(S);
+
+impl<S: Scheduler> Scheduler for Woken<S> {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.0.new_execution()
+    }
+
+    fn next_task(&mut self, tasks: &[&Task], current: Option<TaskId>, yields: bool) -> Option<TaskId> {
+        let awake: Vec<&Task> = tasks.iter().copied().filter(|task| !task.can_spuriously_wakeup()).collect();
+        self.0.next_task(&awake, current, yields)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+}
+
+/// Chance that a replayed schedule repeats.
+pub fn rng() -> Rng {
+    Rng::new(shuttle::rand::thread_rng().next_u64())
+}
+
+/// Lets any other thread go on here.
+pub fn others() {
+    thread::sleep(Duration::ZERO);
+}
+
+/// A disk in memory, during whose operations others go on, and which knows the blocks of a ring that are safe on it.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    pub disk: MemVolume,
+    safe: Arc<Mutex<BTreeSet<u64>>>,
+}
+
+impl Stage {
+    pub fn new(seed: u64) -> Self {
+        Self { disk: MemVolume::new(seed), safe: Arc::default() }
+    }
+
+    pub fn fail_after(&self, operations: u64) {
+        self.disk.fail(Fault::ErrorAfter { operations, kind: io::ErrorKind::Other, sticky: true });
+    }
+
+    /// Whether block `seq` and all before it were written durably, and whole.
+    pub fn is_safe(&self, seq: u64) -> bool {
+        let safe = self.safe.lock().unwrap();
+        (1..=seq).all(|seq| safe.contains(&seq))
+    }
+
+    fn wrote(&self, header: Option<(u64, usize)>, result: &io::Result<usize>) {
+        if let (Some((seq, len)), Ok(written)) = (header, result)
+            && *written == len
+        {
+            self.safe.lock().unwrap().insert(seq);
+        }
+    }
+}
+
+/// The number and the length of a block, if it is a block that is written durably.
+fn header(data: &[u8], persist: Persist) -> Option<(u64, usize)> {
+    let (header, _) = Header::decode(data)?;
+    (persist == Persist::Durable).then_some((header.seq, data.len()))
+}
+
+impl Volume for Stage {
+    fn info(&self) -> VolumeInfo {
+        self.disk.info()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.disk.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        others();
+        self.disk.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
+        others();
+        let result = self.disk.write_at(offset, data, persist);
+        self.wrote(header(data, persist), &result);
+        others();
+        result
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        others();
+        let result = self.disk.flush();
+        others();
+        result
+    }
+
+    fn grow(&self, size: u64) -> io::Result<()> {
+        self.disk.grow(size)
+    }
+
+    fn shrink(&self, size: u64) -> io::Result<()> {
+        self.disk.shrink(size)
+    }
+
+    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
+        Ok(Box::new(StageQueue { queue: self.disk.queue(depth)?, stage: self.clone(), blocks: Vec::new() }))
+    }
+}
+
+struct StageQueue {
+    queue: Box<dyn Queue>,
+    stage: Stage,
+    /// The blocks in flight, by token.
+    blocks: Vec<(u64, (u64, usize))>,
+}
+
+impl Queue for StageQueue {
+    fn submit(&mut self, token: u64, op: Op) {
+        if let Op::Write { data, persist, .. } = &op
+            && let Some(block) = header(data, *persist)
+        {
+            self.blocks.push((token, block));
+        }
+        self.queue.submit(token, op);
+    }
+
+    fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
+        others();
+        let before = out.len();
+        self.queue.reap(wait, out);
+        for completion in &out[before..] {
+            let at = self.blocks.iter().position(|(token, _)| *token == completion.token);
+            self.stage.wrote(at.map(|at| self.blocks.swap_remove(at).1), &completion.result);
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+}
+
+/// Moves on by a twentieth of a millisecond whenever it is looked at.
+#[derive(Debug, Default)]
+pub struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Duration {
+        Duration::from_micros(50 * self.0.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn wall(&self) -> Duration {
+        self.now()
+    }
+}
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest of runtimes.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Those who wait: for room, for a block among several in flight, for a log that ends. And the records that take longest.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use brooklet_io::{Fault, ManualClock, MemVolume, Rng, SystemClock, Volume};
+use brooklet_wal::{
+    Committer, Config, Cursor, Pause, Records, Start, Wal, WalError, Zone, max_record, recover,
+};
+
+const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
+
+fn zone(size: u64) -> Zone {
+    Zone { offset: 0, size, store: 7 }
+}
+
+fn open(size: u64, seed: u64, config: Config) -> (MemVolume, Wal) {
+    let volume = MemVolume::new(seed);
+    volume.grow(size).unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let wal = Wal::open(Arc::new(volume.clone()), zone(size), config, (0, FIRST, 1), clock, Arc::new(()));
+    (volume, wal)
+}
+
+fn small() -> Config {
+    Config { block_size: 4096, ..Config::default() }
+}
+
+fn read(volume: &MemVolume, size: u64) -> Vec<Vec<u8>> {
+    let start = Start { cursor: FIRST, acked: 0, clean: false, epoch: 1 };
+    let mut records = Vec::new();
+    recover(volume, zone(size), start, |block, _| {
+        records.extend(Records::new(block.data()).map(|record| record.expect("sound").1.to_vec()));
+        Ok::<_, WalError>(())
+    })
+    .unwrap();
+    records
+}
+
+/// Lengths from 2 MiB on take a fourth byte, for which the record has to move after it was written.
+#[test]
+fn records_of_any_length_come_back_as_they_were() {
+    let size = 64 << 20;
+    let (volume, wal) = open(size, 1, Config::default());
+    let mut rng = Rng::new(1);
+    let mut expected = Vec::new();
+    for len in
+        [0, 1, 127, 128, 16_383, 16_384, (1 << 21) - 1, 1 << 21, (1 << 21) + 1, 5 << 20, max_record(size)]
+    {
+        let mut record = vec![rng.next() as u8; len];
+        record.iter_mut().step_by(101).for_each(|byte| *byte = rng.next() as u8);
+        let (boarded, ack) = wal.append(&record).unwrap();
+        wal.append(b"right behind").unwrap();
+        ack.wait().unwrap();
+        assert!(boarded.block.data()[boarded.offset..][..len] == record, "{len} bytes, as readers see them");
+        expected.extend([record, b"right behind".to_vec()]);
+    }
+    wal.flush().unwrap();
+    assert!(read(&volume, size) == expected, "as recovery sees them");
+}
+
+/// An append that finds no room waits until there is some, and is then as good as any other.
+#[test]
+fn an_append_waits_for_the_ring_to_be_trimmed() {
+    let (_, wal) = open(64 << 10, 1, small());
+    let cut = loop {
+        match wal.try_append(3000, false, Duration::ZERO, |out| out(&[1; 3000])) {
+            Ok(boarded) => wal.ack(&boarded).wait().unwrap(),
+            Err(WalError::Full { .. }) => break wal.cut(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let (sender, appended) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (_, ack) = wal.append(&[2; 3000]).unwrap();
+            ack.wait().unwrap();
+            sender.send(()).unwrap();
+        });
+        let early = appended.recv_timeout(Duration::from_millis(30));
+        assert!(early.is_err(), "there was no room yet");
+        wal.trim(wal.cut_cursor(cut).unwrap());
+        appended.recv_timeout(Duration::from_secs(20)).expect("there is room now");
+    });
+}
+
+/// Four blocks in flight, one of which fails: those that end well after it are not acknowledged, whatever their order.
+#[test]
+fn a_write_that_ends_well_after_another_failed_acknowledges_nothing() {
+    for seed in 0..40 {
+        let (volume, wal) = open(64 << 10, seed, small());
+        wal.append(b"safe").unwrap().1.wait().unwrap();
+        let mut acks = Vec::new();
+        for n in 0..5 {
+            let boarded = wal.try_append(3000, false, Duration::ZERO, |out| out(&[n; 3000])).unwrap();
+            acks.push(wal.ack(&boarded));
+        }
+        let kind = std::io::ErrorKind::Other;
+        volume.fail(Fault::ErrorAfter { operations: 0, kind, sticky: false });
+        let mut committer = Committer::new(&wal).unwrap();
+        while committer.step() != Pause::Ended {}
+        assert!(matches!(wal.failure(), Some(WalError::Stopped(_))));
+        let records = read(&volume, 64 << 10);
+        for ack in &mut acks {
+            assert!(matches!(ack.wait(), Err(WalError::Stopped(_))) && !ack.is_done());
+            let polled = Pin::new(ack).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(polled, Poll::Ready(Err(WalError::Stopped(_)))));
+        }
+        assert_eq!(records[0], b"safe");
+    }
+}
+
+/// A callback left after the end is called at once, and a task that asks is answered at once.
+#[test]
+fn an_end_that_has_come_is_told_at_once() {
+    let (_, wal) = open(64 << 10, 1, small());
+    let (_, mut ack) = wal.append(b"x").unwrap();
+    ack.wait().unwrap();
+    let (sender, told) = channel();
+    ack.on_done(move |result| sender.send(result.is_ok()).unwrap());
+    assert_eq!(told.try_recv(), Ok(true));
+    let polled = Pin::new(&mut ack).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Ok(()))));
+    assert_eq!(format!("{ack:?}"), "Ack(Block(1, durable: Some(true)))");
+}
+
+/// An abandoned log ends as one that was killed: who waits is told, and nothing more is written.
+#[test]
+fn abandoning_tells_those_who_wait_that_the_log_is_closed() {
+    let (volume, wal) = open(64 << 10, 1, small());
+    let (_, ack) = wal.append(b"never written").unwrap();
+    let (sender, told) = channel();
+    ack.on_done(move |result| sender.send(matches!(result, Err(WalError::Closed))).unwrap());
+    wal.abandon();
+    assert_eq!(told.try_recv(), Ok(true));
+    assert!(matches!(ack.wait(), Err(WalError::Closed)));
+    assert!(matches!(wal.append(b"x"), Err(WalError::Closed)));
+    assert_eq!(read(&volume, 64 << 10), [] as [Vec<u8>; 0]);
+}
+
+/// A log that is being closed takes nothing more; what had boarded is made durable first.
+#[test]
+fn closing_refuses_what_comes_later_and_keeps_what_came_before() {
+    let volume = MemVolume::new(1);
+    let size = 1 << 20;
+    volume.grow(size).unwrap();
+    let clock = Arc::new(SystemClock::default());
+    let wal = Wal::open(Arc::new(volume.clone()), zone(size), small(), (0, FIRST, 1), clock, Arc::new(()));
+    let committer = Committer::new(&wal).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| committer.run());
+        let appender = scope.spawn(|| {
+            let mut acked = 0;
+            loop {
+                match wal.append(&[7; 10]).and_then(|(_, ack)| ack.wait()) {
+                    Ok(()) => acked += 1,
+                    Err(WalError::Closed) => return acked,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        while wal.durable() < 20 {
+            std::thread::yield_now();
+        }
+        let end = wal.close().unwrap();
+        let acked = appender.join().unwrap();
+        let records = read(&volume, size).len();
+        assert!(records >= acked && acked >= 19, "{acked} acknowledged, {records} there");
+        assert_eq!(end.seq - 1, wal.durable());
+    });
+}

@@ -1,0 +1,203 @@
+//! Writes the seeds: inputs made by the real encoders, from which a fuzzer starts.
+//!
+//! ```sh
+//! cd fuzz && RUSTFLAGS="--cfg fuzzing" cargo +nightly run --example seeds
+//! ```
+
+use std::fs;
+use std::path::Path;
+
+use brooklet::fuzzing::{Change, Does, encode_manifest, encode_record, part_key, write_piece};
+use brooklet::{Bounds, io::SECTOR};
+use brooklet_fuzz::store::samples;
+use brooklet_wal::{Codec, Header};
+
+fn main() -> std::io::Result<()> {
+    superblocks()?;
+    blocks()?;
+    runs()?;
+    formats()?;
+    traces()?;
+    arguments()?;
+    stores()
+}
+
+fn seed(target: &str, name: &str, parts: &[&[u8]]) -> std::io::Result<()> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+    fs::create_dir_all(&dir)?;
+    fs::write(dir.join(name), parts.concat())
+}
+
+/// A patch at an offset, as `brooklet_fuzz::patches` takes it.
+fn patch(at: usize, bytes: &[u8]) -> Vec<u8> {
+    let head = [(at as u32 | 1 << 31).to_le_bytes().as_slice(), &[bytes.len() as u8]].concat();
+    [&head, bytes].concat()
+}
+
+fn superblocks() -> std::io::Result<()> {
+    let size = (1u64 << 30).to_le_bytes();
+    for (n, sample) in samples().iter().enumerate() {
+        let slot = |copy: usize| &sample.image[copy * SECTOR..copy * SECTOR + 160];
+        seed("superblock", &format!("sound-{n}"), &[&[7], &size, &[9, 1], slot(0), slot(1), slot(2)])?;
+    }
+    let mut newer = samples()[0].image[..160].to_vec();
+    newer[8] = 2;
+    let old = &samples()[1].image[..160];
+    seed("superblock", "newer", &[&[7], &size, &[0, 0], &newer, old])?;
+    seed("superblock", "note", &[&[0], &size, &[0, 0], b"process 7 (brooklet)"])
+}
+
+fn blocks() -> std::io::Result<()> {
+    let header = Header {
+        codec: Codec::Raw,
+        store: 42,
+        epoch: 1,
+        seq: 1,
+        position: 0,
+        lsn: 0,
+        acked: 0,
+        previous: 0,
+        records: 0,
+        raw_len: 0,
+        stored_len: 0,
+        payload_sum: 0,
+    };
+    let even: Vec<u8> = [vec![0xa0, 0x3e], vec![7; 8000]].concat();
+    for (name, payload) in [("raw", &b"\x05hello\x00\x02hi"[..]), ("lz4", &even)] {
+        let block = brooklet_wal::fuzzing::seal(payload, 3, header);
+        let stored = Header::decode(&block).map_or(0, |(header, _)| header.stored_len as usize);
+        seed("block", name, &[&[0], &block[..96 + stored]])?;
+        seed("block", &format!("payload-{name}"), &[&[1], payload])?;
+    }
+    let lengths: Vec<u8> = (1..24).map(|n| n * 11).collect();
+    for flags in 0..4u8 {
+        let flip = patch(40, &[0x55]);
+        seed("block", &format!("ring-{flags}"), &[&[2, flags, 3, 5, 20], &lengths[..20]])?;
+        seed("block", &format!("ring-{flags}-flip"), &[&[2, flags, 1, 0, 9], &lengths[..9], &flip])?;
+    }
+    seed("block", "ring-lap", &[&[2, 0, 2, 9, 23], &[90; 23]])
+}
+
+fn runs() -> std::io::Result<()> {
+    for (n, shape) in
+        [[0, 0, 0], [1, 0, 0xa0], [40, 0x3f, 0xa0], [120, 0x5b, 0xa1], [90, 0xf0, 0x02]].iter().enumerate()
+    {
+        for flags in [1, 3] {
+            seed("run", &format!("shape-{n}-{flags}"), &[&[flags], shape])?;
+            let patches = [patch(3, &[0xff]), patch(200, &[0, 0, 0, 0])].concat();
+            seed("run", &format!("patched-{n}-{flags}"), &[&[flags], shape, &patches])?;
+        }
+        let sample =
+            brooklet_fuzz::codex::sample(&mut arbitrary::Unstructured::new(shape)).expect("three bytes");
+        if sample.file.len() < 8000 {
+            seed("run", &format!("file-{n}"), &[&[0], &sample.file])?;
+        }
+    }
+    Ok(())
+}
+
+fn formats() -> std::io::Result<()> {
+    for runs in [vec![], vec![[3, 1, 1 << 20, 200, 4096, 9, 1, 2], [1, 2, 2 << 20, 500, 4096, 8, 7, 6]]] {
+        let (bytes, _) = encode_manifest(&runs);
+        seed("manifest", &format!("runs-{}", runs.len()), &[&[0], &bytes[..bytes.len() - 8]])?;
+    }
+    let before = Some(Bounds { first: 3, next: 900 });
+    let change = |key: &[u8], does, before, payload: &[u8]| Change {
+        key: key.to_vec(),
+        does,
+        before,
+        payload: payload.to_vec(),
+    };
+    let record = [
+        change(b"a", Does::Append(900), before, b"hello"),
+        change(b"a", Does::Trim(900), None, b""),
+        change(b"b", Does::Truncate(5), before, b""),
+        change(b"c", Does::Delete, None, b""),
+    ];
+    seed("manifest", "record", &[&[1], &encode_record(&record).0])?;
+    seed("manifest", "record-one", &[&[1], &encode_record(&record[..1]).0])?;
+    let bounds = Some(Bounds { first: 2, next: 9 });
+    let payloads: Vec<Vec<u8>> = (3..9).map(|n| vec![n; 3000]).collect();
+    for (n, (key, value)) in write_piece(b"log\0", bounds, 3, &payloads).into_iter().enumerate() {
+        seed("manifest", &format!("key-{n}"), &[&[4], &key])?;
+        let format = if n == 0 { 2 } else { 3 };
+        seed("manifest", &format!("part-{n}"), &[&[format], &value])?;
+    }
+    let brief: Vec<Vec<u8>> = (3..9).map(|n| vec![n; n.into()]).collect();
+    seed("manifest", "head-brief", &[&[2], &write_piece(b"k", bounds, 3, &brief)[0].1])?;
+    seed("manifest", "head-gone", &[&[2], &write_piece(b"k", None, 0, &[])[0].1])?;
+    seed("manifest", "key-plain", &[&[4], &part_key(b"doc/7", None)])
+}
+
+fn traces() -> std::io::Result<()> {
+    let trace = r#"{"kind": 1, "startContent": "größe", "endContent": "Gr😀ße!", "txns": [
+ {"time": "", "patches": [[5, 0, "!"], [0, 1, "G"]]}, {"patches": []}, {"patches": [[2, 1, "😀"]]}]}"#;
+    let history = "a\t1\t\"x\\ny\"\nb\t1\t\"z\"\na\t2\t\"D\\u00e9\\n\"\n";
+    for (name, flags, text) in [("trace", 0, trace), ("history", 1, history)] {
+        for more in [0, 2, 4] {
+            seed("trace", &format!("{name}-{more}"), &[&[flags | more], text.as_bytes()])?;
+        }
+        let mut zipped = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        std::io::Write::write_all(&mut zipped, text.as_bytes())?;
+        seed("trace", &format!("{name}-gz"), &[&[flags], &zipped.finish()?])?;
+    }
+    Ok(())
+}
+
+fn arguments() -> std::io::Result<()> {
+    for (n, line) in [
+        "append store log one two --snapshot --ring-size 64K",
+        "append --no-create store log",
+        "read store log --from 1 --to 9 --reverse --limit 3",
+        "read store log --raw",
+        "--json read store log",
+        "trim store log --before 4",
+        "trim store log --keep-last 4",
+        "truncate store log --from 7",
+        "delete store log",
+        "list store prefix --limit 2 --json",
+        "inspect store log",
+        "check store",
+        "checkpoint store",
+        "compact store",
+        "replay a.json.gz b.json --copies 2 --writers 3 --in-flight 4 --limit 5 --durability deferred",
+        "replay --git history.tsv.gz --store s --ring-size 1G",
+        "bench --rounds 1 --only lone --dir .",
+        "demo",
+        "--help",
+        "help read",
+        "--version",
+        "apend store",
+    ]
+    .iter()
+    .enumerate()
+    {
+        seed("arguments", &format!("line-{n}"), &[line.replace(' ', "\0").as_bytes()])?;
+    }
+    seed("arguments", "bytes", &[b"read\0s\xff\0\xfe"])
+}
+
+fn stores() -> std::io::Result<()> {
+    for (which, sample) in samples().iter().enumerate() {
+        let which = which as u8;
+        for flags in [0, 4] {
+            seed("store", &format!("sound-{which}-{flags}"), &[&[which, flags, 0, 0]])?;
+        }
+        // One patch in each thing that has a checksum: a byte of it anywhere, with and without the sum made right.
+        for n in (0..sample.seams.len()).step_by(7) {
+            let aimed = [9, 0, n as u8, 0, 1, 3];
+            for flags in [0, 5] {
+                seed("store", &format!("seam-{which}-{n}-{flags}"), &[&[which, flags, 0, 0], &aimed])?;
+            }
+        }
+        let fields =
+            [(40, "ring"), (56, "trim"), (64, "seq"), (88, "acked"), (96, "clean"), (128, "next-run")];
+        for (at, name) in fields {
+            let patches = [patch(at, &[0]), patch(SECTOR + at, &[0]), patch(2 * SECTOR + at, &[0])].concat();
+            seed("store", &format!("superblock-{which}-{name}"), &[&[which, 5, 0, 0], &patches])?;
+        }
+        let end = (sample.image.len() / 512 - 9) as u16;
+        seed("store", &format!("cut-{which}"), &[&[which, 2], &end.to_le_bytes()])?;
+    }
+    Ok(())
+}
