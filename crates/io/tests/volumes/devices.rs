@@ -1,12 +1,15 @@
 //! Block devices: what they say of themselves, and who else may use them meanwhile. Loop devices stand in, where there
 //! are any.
 
+use std::fs::OpenOptions;
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Output};
 
+use brooklet_io::read_unlocked;
 use rustix::fs::OFlags;
 
-use super::places::Place;
+use super::places::{Place, alone};
 use super::*;
 
 fn open(place: &Place, mode: OpenMode) -> io::Result<FileVolume> {
@@ -21,6 +24,7 @@ fn busy(result: io::Result<FileVolume>) -> String {
 
 #[test]
 fn a_device_tells_its_sizes_and_keeps_them() {
+    let _alone = alone();
     for sector in [512, 4096] {
         let Some(place) = Place::device(sector) else { continue };
         let volume = place.open(FileOptions::default());
@@ -40,6 +44,7 @@ fn a_device_tells_its_sizes_and_keeps_them() {
 
 #[test]
 fn a_device_keeps_bytes_across_opens() {
+    let _alone = alone();
     for sector in [512, 4096] {
         let Some(place) = Place::device(sector) else { continue };
         let volume = place.open(FileOptions::default());
@@ -58,6 +63,7 @@ fn a_device_keeps_bytes_across_opens() {
 
 #[test]
 fn a_device_that_another_holds_is_not_opened_for_writing() {
+    let _alone = alone();
     let Some(place) = Place::device(512) else { return };
     let volume = place.open(FileOptions::default());
     let message = busy(open(&place, OpenMode::ReadWrite));
@@ -84,6 +90,7 @@ fn a_device_that_another_holds_is_not_opened_for_writing() {
 
 #[test]
 fn a_mounted_device_is_not_opened_for_writing() {
+    let _alone = alone();
     let Some(place) = Place::device(512) else { return };
     let dir = tempfile::tempdir().unwrap();
     let (device, at) = (place.path.as_os_str(), dir.path().as_os_str());
