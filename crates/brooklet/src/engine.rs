@@ -250,8 +250,8 @@ impl Handle {
         options.ring_size = superblock.ring_size;
         let front = Arc::new(Shown(Mutex::new(front)));
         let wal = (!options.read_only).then(|| {
-            let Options { block_size, depth, linger, .. } = options;
-            let config = Config { block_size, depth, linger, ..Config::default() };
+            let Options { block_size, depth, linger, interval, rate, .. } = options;
+            let config = Config { block_size, depth, linger, interval, rate, ..Config::default() };
             let at = (superblock.trim.position, recovery.next, superblock.epoch);
             Wal::open(
                 volume.clone(),

@@ -23,6 +23,8 @@ pub struct Options {
     pub(crate) max_payload: usize,
     pub(crate) block_size: usize,
     pub(crate) depth: usize,
+    pub(crate) interval: Duration,
+    pub(crate) rate: u64,
     pub(crate) linger: Duration,
     pub(crate) create: Create,
     pub(crate) read_only: bool,
@@ -60,6 +62,8 @@ impl Options {
             max_payload: 16 << 20,
             block_size: wal.block_size,
             depth: wal.depth,
+            interval: wal.interval,
+            rate: wal.rate,
             linger: wal.linger,
             create: Create::IfMissing,
             read_only: false,
@@ -91,15 +95,30 @@ impl Options {
         self
     }
 
-    /// Bytes after which a block of the ring is full. 256 KiB: the largest write that cloud volumes take in one piece.
+    /// Most bytes of a block of the ring. 1 MiB. The store starts with 256 KiB, the largest write that cloud volumes take
+    /// in one piece, and finds out under load which size serves best.
     pub fn block_size(mut self, bytes: usize) -> Self {
         self.block_size = bytes;
         self
     }
 
-    /// Writes to the ring in flight at once. 4: enough to hide a cloud volume's latency.
+    /// Most writes to the ring in flight at once. 8: enough to hide a cloud volume's latency. The store starts with 4 and
+    /// finds out under load how many serve best.
     pub fn depth(mut self, writes: usize) -> Self {
         self.depth = writes;
+        self
+    }
+
+    /// The least time from the start of a write to the ring to the start of the next, for a volume that is paid for by the
+    /// operation: 1/3000 s, say. Zero: none.
+    pub fn write_interval(mut self, time: Duration) -> Self {
+        self.interval = time;
+        self
+    }
+
+    /// Most bytes written to the ring in a second, for a volume that is paid for by the byte. Zero: no limit.
+    pub fn write_rate(mut self, bytes: u64) -> Self {
+        self.rate = bytes;
         self
     }
 

@@ -29,6 +29,29 @@ pub struct AlignedBuf {
     len: usize,
 }
 
+/// Bytes of an [`AlignedBuf`] that are written while others append behind them.
+#[derive(Debug)]
+pub struct Hole {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: whoever made the hole promised that nobody else touches its bytes.
+unsafe impl Send for Hole {}
+
+impl Hole {
+    /// Writes the bytes.
+    ///
+    /// # Panics
+    /// If `data` has another length than the hole.
+    pub fn fill(self, data: &[u8]) {
+        assert!(data.len() == self.len, "{} bytes for a hole of {}", data.len(), self.len);
+        // SAFETY: the buffer is alive and nobody touches these bytes, as promised to `AlignedBuf::hole`; `data` is
+        // borrowed, so it is not them.
+        unsafe { self.at.as_ptr().copy_from_nonoverlapping(data.as_ptr(), self.len) };
+    }
+}
+
 // SAFETY: the buffer owns its memory, and shares it only through references.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: as above; there is no interior mutability.
@@ -70,10 +93,37 @@ impl AlignedBuf {
     /// # Panics
     /// If it does not fit.
     pub fn extend(&mut self, data: &[u8]) {
-        let start = self.len;
         assert!(data.len() <= self.room(), "{} bytes do not fit in {}", data.len(), self.room());
+        // SAFETY: the bytes from `len` on are the buffer's and as many as asserted; `data` is borrowed from elsewhere,
+        // since `&mut self` is unique. Only they are touched: a `Hole` before them may be filled at the same time.
+        unsafe { self.ptr.as_ptr().add(self.len).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
         self.len += data.len();
-        self[start..].copy_from_slice(data);
+    }
+
+    /// Writes `data` over the bytes from `at` on.
+    ///
+    /// # Panics
+    /// If they pass the end.
+    pub fn overwrite(&mut self, at: usize, data: &[u8]) {
+        assert!(at <= self.len && data.len() <= self.len - at, "{} bytes at {at} pass the end", data.len());
+        // SAFETY: within the length, as asserted; otherwise as for `extend`.
+        unsafe { self.ptr.as_ptr().add(at).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+    }
+
+    /// Appends `len` bytes that somebody else writes meanwhile.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    ///
+    /// # Safety
+    /// Until the hole is dropped, the buffer must not be dropped, cleared or dereferenced; it may be moved,
+    /// [`extend`](Self::extend)ed, and [overwritten](Self::overwrite) elsewhere.
+    pub unsafe fn hole(&mut self, len: usize) -> Hole {
+        assert!(len <= self.room(), "{len} bytes do not fit in {}", self.room());
+        // SAFETY: within the capacity, as asserted.
+        let at = unsafe { self.ptr.add(self.len) };
+        self.len += len;
+        Hole { at, len }
     }
 
     /// Sets the length; bytes that come into view are zero.
@@ -169,6 +219,19 @@ mod tests {
         buf.clear();
         buf.resize(200);
         assert!(buf.iter().all(|&b| b == 0), "bytes that come into view are zero");
+    }
+
+    #[test]
+    fn a_hole_is_filled_while_the_buffer_grows() {
+        let mut buf = AlignedBuf::new(SECTOR);
+        buf.extend(b"before ");
+        // SAFETY: the buffer is only extended until the thread that fills the hole has ended.
+        let hole = unsafe { buf.hole(4) };
+        std::thread::scope(|scope| {
+            scope.spawn(move || hole.fill(b"hole"));
+            buf.extend(b" behind");
+        });
+        assert_eq!(&buf[..], b"before hole behind");
     }
 
     #[test]

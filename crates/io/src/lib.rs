@@ -22,7 +22,7 @@ mod threads;
 mod uring;
 mod volume;
 
-pub use buffer::AlignedBuf;
+pub use buffer::{AlignedBuf, Hole};
 pub use capped::capped;
 pub use clock::{Clock, ManualClock, Rng, SystemClock, exact_timers, system_seed};
 pub use counts::Counts;

@@ -10,7 +10,7 @@ use std::task::Waker;
 use bytes::Bytes;
 
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use crate::sync::thread::Thread;
 
 const PENDING: u8 = 0;
@@ -31,6 +31,8 @@ pub(crate) enum Listener {
 pub struct Block {
     seq: u64,
     state: AtomicU8,
+    /// Passengers who still write their records into it.
+    boarding: AtomicU32,
     data: OnceLock<Bytes>,
     listeners: Mutex<Vec<Listener>>,
 }
@@ -38,7 +40,7 @@ pub struct Block {
 impl Block {
     pub(crate) fn new(seq: u64) -> Self {
         let (state, data) = (AtomicU8::new(PENDING), OnceLock::new());
-        Self { seq, state, data, listeners: Mutex::default() }
+        Self { seq, state, boarding: AtomicU32::new(0), data, listeners: Mutex::default() }
     }
 
     /// A block read back from the ring: durable from the start.
@@ -60,6 +62,21 @@ impl Block {
     /// If the block is not durable yet.
     pub fn data(&self) -> &Bytes {
         self.data.get().expect("the payload of a block is shared once it is placed")
+    }
+
+    /// A passenger begins to write its record.
+    pub(crate) fn begin_boarding(&self) {
+        self.boarding.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A passenger has written its record.
+    pub(crate) fn end_boarding(&self) {
+        self.boarding.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether some passenger still writes its record. No more join once the block is closed.
+    pub(crate) fn is_boarding(&self) -> bool {
+        self.boarding.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn set_data(&self, data: Bytes) {

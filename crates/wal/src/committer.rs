@@ -8,8 +8,9 @@ use std::io;
 use std::time::Duration;
 
 use brooklet_io::seeded::bug;
-use brooklet_io::{Completion, Op, Persist, Queue, write_all_at};
+use brooklet_io::{Completion, Op, Persist, Queue, exact_timers, write_all_at};
 
+use crate::alarm::Alarm;
 use crate::core::{Taken, Urge, Write};
 use crate::sync::thread;
 use crate::wal::Wal;
@@ -20,6 +21,8 @@ const IDLE_ROUNDS: u32 = 20;
 /// The shortest and the longest sleep of a committer that expects more to do.
 const LEAST_NAP: Duration = Duration::from_micros(100);
 const MOST_NAP: Duration = Duration::from_millis(10);
+/// How often a write in flight is looked at where writes are paced.
+const POLL: Duration = Duration::from_micros(50);
 
 /// Drives a log from one thread with several writes in flight.
 pub struct Committer {
@@ -29,6 +32,7 @@ pub struct Committer {
     finished: Vec<Completion>,
     idle_rounds: u32,
     last_durable: u64,
+    alarm: Alarm,
 }
 
 /// What a committer waits for.
@@ -56,6 +60,7 @@ impl Committer {
             finished: Vec::new(),
             idle_rounds: 0,
             last_durable: 0,
+            alarm: Alarm::new(),
         })
     }
 
@@ -77,8 +82,15 @@ impl Committer {
             self.start(taken);
             return Pause::None;
         }
+        let paced = core.is_paced();
         if self.queue.in_flight() > 0 {
-            return Pause::Write;
+            if !paced {
+                return Pause::Write;
+            }
+            // The next write may be due before one in flight ends.
+            let until = now.saturating_add(POLL).min(core.due().unwrap_or(Duration::MAX));
+            core.committer_sleeps = Some(until);
+            return Pause::Sleep(until.saturating_sub(now));
         }
         let idle = core.is_idle() && core.durable() == self.last_durable;
         self.idle_rounds = if idle { self.idle_rounds + 1 } else { 0 };
@@ -91,7 +103,8 @@ impl Committer {
             return Pause::None;
         }
         let linger = shared.config.linger;
-        let until = match core.deadline() {
+        let until = match core.due() {
+            Some(due) if paced => due,
             // Another driver may have a write in flight that the open block rests behind; look again soon.
             Some(deadline) => deadline.max(now.saturating_add((linger / 4).max(LEAST_NAP))),
             None if self.idle_rounds < IDLE_ROUNDS || !core.has_told() => {
@@ -107,12 +120,20 @@ impl Committer {
     pub fn run(mut self) {
         let shared = self.wal.shared.clone();
         shared.committer.get_or_init(thread::current);
+        let paced = shared.lock().is_paced();
+        if paced {
+            exact_timers();
+        }
         loop {
             match self.step() {
                 Pause::None => {}
                 Pause::Write => self.reap(true),
                 Pause::Sleep(time) => {
-                    thread::park_timeout(time);
+                    if paced {
+                        self.alarm.sleep(&*shared.clock, time);
+                    } else {
+                        thread::park_timeout(time);
+                    }
                     shared.lock().committer_sleeps = None;
                 }
                 Pause::Ended => return,

@@ -19,34 +19,36 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet_io::AlignedBuf;
 use brooklet_io::seeded::bug;
+use brooklet_io::{AlignedBuf, Hole};
 use bytes::Bytes;
 
 use crate::block::Block;
 use crate::error::WalError;
-use crate::format::{Codec, HEADER, Header, disk_len, put_varint};
+use crate::format::{Codec, HEADER, Header, disk_len};
+use crate::pace::{Pace, Pacer};
 use crate::ring::{Cursor, Ring};
-use crate::seal::{Pool, Sealed};
+use crate::seal::{Effort, Pool, Sealed};
 use crate::sync::thread::Thread;
+use crate::tuner::{Done, Settings, Tuner};
 
 /// What a log is opened with; the numbers that do not change while it is open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub store: u64,
     pub epoch: u64,
-    pub block_size: usize,
-    pub depth: usize,
     pub max_record: usize,
     pub reserve: u64,
 }
 
 /// Closed blocks that may wait for the compressor before boarding is refused.
 const MAX_CLOSED: usize = 8;
-/// Bytes a record needs besides its own: its length.
-const FRAME: usize = 10;
+/// While nothing is compressed, every so many blocks one is looked at, whether it would shrink.
+const ASK_EVERY: u64 = 16;
+/// Bytes a record needs besides its own: its length, which has 30 bits.
+const FRAME: usize = 5;
 
-struct Filling {
+pub(crate) struct Filling {
     block: Arc<Block>,
     buf: AlignedBuf,
     records: u32,
@@ -60,12 +62,14 @@ pub(crate) struct Taken {
     pub block: Arc<Block>,
     pub buf: AlignedBuf,
     pub records: u32,
-    /// Whether compressing it is worth the time.
-    pub compress: bool,
+    /// Whether to compress it.
+    pub effort: Effort,
 }
 
 struct InFlight {
     block: Arc<Block>,
+    raw_len: usize,
+    shrinks: bool,
     done: bool,
 }
 
@@ -123,10 +127,18 @@ pub struct WalStats {
     pub used: u64,
     /// Bytes of the ring.
     pub size: u64,
+    /// Bytes after which a block is full, as of now.
+    pub block_size: usize,
+    /// Most writes in flight at once, as of now.
+    pub depth: usize,
+    /// How blocks are compressed where that shrinks them, as of now.
+    pub codec: Codec,
 }
 
 pub(crate) struct Core {
     setup: Setup,
+    tuner: Tuner,
+    pacer: Pacer,
     pool: Arc<Pool>,
     ring: Ring,
     open: Filling,
@@ -134,6 +146,8 @@ pub(crate) struct Core {
     closed_bytes: u64,
     /// The block between take and place: its number, and its bytes in the ring if it does not shrink.
     taken: Option<(u64, usize)>,
+    /// Whether the last block that was looked at shrinks.
+    shrinks: bool,
     /// The newest closed block.
     last: Option<Arc<Block>>,
     in_flight: VecDeque<InFlight>,
@@ -147,6 +161,8 @@ pub(crate) struct Core {
     closing: bool,
     marks: VecDeque<(u64, Option<Cursor>)>,
     failure: Option<WalError>,
+    /// Blocks that were closed when the log stopped.
+    wrecked: Vec<Filling>,
     /// Committer asleep until then; `None` while it runs. `Duration::MAX` is for good.
     pub committer_sleeps: Option<Duration>,
     pub room_waiters: Vec<Thread>,
@@ -154,16 +170,26 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub fn new(setup: Setup, pool: Arc<Pool>, size: u64, tail: u64, next: Cursor) -> Self {
+    pub fn new(
+        setup: Setup,
+        (most, pace): (Settings, Pace),
+        pool: Arc<Pool>,
+        size: u64,
+        tail: u64,
+        next: Cursor,
+    ) -> Self {
         let open = Filling::new(&pool, next.seq);
         Self {
             setup,
+            tuner: Tuner::new(most),
+            pacer: Pacer::new(pace),
             pool,
             ring: Ring::new(size, tail, next.position),
             open,
             closed: VecDeque::new(),
             closed_bytes: 0,
             taken: None,
+            shrinks: false,
             last: None,
             in_flight: VecDeque::new(),
             next,
@@ -174,6 +200,7 @@ impl Core {
             releasing: false,
             marks: VecDeque::new(),
             failure: None,
+            wrecked: Vec::new(),
             committer_sleeps: None,
             room_waiters: Vec::new(),
             stats: WalStats::default(),
@@ -199,10 +226,12 @@ impl Core {
     }
 
     pub fn stats(&self) -> WalStats {
-        WalStats { used: self.ring.used(), size: self.ring.size(), ..self.stats }
+        let Settings { codec, block_size, depth } = self.tuner.settings();
+        WalStats { used: self.ring.used(), size: self.ring.size(), block_size, depth, codec, ..self.stats }
     }
 
-    /// Takes a record of at most `bound` bytes, written by `encode`, which may rest for `within` from `now` on.
+    /// Takes a record of at most `bound` bytes, which may rest for `within` from `now` on. `put` appends it to the block
+    /// and tells where in the payload it starts.
     ///
     /// `spare` lets it into the reserve that is kept for records that free space.
     pub fn board(
@@ -210,7 +239,7 @@ impl Core {
         bound: usize,
         spare: bool,
         (within, now): (Duration, impl FnOnce() -> Duration),
-        encode: impl FnOnce(&mut dyn FnMut(&[u8])),
+        put: impl FnOnce(&mut Filling) -> usize,
     ) -> Result<Boarded, WalError> {
         self.check()?;
         if self.closing {
@@ -225,7 +254,8 @@ impl Core {
         if !self.finds_room(bound, if spare { 0 } else { self.setup.reserve }) {
             return Err(WalError::Full { used: self.ring.used(), size: self.ring.size() });
         }
-        if !self.open.fits(bound, self.setup.block_size) {
+        let block_size = self.tuner.settings().block_size;
+        if !self.open.fits(bound, block_size) {
             if self.open.records > 0 {
                 self.close_open();
             }
@@ -238,7 +268,7 @@ impl Core {
             open.within = within;
         }
         let start = open.buf.len();
-        let offset = open.push(encode);
+        let offset = put(open);
         let lsn = self.next_lsn + (start - HEADER) as u64;
         self.stats.records += 1;
         Ok(Boarded { lsn, block: open.block.clone(), offset, used: self.ring.used() })
@@ -247,7 +277,7 @@ impl Core {
     /// Whether a record of `bound` bytes, and every block before it, will find a place in the ring.
     fn finds_room(&self, bound: usize, reserve: u64) -> bool {
         let filled = self.open.buf.len() - HEADER;
-        let (before, with) = if self.open.fits(bound, self.setup.block_size) {
+        let (before, with) = if self.open.fits(bound, self.tuner.settings().block_size) {
             (0, disk_len(filled + bound + FRAME))
         } else {
             (disk_len(filled), disk_len(bound + FRAME))
@@ -264,6 +294,7 @@ impl Core {
     }
 
     fn close_open(&mut self) {
+        self.pool.set_block_size(self.tuner.settings().block_size);
         let next_seq = self.open.block.seq() + 1;
         let filled = std::mem::replace(&mut self.open, Filling::new(&self.pool, next_seq));
         let len = filled.buf.len() - HEADER;
@@ -297,7 +328,12 @@ impl Core {
 
     /// Whether a driver may take a block now.
     fn may_take(&self, urge: Urge) -> bool {
-        if self.failure.is_some() || self.taken.is_some() || self.in_flight.len() >= self.setup.depth {
+        let Settings { block_size, depth, .. } = self.tuner.settings();
+        if self.failure.is_some() || self.taken.is_some() || self.in_flight.len() >= depth {
+            return false;
+        }
+        let paced = self.is_paced();
+        if paced && !matches!(urge, Urge::Due(now) if now >= self.pacer.next()) {
             return false;
         }
         if !self.closed.is_empty() {
@@ -307,7 +343,7 @@ impl Core {
             return false;
         }
         // While a write is in flight the open block goes on filling, unless it is worth a write of its own.
-        let worth = self.in_flight.is_empty() || self.open.buf.len() >= self.setup.block_size / 8;
+        let worth = self.in_flight.is_empty() || paced || self.open.buf.len() >= block_size / 8;
         worth
             && match urge {
                 Urge::Wanted => true,
@@ -323,11 +359,15 @@ impl Core {
         if self.closed.is_empty() {
             self.close_open();
         }
-        // Where blocks pile up although the device has slots free, the compressor is what holds them up.
-        let compress = self.closed.len() <= MAX_CLOSED / 2;
         let filled = self.closed.pop_front()?;
-        self.taken = Some((filled.block.seq(), disk_len(filled.buf.len() - HEADER)));
-        Some(Taken { block: filled.block, buf: filled.buf, records: filled.records, compress })
+        let seq = filled.block.seq();
+        self.taken = Some((seq, disk_len(filled.buf.len() - HEADER)));
+        let effort = match self.tuner.settings().codec {
+            Codec::Raw if seq.is_multiple_of(ASK_EVERY) => Effort::Ask,
+            Codec::Raw => Effort::None,
+            codec => Effort::Compress(codec),
+        };
+        Some(Taken { block: filled.block, buf: filled.buf, records: filled.records, effort })
     }
 
     /// Whether some placed block, or the superblock, tells all that is acknowledged.
@@ -345,17 +385,17 @@ impl Core {
         self.close_open();
         let filled = self.closed.pop_front()?;
         self.taken = Some((filled.block.seq(), disk_len(filled.buf.len() - HEADER)));
-        Some(Taken { block: filled.block, buf: filled.buf, records: 0, compress: false })
+        Some(Taken { block: filled.block, buf: filled.buf, records: 0, effort: Effort::None })
     }
 
     /// Gives a sealed block its position and checksum.
-    pub fn place(&mut self, block: Arc<Block>, sealed: Sealed) -> Result<Write, WalError> {
+    pub fn place(&mut self, block: Arc<Block>, sealed: Sealed, now: Duration) -> Result<Write, WalError> {
         assert!(
             self.taken.take().is_some_and(|(seq, _)| seq == block.seq()),
             "only the block that was taken is placed"
         );
         self.check()?;
-        let (len, raw_len) = (sealed.disk_len(), sealed.raw_len());
+        let (len, raw_len, shrinks) = (sealed.disk_len(), sealed.raw_len(), sealed.shrinks());
         self.closed_bytes -= disk_len(raw_len) as u64;
         let position = self.ring.place(len as u64).expect("boarding saw to the room");
         let seq = block.seq();
@@ -383,19 +423,29 @@ impl Core {
         for (_, cursor) in self.marks.iter_mut().filter(|(s, _)| *s == seq) {
             *cursor = Some(self.next);
         }
-        self.in_flight.push_back(InFlight { block, done: false });
+        self.shrinks = shrinks.unwrap_or(self.shrinks);
+        self.in_flight.push_back(InFlight { block, raw_len, shrinks: self.shrinks, done: false });
+        self.tuner.busy(now);
+        self.pacer.charge(len as u64, now);
         self.stats.blocks += 1;
         self.stats.written_bytes += len as u64;
         Ok(Write { seq, offset: position % self.ring.size(), data })
     }
 
     /// Records that the write of a block ended well.
-    pub fn complete(&mut self, seq: u64) {
+    pub fn complete(&mut self, seq: u64, now: Duration) {
         if self.failure.is_some() {
             return;
         }
         let first = self.in_flight.front().expect("a completed block is in flight").block.seq();
-        self.in_flight[(seq - first) as usize].done = true;
+        let flown = &mut self.in_flight[(seq - first) as usize];
+        flown.done = true;
+        let (raw_len, shrinks) = (flown.raw_len, flown.shrinks);
+        let others = self.in_flight.iter().filter(|f| !f.done).count();
+        self.tuner.done(Done { raw_len, shrinks, others }, now);
+        if others == 0 && self.taken.is_none() && self.closed.is_empty() && self.open.records == 0 {
+            self.tuner.idle(now);
+        }
     }
 
     /// Takes the blocks at the front of the window that completed, for the sink to see. One driver at a time:
@@ -432,7 +482,9 @@ impl Core {
         }
         self.failure = Some(why);
         let mut blocks: Vec<_> = self.in_flight.drain(..).map(|f| f.block).collect();
-        blocks.extend(self.closed.drain(..).map(|f| f.block));
+        blocks.extend(self.closed.iter().map(|f| f.block.clone()));
+        // Passengers may still write into the buffers of blocks that nobody will take.
+        self.wrecked.extend(self.closed.drain(..));
         blocks.push(self.open.block.clone());
         blocks
     }
@@ -440,6 +492,11 @@ impl Core {
     /// Who should drive next, if anything can be taken and somebody wants it.
     pub fn next_driver(&mut self) -> Option<Next> {
         let backlog = !self.closed.is_empty();
+        if self.is_paced() {
+            let early = self.committer_sleeps.is_some_and(|until| until > self.pacer.next());
+            let work = self.failure.is_none() && (backlog || self.open.block.is_wanted());
+            return (work && early && self.committer_sleeps.take().is_some()).then_some(Next::Committer);
+        }
         if !self.may_take(Urge::Wanted) || !(backlog || self.open.block.is_wanted()) {
             return None;
         }
@@ -455,16 +512,28 @@ impl Core {
     pub fn wake_committer(&mut self) -> bool {
         let Some(until) = self.committer_sleeps else { return false };
         let late = self.open.records > 0 && self.open.deadline < until;
-        let wake = late || !self.closed.is_empty() && self.may_take(Urge::Wanted);
+        let backlog = !self.closed.is_empty();
+        let wake =
+            late || backlog && (self.may_take(Urge::Wanted) || self.due().is_some_and(|due| due < until));
         if wake {
             self.committer_sleeps = None;
         }
         wake
     }
 
-    /// When the open block is due; `None` while it is empty.
-    pub fn deadline(&self) -> Option<Duration> {
-        (self.open.records > 0).then_some(self.open.deadline)
+    /// Whether writes are held to a pace; then only the committer drives, whose timer is the exact one.
+    pub fn is_paced(&self) -> bool {
+        self.pacer.is_on()
+    }
+
+    /// When the next block is due, as far as is known now; `None` where nothing waits for it.
+    pub fn due(&self) -> Option<Duration> {
+        let deadline = (self.open.records > 0).then_some(self.open.deadline);
+        if !self.is_paced() {
+            return deadline;
+        }
+        let now = !self.closed.is_empty() || self.open.block.is_wanted();
+        (if now { Some(Duration::ZERO) } else { deadline }).map(|due| due.max(self.pacer.next()))
     }
 
     /// Frees the ring before a cursor that a durable superblock covers.
@@ -505,32 +574,60 @@ impl Filling {
         }
     }
 
-    /// Appends a framed record; returns the offset of its bytes in the payload.
-    fn push(&mut self, encode: impl FnOnce(&mut dyn FnMut(&[u8]))) -> usize {
-        let buf = &mut self.buf;
-        // The length is known only afterwards: leave three bytes for it, the most that a record in a block of the
-        // usual size needs, as a varint padded with continuation bits; larger records move by what is missing.
-        let frame = buf.len();
-        buf.extend(&[0; 3]);
-        encode(&mut |bytes| buf.extend(bytes));
-        let len = buf.len() - frame - 3;
-        let mut offset = frame + 3;
-        if len < 1 << 21 {
-            buf[frame..offset].copy_from_slice(&[
-                len as u8 | 0x80,
-                (len >> 7) as u8 | 0x80,
-                (len >> 14) as u8 & 0x7f,
-            ]);
-        } else {
-            let mut varint = Vec::with_capacity(FRAME);
-            put_varint(&mut |b| varint.extend_from_slice(b), len as u64);
-            let shift = varint.len() - 3;
-            buf.extend(&varint[..shift]);
-            buf.copy_within(offset..offset + len, offset + shift);
-            buf[frame..frame + varint.len()].copy_from_slice(&varint);
-            offset += shift;
-        }
+    /// Appends a record of at most `bound` bytes with its frame; returns the offset of its bytes in the payload.
+    pub fn push(&mut self, bound: usize, encode: impl FnOnce(&mut dyn FnMut(&[u8]))) -> usize {
+        // The length is known only afterwards: leave room for it.
+        let frame = self.buf.len();
+        let width = length_width(bound);
+        self.buf.extend(&[0; FRAME][..width]);
+        let offset = self.buf.len();
+        encode(&mut |bytes| self.buf.extend(bytes));
+        let len = self.buf.len() - offset;
+        assert!(len <= bound, "a record of {len} bytes was said to have at most {bound}");
+        self.buf.overwrite(frame, &padded_length(len, width)[..width]);
         self.records += 1;
         offset - HEADER
     }
+
+    /// Appends the frame of a record of `len` bytes, and room for it, which is written meanwhile.
+    pub fn push_hole(&mut self, len: usize) -> (usize, Berth) {
+        let width = length_width(len);
+        self.buf.extend(&padded_length(len, width)[..width]);
+        let offset = self.buf.len();
+        self.block.begin_boarding();
+        // SAFETY: while the block is boarding, the buffer is only moved and extended: whoever takes the block waits for
+        // `is_boarding` to end, and `stop` keeps the buffers that nobody will take.
+        let hole = unsafe { self.buf.hole(len) };
+        self.records += 1;
+        (offset - HEADER, Berth { hole: Some(hole), block: self.block.clone() })
+    }
+}
+
+/// A record's place in a block, to be written by its owner while others board behind it.
+pub(crate) struct Berth {
+    hole: Option<Hole>,
+    block: Arc<Block>,
+}
+
+impl Berth {
+    pub fn fill(mut self, record: &[u8]) {
+        self.hole.take().expect("filled once").fill(record);
+    }
+}
+
+impl Drop for Berth {
+    fn drop(&mut self) {
+        self.block.end_boarding();
+    }
+}
+
+/// Bytes for the length of a record of up to `bound` bytes.
+fn length_width(bound: usize) -> usize {
+    if bound < 1 << 21 { 3 } else { FRAME }
+}
+
+/// The length of a record as a varint that is padded with continuation bits to `width` bytes; the rest is zero.
+fn padded_length(len: usize, width: usize) -> [u8; FRAME] {
+    let more = |i: usize| if i + 1 < width { 0x80 } else { 0 };
+    std::array::from_fn(|i| if i < width { (len >> (7 * i)) as u8 & 0x7f | more(i) } else { 0 })
 }

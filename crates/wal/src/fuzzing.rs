@@ -4,12 +4,13 @@ use bytes::Bytes;
 
 pub use crate::format::{HEADER, disk_len};
 
+use crate::compress;
 use crate::format::{Codec, Header};
-use crate::seal::{self, Pool};
+use crate::seal::{self, Effort, Pool};
 
 /// Restores a payload, as recovery does.
 pub fn open(codec: Codec, stored: &[u8], raw_len: usize) -> Option<Bytes> {
-    seal::open(codec, stored, raw_len)
+    compress::open(codec, stored, raw_len)
 }
 
 /// A whole block as it is written to the ring; of `place` the fields that tell where it stands count.
@@ -18,5 +19,5 @@ pub fn seal(payload: &[u8], records: u32, place: Header) -> Vec<u8> {
     let mut buf = pool.take(HEADER + payload.len());
     buf.resize(HEADER);
     buf.extend(payload);
-    seal::seal(&pool, buf, records, true).stamp(&pool, place).1.to_vec()
+    seal::seal(&pool, buf, records, Effort::Compress(Codec::Lz4)).stamp(&pool, place).1.to_vec()
 }

@@ -33,20 +33,24 @@
 //! `block` and `ack` (who is told), `wal` and `committer` (the drivers), `tape` and `recover` (reading back).
 
 mod ack;
+mod alarm;
 mod block;
 mod committer;
+mod compress;
 mod core;
 mod error;
 mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod pace;
 mod recover;
 mod ring;
 mod seal;
 #[doc(hidden)]
 pub mod sync;
 mod tape;
+mod tuner;
 mod wal;
 
 pub use crate::core::{Boarded, WalStats};

@@ -25,10 +25,10 @@ use brooklet_io::{SECTOR, Volume};
 use bytes::Bytes;
 
 use crate::block::Block;
+use crate::compress;
 use crate::error::WalError;
 use crate::format::{HEADER, Header, Records, checksum};
 use crate::ring::Cursor;
-use crate::seal;
 use crate::tape::Tape;
 use crate::wal::{Zone, max_record};
 
@@ -173,7 +173,7 @@ fn payload(
 ) -> std::io::Result<Result<Bytes, &'static str>> {
     let bytes = tape.at(position, header.disk_len())?.expect("just read");
     let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
-    let Some(data) = seal::open(header.codec, stored, header.raw_len as usize) else {
+    let Some(data) = compress::open(header.codec, stored, header.raw_len as usize) else {
         return Ok(Err("the payload does not decompress"));
     };
     let sound = Records::new(&data).all(|record| record.is_some());

@@ -3,42 +3,71 @@
 //! Works outside every lock. What depends on the order of blocks (position, chain, acknowledged number) is added by
 //! [`Sealed::stamp`] when the block is placed.
 
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use brooklet_io::{AlignedBuf, SECTOR};
 use bytes::Bytes;
 
+use crate::compress::{self, may_shrink};
 use crate::format::{Codec, HEADER, Header, checksum, disk_len};
 
-/// Buffers of one block's size, used again so that a busy log does not fault fresh pages in.
+/// Buffers of a block's size, used again so that a busy log does not fault fresh pages in.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    capacity: usize,
-    spare: Mutex<Vec<AlignedBuf>>,
+    /// Bytes of a new buffer; those of other sizes were made while blocks had another size.
+    capacity: AtomicUsize,
+    spare: Mutex<Spare>,
 }
 
-/// Most spare buffers kept: the blocks that fill, compress and fly, with some to spare.
-const SPARE: usize = 32;
+#[derive(Debug, Default)]
+struct Spare {
+    bufs: VecDeque<AlignedBuf>,
+    bytes: usize,
+}
+
+/// Most bytes of spare buffers kept: those of the blocks that fill, compress and fly.
+const SPARE: usize = 16 << 20;
+
+/// Room for a block of `block_size` bytes, also where a codec makes it longer.
+fn capacity(block_size: usize) -> usize {
+    (HEADER + compress::bound(block_size)).next_multiple_of(SECTOR)
+}
 
 impl Pool {
     pub fn new(block_size: usize) -> Arc<Self> {
-        // LZ4 can grow what it cannot shrink; the bound leaves room to find that out.
-        let capacity =
-            (HEADER + lz4_flex::block::get_maximum_output_size(block_size)).next_multiple_of(SECTOR);
-        Arc::new(Self { capacity, spare: Mutex::default() })
+        Arc::new(Self { capacity: capacity(block_size).into(), spare: Mutex::default() })
+    }
+
+    /// Blocks have `block_size` bytes from now on.
+    pub fn set_block_size(&self, block_size: usize) {
+        self.capacity.store(capacity(block_size), Ordering::Relaxed);
     }
 
     /// An empty buffer with room for `len` bytes.
     pub fn take(&self, len: usize) -> AlignedBuf {
-        let spare = if len <= self.capacity { self.spare.lock().expect("no panics").pop() } else { None };
-        spare.unwrap_or_else(|| AlignedBuf::new(len.max(self.capacity)))
+        let wanted = len.max(self.capacity.load(Ordering::Relaxed));
+        let mut spare = self.spare.lock().expect("no panics");
+        // The one given last is the likeliest to be in the processor's cache.
+        let fits = |buf: &AlignedBuf| (wanted..2 * wanted).contains(&buf.capacity());
+        let buf = spare.bufs.iter().rposition(fits).and_then(|at| spare.bufs.remove(at));
+        let Some(buf) = buf else {
+            drop(spare);
+            return AlignedBuf::new(wanted);
+        };
+        spare.bytes -= buf.capacity();
+        buf
     }
 
     fn give(&self, mut buf: AlignedBuf) {
         buf.clear();
         let mut spare = self.spare.lock().expect("no panics");
-        if buf.capacity() == self.capacity && spare.len() < SPARE {
-            spare.push(buf);
+        spare.bytes += buf.capacity();
+        spare.bufs.push_back(buf);
+        while spare.bytes > SPARE {
+            let old = spare.bufs.pop_front().expect("the bytes are those of the buffers");
+            spare.bytes -= old.capacity();
         }
     }
 
@@ -67,6 +96,17 @@ impl Drop for Pooled {
     }
 }
 
+/// What sealing does about a block's size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// Compress it so if it shrinks.
+    Compress(Codec),
+    /// Leave it as it is, but find out whether it would shrink.
+    Ask,
+    /// Leave it as it is.
+    None,
+}
+
 /// A block compressed and summed, waiting for its place.
 pub(crate) struct Sealed {
     out: AlignedBuf,
@@ -77,22 +117,32 @@ pub(crate) struct Sealed {
     stored_len: usize,
     payload_sum: u64,
     records: u32,
+    shrinks: Option<bool>,
 }
 
 /// Compresses the payload in `buf[HEADER..]` where that saves at least a sector in sixteen.
 ///
 /// Readers share the memory of a block, unless most of that would lie idle.
-pub(crate) fn seal(pool: &Arc<Pool>, buf: AlignedBuf, records: u32, compress: bool) -> Sealed {
-    let raw_len = buf.len() - HEADER;
-    let shrunk = if compress { try_compress(pool, &buf[HEADER..]) } else { None };
+pub(crate) fn seal(pool: &Arc<Pool>, buf: AlignedBuf, records: u32, effort: Effort) -> Sealed {
+    let raw = &buf[HEADER..];
+    let raw_len = raw.len();
+    let (shrunk, shrinks) = match effort {
+        Effort::Compress(codec) => {
+            let shrunk = try_compress(pool, codec, raw);
+            let shrinks = shrunk.is_some();
+            (shrunk.map(|out| (out, codec)), Some(shrinks))
+        }
+        Effort::Ask => (None, Some(raw_len > SECTOR && may_shrink(raw))),
+        Effort::None => (None, None),
+    };
     let lies_idle = raw_len < buf.capacity() / 2;
     let (out, data, codec) = match shrunk {
-        Some(out) if lies_idle => {
+        Some((out, codec)) if lies_idle => {
             let data = Bytes::copy_from_slice(&buf[HEADER..]);
             pool.give(buf);
-            (out, Some(data), Codec::Lz4)
+            (out, Some(data), codec)
         }
-        Some(out) => (out, Some(pool.share(buf).slice(HEADER..HEADER + raw_len)), Codec::Lz4),
+        Some((out, codec)) => (out, Some(pool.share(buf).slice(HEADER..HEADER + raw_len)), codec),
         None => {
             let data = lies_idle.then(|| Bytes::copy_from_slice(&buf[HEADER..]));
             (buf, data, Codec::Raw)
@@ -100,37 +150,25 @@ pub(crate) fn seal(pool: &Arc<Pool>, buf: AlignedBuf, records: u32, compress: bo
     };
     let stored_len = out.len() - HEADER;
     let payload_sum = checksum(&out[HEADER..]);
-    let mut sealed = Sealed { out, data, codec, raw_len, stored_len, payload_sum, records };
+    let mut sealed = Sealed { out, data, codec, raw_len, stored_len, payload_sum, records, shrinks };
     sealed.out.pad();
     sealed
 }
 
-fn try_compress(pool: &Pool, raw: &[u8]) -> Option<AlignedBuf> {
+/// Compresses a payload if that saves at least a sector in sixteen.
+fn try_compress(pool: &Pool, codec: Codec, raw: &[u8]) -> Option<AlignedBuf> {
     let as_is = disk_len(raw.len());
-    if as_is <= SECTOR {
+    if as_is <= SECTOR || !may_shrink(raw) {
         return None;
     }
-    let mut out = pool.take(HEADER + lz4_flex::block::get_maximum_output_size(raw.len()));
-    let len = lz4_flex::block::compress_into(raw, &mut out.whole_mut()[HEADER..]).unwrap_or(raw.len());
+    let mut out = pool.take(HEADER + compress::bound(raw.len()));
+    let len = compress::compress(codec, raw, &mut out.whole_mut()[HEADER..]).unwrap_or(raw.len());
     if disk_len(len) + as_is / 16 > as_is {
         pool.give(out);
         return None;
     }
     out.set_len(HEADER + len);
     Some(out)
-}
-
-/// Restores a payload. `None` where the stored bytes are not what a block of this length could hold.
-pub(crate) fn open(codec: Codec, stored: &[u8], raw_len: usize) -> Option<Bytes> {
-    match codec {
-        Codec::Raw => (stored.len() == raw_len).then(|| Bytes::copy_from_slice(stored)),
-        // LZ4 gains at most a factor of 255, so a length beyond that is a lie and not worth the memory.
-        Codec::Lz4 if raw_len / 255 <= stored.len() => {
-            let raw = lz4_flex::block::decompress(stored, raw_len).ok()?;
-            (raw.len() == raw_len).then(|| raw.into())
-        }
-        Codec::Lz4 => None,
-    }
 }
 
 impl Sealed {
@@ -141,6 +179,11 @@ impl Sealed {
 
     pub fn raw_len(&self) -> usize {
         self.raw_len
+    }
+
+    /// Whether the payload shrinks, if that was looked at.
+    pub fn shrinks(&self) -> Option<bool> {
+        self.shrinks
     }
 
     /// Writes the header, given the fields that place the block. Returns its checksum, the bytes to write, and the
@@ -164,6 +207,7 @@ impl Sealed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compress::open;
 
     fn filled(pool: &Arc<Pool>, payload: &[u8]) -> AlignedBuf {
         let mut buf = pool.take(HEADER + payload.len());
@@ -194,13 +238,15 @@ mod tests {
         let pool = Pool::new(64 << 10);
         let mut rng = brooklet_io::Rng::new(3);
         let noise: Vec<u8> = (0..50_000).map(|_| rng.next() as u8).collect();
-        for (payload, codec) in [
-            (vec![7; 50_000], Codec::Lz4),
-            (noise, Codec::Raw),
-            (vec![7; 100], Codec::Raw),
-            (vec![], Codec::Raw),
+        for (payload, effort, codec) in [
+            (vec![7; 50_000], Effort::Compress(Codec::Lz4), Codec::Lz4),
+            (vec![7; 50_000], Effort::Compress(Codec::Zstd), Codec::Zstd),
+            (vec![7; 50_000], Effort::Ask, Codec::Raw),
+            (noise, Effort::Compress(Codec::Lz4), Codec::Raw),
+            (vec![7; 100], Effort::Compress(Codec::Zstd), Codec::Raw),
+            (vec![], Effort::None, Codec::Raw),
         ] {
-            let (sum, bytes, data) = seal(&pool, filled(&pool, &payload), 9, true).stamp(&pool, place());
+            let (sum, bytes, data) = seal(&pool, filled(&pool, &payload), 9, effort).stamp(&pool, place());
             assert_eq!(&data[..], &payload[..]);
             let (header, again) = Header::decode(&bytes).expect("valid");
             assert_eq!((header.codec, header.records, sum), (codec, 9, again));
@@ -220,11 +266,5 @@ mod tests {
             address
         };
         assert_eq!(pool.take(100).as_ptr(), address);
-    }
-
-    #[test]
-    fn a_lying_length_is_refused_without_taking_the_memory() {
-        assert_eq!(open(Codec::Lz4, &[0; 10], usize::MAX / 2), None);
-        assert_eq!(open(Codec::Raw, &[0; 10], 11), None);
     }
 }

@@ -18,13 +18,15 @@ use brooklet_io::{Clock, Persist, SECTOR, Volume, write_all_at};
 
 use crate::ack::Ack;
 use crate::block::{Block, Listener};
-use crate::core::{Boarded, Core, Next, Setup, Taken, Urge, WalStats, Write};
+use crate::core::{Boarded, Core, Filling, Next, Setup, Taken, Urge, WalStats, Write};
 use crate::error::WalError;
-use crate::format::{HEADER, disk_len};
+use crate::format::{Codec, HEADER, disk_len};
+use crate::pace::Pace;
 use crate::ring::Cursor;
 use crate::seal::{Pool, seal};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Mutex, MutexGuard};
+use crate::tuner::Settings;
 
 /// Sees every block become durable, in order, before anybody is told.
 pub trait Sink: Send + Sync {
@@ -50,11 +52,19 @@ pub struct Zone {
 /// How a log works. The defaults suit a local solid-state disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Bytes after which a block is full; what one write carries before compression. 256 KiB: the largest write that
-    /// cloud volumes take in one piece.
+    /// Most bytes of a block, before compression. 1 MiB. A log starts with blocks of 256 KiB, the largest write that
+    /// cloud volumes take in one piece, and finds out under load which size serves best.
     pub block_size: usize,
-    /// Writes in flight at once. 4: enough to hide a cloud volume's latency.
+    /// Most writes in flight at once. 8: enough to hide a cloud volume's latency. A log starts with 4 and finds out.
     pub depth: usize,
+    /// The strongest codec in use. [`Codec::Zstd`]. A log starts with [`Codec::Lz4`]; where that costs more time than it
+    /// saves it finds out and steps back, and where a stronger one costs no throughput it steps up.
+    pub codec: Codec,
+    /// The least time from the start of a write to the start of the next, for a volume that is paid for by the
+    /// operation: 1/3000 s, say. None: zero.
+    pub interval: Duration,
+    /// Most bytes written in a second, for a volume that is paid for by the byte. No limit: zero.
+    pub rate: u64,
     /// How long an append may rest when nobody waits for it. 1 ms.
     pub linger: Duration,
     /// Part of the ring, in percent, that only records which free space may use. 12: trims still find room when
@@ -64,9 +74,20 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { block_size: 256 << 10, depth: 4, linger: Duration::from_millis(1), reserve_percent: 12 }
+        Self {
+            block_size: 1 << 20,
+            depth: 8,
+            codec: Codec::Zstd,
+            interval: Duration::ZERO,
+            rate: 0,
+            linger: Duration::from_millis(1),
+            reserve_percent: 12,
+        }
     }
 }
+
+/// Records of so many bytes are copied outside the lock: copying them takes longer than taking the lock once more.
+const LONG: usize = 8 << 10;
 
 /// Largest record that a ring of `size` bytes takes: with a lap's end before it and the reserve, it fits in an empty one.
 pub fn max_record(size: u64) -> usize {
@@ -114,13 +135,13 @@ impl Wal {
         let setup = Setup {
             store: zone.store,
             epoch,
-            block_size,
-            depth: config.depth.max(1),
             max_record: max_record(zone.size),
             reserve: reserve.max((disk_len(block_size) + 2 * SECTOR) as u64),
         };
-        let pool = Pool::new(setup.block_size);
-        let core = Mutex::new(Core::new(setup, pool.clone(), zone.size, tail, next));
+        let most = Settings { codec: config.codec, block_size, depth: config.depth.max(1) };
+        let pace = Pace { interval: config.interval, rate: config.rate };
+        let pool = Pool::new(block_size);
+        let core = Mutex::new(Core::new(setup, (most, pace), pool.clone(), zone.size, tail, next));
         let committer = OnceLock::new();
         Self { shared: Arc::new(Shared { core, pool, volume, zone, config, clock, sink, committer }) }
     }
@@ -139,9 +160,19 @@ impl Wal {
         within: Duration,
         encode: impl FnOnce(&mut dyn FnMut(&[u8])),
     ) -> Result<Boarded, WalError> {
+        self.board(bound, freeing, within, |open| open.push(bound, encode))
+    }
+
+    fn board(
+        &self,
+        bound: usize,
+        freeing: bool,
+        within: Duration,
+        put: impl FnOnce(&mut Filling) -> usize,
+    ) -> Result<Boarded, WalError> {
         let shared = &*self.shared;
         let mut core = shared.lock();
-        let boarded = core.board(bound, freeing, (within, || shared.clock.now()), encode)?;
+        let boarded = core.board(bound, freeing, (within, || shared.clock.now()), put)?;
         let wake = core.wake_committer();
         drop(core);
         if wake {
@@ -150,10 +181,31 @@ impl Wal {
         Ok(boarded)
     }
 
+    /// Takes a record into the open block, as [`try_append`](Self::try_append) does. A long one is copied while others
+    /// board behind it.
+    pub fn try_append_slice(
+        &self,
+        record: &[u8],
+        freeing: bool,
+        within: Duration,
+    ) -> Result<Boarded, WalError> {
+        if record.len() < LONG {
+            return self.try_append(record.len(), freeing, within, |out| out(record));
+        }
+        let mut berth = None;
+        let boarded = self.board(record.len(), freeing, within, |open| {
+            let (offset, room) = open.push_hole(record.len());
+            berth = Some(room);
+            offset
+        })?;
+        berth.expect("boarding gave it").fill(record);
+        Ok(boarded)
+    }
+
     /// Appends a record, waiting for room where there is none.
     pub fn append(&self, record: &[u8]) -> Result<(Boarded, Ack), WalError> {
         loop {
-            match self.try_append(record.len(), false, self.shared.config.linger, |out| out(record)) {
+            match self.try_append_slice(record, false, self.shared.config.linger) {
                 Ok(boarded) => {
                     let ack = self.ack(&boarded);
                     return Ok((boarded, ack));
@@ -296,9 +348,14 @@ impl Shared {
 
     /// Seals a block and gives it its place. `None` where the log stopped meanwhile.
     pub fn seal_and_place(&self, taken: Taken) -> Option<Write> {
-        let sealed = seal(&self.pool, taken.buf, taken.records, taken.compress);
+        // Passengers copy their records without waiting for anything, so this is short.
+        while taken.block.is_boarding() {
+            thread::yield_now();
+        }
+        let sealed = seal(&self.pool, taken.buf, taken.records, taken.effort);
+        let now = self.clock.now();
         let mut core = self.lock();
-        let placed = core.place(taken.block.clone(), sealed);
+        let placed = core.place(taken.block.clone(), sealed, now);
         let waiters = std::mem::take(&mut core.room_waiters);
         let next = core.next_driver();
         drop(core);
@@ -317,7 +374,8 @@ impl Shared {
         {
             return drop(self.fail(error));
         }
-        self.lock().complete(seq);
+        let now = self.clock.now();
+        self.lock().complete(seq, now);
         loop {
             let mut core = self.lock();
             let Some(blocks) = core.release() else {

@@ -91,12 +91,15 @@ fn a_block_out_of_its_turn_is_damage() {
 fn an_unknown_codec_is_no_block() {
     let volume = forged(|_, _| {});
     assert_eq!(read(&volume, 0).unwrap().0, 3);
-    let mut image = volume.image();
-    let block = &mut image[SECTOR..2 * SECTOR];
-    block[6] = 2;
-    let sum = checksum(&block[..88]);
-    block[88..96].copy_from_slice(&sum.to_le_bytes());
-    refused(&MemVolume::from_image(image, 1), "the header is damaged");
+    // And one that the version of the block did not have.
+    for (version, codec) in [(2, 3), (1, 2), (3, 0)] {
+        let mut image = volume.image();
+        let block = &mut image[SECTOR..2 * SECTOR];
+        (block[4], block[6]) = (version, codec);
+        let sum = checksum(&block[..88]);
+        block[88..96].copy_from_slice(&sum.to_le_bytes());
+        refused(&MemVolume::from_image(image, 1), "the header is damaged");
+    }
 }
 
 /// No later block speaks for the last one: the superblock alone can.

@@ -1,0 +1,44 @@
+//! A sleep that ends on time.
+//!
+//! The system wakes a thread late by its timer slack and whatever else runs. So an exact sleep ends early, by as much as
+//! wake-ups were late of late, and the rest is spun.
+
+use std::hint::spin_loop;
+use std::time::Duration;
+
+use brooklet_io::Clock;
+
+use crate::sync::thread;
+
+/// The least and the most that a sleep ends early: what a quiet machine needs, and what a busy one is given.
+const LEAST_EARLY: Duration = Duration::from_micros(20);
+const MOST_EARLY: Duration = Duration::from_micros(500);
+/// A late wake-up is forgotten by this part with every sleep.
+const FORGET: u32 = 64;
+
+/// Sleeps until told moments, as exactly as the machine can.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    early: Duration,
+}
+
+impl Alarm {
+    pub fn new() -> Self {
+        Self { early: LEAST_EARLY }
+    }
+
+    /// Sleeps for `time`, or until the thread is unparked.
+    pub fn sleep(&mut self, clock: &dyn Clock, time: Duration) {
+        let start = clock.now();
+        let deadline = start.saturating_add(time);
+        if let Some(coarse) = time.checked_sub(self.early).filter(|coarse| !coarse.is_zero()) {
+            thread::park_timeout(coarse);
+            let Some(late) = clock.now().checked_sub(start.saturating_add(coarse)) else { return };
+            let forgotten = self.early - self.early / FORGET;
+            self.early = forgotten.max(late + LEAST_EARLY).clamp(LEAST_EARLY, MOST_EARLY);
+        }
+        while clock.now() < deadline {
+            spin_loop();
+        }
+    }
+}
