@@ -76,14 +76,14 @@ impl SharedSync {
         drop(state);
         let result = sync();
         let mut state = self.state();
-        if let Err(e) = &result {
-            state.fail(e);
+        if let Err(e) = result {
+            state.fail(&e);
         }
         state.ended += 1;
         if state.waiting > 0 {
             self.over.notify_all();
         }
-        result
+        state.check(mine)
     }
 
     /// Makes every sync fail with `error` that has not ended.
