@@ -89,6 +89,23 @@ fn a_queue_ends_at_the_capacity() {
 }
 
 #[test]
+fn what_is_refused_does_not_wait_for_what_is_in_flight() {
+    let alone = (0..50).filter(|seed| {
+        let volume = capped(Arc::new(MemVolume::from_image(vec![7; 8 * SECTOR], *seed)), 4 * S);
+        let mut queue = volume.queue(2).unwrap();
+        for sector in [0, 4] {
+            let data = filled(1, 1).freeze();
+            queue.submit(sector, Op::Write { offset: sector * S, data, persist: Persist::Durable });
+        }
+        let mut done = Vec::new();
+        queue.reap(true, &mut done);
+        assert_eq!(done[0].token, 4);
+        done.len() == 1
+    });
+    assert!((1..50).contains(&alone.count()));
+}
+
+#[test]
 fn the_rest_is_passed_on() {
     let (within, volume) = four_of_eight();
     volume.write_at(0, &filled(1, 1), Persist::Cached).unwrap();
