@@ -41,7 +41,7 @@ fn read(volume: &MemVolume, size: u64) -> Vec<Vec<u8>> {
     records
 }
 
-/// Lengths from 2 MiB on take a fourth byte, for which the record has to move after it was written.
+/// Lengths from 2 MiB on take more bytes.
 #[test]
 fn records_of_any_length_come_back_as_they_were() {
     let size = 64 << 20;
@@ -61,6 +61,60 @@ fn records_of_any_length_come_back_as_they_were() {
     }
     wal.flush().unwrap();
     assert!(read(&volume, size) == expected, "as recovery sees them");
+}
+
+/// Long records are copied while others board around them: each is whole, and at its place.
+#[test]
+fn records_copied_side_by_side_do_not_mix() {
+    let size = 64 << 20;
+    let (volume, wal) = open(size, 1, Config { block_size: 64 << 10, ..Config::default() });
+    let record = |thread: u8, i: u16| {
+        let len = if i.is_multiple_of(3) { 40 } else { 8192 + 37 * usize::from(i) };
+        let mut record = vec![thread; len];
+        record[1..3].copy_from_slice(&i.to_le_bytes());
+        record
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let wal = &wal;
+            scope.spawn(move || {
+                for i in 0..100 {
+                    let (boarded, ack) = wal.append(&record(thread, i)).unwrap();
+                    if i % 7 == 0 {
+                        ack.wait().unwrap();
+                        assert!(boarded.block.data()[boarded.offset..].starts_with(&record(thread, i)));
+                    }
+                }
+            });
+        }
+    });
+    wal.flush().unwrap();
+    let mut next = [0; 4];
+    for found in read(&volume, size) {
+        let i = &mut next[usize::from(found[0])];
+        assert!(found == record(found[0], *i), "record {i} of thread {}", found[0]);
+        *i += 1;
+    }
+    assert_eq!(next, [100; 4]);
+}
+
+/// A log that stops while records are copied into its blocks keeps the memory that they are copied to.
+#[test]
+fn stopping_while_records_board_is_sound() {
+    for seed in 0..20 {
+        let (volume, wal) = open(1 << 20, seed, Config { block_size: 16 << 10, ..Config::default() });
+        let kind = std::io::ErrorKind::Other;
+        volume.fail(Fault::ErrorAfter { operations: 3 + seed, kind, sticky: true });
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let wal = &wal;
+                scope.spawn(
+                    move || while wal.append(&vec![thread; 9000]).and_then(|(_, ack)| ack.wait()).is_ok() {},
+                );
+            }
+        });
+        assert!(wal.failure().is_some());
+    }
 }
 
 /// An append that finds no room waits until there is some, and is then as good as any other.

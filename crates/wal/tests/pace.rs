@@ -1,0 +1,143 @@
+//! Writes held to a pace: never sooner than the interval and the rate allow, and everybody is still told.
+
+#![expect(clippy::disallowed_methods, reason = "the pace is kept in real time, by threads")]
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use brooklet_io::{Counts, MemVolume, Op, Persist, Queue, SystemClock, Volume, VolumeInfo};
+use brooklet_wal::{Codec, Committer, Config, Cursor, Wal, Zone};
+
+const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
+const RING: u64 = 8 << 20;
+
+/// Notes when each write starts, and how long it is.
+#[derive(Clone, Debug)]
+struct Watched {
+    within: MemVolume,
+    writes: Arc<Mutex<Vec<(Instant, usize)>>>,
+}
+
+struct WatchedQueue {
+    within: Box<dyn Queue>,
+    writes: Arc<Mutex<Vec<(Instant, usize)>>>,
+}
+
+impl Volume for Watched {
+    fn info(&self) -> VolumeInfo {
+        self.within.info()
+    }
+    fn counts(&self) -> Counts {
+        self.within.counts()
+    }
+    fn size(&self) -> io::Result<u64> {
+        self.within.size()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.within.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
+        self.writes.lock().unwrap().push((Instant::now(), data.len()));
+        self.within.write_at(offset, data, persist)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.within.flush()
+    }
+    fn grow(&self, size: u64) -> io::Result<()> {
+        self.within.grow(size)
+    }
+    fn shrink(&self, size: u64) -> io::Result<()> {
+        self.within.shrink(size)
+    }
+    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
+        let within = self.within.queue(depth)?;
+        Ok(Box::new(WatchedQueue { within, writes: self.writes.clone() }))
+    }
+}
+
+impl Queue for WatchedQueue {
+    fn submit(&mut self, token: u64, op: Op) {
+        if let Op::Write { data, .. } = &op {
+            self.writes.lock().unwrap().push((Instant::now(), data.len()));
+        }
+        self.within.submit(token, op);
+    }
+    fn reap(&mut self, wait: bool, out: &mut Vec<brooklet_io::Completion>) {
+        self.within.reap(wait, out);
+    }
+    fn in_flight(&self) -> usize {
+        self.within.in_flight()
+    }
+}
+
+/// Runs `load` on a log of this pace, and returns its writes.
+fn paced(config: Config, load: impl FnOnce(&Wal)) -> Vec<(Instant, usize)> {
+    let within = MemVolume::new(1);
+    within.grow(RING).unwrap();
+    let volume = Watched { within, writes: Arc::default() };
+    let zone = Zone { offset: 0, size: RING, store: 7 };
+    let clock = Arc::new(SystemClock::new());
+    let wal = Wal::open(Arc::new(volume.clone()), zone, config, (0, FIRST, 1), clock, Arc::new(()));
+    let committer = Committer::new(&wal).unwrap();
+    let committer = thread::spawn(move || committer.run());
+    load(&wal);
+    wal.close().unwrap();
+    committer.join().unwrap();
+    let writes = volume.writes.lock().unwrap();
+    writes.clone()
+}
+
+/// The clock of the log and the one of this test are read at slightly different moments.
+const SLACK: Duration = Duration::from_micros(200);
+
+#[test]
+fn writes_keep_the_interval_and_every_waiting_thread_is_told() {
+    let interval = Duration::from_millis(4);
+    let writes = paced(Config { interval, ..Config::default() }, |wal| {
+        thread::scope(|scope| {
+            for n in 0..8u8 {
+                scope.spawn(move || (0..10).for_each(|_| wal.append(&[n; 100]).unwrap().1.wait().unwrap()));
+            }
+        });
+    });
+    assert!(writes.len() >= 10, "ten rounds take as many blocks");
+    let starts: Vec<Instant> = writes.iter().map(|(start, _)| *start).collect();
+    // One that starts late may be followed by one that is on time, but over several the interval shows.
+    for (from, to) in starts.iter().zip(starts.iter().skip(5)) {
+        assert!(*to - *from + interval + SLACK >= interval * 5, "{:?}", *to - *from);
+    }
+    assert!(starts[starts.len() - 1] - starts[0] + interval >= interval * (starts.len() as u32 - 1));
+}
+
+#[test]
+fn bytes_keep_the_rate_whoever_waits() {
+    let rate = 10_000_000;
+    let config = Config { rate, codec: Codec::Raw, block_size: 64 << 10, ..Config::default() };
+    let writes = paced(config, |wal| {
+        let acks: Vec<_> = (0..100).map(|n| wal.append(&[n; 10_000]).unwrap().1).collect();
+        acks.into_iter().for_each(|ack| ack.wait().unwrap());
+    });
+    let (last, before) = writes.split_last().expect("there are writes");
+    let bytes: usize = before.iter().map(|(_, len)| len).sum();
+    let least = Duration::from_secs_f64(bytes as f64 / rate as f64);
+    assert!(bytes > 500_000, "most blocks come before the last");
+    assert!(last.0 - writes[0].0 + SLACK >= least, "{:?} for {bytes} bytes", last.0 - writes[0].0);
+}
+
+#[test]
+fn callbacks_are_called_at_a_pace_too() {
+    let (told, waits) = std::sync::mpsc::channel();
+    let interval = Duration::from_millis(1);
+    paced(Config { interval, ..Config::default() }, |wal| {
+        for n in 0..100u8 {
+            let told = told.clone();
+            wal.append(&[n]).unwrap().1.on_done(move |result| told.send(result.is_ok()).unwrap());
+            if n % 10 == 0 {
+                thread::sleep(Duration::from_millis(3));
+            }
+        }
+        assert!((0..100).all(|_| waits.recv_timeout(Duration::from_secs(60)).expect("told in time")));
+    });
+}
