@@ -98,6 +98,29 @@ fn records_copied_side_by_side_do_not_mix() {
     assert_eq!(next, [100; 4]);
 }
 
+/// Whoever drives a block waits for the records that are still being copied into it.
+#[test]
+fn a_block_is_written_when_its_last_passenger_sits() {
+    let size = 64 << 20;
+    let (volume, wal) = open(size, 1, Config { block_size: 8 << 20, ..Config::default() });
+    let (long, done) = (vec![9; 3 << 20], std::sync::atomic::AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                wal.append(b"short").unwrap().1.wait().unwrap();
+            }
+        });
+        for _ in 0..12 {
+            wal.append(&long).unwrap();
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    wal.flush().unwrap();
+    let found = read(&volume, size);
+    assert_eq!(found.iter().filter(|record| **record == long).count(), 12);
+    assert!(found.iter().all(|record| *record == long || record == b"short"), "a record has other bytes");
+}
+
 /// A log that stops while records are copied into its blocks keeps the memory that they are copied to.
 #[test]
 fn stopping_while_records_board_is_sound() {
