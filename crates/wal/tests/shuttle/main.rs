@@ -90,6 +90,30 @@ fn tasks_and_callbacks_are_woken() {
     });
 }
 
+/// Nobody but the committer drives; it must hear of everyone who waits.
+#[test]
+fn paced_writers_are_driven_by_the_committer() {
+    explore("wal::paced", 6_000, || {
+        let world = World::paced(HOUR, MILLI);
+        let committer = world.spawn_committer();
+        let writers = world.spawn_all(3, |world, writer| {
+            for n in 0..2 {
+                let append = world.append(writer, n, 100).unwrap();
+                match writer {
+                    0 => world.call_back(&append, true),
+                    1 => world.told(&append, block_on(append.ack.clone())),
+                    _ => world.wait(&append).unwrap(),
+                }
+                (0..rng().below(100)).for_each(|_| thread::yield_now());
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        let end = world.wal.close().expect("nothing failed");
+        committer.join().unwrap();
+        world.check(end);
+    });
+}
+
 #[test]
 fn a_full_ring_goes_on_when_it_is_trimmed() {
     explore("wal::room", 6_000, || {

@@ -65,10 +65,14 @@ impl Sink for Seen {
 
 impl World {
     pub fn new(linger: Duration) -> Self {
+        Self::paced(linger, Duration::ZERO)
+    }
+
+    pub fn paced(linger: Duration, interval: Duration) -> Self {
         let stage = Stage::new(rng().next());
         stage.disk.grow(ZONE.size).unwrap();
         let seen = Arc::new(Seen { stage: stage.clone(), last: Mutex::new(0) });
-        let config = Config { block_size: 8 << 10, depth: 2, linger, ..Config::default() };
+        let config = Config { block_size: 8 << 10, depth: 2, linger, interval, ..Config::default() };
         let volume = Arc::new(stage.clone());
         let wal = Wal::open(volume, ZONE, config, (0, FIRST, 1), Arc::new(Ticking::default()), seen.clone());
         Self { stage, wal, seen, state: Arc::default() }
