@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+#[cfg(target_os = "linux")]
 use std::sync::atomic::Ordering;
 
 use self::inner::FileInner;
