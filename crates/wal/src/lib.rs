@@ -41,7 +41,9 @@ mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod map;
 mod recover;
+mod resize;
 mod ring;
 mod seal;
 #[doc(hidden)]
