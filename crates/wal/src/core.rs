@@ -490,6 +490,10 @@ impl Core {
         self.next_lsn + (self.open.buf.len() - HEADER) as u64
     }
 
+    pub fn map(&self) -> Map {
+        *self.ring.map()
+    }
+
     /// Lets nothing board until [`resume`](Self::resume).
     pub fn pause(&mut self) {
         self.paused = true;

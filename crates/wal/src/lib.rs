@@ -41,6 +41,7 @@ mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod log;
 mod map;
 mod recover;
 mod resize;
@@ -57,6 +58,7 @@ pub use block::Block;
 pub use committer::{Committer, Pause};
 pub use error::WalError;
 pub use format::{Codec, Header, Records, checksum, put_varint, take_varint};
+pub use log::{Log, LogError, LogOptions, LogStats, Lsn, Reader};
 pub use recover::{End, Recovery, Start, recover};
 pub use ring::Cursor;
 pub use wal::{Config, MIN_RING, Sink, Untold, Wal, Zone, max_record};

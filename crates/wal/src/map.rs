@@ -156,10 +156,10 @@ mod tests {
             let resized = map.resized(10 * S, 14 * S, size * S);
             assert_eq!((resized.current.offset, limit(&resized, 10 * S)), (0, 2));
         }
-        assert_eq!(map.resized(14 * S, 14 * S, 3 * S), Map {
-            current: Span { from: 14 * S, offset: 0, size: 3 * S },
-            before: None
-        });
+        assert_eq!(
+            map.resized(14 * S, 14 * S, 3 * S),
+            Map { current: Span { from: 14 * S, offset: 0, size: 3 * S }, before: None }
+        );
     }
 
     #[test]

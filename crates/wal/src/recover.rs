@@ -222,8 +222,7 @@ impl<'a> Walk<'a> {
             let what = format!("{why}; block {witness}, written later, says it was acknowledged");
             return Err(damaged(found, what));
         }
-        found.end =
-            if behind.dropped > 0 || why != NO_BLOCK { End::Torn(behind.dropped) } else { End::Open };
+        found.end = if behind.dropped > 0 || why != NO_BLOCK { End::Torn(behind.dropped) } else { End::Open };
         found.bytes_read = tape.bytes_read();
         Ok(())
     }

@@ -31,6 +31,11 @@ impl Wal {
         self.shared.lock().next_lsn()
     }
 
+    /// Where positions lie.
+    pub(crate) fn map(&self) -> Map {
+        self.shared.lock().map()
+    }
+
     /// Goes on in a ring of `size` bytes, whose space is there. `record` makes the new map, and the end of the log,
     /// durable; if it fails it has stopped the log.
     ///
