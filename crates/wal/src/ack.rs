@@ -5,7 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::block::{Block, Listener};
 use crate::error::WalError;
@@ -42,6 +44,23 @@ impl Ack {
     /// [`WalError::Stopped`] where a write failed: the record may or may not be there after the next opening.
     pub fn wait(&self) -> Result<(), WalError> {
         self.shared.wait(&self.block)
+    }
+
+    /// Blocks the thread until the record is durable, for `timeout` at most; whether it is.
+    ///
+    /// For a device that may hang in the middle of a write: unlike [`wait`](Self::wait) this never writes on the
+    /// caller's thread, but leaves that to the committer, without which nothing happens.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool, WalError> {
+        let (tell, told) = sync_channel(1);
+        self.on_done(move |result| drop(tell.send(result)));
+        match told.recv_timeout(timeout) {
+            Ok(result) => result.map(|()| true),
+            Err(RecvTimeoutError::Timeout) => Ok(false),
+            Err(RecvTimeoutError::Disconnected) => Err(self.shared.failed()),
+        }
     }
 
     /// Whether the record is durable, without waiting.

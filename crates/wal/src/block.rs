@@ -2,13 +2,14 @@
 //!
 //! Lifecycle, told once: a block is *open* while records board it, *closed* when no more may, *placed* when it has its
 //! position and checksum, *durable* when it and all blocks before it are on stable media and the sink has seen it - or
-//! *failed*. `data` is set when the block is placed; `state` moves once, from pending to one of the ends.
+//! *failed*. `place` is set when the block is placed; `state` moves once, from pending to one of the ends.
 
 use std::sync::OnceLock;
 use std::task::Waker;
 
 use bytes::Bytes;
 
+use crate::ring::Cursor;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use crate::sync::thread::Thread;
@@ -27,26 +28,34 @@ pub(crate) enum Listener {
     Callback(Box<dyn FnOnce(bool) + Send>),
 }
 
+/// What is known of a block once it is placed.
+struct Placed {
+    /// Where it starts, and where the log goes on behind it.
+    from: Cursor,
+    to: Cursor,
+    data: Bytes,
+}
+
 /// A block of the log. Cheap to keep: the payload memory is shared by all who refer into it.
 pub struct Block {
     seq: u64,
     state: AtomicU8,
     /// Passengers who still write their records into it.
     boarding: AtomicU32,
-    data: OnceLock<Bytes>,
+    place: OnceLock<Placed>,
     listeners: Mutex<Vec<Listener>>,
 }
 
 impl Block {
     pub(crate) fn new(seq: u64) -> Self {
-        let (state, data) = (AtomicU8::new(PENDING), OnceLock::new());
-        Self { seq, state, boarding: AtomicU32::new(0), data, listeners: Mutex::default() }
+        let (state, place) = (AtomicU8::new(PENDING), OnceLock::new());
+        Self { seq, state, boarding: AtomicU32::new(0), place, listeners: Mutex::default() }
     }
 
     /// A block read back from the ring: durable from the start.
-    pub(crate) fn recovered(seq: u64, data: Bytes) -> Self {
-        let block = Self::new(seq);
-        block.set_data(data);
+    pub(crate) fn recovered(from: Cursor, to: Cursor, data: Bytes) -> Self {
+        let block = Self::new(from.seq);
+        block.set_place(from, to, data);
         block.finish(true);
         block
     }
@@ -61,7 +70,7 @@ impl Block {
     /// # Panics
     /// If the block is not durable yet.
     pub fn data(&self) -> &Bytes {
-        self.data.get().expect("the payload of a block is shared once it is placed")
+        &self.place.get().expect("the payload of a block is shared once it is placed").data
     }
 
     /// A passenger begins to write its record.
@@ -79,8 +88,15 @@ impl Block {
         self.boarding.load(Ordering::Acquire) > 0
     }
 
-    pub(crate) fn set_data(&self, data: Bytes) {
-        self.data.set(data).expect("a block is placed once");
+    /// Where a placed block starts, and where the log goes on behind it.
+    pub(crate) fn cursors(&self) -> (Cursor, Cursor) {
+        let place = self.place.get().expect("a block has its cursors once it is placed");
+        (place.from, place.to)
+    }
+
+    pub(crate) fn set_place(&self, from: Cursor, to: Cursor, data: Bytes) {
+        let once = self.place.set(Placed { from, to, data });
+        assert!(once.is_ok(), "block {} is placed twice", self.seq);
     }
 
     /// Whether the block, and all before it, are on stable media; `None` if it failed.

@@ -145,7 +145,7 @@ impl Committer {
         let shared = &self.wal.shared;
         let Some(write) = shared.seal_and_place(taken) else { return };
         let op = Op::Write {
-            offset: shared.zone.offset + write.offset,
+            offset: shared.zone + write.offset,
             data: write.data.clone(),
             persist: if bug("queued-write-is-cached") { Persist::Cached } else { Persist::Durable },
         };
@@ -162,7 +162,7 @@ impl Committer {
                 // What a short write left is written again from the last whole sector on.
                 let done = done / brooklet_io::SECTOR * brooklet_io::SECTOR;
                 let done = if bug("short-write-is-whole") { write.data.len() } else { done };
-                let at = shared.zone.offset + write.offset + done as u64;
+                let at = shared.zone + write.offset + done as u64;
                 write_all_at(&*shared.volume, at, &write.data[done..], Persist::Durable)
             });
             shared.finish(write.seq, result);

@@ -26,6 +26,7 @@ use bytes::Bytes;
 use crate::block::Block;
 use crate::error::WalError;
 use crate::format::{Codec, HEADER, Header, disk_len};
+use crate::map::Map;
 use crate::pace::{Pace, Pacer};
 use crate::ring::{Cursor, Ring};
 use crate::seal::{Effort, Pool, Sealed};
@@ -37,6 +38,14 @@ use crate::tuner::{Done, Settings, Tuner};
 pub(crate) struct Setup {
     pub store: u64,
     pub epoch: u64,
+    pub max_record: usize,
+    pub reserve: u64,
+}
+
+/// What follows from the size of a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub block_size: usize,
     pub max_record: usize,
     pub reserve: u64,
 }
@@ -159,6 +168,8 @@ pub(crate) struct Core {
     told: u64,
     releasing: bool,
     closing: bool,
+    /// The ring is about to change: nothing boards.
+    paused: bool,
     marks: VecDeque<(u64, Option<Cursor>)>,
     failure: Option<WalError>,
     /// Blocks that were closed when the log stopped.
@@ -174,7 +185,7 @@ impl Core {
         setup: Setup,
         (most, pace): (Settings, Pace),
         pool: Arc<Pool>,
-        size: u64,
+        map: Map,
         tail: u64,
         next: Cursor,
     ) -> Self {
@@ -184,7 +195,7 @@ impl Core {
             tuner: Tuner::new(most),
             pacer: Pacer::new(pace),
             pool,
-            ring: Ring::new(size, tail, next.position),
+            ring: Ring::new(map, tail, next.position),
             open,
             closed: VecDeque::new(),
             closed_bytes: 0,
@@ -197,6 +208,7 @@ impl Core {
             durable: next.seq - 1,
             told: next.seq - 1,
             closing: false,
+            paused: false,
             releasing: false,
             marks: VecDeque::new(),
             failure: None,
@@ -248,7 +260,7 @@ impl Core {
         if bound > self.setup.max_record {
             return Err(WalError::TooLarge { len: bound, limit: self.setup.max_record });
         }
-        if self.closed.len() >= MAX_CLOSED {
+        if self.closed.len() >= MAX_CLOSED || self.paused {
             return Err(WalError::Busy);
         }
         if !self.finds_room(bound, if spare { 0 } else { self.setup.reserve }) {
@@ -377,7 +389,7 @@ impl Core {
 
     /// Takes an empty block that only tells what is acknowledged, if nothing tells it yet and all is quiet.
     pub fn take_quiet(&mut self) -> Option<Taken> {
-        let due = !self.has_told() && self.is_idle() && self.failure.is_none();
+        let due = !self.has_told() && self.is_idle() && !self.paused && self.failure.is_none();
         let sector = disk_len(0) as u64;
         if !due || !self.ring.has_room(0, sector, sector, self.setup.reserve) {
             return None;
@@ -417,9 +429,10 @@ impl Core {
             payload_sum: 0,
         };
         let (chain, data, payload) = sealed.stamp(&self.pool, place);
-        block.set_data(payload);
+        let from = Cursor { position, ..self.next };
         self.next =
             Cursor { position: self.ring.head(), seq: seq + 1, lsn: self.next.lsn + raw_len as u64, chain };
+        block.set_place(from, self.next, payload);
         for (_, cursor) in self.marks.iter_mut().filter(|(s, _)| *s == seq) {
             *cursor = Some(self.next);
         }
@@ -429,7 +442,7 @@ impl Core {
         self.pacer.charge(len as u64, now);
         self.stats.blocks += 1;
         self.stats.written_bytes += len as u64;
-        Ok(Write { seq, offset: position % self.ring.size(), data })
+        Ok(Write { seq, offset: self.ring.map().at(position), data })
     }
 
     /// Records that the write of a block ended well.
@@ -539,6 +552,44 @@ impl Core {
     /// Frees the ring before a cursor that a durable superblock covers.
     pub fn trim(&mut self, cursor: Cursor) {
         self.ring.trim(cursor.position);
+    }
+
+    /// Log position of the next record.
+    pub fn next_lsn(&self) -> u64 {
+        self.next_lsn + (self.open.buf.len() - HEADER) as u64
+    }
+
+    pub fn map(&self) -> Map {
+        *self.ring.map()
+    }
+
+    /// Lets nothing board until [`resume`](Self::resume).
+    pub fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Lets records board again.
+    pub fn resume(&mut self) {
+        self.paused = false;
+    }
+
+    /// What an idle log would be after a resize, and whether its largest record would find room then.
+    pub fn resized(&self, limits: &Limits, size: u64) -> Result<Map, u64> {
+        let (tail, head) = (self.ring.tail(), self.end().position);
+        let map = self.ring.map().resized(tail, head, size);
+        let largest = disk_len(limits.max_record + FRAME) as u64;
+        let room = map.limit(tail).saturating_sub(head);
+        let fits = room > 0 && Ring::new(map, tail, head).has_room(0, largest, largest, limits.reserve);
+        if fits { Ok(map) } else { Err(room) }
+    }
+
+    /// Goes on in a ring of another size, which a durable label knows.
+    pub fn change(&mut self, limits: Limits, map: Map) {
+        assert!(self.is_idle() && self.paused, "a ring changes while nothing is on its way");
+        let Limits { block_size, max_record, reserve } = limits;
+        self.setup = Setup { max_record, reserve, ..self.setup };
+        self.tuner.limit_blocks(block_size);
+        self.ring = Ring::new(map, self.ring.tail(), self.ring.head());
     }
 
     /// Where the next block goes, once nothing is on its way.

@@ -43,8 +43,11 @@ mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod log;
+mod map;
 mod pace;
 mod recover;
+mod resize;
 mod ring;
 mod seal;
 #[doc(hidden)]
@@ -59,6 +62,7 @@ pub use block::Block;
 pub use committer::{Committer, Pause};
 pub use error::WalError;
 pub use format::{Codec, Header, Records, checksum, put_varint, take_varint};
+pub use log::{Log, LogError, LogOptions, LogStats, Lsn, Reader};
 pub use recover::{End, Recovery, Start, recover};
 pub use ring::Cursor;
 pub use wal::{Config, MIN_RING, Sink, Untold, Wal, Zone, max_record};

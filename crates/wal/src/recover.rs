@@ -28,6 +28,7 @@ use crate::block::Block;
 use crate::compress;
 use crate::error::WalError;
 use crate::format::{HEADER, Header, Records, checksum};
+use crate::map::Map;
 use crate::ring::Cursor;
 use crate::tape::Tape;
 use crate::wal::{Zone, max_record};
@@ -73,6 +74,28 @@ pub struct Recovery {
     pub end: End,
 }
 
+/// Where a ring lies on its volume, whose it is, and where in it positions lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// Offset of the ring's first byte on the volume.
+    pub zone: u64,
+    pub store: u64,
+    pub map: Map,
+}
+
+impl Layout {
+    /// Where `position` lies on the volume.
+    pub fn offset(&self, position: u64) -> u64 {
+        self.zone + self.map.at(position)
+    }
+}
+
+impl From<Zone> for Layout {
+    fn from(Zone { offset, size, store }: Zone) -> Self {
+        Self { zone: offset, store, map: Map::new(size) }
+    }
+}
+
 /// What stands where a block was expected.
 enum Found {
     Follows(Header, u64),
@@ -96,11 +119,21 @@ pub fn recover<E: From<WalError>>(
     volume: &dyn Volume,
     zone: Zone,
     start: Start,
+    visit: impl FnMut(&Arc<Block>, &Header) -> Result<(), E>,
+) -> Result<Recovery, E> {
+    recover_in(volume, zone.into(), start, visit)
+}
+
+/// [`recover`], in a ring that may have been resized.
+pub(crate) fn recover_in<E: From<WalError>>(
+    volume: &dyn Volume,
+    layout: Layout,
+    start: Start,
     mut visit: impl FnMut(&Arc<Block>, &Header) -> Result<(), E>,
 ) -> Result<Recovery, E> {
-    if zone.size <= SMALL {
+    if layout.map.reach() <= SMALL {
         let mut refused = None;
-        let found = walk(volume, zone, start, |block, header| {
+        let found = walk(volume, layout, start, |block, header| {
             refused = visit(&block, &header).err();
             refused.is_none()
         });
@@ -108,7 +141,7 @@ pub fn recover<E: From<WalError>>(
     }
     std::thread::scope(|scope| {
         let (give, blocks) = std::sync::mpsc::sync_channel(READ_AHEAD);
-        let walk = move || walk(volume, zone, start, |block, header| give.send((block, header)).is_ok());
+        let walk = move || walk(volume, layout, start, |block, header| give.send((block, header)).is_ok());
         let walker = std::thread::Builder::new().name("brooklet-recover".into()).spawn_scoped(scope, walk);
         let walker = walker.map_err(WalError::from)?;
         for (block, header) in blocks {
@@ -121,47 +154,78 @@ pub fn recover<E: From<WalError>>(
 /// Walks along the ring and gives away what it finds, until nobody takes it any more.
 fn walk(
     volume: &dyn Volume,
-    zone: Zone,
+    layout: Layout,
     start: Start,
     mut give: impl FnMut(Arc<Block>, Header) -> bool,
 ) -> Result<Recovery, WalError> {
-    let mut tape = Tape::new(volume, zone, start.cursor.position)?;
-    let mut found =
-        Recovery { next: start.cursor, epoch: 0, blocks: 0, block_bytes: 0, bytes_read: 0, end: End::Clean };
-    let why = loop {
+    let limit = layout.map.limit(start.cursor.position);
+    let mut walk = Walk::new(volume, layout, start, limit)?;
+    while let Some((block, header)) = walk.next()? {
+        if !give(block, header) {
+            break;
+        }
+    }
+    Ok(walk.found)
+}
+
+/// A walk along the ring, a block at a time.
+pub(crate) struct Walk<'a> {
+    tape: Tape<'a>,
+    layout: Layout,
+    start: Start,
+    /// What was found so far; how the log ended is known after the last block.
+    pub found: Recovery,
+}
+
+impl<'a> Walk<'a> {
+    /// A walk from `start`, over what lies before position `limit`.
+    pub fn new(volume: &'a dyn Volume, layout: Layout, start: Start, limit: u64) -> Result<Self, WalError> {
+        let tape = Tape::new(volume, layout, start.cursor.position, limit)?;
+        let (next, end) = (start.cursor, End::Clean);
+        let found = Recovery { next, epoch: 0, blocks: 0, block_bytes: 0, bytes_read: 0, end };
+        Ok(Self { tape, layout, start, found })
+    }
+
+    /// The next block; `None` at the end.
+    pub fn next(&mut self) -> Result<Option<(Arc<Block>, Header)>, WalError> {
+        let Self { tape, layout, start, found } = self;
         if start.clean && found.next.seq == start.acked + 1 {
             found.bytes_read = tape.bytes_read();
-            return Ok(found);
+            return Ok(None);
         }
-        let (position, header, chain) = match follow(&mut tape, zone, start, &found)? {
+        let (position, header, chain) = match follow(tape, layout, *start, found)? {
             (position, Found::Follows(header, chain)) => (position, header, chain),
-            (_, Found::Not(why)) => break why,
+            (_, Found::Not(why)) => return self.end(why).map(|()| None),
         };
-        let data = payload(&mut tape, position, &header)?.map_err(|what| damaged(&found, what.into()))?;
+        let data = payload(tape, position, &header)?.map_err(|what| damaged(found, what.into()))?;
         let end = position + header.disk_len() as u64;
         tape.release(end);
+        let from = Cursor { position, ..found.next };
         found.next =
             Cursor { position: end, seq: header.seq + 1, lsn: header.lsn + u64::from(header.raw_len), chain };
         found.epoch = header.epoch;
         found.blocks += 1;
         found.block_bytes += header.disk_len() as u64;
-        if !give(Arc::new(Block::recovered(header.seq, data)), header) {
-            return Ok(found);
+        Ok(Some((Arc::new(Block::recovered(from, found.next, data)), header)))
+    }
+
+    /// Tells the end of the log from damage, where no block follows because of `why`.
+    fn end(&mut self, why: &'static str) -> Result<(), WalError> {
+        let Self { tape, layout, start, found } = self;
+        if start.acked >= found.next.seq && !bug("superblock-is-no-witness") {
+            return Err(damaged(found, format!("{why}; the superblock says it was acknowledged")));
         }
-    };
-    if start.acked >= found.next.seq && !bug("superblock-is-no-witness") {
-        return Err(damaged(&found, format!("{why}; the superblock says it was acknowledged")));
+        let behind = evidence(tape, layout, found.next)?;
+        if let Some(witness) = behind.witness
+            && !bug("cut-instead-of-error")
+        {
+            let what = format!("{why}; block {witness}, written later, says it was acknowledged");
+            return Err(damaged(found, what));
+        }
+        found.end = if behind.dropped > 0 || why != NO_BLOCK { End::Torn(behind.dropped) } else { End::Open };
+        found.bytes_read = tape.bytes_read();
+        Ok(())
     }
-    let behind = evidence(&mut tape, zone, found.next)?;
-    if let Some(witness) = behind.witness
-        && !bug("cut-instead-of-error")
-    {
-        let what = format!("{why}; block {witness}, written later, says it was acknowledged");
-        return Err(damaged(&found, what));
-    }
-    found.end = if behind.dropped > 0 || why != NO_BLOCK { End::Torn(behind.dropped) } else { End::Open };
-    found.bytes_read = tape.bytes_read();
-    Ok(found)
 }
 
 /// The payload of a block whose checksum held. If it makes no sense all the same, it is not torn: it is not what was
@@ -187,13 +251,20 @@ fn damaged(found: &Recovery, what: String) -> WalError {
 const NO_BLOCK: &str = "no block of this lap is there";
 
 /// Looks for the next block where it should be: right behind, or at the start of the next lap if it did not fit.
-fn follow(tape: &mut Tape<'_>, zone: Zone, start: Start, found: &Recovery) -> std::io::Result<(u64, Found)> {
+fn follow(
+    tape: &mut Tape<'_>,
+    layout: &Layout,
+    start: Start,
+    found: &Recovery,
+) -> std::io::Result<(u64, Found)> {
     let position = found.next.position;
-    let here = look(tape, zone, start, found, position)?;
-    let left = zone.size - position % zone.size;
-    let gap_possible = left < zone.size && left <= (max_record(zone.size) + 2 * SECTOR) as u64;
+    let here = look(tape, layout, start, found, position)?;
+    let (left, size) = (layout.map.lap_left(position), layout.map.size_at(position));
+    // Where the span ends before the lap does, nothing was left out.
+    let in_span = left == layout.map.piece(position);
+    let gap_possible = in_span && left < size && left <= (max_record(size) + 2 * SECTOR) as u64;
     if matches!(here, Found::Not(_)) && gap_possible {
-        let there = look(tape, zone, start, found, position + left)?;
+        let there = look(tape, layout, start, found, position + left)?;
         if let Found::Follows(header, _) = &there
             && header.disk_len() as u64 > left
         {
@@ -205,7 +276,7 @@ fn follow(tape: &mut Tape<'_>, zone: Zone, start: Start, found: &Recovery) -> st
 
 fn look(
     tape: &mut Tape<'_>,
-    zone: Zone,
+    layout: &Layout,
     start: Start,
     found: &Recovery,
     position: u64,
@@ -214,7 +285,7 @@ fn look(
     let Some((header, sum)) = Header::decode(bytes) else {
         return Ok(Found::Not(if bytes[..4] == *b"BRKB" { "the header is damaged" } else { NO_BLOCK }));
     };
-    if header.store != zone.store || header.position != position {
+    if header.store != layout.store || header.position != position {
         return Ok(Found::Not(NO_BLOCK));
     }
     let follows = header.previous == found.next.chain && header.lsn == found.next.lsn;
@@ -226,8 +297,8 @@ fn look(
     if (!fits || header.epoch < found.epoch) && !bug("stale-blocks-are-believed") {
         return Ok(Found::Not("a block of an earlier opening is there"));
     }
-    let left = zone.size - position % zone.size;
-    if header.disk_len() as u64 > left || u64::from(header.raw_len) > zone.size {
+    let map = &layout.map;
+    if header.disk_len() as u64 > map.piece(position) || u64::from(header.raw_len) > map.size_at(position) {
         return Ok(Found::Not("the block is longer than the ring has room for"));
     }
     let Some(bytes) = tape.at(position, header.disk_len())? else { return Ok(Found::Not(NO_BLOCK)) };
@@ -246,14 +317,14 @@ struct Behind {
 }
 
 /// Reads the rest of the ring for blocks of this lap that were written after the missing one.
-fn evidence(tape: &mut Tape<'_>, zone: Zone, missing: Cursor) -> std::io::Result<Behind> {
+fn evidence(tape: &mut Tape<'_>, layout: &Layout, missing: Cursor) -> std::io::Result<Behind> {
     let mut behind = Behind { witness: None, dropped: 0 };
     let mut position = missing.position;
     while position < tape.limit() {
         tape.release(position);
         let bytes = tape.at(position, SECTOR)?.expect("within the tape");
         if let Some((header, _)) = Header::decode(bytes)
-            && (header.store, header.position) == (zone.store, position)
+            && (header.store, header.position) == (layout.store, position)
             && header.seq >= missing.seq
         {
             if header.acked >= missing.seq {

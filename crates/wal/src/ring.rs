@@ -1,10 +1,12 @@
 //! Where blocks go: the ring's arithmetic, and nothing else.
 //!
-//! Positions are counted in an endless ring and only grow; `position % size` is the offset inside the zone.
-//! Invariants: `tail <= head <= tail + size`; both are multiples of the sector size; bytes in `tail..head` are never
+//! Positions are counted in an endless ring and only grow; the [`Map`] says where in the zone each lies.
+//! Invariants: `tail <= head <= map.limit(tail)`; all are multiples of the sector size; bytes in `tail..head` are never
 //! handed out.
 
 use brooklet_io::SECTOR;
+
+use crate::map::Map;
 
 /// Where the next block goes and what it continues. The ring's whole state, as a superblock keeps it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,26 +23,37 @@ pub struct Cursor {
 
 /// Space in the ring.
 #[derive(Clone, Debug)]
-pub struct Ring {
-    size: u64,
+pub(crate) struct Ring {
+    map: Map,
     tail: u64,
     head: u64,
 }
 
 impl Ring {
-    /// A ring of `size` bytes whose live blocks lie in `tail..head`.
-    pub fn new(size: u64, tail: u64, head: u64) -> Self {
+    /// A ring whose live blocks lie in `tail..head`.
+    pub fn new(map: Map, tail: u64, head: u64) -> Self {
+        let size = map.current.size;
         assert!(
             size > 0 && size.is_multiple_of(SECTOR as u64),
             "a ring of {size} bytes is not whole sectors"
         );
-        assert!(tail <= head && head <= tail + size, "live blocks {tail}..{head} do not fit in {size}");
-        Self { size, tail, head }
+        assert!(tail <= head && head <= map.limit(tail), "live blocks {tail}..{head} do not fit in {size}");
+        Self { map, tail, head }
     }
 
     /// Bytes of the ring.
     pub fn size(&self) -> u64 {
-        self.size
+        self.map.current.size
+    }
+
+    /// Where positions lie.
+    pub fn map(&self) -> &Map {
+        &self.map
+    }
+
+    /// Where the oldest live block may start.
+    pub fn tail(&self) -> u64 {
+        self.tail
     }
 
     /// Where the next block may start.
@@ -53,12 +66,6 @@ impl Ring {
         self.head - self.tail
     }
 
-    /// Where a block of `len` bytes starts if it comes next after `position`.
-    pub fn start_after(size: u64, position: u64, len: u64) -> u64 {
-        let left = size - position % size;
-        if len > left { position + left } else { position }
-    }
-
     /// Whether a block of up to `len` bytes fits behind `waiting` bytes of blocks that are not placed yet, leaving
     /// `reserve` bytes free.
     ///
@@ -66,20 +73,19 @@ impl Ring {
     /// counts one lap end of the largest block's size.
     pub fn has_room(&self, waiting: u64, len: u64, largest: u64, reserve: u64) -> bool {
         let need = waiting + len;
-        let end = self.head + need;
-        let crosses = end / self.size != self.head / self.size;
-        let gap = if crosses { largest.max(len) } else { 0 };
-        self.used() + need + gap + reserve <= self.size
+        let gap = if need >= self.map.lap_left(self.head) { largest.max(len) } else { 0 };
+        self.head + need + gap + reserve <= self.map.limit(self.tail)
     }
 
     /// Takes `len` bytes for a block and returns where it starts, or `None` where the ring is full.
     pub fn place(&mut self, len: u64) -> Option<u64> {
-        let start = Self::start_after(self.size, self.head, len);
-        if start + len > self.tail + self.size {
+        let left = self.map.lap_left(self.head);
+        let start = if len > left { self.head + left } else { self.head };
+        if start + len > self.map.limit(self.tail) {
             return None;
         }
         self.head = start + len;
-        assert!(start / self.size == (self.head - 1) / self.size, "a block straddles the end of the ring");
+        assert!(len <= self.map.piece(start), "a block straddles the end of the ring");
         Some(start)
     }
 
@@ -92,6 +98,7 @@ impl Ring {
             self.head
         );
         self.tail = position;
+        self.map.settle(position);
     }
 }
 
@@ -102,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_block_that_does_not_fit_starts_the_next_lap() {
-        let mut ring = Ring::new(8 * S, 0, 0);
+        let mut ring = Ring::new(Map::new(8 * S), 0, 0);
         assert_eq!(ring.place(6 * S), Some(0));
         assert_eq!(ring.place(3 * S), None, "the next lap still holds the first block");
         ring.trim(6 * S);
@@ -113,7 +120,7 @@ mod tests {
     #[test]
     fn room_promised_is_room_had() {
         let mut rng = brooklet_io::Rng::new(1);
-        let mut ring = Ring::new(16 * S, 0, 0);
+        let mut ring = Ring::new(Map::new(16 * S), 0, 0);
         let mut ends = std::collections::VecDeque::new();
         for _ in 0..20_000 {
             let blocks: Vec<u64> = (0..1 + rng.below(3)).map(|_| S * (1 + rng.below(4))).collect();

@@ -1,14 +1,14 @@
 //! The ring read in sequence, ahead of who needs it: several large reads in flight.
 //!
 //! Invariants: `window` holds the bytes of positions `base..base + window.len()`; chunks are appended in order; a
-//! chunk never straddles the end of the ring.
+//! chunk never straddles the end of a lap, nor of a span.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use brooklet_io::{AlignedBuf, Completion, Op, Queue, SECTOR, Volume, read_exact_at};
 
-use crate::wal::Zone;
+use crate::recover::Layout;
 
 /// Bytes of one read.
 const CHUNK: u64 = 1 << 20;
@@ -17,10 +17,11 @@ const AHEAD: usize = 4;
 
 pub(crate) struct Tape<'a> {
     volume: &'a dyn Volume,
-    zone: Zone,
+    layout: Layout,
     queue: Box<dyn Queue>,
     window: Vec<u8>,
     base: u64,
+    from: u64,
     /// Next position to ask for, and the end of what may be asked for.
     ask: u64,
     limit: u64,
@@ -32,13 +33,13 @@ pub(crate) struct Tape<'a> {
 }
 
 impl<'a> Tape<'a> {
-    /// A tape over the positions `from..from + size` of a ring.
-    pub fn new(volume: &'a dyn Volume, zone: Zone, from: u64) -> io::Result<Self> {
+    /// A tape over the positions `from..limit` of a ring.
+    pub fn new(volume: &'a dyn Volume, layout: Layout, from: u64, limit: u64) -> io::Result<Self> {
         let queue = volume.queue(AHEAD)?;
         let (early, finished) = (BTreeMap::new(), Vec::new());
-        let (base, ask, limit) = (from, from, from + zone.size);
+        let (base, ask) = (from, from);
         let (window, spare) = (Vec::new(), Vec::new());
-        Ok(Self { volume, zone, queue, window, base, ask, limit, early, spare, finished })
+        Ok(Self { volume, layout, queue, window, base, from, ask, limit, early, spare, finished })
     }
 
     /// The first position past the tape.
@@ -48,7 +49,7 @@ impl<'a> Tape<'a> {
 
     /// Bytes read so far.
     pub fn bytes_read(&self) -> u64 {
-        self.base + self.window.len() as u64 - (self.limit - self.zone.size)
+        self.base + self.window.len() as u64 - self.from
     }
 
     /// The bytes from `position` on, at least `len` of them; `None` past the end of the tape.
@@ -75,16 +76,16 @@ impl<'a> Tape<'a> {
 
     /// Bytes of the chunk that starts at `position`.
     fn chunk_len(&self, position: u64) -> u64 {
-        let at = position % self.zone.size;
-        (CHUNK - at % CHUNK).min(self.zone.size - at).min(self.limit - position)
+        let map = &self.layout.map;
+        (CHUNK - map.at(position) % CHUNK).min(map.piece(position)).min(self.limit - position)
     }
 
     fn advance(&mut self) -> io::Result<()> {
         while self.queue.in_flight() + self.early.len() < AHEAD && self.ask < self.limit {
             let len = self.chunk_len(self.ask);
-            let offset = self.zone.offset + self.ask % self.zone.size;
-            let mut buf =
-                self.spare.pop().unwrap_or_else(|| AlignedBuf::new(CHUNK.min(self.zone.size) as usize));
+            let offset = self.layout.offset(self.ask);
+            let most = CHUNK.min(self.limit - self.from) as usize;
+            let mut buf = self.spare.pop().unwrap_or_else(|| AlignedBuf::new(most));
             buf.set_len(len as usize);
             self.queue.submit(self.ask, Op::Read { offset, buf });
             self.ask += len;
@@ -108,7 +109,7 @@ impl<'a> Tape<'a> {
         let done = done? / SECTOR * SECTOR;
         let mut buf = buf.ok_or_else(|| io::Error::other("a read lost its memory"))?;
         buf.set_len(self.chunk_len(at) as usize);
-        let offset = self.zone.offset + at % self.zone.size + done as u64;
+        let offset = self.layout.offset(at) + done as u64;
         read_exact_at(self.volume, offset, &mut buf[done..])?;
         Ok(buf)
     }

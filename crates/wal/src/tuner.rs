@@ -133,6 +133,13 @@ impl Tuner {
         }
     }
 
+    /// Blocks have at most so many bytes from now on.
+    pub fn limit_blocks(&mut self, most: usize) {
+        self.most.block_size = most;
+        self.chosen.block_size = self.chosen.block_size.min(most);
+        self.trial = None;
+    }
+
     /// Nothing is on its way any more.
     pub fn idle(&mut self, now: Duration) {
         self.idle_since.get_or_insert(now);

@@ -18,10 +18,11 @@ use brooklet_io::{Clock, Persist, SECTOR, Volume, write_all_at};
 
 use crate::ack::Ack;
 use crate::block::{Block, Listener};
-use crate::core::{Boarded, Core, Filling, Next, Setup, Taken, Urge, WalStats, Write};
+use crate::core::{Boarded, Core, Filling, Limits, Next, Setup, Taken, Urge, WalStats, Write};
 use crate::error::WalError;
 use crate::format::{Codec, HEADER, disk_len};
 use crate::pace::Pace;
+use crate::recover::Layout;
 use crate::ring::Cursor;
 use crate::seal::{Pool, seal};
 use crate::sync::thread::{self, Thread};
@@ -97,11 +98,21 @@ pub fn max_record(size: u64) -> usize {
         .saturating_sub((SECTOR + HEADER) as u64) as usize
 }
 
+/// What follows from the ring's size, and what was asked for.
+pub(crate) fn limits(config: &Config, size: u64) -> Limits {
+    let block_size = config.block_size.min(size as usize / 8);
+    // A record that frees space finds room for a block of the usual size, wherever the ring stands.
+    let reserve = size * u64::from(config.reserve_percent) / 100;
+    let reserve = reserve.max((disk_len(block_size) + 2 * SECTOR) as u64);
+    Limits { block_size, max_record: max_record(size), reserve }
+}
+
 pub(crate) struct Shared {
     pub core: Mutex<Core>,
     pub pool: Arc<Pool>,
     pub volume: Arc<dyn Volume>,
-    pub zone: Zone,
+    /// Offset of the ring's first byte on the volume.
+    pub zone: u64,
     pub config: Config,
     pub clock: Arc<dyn Clock>,
     pub sink: Arc<dyn Sink>,
@@ -129,20 +140,26 @@ impl Wal {
     ) -> Self {
         assert!(zone.size >= MIN_RING, "a ring of {} bytes is too small", zone.size);
         assert!(zone.offset.is_multiple_of(SECTOR as u64), "a ring starts at a sector");
-        let block_size = config.block_size.min(zone.size as usize / 8);
-        // A record that frees space finds room for a block of the usual size, wherever the ring stands.
-        let reserve = zone.size * u64::from(config.reserve_percent) / 100;
-        let setup = Setup {
-            store: zone.store,
-            epoch,
-            max_record: max_record(zone.size),
-            reserve: reserve.max((disk_len(block_size) + 2 * SECTOR) as u64),
-        };
+        let limits = limits(&config, zone.size);
+        let pool = Pool::new(limits.block_size);
+        Self::open_in(volume, zone.into(), (config, limits, pool), (tail, next, epoch), clock, sink)
+    }
+
+    /// [`open`](Self::open), in a ring that may have been resized, within given limits.
+    pub(crate) fn open_in(
+        volume: Arc<dyn Volume>,
+        layout: Layout,
+        (config, limits, pool): (Config, Limits, Arc<Pool>),
+        (tail, next, epoch): (u64, Cursor, u64),
+        clock: Arc<dyn Clock>,
+        sink: Arc<dyn Sink>,
+    ) -> Self {
+        let Limits { block_size, max_record, reserve } = limits;
+        let setup = Setup { store: layout.store, epoch, max_record, reserve };
         let most = Settings { codec: config.codec, block_size, depth: config.depth.max(1) };
         let pace = Pace { interval: config.interval, rate: config.rate };
-        let pool = Pool::new(block_size);
-        let core = Mutex::new(Core::new(setup, (most, pace), pool.clone(), zone.size, tail, next));
-        let committer = OnceLock::new();
+        let core = Mutex::new(Core::new(setup, (most, pace), pool.clone(), layout.map, tail, next));
+        let (zone, committer) = (layout.zone, OnceLock::new());
         Self { shared: Arc::new(Shared { core, pool, volume, zone, config, clock, sink, committer }) }
     }
 
@@ -342,7 +359,7 @@ impl Shared {
     pub fn carry_out(&self, taken: Taken) {
         let Some(write) = self.seal_and_place(taken) else { return };
         let persist = if bug("lone-write-is-cached") { Persist::Cached } else { Persist::Durable };
-        let result = write_all_at(&*self.volume, self.zone.offset + write.offset, &write.data, persist);
+        let result = write_all_at(&*self.volume, self.zone + write.offset, &write.data, persist);
         self.finish(write.seq, result);
     }
 
@@ -461,7 +478,7 @@ fn end(blocks: Vec<Arc<Block>>, durable: bool) -> u64 {
 
 impl fmt::Debug for Wal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Wal({:?}, {:?})", self.shared.zone, self.stats())
+        write!(f, "Wal({:?}, {:?})", self.shared.volume, self.stats())
     }
 }
 

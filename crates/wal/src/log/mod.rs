@@ -1,0 +1,443 @@
+//! The log that stands alone: a volume, its label, and records in order.
+//!
+//! A [`Log`] is the engine ([`Wal`]) and the keeper of its label. It adds no step to the way of an append.
+//!
+//! Invariants:
+//! - What the label says is durable before anything rests on it: an epoch before its first block, a trim before the ring
+//!   is freed, a map before the first block that lies by it.
+//! - `keeper` is held over every change of the label, so that trims, resizes and closing follow one another.
+//! - The index knows of a trim before the ring does, so that whoever holds the index finds in the ring whatever the index
+//!   names.
+
+mod error;
+mod index;
+mod label;
+mod open;
+mod options;
+mod reader;
+mod record;
+mod resize;
+
+use std::fmt;
+use std::sync::Arc;
+
+use brooklet_io::{Volume, VolumeInfo};
+
+pub use error::LogError;
+pub use options::LogOptions;
+pub use reader::Reader;
+
+use self::index::Tracker;
+use self::label::Label;
+use self::open::{Found, Labelled};
+use crate::ack::Ack;
+use crate::committer::{Committer, Pause};
+use crate::core::{Boarded, WalStats};
+use crate::error::WalError;
+use crate::recover::Layout;
+use crate::ring::Cursor;
+use crate::seal::Pool;
+use crate::sync::thread::{Builder, JoinHandle};
+use crate::sync::{Mutex, MutexGuard};
+use crate::wal::Wal;
+
+/// Log sequence number: names a record, and orders it among the others. LSNs grow with every record, by different steps.
+///
+/// That of a record that was not acknowledged when the power went may be given to another later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(pub u64);
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A write-ahead log on a volume of its own.
+///
+/// A log has its volume to itself: creating, growing and shrinking change what lies behind the ring.
+///
+/// All methods take `&self`: share it between threads by reference or [`Arc`]. One process at a time may have a volume
+/// open; a [`FileVolume`](brooklet_io::FileVolume) sees to that itself.
+///
+/// Dropping a log makes what was appended durable and ends its thread, but does not [`close`](Self::close) it: the next
+/// opening reads its whole ring, as after a crash. So an error of the device is seen by whoever waits for an
+/// acknowledgement, and by nobody else. Not for callbacks: it waits.
+pub struct Log {
+    wal: Wal,
+    volume: Arc<dyn Volume>,
+    options: LogOptions,
+    id: u128,
+    /// Where the ring lies, as it was at the opening.
+    base: Layout,
+    tracker: Arc<Tracker>,
+    keeper: Mutex<Keeper>,
+    driver: Mutex<Driver>,
+}
+
+/// The label, and what it takes to change it.
+struct Keeper {
+    on_volume: Labelled,
+    /// Where the newest span starts, while blocks of the one before live.
+    settles: Option<Cursor>,
+}
+
+/// Who serves those who do not wait.
+enum Driver {
+    Thread(JoinHandle<()>),
+    Stepped(Box<Committer>),
+    Ended,
+}
+
+/// What a log has done since it was opened, and how it stands.
+#[derive(Clone, Debug)]
+pub struct LogStats {
+    /// The engine's counters, and how full the ring is. Each batch counts as one record.
+    pub ring: WalStats,
+    /// LSN of the first record that is kept.
+    pub first: Lsn,
+    /// LSN behind the last record that is durable.
+    pub durable: Lsn,
+    /// LSN of the next record.
+    pub next: Lsn,
+    /// Times the log was opened.
+    pub epoch: u64,
+    /// Whether records from before the last resize still hold the ring's old space.
+    pub settling: bool,
+    /// What the volume is and how it works.
+    pub volume: VolumeInfo,
+}
+
+impl Log {
+    /// Makes an empty log on a volume, and opens it. The volume grows to what the log needs: 64 KiB and the ring, which
+    /// is written once with zeros.
+    ///
+    /// # Errors
+    /// [`LogError::NotBlank`] where there is something already, [`LogError::Invalid`] for options that no log can have.
+    pub fn create(volume: Arc<dyn Volume>, options: LogOptions) -> Result<Self, LogError> {
+        open::create(&*volume, &options)?;
+        // It has the identity that it was just given.
+        Self::open(volume, options)
+    }
+
+    /// Opens the log on a volume: reads and checks its ring once, to find the end, and records the opening.
+    ///
+    /// What was acknowledged is there, or it is an error; what was not may be there, in order and without gaps, or not.
+    ///
+    /// # Errors
+    /// [`WalError::Damaged`] where acknowledged records do not read back; [`LogError::NotALog`], [`LogError::Foreign`],
+    /// [`LogError::CutShort`], [`LogError::NewerFormat`] and [`LogError::DamagedLabel`] for a volume that is not what it
+    /// should be. Nothing is written then.
+    pub fn open(volume: Arc<dyn Volume>, options: LogOptions) -> Result<Self, LogError> {
+        options.check()?;
+        let mut on_volume = open::read_label(&*volume, &options)?;
+        let Found { recovery, index, settles } = open::walk(&*volume, &on_volume.label)?;
+        // What was read may sit in a volatile cache, written by a process that was killed.
+        volume.flush()?;
+        let old = on_volume.label;
+        let acked = recovery.next.seq - 1;
+        let label =
+            Label { generation: old.generation + 1, epoch: old.epoch + 1, acked, clean: false, ..old };
+        on_volume.write_both(&*volume, label)?;
+
+        let limits = options.limits(label.map.current.size);
+        let pool = Pool::new(options.config.block_size);
+        let tracker = Arc::new(Tracker::new(index));
+        let wal = Wal::open_in(
+            volume.clone(),
+            label.layout(),
+            (options.config, limits, pool),
+            (label.trim.position, recovery.next, label.epoch),
+            options.clock.clone(),
+            tracker.clone(),
+        );
+        let committer = Committer::new(&wal)?;
+        let driver = if options.threads {
+            let thread = Builder::new().name("brooklet-log".into());
+            Driver::Thread(thread.spawn(move || committer.run())?)
+        } else {
+            Driver::Stepped(Box::new(committer))
+        };
+        let keeper = Mutex::new(Keeper { on_volume, settles });
+        let (id, base, driver) = (label.id, label.layout(), Mutex::new(driver));
+        Ok(Self { wal, volume, options, id, base, tracker, keeper, driver })
+    }
+
+    /// Appends a record, waiting for room where there is none: until something is [trimmed](Self::trim), if the ring is
+    /// full. The record is durable once the [`Ack`] says so, and within the linger even if nobody asks.
+    ///
+    /// # Errors
+    /// [`WalError::TooLarge`], [`WalError::Stopped`] and [`WalError::Closed`]; nothing was taken.
+    pub fn append(&self, record: &[u8]) -> Result<(Lsn, Ack), WalError> {
+        self.patiently(|| self.try_append(record))
+    }
+
+    /// Appends a record where there is room.
+    ///
+    /// # Errors
+    /// [`WalError::Full`] where the ring has no room before something is trimmed, [`WalError::Busy`] where too much waits
+    /// to be written, and what [`append`](Self::append) says; nothing was taken.
+    pub fn try_append(&self, record: &[u8]) -> Result<(Lsn, Ack), WalError> {
+        self.board(record.len(), |out| record::encode_one(out, record))
+    }
+
+    /// Appends records that are there together after a crash, or not at all; waits for room as
+    /// [`append`](Self::append) does. The first gets the LSN that is returned, and each of the others one more than the
+    /// one before it. A batch of none is an acknowledgement of all that came before it.
+    ///
+    /// # Errors
+    /// As for [`append`](Self::append); the limit holds for the batch as a whole.
+    pub fn append_batch(&self, records: &[&[u8]]) -> Result<(Lsn, Ack), WalError> {
+        self.patiently(|| self.try_append_batch(records))
+    }
+
+    /// Appends a batch where there is room.
+    ///
+    /// # Errors
+    /// As for [`try_append`](Self::try_append); the limit holds for the batch as a whole.
+    pub fn try_append_batch(&self, records: &[&[u8]]) -> Result<(Lsn, Ack), WalError> {
+        let len = record::batch_len(records).unwrap_or(usize::MAX);
+        self.board(len - record::KIND, |out| record::encode_batch(out, records))
+    }
+
+    /// Makes every record appended before the call durable.
+    ///
+    /// # Errors
+    /// [`WalError::Stopped`] where a write failed.
+    pub fn flush(&self) -> Result<(), WalError> {
+        self.run_committer();
+        self.wal.flush()
+    }
+
+    /// The records from the trim point to what is durable now, in order. Appends and trims go on meanwhile; a trim of
+    /// records that are still to be read may end it with [`LogError::Trimmed`].
+    pub fn recover(&self) -> Reader<'_> {
+        let index = self.tracker.lock();
+        let first = index.first();
+        Reader::new(self, self.layout(), (index.locate(first), index.end()), first)
+    }
+
+    /// As [`recover`](Self::recover), from the first record at or behind `lsn`.
+    ///
+    /// # Errors
+    /// [`LogError::Trimmed`] and [`LogError::PastEnd`] where `lsn` is outside what is kept.
+    pub fn read_from(&self, lsn: Lsn) -> Result<Reader<'_>, LogError> {
+        let next = self.next();
+        let index = self.tracker.lock();
+        let first = index.first();
+        if lsn < first {
+            return Err(LogError::Trimmed { lsn, first });
+        }
+        if lsn > next {
+            return Err(LogError::PastEnd { lsn, end: next });
+        }
+        Ok(Reader::new(self, self.layout(), (index.locate(lsn), index.end()), lsn))
+    }
+
+    /// Drops the records before `lsn`; they are gone for good when it returns. Costs one durable write of 4 KiB, and a
+    /// [`flush`](Self::flush) where `lsn` is not durable yet.
+    ///
+    /// The ring is freed up to the block that holds `lsn`; in a ring of more than 16,384 blocks, up to one a little
+    /// before it. Trimming to where the log starts already, or before it, does nothing. An `lsn` inside a record drops
+    /// that record, too.
+    ///
+    /// # Errors
+    /// [`LogError::PastEnd`]: nothing was trimmed.
+    pub fn trim(&self, lsn: Lsn) -> Result<(), LogError> {
+        let mut keeper = self.keeper();
+        self.check()?;
+        if lsn <= self.first() {
+            return Ok(());
+        }
+        let end = self.next();
+        if lsn > end {
+            return Err(LogError::PastEnd { lsn, end });
+        }
+        if lsn.0 > self.tracker.lock().end().lsn {
+            self.flush()?;
+        }
+        let (mut trim, end) = {
+            let index = self.tracker.lock();
+            (index.locate(lsn), index.end())
+        };
+        if let Some(settles) = keeper.settles.filter(|span| span.lsn <= lsn.0 && span.seq > trim.seq) {
+            trim = settles;
+        }
+        let old = keeper.on_volume.label;
+        let mut label = Label { trim, first: lsn.0, acked: end.seq - 1, ..old };
+        label.map.settle(trim.position);
+        self.record(&mut keeper, label)?;
+        self.tracker.lock().trim(trim, lsn);
+        self.wal.trim(trim);
+        if label.end() < old.end() {
+            self.give_back(label.end());
+        }
+        Ok(())
+    }
+
+    /// Ends the log: makes what was appended durable, refuses what comes later, and records where the log ended, so that
+    /// the next opening need not look for more behind.
+    ///
+    /// # Errors
+    /// [`WalError::Stopped`] where a write failed, [`WalError::Closed`] where the log was closed already.
+    pub fn close(&self) -> Result<(), LogError> {
+        let mut keeper = self.keeper();
+        self.run_committer();
+        let end = self.wal.close()?;
+        self.join();
+        let old = keeper.on_volume.label;
+        let label = Label { generation: old.generation + 1, acked: end.seq - 1, clean: true, ..old };
+        keeper.on_volume.write_both(&*self.volume, label)?;
+        Ok(())
+    }
+
+    /// Ends the log as a killed process would: nothing more is written, and what was not durable fails.
+    pub fn abandon(self) {
+        self.wal.abandon();
+    }
+
+    /// Does what the committer thread would do now, where the options forbid one, and says what it would wait for. Call
+    /// it until it sleeps before waiting for an acknowledgement.
+    pub fn step(&self) -> Pause {
+        match &mut *self.driver() {
+            Driver::Stepped(committer) => committer.step(),
+            Driver::Thread(_) | Driver::Ended => Pause::Ended,
+        }
+    }
+
+    /// LSN of the first record that is kept: where the log was trimmed to.
+    pub fn first(&self) -> Lsn {
+        self.tracker.lock().first()
+    }
+
+    /// LSN of the next record.
+    pub fn next(&self) -> Lsn {
+        Lsn(self.wal.next_lsn())
+    }
+
+    /// Bytes of the largest record that the ring takes now.
+    pub fn largest_record(&self) -> usize {
+        self.options.limits(self.wal.stats().size).max_record - record::KIND
+    }
+
+    /// Identity of the log, drawn when it was created.
+    pub fn identity(&self) -> u128 {
+        self.id
+    }
+
+    /// How the log stands.
+    pub fn stats(&self) -> LogStats {
+        let keeper = self.keeper();
+        let (epoch, settling) = (keeper.on_volume.label.epoch, keeper.settles.is_some());
+        drop(keeper);
+        let index = self.tracker.lock();
+        let (first, durable) = (index.first(), Lsn(index.end().lsn));
+        drop(index);
+        let (next, ring) = (self.next(), self.wal.stats());
+        LogStats { ring, first, durable, next, epoch, settling, volume: self.volume.info() }
+    }
+
+    fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T, WalError>) -> Result<T, WalError> {
+        loop {
+            match attempt() {
+                Err(WalError::Busy | WalError::Full { .. }) => self.wal.wait_for_room()?,
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Takes a record of `len` bytes, which `encode` writes behind its kind.
+    fn board(&self, len: usize, encode: impl FnOnce(&mut dyn FnMut(&[u8]))) -> Result<(Lsn, Ack), WalError> {
+        let linger = self.options.config.linger;
+        match self.wal.try_append(len.saturating_add(record::KIND), false, linger, encode) {
+            Ok(boarded) => {
+                let Boarded { lsn, .. } = boarded;
+                Ok((Lsn(lsn), self.wal.ack(&boarded)))
+            }
+            Err(WalError::TooLarge { limit, .. }) => {
+                Err(WalError::TooLarge { len, limit: limit - record::KIND })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes `label` durable as the next: in both slots where its map is another, else in one.
+    fn record(&self, keeper: &mut Keeper, label: Label) -> Result<(), WalError> {
+        let old = keeper.on_volume.label;
+        let label = Label { generation: old.generation + 1, ..label };
+        let written = if label.map == old.map {
+            keeper.on_volume.write_one(&*self.volume, label)
+        } else {
+            keeper.on_volume.write_both(&*self.volume, label)
+        };
+        if let Err(error) = written {
+            // Which label counts is not known until the next opening.
+            drop(self.wal.fail(error));
+            self.check()?;
+        }
+        keeper.settles = keeper.settles.filter(|_| label.map.before.is_some());
+        Ok(())
+    }
+
+    /// Gives back what lies behind `end` on the volume.
+    fn give_back(&self, end: u64) {
+        if let Err(error) = self.volume.shrink(end) {
+            tracing::warn!(%error, "space behind the ring stays allocated");
+        }
+    }
+
+    /// Where the ring lies now. Call it with the index locked: then it covers whatever the index names.
+    fn layout(&self) -> Layout {
+        let map = self.wal.map();
+        Layout { map, ..self.base }
+    }
+
+    fn volume(&self) -> &dyn Volume {
+        &*self.volume
+    }
+
+    fn check(&self) -> Result<(), WalError> {
+        self.wal.failure().map_or(Ok(()), Err)
+    }
+
+    fn keeper(&self) -> MutexGuard<'_, Keeper> {
+        self.keeper.lock().expect("the keeper does not panic")
+    }
+
+    fn driver(&self) -> MutexGuard<'_, Driver> {
+        self.driver.lock().expect("the driver does not panic")
+    }
+
+    /// Ends what a committer without a thread has begun, before this thread waits for it.
+    fn run_committer(&self) {
+        while matches!(self.step(), Pause::None | Pause::Write) {}
+    }
+
+    /// Waits for the end of the committer of a log that has ended.
+    fn join(&self) {
+        let driver = std::mem::replace(&mut *self.driver(), Driver::Ended);
+        if let Driver::Thread(thread) = driver
+            && thread.join().is_err()
+        {
+            tracing::error!("the committer of a log panicked");
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.run_committer();
+        if let Err(error) = self.wal.close()
+            && !matches!(error, WalError::Closed)
+        {
+            tracing::warn!(%error, "a log was dropped after it had stopped");
+        }
+        self.join();
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Log({:?}, {:?})", self.volume, self.wal.stats())
+    }
+}

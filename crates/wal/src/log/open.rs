@@ -1,0 +1,188 @@
+//! Making a log, and finding one: its label, and where its ring ends.
+
+use brooklet_io::{AlignedBuf, Persist, Rng, SECTOR, Volume, read_exact_at, system_seed, write_all_at};
+
+use super::Lsn;
+use super::error::LogError;
+use super::index::Index;
+use super::label::{FORMAT, Label, RING_OFFSET, SLOTS, Slot};
+use super::options::LogOptions;
+use super::record::KIND;
+use crate::error::WalError;
+use crate::format::Header;
+use crate::recover::{Recovery, Start, recover_in};
+use crate::ring::Cursor;
+use crate::wal::limits;
+
+/// Bytes of one write of zeros.
+const ZEROS: u64 = 1 << 20;
+
+/// A label as it is on the volume.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Labelled {
+    pub label: Label,
+    /// The slot that holds the newest label; the other is written next.
+    pub newest: usize,
+}
+
+impl Labelled {
+    /// Replaces the label in the older slot only.
+    pub fn write_one(&mut self, volume: &dyn Volume, label: Label) -> Result<(), std::io::Error> {
+        let slot = (self.newest + 1) % SLOTS;
+        label.write(volume, slot)?;
+        *self = Self { label, newest: slot };
+        Ok(())
+    }
+
+    /// Replaces the label in both slots, the older first.
+    pub fn write_both(&mut self, volume: &dyn Volume, label: Label) -> Result<(), std::io::Error> {
+        self.write_one(volume, label)?;
+        self.write_one(volume, label)
+    }
+}
+
+/// Makes an empty log on a volume.
+pub(crate) fn create(volume: &dyn Volume, options: &LogOptions) -> Result<(), LogError> {
+    options.check()?;
+    LogOptions::check_size(options.ring_size)?;
+    let most = limits(&options.config, options.ring_size).max_record - KIND;
+    if let Some(asked) = options.largest_record.filter(|asked| *asked > most) {
+        let size = options.ring_size;
+        let what = format!(
+            "records of {asked} bytes in a ring of {size}: it takes {most} at most, so use a larger ring"
+        );
+        return Err(LogError::Invalid { what });
+    }
+    let old = volume.size()?;
+    if !is_blank(volume, old)? {
+        if !options.overwrite {
+            return Err(LogError::NotBlank { name: volume.info().name });
+        }
+        // The old label goes first: no crash leaves it with half a ring.
+        let len = (old as usize / SECTOR * SECTOR).min(SLOTS * SECTOR);
+        write_all_at(volume, 0, &AlignedBuf::zeroed(len), Persist::Durable)?;
+    }
+    let mut rng = Rng::new(system_seed());
+    let id = options.identity.unwrap_or_else(|| u128::from(rng.next()) << 64 | u128::from(rng.next()));
+    let label = Label::new(id, options.ring_size);
+    allocate(volume, 0, label.end())?;
+    Labelled { label, newest: SLOTS - 1 }.write_both(volume, label)?;
+    Ok(())
+}
+
+/// Whether nothing lies where the label goes.
+fn is_blank(volume: &dyn Volume, size: u64) -> Result<bool, LogError> {
+    let mut buf = AlignedBuf::zeroed(size.min(RING_OFFSET) as usize / SECTOR * SECTOR);
+    read_exact_at(volume, 0, &mut buf)?;
+    Ok(buf.iter().all(|&byte| byte == 0))
+}
+
+/// Makes the volume's bytes `from..to` allocated and written, durably: writing them for the first time would be metadata
+/// in the commit path.
+pub(crate) fn allocate(volume: &dyn Volume, from: u64, to: u64) -> Result<(), std::io::Error> {
+    volume.grow(to)?;
+    let zeros = AlignedBuf::zeroed(ZEROS as usize);
+    let mut offset = from;
+    while offset < to {
+        let len = ZEROS.min(to - offset);
+        write_all_at(volume, offset, &zeros[..len as usize], Persist::Cached)?;
+        offset += len;
+    }
+    volume.flush()
+}
+
+/// Reads the label.
+pub(crate) fn read_label(volume: &dyn Volume, options: &LogOptions) -> Result<Labelled, LogError> {
+    let name = volume.info().name;
+    let size = volume.size()?;
+    let mut buf = AlignedBuf::zeroed((size as usize / SECTOR * SECTOR).min(SLOTS * SECTOR));
+    read_exact_at(volume, 0, &mut buf)?;
+    let slots: Vec<Slot> = buf.chunks(SECTOR).map(|slot| Label::decode(&slot[..512])).collect();
+    let found = choose(&slots, &name)?;
+    if let Some(expected) = options.identity.filter(|id| *id != found.label.id) {
+        return Err(LogError::Foreign { name, found: found.label.id, expected });
+    }
+    if found.label.end() > size {
+        return Err(LogError::CutShort { name, size, needed: found.label.end() });
+    }
+    Ok(found)
+}
+
+/// Picks the newest valid slot.
+fn choose(slots: &[Slot], name: &str) -> Result<Labelled, LogError> {
+    let name = name.to_owned();
+    let newer = slots.iter().find_map(|slot| if let Slot::Newer(found) = slot { Some(*found) } else { None });
+    if let Some(found) = newer {
+        return Err(LogError::NewerFormat { name, found, known: FORMAT });
+    }
+    let valid = slots.iter().enumerate().filter_map(|(newest, slot)| match slot {
+        Slot::Valid(label) => Some(Labelled { label: *label, newest }),
+        _ => None,
+    });
+    if let Some(found) = valid.max_by_key(|found| found.label.generation) {
+        for (slot, what) in slots.iter().enumerate().filter(|(_, what)| !matches!(what, Slot::Valid(_))) {
+            tracing::warn!(name, slot, ?what, "one slot of the label is damaged; the other serves");
+        }
+        return Ok(found);
+    }
+    if slots.iter().all(|slot| *slot == Slot::Blank) {
+        let why = if slots.is_empty() { "it is empty" } else { "it is blank where a label would be" };
+        return Err(LogError::NotALog { name, why: why.into() });
+    }
+    let why = |slot: &Slot| match slot {
+        Slot::Damaged(why) => *why,
+        _ => "it is blank",
+    };
+    if slots.iter().all(|slot| why(slot) == "the magic bytes are missing") {
+        return Err(LogError::NotALog { name, why: "it holds something else".into() });
+    }
+    let why: Vec<String> =
+        slots.iter().zip('A'..).map(|(slot, c)| format!("slot {c}: {}", why(slot))).collect();
+    Err(LogError::DamagedLabel { name, why: why.join("; ") })
+}
+
+/// What a walk along the ring finds.
+pub(crate) struct Found {
+    pub recovery: Recovery,
+    /// Where the blocks start.
+    pub index: Index,
+    /// Where the newest span starts, while blocks of the one before live.
+    pub settles: Option<Cursor>,
+}
+
+/// Walks the ring once, checking every block.
+pub(crate) fn walk(volume: &dyn Volume, label: &Label) -> Result<Found, LogError> {
+    let start = Start { cursor: label.trim, acked: label.acked, clean: label.clean, epoch: label.epoch };
+    let mut index = Index::new(label.trim, Lsn(label.first));
+    let mut settles = None;
+    let recovery = recover_in(volume, label.layout(), start, |block, _| {
+        let (from, to) = block.cursors();
+        if from.position >= label.map.current.from {
+            settles.get_or_insert(from);
+        }
+        index.push(from, to);
+        Ok(())
+    })
+    .map_err(|error| foreign(volume, label, &error).unwrap_or(LogError::Wal(error)))?;
+    if label.first > recovery.next.lsn {
+        let Cursor { seq, position, lsn, .. } = recovery.next;
+        let what = format!("the label says that records up to LSN {} were acknowledged", label.first);
+        return Err(WalError::Damaged { seq, position, lsn, what }.into());
+    }
+    let settles = label.map.before.map(|_| settles.unwrap_or(recovery.next));
+    Ok(Found { recovery, index, settles })
+}
+
+/// Whether what damage was found is rather a block of another log in its place: the label does not belong to the ring.
+fn foreign(volume: &dyn Volume, label: &Label, error: &WalError) -> Option<LogError> {
+    let WalError::Damaged { position, .. } = error else { return None };
+    let layout = label.layout();
+    let mut buf = AlignedBuf::zeroed(SECTOR);
+    read_exact_at(volume, layout.offset(*position), &mut buf).ok()?;
+    let (header, _) = Header::decode(&buf)?;
+    (header.store != layout.store && header.position == *position).then(|| LogError::Foreign {
+        name: volume.info().name,
+        found: header.store.into(),
+        expected: layout.store.into(),
+    })
+}

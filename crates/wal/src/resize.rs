@@ -1,0 +1,68 @@
+//! Resizing a ring while it is in use.
+//!
+//! Steps: nothing boards any more; what boarded becomes durable, so that the log ends where the new span begins;
+//! the new map is recorded; the ring goes on in it. Whoever appends meanwhile waits for room: for the blocks in flight,
+//! and for the record. A crash before the record leaves the ring as it was; after it, the new map says the same of
+//! every block there is.
+
+use crate::core::Limits;
+use crate::error::WalError;
+use crate::map::Map;
+use crate::ring::Cursor;
+use crate::sync::thread::Thread;
+use crate::wal::{Shared, Wal};
+
+/// Lets records board again, however the resize ended.
+struct Paused<'a>(&'a Shared);
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        let mut core = self.0.lock();
+        core.resume();
+        let waiters = std::mem::take(&mut core.room_waiters);
+        drop(core);
+        waiters.iter().for_each(Thread::unpark);
+    }
+}
+
+impl Wal {
+    /// Log position of the next record.
+    pub(crate) fn next_lsn(&self) -> u64 {
+        self.shared.lock().next_lsn()
+    }
+
+    /// Where positions lie.
+    pub(crate) fn map(&self) -> Map {
+        self.shared.lock().map()
+    }
+
+    /// Goes on in a ring of `size` bytes, whose space is there. `record` makes the new map, and the end of the log,
+    /// durable; if it fails it has stopped the log.
+    ///
+    /// `Ok(Err(free))` where the new ring would have only `free` bytes for new blocks, too few for its largest record;
+    /// then nothing has changed.
+    pub(crate) fn resize(
+        &self,
+        size: u64,
+        limits: Limits,
+        record: impl FnOnce(Map, Cursor) -> Result<(), WalError>,
+    ) -> Result<Result<(), u64>, WalError> {
+        let shared = &*self.shared;
+        shared.lock().pause();
+        let _paused = Paused(shared);
+        let (map, end) = loop {
+            self.flush()?;
+            let core = shared.lock();
+            core.check()?;
+            if core.is_idle() {
+                match core.resized(&limits, size) {
+                    Ok(map) => break (map, core.end()),
+                    Err(free) => return Ok(Err(free)),
+                }
+            }
+        };
+        record(map, end)?;
+        shared.lock().change(limits, map);
+        Ok(Ok(()))
+    }
+}
