@@ -68,7 +68,7 @@ pub(crate) fn volume(path: &Path, options: &Options) -> Result<Arc<dyn Volume>, 
 }
 
 pub(crate) fn file_options(options: &Options) -> FileOptions {
-    FileOptions { direct: options.direct, io_uring: options.io_uring }
+    FileOptions { direct: options.direct, io_uring: options.io_uring, ..FileOptions::default() }
 }
 
 /// Looks at a held lock, 5 ms apart, before it counts as held; and as long as its holder is known to be gone. The kernel
