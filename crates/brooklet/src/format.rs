@@ -49,6 +49,7 @@ impl Options {
     /// small.
     pub fn format(self, path: impl AsRef<Path>, force: bool) -> Result<Formatted, Error> {
         self.validate()?;
+        self.keeps_apart(path.as_ref())?;
         let data = Place::find(path.as_ref(), &self)?;
         let ring = self.ring.as_deref().map(|ring| Place::find(ring, &self)).transpose()?;
         let volumes = Volumes { data: data.volume(), ring: ring.as_ref().map(Place::volume) };

@@ -9,6 +9,7 @@ use crate::superblock::{NOTE_OFFSET, read_note};
 
 /// Names the holder as well as can be.
 pub(crate) fn name(path: &Path) -> String {
+    // What a mounted device bears at the note's place is somebody else's.
     let holder = claimed_by(path).or_else(|| read_holder(path));
     holder.unwrap_or_else(|| "holder unknown".into())
 }

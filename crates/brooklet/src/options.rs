@@ -1,6 +1,6 @@
 //! How a store is opened. Few options; the default of each, and its reason, stand beside it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -179,6 +179,15 @@ impl Options {
         self.clock = clock;
         self.seed = seed;
         self
+    }
+
+    /// Refuses one path for the store and its ring.
+    pub(crate) fn keeps_apart(&self, path: &Path) -> Result<(), Error> {
+        if self.ring.as_deref() != Some(path) {
+            return Ok(());
+        }
+        let what = format!("{} cannot be both the store and its ring: name another", path.display());
+        Err(Error::InvalidOptions(what))
     }
 
     pub(crate) fn validate(&self) -> Result<(), Error> {
