@@ -104,6 +104,9 @@ pub(crate) struct Keeper {
     compacting: bool,
     /// A compaction met damage: none is tried again until the store is opened anew.
     barred: bool,
+    /// Bytes of the largest extent, smaller than reckoned, that a compaction has tried since the last flip: the same again
+    /// would end the same.
+    squeezed: u64,
     pub stats: KeeperStats,
 }
 
@@ -120,6 +123,7 @@ impl Keeper {
             short_of_room: false,
             compacting: false,
             barred: false,
+            squeezed: 0,
             stats: KeeperStats::default(),
         }
     }
@@ -317,7 +321,7 @@ impl Keeper {
     }
 
     fn build(&mut self, input: Input, level: u64) -> Result<Build, Trouble> {
-        let extent = self.allocate(input.bound())?;
+        let extent = self.allocate_run(input.bound())?;
         let id = self.superblock.next_run;
         self.superblock.next_run += 1;
         let writer = ExtentWriter::new(self.volumes.data.clone(), extent);
@@ -401,11 +405,32 @@ impl Keeper {
             written.map_err(Trouble::Fatal)?;
         }
         self.superblock = next;
+        self.squeezed = 0;
         self.stats.heap_written_bytes += extent.len;
         if let Some(old) = self.manifest.replace(extent) {
             self.heap.give(old);
         }
         Ok(())
+    }
+
+    /// Finds room for a run that is reckoned to take up to `bound` bytes. Where there is less, a merged run gets the largest
+    /// extent there is, since what was trimmed and deleted may make it fit; if it does not, it is given up. Checkpoints
+    /// keep out of that last room: what they add does not free any.
+    fn allocate_run(&mut self, bound: u64) -> Result<Extent, Trouble> {
+        let full = match self.allocate(bound) {
+            Err(Trouble::Write(error)) if is_full(&error) && self.compacting => error,
+            done => return done,
+        };
+        let capacity = self.superblock.capacity;
+        if capacity > self.heap.end() && self.volumes.data.grow(capacity).is_ok() {
+            self.heap.grow(capacity);
+        }
+        let largest = self.heap.largest_free();
+        if largest <= self.squeezed {
+            return Err(Trouble::Write(full));
+        }
+        self.squeezed = largest;
+        Ok(self.heap.take(largest).expect("it is there"))
     }
 
     /// Finds room for `len` bytes, growing the volume if need be.

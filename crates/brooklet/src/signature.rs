@@ -5,7 +5,7 @@
 
 use std::io;
 
-use brooklet_io::{AlignedBuf, SECTOR, Volume};
+use brooklet_io::{AlignedBuf, SECTOR, Volume, read_exact_at};
 
 /// Bytes at either end that are looked at.
 pub(crate) const ENDS: u64 = 1 << 20;
@@ -146,18 +146,17 @@ pub(crate) fn look(volume: &dyn Volume) -> io::Result<Option<String>> {
     Ok(Some(told.join(", ")))
 }
 
-/// Reads to the end, which need not be that of a whole sector.
+/// Reads to the end, which need not be that of a whole sector. Then what is over may be had or not: a device whose blocks
+/// are larger than it has no way to give it.
 fn read(volume: &dyn Volume, offset: u64, len: u64) -> io::Result<AlignedBuf> {
     let mut buf = AlignedBuf::zeroed(len.next_multiple_of(SECTOR as u64) as usize);
-    let mut done = 0;
-    while done < len as usize {
-        let n = volume.read_at(offset + done as u64, &mut buf[done..])?;
-        done += n;
-        if n == 0 || !n.is_multiple_of(SECTOR) {
-            break;
-        }
-    }
-    buf.set_len(done.min(len as usize));
+    let whole = len as usize / SECTOR * SECTOR;
+    read_exact_at(volume, offset, &mut buf[..whole])?;
+    let over = match volume.read_at(offset + whole as u64, &mut buf[whole..]) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => 0,
+        over => over?,
+    };
+    buf.set_len(whole + over);
     Ok(buf)
 }
 
