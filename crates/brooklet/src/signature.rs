@@ -186,6 +186,30 @@ mod tests {
     }
 
     #[test]
+    fn whatever_bears_a_mark_is_refused_and_left_as_it_is() {
+        let options = || crate::Options::new().ring_size(64 << 10).max_payload(8 << 10);
+        for Mark { name, magic, at } in MARKS {
+            let place = at.places(4 << 20)[0];
+            let volume = MemVolume::from_image(vec![0; 4 << 20], 1);
+            let mut sector = AlignedBuf::zeroed(2 * SECTOR);
+            let offset = place as usize % SECTOR;
+            sector[offset..offset + magic.len()].copy_from_slice(magic);
+            let start = place - offset as u64;
+            let len = sector.len().min((4 << 20) - start as usize);
+            volume.write_at(start, &sector[..len], brooklet_io::Persist::Durable).unwrap();
+            let before = volume.image();
+            let error = options().format_on(std::sync::Arc::new(volume.clone()), None, false).unwrap_err();
+            assert!(
+                matches!(&error, crate::Error::NotBlank { found, .. } if found.contains(name)),
+                "{error}"
+            );
+            assert!(volume.image() == before, "{name}");
+            options().format_on(std::sync::Arc::new(volume.clone()), None, true).unwrap();
+            assert_eq!(look(&volume).unwrap().as_deref(), Some("Brooklet store at 0"), "{name} is gone");
+        }
+    }
+
+    #[test]
     fn only_zeros_are_blank_and_only_the_ends_count() {
         for size in [0, 512, 8192, ENDS, 3 << 20] {
             assert_eq!(look(&MemVolume::from_image(vec![0; size as usize], 1)).unwrap(), None);
