@@ -1,8 +1,9 @@
 //! What queues carry out, in files and on devices, by io_uring and by threads; what it counts.
 
+use brooklet_io::{Completion, Counts, Durable, Op, Queue, Rng};
+
 use super::places::everywhere;
 use super::*;
-use crate::{Completion, Rng};
 
 fn finish(queue: &mut dyn Queue) -> Vec<Completion> {
     let mut done = Vec::new();
@@ -134,4 +135,21 @@ fn what_goes_down_is_counted_and_what_is_refused_is_not() {
             assert_eq!(volume.counts(), expected);
         });
     }
+}
+
+#[test]
+fn tuning_writes_to_its_scratch_space_only() {
+    everywhere(FileOptions::default(), |volume| {
+        let mut before = filled(1 << 20, 7);
+        write_all_at(volume, 0, &before, Persist::Durable).unwrap();
+        volume.tune(16384..24576).unwrap();
+        let info = volume.info();
+        let no_choice = info.fallbacks.iter().any(|line| line.starts_with("durable writes"));
+        assert!(info.durable_why.contains("medians of ") != no_choice, "{info:?}");
+        let mut after = AlignedBuf::zeroed(1 << 20);
+        read_exact_at(volume, 0, &mut after).unwrap();
+        before[16384..24576].copy_from_slice(&after[16384..24576]);
+        assert!(before[..] == after[..]);
+        write_all_at(volume, 0, &filled(SECTOR, 1), Persist::Durable).unwrap();
+    });
 }
