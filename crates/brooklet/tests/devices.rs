@@ -149,6 +149,9 @@ fn a_full_device_refuses_and_goes_on_once_there_is_room() {
             drop(store);
             let store = place.open().unwrap();
             store.compact().unwrap();
+            let info = store.info().unwrap();
+            let heap = info.size - info.heap_offset;
+            assert!(info.heap_free > heap - (64 << 10), "{} of {heap} bytes are free", info.heap_free);
             for n in 0..700 {
                 store.append("again", noise(n, 4000)).unwrap().wait().unwrap();
             }
