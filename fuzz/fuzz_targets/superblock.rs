@@ -1,7 +1,7 @@
 //! The slots of the superblock, and which of them counts.
 //!
 //! Input: flags (1 byte: bit i has the checksum of slot i made right), size of the volume (8 bytes), a bit to flip
-//! (2 bytes), then up to three slots, 160 bytes each; the rest of a slot is zero.
+//! (2 bytes), then up to three slots, 176 bytes each; the rest of a slot is zero.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ use brooklet_fuzz::{Cover, Seam, reseal};
 use libfuzzer_sys::fuzz_target;
 
 /// Bytes of a slot that the format gives a meaning, and some more.
-const TOLD: usize = 160;
+const TOLD: usize = 176;
 
 fuzz_target!(|data: &[u8]| {
     let _ = run(&mut Unstructured::new(data));
@@ -48,7 +48,14 @@ fn decoded(bytes: &[u8; 512], found: &Found, bit: usize) {
         for told in [0..12, 16..96, 104..144] {
             assert_eq!(again[told.clone()], bytes[told]);
         }
-        assert_eq!(again[96] & 1, bytes[96] & 1);
+        let two = bytes[8] == 2;
+        let flags = if two { 3 } else { 1 };
+        assert_eq!(again[96] & flags, bytes[96] & flags);
+        if two {
+            assert_eq!(again[144..152], bytes[144..152]);
+            let ring = if bytes[96] & 2 != 0 { &bytes[152..168] } else { &[0; 16] };
+            assert_eq!(&again[152..168], ring);
+        }
         assert_eq!(slot(again), Found::Valid(*again));
     }
     if *found != Found::Damaged {
@@ -73,7 +80,9 @@ fn chosen(slots: &[[u8; 512]; COPIES], found: &[Found; COPIES], size: u64) {
             };
             assert!(!newer && found.iter().all(|found| generation(found) <= chosen.generation));
             assert!(chosen.ring_size >= brooklet_wal::MIN_RING && chosen.ring_size.is_multiple_of(4096));
-            assert!(chosen.heap_offset > chosen.ring_size && chosen.heap_offset <= size);
+            assert!(chosen.ring_apart || chosen.heap_offset > chosen.ring_size);
+            assert!(chosen.heap_offset <= size);
+            assert!(chosen.capacity == 0 || chosen.capacity >= chosen.heap_offset);
             let (position, seq) = chosen.trim;
             assert!(position.is_multiple_of(4096) && seq > 0 && seq <= chosen.acked + 1);
         }

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::open::{self, Opened};
 use crate::options::{Create, Options};
 use crate::superblock::Slot;
+use crate::volumes::{self, Volumes};
 
 /// Something that is wrong with a store.
 #[derive(Clone, Debug)]
@@ -51,8 +52,7 @@ impl CheckReport {
 /// Only where the check itself cannot go on: the store is open elsewhere, is no store, or the device fails.
 /// Damage is no error but a finding.
 pub fn check(path: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
-    let options = Options::new().read_only(true).create(Create::Never);
-    check_volume(open::volume(path.as_ref(), &options)?, progress)
+    Options::new().check(path, progress)
 }
 
 /// Checks the store on a volume.
@@ -60,9 +60,35 @@ pub fn check_volume(
     volume: Arc<dyn Volume>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<CheckReport, Error> {
+    check_volumes(&Volumes { data: volume, ring: None }, progress)
+}
+
+/// Checks the store on a volume whose ring lies on another.
+#[doc(hidden)]
+pub fn check_volume_with_ring(
+    volume: Arc<dyn Volume>,
+    ring: Arc<dyn Volume>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<CheckReport, Error> {
+    check_volumes(&Volumes { data: volume, ring: Some(ring) }, progress)
+}
+
+impl Options {
+    /// [`check`]s the store at `path`, whose ring is [where these options say](Self::ring_at).
+    pub fn check(
+        self,
+        path: impl AsRef<Path>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<CheckReport, Error> {
+        let options = self.read_only(true).create(Create::Never);
+        check_volumes(&volumes::open(path.as_ref(), &options)?, progress)
+    }
+}
+
+fn check_volumes(volumes: &Volumes, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
     let options = Options::new().read_only(true).create(Create::Never).threads(false);
     let mut report = CheckReport::default();
-    let opened = match open::load(&volume, &options) {
+    let opened = match open::load(volumes, &options) {
         Ok(opened) => opened,
         Err(error @ Error::Damaged { .. }) => {
             report.add(false, error.to_string());
@@ -74,6 +100,9 @@ pub fn check_volume(
         if let Slot::Damaged(why) = slot {
             report.add(true, format!("copy {copy} of the superblock: {why}; the others serve"));
         }
+    }
+    for copy in &opened.damaged_labels {
+        report.add(true, format!("copy {copy} of the ring's label is damaged; the others serve"));
     }
     report.blocks = opened.recovery.blocks;
     let total = opened.front.runs.iter().map(|r| r.meta.len * 2).sum::<u64>().max(1);

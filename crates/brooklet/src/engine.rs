@@ -7,7 +7,6 @@ use std::cell::Cell;
 use std::sync::{Arc, OnceLock, TryLockError};
 use std::time::Duration;
 
-use brooklet_io::Volume;
 use brooklet_wal::{Block, Committer, Config, Pause, Recovery, Sink, Wal, WalError};
 
 use crate::commit::{Action, Durability, Op};
@@ -15,11 +14,12 @@ use crate::error::Error;
 use crate::front::{Front, OnBoard, Refused};
 use crate::keeper::{Context, Keeper};
 use crate::model::MAX_KEY;
-use crate::open::{self, Opened};
+use crate::open::Opened;
 use crate::options::Options;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
 use crate::sync::{Mutex, MutexGuard};
+use crate::volumes::Volumes;
 
 /// Ends the threads when the last handle goes.
 pub(crate) struct Handle {
@@ -29,7 +29,7 @@ pub(crate) struct Handle {
 
 pub(crate) struct Inner {
     pub options: Options,
-    pub volume: Arc<dyn Volume>,
+    pub volumes: Volumes,
     pub front: Arc<Shown>,
     /// `None` where the store is open read-only.
     pub wal: Option<Wal>,
@@ -244,31 +244,25 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
 }
 
 impl Handle {
-    /// Starts a store that was opened on `volume`, and its threads.
-    pub fn start(volume: Arc<dyn Volume>, opened: Opened, mut options: Options) -> Result<Self, Error> {
-        let Opened { superblock, heap, manifest, front, recovery, .. } = opened;
+    /// Starts a store that was opened, and its threads.
+    pub fn start(opened: Opened, mut options: Options) -> Result<Self, Error> {
+        let Opened { volumes, superblock, heap, manifest, front, recovery, .. } = opened;
         options.ring_size = superblock.ring_size;
         let front = Arc::new(Shown(Mutex::new(front)));
         let wal = (!options.read_only).then(|| {
             let Options { block_size, depth, linger, interval, rate, .. } = options;
             let config = Config { block_size, depth, linger, interval, rate, ..Config::default() };
             let at = (superblock.trim.position, recovery.next, superblock.epoch);
-            Wal::open(
-                volume.clone(),
-                open::zone(&superblock),
-                config,
-                at,
-                options.clock.clone(),
-                front.clone(),
-            )
+            let ring = volumes.ring().clone();
+            Wal::open(ring, superblock.zone(), config, at, options.clock.clone(), front.clone())
         });
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
-        let keeper = Mutex::new(Keeper::new(volume.clone(), superblock, heap, manifest));
+        let keeper = Mutex::new(Keeper::new(volumes.clone(), superblock, heap, manifest));
         let threads = options.threads && wal.is_some();
         let inner = Arc::new(Inner {
             options,
-            volume,
+            volumes,
             front,
             wal,
             keeper,

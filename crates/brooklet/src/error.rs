@@ -94,6 +94,44 @@ pub enum Error {
         /// The place.
         name: String,
     },
+    /// The store's ring lies on a volume of its own, and none was named.
+    #[error("the ring of {name} lies on a volume of its own: name that, by `Options::ring_at` or --ring")]
+    RingNeeded {
+        /// The store.
+        name: String,
+    },
+    /// The volume that was named for the ring does not hold the ring of this store.
+    #[error("{ring} is not the ring of {store}: {why}; name the volume that {store} was made with, if any")]
+    WrongRing {
+        /// The volume that was named.
+        ring: String,
+        /// The store.
+        store: String,
+        /// How one can tell.
+        why: String,
+    },
+    /// A volume has become smaller than it was when the store was made.
+    #[error(
+        "{name} had {needed} bytes for the store, and now has {size}: give it its size back, and open the store again"
+    )]
+    Shrunk {
+        /// The volume.
+        name: String,
+        /// Bytes that the store was given.
+        needed: u64,
+        /// Bytes that are there.
+        size: u64,
+    },
+    /// Formatting found something that it might destroy.
+    #[error(
+        "{name} is not blank: it bears {found}; choose another, or overwrite it by force if nobody needs that"
+    )]
+    NotBlank {
+        /// The place.
+        name: String,
+        /// What was found, and where.
+        found: String,
+    },
     /// The store was written by a later version.
     #[error("{name} has format {found}; this version reads up to {known}: upgrade Brooklet")]
     NewerFormat {
@@ -178,6 +216,7 @@ impl Error {
             UnknownLog { .. } | OutOfRange { .. } => ErrorKind::NotFound,
             Conflict { .. } => ErrorKind::Conflict,
             Locked { .. } | NotAStore { .. } | Exists { .. } | NewerFormat { .. } => ErrorKind::CannotOpen,
+            RingNeeded { .. } | WrongRing { .. } | Shrunk { .. } | NotBlank { .. } => ErrorKind::CannotOpen,
             Damaged { .. } => ErrorKind::Damaged,
             Full { .. } => ErrorKind::Full,
             ReadOnly | Closed | Stopped { .. } => ErrorKind::Stopped,

@@ -34,6 +34,10 @@ pub struct Chosen {
     pub ring_size: u64,
     /// Where the heap starts.
     pub heap_offset: u64,
+    /// Bytes of the volume that the store may use; 0: no limit.
+    pub capacity: u64,
+    /// Whether the ring lies on a volume of its own.
+    pub ring_apart: bool,
     /// Where the ring is read from: position and number.
     pub trim: (u64, u64),
     /// The last block known to be durable.
@@ -58,11 +62,13 @@ pub fn slot(bytes: &[u8]) -> Found {
 /// Picks the superblock of a volume of `size` bytes from its slots.
 pub fn choose(slots: &[&[u8]], size: u64) -> Result<Chosen, Error> {
     let slots: Vec<Slot> = slots.iter().map(|bytes| Superblock::decode(bytes)).collect();
-    let chosen = Superblock::choose(&slots, "fuzz", size)?;
+    let chosen = Superblock::choose(&slots, "fuzz", size, false)?;
     Ok(Chosen {
         generation: chosen.generation,
         ring_size: chosen.ring_size,
         heap_offset: chosen.heap_offset(),
+        capacity: chosen.capacity,
+        ring_apart: chosen.ring.is_some(),
         trim: (chosen.trim.position, chosen.trim.seq),
         acked: chosen.acked,
         manifest: (chosen.manifest.offset, chosen.manifest.len, chosen.manifest.sum),

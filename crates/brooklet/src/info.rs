@@ -34,6 +34,8 @@ pub struct RunInfo {
 pub struct StoreInfo {
     /// The volume.
     pub volume: VolumeInfo,
+    /// The volume of the ring, where it has one of its own.
+    pub ring_volume: Option<VolumeInfo>,
     /// Identity of the store.
     pub id: u128,
     /// Format version.
@@ -46,9 +48,11 @@ pub struct StoreInfo {
     pub epoch: u64,
     /// When it was created, in seconds since the Unix epoch.
     pub created: u64,
-    /// Bytes of the volume.
+    /// Bytes of the volume, or of the part that the store may use.
     pub size: u64,
-    /// Where the ring starts, in bytes.
+    /// Bytes of the volume that the store may use; 0: a file may grow as its file system lets it.
+    pub capacity: u64,
+    /// Where the ring starts on its volume, in bytes.
     pub ring_offset: u64,
     /// Bytes of the ring.
     pub ring_size: u64,
@@ -103,14 +107,16 @@ impl Store {
             memory_bytes: run.memory(),
         };
         Ok(StoreInfo {
-            volume: inner.volume.info(),
+            volume: inner.volumes.data.info(),
+            ring_volume: inner.volumes.ring.as_ref().map(|ring| ring.info()),
             id: superblock.id,
-            format: crate::superblock::FORMAT,
+            format: superblock.format,
             superblock_copies: COPIES,
             generation: superblock.generation,
             epoch: superblock.epoch,
             created: superblock.created / 1_000_000_000,
-            size: inner.volume.size().map_err(Error::io("measuring the volume"))?,
+            size: inner.volumes.data.size().map_err(Error::io("measuring the volume"))?,
+            capacity: superblock.capacity,
             ring_offset: RING_OFFSET,
             ring_size: superblock.ring_size,
             ring_tail: superblock.trim.position,

@@ -19,7 +19,7 @@ use std::io;
 use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
-use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
+use brooklet_io::{AlignedBuf, Persist, SECTOR, write_all_at};
 use brooklet_wal::{Cursor, Untold, Wal};
 
 use crate::error::{Error, is_full};
@@ -31,6 +31,7 @@ use crate::piece::PieceWriter;
 use crate::runs::{ExtentWriter, Run, RunBuilder, RunSet, builder};
 use crate::superblock::{Place, Superblock};
 use crate::sync::{Mutex, MutexGuard};
+use crate::volumes::Volumes;
 
 /// Runs of one level that are merged into one of the next. 4: each entry is rewritten once per fourfold growth.
 const FANOUT: usize = 4;
@@ -90,7 +91,7 @@ impl Context<'_> {
 }
 
 pub(crate) struct Keeper {
-    volume: Arc<dyn Volume>,
+    volumes: Volumes,
     pub superblock: Superblock,
     pub heap: Heap,
     manifest: Option<Extent>,
@@ -103,18 +104,16 @@ pub(crate) struct Keeper {
     compacting: bool,
     /// A compaction met damage: none is tried again until the store is opened anew.
     barred: bool,
+    /// Bytes of the largest extent, smaller than reckoned, that a compaction has tried since the last flip: the same again
+    /// would end the same.
+    squeezed: u64,
     pub stats: KeeperStats,
 }
 
 impl Keeper {
-    pub fn new(
-        volume: Arc<dyn Volume>,
-        superblock: Superblock,
-        heap: Heap,
-        manifest: Option<Extent>,
-    ) -> Self {
+    pub fn new(volumes: Volumes, superblock: Superblock, heap: Heap, manifest: Option<Extent>) -> Self {
         Self {
-            volume,
+            volumes,
             superblock,
             heap,
             manifest,
@@ -124,6 +123,7 @@ impl Keeper {
             short_of_room: false,
             compacting: false,
             barred: false,
+            squeezed: 0,
             stats: KeeperStats::default(),
         }
     }
@@ -321,10 +321,10 @@ impl Keeper {
     }
 
     fn build(&mut self, input: Input, level: u64) -> Result<Build, Trouble> {
-        let extent = self.allocate(input.bound())?;
+        let extent = self.allocate_run(input.bound())?;
         let id = self.superblock.next_run;
         self.superblock.next_run += 1;
-        let writer = ExtentWriter::new(self.volume.clone(), extent);
+        let writer = ExtentWriter::new(self.volumes.data.clone(), extent);
         Ok(Build { input, out: PieceWriter::new(builder(writer, id)), extent, id, level })
     }
 
@@ -347,7 +347,7 @@ impl Keeper {
         let Some((summary, used)) = sealed else { return Ok(None) };
         let (len, footer_sum) = (summary.len, summary.footer_sum);
         let meta = RunMeta { id, level, offset: extent.offset, len, extent: used, footer_sum, logs, entries };
-        let run = Run::open(self.volume.clone(), meta).map_err(|error| {
+        let run = Run::open(self.volumes.data.clone(), meta).map_err(|error| {
             self.heap.give(Extent { offset: extent.offset, len: used });
             match error {
                 // No damage to the store, but a device whose word on a write is worth nothing.
@@ -375,13 +375,13 @@ impl Keeper {
         let mut buf = AlignedBuf::new(encoded.len());
         buf.extend(&encoded);
         buf.pad();
-        if let Err(error) = write_all_at(&*self.volume, extent.offset, &buf, Persist::Cached) {
+        if let Err(error) = write_all_at(&*self.volumes.data, extent.offset, &buf, Persist::Cached) {
             self.heap.give(extent);
             return Err(Trouble::Write(error));
         }
-        let mut flushed = if bug("no-flush-before-superblock") { Ok(()) } else { self.volume.flush() };
+        let mut flushed = if bug("no-flush-before-superblock") { Ok(()) } else { self.volumes.flush() };
         if flushed.is_err() && bug("failed-flush-is-tried-again") {
-            flushed = self.volume.flush();
+            flushed = self.volumes.flush();
         }
         flushed.map_err(Trouble::Fatal)?;
         if let Some(cursor) = trim.filter(|_| bug("ring-is-trimmed-early")) {
@@ -400,16 +400,37 @@ impl Keeper {
             ..self.superblock
         };
         next.trim = trim.unwrap_or(next.trim);
-        let written = next.write(&*self.volume);
+        let written = next.write(&*self.volumes.data);
         if !bug("failed-superblock-is-let-pass") {
             written.map_err(Trouble::Fatal)?;
         }
         self.superblock = next;
+        self.squeezed = 0;
         self.stats.heap_written_bytes += extent.len;
         if let Some(old) = self.manifest.replace(extent) {
             self.heap.give(old);
         }
         Ok(())
+    }
+
+    /// Finds room for a run that is reckoned to take up to `bound` bytes. Where there is less, a merged run gets the largest
+    /// extent there is, since what was trimmed and deleted may make it fit; if it does not, it is given up. Checkpoints
+    /// keep out of that last room: what they add does not free any.
+    fn allocate_run(&mut self, bound: u64) -> Result<Extent, Trouble> {
+        let full = match self.allocate(bound) {
+            Err(Trouble::Write(error)) if is_full(&error) && self.compacting => error,
+            done => return done,
+        };
+        let capacity = self.superblock.capacity;
+        if capacity > self.heap.end() && self.volumes.data.grow(capacity).is_ok() {
+            self.heap.grow(capacity);
+        }
+        let largest = self.heap.largest_free();
+        if largest <= self.squeezed {
+            return Err(Trouble::Write(full));
+        }
+        self.squeezed = largest;
+        Ok(self.heap.take(largest).expect("it is there"))
     }
 
     /// Finds room for `len` bytes, growing the volume if need be.
@@ -420,9 +441,9 @@ impl Keeper {
             return Ok(extent);
         }
         let end = self.heap.end_for(len);
-        let end = match self.volume.grow(end.next_multiple_of(GROWTH)) {
+        let end = match self.volumes.data.grow(end.next_multiple_of(GROWTH)) {
             Ok(()) => end.next_multiple_of(GROWTH),
-            Err(_) => self.volume.grow(end).map(|()| end).map_err(Trouble::Write)?,
+            Err(_) => self.volumes.data.grow(end).map(|()| end).map_err(Trouble::Write)?,
         };
         self.heap.grow(end);
         Ok(self.heap.take(len).expect("the heap just grew by that much"))
@@ -446,10 +467,13 @@ impl Keeper {
         let used = self.heap.end() - self.heap.free_bytes();
         if self.heap.tail_free() > (used / 4).max(4 * GROWTH)
             && let Some(end) = self.heap.shrink()
-            && let Err(error) = self.volume.shrink(end)
         {
-            tracing::warn!(%error, "giving space back failed; it is kept for later use");
-            self.heap.grow(self.volume.size().unwrap_or(end).max(end));
+            if let Err(error) = self.volumes.data.shrink(end) {
+                tracing::warn!(%error, "giving space back failed; it is kept for later use");
+            }
+            // A device keeps its size.
+            let size = self.volumes.data.size().unwrap_or(end) / SECTOR as u64 * SECTOR as u64;
+            self.heap.grow(size.max(end));
         }
     }
 
@@ -458,8 +482,8 @@ impl Keeper {
         let generation = self.superblock.generation + 1;
         let next = Superblock { generation, acked: end.seq - 1, clean: true, ..self.superblock };
         // Everything is durable; this tells whether the file still is what it was.
-        self.volume.flush().map_err(Error::io("closing the store"))?;
-        next.write(&*self.volume).map_err(Error::io("writing the superblock"))?;
+        self.volumes.flush().map_err(Error::io("closing the store"))?;
+        next.write(&*self.volumes.data).map_err(Error::io("writing the superblock"))?;
         self.superblock = next;
         Ok(())
     }

@@ -35,9 +35,9 @@
 //!
 //! # The rooms
 //!
-//! `model` (what a log is), `superblock`, `manifest`, `record`, `piece` (formats, each told once), `recent`, `heap`,
-//! `runs` (the tiers), `front` (boarding), `read`, `scan`, `merge`, `keeper` (checkpoints and compaction), `open`
-//! (recovery), `check`, `engine` (the threads and what they share), `store` and `ticket` (the public face).
+//! `model` (what a log is), `superblock`, `label`, `manifest`, `record`, `piece` (formats, each told once), `recent`, `heap`,
+//! `runs` (the tiers), `front` (boarding), `read`, `scan`, `merge`, `keeper` (checkpoints and compaction), `volumes`,
+//! `holder`, `create`, `format`, `signature`, `open` (recovery), `check`, `engine` (the threads and what they share), `store` and `ticket` (the public face).
 
 #![forbid(unsafe_code)]
 
@@ -47,15 +47,19 @@ struct Readme;
 
 mod check;
 mod commit;
+mod create;
 mod engine;
 mod error;
+mod format;
 mod front;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
 mod heap;
+mod holder;
 mod info;
 mod keeper;
+mod label;
 mod manifest;
 mod merge;
 mod model;
@@ -67,17 +71,22 @@ mod recent;
 mod record;
 mod runs;
 mod scan;
+mod signature;
 mod store;
 mod superblock;
 mod ticket;
+mod volumes;
 
 pub use brooklet_io as io;
 pub(crate) use brooklet_wal::sync;
 pub use brooklet_wal::{End, Recovery, WalStats};
 pub use bytes::Bytes;
+#[doc(hidden)]
+pub use check::check_volume_with_ring;
 pub use check::{CheckReport, Finding, check, check_volume};
 pub use commit::{Commit, Durability};
 pub use error::{Error, ErrorKind, Expected, Found, KeyText};
+pub use format::Formatted;
 pub use info::{RunInfo, StoreInfo};
 pub use keeper::KeeperStats;
 pub use model::{Bounds, MAX_KEY};

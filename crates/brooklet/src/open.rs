@@ -1,33 +1,33 @@
-//! Creating and opening: finding the superblock, the runs, and what the ring holds beyond them.
+//! Opening: finding the superblock, the ring, the runs, and what the ring holds beyond them.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use brooklet_io::seeded::bug;
-use brooklet_io::{
-    AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, process_exists, publish,
-    read_exact_at, read_unlocked, write_all_at,
-};
-use brooklet_wal::{Cursor, Recovery, Start, Zone, recover};
+use brooklet_io::{AlignedBuf, SECTOR, Volume, capped, read_exact_at};
+use brooklet_wal::{Recovery, Start, recover};
 
-use crate::error::{Error, is_full};
+use crate::error::Error;
 use crate::front::Front;
 use crate::heap::{Extent, Heap};
 use crate::keeper::MAX_LEVEL;
+use crate::label::Label;
 use crate::manifest::{self, RunMeta};
-use crate::options::{Create, Options};
+use crate::options::Options;
 use crate::runs::{Run, RunSet};
-use crate::superblock::{NOTE_OFFSET, Place, RING_OFFSET, Slot, Superblock, read_note, write_note};
+use crate::superblock::{Place, RING_OFFSET, Slot, Superblock, write_note};
+use crate::volumes::Volumes;
 
 /// The longest manifest, in bytes: sixteen million runs.
 const MAX_MANIFEST: u64 = 1 << 30;
 
-/// A store as found on its volume.
+/// A store as found on its volumes.
 pub(crate) struct Opened {
+    /// The volumes, the store's capacity being the data's end.
+    pub volumes: Volumes,
+    /// Copies of the ring's label that are damaged.
+    pub damaged_labels: Vec<usize>,
     pub superblock: Superblock,
     pub slots: Vec<Slot>,
     pub heap: Heap,
@@ -36,158 +36,12 @@ pub(crate) struct Opened {
     pub recovery: Recovery,
 }
 
-/// Opens the volume of a store at `path`, creating the store if the options say so.
-pub(crate) fn volume(path: &Path, options: &Options) -> Result<Arc<dyn Volume>, Error> {
-    let name = path.display().to_string();
-    if options.create != Create::Never && !options.read_only {
-        let exists = path.try_exists().map_err(Error::io(format!("looking for {name}")))?;
-        let created = !exists && make(path, options)?;
-        if !created && options.create == Create::New {
-            return Err(Error::Exists { name });
-        }
-    }
-    match open_patiently(path, options) {
-        Ok(volume) => Ok(Arc::new(volume)),
-        Err(e) if e.kind() == ErrorKind::ResourceBusy => {
-            let holder = read_holder(path).unwrap_or_else(|| "holder unknown".into());
-            Err(Error::Locked { name, holder })
-        }
-        Err(e) if e.kind() == ErrorKind::IsADirectory => {
-            Err(Error::NotAStore { name, why: "it is a directory".into() })
-        }
-        // Not what the system says, but what the volume found before it asked.
-        Err(e) if e.kind() == ErrorKind::InvalidInput && e.raw_os_error().is_none() && path.exists() => {
-            Err(Error::NotAStore { name, why: "it is neither a file nor a block device".into() })
-        }
-        Err(e) => Err(Error::io(format!("opening {name}"))(e)),
-    }
-}
-
-fn file_options(options: &Options) -> FileOptions {
-    FileOptions { direct: options.direct, io_uring: options.io_uring, ..FileOptions::default() }
-}
-
-/// Makes a store under another name and gives it its own once it is whole, so that nobody ever finds half a store.
-/// `false` where another was quicker.
-fn make(path: &Path, options: &Options) -> Result<bool, Error> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".new-{}", std::process::id()));
-    let draft = path.with_file_name(name);
-    let made = match new_draft(&draft, file_options(options)) {
-        // It is another's, and stays.
-        Err(e) if e.kind() == ErrorKind::ResourceBusy => return Err(creation_error(path, e)),
-        Err(e) => Err(creation_error(path, e)),
-        Ok(volume) => {
-            let volume: Arc<dyn Volume> = Arc::new(volume);
-            create(&volume, options).and_then(|()| publish(&draft, path).map_err(|e| creation_error(path, e)))
-        }
-    };
-    if !matches!(made, Ok(true))
-        && let Err(error) = std::fs::remove_file(&draft)
-        && error.kind() != ErrorKind::NotFound
-    {
-        tracing::warn!(%error, draft = %draft.display(), "half a store is left over; remove it");
-    }
-    made
-}
-
-/// A new file for a draft. Half a store may be there, from a process of the same number (in a container, each one's is
-/// the same) that went down with the power.
-fn new_draft(draft: &Path, options: FileOptions) -> std::io::Result<FileVolume> {
-    match FileVolume::open(draft, OpenMode::Create, options.clone()) {
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-            // Whoever still writes it holds its lock, and this fails. Ours is kept until its name is gone.
-            let stale = FileVolume::open(draft, OpenMode::ReadWrite, options.clone())?;
-            std::fs::remove_file(draft)?;
-            drop(stale);
-            FileVolume::open(draft, OpenMode::Create, options)
-        }
-        opened => opened,
-    }
-}
-
-fn creation_error(path: &Path, error: std::io::Error) -> Error {
-    if is_full(&error) {
-        return Error::Full { what: "a new store", why: error.to_string() };
-    }
-    Error::io(format!("creating {}", path.display()))(error)
-}
-
-/// Looks at a held lock, 5 ms apart, before it counts as held; and as long as its holder is known to be gone. The kernel
-/// lets go of a killed process's lock only when its last write has ended, and a process may die before it leaves a note.
-const LOOKS: Range<u32> = 20..200;
-
-fn open_patiently(path: &Path, options: &Options) -> std::io::Result<FileVolume> {
-    let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-    let mut looks = 0;
-    loop {
-        match FileVolume::open(path, mode, file_options(options)) {
-            Err(e)
-                if e.kind() == ErrorKind::ResourceBusy
-                    && (looks < LOOKS.start || looks < LOOKS.end && holder_is_gone(path)) =>
-            {
-                std::thread::park_timeout(Duration::from_millis(5));
-                looks += 1;
-            }
-            done => return done,
-        }
-    }
-}
-
-fn read_holder(path: &Path) -> Option<String> {
-    read_unlocked(path, NOTE_OFFSET, SECTOR).ok().and_then(|bytes| read_note(&bytes))
-}
-
-fn holder_is_gone(path: &Path) -> bool {
-    let holder = read_holder(path);
-    let pid = holder.as_deref().and_then(|h| h.strip_prefix("process ")?.split(' ').next()?.parse().ok());
-    pid.is_some_and(|pid| !process_exists(pid))
-}
-
-/// Makes an empty store on a volume: ring written with zeros, then the superblock.
-pub(crate) fn create(volume: &Arc<dyn Volume>, options: &Options) -> Result<(), Error> {
-    options.check()?;
-    let mut rng = Rng::new(options.seed ^ options.clock.wall().as_nanos() as u64);
-    let superblock = Superblock {
-        id: u128::from(rng.next()) << 64 | u128::from(rng.next()),
-        generation: 1,
-        ring_size: options.ring_size,
-        epoch: 0,
-        trim: Cursor { position: 0, seq: 1, lsn: 0, chain: 0 },
-        acked: 0,
-        clean: true,
-        manifest: Place::default(),
-        next_run: 1,
-        created: options.clock.wall().as_nanos() as u64,
-    };
-    let made = || -> std::io::Result<()> {
-        volume.grow(superblock.heap_offset())?;
-        // Writing a ring for the first time would be metadata in the commit path; so it is written here.
-        let zeros = AlignedBuf::zeroed((1 << 20).min(options.ring_size as usize));
-        let mut offset = 0;
-        while offset < superblock.heap_offset() {
-            let len = zeros.len().min((superblock.heap_offset() - offset) as usize);
-            write_all_at(&**volume, offset, &zeros[..len], Persist::Cached)?;
-            offset += len as u64;
-        }
-        volume.flush()?;
-        superblock.write(&**volume)
-    };
-    made().map_err(|e| creation_error(Path::new(&volume.info().name), e))
-}
-
-/// Where the ring of a store lies.
-pub(crate) fn zone(superblock: &Superblock) -> Zone {
-    Zone {
-        offset: RING_OFFSET,
-        size: superblock.ring_size,
-        store: superblock.id as u64 ^ (superblock.id >> 64) as u64,
-    }
-}
-
-/// Reads the store on a volume; writes nothing.
-pub(crate) fn load(volume: &Arc<dyn Volume>, options: &Options) -> Result<Opened, Error> {
-    let name = volume.info().name;
+/// Reads the store on its volumes; writes nothing.
+pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error> {
+    let mut volumes = volumes.clone();
+    let volume = &mut volumes.data;
+    let info = volume.info();
+    let name = info.name;
     let size = volume.size().map_err(Error::io(format!("measuring {name}")))?;
     if size < RING_OFFSET {
         let why = format!(
@@ -198,7 +52,7 @@ pub(crate) fn load(volume: &Arc<dyn Volume>, options: &Options) -> Result<Opened
     }
     let slots =
         Superblock::read_slots(&**volume).map_err(Error::io(format!("reading the superblock of {name}")))?;
-    let superblock = Superblock::choose(&slots, &name, size)?;
+    let superblock = Superblock::choose(&slots, &name, size, info.device.is_some())?;
     for (copy, slot) in slots.iter().enumerate() {
         if *slot != Slot::Valid(superblock) {
             tracing::warn!(
@@ -208,6 +62,11 @@ pub(crate) fn load(volume: &Arc<dyn Volume>, options: &Options) -> Result<Opened
             );
         }
     }
+    let damaged_labels = find_ring(volumes.ring.as_ref(), &superblock, &name)?;
+    if superblock.capacity > 0 {
+        *volume = capped(volume.clone(), superblock.capacity);
+    }
+    let size = size.min(if superblock.capacity > 0 { superblock.capacity } else { u64::MAX });
     let (metas, manifest) = read_manifest(volume, &superblock, size)?;
     check_runs(&metas, superblock.next_run)?;
     let used = metas
@@ -230,8 +89,26 @@ pub(crate) fn load(volume: &Arc<dyn Volume>, options: &Options) -> Result<Opened
         clean: superblock.clean,
         epoch: superblock.epoch,
     };
-    let recovery = recover(&**volume, zone(&superblock), start, |block, _| front.replay(block))?;
-    Ok(Opened { superblock, slots: slots.to_vec(), heap, manifest, front, recovery })
+    let recovery = recover(&**volumes.ring(), superblock.zone(), start, |block, _| front.replay(block))?;
+    let slots = slots.to_vec();
+    Ok(Opened { volumes, damaged_labels, superblock, slots, heap, manifest, front, recovery })
+}
+
+/// Makes sure that the ring is where it should be; gives the copies of its label that are damaged.
+fn find_ring(
+    volume: Option<&Arc<dyn Volume>>,
+    superblock: &Superblock,
+    store: &str,
+) -> Result<Vec<usize>, Error> {
+    match (Label::of(superblock), volume) {
+        (None, None) => Ok(Vec::new()),
+        (Some(label), Some(ring)) => label.find(&**ring, store),
+        (Some(_), None) => Err(Error::RingNeeded { name: store.into() }),
+        (None, Some(ring)) => {
+            let why = "that store keeps its ring inside".into();
+            Err(Error::WrongRing { ring: ring.info().name, store: store.into(), why })
+        }
+    }
 }
 
 /// Refuses runs that compaction could not have left: it finds them by number, and what is newer by level.
@@ -282,7 +159,8 @@ pub(crate) fn read_manifest(
 }
 
 /// Makes what was read durable and starts a new epoch, so that no block of an earlier opening is taken for a new one.
-pub(crate) fn claim(volume: &Arc<dyn Volume>, opened: &mut Opened) -> Result<(), Error> {
+pub(crate) fn claim(opened: &mut Opened) -> Result<(), Error> {
+    let volumes = &opened.volumes;
     let next = Superblock {
         generation: opened.superblock.generation + 1,
         epoch: opened.superblock.epoch + u64::from(!bug("epoch-stays")),
@@ -296,12 +174,13 @@ pub(crate) fn claim(volume: &Arc<dyn Volume>, opened: &mut Opened) -> Result<(),
     let done = || {
         // Blocks that were read may still sit in a volatile cache, written by a process that was killed.
         if !bug("no-flush-at-opening") {
-            volume.flush()?;
+            volumes.flush()?;
         }
-        next.write(&**volume)?;
-        write_note(&**volume, &note)
+        next.write(&*volumes.data)?;
+        write_note(&*volumes.data, &note)?;
+        volumes.ring.as_ref().map_or(Ok(()), |ring| write_note(&**ring, &note))
     };
-    done().map_err(Error::io(format!("claiming {}", volume.info().name)))?;
+    done().map_err(Error::io(format!("claiming {}", volumes.data.info().name)))?;
     opened.superblock = next;
     Ok(())
 }
@@ -311,6 +190,10 @@ mod tests {
     use brooklet_io::MemVolume;
 
     use super::*;
+
+    fn on(volume: &Arc<dyn Volume>) -> Volumes {
+        Volumes { data: volume.clone(), ring: None }
+    }
 
     /// A superblock that counts fewer runs than there are has the next run named like one that is there: compaction
     /// then waited for ever for that one to go.
@@ -325,7 +208,7 @@ mod tests {
         }
         store.close().unwrap();
         drop(store);
-        let mut superblock = load(&volume, &options()).unwrap().superblock;
+        let mut superblock = load(&on(&volume), &options()).unwrap().superblock;
         superblock.next_run = 2;
         superblock.write(&*volume).unwrap();
         let compacted = options().open_on(volume).and_then(|store| store.compact());
@@ -338,13 +221,13 @@ mod tests {
         let options = || Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false);
         let volume: Arc<dyn Volume> = Arc::new(MemVolume::new(1));
         options().create_on(volume.clone()).unwrap().close().unwrap();
-        let superblock = load(&volume, &options()).unwrap().superblock;
+        let superblock = load(&on(&volume), &options()).unwrap().superblock;
         for (offset, len) in
             [(1 << 20, u64::MAX), (u64::MAX - 4095, 24), (1 << 20, MAX_MANIFEST + 1), (3, 24)]
         {
             let manifest = Place { offset, len, sum: 0 };
             Superblock { manifest, ..superblock }.write(&*volume).unwrap();
-            let error = load(&volume, &options()).err().expect("there is no such manifest").to_string();
+            let error = load(&on(&volume), &options()).err().expect("there is no such manifest").to_string();
             assert!(error.contains("outside the volume"), "{error}");
         }
     }

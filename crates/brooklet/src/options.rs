@@ -1,5 +1,6 @@
 //! How a store is opened. Few options; the default of each, and its reason, stand beside it.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ use crate::superblock::MAX_RING;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) ring_size: u64,
+    pub(crate) capacity: u64,
+    pub(crate) ring: Option<PathBuf>,
     pub(crate) memory_budget: usize,
     pub(crate) max_payload: usize,
     pub(crate) block_size: usize,
@@ -58,6 +61,8 @@ impl Options {
         let wal = brooklet_wal::Config::default();
         Self {
             ring_size: 64 << 20,
+            capacity: 0,
+            ring: None,
             memory_budget: 128 << 20,
             max_payload: 16 << 20,
             block_size: wal.block_size,
@@ -79,6 +84,34 @@ impl Options {
     /// and it is read back in some tens of milliseconds after a crash. At least 64 KiB.
     pub fn ring_size(mut self, bytes: u64) -> Self {
         self.ring_size = bytes;
+        self
+    }
+
+    /// Bytes of the volume that the store may use, ring and superblock included; fixed when the store is created. 0: a
+    /// file grows as its file system lets it, and a device is used whole. A device must have the capacity each time the
+    /// store is opened. A multiple of 4096; it leaves the heap 1 MiB at least.
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.capacity = bytes;
+        self
+    }
+
+    /// The file or block device that the ring lies on by itself: a small fast disk beside a large one. Fixed when the
+    /// store is created, and named each time it is opened. Without it, the ring lies in the store's own file.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let (data, ring) = (dir.path().join("data"), dir.path().join("ring"));
+    /// let options = brooklet::Options::new().ring_size(1 << 20).max_payload(1 << 16).ring_at(&ring);
+    /// options.clone().open(&data)?.append("log", b"entry")?.wait()?;
+    /// let error = brooklet::Options::new().open(&data).unwrap_err();
+    /// assert!(matches!(error, brooklet::Error::RingNeeded { .. }));
+    /// assert_eq!(options.open(&data)?.bounds("log")?.next, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ring_at(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ring = Some(path.into());
         self
     }
 
@@ -167,7 +200,16 @@ impl Options {
         self
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Refuses one path for the store and its ring.
+    pub(crate) fn keeps_apart(&self, path: &Path) -> Result<(), Error> {
+        if self.ring.as_deref() != Some(path) {
+            return Ok(());
+        }
+        let what = format!("{} cannot be both the store and its ring: name another", path.display());
+        Err(Error::InvalidOptions(what))
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), Error> {
         let wrong = |what: String| Err(Error::InvalidOptions(what));
         let min = brooklet_wal::MIN_RING;
         if self.ring_size < min || !self.ring_size.is_multiple_of(brooklet_io::SECTOR as u64) {
@@ -178,6 +220,9 @@ impl Options {
         }
         if self.ring_size > MAX_RING {
             return wrong(format!("a ring of {} bytes: use at most {MAX_RING}", self.ring_size));
+        }
+        if !self.capacity.is_multiple_of(brooklet_io::SECTOR as u64) || self.capacity >= 1 << 62 {
+            return wrong(format!("a capacity of {} bytes: use a multiple of 4096", self.capacity));
         }
         if self.depth == 0 || self.depth > 1024 {
             return wrong(format!("{} writes in flight: use 1 to 1024", self.depth));

@@ -56,7 +56,9 @@ impl ExtentWriter {
     fn drain(&mut self) -> io::Result<()> {
         self.buf.pad();
         if self.written + self.buf.len() as u64 > self.extent.len {
-            return Err(io::Error::new(io::ErrorKind::StorageFull, "a run is longer than was reckoned"));
+            let message =
+                format!("it needs more than the {} bytes that are free in one piece", self.extent.len);
+            return Err(io::Error::new(io::ErrorKind::StorageFull, message));
         }
         write_all_at(&*self.volume, self.extent.offset + self.written, &self.buf, Persist::Cached)?;
         self.written += self.buf.len() as u64;

@@ -13,11 +13,12 @@ use crate::engine::{Handle, Inner, check_key};
 use crate::error::{Error, KeyText};
 use crate::front::Front;
 use crate::model::Bounds;
-use crate::open;
 use crate::options::Options;
 use crate::read::{Entries, View};
 use crate::scan::Logs;
 use crate::ticket::Ticket;
+use crate::volumes::{self, Volumes};
+use crate::{create, open};
 
 /// A store of many small append-only logs in one file. Clones are handles to the same open store.
 ///
@@ -43,25 +44,42 @@ impl Store {
 impl Options {
     /// Opens the store at `path`.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
-        self.check()?;
-        let volume = open::volume(path.as_ref(), &self)?;
-        self.open_on(volume)
+        self.validate()?;
+        let volumes = volumes::open(path.as_ref(), &self)?;
+        self.start(volumes)
     }
 
     /// Opens the store on a volume.
     pub fn open_on(self, volume: Arc<dyn Volume>) -> Result<Store, Error> {
-        self.check()?;
-        let mut opened = open::load(&volume, &self)?;
-        if !self.read_only {
-            open::claim(&volume, &mut opened)?;
-        }
-        Ok(Store { handle: Arc::new(Handle::start(volume, opened, self)?) })
+        self.start(Volumes { data: volume, ring: None })
+    }
+
+    /// Opens the store on a volume whose ring lies on another.
+    #[doc(hidden)]
+    pub fn open_on_with_ring(self, volume: Arc<dyn Volume>, ring: Arc<dyn Volume>) -> Result<Store, Error> {
+        self.start(Volumes { data: volume, ring: Some(ring) })
     }
 
     /// Makes an empty store on a volume and opens it.
     pub fn create_on(self, volume: Arc<dyn Volume>) -> Result<Store, Error> {
-        open::create(&volume, &self)?;
+        create::create(&Volumes { data: volume.clone(), ring: None }, &self)?;
         self.open_on(volume)
+    }
+
+    /// Makes an empty store on a volume, with its ring on another, and opens it.
+    #[doc(hidden)]
+    pub fn create_on_with_ring(self, volume: Arc<dyn Volume>, ring: Arc<dyn Volume>) -> Result<Store, Error> {
+        create::create(&Volumes { data: volume.clone(), ring: Some(ring.clone()) }, &self)?;
+        self.open_on_with_ring(volume, ring)
+    }
+
+    fn start(self, volumes: Volumes) -> Result<Store, Error> {
+        self.validate()?;
+        let mut opened = open::load(&volumes, &self)?;
+        if !self.read_only {
+            open::claim(&mut opened)?;
+        }
+        Ok(Store { handle: Arc::new(Handle::start(opened, self)?) })
     }
 }
 
@@ -297,6 +315,6 @@ impl Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Store({})", self.inner().volume.info().name)
+        write!(f, "Store({})", self.inner().volumes.data.info().name)
     }
 }

@@ -1,26 +1,35 @@
-//! The superblock and the map of the file: the only place that computes a zone's offset.
+//! The superblock and the map of the volumes: the only place that computes a zone's offset.
 //!
 //! ```text
 //! offset            zone
 //!      0            superblock: COPIES slots of one sector; the rest is spare, but for the last sector: a note that
 //!                   names who has the store open (text, no promise attached)
 //! 64 KiB            ring, `ring_size` bytes
-//! 64 KiB + ring     heap, to the end of the volume
+//! 64 KiB + ring     heap, to the end of the volume or to `capacity`
+//!
+//! offset            zone, where the ring has a volume of its own      that volume
+//!      0            superblock, as above                              label (see `label.rs`), and a note as above
+//! 64 KiB            heap, to the end of the volume or to `capacity`   ring, `ring_size` bytes
 //!
 //! slot, little endian
-//!   0   8 magic "BROOKLET"      8   4 format version, 1     12   4 zero
+//!   0   8 magic "BROOKLET"      8   4 format version, 1 or 2     12   4 zero
 //!  16  16 identity of the store
 //!  32   8 generation: 1 more than the superblock before
 //!  40   8 ring_size
 //!  48   8 epoch: 1 more at every opening for writing
 //!  56  32 trim point of the ring: position, seq, lsn, chain
 //!  88   8 acked: every block up to this number is durable
-//!  96   8 flags: 1 closed cleanly, `acked` is the last block
+//!  96   8 flags: 1 closed cleanly, `acked` is the last block; 2 the ring has a volume of its own (version 2)
 //! 104   8 manifest offset      112   8 manifest length      120   8 manifest checksum (all zero: no run)
 //! 128   8 next run number
 //! 136   8 created, nanoseconds since the Unix epoch
+//! 144   8 capacity: bytes of the volume that the store may use; 0: as many as the volume has or grows to (version 2)
+//! 152  16 identity of the ring, as its label has it; zero where the ring lies inside (version 2)
 //! 504   8 XXH3-64 of bytes 0..504
 //! ```
+//!
+//! A store is made with version 2 if it has a capacity or its ring a volume of its own, with version 1 otherwise, and
+//! keeps its version: what uses nothing new can still be opened by what knows nothing new.
 //!
 //! All copies are written at every change, one after another, each durable before the next. So either all hold the
 //! newest generation, or the crash came in between and the older one still stands, because nothing it refers to is
@@ -28,16 +37,18 @@
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
-use brooklet_wal::{Cursor, checksum};
+use brooklet_wal::{Cursor, Zone, checksum};
 
 use crate::error::Error;
 
 /// Newest format this version reads and writes.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 /// Copies of the superblock.
 pub(crate) const COPIES: usize = 3;
-/// Bytes of the superblock zone.
+/// Bytes of the superblock zone, and where the ring starts on whichever volume it lies.
 pub(crate) const RING_OFFSET: u64 = 64 << 10;
+/// The least that a capacity leaves to the heap, in bytes: a run of a small tier beside the one it replaces.
+pub(crate) const MIN_HEAP: u64 = 1 << 20;
 /// Largest ring, in bytes.
 pub(crate) const MAX_RING: u64 = 1 << 40;
 /// Where the note of the holder is.
@@ -45,6 +56,8 @@ pub(crate) const NOTE_OFFSET: u64 = RING_OFFSET - SECTOR as u64;
 
 const MAGIC: [u8; 8] = *b"BROOKLET";
 const SUM: usize = 504;
+const CLEAN: u64 = 1;
+const APART: u64 = 2;
 
 /// Where a checksummed thing lies on the volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +69,8 @@ pub(crate) struct Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
+    /// Format version: 2 where there is a capacity or a ring apart.
+    pub format: u32,
     pub id: u128,
     pub generation: u64,
     pub ring_size: u64,
@@ -66,6 +81,10 @@ pub(crate) struct Superblock {
     pub manifest: Place,
     pub next_run: u64,
     pub created: u64,
+    /// Bytes of the volume that the store may use; 0: no limit.
+    pub capacity: u64,
+    /// The identity of the ring, where it has a volume of its own.
+    pub ring: Option<u128>,
 }
 
 /// What a slot holds.
@@ -79,14 +98,25 @@ pub(crate) enum Slot {
 impl Superblock {
     /// Where the heap starts.
     pub fn heap_offset(&self) -> u64 {
+        if self.ring.is_some() { RING_OFFSET } else { self.ring_end() }
+    }
+
+    /// Where the ring ends, on whichever volume it lies.
+    pub fn ring_end(&self) -> u64 {
         RING_OFFSET + self.ring_size
+    }
+
+    /// The ring, for the log that lies in it.
+    pub fn zone(&self) -> Zone {
+        let store = self.id as u64 ^ (self.id >> 64) as u64;
+        Zone { offset: RING_OFFSET, size: self.ring_size, store }
     }
 
     pub fn encode(&self) -> [u8; 512] {
         let mut out = [0; 512];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &MAGIC);
-        put(8, &FORMAT.to_le_bytes());
+        put(8, &self.format.to_le_bytes());
         put(16, &self.id.to_le_bytes());
         let trim = self.trim;
         let words = [
@@ -98,16 +128,18 @@ impl Superblock {
             trim.lsn,
             trim.chain,
             self.acked,
-            u64::from(self.clean),
+            if self.clean { CLEAN } else { 0 } | if self.ring.is_some() { APART } else { 0 },
             self.manifest.offset,
             self.manifest.len,
             self.manifest.sum,
             self.next_run,
             self.created,
+            self.capacity,
         ];
         for (i, word) in words.iter().enumerate() {
             put(32 + 8 * i, &word.to_le_bytes());
         }
+        put(152, &self.ring.unwrap_or_default().to_le_bytes());
         let sum = checksum(&out[..SUM]);
         out[SUM..].copy_from_slice(&sum.to_le_bytes());
         out
@@ -123,22 +155,27 @@ impl Superblock {
         }
         let version = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
         match version {
-            FORMAT => {}
-            version if version > FORMAT => return Slot::Newer(version),
-            _ => return Slot::Damaged("the version never was"),
+            1..=FORMAT => {}
+            0 => return Slot::Damaged("the version never was"),
+            _ => return Slot::Newer(version),
         }
+        let two = version >= 2;
+        let ring = u128::from_le_bytes(bytes[152..168].try_into().expect("sixteen bytes"));
         let trim = Cursor { position: word(56), seq: word(64), lsn: word(72), chain: word(80) };
         Slot::Valid(Superblock {
+            format: version,
             id: u128::from_le_bytes(bytes[16..32].try_into().expect("sixteen bytes")),
             generation: word(32),
             ring_size: word(40),
             epoch: word(48),
             trim,
             acked: word(88),
-            clean: word(96) & 1 != 0,
+            clean: word(96) & CLEAN != 0,
             manifest: Place { offset: word(104), len: word(112), sum: word(120) },
             next_run: word(128),
             created: word(136),
+            capacity: if two { word(144) } else { 0 },
+            ring: (two && word(96) & APART != 0).then_some(ring),
         })
     }
 
@@ -160,8 +197,9 @@ impl Superblock {
         Ok(std::array::from_fn(|i| Self::decode(&buf[i * SECTOR..])))
     }
 
-    /// Picks the newest valid copy.
-    pub fn choose(slots: &[Slot], name: &str, size: u64) -> Result<Superblock, Error> {
+    /// Picks the newest valid copy, for a volume of `size` bytes; `fixed` says that the volume, a device, had that size
+    /// when the store was made.
+    pub fn choose(slots: &[Slot], name: &str, size: u64, fixed: bool) -> Result<Superblock, Error> {
         let newer = slots.iter().find_map(|s| if let Slot::Newer(v) = s { Some(*v) } else { None });
         if let Some(found) = newer {
             return Err(Error::NewerFormat { name: name.into(), found, known: FORMAT });
@@ -171,35 +209,48 @@ impl Superblock {
             |s: &Superblock| if bug("oldest-superblock-counts") { !s.generation } else { s.generation };
         let Some(best) = valid.max_by_key(newest) else {
             let blank = slots.iter().all(|s| *s == Slot::Damaged("the magic bytes are missing"));
+            let device = if fixed { "; `brooklet format` makes a store on a device" } else { "" };
             return Err(if blank {
-                Error::NotAStore { name: name.into(), why: "it does not start with a superblock".into() }
+                let why = format!("it does not start with a superblock{device}");
+                Error::NotAStore { name: name.into(), why }
             } else {
                 Error::damaged("the superblock", format!("none of its {COPIES} copies in {name} is whole"))
             });
         };
-        let min = brooklet_wal::MIN_RING;
-        if best.ring_size < min
-            || best.ring_size > MAX_RING
-            || best.ring_size % SECTOR as u64 != 0
-            || best.heap_offset() > size
-        {
-            return Err(Error::damaged(
-                "the superblock",
-                format!(
-                    "the ring of {} bytes does not fit in the {size} bytes of {name}: it was cut short",
-                    best.ring_size
-                ),
-            ));
+        best.check_size(name, size, fixed)?;
+        best.check_numbers()?;
+        Ok(best)
+    }
+
+    fn check_size(&self, name: &str, size: u64, fixed: bool) -> Result<(), Error> {
+        if fixed && size < self.capacity {
+            return Err(Error::Shrunk { name: name.into(), needed: self.capacity, size });
         }
-        let Superblock { trim, acked, epoch, generation, next_run, .. } = best;
+        let lawful = (brooklet_wal::MIN_RING..=MAX_RING).contains(&self.ring_size)
+            && self.ring_size.is_multiple_of(SECTOR as u64);
+        if !lawful || self.heap_offset() > size {
+            let ring = self.ring_size;
+            let what = format!(
+                "the ring of {ring} bytes does not fit in the {size} bytes of {name}: it was cut short"
+            );
+            return Err(Error::damaged("the superblock", what));
+        }
+        Ok(())
+    }
+
+    fn check_numbers(&self) -> Result<(), Error> {
+        let Superblock { trim, acked, epoch, generation, next_run, capacity, .. } = *self;
         // Every number below counts something that happened; none can have come near this.
-        let sane = [trim.position, trim.seq, trim.lsn, acked, epoch, generation, next_run]
+        let sane = [trim.position, trim.seq, trim.lsn, acked, epoch, generation, next_run, capacity]
             .iter()
             .all(|n| *n < 1 << 62);
-        if !sane || trim.seq == 0 || acked + 1 < trim.seq || trim.position % SECTOR as u64 != 0 {
-            return Err(Error::damaged("the superblock", "its numbers make no sense"));
+        let holds = capacity == 0 || capacity.is_multiple_of(SECTOR as u64) && capacity >= self.heap_offset();
+        let starts = trim.seq > 0 && acked + 1 >= trim.seq && trim.position.is_multiple_of(SECTOR as u64);
+        if sane && holds && starts {
+            Ok(())
+        } else {
+            Err(Error::damaged("the superblock", "its numbers make no sense"))
         }
-        Ok(best)
     }
 }
 
@@ -224,6 +275,7 @@ mod tests {
 
     fn sample() -> Superblock {
         Superblock {
+            format: 2,
             id: 77,
             generation: 5,
             ring_size: 1 << 20,
@@ -234,11 +286,19 @@ mod tests {
             manifest: Place { offset: 1 << 21, len: 200, sum: 9 },
             next_run: 4,
             created: 1,
+            capacity: 1 << 22,
+            ring: None,
         }
     }
 
     #[test]
     fn a_slot_survives_the_round_trip_and_no_flipped_bit() {
+        for superblock in [
+            Superblock { ring: Some(3 << 100), ..sample() },
+            Superblock { format: 1, capacity: 0, ..sample() },
+        ] {
+            assert_eq!(Superblock::decode(&superblock.encode()), Slot::Valid(superblock));
+        }
         let mut bytes = sample().encode();
         assert_eq!(Superblock::decode(&bytes), Slot::Valid(sample()));
         for bit in 0..512 * 8 {
@@ -252,7 +312,7 @@ mod tests {
     #[test]
     fn a_version_that_never_was_is_damage() {
         let mut bytes = sample().encode();
-        for (version, expected) in [(0, Slot::Damaged("the version never was")), (2, Slot::Newer(2))] {
+        for (version, expected) in [(0, Slot::Damaged("the version never was")), (3, Slot::Newer(3))] {
             bytes[8] = version;
             let sum = checksum(&bytes[..SUM]);
             bytes[SUM..].copy_from_slice(&sum.to_le_bytes());
@@ -264,11 +324,38 @@ mod tests {
     fn the_newest_whole_copy_counts_and_a_newer_format_is_named() {
         let old = Superblock { generation: 4, ..sample() };
         let slots = [Slot::Damaged("x"), Slot::Valid(old), Slot::Valid(sample())];
-        assert_eq!(Superblock::choose(&slots, "f", 1 << 22).unwrap().generation, 5);
+        assert_eq!(Superblock::choose(&slots, "f", 1 << 22, false).unwrap().generation, 5);
         let slots = [Slot::Newer(9), Slot::Valid(old), Slot::Valid(old)];
-        assert!(matches!(Superblock::choose(&slots, "f", 1 << 22), Err(Error::NewerFormat { found: 9, .. })));
+        assert!(matches!(
+            Superblock::choose(&slots, "f", 1 << 22, false),
+            Err(Error::NewerFormat { found: 9, .. })
+        ));
         let blank = [const { Slot::Damaged("the magic bytes are missing") }; COPIES];
-        assert!(matches!(Superblock::choose(&blank, "f", 1 << 22), Err(Error::NotAStore { .. })));
-        assert!(matches!(Superblock::choose(&slots[1..], "f", 1 << 16), Err(Error::Damaged { .. })));
+        assert!(matches!(Superblock::choose(&blank, "f", 1 << 22, false), Err(Error::NotAStore { .. })));
+        assert!(matches!(Superblock::choose(&slots[1..], "f", 1 << 16, false), Err(Error::Damaged { .. })));
+    }
+
+    /// A file that is shorter than its capacity grows there; a device must have it.
+    #[test]
+    fn a_device_must_have_the_capacity_and_no_other_volume() {
+        let slots = [Slot::Valid(sample()), Slot::Valid(sample()), Slot::Valid(sample())];
+        let choose = |size, fixed| Superblock::choose(&slots, "f", size, fixed);
+        assert!(choose(2 << 20, false).is_ok() && choose(1 << 22, true).is_ok());
+        let error = choose((1 << 22) - 512, true).unwrap_err();
+        let shrunk = matches!(error, Error::Shrunk { needed: 0x40_0000, size: 0x3f_fe00, .. });
+        assert!(shrunk, "{error}");
+        for capacity in [4096, (1 << 22) + 512, u64::MAX - 4095] {
+            let slots = [Slot::Valid(Superblock { capacity, ..sample() })];
+            let error = Superblock::choose(&slots, "f", 1 << 22, false).unwrap_err();
+            assert!(error.to_string().contains("make no sense"), "{error}");
+        }
+    }
+
+    #[test]
+    fn zones_of_either_map_do_not_overlap() {
+        let (inside, apart) = (sample(), Superblock { ring: Some(1), ..sample() });
+        assert_eq!((inside.zone().offset, inside.ring_end()), (RING_OFFSET, inside.heap_offset()));
+        assert_eq!((apart.zone().offset, apart.ring_end()), (RING_OFFSET, inside.ring_end()));
+        assert_eq!(apart.heap_offset(), RING_OFFSET);
     }
 }

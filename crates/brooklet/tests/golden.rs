@@ -1,10 +1,11 @@
 //! Pins every on-disk format: a small store, written with a fixed seed and clock, has exactly these bytes, and a store
-//! written by any released version of format 1 opens and reads the same.
+//! written by any released version of each format opens and reads the same. Version 2 is a store with a capacity, whose
+//! ring lies on a volume of its own; all else is as in version 1.
 //!
 //! A difference means that the format changed: then its version is bumped, and a new golden file joins this one.
-//! `BROOKLET_WRITE_GOLDEN=1 cargo test -p brooklet --test golden` writes the file anew.
+//! `BROOKLET_WRITE_GOLDEN=1 cargo test -p brooklet --test golden` writes the files anew.
 //!
-//! The file holds the sectors that are not all zero, each behind its number (4 bytes, little endian), and, first, the
+//! A file holds the sectors that are not all zero, each behind its number (4 bytes, little endian), and, first, the
 //! number of sectors of the volume.
 
 mod common;
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brooklet::io::{ManualClock, MemVolume};
-use brooklet::{Commit, Options};
+use brooklet::{Commit, Options, Store, check_volume_with_ring};
 use common::Logs;
 
 const SECTOR: usize = 4096;
@@ -24,9 +25,7 @@ fn options() -> Options {
 }
 
 /// Exercises every kind of record, run entry and superblock field.
-fn written() -> (Vec<u8>, Logs) {
-    let volume = MemVolume::new(42);
-    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+fn fill(store: &Store) -> Logs {
     let wait = |ticket: Result<brooklet::Ticket, brooklet::Error>| ticket.unwrap().wait().unwrap();
     for n in 0..5u8 {
         wait(store.append(b"doc/\x00\xff", [n; 100]));
@@ -44,9 +43,9 @@ fn written() -> (Vec<u8>, Logs) {
     commit.trim("large", 12).truncate("large", 40).append("large", b"again").keep_last("state", 0);
     wait(store.commit(&commit));
     wait(store.append("compressed", vec![7; 7000]));
-    let contents = common::contents(&store).unwrap();
+    let contents = common::contents(store).unwrap();
     store.close().unwrap();
-    (volume.image(), contents)
+    contents
 }
 
 fn pack(image: &[u8]) -> Vec<u8> {
@@ -75,21 +74,49 @@ fn without_note(mut image: Vec<u8>) -> Vec<u8> {
     image
 }
 
-#[test]
-fn format_1_is_what_it_was() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1.store");
-    let (image, contents) = written();
+/// Compares a volume with its golden file, byte for byte; gives what that file holds.
+fn compare(name: &str, image: Vec<u8>) -> Arc<MemVolume> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     let packed = pack(&without_note(image));
     if std::env::var_os("BROOKLET_WRITE_GOLDEN").is_some() {
         std::fs::write(&path, &packed).unwrap();
     }
     let golden = std::fs::read(&path).unwrap();
-    let volume = Arc::new(MemVolume::from_image(unpack(&golden), 1));
-    let report = brooklet::check_volume(volume.clone(), &mut |_, _| {}).unwrap();
-    assert!(report.is_sound(), "{:?}", report.findings);
-    let store = options().read_only(true).open_on(volume).unwrap();
-    assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
     let differs =
         unpack(&golden).chunks(SECTOR).zip(unpack(&packed).chunks(SECTOR)).position(|(a, b)| a != b);
-    assert_eq!((differs, golden.len()), (None, packed.len()), "the first sector that is written differently");
+    let same = (differs, golden.len()) == (None, packed.len());
+    assert!(same, "{name}: sector {differs:?} is the first that is written differently");
+    Arc::new(MemVolume::from_image(unpack(&golden), 1))
+}
+
+#[test]
+fn format_1_is_what_it_was() {
+    let volume = MemVolume::new(42);
+    let contents = fill(&options().create_on(Arc::new(volume.clone())).unwrap());
+    let golden = compare("v1.store", volume.image());
+    let report = brooklet::check_volume(golden.clone(), &mut |_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+    let store = options().read_only(true).open_on(golden.clone()).unwrap();
+    assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
+    drop(store);
+    // It is written to, and stays what it was: whatever could read it still can.
+    let store = options().open_on(golden).unwrap();
+    store.append("new", "x").unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    assert_eq!(store.info().unwrap().format, 1);
+}
+
+#[test]
+fn format_2_is_what_it_was() {
+    let (data, ring) = (MemVolume::new(42), MemVolume::new(42));
+    let options = || options().capacity(2 << 20);
+    let create = options().create_on_with_ring(Arc::new(data.clone()), Arc::new(ring.clone()));
+    let contents = fill(&create.unwrap());
+    let golden = (compare("v2.store", data.image()), compare("v2.ring", ring.image()));
+    let report = check_volume_with_ring(golden.0.clone(), golden.1.clone(), &mut |_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+    let store = options().read_only(true).open_on_with_ring(golden.0, golden.1).unwrap();
+    assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
+    let info = store.info().unwrap();
+    assert_eq!((info.format, info.capacity), (2, 2 << 20));
 }

@@ -3,15 +3,16 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use brooklet::io::VolumeInfo;
 use brooklet::{End, RunInfo, Store, StoreInfo};
 use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::logs::{LogRow, open, open_to_read};
+use crate::logs::{LogRow, open, open_to_read, options};
 use crate::out::{Out, progress};
 
 #[derive(Args)]
@@ -29,8 +30,8 @@ pub struct Only {
 }
 
 /// Prints the map of a store, or the bounds of a log.
-pub fn inspect(args: Inspect, out: &mut Out) -> Result<(), Failure> {
-    let store = open_to_read(&args.store)?;
+pub fn inspect(args: Inspect, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    let store = open_to_read(&args.store, ring)?;
     match args.log {
         Some(log) => out.put(&LogRow::new(log.as_bytes(), store.bounds(log.as_bytes())?)),
         None => out.put(&Map::of(&store.info()?)),
@@ -38,9 +39,9 @@ pub fn inspect(args: Inspect, out: &mut Out) -> Result<(), Failure> {
 }
 
 /// Checks every checksum and invariant of a closed store.
-pub fn check(args: Only, out: &mut Out) -> Result<(), Failure> {
+pub fn check(args: Only, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     let bar = progress(0, "checking");
-    let report = brooklet::check(&args.store, &mut |done, total| {
+    let report = options(ring).check(&args.store, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     })?;
@@ -59,21 +60,22 @@ pub fn check(args: Only, out: &mut Out) -> Result<(), Failure> {
 }
 
 /// Writes what is recent to a run.
-pub fn checkpoint(args: Only, out: &mut Out) -> Result<(), Failure> {
-    upkeep(&args, out, Store::checkpoint)
+pub fn checkpoint(args: Only, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    upkeep(&args, ring, out, Store::checkpoint)
 }
 
 /// Merges all runs into one.
-pub fn compact(args: Only, out: &mut Out) -> Result<(), Failure> {
-    upkeep(&args, out, Store::compact)
+pub fn compact(args: Only, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    upkeep(&args, ring, out, Store::compact)
 }
 
 fn upkeep(
     args: &Only,
+    ring: Option<&Path>,
     out: &mut Out,
     work: impl FnOnce(&Store) -> Result<(), brooklet::Error>,
 ) -> Result<(), Failure> {
-    let store = open(&args.store)?;
+    let store = open(&args.store, ring)?;
     work(&store)?;
     let info = store.info()?;
     store.close()?;
@@ -137,7 +139,9 @@ struct Map<'a> {
     epoch: u64,
     generation: u64,
     size: u64,
+    capacity: u64,
     volume: Volume<'a>,
+    ring_volume: Option<Volume<'a>>,
     zones: [Zone; 3],
     ring: Ring,
     recent: Recent,
@@ -146,10 +150,30 @@ struct Map<'a> {
 
 #[derive(Serialize)]
 struct Volume<'a> {
+    name: &'a str,
+    device: Option<Device>,
     backend: &'a str,
     direct: bool,
     durable_by: &'a str,
     fallbacks: &'a [String],
+}
+
+/// Bytes of a device's blocks.
+#[derive(Serialize)]
+struct Device {
+    logical_block: u32,
+    physical_block: u32,
+}
+
+impl<'a> From<&'a VolumeInfo> for Volume<'a> {
+    fn from(info: &'a VolumeInfo) -> Self {
+        let VolumeInfo { name, backend, direct, durable_by, fallbacks, .. } = info;
+        let device = info.device.map(|device| Device {
+            logical_block: device.logical_block,
+            physical_block: device.physical_block,
+        });
+        Self { name, device, backend, direct: *direct, durable_by, fallbacks }
+    }
 }
 
 #[derive(Serialize)]
@@ -214,12 +238,9 @@ impl<'a> Map<'a> {
             epoch: info.epoch,
             generation: info.generation,
             size: info.size,
-            volume: Volume {
-                backend: info.volume.backend,
-                direct: info.volume.direct,
-                durable_by: info.volume.durable_by,
-                fallbacks: &info.volume.fallbacks,
-            },
+            capacity: info.capacity,
+            volume: Volume::from(&info.volume),
+            ring_volume: info.ring_volume.as_ref().map(Volume::from),
             zones: [
                 zone("superblock", 0, info.ring_offset, info.superblock_copies as u64 * 4096),
                 zone("ring", info.ring_offset, info.ring_size, recovery.block_bytes),
@@ -239,6 +260,17 @@ impl<'a> Map<'a> {
     }
 }
 
+impl fmt::Display for Volume<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direct = if self.direct { "direct" } else { "through the page cache" };
+        if let Some(Device { logical_block, physical_block }) = &self.device {
+            write!(f, "block device of blocks of {logical_block} (physical {physical_block}) bytes, ")?;
+        }
+        write!(f, "{}, {direct}, durable by {}", self.backend, self.durable_by)?;
+        self.fallbacks.iter().try_for_each(|line| write!(f, "\n           {line}"))
+    }
+}
+
 impl fmt::Display for Map<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, id, format, created, epoch, generation, volume, ring, recent, .. } = self;
@@ -248,10 +280,12 @@ impl fmt::Display for Map<'_> {
             f,
             "created    @{created}, opened {epoch} times for writing, superblock generation {generation}"
         )?;
-        let direct = if volume.direct { "direct" } else { "through the page cache" };
-        writeln!(f, "volume     {}, {direct}, durable by {}", volume.backend, volume.durable_by)?;
-        for line in volume.fallbacks {
-            writeln!(f, "           {line}")?;
+        if self.capacity > 0 {
+            writeln!(f, "capacity   {}", bytes(self.capacity))?;
+        }
+        writeln!(f, "volume     {volume}")?;
+        if let Some(apart) = &self.ring_volume {
+            writeln!(f, "ring at    {}: {apart}", apart.name)?;
         }
         writeln!(f, "\n{:<10} {:>14} {:>12} {:>12}", "zone", "offset", "size", "used")?;
         for Zone { zone, offset, size, used } in &self.zones {

@@ -1,6 +1,6 @@
 //! The `brooklet` command: one store's logs, what the store is made of, and trials of it.
 //!
-//! `logs` and `inspect` hold the everyday commands, `replay` and `demo` the trials; `out` prints, `failure` tells what
+//! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices, `replay` and `demo` the trials; `out` prints, `failure` tells what
 //! went wrong and gives the exit code.
 
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
@@ -10,6 +10,7 @@ mod bench;
 mod demo;
 mod device;
 mod failure;
+mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -21,12 +22,13 @@ mod replay;
 mod size;
 
 use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use failure::{EXIT_CODES, Failure};
+use failure::{EXIT_CODES, Failure, Kind};
 use out::Out;
 
 /// A store for millions of small append-only logs, in one file
@@ -36,12 +38,17 @@ struct Cli {
     /// Print JSON: one document, or one line for each row of `read` and `list`
     #[arg(long, global = true)]
     json: bool,
+    /// Where the store's ring is, if that has a file or block device of its own
+    #[arg(long, global = true, value_name = "PATH")]
+    ring: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand)]
 enum Command {
+    /// Make an empty store on a block device, or in a new file
+    Format(format::Args),
     /// Append entries to a log, creating both if need be; prints their numbers once they are safe
     Append(logs::Append),
     /// Print entries of a log
@@ -78,25 +85,30 @@ pub fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let ansi = stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(ansi).init();
-    let Cli { json, command } = Cli::parse();
-    match run(command, &mut Out::new(json)) {
+    let Cli { json, ring, command } = Cli::parse();
+    match run(command, ring, &mut Out::new(json)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.end(json),
     }
 }
 
-fn run(command: Command, out: &mut Out) -> Result<(), Failure> {
+fn run(command: Command, ring: Option<PathBuf>, out: &mut Out) -> Result<(), Failure> {
+    let ring = ring.as_deref();
     let done = match command {
-        Command::Append(args) => logs::append(args, out),
-        Command::Read(args) => logs::read(args, out),
-        Command::Trim(args) => logs::trim(args, out),
-        Command::Truncate(args) => logs::truncate(args, out),
-        Command::Delete(log) => logs::delete(log, out),
-        Command::List(args) => logs::list(args, out),
-        Command::Inspect(args) => inspect::inspect(args, out),
-        Command::Check(args) => inspect::check(args, out),
-        Command::Checkpoint(args) => inspect::checkpoint(args, out),
-        Command::Compact(args) => inspect::compact(args, out),
+        Command::Format(args) => format::run(args, ring, out),
+        Command::Append(args) => logs::append(args, ring, out),
+        Command::Read(args) => logs::read(args, ring, out),
+        Command::Trim(args) => logs::trim(args, ring, out),
+        Command::Truncate(args) => logs::truncate(args, ring, out),
+        Command::Delete(log) => logs::delete(log, ring, out),
+        Command::List(args) => logs::list(args, ring, out),
+        Command::Inspect(args) => inspect::inspect(args, ring, out),
+        Command::Check(args) => inspect::check(args, ring, out),
+        Command::Checkpoint(args) => inspect::checkpoint(args, ring, out),
+        Command::Compact(args) => inspect::compact(args, ring, out),
+        _ if ring.is_some() => {
+            Err(Failure::new(Kind::Usage, "--ring is for commands on a store; this one makes its own"))
+        }
         Command::Replay(args) => replay::run(args, out),
         Command::Bench(args) => bench::run(args, out),
         Command::Demo => demo::run(out),

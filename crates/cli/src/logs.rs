@@ -101,20 +101,29 @@ pub struct List {
     limit: Option<usize>,
 }
 
+/// Options of a store whose ring is at `ring`, or inside.
+pub fn options(ring: Option<&Path>) -> Options {
+    let options = Options::new().create(Create::Never);
+    match ring {
+        Some(ring) => options.ring_at(ring),
+        None => options,
+    }
+}
+
 /// Opens a store that is there for reading only.
-pub fn open_to_read(path: &Path) -> Result<Store, Failure> {
-    Ok(Options::new().create(Create::Never).read_only(true).open(path)?)
+pub fn open_to_read(path: &Path, ring: Option<&Path>) -> Result<Store, Failure> {
+    Ok(options(ring).read_only(true).open(path)?)
 }
 
 /// Opens a store that is there.
-pub fn open(path: &Path) -> Result<Store, Failure> {
-    Ok(Options::new().create(Create::Never).open(path)?)
+pub fn open(path: &Path, ring: Option<&Path>) -> Result<Store, Failure> {
+    Ok(options(ring).open(path)?)
 }
 
 /// Appends entries, and prints their numbers once they are on stable media.
-pub fn append(args: Append, out: &mut Out) -> Result<(), Failure> {
+pub fn append(args: Append, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     let create = if args.no_create { Create::Never } else { Create::IfMissing };
-    let mut options = Options::new().create(create);
+    let mut options = options(ring).create(create);
     if let Some(bytes) = args.ring_size {
         options = options.ring_size(bytes);
     }
@@ -183,8 +192,8 @@ fn append_lines(
 }
 
 /// Prints entries.
-pub fn read(args: Read, out: &mut Out) -> Result<(), Failure> {
-    let store = open_to_read(&args.log.store)?;
+pub fn read(args: Read, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    let store = open_to_read(&args.log.store, ring)?;
     let from = args.from.map_or(Bound::Unbounded, Bound::Included);
     let to = args.to.map_or(Bound::Unbounded, Bound::Excluded);
     let entries = store.read(args.log.key(), (from, to))?;
@@ -201,25 +210,26 @@ pub fn read(args: Read, out: &mut Out) -> Result<(), Failure> {
 }
 
 /// Drops old entries.
-pub fn trim(args: Trim, out: &mut Out) -> Result<(), Failure> {
-    change(&args.log, out, |store, key| match (args.what.before, args.what.keep_last) {
+pub fn trim(args: Trim, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    change(&args.log, ring, out, |store, key| match (args.what.before, args.what.keep_last) {
         (Some(before), _) => store.trim(key, before),
         (_, n) => store.keep_last(key, n.expect("one of the two is required")),
     })
 }
 
 /// Drops new entries.
-pub fn truncate(args: Truncate, out: &mut Out) -> Result<(), Failure> {
-    change(&args.log, out, |store, key| store.truncate(key, args.from))
+pub fn truncate(args: Truncate, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    change(&args.log, ring, out, |store, key| store.truncate(key, args.from))
 }
 
 /// Does something to a log that is there, and prints what is left.
 fn change(
     log: &Log,
+    ring: Option<&Path>,
     out: &mut Out,
     act: impl FnOnce(&Store, &[u8]) -> Result<Ticket, brooklet::Error>,
 ) -> Result<(), Failure> {
-    let store = open(&log.store)?;
+    let store = open(&log.store, ring)?;
     act(&store, log.key())?.wait()?;
     let bounds = store.bounds(log.key())?;
     store.close()?;
@@ -227,16 +237,16 @@ fn change(
 }
 
 /// Drops a log.
-pub fn delete(log: Log, out: &mut Out) -> Result<(), Failure> {
-    let store = open(&log.store)?;
+pub fn delete(log: Log, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    let store = open(&log.store, ring)?;
     store.delete(log.key())?.wait()?;
     store.close()?;
     out.put(&Deleted { key: Octets::key(log.key()), deleted: true })
 }
 
 /// Prints the logs and their bounds.
-pub fn list(args: List, out: &mut Out) -> Result<(), Failure> {
-    let store = open_to_read(&args.store)?;
+pub fn list(args: List, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    let store = open_to_read(&args.store, ring)?;
     let prefix = args.prefix.as_deref().map(OsStr::as_bytes).unwrap_or_default();
     for log in store.scan(prefix)?.take(args.limit.unwrap_or(usize::MAX)) {
         let log = log?;

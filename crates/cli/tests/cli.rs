@@ -60,6 +60,50 @@ fn programs_get_json() {
 }
 
 #[test]
+fn a_ring_apart_is_named_by_every_command() {
+    let place = Place::new();
+    let ring = ["--ring", "ring"];
+    let with = |args: &[&'static str]| [&ring[..], args].concat();
+    let made = &place.json(&with(&["format", "STORE", "--ring-size", "1M", "--capacity", "8M"]))[0];
+    assert_eq!(
+        (&made["ring"], &made["capacity"], &made["ring_size"]),
+        (&json!("ring"), &json!(8 << 20), &json!(1 << 20))
+    );
+    for args in
+        [&["format", "STORE"][..], &["format", "STORE", "--force"], &["format", "other", "--ring", "ring"]]
+    {
+        assert!(place.fails(4, args).contains("exists already"));
+    }
+    assert_eq!(place.ok(&with(&["append", "STORE", "doc", "a", "b"])), "0\n1\n");
+    assert_eq!(place.ok(&["append", "STORE", "doc", "c", "--ring", "ring"]), "2\n");
+    assert_eq!(place.ok(&with(&["read", "STORE", "doc", "--raw"])), "abc");
+    place.ok(&with(&["checkpoint", "STORE"]));
+    place.ok(&with(&["trim", "STORE", "doc", "--before", "1"]));
+    place.ok(&with(&["truncate", "STORE", "doc", "--from", "2"]));
+    assert_eq!(place.ok(&with(&["list", "STORE"])), "doc  first 1  next 2  1 entry\n");
+    let map = &place.json(&with(&["inspect", "STORE"]))[0];
+    assert_eq!((&map["format"], &map["capacity"]), (&json!(2), &json!(8 << 20)));
+    assert_eq!((&map["ring_volume"]["name"], &map["zones"][2]["offset"]), (&json!("ring"), &json!(64 << 10)));
+    let map = place.ok(&with(&["inspect", "STORE"]));
+    assert!(map.contains("ring at    ring: ") && map.contains("capacity   8.00 MiB"), "{map}");
+    place.ok(&with(&["compact", "STORE"]));
+    assert!(place.ok(&with(&["check", "STORE"])).starts_with("sound: "));
+    place.ok(&with(&["delete", "STORE", "doc"]));
+    for args in
+        [&["list", "STORE"][..], &["check", "STORE"], &["append", "STORE", "doc", "x"], &["compact", "STORE"]]
+    {
+        let told = place.fails(4, args);
+        assert!(told.contains("a volume of its own") && told.contains("--ring"), "{told}");
+    }
+    assert!(place.fails(2, &with(&["demo"])).contains("makes its own"));
+    assert!(place.fails(2, &["format", "new", "--capacity", "4097"]).contains("use a multiple of 4096"));
+    assert!(!place.dir.path().join("new").exists());
+    // Without `format`, too, where both are files.
+    assert_eq!(place.ok(&["append", "new", "doc", "x", "--ring-size", "1M", "--ring", "new-ring"]), "0\n");
+    assert!(place.fails(4, &["list", "new", "--ring", "ring"]).contains("the ring of another store"));
+}
+
+#[test]
 fn standard_input_is_an_entry_a_line() {
     let place = Place::new();
     let mut command = place.command(&["append", "STORE", "k", "--ring-size", "1M"]);

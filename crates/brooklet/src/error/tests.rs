@@ -48,7 +48,11 @@ errors! {
     Locked, CannotOpen, locked, ["store is open elsewhere", "process ", "close it there"];
     NotAStore, CannotOpen, not_a_store, ["letter is not a Brooklet store", "superblock"];
     Exists, CannotOpen, exists, ["store exists already", "choose another name"];
-    NewerFormat, CannotOpen, newer_format, ["format 2", "reads up to 1", "upgrade"];
+    RingNeeded, CannotOpen, ring_needed, ["memory", "a volume of its own", "`Options::ring_at` or --ring"];
+    WrongRing, CannotOpen, wrong_ring, ["memory is not the ring of memory", "another store", "was made with"];
+    Shrunk, CannotOpen, shrunk, ["memory had 131072 bytes", "now has 126976", "give it its size back"];
+    NotBlank, CannotOpen, not_blank, ["memory is not blank", "Brooklet store at 0", "by force"];
+    NewerFormat, CannotOpen, newer_format, ["format 3", "reads up to 2", "upgrade"];
     Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
     Full, Full, full, ["no room left for a new store", "70000 bytes", "free space"];
     ReadOnly, Stopped, read_only, ["read-only", "open it for writing"];
@@ -124,9 +128,35 @@ fn spoiled(spoil: fn(&mut [u8])) -> Error {
     options().open_on(Arc::new(MemVolume::from_image(image, 1))).unwrap_err()
 }
 
+/// A store whose ring lies apart, and that ring.
+fn apart(seed: u64) -> (MemVolume, MemVolume) {
+    let (data, ring) = (MemVolume::new(seed), MemVolume::new(seed));
+    let options = Options { seed, ..options() };
+    drop(options.create_on_with_ring(Arc::new(data.clone()), Arc::new(ring.clone())).unwrap());
+    (data, ring)
+}
+
+fn ring_needed() -> Error {
+    options().open_on(Arc::new(apart(3).0)).unwrap_err()
+}
+
+fn wrong_ring() -> Error {
+    options().open_on_with_ring(Arc::new(apart(3).0), Arc::new(apart(4).1)).unwrap_err()
+}
+
+fn shrunk() -> Error {
+    let (data, ring) = apart(3);
+    ring.shrink(31 * 4096).unwrap();
+    options().open_on_with_ring(Arc::new(data), Arc::new(ring)).unwrap_err()
+}
+
+fn not_blank() -> Error {
+    options().format_on(Arc::new(apart(3).0), None, false).unwrap_err()
+}
+
 fn newer_format() -> Error {
     spoiled(|copy| {
-        copy[8] = 2;
+        copy[8] = 3;
         let sum = brooklet_wal::checksum(&copy[..504]);
         copy[504..].copy_from_slice(&sum.to_le_bytes());
     })

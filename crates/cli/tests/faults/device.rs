@@ -39,6 +39,68 @@ fn store_on_a_block_device() {
     });
 }
 
+/// A blank device becomes a store; whatever is on one stays, unless nobody wants it.
+#[test]
+fn format_of_block_devices() {
+    fault("format of block devices", || {
+        let dir = tempfile::tempdir().unwrap();
+        let image = |name: &str| {
+            let path = dir.path().join(name);
+            File::create(&path).and_then(|file| file.set_len(12 << 20)).unwrap();
+            path
+        };
+        let disk = Loop::attach(&image("whole"))?;
+        let log = Log { store: PathBuf::from(&disk.device), first: 0, acked: 0 };
+        let format = |args: &[&str]| log.run(&[], &[&["format", "--ring-size", "1M"], args].concat());
+        let bears = |at: u64, bytes: &[u8]| {
+            use std::os::unix::fs::FileExt;
+            File::options()
+                .write(true)
+                .open(dir.path().join("whole"))
+                .unwrap()
+                .write_all_at(bytes, at)
+                .unwrap();
+        };
+        for (at, magic, words) in [
+            (512, &b"EFI PART"[..], "GPT partition table at 512"),
+            (0, b"LUKS\xba\xbe", "LUKS encryption at 0"),
+            ((12 << 20) - 1, b"?", "something unknown at 12582911"),
+        ] {
+            bears(at, magic);
+            format(&[]).refused(&[4], words);
+            format(&["--capacity", "20M", "--force"]).refused(&[2], "use at most that");
+            format(&[]).refused(&[4], words);
+            bears(at, &vec![0; magic.len()]);
+        }
+        let made: Value = serde_json::from_str(&format(&["--json"]).ok()).unwrap();
+        assert_eq!(
+            (&made["capacity"], &made["overwritten"]),
+            (&Value::from(12 << 20), &Value::Array(vec![]))
+        );
+        format(&[]).refused(&[4], "Brooklet store at 0");
+        let made = format(&["--capacity", "4M", "--force"]).ok();
+        assert!(
+            made.starts_with("overwrote Brooklet store at 0") && made.contains("4.00 MiB in all"),
+            "{made}"
+        );
+        let mut log = log;
+        log.append(&[], 300).ok();
+        log.holds();
+        let ring = Loop::attach(&image("ring"))?;
+        let apart = Log { store: dir.path().join("data"), first: 0, acked: 0 };
+        let made = apart.run(&[], &["format", "--ring", &ring.device, "--ring-size", "1M"]).ok();
+        assert!(made.contains(&format!("1.00 MiB on {}", ring.device)), "{made}");
+        apart.run(&[], &["append", "log", "x", "--ring", &ring.device]).ok();
+        apart.run(&[], &["list"]).refused(&[4], "--ring");
+        apart.run(&[], &["list", "--ring", &disk.device]).refused(&[4], "does not start with the label");
+        apart.run(&[], &["check", "--ring", &ring.device]).ok();
+        let other = Log { store: dir.path().join("other"), first: 0, acked: 0 };
+        other.run(&[], &["format", "--ring", &ring.device]).refused(&[4], "Brooklet ring or log at 0");
+        assert!(!other.store.exists());
+        Ok(10)
+    });
+}
+
 #[test]
 fn block_devices_that_are_no_store() {
     fault("block device that is no store", || {
@@ -52,9 +114,11 @@ fn block_devices_that_are_no_store() {
         let at = dir.path().join("m");
         let disk = Ext4::make(&dir.path().join("mounted"), 16 << 20, &at, &[])?;
         let log = Log { store: PathBuf::from(&disk.disk.device), first: 0, acked: 0 };
-        log.run(&[], &["trim", "log", "--before", "1"]).refused(&[4], "open elsewhere");
+        let mounted = format!("open elsewhere (mounted at {})", at.display());
+        log.run(&[], &["trim", "log", "--before", "1"]).refused(&[4], &mounted);
+        log.run(&[], &["format", "--force"]).refused(&[4], &mounted);
         Log::create(at.join("s"), 10).holds();
-        Ok(2)
+        Ok(3)
     });
 }
 

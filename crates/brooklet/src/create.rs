@@ -1,0 +1,211 @@
+//! Creating: an empty store on its volumes, and files that bear their names only once they are whole.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brooklet_io::{
+    AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, publish, write_all_at,
+};
+use brooklet_wal::Cursor;
+
+use crate::error::{Error, is_full};
+use crate::label::Label;
+use crate::options::Options;
+use crate::superblock::{MIN_HEAP, Place, RING_OFFSET, Superblock};
+use crate::volumes::{Volumes, file_options};
+
+/// Makes a store under other names and gives it its own once it is whole, so that nobody ever finds half a store.
+/// `false` where another was quicker.
+pub(crate) fn make(path: &Path, options: &Options) -> Result<bool, Error> {
+    let data = Draft::new(path, options)?;
+    let ring = options.ring.as_deref().map(|ring| Draft::new(ring, options)).transpose()?;
+    let volumes = Volumes { data: data.volume.clone(), ring: ring.as_ref().map(|ring| ring.volume.clone()) };
+    create(&volumes, options)?;
+    publish_all(Some(&data), ring.as_ref())
+}
+
+/// Gives drafts their names; `false` where somebody else has made the store.
+pub(crate) fn publish_all(data: Option<&Draft>, ring: Option<&Draft>) -> Result<bool, Error> {
+    // The ring first: by itself it is in nobody's way, and a store without its ring would be.
+    if let Some(ring) = ring
+        && !ring.publish()?
+    {
+        return Err(Error::Exists { name: ring.path.display().to_string() });
+    }
+    let made = data.map_or(Ok(true), Draft::publish)?;
+    if let (false, Some(ring)) = (made, ring) {
+        let _ = std::fs::remove_file(&ring.path);
+    }
+    Ok(made)
+}
+
+/// A file that is not called what it will be yet. What was not published goes when this is dropped.
+pub(crate) struct Draft {
+    path: PathBuf,
+    draft: PathBuf,
+    pub volume: Arc<dyn Volume>,
+}
+
+impl Draft {
+    pub fn new(path: &Path, options: &Options) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+            let what =
+                format!("{name} is a block device: make the store by `brooklet format` or `Options::format`");
+            return Err(Error::InvalidOptions(what));
+        }
+        if path.try_exists().map_err(Error::io(format!("looking for {name}")))? {
+            return Err(Error::Exists { name });
+        }
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".new-{}", std::process::id()));
+        let draft = path.with_file_name(name);
+        let volume = new_draft(&draft, file_options(options)).map_err(|e| {
+            // Where another one is at it, it is that one's, and stays.
+            if e.kind() != ErrorKind::ResourceBusy {
+                let _ = std::fs::remove_file(&draft);
+            }
+            creation_error(path, e)
+        })?;
+        Ok(Self { path: path.to_owned(), draft, volume: Arc::new(volume) })
+    }
+
+    /// `false` where something has that name.
+    fn publish(&self) -> Result<bool, Error> {
+        publish(&self.draft, &self.path).map_err(|e| creation_error(&self.path, e))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.draft)
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(%error, draft = %self.draft.display(), "half a store is left over; remove it");
+        }
+    }
+}
+
+/// A new file for a draft. Half a store may be there, from a process of the same number (in a container, each one's is
+/// the same) that went down with the power.
+fn new_draft(draft: &Path, options: FileOptions) -> io::Result<FileVolume> {
+    match FileVolume::open(draft, OpenMode::Create, options.clone()) {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            // Whoever still writes it holds its lock, and this fails. Ours is kept until its name is gone.
+            let stale = FileVolume::open(draft, OpenMode::ReadWrite, options.clone())?;
+            std::fs::remove_file(draft)?;
+            drop(stale);
+            FileVolume::open(draft, OpenMode::Create, options)
+        }
+        opened => opened,
+    }
+}
+
+fn creation_error(path: &Path, error: io::Error) -> Error {
+    if is_full(&error) {
+        return Error::Full { what: "a new store", why: error.to_string() };
+    }
+    Error::io(format!("creating {}", path.display()))(error)
+}
+
+/// Makes an empty store on its volumes: ring written with zeros, label, and the superblock last of all, which makes a
+/// store of them.
+pub(crate) fn create(volumes: &Volumes, options: &Options) -> Result<(), Error> {
+    options.validate()?;
+    write(volumes, &plan(volumes, options)?)
+}
+
+/// Makes the store that was planned.
+pub(crate) fn write(volumes: &Volumes, superblock: &Superblock) -> Result<(), Error> {
+    let made = || -> io::Result<()> {
+        zero(&*volumes.data, superblock.heap_offset())?;
+        if let (Some(label), Some(ring)) = (Label::of(superblock), &volumes.ring) {
+            zero(&**ring, superblock.ring_end())?;
+            volumes.flush()?;
+            label.write(&**ring)?;
+        } else {
+            volumes.flush()?;
+        }
+        superblock.write(&*volumes.data)
+    };
+    made().map_err(|e| creation_error(Path::new(&volumes.data.info().name), e))
+}
+
+/// Writes zeros up to `end`: writing a ring for the first time would be metadata in the commit path.
+fn zero(volume: &dyn Volume, end: u64) -> io::Result<()> {
+    volume.grow(end)?;
+    let zeros = AlignedBuf::zeroed((1 << 20).min(end as usize));
+    let mut offset = 0;
+    while offset < end {
+        let len = zeros.len().min((end - offset) as usize);
+        write_all_at(volume, offset, &zeros[..len], Persist::Cached)?;
+        offset += len as u64;
+    }
+    Ok(())
+}
+
+/// The superblock of a store that is to be made, if the volumes have room for it.
+pub(crate) fn plan(volumes: &Volumes, options: &Options) -> Result<Superblock, Error> {
+    let mut rng = Rng::new(options.seed ^ options.clock.wall().as_nanos() as u64);
+    let mut identity = || u128::from(rng.next()) << 64 | u128::from(rng.next());
+    let id = identity();
+    let ring = volumes.ring.is_some().then(identity);
+    let capacity = match (options.capacity, device_size(&*volumes.data)?) {
+        (0, Some(size)) => size,
+        (capacity, _) => capacity,
+    };
+    let superblock = Superblock {
+        format: if capacity > 0 || ring.is_some() { 2 } else { 1 },
+        id,
+        generation: 1,
+        ring_size: options.ring_size,
+        epoch: 0,
+        trim: Cursor { position: 0, seq: 1, lsn: 0, chain: 0 },
+        acked: 0,
+        clean: true,
+        manifest: Place::default(),
+        next_run: 1,
+        created: options.clock.wall().as_nanos() as u64,
+        capacity,
+        ring,
+    };
+    check_room(volumes, &superblock)?;
+    Ok(superblock)
+}
+
+/// The whole sectors of a device, in bytes.
+fn device_size(volume: &dyn Volume) -> Result<Option<u64>, Error> {
+    let info = volume.info();
+    let size = volume.size().map_err(Error::io(format!("measuring {}", info.name)))?;
+    Ok(info.device.map(|_| size / SECTOR as u64 * SECTOR as u64))
+}
+
+/// Refuses what the volumes have no room for. Files that are too small grow.
+fn check_room(volumes: &Volumes, superblock: &Superblock) -> Result<(), Error> {
+    let wrong = |what: String| Err(Error::InvalidOptions(what));
+    let (capacity, ring) = (superblock.capacity, superblock.ring_size);
+    if let Some(volume) = &volumes.ring
+        && let Some(size) = device_size(&**volume)?
+        && size < superblock.ring_end()
+    {
+        let name = volume.info().name;
+        let most = size.saturating_sub(RING_OFFSET);
+        return wrong(format!("a ring of {ring} bytes: {name} has {size} bytes, use at most {most}"));
+    }
+    let name = volumes.data.info().name;
+    let size = device_size(&*volumes.data)?;
+    if let Some(size) = size.filter(|size| *size < capacity) {
+        return wrong(format!("a capacity of {capacity} bytes: {name} has {size}, use at most that"));
+    }
+    let least = superblock.heap_offset() + MIN_HEAP;
+    if capacity > 0 && capacity < least {
+        let inside =
+            if superblock.ring.is_none() { format!(" with a ring of {ring} bytes") } else { String::new() };
+        return wrong(format!(
+            "a capacity of {capacity} bytes for {name}: a store{inside} needs at least {least}"
+        ));
+    }
+    Ok(())
+}

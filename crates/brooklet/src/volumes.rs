@@ -1,0 +1,94 @@
+//! The volumes of a store, and how they are had at their paths: patiently, and alone.
+
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet_io::{FileOptions, FileVolume, OpenMode, Volume};
+
+use crate::error::Error;
+use crate::options::{Create, Options};
+use crate::{create, holder};
+
+/// Where a store lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Volumes {
+    pub data: Arc<dyn Volume>,
+    /// The ring's, where it has one of its own.
+    pub ring: Option<Arc<dyn Volume>>,
+}
+
+impl Volumes {
+    /// The volume that the ring lies on.
+    pub fn ring(&self) -> &Arc<dyn Volume> {
+        self.ring.as_ref().unwrap_or(&self.data)
+    }
+
+    /// Makes durable what was written to either volume.
+    pub fn flush(&self) -> io::Result<()> {
+        self.ring.as_ref().map_or(Ok(()), |ring| ring.flush())?;
+        self.data.flush()
+    }
+}
+
+/// Opens the volumes of the store at `path`, creating the store if the options say so.
+pub(crate) fn open(path: &Path, options: &Options) -> Result<Volumes, Error> {
+    options.keeps_apart(path)?;
+    if options.create != Create::Never && !options.read_only {
+        let name = path.display().to_string();
+        let exists = path.try_exists().map_err(Error::io(format!("looking for {name}")))?;
+        let created = !exists && create::make(path, options)?;
+        if !created && options.create == Create::New {
+            return Err(Error::Exists { name });
+        }
+    }
+    let data = volume(path, options)?;
+    let ring = options.ring.as_deref().map(|ring| volume(ring, options)).transpose()?;
+    Ok(Volumes { data, ring })
+}
+
+/// Opens a volume that is there.
+pub(crate) fn volume(path: &Path, options: &Options) -> Result<Arc<dyn Volume>, Error> {
+    let name = path.display().to_string();
+    match open_patiently(path, options) {
+        Ok(volume) => Ok(Arc::new(volume)),
+        Err(e) if e.kind() == ErrorKind::ResourceBusy => {
+            Err(Error::Locked { name, holder: holder::name(path) })
+        }
+        Err(e) if e.kind() == ErrorKind::IsADirectory => {
+            Err(Error::NotAStore { name, why: "it is a directory".into() })
+        }
+        // Not what the system says, but what the volume found before it asked.
+        Err(e) if e.kind() == ErrorKind::InvalidInput && e.raw_os_error().is_none() && path.exists() => {
+            Err(Error::NotAStore { name, why: "it is neither a file nor a block device".into() })
+        }
+        Err(e) => Err(Error::io(format!("opening {name}"))(e)),
+    }
+}
+
+pub(crate) fn file_options(options: &Options) -> FileOptions {
+    FileOptions { direct: options.direct, io_uring: options.io_uring, ..FileOptions::default() }
+}
+
+/// Looks at a held lock, 5 ms apart, before it counts as held; and as long as its holder is known to be gone. The kernel
+/// lets go of a killed process's lock only when its last write has ended, and a process may die before it leaves a note.
+const LOOKS: Range<u32> = 20..200;
+
+fn open_patiently(path: &Path, options: &Options) -> io::Result<FileVolume> {
+    let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+    let mut looks = 0;
+    loop {
+        match FileVolume::open(path, mode, file_options(options)) {
+            Err(e)
+                if e.kind() == ErrorKind::ResourceBusy
+                    && (looks < LOOKS.start || looks < LOOKS.end && holder::is_gone(path)) =>
+            {
+                std::thread::park_timeout(Duration::from_millis(5));
+                looks += 1;
+            }
+            done => return done,
+        }
+    }
+}

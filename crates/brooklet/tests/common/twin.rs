@@ -1,0 +1,110 @@
+//! Two disks on one fuse: when it blows, during a write or flush of either, the power of both goes off.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use brooklet::io::{Completion, Counts, Fault, MemVolume, Op, Persist, Queue, Volume, VolumeInfo};
+
+/// One of two disks.
+#[derive(Clone, Debug)]
+pub struct Twin {
+    pub disk: MemVolume,
+    other: MemVolume,
+    /// Writes and flushes left before the fuse blows; negative once it has.
+    left: Arc<AtomicI64>,
+}
+
+/// Two disks that hold these images, with an endless fuse.
+pub fn twins(images: [Vec<u8>; 2], seed: u64) -> [Twin; 2] {
+    let left = Arc::new(AtomicI64::new(i64::MAX));
+    let [a, b] = images.map(|image| MemVolume::from_image(image, seed));
+    let twin = |disk: &MemVolume, other: &MemVolume| Twin {
+        disk: disk.clone(),
+        other: other.clone(),
+        left: left.clone(),
+    };
+    [twin(&a, &b), twin(&b, &a)]
+}
+
+impl Twin {
+    /// Lets the power go off during the write or flush after `operations` more, on whichever disk that is.
+    pub fn blow_after(&self, operations: u64) {
+        self.left.store(operations as i64, Ordering::Relaxed);
+    }
+
+    pub fn has_blown(&self) -> bool {
+        self.left.load(Ordering::Relaxed) < 0
+    }
+
+    /// Counts a write or flush: the power of this disk goes off during it, and that of the other right after it.
+    fn operate<T>(&self, operation: impl FnOnce(&MemVolume) -> T) -> T {
+        if self.left.fetch_sub(1, Ordering::Relaxed) != 0 {
+            return operation(&self.disk);
+        }
+        self.disk.fail(Fault::PowerOffAfter(0));
+        let done = operation(&self.disk);
+        for disk in [&self.disk, &self.other] {
+            disk.fail(Fault::PowerOffAfter(0));
+            let _ = disk.flush();
+        }
+        done
+    }
+}
+
+impl Volume for Twin {
+    fn info(&self) -> VolumeInfo {
+        self.disk.info()
+    }
+    fn counts(&self) -> Counts {
+        self.disk.counts()
+    }
+    fn size(&self) -> io::Result<u64> {
+        self.disk.size()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.disk.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
+        self.operate(|disk| disk.write_at(offset, data, persist))
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.operate(MemVolume::flush)
+    }
+    fn grow(&self, size: u64) -> io::Result<()> {
+        self.disk.grow(size)
+    }
+    fn shrink(&self, size: u64) -> io::Result<()> {
+        self.disk.shrink(size)
+    }
+    fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
+        self.disk.tune(scratch)
+    }
+    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
+        Ok(Box::new(TwinQueue { twin: self.clone(), within: self.disk.queue(depth)? }))
+    }
+}
+
+/// A queue whose writes count when they are handed over: what is in flight when the fuse blows may arrive.
+struct TwinQueue {
+    twin: Twin,
+    within: Box<dyn Queue>,
+}
+
+impl Queue for TwinQueue {
+    fn submit(&mut self, token: u64, op: Op) {
+        if matches!(op, Op::Read { .. }) {
+            return self.within.submit(token, op);
+        }
+        let within = &mut self.within;
+        let twin = &self.twin;
+        twin.operate(|_| within.submit(token, op));
+    }
+    fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
+        self.within.reap(wait, out);
+    }
+    fn in_flight(&self) -> usize {
+        self.within.in_flight()
+    }
+}
