@@ -13,7 +13,7 @@ use brooklet_wal::Cursor;
 use crate::error::{Error, is_full};
 use crate::label::Label;
 use crate::options::Options;
-use crate::superblock::{MIN_HEAP, Place, RING_OFFSET, Superblock};
+use crate::superblock::{FORMAT, MIN_HEAP, Place, RING_OFFSET, Superblock};
 use crate::volumes::{Volumes, file_options};
 
 /// Makes a store under other names and gives it its own once it is whole, so that nobody ever finds half a store.
@@ -157,7 +157,7 @@ pub(crate) fn plan(volumes: &Volumes, options: &Options) -> Result<Superblock, E
         (capacity, _) => capacity,
     };
     let superblock = Superblock {
-        format: if capacity > 0 || ring.is_some() { 2 } else { 1 },
+        format: FORMAT,
         id,
         generation: 1,
         ring_size: options.ring_size,

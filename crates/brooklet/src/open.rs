@@ -16,7 +16,7 @@ use crate::label::Label;
 use crate::manifest::{self, RunMeta};
 use crate::options::Options;
 use crate::runs::{Run, RunSet};
-use crate::superblock::{Place, RING_OFFSET, Slot, Superblock, write_note};
+use crate::superblock::{FORMAT, Place, RING_OFFSET, Slot, Superblock, write_note};
 use crate::volumes::Volumes;
 
 /// The longest manifest, in bytes: sixteen million runs.
@@ -162,6 +162,7 @@ pub(crate) fn read_manifest(
 pub(crate) fn claim(opened: &mut Opened) -> Result<(), Error> {
     let volumes = &opened.volumes;
     let next = Superblock {
+        format: FORMAT,
         generation: opened.superblock.generation + 1,
         epoch: opened.superblock.epoch + u64::from(!bug("epoch-stays")),
         acked: opened.recovery.next.seq - 1,

@@ -28,8 +28,8 @@
 //! 504   8 XXH3-64 of bytes 0..504
 //! ```
 //!
-//! A store is made with version 2 if it has a capacity or its ring a volume of its own, with version 1 otherwise, and
-//! keeps its version: what uses nothing new can still be opened by what knows nothing new.
+//! Version 1 had no capacity, no ring apart, and ring blocks of version 1 (`brooklet-wal`, `format.rs`). A store of version
+//! 1 becomes one of version 2 when it is opened for writing, since its ring then gets blocks of version 2.
 //!
 //! All copies are written at every change, one after another, each durable before the next. So either all hold the
 //! newest generation, or the crash came in between and the older one still stands, because nothing it refers to is
@@ -69,7 +69,7 @@ pub(crate) struct Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// Format version: 2 where there is a capacity or a ring apart.
+    /// Format version, 1 or 2.
     pub format: u32,
     pub id: u128,
     pub generation: u64,
