@@ -64,7 +64,7 @@ pub(crate) fn volume(path: &Path, options: &Options) -> Result<Arc<dyn Volume>, 
 }
 
 fn file_options(options: &Options) -> FileOptions {
-    FileOptions { direct: options.direct, io_uring: options.io_uring }
+    FileOptions { direct: options.direct, io_uring: options.io_uring, ..FileOptions::default() }
 }
 
 /// Makes a store under another name and gives it its own once it is whole, so that nobody ever finds half a store.

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brooklet::io::{ManualClock, MemVolume, Persist, Queue, Volume, VolumeInfo};
+use brooklet::io::{Counts, ManualClock, MemVolume, Persist, Queue, Volume, VolumeInfo};
 use brooklet::{Error, Options};
 
 #[derive(Clone, Debug)]
@@ -17,6 +17,9 @@ struct Liar {
 impl Volume for Liar {
     fn info(&self) -> VolumeInfo {
         self.within.info()
+    }
+    fn counts(&self) -> Counts {
+        self.within.counts()
     }
     fn size(&self) -> io::Result<u64> {
         self.within.size()

@@ -9,7 +9,9 @@
 #![warn(missing_docs)]
 
 mod buffer;
+mod capped;
 mod clock;
+mod counts;
 mod disk;
 mod file;
 mod mem;
@@ -21,8 +23,12 @@ mod uring;
 mod volume;
 
 pub use buffer::AlignedBuf;
-pub use clock::{Clock, ManualClock, Rng, SystemClock, system_seed};
+pub use capped::capped;
+pub use clock::{Clock, ManualClock, Rng, SystemClock, exact_timers, system_seed};
+pub use counts::Counts;
 pub use disk::{Disk, Fault, Lie, Lied};
-pub use file::{FileOptions, FileVolume, OpenMode, process_exists, publish, read_unlocked};
+pub use file::{Durable, FileOptions, FileVolume, OpenMode, process_exists, publish, read_unlocked};
 pub use mem::MemVolume;
-pub use volume::{Completion, Op, Persist, Queue, SECTOR, Volume, VolumeInfo, read_exact_at, write_all_at};
+pub use volume::{
+    BlockDevice, Completion, Op, Persist, Queue, SECTOR, Volume, VolumeInfo, read_exact_at, write_all_at,
+};

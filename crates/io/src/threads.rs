@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use crate::file::FileInner;
+use crate::file::inner::FileInner;
 use crate::{Completion, Op, Queue};
 
 pub(crate) struct ThreadQueue {

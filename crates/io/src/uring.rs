@@ -17,7 +17,7 @@ use std::sync::Arc;
 use io_uring::{IoUring, Probe, opcode, types};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::file::{FileInner, copy, is_refusal};
+use crate::file::inner::{FileInner, copy, is_refusal};
 use crate::{Completion, Op, Persist, Queue};
 
 /// More than this in one operation comes back short, as it does from the kernel; a multiple of the sector size.
@@ -113,7 +113,7 @@ impl UringQueue {
         let mut unsynced = Vec::new();
         for entry in ring.completion() {
             let index = entry.user_data() as usize;
-            let Slot { token, mut op, sync } = slots[index].take().expect("a completion has its slot");
+            let Slot { token, mut op, mut sync } = slots[index].take().expect("a completion has its slot");
             free.push(index);
             let mut result = match entry.result() {
                 n if n >= 0 => Ok(n as usize),
@@ -121,6 +121,9 @@ impl UringQueue {
             };
             if result.as_ref().is_err_and(|e| was_not_tried(e) || sync == SyncBy::Flag && is_refusal(e)) {
                 result = file.perform(&mut op);
+                sync = SyncBy::No; // that made it durable
+            } else {
+                file.count(&op, &result, sync == SyncBy::Flag);
             }
             if sync == SyncBy::After && result.is_ok() {
                 unsynced.push(ready.len());

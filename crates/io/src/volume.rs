@@ -9,11 +9,12 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::AlignedBuf;
 use crate::seeded::bug;
+use crate::{AlignedBuf, Counts};
 
 /// Alignment, in bytes, of every offset, length and buffer address: the largest logical block size in common use.
 pub const SECTOR: usize = 4096;
@@ -36,10 +37,23 @@ pub struct VolumeInfo {
     pub backend: &'static str,
     /// Whether the page cache is bypassed.
     pub direct: bool,
+    /// What the block device says of itself, if the volume is one.
+    pub device: Option<BlockDevice>,
     /// How a durable write reaches stable media, for example `RWF_DSYNC` or `write + fdatasync`.
     pub durable_by: &'static str,
+    /// Why in that way: what was measured (see [`Volume::tune`]), asked for, or stands against the others.
+    pub durable_why: String,
     /// Why a better way is not in use, if one exists: one sentence a line.
     pub fallbacks: Vec<String>,
+}
+
+/// The sizes of a block device's blocks, in bytes. Both are [`SECTOR`] where the system does not tell them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockDevice {
+    /// What the device can be asked to write at least; offsets are multiples of it.
+    pub logical_block: u32,
+    /// What it writes at least by itself: less than that it has to read first.
+    pub physical_block: u32,
 }
 
 /// A fixed place that keeps bytes: a file, a device, or memory.
@@ -48,6 +62,9 @@ pub struct VolumeInfo {
 pub trait Volume: Send + Sync + fmt::Debug {
     /// Describes the volume.
     fn info(&self) -> VolumeInfo;
+
+    /// What went down to the device since the volume was opened, by way of queues, too.
+    fn counts(&self) -> Counts;
 
     /// Size in bytes, as of now.
     fn size(&self) -> io::Result<u64>;
@@ -72,6 +89,17 @@ pub trait Volume: Send + Sync + fmt::Debug {
 
     /// Gives the space from `size` on back. A volume that cannot shrink ignores the call.
     fn shrink(&self, size: u64) -> io::Result<()>;
+
+    /// Finds out in which way durable writes serve better here, and uses it from now on; [`info`](Self::info) tells
+    /// which, and what was measured.
+    ///
+    /// Takes some milliseconds, of a slow disk as long as a few of its writes. `scratch`, whole sectors inside the volume,
+    /// is written to: what it held is lost. By default there is nothing to choose. A volume around another one passes
+    /// this on.
+    fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
+        let _ = scratch;
+        Ok(())
+    }
 
     /// A queue that carries out up to `depth` operations at once.
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>>;

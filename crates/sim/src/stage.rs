@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use brooklet::io::{Completion, MemVolume, Op, Persist, Queue, SECTOR, Volume, VolumeInfo};
+use brooklet::io::{Completion, Counts, MemVolume, Op, Persist, Queue, SECTOR, Volume, VolumeInfo};
 use twox_hash::XxHash3_64;
 
 use crate::plan::{Interrupt, Meanwhile, Place};
@@ -171,6 +171,10 @@ impl fmt::Debug for Stage {
 impl Volume for Stage {
     fn info(&self) -> VolumeInfo {
         self.disk.info()
+    }
+
+    fn counts(&self) -> Counts {
+        self.disk.counts()
     }
 
     fn size(&self) -> io::Result<u64> {

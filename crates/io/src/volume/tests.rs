@@ -27,6 +27,9 @@ impl Volume for Sluggish {
     fn info(&self) -> VolumeInfo {
         self.within.info()
     }
+    fn counts(&self) -> Counts {
+        self.within.counts()
+    }
     fn size(&self) -> io::Result<u64> {
         self.within.size()
     }

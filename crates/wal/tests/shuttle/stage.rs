@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use brooklet_io::{
-    Clock, Completion, Fault, MemVolume, Op, Persist, Queue, Rng, SystemClock, Volume, VolumeInfo,
+    Clock, Completion, Counts, Fault, MemVolume, Op, Persist, Queue, Rng, SystemClock, Volume, VolumeInfo,
 };
 use brooklet_wal::Header;
 use shuttle::rand::RngCore;
@@ -113,6 +113,10 @@ fn header(data: &[u8], persist: Persist) -> Option<(u64, usize)> {
 impl Volume for Stage {
     fn info(&self) -> VolumeInfo {
         self.disk.info()
+    }
+
+    fn counts(&self) -> Counts {
+        self.disk.counts()
     }
 
     fn size(&self) -> io::Result<u64> {

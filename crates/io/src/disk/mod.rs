@@ -17,81 +17,14 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::{Persist, Rng};
+use self::fault::{ErrorPlan, Plan};
+pub use self::fault::{Fault, Lie, Lied};
+use crate::{Counts, Persist, Rng};
+
+mod fault;
 
 /// What a power cut may tear a write into, in bytes.
 pub(crate) const TEAR: usize = 512;
-
-/// Something that goes wrong with a [`Disk`]. A fault replaces an earlier one of the same variant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// After this many more writes and flushes the power goes off during the next one. That one fails with its effect
-    /// left pending, and whatever follows, reads included, fails too.
-    PowerOffAfter(u64),
-    /// After `operations` more writes and flushes the next one fails. A failed write leaves any number of its sectors
-    /// behind; a failed flush drops some of what it should have made durable.
-    ErrorAfter {
-        /// Writes and flushes that still succeed.
-        operations: u64,
-        /// The kind of the error.
-        kind: io::ErrorKind,
-        /// Whether all later writes and flushes fail as well.
-        sticky: bool,
-    },
-    /// After `flushes` more flushes the next one fails, as for [`ErrorAfter`](Self::ErrorAfter).
-    FlushErrorAfter {
-        /// Flushes that still succeed.
-        flushes: u64,
-        /// The kind of the error.
-        kind: io::ErrorKind,
-        /// Whether all later flushes fail as well.
-        sticky: bool,
-    },
-    /// After `reads` more reads the next one fails.
-    ReadErrorAfter {
-        /// Reads that still succeed.
-        reads: u64,
-        /// The kind of the error.
-        kind: io::ErrorKind,
-        /// Whether all later reads fail as well.
-        sticky: bool,
-    },
-    /// After `writes` more writes the next one is answered as if all were well, and is not.
-    LieAfter {
-        /// Writes that are still carried out as they should be.
-        writes: u64,
-        /// What becomes of that one.
-        lie: Lie,
-    },
-    /// Growing beyond this size, in bytes, fails with [`io::ErrorKind::StorageFull`].
-    Full(u64),
-    /// About every other read and write of more than one unit of alignment moves only a part.
-    ShortTransfers,
-}
-
-/// What becomes of a write that is reported as done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
-    /// It leaves no trace: what was there before stays.
-    Lost,
-    /// Only its first part arrives.
-    Shorn,
-    /// It arrives somewhere else.
-    Misdirected,
-    /// It arrives with one bit wrong.
-    Flipped,
-}
-
-/// A write that a disk lied about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lied {
-    /// What became of it.
-    pub lie: Lie,
-    /// Where it should have gone, in bytes.
-    pub meant: Range<u64>,
-    /// Where it went instead, if it was misdirected.
-    pub landed: Option<Range<u64>>,
-}
 
 /// A model of a disk with a volatile cache. Offsets and lengths are in bytes, and need no alignment here.
 pub struct Disk {
@@ -102,8 +35,7 @@ pub struct Disk {
     in_flight: BTreeMap<u64, Pending>,
     tickets: u64,
     pub(crate) rng: Rng,
-    operations: u64,
-    reads: u64,
+    counts: Counts,
     failures: u64,
     off: bool,
     plan: Plan,
@@ -118,44 +50,6 @@ struct Tearing {
     piece: usize,
     /// Whether a piece may become garbage.
     garbage: bool,
-}
-
-/// What is to go wrong.
-#[derive(Default)]
-struct Plan {
-    power_off: Option<u64>,
-    error: Option<ErrorPlan>,
-    flush_error: Option<ErrorPlan>,
-    read_error: Option<ErrorPlan>,
-    lie: Option<(u64, Lie)>,
-    full: Option<u64>,
-    short: bool,
-}
-
-struct ErrorPlan {
-    operations: u64,
-    kind: io::ErrorKind,
-    sticky: bool,
-}
-
-impl ErrorPlan {
-    /// Counts an operation; the error where it is this one's turn.
-    fn count(plan: &mut Option<ErrorPlan>) -> Result<(), io::ErrorKind> {
-        match plan {
-            Some(ErrorPlan { operations: 0, kind, sticky }) => {
-                let kind = *kind;
-                if !*sticky {
-                    *plan = None;
-                }
-                Err(kind)
-            }
-            Some(plan) => {
-                plan.operations -= 1;
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
 }
 
 /// A write that is in the cache only.
@@ -188,8 +82,7 @@ impl Disk {
             in_flight: BTreeMap::new(),
             tickets: 0,
             rng: Rng::new(seed),
-            operations: 0,
-            reads: 0,
+            counts: Counts::default(),
             failures: 0,
             off: false,
             plan: Plan::default(),
@@ -206,22 +99,7 @@ impl Disk {
 
     /// Makes something go wrong from now on.
     pub fn fail(&mut self, fault: Fault) {
-        let plan = &mut self.plan;
-        match fault {
-            Fault::PowerOffAfter(operations) => plan.power_off = Some(operations),
-            Fault::ErrorAfter { operations, kind, sticky } => {
-                plan.error = Some(ErrorPlan { operations, kind, sticky })
-            }
-            Fault::FlushErrorAfter { flushes, kind, sticky } => {
-                plan.flush_error = Some(ErrorPlan { operations: flushes, kind, sticky })
-            }
-            Fault::ReadErrorAfter { reads, kind, sticky } => {
-                plan.read_error = Some(ErrorPlan { operations: reads, kind, sticky })
-            }
-            Fault::LieAfter { writes, lie } => plan.lie = Some((writes, lie)),
-            Fault::Full(size) => plan.full = Some(size),
-            Fault::ShortTransfers => plan.short = true,
-        }
+        self.plan.add(fault);
     }
 
     /// What reads see.
@@ -237,12 +115,17 @@ impl Disk {
 
     /// Writes and flushes so far, failed ones included (but not those after the power went off).
     pub fn operations(&self) -> u64 {
-        self.operations
+        self.counts.writes + self.counts.flushes
     }
 
     /// Reads so far, failed ones included.
     pub fn reads(&self) -> u64 {
-        self.reads
+        self.counts.reads
+    }
+
+    /// What the disk was asked for so far; nothing is counted once the power is off.
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// Operations that failed because a fault said so.
@@ -320,7 +203,7 @@ impl Disk {
     /// that a short transfer keeps.
     pub fn read(&mut self, offset: u64, buf: &mut [u8], unit: usize) -> io::Result<usize> {
         self.check_power()?;
-        self.reads += 1;
+        self.counts.reads += 1;
         if let Err(kind) = ErrorPlan::count(&mut self.plan.read_error) {
             self.failures += 1;
             return Err(failure(kind));
@@ -328,6 +211,7 @@ impl Disk {
         let start = self.cache.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
         let len = self.transfer(buf.len(), unit).min(self.cache.len() - start);
         buf[..len].copy_from_slice(&self.cache[start..start + len]);
+        self.counts.read_bytes += len as u64;
         Ok(len)
     }
 
@@ -340,6 +224,8 @@ impl Disk {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let start = offset as usize;
+        self.counts.writes += 1;
+        self.counts.durable_writes += u64::from(persist == Persist::Durable);
         match self.next_fate() {
             Fate::Succeeds => {}
             Fate::Fails(kind) => {
@@ -366,12 +252,14 @@ impl Disk {
             }
             None => self.land(start, data, persist),
         }
+        self.counts.written_bytes += data.len() as u64;
         Ok(data.len())
     }
 
     /// Makes everything written before durable.
     pub fn flush(&mut self) -> io::Result<()> {
         self.check_power()?;
+        self.counts.flushes += 1;
         let fate = match self.next_fate() {
             Fate::Succeeds => {
                 ErrorPlan::count(&mut self.plan.flush_error).map_or_else(Fate::Fails, |()| Fate::Succeeds)
@@ -445,7 +333,6 @@ impl Disk {
     }
 
     fn next_fate(&mut self) -> Fate {
-        self.operations += 1;
         match &mut self.plan.power_off {
             Some(0) => {
                 self.power_off();
@@ -548,77 +435,4 @@ fn failure(kind: io::ErrorKind) -> io::Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const S: usize = crate::SECTOR;
-
-    /// Writes ones over the second of four sectors while the disk lies.
-    fn lied(lie: Lie, seed: u64) -> (Vec<u8>, Lied) {
-        let mut disk = Disk::new(vec![0; 4 * S], seed);
-        disk.fail(Fault::LieAfter { writes: 1, lie });
-        disk.write(0, &[0; S], Persist::Durable, S).unwrap();
-        assert_eq!(disk.write(S as u64, &[0xff; S], Persist::Durable, S).unwrap(), S, "it sounds well");
-        let told = disk.lied().to_vec();
-        disk.write(3 * S as u64, &[2; S], Persist::Durable, S).unwrap();
-        assert_eq!(disk.lied(), told, "it lies once");
-        assert_eq!(disk.crash(), disk.image());
-        (disk.image()[..3 * S].to_vec(), told[0].clone())
-    }
-
-    #[test]
-    fn a_disk_lies_in_four_ways() {
-        let ones = |image: &[u8]| image.iter().map(|b| u64::from(b.count_ones())).sum::<u64>();
-        let whole = S as u64 * 8;
-        for seed in 0..50 {
-            let (image, told) = lied(Lie::Lost, seed);
-            assert_eq!((ones(&image), told.meant.clone()), (0, S as u64..2 * S as u64));
-            let (image, _) = lied(Lie::Shorn, seed);
-            assert!(ones(&image) < whole && ones(&image) % (TEAR as u64 * 8) == 0);
-            let (image, _) = lied(Lie::Flipped, seed);
-            assert_eq!(ones(&image), whole - 1);
-            let (image, told) = lied(Lie::Misdirected, seed);
-            let landed = told.landed.unwrap();
-            let there = &image[landed.start as usize..(landed.end as usize).min(image.len())];
-            assert!(there.iter().all(|&b| b == 0xff), "{landed:?}");
-        }
-    }
-
-    #[test]
-    fn a_gentle_cut_tears_between_pieces_only() {
-        let mut disk = Disk::new(vec![0; 64 * S], 1);
-        disk.tear_gently(S);
-        disk.write(0, &vec![1; 64 * S], Persist::Cached, S).unwrap();
-        let whole = |piece: &[u8]| piece.iter().all(|&b| b == piece[0] && b < 2);
-        for _ in 0..50 {
-            assert!(disk.crash().chunks(S).all(whole));
-        }
-    }
-
-    /// The kernel writes to a block device in units of 512 bytes, so a transfer need not be a multiple of the unit.
-    #[test]
-    fn short_transfers_are_whole_units_of_any_length() {
-        let mut disk = Disk::new(vec![0; 4 * S], 0);
-        disk.fail(Fault::ShortTransfers);
-        for len in [0, TEAR, S, S + TEAR, 2 * S, 3 * S - TEAR] {
-            for _ in 0..20 {
-                let done = disk.write(0, &vec![1; len], Persist::Cached, S).unwrap();
-                assert!(done == len || done > 0 && done < len && done.is_multiple_of(S), "{done} of {len}");
-            }
-        }
-    }
-
-    #[test]
-    fn reads_fail_in_their_turn() {
-        let mut disk = Disk::new(vec![0; S], 0);
-        disk.fail(Fault::ReadErrorAfter { reads: 1, kind: io::ErrorKind::Other, sticky: false });
-        let mut buf = [0; S];
-        disk.read(0, &mut buf, S).unwrap();
-        disk.read(0, &mut buf, S).unwrap_err();
-        disk.read(0, &mut buf, S).unwrap();
-        disk.fail(Fault::ReadErrorAfter { reads: 0, kind: io::ErrorKind::Other, sticky: true });
-        disk.read(0, &mut buf, S).unwrap_err();
-        disk.read(0, &mut buf, S).unwrap_err();
-        assert_eq!(disk.operations(), 0, "reads are counted apart");
-    }
-}
+mod tests;

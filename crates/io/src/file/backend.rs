@@ -1,0 +1,101 @@
+//! Direct I/O and io_uring: used where they can be relied on, chosen when the file is opened.
+
+use std::io;
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+#[cfg(target_os = "linux")]
+use rustix::fs::OFlags;
+
+use super::FileOptions;
+use super::inner::FileInner;
+#[cfg(target_os = "linux")]
+use super::inner::{is_refusal, retry};
+#[cfg(target_os = "linux")]
+use crate::uring::UringQueue;
+#[cfg(target_os = "linux")]
+use crate::{AlignedBuf, SECTOR};
+
+impl FileInner {
+    pub(super) fn backend(&self) -> &'static str {
+        if self.uring.load(Ordering::Relaxed) { "io_uring" } else { "threads" }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl FileInner {
+    /// Direct I/O is switched on after the open: some file systems create the file and then refuse the flag.
+    pub(super) fn choose_direct(&mut self, options: &FileOptions) -> io::Result<()> {
+        if !options.direct {
+            self.note("buffered I/O: the options ask for it".into());
+            return Ok(());
+        }
+        let flags = rustix::fs::fcntl_getfl(&self.file)?;
+        let mut probe = AlignedBuf::zeroed(SECTOR);
+        let probed = rustix::fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT)
+            .map_err(io::Error::from)
+            .and_then(|()| retry(|| self.file.read_at(&mut probe, 0)));
+        match probed {
+            Ok(_) => self.direct = true,
+            Err(e) if is_refusal(&e) => {
+                rustix::fs::fcntl_setfl(&self.file, flags)?;
+                self.note(format!("buffered I/O: direct I/O failed: {e}"));
+            }
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    pub(super) fn choose_backend(&mut self, options: &FileOptions) -> io::Result<()> {
+        if !options.io_uring {
+            self.note("queues use threads: the options ask for them".into());
+            return Ok(());
+        }
+        if let Some(kind) = self.strange_file_system()? {
+            // Where FUSE takes only a part of a direct write, the kernel's ring goes on with the rest by itself - at the
+            // offset of the first part, since the position has not moved on.
+            self.note(format!("queues use threads: {kind} may misplace what io_uring writes"));
+            return Ok(());
+        }
+        match UringQueue::probe() {
+            Ok(()) => *self.uring.get_mut() = true,
+            Err(e) => self.note(format!("queues use threads: io_uring failed: {e}")),
+        }
+        Ok(())
+    }
+
+    /// What the file lies on, if that is not known to be a device or a file system that carries out direct writes by
+    /// itself: FUSE, a network, a layer over something else. Nothing tells whether such a one keeps what a flag or a ring
+    /// asks for; plain calls it has to keep.
+    pub(super) fn strange_file_system(&self) -> io::Result<Option<String>> {
+        /// ext2 to ext4, XFS, Btrfs, F2FS, bcachefs, ZFS, tmpfs; see `statfs(2)`.
+        const KNOWN: [u64; 7] =
+            [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0xca45_1a4e, 0x2fc1_2fc1, 0x0102_1994];
+        let kind = rustix::fs::fstatfs(&self.file)?.f_type as u64;
+        let known = self.device.is_some() || KNOWN.contains(&kind);
+        Ok((!known).then(|| format!("a file system of type {kind:#x}")))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl FileInner {
+    pub(super) fn choose_direct(&mut self, options: &FileOptions) -> io::Result<()> {
+        #[cfg(target_os = "macos")]
+        if options.direct {
+            rustix::fs::fcntl_nocache(&self.file, true)?;
+            self.direct = true;
+            return Ok(());
+        }
+        if options.direct {
+            self.note("buffered I/O: this system has no direct I/O".into());
+        } else {
+            self.note("buffered I/O: the options ask for it".into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn choose_backend(&mut self, _options: &FileOptions) -> io::Result<()> {
+        Ok(())
+    }
+}

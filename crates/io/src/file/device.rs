@@ -1,0 +1,85 @@
+//! What a block device says of itself: its size and the sizes of its blocks.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use crate::{BlockDevice, SECTOR};
+
+/// Describes the block device that `file` is, if it is one, and refuses one that no volume can be kept on.
+pub(super) fn describe(file: &File, path: &Path) -> io::Result<Option<BlockDevice>> {
+    if !file.metadata()?.file_type().is_block_device() {
+        return Ok(None);
+    }
+    let device = blocks(file)?;
+    check(device, path)?;
+    Ok(Some(device))
+}
+
+/// Refuses a device whose smallest write is larger than a volume's.
+fn check(device: BlockDevice, path: &Path) -> io::Result<()> {
+    if device.logical_block as usize <= SECTOR {
+        return Ok(());
+    }
+    let message = format!(
+        "{} has logical blocks of {} bytes; a volume writes {SECTOR} bytes at a time and needs blocks of at most that",
+        path.display(),
+        device.logical_block,
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+}
+
+#[cfg(target_os = "linux")]
+fn blocks(file: &File) -> io::Result<BlockDevice> {
+    Ok(BlockDevice {
+        logical_block: rustix::fs::ioctl_blksszget(file)?,
+        physical_block: rustix::fs::ioctl_blkpbszget(file)?,
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn blocks(_file: &File) -> io::Result<BlockDevice> {
+    Ok(BlockDevice { logical_block: SECTOR as u32, physical_block: SECTOR as u32 })
+}
+
+/// The size in bytes of a file or of a device, whose metadata says zero.
+pub(super) fn size(file: &mut File, is_device: bool) -> io::Result<u64> {
+    if is_device { device_size(file) } else { Ok(file.metadata()?.len()) }
+}
+
+#[cfg(target_os = "linux")]
+fn device_size(file: &mut File) -> io::Result<u64> {
+    use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
+
+    /// `BLKGETSIZE64` of `linux/fs.h`: named after a `size_t`, whatever it writes.
+    const OPCODE: Opcode = opcode::read::<usize>(0x12, 114);
+    // SAFETY: for this opcode the kernel writes a u64, on every architecture, and nothing else.
+    let getter = unsafe { Getter::<OPCODE, u64>::new() };
+    // SAFETY: the getter owns the memory that the kernel writes to, and outlives the call.
+    Ok(unsafe { ioctl(&*file, getter) }?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn device_size(file: &mut File) -> io::Result<u64> {
+    io::Seek::seek(file, io::SeekFrom::End(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_larger_than_a_sector_are_refused() {
+        let check = |logical_block| {
+            check(BlockDevice { logical_block, physical_block: 16384 }, Path::new("/dev/large"))
+        };
+        for logical_block in [512, 4096] {
+            check(logical_block).unwrap();
+        }
+        let error = check(16384).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        let message = error.to_string();
+        assert!(["/dev/large", "16384", "4096"].iter().all(|part| message.contains(part)), "{message}");
+    }
+}

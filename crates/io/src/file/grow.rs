@@ -1,0 +1,65 @@
+//! The size of a file: it grows with its space allocated, and never by a write.
+
+use std::fs::File;
+use std::io;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+use rustix::io::Errno;
+
+use super::inner::{FileInner, is_refusal, retry};
+
+impl FileInner {
+    pub(super) fn grow(&self, size: u64) -> io::Result<()> {
+        let _resizing = self.resize.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_writable()?;
+        let old = self.size();
+        if size <= old {
+            return Ok(());
+        }
+        if self.device.is_some() {
+            let message = format!("{} has {old} bytes and cannot grow to {size}", self.path.display());
+            return Err(io::Error::new(io::ErrorKind::StorageFull, message));
+        }
+        self.check_file()?;
+        self.check_limit(size)?;
+        let mut grown = retry(|| allocate(&self.file, old, size - old));
+        if grown.as_ref().is_err_and(is_refusal) {
+            tracing::warn!(path = %self.path.display(), "the file system cannot allocate space in advance");
+            grown = self.file.set_len(size);
+        }
+        if let Err(e) = grown {
+            // A failed allocation may leave a part behind, with or without a longer file.
+            if let Err(e) = self.file.set_len(old) {
+                tracing::warn!(path = %self.path.display(), "space from a failed growth stays allocated: {e}");
+            }
+            return Err(e);
+        }
+        self.size.store(size, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn shrink(&self, size: u64) -> io::Result<()> {
+        let _resizing = self.resize.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_writable()?;
+        let old = self.size();
+        if self.device.is_some() || size >= old {
+            return Ok(());
+        }
+        self.check_file()?;
+        // The size falls first, so that a write that comes now cannot make the file longer again.
+        self.size.store(size, Ordering::Release);
+        self.file.set_len(size).inspect_err(|_| self.size.store(old, Ordering::Release))
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+fn allocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    Ok(rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), offset, len)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+fn allocate(_file: &File, _offset: u64, _len: u64) -> io::Result<()> {
+    Err(Errno::NOSYS.into())
+}

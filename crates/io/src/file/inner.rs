@@ -1,0 +1,213 @@
+//! The open file, shared by a volume and its queues.
+//!
+//! Invariants:
+//! - `size` is the length of the file and moves only under `resize`. Writes stay inside it, so a write never
+//!   changes the file's length, and with it its metadata.
+//! - Whatever would exceed `RLIMIT_FSIZE` is refused before the kernel sees it: the kernel would answer with
+//!   `SIGXFSZ`, which ends the process.
+//! - `uring` only ever goes from true to false, with a line in `fallbacks`.
+//! - The lock belongs to the open file. Queues share it, so the file stays locked until the volume and all its queues
+//!   are gone.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use super::durable::DurableBy;
+use super::sync::SharedSync;
+use super::{FileOptions, OpenMode, device, open};
+use crate::counts::Tally;
+use crate::volume::assert_aligned;
+use crate::{BlockDevice, Op, Persist, VolumeInfo};
+
+#[derive(Debug)]
+pub(crate) struct FileInner {
+    pub(super) path: PathBuf,
+    pub(crate) file: File,
+    writable: bool,
+    /// What a block device says of itself; its size is fixed.
+    pub(super) device: Option<BlockDevice>,
+    /// It had a name when it was opened; a deleted file may be opened through another process, to save it.
+    named: bool,
+    pub(super) direct: bool,
+    pub(super) size: AtomicU64,
+    /// Held while the size changes.
+    pub(super) resize: Mutex<()>,
+    pub(super) durable: DurableBy,
+    pub(super) syncs: SharedSync,
+    pub(super) uring: AtomicBool,
+    pub(crate) tally: Tally,
+    pub(super) fallbacks: Mutex<Vec<String>>,
+}
+
+impl FileInner {
+    pub(super) fn open(path: &Path, mode: OpenMode, options: &FileOptions) -> io::Result<Self> {
+        let mut file = open::open(path, mode)?;
+        let device = device::describe(&file, path)?;
+        let size = device::size(&mut file, device.is_some())?;
+        let mut inner = Self {
+            path: path.to_owned(),
+            writable: mode != OpenMode::ReadOnly,
+            device,
+            named: file.metadata()?.nlink() > 0,
+            file,
+            direct: false,
+            size: AtomicU64::new(size),
+            resize: Mutex::new(()),
+            durable: DurableBy::default(),
+            syncs: SharedSync::default(),
+            uring: AtomicBool::new(false),
+            tally: Tally::default(),
+            fallbacks: Mutex::default(),
+        };
+        inner.choose_direct(options)?;
+        inner.choose_durable(options)?;
+        inner.choose_backend(options)?;
+        Ok(inner)
+    }
+
+    pub(super) fn info(&self) -> VolumeInfo {
+        VolumeInfo {
+            name: self.path.display().to_string(),
+            backend: self.backend(),
+            direct: self.direct,
+            device: self.device,
+            durable_by: self.durable_by(),
+            durable_why: self.durable_why(),
+            fallbacks: self.fallbacks.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        assert_aligned(offset, buf.as_ptr() as usize, buf.len());
+        let result = retry(|| self.file.read_at(buf, offset));
+        self.tally.read(&result);
+        result
+    }
+
+    pub(super) fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
+        assert_aligned(offset, data.as_ptr() as usize, data.len());
+        self.check_write(offset, data.len())?;
+        match persist {
+            Persist::Cached => {
+                // Before the write, which would make a file that was cut longer again. Durable writes are many and
+                // small, and lie before the rest of the file; they do without.
+                self.check_file_between_resizes()?;
+                self.write(offset, data)
+            }
+            Persist::Durable => self.write_durable(offset, data),
+        }
+    }
+
+    /// Writes without a promise.
+    pub(super) fn write(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
+        let result = retry(|| self.file.write_at(data, offset));
+        self.tally.written(&result, false);
+        result
+    }
+
+    /// Carries out a prepared operation on the calling thread.
+    pub(crate) fn perform(&self, op: &mut Op) -> io::Result<usize> {
+        match op {
+            Op::Read { offset, buf } => self.read_at(*offset, buf),
+            Op::Write { offset, data, persist } => self.write_at(*offset, data, *persist),
+        }
+    }
+
+    /// Counts an operation that a queue carried out by itself; `durable` says whether a write carried the flag.
+    pub(crate) fn count(&self, op: &Op, result: &io::Result<usize>, durable: bool) {
+        match op {
+            Op::Read { .. } => self.tally.read(result),
+            Op::Write { .. } => self.tally.written(result, durable),
+        }
+    }
+
+    /// Refuses writes to a read-only volume, over the end and over the process's limit.
+    pub(crate) fn check_write(&self, offset: u64, len: usize) -> io::Result<()> {
+        self.check_writable()?;
+        let size = self.size();
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= size => self.check_limit(end),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("a write of {len} bytes at {offset} passes the end of the volume, {size}"),
+            )),
+        }
+    }
+
+    pub(super) fn check_writable(&self) -> io::Result<()> {
+        if self.writable {
+            return Ok(());
+        }
+        let message = format!("{} is open for reading only", self.path.display());
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+    }
+
+    pub(super) fn check_limit(&self, end: u64) -> io::Result<()> {
+        match getrlimit(Resource::Fsize).current {
+            // Asked for every time, as the limit can be changed from outside; the limit does not bind devices.
+            Some(limit) if end > limit && self.device.is_none() => Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("{end} bytes are over the process's file size limit (ulimit -f) of {limit}"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Finds out whether the file is still there and whole: what lies in one that was deleted or cut short is gone when it
+    /// is closed, whatever a flush says. Called under `resize`.
+    pub(super) fn check_file(&self) -> io::Result<()> {
+        if self.device.is_some() {
+            return Ok(());
+        }
+        let found = self.file.metadata()?;
+        let what = if found.len() < self.size() {
+            format!("cut from {} to {} bytes", self.size(), found.len())
+        } else if self.named && found.nlink() == 0 {
+            "deleted".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::other(format!("{} was {what} by someone else while it was open", self.path.display())))
+    }
+
+    /// [`check_file`](Self::check_file), while nobody is about to change the size.
+    pub(super) fn check_file_between_resizes(&self) -> io::Result<()> {
+        let _resizing = self.resize.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_file()
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    pub(super) fn note(&self, fallback: String) {
+        tracing::warn!(path = %self.path.display(), "{fallback}");
+        self.fallbacks.lock().unwrap_or_else(PoisonError::into_inner).push(fallback);
+    }
+}
+
+/// An error like `e`, which cannot be cloned.
+pub(crate) fn copy(e: &io::Error) -> io::Error {
+    e.raw_os_error().map_or_else(|| io::Error::new(e.kind(), e.to_string()), io::Error::from_raw_os_error)
+}
+
+pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Whether the error says that the kernel or the file system does not know what was asked of it.
+pub(crate) fn is_refusal(e: &io::Error) -> bool {
+    matches!(Errno::from_io_error(e), Some(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS))
+}
