@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 #[cfg(not(target_os = "linux"))]
@@ -48,9 +48,13 @@ pub(super) struct DurableBy {
 
 /// The system's part. Tests put slow and failing calls in its place.
 pub(super) struct Calls {
-    pub(super) write_flagged: fn(&File, u64, &[u8]) -> io::Result<usize>,
-    pub(super) sync: Box<dyn Fn(&File) -> io::Result<()> + Send + Sync>,
+    pub(super) write_flagged: Box<WriteFlagged>,
+    pub(super) sync: Box<SyncFile>,
+    pub(super) clock: Arc<dyn Clock>,
 }
+
+pub(super) type WriteFlagged = dyn Fn(&File, u64, &[u8]) -> io::Result<usize> + Send + Sync;
+pub(super) type SyncFile = dyn Fn(&File) -> io::Result<()> + Send + Sync;
 
 impl Default for DurableBy {
     fn default() -> Self {
@@ -59,7 +63,11 @@ impl Default for DurableBy {
             flag_works: AtomicBool::new(false),
             measurable: false,
             why: Mutex::default(),
-            calls: Calls { write_flagged, sync: Box::new(File::sync_data) },
+            calls: Calls {
+                write_flagged: Box::new(write_flagged),
+                sync: Box::new(File::sync_data),
+                clock: Arc::new(SystemClock::new()),
+            },
         }
     }
 }
@@ -195,7 +203,7 @@ impl FileInner {
             self.write(place(turn), &zeros)?;
             self.sync()
         };
-        let measured = measure(&SystemClock::new(), by_flag, by_sync)?;
+        let measured = measure(&*self.durable.calls.clock, by_flag, by_sync)?;
         if let Some(e) = refusal {
             self.flag_failed(&e);
             return Ok(());
@@ -203,7 +211,9 @@ impl FileInner {
         if let Some(Measured { turns, by_flag, by_sync }) = measured {
             self.durable.by_flag.store(!sync_serves_better(by_flag, by_sync), Ordering::Relaxed);
             let (by_flag, by_sync) = (by_flag.as_micros(), by_sync.as_micros());
-            self.set_why(format!("{FLAG} {by_flag} us, {SYNC} {by_sync} us: medians of {turns} at opening"));
+            self.set_why(format!(
+                "{FLAG} {by_flag} us, {SYNC} {by_sync} us: medians of {turns} measured in turns"
+            ));
         }
         Ok(())
     }

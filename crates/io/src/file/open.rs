@@ -40,7 +40,16 @@ fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
             options.custom_flags(OFlags::EXCL.bits() as i32);
         }
     }
-    options.open(path)
+    options.open(path).map_err(|e| match Errno::from_io_error(&e) {
+        Some(Errno::BUSY) => {
+            let message = format!(
+                "{} is mounted or in use, as a whole or in part: unmount it, or stop what uses it",
+                path.display()
+            );
+            io::Error::new(io::ErrorKind::ResourceBusy, message)
+        }
+        _ => e,
+    })
 }
 
 fn lock_file(file: &File, mode: OpenMode) -> io::Result<()> {

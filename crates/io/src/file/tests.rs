@@ -3,7 +3,9 @@
 use std::fs::{self, OpenOptions};
 
 use super::*;
-use crate::{AlignedBuf, Completion, Op, Rng, SECTOR, read_exact_at, write_all_at};
+use crate::{AlignedBuf, Op, SECTOR, read_exact_at, write_all_at};
+
+mod durable;
 
 fn filled(len: usize, byte: u8) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(len);
@@ -58,23 +60,6 @@ fn buffered_volumes_work_too_and_say_so() {
     }
 }
 
-/// The kernel tells of a failed write-back once, to one of those who share the file; we tell everybody.
-#[test]
-fn a_failed_flush_fails_for_good() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut volume = create(&dir, FileOptions::default());
-    let inner = Arc::get_mut(&mut volume.inner).unwrap();
-    // What cannot be flushed stands in for a device that fails once.
-    let (pipe, _other_end) = io::pipe().unwrap();
-    let good = std::mem::replace(&mut inner.file, std::os::fd::OwnedFd::from(pipe).into());
-    let error = inner.flush().unwrap_err();
-    inner.file = good;
-    assert_eq!(inner.flush().unwrap_err().raw_os_error(), error.raw_os_error());
-    inner.durable = Default::default();
-    assert!(volume.write_at(0, &filled(SECTOR, 1), Persist::Durable).is_err());
-    assert!(volume.write_at(0, &filled(SECTOR, 1), Persist::Cached).is_ok());
-}
-
 /// What is written to a file without a name, or behind a cut, is acknowledged for nothing: flushing and growing say so.
 #[test]
 fn a_file_that_others_cut_or_delete_is_not_flushed_as_if_nothing_were() {
@@ -107,32 +92,6 @@ fn publishing_never_takes_a_name_from_another() {
     assert!(!publish(&draft, &name).unwrap() && draft.exists());
     assert_eq!(fs::read(&name).unwrap(), b"first");
     assert_eq!(kind(publish(&dir.path().join("none"), &dir.path().join("new"))), io::ErrorKind::NotFound);
-}
-
-#[test]
-fn durable_writes_work_without_the_flag() {
-    let dir = tempfile::tempdir().unwrap();
-    for io_uring in [true, false] {
-        let volume = FileVolume::open(
-            &dir.path().join(format!("{io_uring}")),
-            OpenMode::Create,
-            FileOptions { io_uring, durable: Durable::Flush, ..FileOptions::default() },
-        )
-        .unwrap();
-        volume.grow(1 << 20).unwrap();
-
-        assert!(volume.info().durable_by.starts_with("write + "));
-        write_all_at(&volume, 0, &filled(SECTOR, 4), Persist::Durable).unwrap();
-        let mut queue = volume.queue(4).unwrap();
-        let data = filled(SECTOR, 5).freeze();
-        queue.submit(0, Op::Write { offset: SECTOR as u64, data, persist: Persist::Durable });
-        let mut done = Vec::new();
-        queue.reap(true, &mut done);
-        assert!(matches!(done[..], [Completion { token: 0, result: Ok(SECTOR), buf: None }]), "{done:?}");
-        let mut buf = AlignedBuf::zeroed(2 * SECTOR);
-        read_exact_at(&volume, 0, &mut buf).unwrap();
-        assert_eq!((buf[0], buf[SECTOR]), (4, 5));
-    }
 }
 
 #[test]
@@ -202,122 +161,6 @@ fn grows_and_shrinks_but_never_by_a_write() {
     assert!(volume.grow(1 << 60).is_err(), "no disk is that large");
     assert_eq!(fs::metadata(dir.path().join("v")).unwrap().len(), SECTOR as u64);
     assert_eq!(volume.size().unwrap(), SECTOR as u64);
-}
-
-/// The kernel kills a process that writes past its limit, even inside the file; it must not get that far.
-#[test]
-fn the_file_size_limit_gives_errors_and_no_signal() {
-    let dir = tempfile::tempdir().unwrap();
-    drop(create(&dir, FileOptions::default()));
-    let status = std::process::Command::new("sh")
-        .args(["-c", "ulimit -f 16 && exec \"$0\" --exact file::tests::limited --ignored"])
-        .arg(std::env::current_exe().unwrap())
-        .env("BROOKLET_TEST_VOLUME", dir.path().join("v"))
-        // A profile, where one is taken, would be over the limit, too.
-        .env("LLVM_PROFILE_FILE", "/dev/null")
-        .stdout(std::process::Stdio::null())
-        .status()
-        .unwrap();
-    assert!(status.success(), "{status}");
-}
-
-#[test]
-#[ignore = "run under a limit by the_file_size_limit_gives_errors_and_no_signal"]
-fn limited() {
-    let path = std::env::var_os("BROOKLET_TEST_VOLUME").expect("set by the test that runs this one");
-    let too_large = io::ErrorKind::FileTooLarge;
-    for io_uring in [true, false] {
-        let options = FileOptions { io_uring, ..FileOptions::default() };
-        let volume = FileVolume::open(Path::new(&path), OpenMode::ReadWrite, options).unwrap();
-        write_all_at(&volume, 0, &filled(SECTOR, 1), Persist::Durable).unwrap();
-        for offset in [4 * SECTOR as u64, 100 * SECTOR as u64] {
-            assert_eq!(kind(volume.write_at(offset, &filled(SECTOR, 1), Persist::Cached)), too_large);
-            let mut queue = volume.queue(1).unwrap();
-            let data = filled(SECTOR, 1).freeze();
-            queue.submit(0, Op::Write { offset, data, persist: Persist::Cached });
-            let mut done = Vec::new();
-            queue.reap(true, &mut done);
-            assert_eq!(done[0].result.as_ref().unwrap_err().kind(), too_large);
-        }
-        assert_eq!(kind(volume.grow(2 << 20)), too_large);
-    }
-}
-
-#[test]
-fn both_backends_carry_out_what_is_submitted() {
-    for io_uring in [true, false] {
-        let dir = tempfile::tempdir().unwrap();
-        let volume = create(&dir, FileOptions { io_uring, ..FileOptions::default() });
-        let mut queue = volume.queue(32).unwrap();
-        let mut done = Vec::new();
-        let mut rng = Rng::new(1);
-        for token in 0..200u64 {
-            while queue.in_flight() == 32 {
-                queue.reap(true, &mut done);
-            }
-            let persist = if rng.percent(10) { Persist::Durable } else { Persist::Cached };
-            let data = filled(SECTOR, token as u8).freeze();
-            queue.submit(token, Op::Write { offset: token * SECTOR as u64, data, persist });
-            queue.reap(false, &mut done);
-        }
-        while queue.in_flight() > 0 {
-            queue.reap(true, &mut done);
-        }
-        queue.reap(true, &mut done); // nothing in flight: returns at once
-        done.sort_by_key(|c| c.token);
-        assert!(done.iter().map(|c| c.token).eq(0..200));
-        assert!(done.iter().all(|c| matches!(c.result, Ok(SECTOR))), "{done:?}");
-
-        for token in 0..16 {
-            let offset = token * 16 * SECTOR as u64;
-            queue.submit(token, Op::Read { offset, buf: AlignedBuf::zeroed(16 * SECTOR) });
-        }
-        done.clear();
-        while queue.in_flight() > 0 {
-            queue.reap(true, &mut done);
-        }
-        for Completion { token, result, buf } in done {
-            let buf = buf.unwrap();
-            assert_eq!((result.unwrap(), buf.len()), (16 * SECTOR, 16 * SECTOR));
-            for (i, sector) in buf.chunks(SECTOR).enumerate() {
-                let number = token * 16 + i as u64;
-                let byte = if number < 200 { number as u8 } else { 0 };
-                assert!(sector.iter().all(|&b| b == byte), "{io_uring} {number}");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_read_at_the_end_is_short() {
-    for io_uring in [true, false] {
-        let dir = tempfile::tempdir().unwrap();
-        let volume = create(&dir, FileOptions { io_uring, ..FileOptions::default() });
-        let mut queue = volume.queue(2).unwrap();
-        let offset = (1 << 20) - SECTOR as u64;
-        queue.submit(0, Op::Read { offset, buf: AlignedBuf::zeroed(4 * SECTOR) });
-        let mut done = Vec::new();
-        queue.reap(true, &mut done);
-        assert!(matches!(done[0].result, Ok(SECTOR)));
-        assert_eq!(done[0].buf.as_ref().unwrap().len(), SECTOR);
-    }
-}
-
-#[test]
-fn dropping_a_queue_finishes_what_is_in_flight() {
-    for io_uring in [true, false] {
-        let dir = tempfile::tempdir().unwrap();
-        let volume = create(&dir, FileOptions { io_uring, ..FileOptions::default() });
-        let mut queue = volume.queue(64).unwrap();
-        for token in 0..64 {
-            let data = filled(SECTOR, 8).freeze();
-            queue.submit(token, Op::Write { offset: token * SECTOR as u64, data, persist: Persist::Cached });
-        }
-        drop(queue);
-        let mut buf = AlignedBuf::zeroed(64 * SECTOR);
-        read_exact_at(&volume, 0, &mut buf).unwrap();
-        assert!(buf.iter().all(|&b| b == 8));
-    }
 }
 
 #[test]
