@@ -168,13 +168,8 @@ const TAIL: u64 = 1 << 20;
 const CHUNK: u64 = 4 << 20;
 
 fn open(path: &Path, mode: OpenMode, options: FileOptions) -> Result<FileVolume, Failure> {
-    FileVolume::open(path, mode, options).map_err(|e| {
-        let kind = match e.kind() {
-            io::ErrorKind::ResourceBusy => "; it is in use and left alone",
-            _ => "",
-        };
-        Failure::new(Kind::CannotOpen, format!("{} cannot be opened: {e}{kind}", path.display()))
-    })
+    let opened = FileVolume::open(path, mode, options);
+    opened.map_err(|e| Failure::new(Kind::CannotOpen, format!("{} cannot be probed: {e}", path.display())))
 }
 
 fn first_not_zero(volume: &dyn Volume, part: std::ops::Range<u64>) -> Result<Option<u64>, Failure> {

@@ -25,7 +25,11 @@ use timer::{Timer, WAITS};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// A directory on the disk, or a block device; a device must be blank and unused, and is blank again afterwards
+    /// A directory on the disk, or a block device
+    ///
+    /// In a directory the probe works on files of its own, which are gone afterwards, even if it is killed. A device must
+    /// be unused and blank: the first --size bytes and the last MiB read as zeros. It is blank again afterwards, but not if
+    /// the probe is killed.
     #[arg(value_name = "PATH|DEVICE")]
     path: PathBuf,
     /// About how long it may take; a slow disk may take twice that
