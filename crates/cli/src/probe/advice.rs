@@ -5,7 +5,8 @@ use std::time::Duration;
 use brooklet::io::SECTOR;
 use serde::Serialize;
 
-use super::measure::{Cell, Way};
+use super::measure::Cell;
+use super::plan::Way;
 use super::timer::{Timer, Wait};
 
 /// A setting, and why.
@@ -179,7 +180,7 @@ mod tests {
     /// Cells of a device: microseconds of one operation, and how many MB and operations a second it takes at most.
     fn device(way: Way, micros: impl Fn(usize) -> f64, most_mb: f64, most_per_second: f64) -> Vec<Cell> {
         let mut cells = Vec::new();
-        for size in super::super::measure::SIZES.into_iter().skip(1) {
+        for size in super::super::plan::SIZES.into_iter().skip(1) {
             for &depth in way.depths() {
                 let free = depth as f64 * size as f64 / micros(size);
                 let mb_per_s = free.min(most_mb).min(most_per_second * size as f64 / 1e6);

@@ -1,6 +1,7 @@
 //! What of a report is drawn: latencies of one at a time, and bandwidths at several depths.
 
-use super::measure::{BATCH, Cell, Way};
+use super::measure::Cell;
+use super::plan::{BATCH, Way};
 use super::plot::{Line, Panel, Picture};
 use super::report::{Report, size_name};
 

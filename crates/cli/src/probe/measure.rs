@@ -1,79 +1,20 @@
-//! The measurements: one way, size and depth at a time, each in a slice of what time is left.
+//! The measurements: one way, size and depth at a time.
 //!
-//! Invariants:
-//! - Nothing is written outside the ground's bytes: [`Area::take`] gives every position.
-//! - The time is bounded by twice the one given, plus what was in flight when that ended: a measurement that overruns its
-//!   slice shortens the rest, down to one sample each, and past twice the time they are skipped.
+//! Invariant: nothing is written outside the area; [`Area::take`] gives every position.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use brooklet::io::{
-    AlignedBuf, Completion, FileVolume, Op, Persist, Queue, Rng, SECTOR, Volume, read_exact_at, write_all_at,
+    AlignedBuf, Completion, FileVolume, Op, Persist, Queue, Rng, Volume, read_exact_at, write_all_at,
 };
 use bytes::Bytes;
 use serde::Serialize;
 
 use super::guard::PlainFile;
+use super::plan::{LARGEST, Spot, Way};
 use crate::latency::{Latencies, latencies};
-
-/// A way to write or read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// Direct writes at a depth, each on stable media by itself.
-    Durable,
-    /// As many direct writes as the depth says, then one flush for them all.
-    Window,
-    /// Direct reads in order, at a depth.
-    Read,
-    /// Appends to a plain file that is held open, a flush after each.
-    Append,
-    /// The same, a flush after every sixteen.
-    AppendBatch,
-    /// Open a plain file, append, flush, close.
-    OpenAppend,
-}
-
-impl Way {
-    /// All, in the order in which they are measured: what the settings follow from comes first.
-    pub const ALL: [Way; 6] =
-        [Way::Durable, Way::Window, Way::Read, Way::Append, Way::AppendBatch, Way::OpenAppend];
-
-    /// Depths at which it is measured.
-    pub fn depths(self) -> &'static [usize] {
-        match self {
-            Way::Durable | Way::Window | Way::Read => &[1, 2, 4, 8, 16],
-            Way::AppendBatch => &[BATCH],
-            Way::Append | Way::OpenAppend => &[1],
-        }
-    }
-
-    /// Whether it is about a plain file of any length, and not a volume of aligned blocks.
-    pub fn is_plain(self) -> bool {
-        matches!(self, Way::Append | Way::AppendBatch | Way::OpenAppend)
-    }
-}
-
-/// Appends between two flushes of [`Way::AppendBatch`].
-pub const BATCH: usize = 16;
-
-/// Bytes of a write or read. Volumes take multiples of 4 KiB only.
-pub const SIZES: [usize; 7] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
-
-const LARGEST: usize = SIZES[SIZES.len() - 1];
-
-/// What to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
-    /// The way.
-    pub way: Way,
-    /// Bytes of each write or read.
-    pub size: usize,
-    /// Writes or reads at once; for [`Way::AppendBatch`], appends to a flush.
-    pub depth: usize,
-}
 
 /// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -90,47 +31,32 @@ pub struct Cell {
     pub p50_us: f64,
     /// All but one in a hundred took at most this, in microseconds.
     pub p99_us: f64,
-    /// Bandwidth in MB/s (10^6 bytes).
+    /// Bandwidth in MB/s (10^6 bytes), of the passes over the spot the middle one.
     pub mb_per_s: f64,
 }
 
 impl Cell {
+    /// Sums up the passes over one spot, if there were any.
+    pub fn new(Spot { way, size, depth }: Spot, passes: &[Tally]) -> Option<Self> {
+        let mut all = latencies();
+        passes.iter().for_each(|pass| all.add(&pass.latencies).expect("histograms of the same bounds"));
+        let mut rates: Vec<f64> = passes.iter().map(Tally::mb_per_s).collect();
+        rates.sort_by(f64::total_cmp);
+        let at = |quantile| all.value_at_quantile(quantile) as f64 / 1e3;
+        Some(Self {
+            way,
+            size,
+            depth,
+            samples: all.len(),
+            p50_us: at(0.5),
+            p99_us: at(0.99),
+            mb_per_s: *rates.get(rates.len() / 2)?,
+        })
+    }
+
     /// Writes or reads a second.
     pub fn per_second(&self) -> f64 {
         self.mb_per_s * 1e6 / self.size as f64
-    }
-}
-
-/// All there is to measure: ways that write only where `writes`, sizes and depths for which `bytes` have room.
-pub fn plan(writes: bool, bytes: u64, plain: Option<u64>) -> Vec<Spot> {
-    let mut spots = Vec::new();
-    for way in Way::ALL.into_iter().filter(|way| writes || *way == Way::Read) {
-        let room = if way.is_plain() { plain.unwrap_or(0) } else { bytes };
-        for size in SIZES.into_iter().filter(|size| way.is_plain() || size.is_multiple_of(SECTOR)) {
-            let depths = way.depths().iter().filter(|depth| (size * **depth) as u64 <= room);
-            spots.extend(depths.map(|&depth| Spot { way, size, depth }));
-        }
-    }
-    spots
-}
-
-/// The time given, divided among what is still to be done.
-pub struct Budget {
-    time: Duration,
-    start: Instant,
-}
-
-impl Budget {
-    /// So much, from now on.
-    pub fn new(time: Duration) -> Self {
-        Self { time, start: Instant::now() }
-    }
-
-    /// A share of what is left. Nothing is left of the time given: zero, which is enough for one sample. Nothing of
-    /// twice that: none.
-    pub fn slice(&self, shares: usize) -> Option<Duration> {
-        let spent = self.start.elapsed();
-        (spent < 2 * self.time).then(|| self.time.saturating_sub(spent) / shares.max(1) as u32)
     }
 }
 
@@ -187,16 +113,15 @@ impl<'a> Area<'a> {
         spot: Spot,
         slice: Duration,
         plain: Option<&mut PlainFile>,
-    ) -> io::Result<Cell> {
-        let tally = match (spot.way, plain) {
-            (Way::Durable | Way::Read, _) if spot.depth == 1 => self.one_by_one(spot, slice)?,
-            (Way::Durable | Way::Read, _) => self.in_flight(spot, slice)?,
-            (Way::Window, _) => self.windows(spot, slice)?,
-            (Way::Append | Way::AppendBatch, Some(plain)) => self.append(spot, slice, plain)?,
-            (Way::OpenAppend, Some(plain)) => self.open_append(spot, slice, plain)?,
+    ) -> io::Result<Tally> {
+        match (spot.way, plain) {
+            (Way::Durable | Way::Read, _) if spot.depth == 1 => self.one_by_one(spot, slice),
+            (Way::Durable | Way::Read, _) => self.in_flight(spot, slice),
+            (Way::Window, _) => self.windows(spot, slice),
+            (Way::Append | Way::AppendBatch, Some(plain)) => self.append(spot, slice, plain),
+            (Way::OpenAppend, Some(plain)) => self.open_append(spot, slice, plain),
             (_, None) => unreachable!("plain ways are planned only where there is a plain file"),
-        };
-        Ok(tally.cell(spot))
+        }
     }
 
     /// One at a time, as a thread that waits for each would do it.
@@ -326,8 +251,8 @@ fn whole(completion: Completion, size: usize) -> io::Result<Option<AlignedBuf>> 
     Ok(completion.buf)
 }
 
-/// The times of one spot.
-struct Tally {
+/// The times of one pass over a spot.
+pub struct Tally {
     latencies: Latencies,
     bytes: u64,
     /// The time in which the bytes were moved.
@@ -363,17 +288,8 @@ impl Tally {
         Ok(())
     }
 
-    fn cell(&self, Spot { way, size, depth }: Spot) -> Cell {
-        let at = |quantile| self.latencies.value_at_quantile(quantile) as f64 / 1e3;
-        Cell {
-            way,
-            size,
-            depth,
-            samples: self.samples(),
-            p50_us: at(0.5),
-            p99_us: at(0.99),
-            mb_per_s: self.bytes as f64 / 1e6 / self.busy.as_secs_f64().max(1e-9),
-        }
+    fn mb_per_s(&self) -> f64 {
+        self.bytes as f64 / 1e6 / self.busy.as_secs_f64().max(1e-9)
     }
 }
 
@@ -382,30 +298,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plan_keeps_to_the_room_and_the_ways_there_are() {
-        let all = plan(true, 256 << 20, Some(64 << 20));
-        assert!(all.iter().all(|spot| spot.way.is_plain() || spot.size >= SECTOR));
-        for way in Way::ALL {
-            let smallest = if way.is_plain() { 7 } else { 6 };
-            let planned = all.iter().filter(|spot| spot.way == way).count();
-            assert_eq!(planned, smallest * way.depths().len(), "{way:?}");
-        }
-        let small = plan(true, 1 << 20, None);
-        assert!(small.iter().all(|spot| !spot.way.is_plain() && spot.size * spot.depth <= 1 << 20));
-        assert!(small.contains(&Spot { way: Way::Window, size: 64 << 10, depth: 16 }));
-        assert!(plan(false, 256 << 20, Some(64 << 20)).iter().all(|spot| spot.way == Way::Read));
-    }
-
-    #[test]
-    fn a_budget_is_shared_and_runs_out() {
-        let budget = Budget::new(Duration::from_secs(100));
-        let slice = budget.slice(10).unwrap();
-        assert!(slice <= Duration::from_secs(10) && slice > Duration::from_secs(9), "{slice:?}");
-        let at = |spent| Budget {
-            time: Duration::from_secs(1),
-            start: Instant::now() - Duration::from_millis(spent),
+    fn a_pass_in_bad_weather_does_not_move_the_bandwidth() {
+        let pass = |millis: u64| {
+            let mut tally = Tally::new();
+            tally.add(Duration::from_millis(millis), 1 << 20);
+            tally.busy = Duration::from_millis(millis);
+            tally
         };
-        assert_eq!(at(1500).slice(7), Some(Duration::ZERO));
-        assert_eq!(at(2000).slice(7), None);
+        let spot = Spot { way: Way::Durable, size: 1 << 20, depth: 1 };
+        let cell = Cell::new(spot, &[pass(1), pass(500), pass(1)]).unwrap();
+        assert_eq!((cell.samples, cell.mb_per_s.round()), (3, 1049.0));
+        assert!(cell.p50_us < 1100.0 && cell.p99_us > 400_000.0, "{cell:?}");
+        assert_eq!(Cell::new(spot, &[]), None);
     }
 }

@@ -4,6 +4,7 @@ mod advice;
 mod curves;
 mod guard;
 mod measure;
+mod plan;
 mod plot;
 mod report;
 mod timer;
@@ -19,7 +20,8 @@ use crate::failure::{Failure, Kind};
 use crate::out::{Out, progress};
 use crate::size::size;
 use guard::{Ground, LEAST};
-use measure::{Area, Budget, Cell, plan};
+use measure::{Area, Cell, Tally};
+use plan::{Budget, PASSES, plan};
 use report::{Blocks, Report};
 use timer::{Timer, WAITS};
 
@@ -103,7 +105,7 @@ struct Measured {
     skipped: usize,
 }
 
-/// Measures everything there is to measure, each in an equal share of the time; the timers take a share each, too.
+/// Measures everything there is to measure, several times, each in an equal share of the time.
 fn measure(ground: &mut Ground, time: Duration) -> Result<Measured, Failure> {
     let budget = Budget::new(time);
     let writes = ground.what != guard::What::ReadOnly;
@@ -112,24 +114,30 @@ fn measure(ground: &mut Ground, time: Duration) -> Result<Measured, Failure> {
         area.fill(time / 5).map_err(Failure::io("filling the part to be measured"))?;
     }
     let spots = plan(writes, area.bytes(), ground.plain.as_ref().map(|plain| plain.room()));
-    let mut shares = WAITS.len() + spots.len();
+    let mut shares = PASSES * (WAITS.len() + spots.len());
     let bar = progress(shares as u64, "probing");
     let mut timers = Vec::new();
     for wait in WAITS {
-        timers.extend(budget.slice(shares).into_iter().flat_map(|slice| timer::measure(wait, slice)));
-        shares -= 1;
-        bar.inc(1);
+        let slice = budget.slice(shares).map(|slice| slice * PASSES as u32);
+        timers.extend(slice.into_iter().flat_map(|slice| timer::measure(wait, slice)));
+        shares -= PASSES;
+        bar.inc(PASSES as u64);
     }
-    let mut cells = Vec::new();
-    for &spot in &spots {
-        if let Some(slice) = budget.slice(shares) {
-            let doing = format!("measuring {:?} of {} bytes, {} at once", spot.way, spot.size, spot.depth);
-            cells.push(area.measure(spot, slice, ground.plain.as_mut()).map_err(Failure::io(doing))?);
+    let mut passes: Vec<Vec<Tally>> = spots.iter().map(|_| Vec::new()).collect();
+    for _ in 0..PASSES {
+        for (&spot, passes) in spots.iter().zip(&mut passes) {
+            if let Some(slice) = budget.slice(shares) {
+                let doing =
+                    format!("measuring {:?} of {} bytes, {} at once", spot.way, spot.size, spot.depth);
+                passes.push(area.measure(spot, slice, ground.plain.as_mut()).map_err(Failure::io(doing))?);
+            }
+            shares -= 1;
+            bar.inc(1);
         }
-        shares -= 1;
-        bar.inc(1);
     }
     bar.finish_and_clear();
+    let cells: Vec<Cell> =
+        spots.iter().zip(&passes).filter_map(|(&spot, passes)| Cell::new(spot, passes)).collect();
     Ok(Measured { bytes: area.bytes(), skipped: spots.len() - cells.len(), cells, timers })
 }
 

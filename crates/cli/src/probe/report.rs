@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::advice::Setting;
 use super::guard::What;
-use super::measure::{BATCH, Cell, SIZES, Way};
+use super::measure::Cell;
+use super::plan::{BATCH, SIZES, Way};
 use super::timer::{Timer, Wait};
 
 /// All that was found.
