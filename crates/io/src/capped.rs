@@ -141,3 +141,6 @@ impl Queue for CappedQueue {
         self.within.in_flight() + self.ready.len()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -118,3 +118,12 @@ pub fn system_seed() -> u64 {
     // The standard library seeds this from the operating system; it saves a dependency for two words at open.
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #[test]
+    fn exact_timers_have_the_least_slack() {
+        super::exact_timers();
+        assert_eq!(rustix::thread::current_timer_slack().unwrap(), 1, "nanosecond");
+    }
+}

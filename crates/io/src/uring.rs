@@ -113,7 +113,7 @@ impl UringQueue {
         let mut unsynced = Vec::new();
         for entry in ring.completion() {
             let index = entry.user_data() as usize;
-            let Slot { token, mut op, mut sync } = slots[index].take().expect("a completion has its slot");
+            let Slot { token, mut op, sync } = slots[index].take().expect("a completion has its slot");
             free.push(index);
             let mut result = match entry.result() {
                 n if n >= 0 => Ok(n as usize),
@@ -121,7 +121,6 @@ impl UringQueue {
             };
             if result.as_ref().is_err_and(|e| was_not_tried(e) || sync == SyncBy::Flag && is_refusal(e)) {
                 result = file.perform(&mut op);
-                sync = SyncBy::No; // that made it durable
             } else {
                 file.count(&op, &result, sync == SyncBy::Flag);
             }

@@ -8,40 +8,29 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 #[cfg(not(target_os = "linux"))]
 use rustix::io::Errno;
 
 use super::inner::{FileInner, is_refusal, retry};
 use super::{Durable, FileOptions};
-use crate::{AlignedBuf, Clock, SECTOR, SystemClock};
+use crate::{Clock, SystemClock};
 
-/// For how long both ways are measured after each has had its first turn: enough for some dozen syncs of a fast disk,
-/// and hardly felt when a store is opened.
-const BUDGET: Duration = Duration::from_millis(20);
-
-/// Most turns: an odd number, so that there is a median, that a few slow writes do not move.
-const MOST_TURNS: usize = 63;
-
-/// How many sectors the measured writes go round in at most.
-const SCRATCH_SECTORS: u64 = 16;
-
-const FLAG: &str = "RWF_DSYNC";
-const SYNC: &str = if cfg!(target_os = "macos") { "write + F_FULLFSYNC" } else { "write + fdatasync" };
+pub(super) const FLAG: &str = "RWF_DSYNC";
+pub(super) const SYNC: &str =
+    if cfg!(target_os = "macos") { "write + F_FULLFSYNC" } else { "write + fdatasync" };
 
 /// The way in use.
 #[derive(Debug)]
 pub(super) struct DurableBy {
     /// Whether durable writes carry `RWF_DSYNC`.
-    by_flag: AtomicBool,
+    pub(super) by_flag: AtomicBool,
     /// Whether they could.
-    flag_works: AtomicBool,
+    pub(super) flag_works: AtomicBool,
     /// Whether the options leave the choice to a measurement.
-    measurable: bool,
+    pub(super) measurable: bool,
     why: Mutex<String>,
     pub(super) calls: Calls,
 }
@@ -107,7 +96,7 @@ impl FileInner {
         self.durable.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_why(&self, why: String) {
+    pub(super) fn set_why(&self, why: String) {
         *self.durable.why.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
@@ -129,7 +118,7 @@ impl FileInner {
     }
 
     /// A write with `RWF_DSYNC`. One that is refused the flag is not counted: nothing was sent down.
-    fn write_by_flag(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
+    pub(super) fn write_by_flag(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
         let result = retry(|| (self.durable.calls.write_flagged)(&self.file, offset, data));
         if !result.as_ref().is_err_and(is_refusal) {
             self.tally.written(&result, true);
@@ -137,7 +126,7 @@ impl FileInner {
         result
     }
 
-    fn flag_failed(&self, e: &io::Error) {
+    pub(super) fn flag_failed(&self, e: &io::Error) {
         self.durable.by_flag.store(false, Ordering::Relaxed);
         if self.durable.flag_works.swap(false, Ordering::Relaxed) {
             self.set_why(format!("{FLAG} failed: {e}"));
@@ -152,7 +141,10 @@ impl FileInner {
             self.set_why("the options ask for it".into());
         } else if let Some(why) = self.flag_trouble()? {
             self.set_why(why.clone());
-            self.note(format!("durable writes use fdatasync: {why}"));
+            // Elsewhere there is no better way.
+            if cfg!(target_os = "linux") {
+                self.note(format!("durable writes use fdatasync: {why}"));
+            }
         } else {
             *self.durable.by_flag.get_mut() = true;
             *self.durable.flag_works.get_mut() = true;
@@ -177,106 +169,6 @@ impl FileInner {
     fn flag_trouble(&self) -> io::Result<Option<String>> {
         Ok(Some(format!("this system has no {FLAG}")))
     }
-
-    /// Measures both ways in turns, where both are possible, and goes on with the better one.
-    pub(super) fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
-        let sectors = self.scratch_sectors(&scratch)?;
-        if !self.durable.measurable || !self.durable.flag_works.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        // The first write to space that is allocated and unwritten costs more than any later one.
-        let zeros = AlignedBuf::zeroed(SECTOR);
-        let place = |turn: usize| scratch.start + turn as u64 % sectors * SECTOR as u64;
-        for sector in 0..sectors as usize {
-            self.write(place(sector), &zeros)?;
-        }
-        self.sync()?;
-        let mut refusal = None;
-        let by_flag = |turn| match self.write_by_flag(place(turn), &zeros) {
-            Err(e) if is_refusal(&e) => {
-                refusal = Some(e);
-                Ok(false)
-            }
-            result => result.map(|_| true),
-        };
-        let by_sync = |turn| {
-            self.write(place(turn), &zeros)?;
-            self.sync()
-        };
-        let measured = measure(&*self.durable.calls.clock, by_flag, by_sync)?;
-        if let Some(e) = refusal {
-            self.flag_failed(&e);
-            return Ok(());
-        }
-        if let Some(Measured { turns, by_flag, by_sync }) = measured {
-            self.durable.by_flag.store(!sync_serves_better(by_flag, by_sync), Ordering::Relaxed);
-            let (by_flag, by_sync) = (by_flag.as_micros(), by_sync.as_micros());
-            self.set_why(format!(
-                "{FLAG} {by_flag} us, {SYNC} {by_sync} us: medians of {turns} measured in turns"
-            ));
-        }
-        Ok(())
-    }
-
-    /// How many sectors of `scratch` to use.
-    fn scratch_sectors(&self, scratch: &Range<u64>) -> io::Result<u64> {
-        let sector = SECTOR as u64;
-        if !scratch.start.is_multiple_of(sector) || !scratch.end.is_multiple_of(sector) || scratch.is_empty()
-        {
-            let message =
-                format!("scratch space is whole sectors of {sector} bytes, and some, not {scratch:?}");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
-        let sectors = ((scratch.end - scratch.start) / sector).min(SCRATCH_SECTORS);
-        self.check_write(scratch.start, (scratch.end - scratch.start) as usize)?;
-        Ok(sectors)
-    }
-}
-
-/// Median times of a durable write.
-#[derive(Debug, PartialEq, Eq)]
-struct Measured {
-    turns: usize,
-    by_flag: Duration,
-    by_sync: Duration,
-}
-
-/// Times both ways in turns, so that whatever else the disk does meets both alike. Nothing is measured if the flag is
-/// refused (`false`).
-fn measure(
-    clock: &dyn Clock,
-    mut by_flag: impl FnMut(usize) -> io::Result<bool>,
-    mut by_sync: impl FnMut(usize) -> io::Result<()>,
-) -> io::Result<Option<Measured>> {
-    let (mut flag_times, mut sync_times) = (Vec::new(), Vec::new());
-    let mut end = None;
-    while flag_times.len() < MOST_TURNS {
-        let turn = flag_times.len();
-        let start = clock.now();
-        if !by_flag(turn)? {
-            return Ok(None);
-        }
-        let middle = clock.now();
-        by_sync(turn)?;
-        let now = clock.now();
-        flag_times.push(middle - start);
-        sync_times.push(now - middle);
-        if now >= *end.get_or_insert(now + BUDGET) {
-            break;
-        }
-    }
-    let turns = flag_times.len();
-    Ok(Some(Measured { turns, by_flag: median(flag_times), by_sync: median(sync_times) }))
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
-}
-
-/// Whether the sync is quicker by enough to give up the flag, with which writes do not wait for each other.
-fn sync_serves_better(by_flag: Duration, by_sync: Duration) -> bool {
-    by_sync * 10 <= by_flag * 9
 }
 
 #[cfg(target_os = "linux")]

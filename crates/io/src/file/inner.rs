@@ -121,6 +121,7 @@ impl FileInner {
     }
 
     /// Counts an operation that a queue carried out by itself; `durable` says whether a write carried the flag.
+    #[cfg(target_os = "linux")]
     pub(crate) fn count(&self, op: &Op, result: &io::Result<usize>, durable: bool) {
         match op {
             Op::Read { .. } => self.tally.read(result),

@@ -2,13 +2,14 @@
 //!
 //! - `open`: names, opening and locks; `device`: what a block device says of itself.
 //! - `inner`: the open file that the volume and its queues share, its reads and its checks.
-//! - `durable`: how writes become durable, and the choice between the ways; `sync`: one sync for many callers.
+//! - `durable`: how writes become durable; `tune`: the choice between the ways; `sync`: one sync for many callers.
 //! - `backend`: direct I/O and io_uring, used where they can be relied on; `grow`: the size.
 
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+#[cfg(target_os = "linux")]
 use std::sync::atomic::Ordering;
 
 use self::inner::FileInner;
@@ -27,6 +28,7 @@ mod open;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod tune;
 
 /// Largest depth of a queue: the largest ring every kernel takes.
 const MAX_DEPTH: usize = 4096;

@@ -76,14 +76,14 @@ impl SharedSync {
         drop(state);
         let result = sync();
         let mut state = self.state();
-        if let Err(e) = &result {
-            state.fail(e);
+        if let Err(e) = result {
+            state.fail(&e);
         }
         state.ended += 1;
         if state.waiting > 0 {
             self.over.notify_all();
         }
-        result
+        state.check(mine)
     }
 
     /// Makes every sync fail with `error` that has not ended.
@@ -98,5 +98,22 @@ impl SharedSync {
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.state().waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One who was served by a good sync may be slow to look, and find that a later one has failed meanwhile.
+    #[test]
+    fn a_failure_does_not_count_for_earlier_syncs() {
+        let mut state = State { started: 3, ended: 2, ..State::default() };
+        state.fail(&io::ErrorKind::Other.into());
+        state.fail(&io::ErrorKind::StorageFull.into());
+        state.check(2).unwrap();
+        for sync in [3, 4, 9] {
+            assert_eq!(state.check(sync).unwrap_err().kind(), io::ErrorKind::Other, "the first one stays");
+        }
     }
 }

@@ -200,6 +200,30 @@ fn a_flush_after_a_failed_flush_promises_nothing() {
 }
 
 #[test]
+fn what_was_asked_for_is_counted_until_the_power_is_off() {
+    let volume = disk(4);
+    write(&volume, 0, 2, 1, Persist::Cached);
+    write(&volume, 2, 1, 1, Persist::Durable);
+    volume.flush().unwrap();
+    let mut queue = volume.queue(1).unwrap();
+    queue.submit(0, Op::Read { offset: 3 * S, buf: filled(2, 0) });
+    queue.reap(true, &mut Vec::new());
+    volume.write_at(4 * S, &filled(1, 1), Persist::Durable).unwrap_err();
+    let expected =
+        Counts { reads: 1, read_bytes: S, writes: 2, written_bytes: 3 * S, durable_writes: 1, flushes: 1 };
+    assert_eq!(volume.counts(), expected);
+    volume.fail(Fault::ErrorAfter { operations: 0, kind: io::ErrorKind::Other, sticky: false });
+    volume.write_at(0, &filled(1, 1), Persist::Durable).unwrap_err();
+    let failed = Counts { writes: 1, durable_writes: 1, ..Counts::default() };
+    assert_eq!(volume.counts() - expected, failed);
+    volume.fail(Fault::PowerOffAfter(0));
+    volume.flush().unwrap_err();
+    volume.flush().unwrap_err();
+    assert_eq!(volume.counts().flushes, 2);
+    assert_eq!(volume.operations(), 5);
+}
+
+#[test]
 fn the_disk_fills_up() {
     let volume = disk(1);
     volume.fail(Fault::Full(4 * S));

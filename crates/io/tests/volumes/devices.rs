@@ -4,6 +4,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use brooklet_io::read_unlocked;
@@ -110,5 +111,29 @@ fn a_mounted_device_is_not_opened_for_writing() {
     });
     assert!(Command::new("umount").arg(at).status().unwrap().success());
     refused.unwrap();
+    open(&place, OpenMode::ReadWrite).unwrap();
+}
+
+/// A partition may have any number of the device's blocks, and whoever uses it uses the device.
+#[test]
+fn a_partition_is_a_device_and_a_part_of_one() {
+    let _alone = alone();
+    let Some(place) = Place::device(512) else { return };
+    let blocks = 8 * 125 + 1;
+    let added = Command::new("addpart").arg(&place.path).args(["1", "8", &blocks.to_string()]).output();
+    let path = PathBuf::from(format!("{}p1", place.path.display()));
+    if !added.as_ref().is_ok_and(|added| added.status.success()) || !path.exists() {
+        println!("skipped: no partition: addpart: {added:?}");
+        return;
+    }
+    let volume = FileVolume::open(&path, OpenMode::ReadWrite, FileOptions::default()).unwrap();
+    assert_eq!(volume.size().unwrap(), blocks * 512);
+    let end = 125 * SECTOR as u64;
+    write_all_at(&volume, end - SECTOR as u64, &filled(SECTOR, 1), Persist::Durable).unwrap();
+    let past = volume.write_at(end, &filled(SECTOR, 1), Persist::Cached);
+    assert_eq!(kind(past), io::ErrorKind::InvalidInput, "it would pass the end");
+    assert_eq!(volume.read_at(end, &mut AlignedBuf::zeroed(SECTOR)).unwrap(), 512);
+    busy(open(&place, OpenMode::ReadWrite));
+    drop(volume);
     open(&place, OpenMode::ReadWrite).unwrap();
 }

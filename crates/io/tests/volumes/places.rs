@@ -67,7 +67,7 @@ impl Loop {
     fn over(image: &Path, sector: u32) -> Result<Self, String> {
         let sector = sector.to_string();
         let made = Command::new("losetup")
-            .args(["--find", "--show", "--sector-size", &sector])
+            .args(["--find", "--show", "--partscan", "--sector-size", &sector])
             .arg(image)
             .output()
             .map_err(|e| format!("losetup: {e}"))?;

@@ -1,6 +1,6 @@
 //! How writes become durable: the choice between the ways, and syncs that many share.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::Duration;

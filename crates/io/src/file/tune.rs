@@ -1,0 +1,124 @@
+//! Which way of writing durably serves better here: both are timed in turns, and the medians compared.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::durable::{FLAG, SYNC};
+use super::inner::{FileInner, is_refusal};
+use crate::{AlignedBuf, Clock, SECTOR};
+
+/// For how long both ways are measured after each has had its first turn: enough for some dozen syncs of a fast disk,
+/// and hardly felt when a store is opened.
+const BUDGET: Duration = Duration::from_millis(20);
+
+/// Most turns: an odd number, so that there is a median, that a few slow writes do not move.
+const MOST_TURNS: usize = 63;
+
+/// How many sectors the measured writes go round in at most.
+const SCRATCH_SECTORS: u64 = 16;
+
+impl FileInner {
+    /// Measures both ways in turns, where both are possible, and goes on with the better one.
+    pub(super) fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
+        let sectors = self.scratch_sectors(&scratch)?;
+        if !self.durable.measurable || !self.durable.flag_works.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // Written once before: the first write to space that is allocated only costs more than any later one.
+        let zeros = AlignedBuf::zeroed(SECTOR);
+        let place = |turn: usize| scratch.start + turn as u64 % sectors * SECTOR as u64;
+        for sector in 0..sectors as usize {
+            self.write(place(sector), &zeros)?;
+        }
+        self.sync()?;
+        let mut refusal = None;
+        let by_flag = |turn| match self.write_by_flag(place(turn), &zeros) {
+            Err(e) if is_refusal(&e) => {
+                refusal = Some(e);
+                Ok(false)
+            }
+            result => result.map(|_| true),
+        };
+        let by_sync = |turn| {
+            self.write(place(turn), &zeros)?;
+            self.sync()
+        };
+        let measured = measure(&*self.durable.calls.clock, by_flag, by_sync)?;
+        if let Some(e) = refusal {
+            self.flag_failed(&e);
+            return Ok(());
+        }
+        if let Some(Measured { turns, by_flag, by_sync }) = measured {
+            self.durable.by_flag.store(!sync_serves_better(by_flag, by_sync), Ordering::Relaxed);
+            let (by_flag, by_sync) = (by_flag.as_micros(), by_sync.as_micros());
+            self.set_why(format!(
+                "{FLAG} {by_flag} us, {SYNC} {by_sync} us: medians of {turns} measured in turns"
+            ));
+            tracing::info!(
+                path = %self.path.display(), durable_by = self.durable_by(), why = self.durable_why(), "volume tuned"
+            );
+        }
+        Ok(())
+    }
+
+    /// How many sectors of `scratch` to use.
+    fn scratch_sectors(&self, scratch: &Range<u64>) -> io::Result<u64> {
+        let sector = SECTOR as u64;
+        if !scratch.start.is_multiple_of(sector) || !scratch.end.is_multiple_of(sector) || scratch.is_empty()
+        {
+            let message =
+                format!("scratch space is whole sectors of {sector} bytes, and some, not {scratch:?}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        self.check_write(scratch.end - sector, SECTOR)?;
+        Ok(((scratch.end - scratch.start) / sector).min(SCRATCH_SECTORS))
+    }
+}
+
+/// Median times of a durable write.
+#[derive(Debug, PartialEq, Eq)]
+struct Measured {
+    turns: usize,
+    by_flag: Duration,
+    by_sync: Duration,
+}
+
+/// Times both ways in turns, so that whatever else the disk does meets both alike. Nothing is measured if the flag is
+/// refused (`false`).
+fn measure(
+    clock: &dyn Clock,
+    mut by_flag: impl FnMut(usize) -> io::Result<bool>,
+    mut by_sync: impl FnMut(usize) -> io::Result<()>,
+) -> io::Result<Option<Measured>> {
+    let (mut flag_times, mut sync_times) = (Vec::new(), Vec::new());
+    let mut end = None;
+    while flag_times.len() < MOST_TURNS {
+        let turn = flag_times.len();
+        let start = clock.now();
+        if !by_flag(turn)? {
+            return Ok(None);
+        }
+        let middle = clock.now();
+        by_sync(turn)?;
+        let now = clock.now();
+        flag_times.push(middle - start);
+        sync_times.push(now - middle);
+        if now >= *end.get_or_insert(now + BUDGET) {
+            break;
+        }
+    }
+    let turns = flag_times.len();
+    Ok(Some(Measured { turns, by_flag: median(flag_times), by_sync: median(sync_times) }))
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// Whether the sync is quicker by enough to give up the flag, with which writes do not wait for each other.
+fn sync_serves_better(by_flag: Duration, by_sync: Duration) -> bool {
+    by_sync * 10 <= by_flag * 9
+}
