@@ -30,7 +30,7 @@ pub fn advise(cells: &[Cell], timers: &[Timer]) -> Vec<Setting> {
     let Some(choice) = choose(cells) else { return Vec::new() };
     let mut settings = block_and_depth(&choice);
     settings.extend(durable_by(cells));
-    settings.push(linger(&choice, timers));
+    settings.push(linger(cells, &choice, timers));
     settings.extend(operations_cap(cells));
     settings.extend(bytes_cap(cells));
     settings.extend(interval_timer(timers));
@@ -83,9 +83,10 @@ fn durable_by(cells: &[Cell]) -> Option<Setting> {
     })
 }
 
-/// Twice what a full block takes: the next one fills while one is written, and who waits longer gains nothing by it.
-fn linger(Choice { cell, .. }: &Choice, timers: &[Timer]) -> Setting {
-    let micros = (2.0 * cell.p50_us / 100.0).ceil() * 100.0;
+/// Twice what a full block takes alone: the next one fills while one is written, and who waits longer gains nothing by it.
+fn linger(cells: &[Cell], Choice { cell, .. }: &Choice, timers: &[Timer]) -> Setting {
+    let alone = find(cells, cell.way, cell.size, 1).unwrap_or(cell);
+    let micros = (2.0 * alone.p50_us / 100.0).ceil() * 100.0;
     let micros = micros.clamp(200.0, 10_000.0);
     let late = timers.iter().find(|timer| timer.wait == Wait::Sleep).map_or(0.0, |timer| timer.p99_late_us);
     let set = format!(".linger(Duration::from_micros({micros:.0}))");

@@ -92,7 +92,8 @@ impl Ground {
             return Err(Failure::new(Kind::Full, message));
         }
         let temporary = Temporary::new(dir).map_err(doing("making a temporary file"))?;
-        let volume = FileVolume::open(temporary.path(), OpenMode::ReadWrite, options)?;
+        let volume = FileVolume::open(temporary.path(), OpenMode::ReadWrite, options);
+        let volume = volume.map_err(doing("opening a temporary file"))?;
         let bytes = size / 4 * 3;
         volume.grow(bytes).map_err(doing("making room for a temporary file"))?;
         let plain = PlainFile::new(dir, size - bytes).map_err(doing("making a temporary file"))?;

@@ -95,12 +95,14 @@ impl Report {
         }
         writeln!(f, "\n{}", self.heading(way))?;
         let depths = way.depths();
-        let at = if depths.len() > 1 { "MB/s at" } else { "MB/s" };
-        write!(f, "{:>8} {:>9} {:>9}   {at:<8}", "size", "p50 µs", "p99 µs")?;
+        write!(f, "{:>8} {:>9} {:>9}   ", "size", "p50 µs", "p99 µs")?;
         if depths.len() > 1 {
+            write!(f, "MB/s at ")?;
             depths.iter().try_for_each(|depth| write!(f, "{depth:>8}"))?;
+            writeln!(f)?;
+        } else {
+            writeln!(f, "{:>8}", "MB/s")?;
         }
-        writeln!(f)?;
         for size in SIZES {
             let cell = |depth| self.cells.iter().find(|c| (c.way, c.size, c.depth) == (way, size, depth));
             let Some(first) = cell(depths[0]) else { continue };
