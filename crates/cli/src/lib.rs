@@ -1,7 +1,7 @@
 //! The `brooklet` command: one store's logs, what the store is made of, and trials of it.
 //!
-//! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices, `replay` and `demo` the trials; `out` prints, `failure` tells what
-//! went wrong and gives the exit code.
+//! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices; `replay`, `bench`, `probe` and `demo`
+//! are the trials; `out` prints, `failure` tells what went wrong and gives the exit code.
 
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@ mod inspect;
 mod latency;
 mod logs;
 mod out;
+mod probe;
 mod replay;
 mod size;
 
@@ -73,6 +74,8 @@ enum Command {
     Replay(replay::Args),
     /// Measure the store, and others beside it, on one load
     Bench(bench::Args),
+    /// Measure what a disk can do, as a table and as curves, and tell the settings that follow
+    Probe(probe::Args),
     /// Kill a store while it is written to, three times, and show that nothing acknowledged is lost
     Demo,
     /// The process that the demo kills
@@ -111,6 +114,7 @@ fn run(command: Command, ring: Option<PathBuf>, out: &mut Out) -> Result<(), Fai
         }
         Command::Replay(args) => replay::run(args, out),
         Command::Bench(args) => bench::run(args, out),
+        Command::Probe(args) => probe::run(args, out),
         Command::Demo => demo::run(out),
         Command::DemoWriter(args) => demo::victim::run(&args),
     };
