@@ -16,7 +16,7 @@ use crate::label::Label;
 use crate::manifest::{self, RunMeta};
 use crate::options::Options;
 use crate::runs::{Run, RunSet};
-use crate::superblock::{FORMAT, Place, RING_OFFSET, Slot, Superblock, write_note};
+use crate::superblock::{FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
 use crate::volumes::Volumes;
 
 /// The longest manifest, in bytes: sixteen million runs.
@@ -179,7 +179,8 @@ pub(crate) fn claim(opened: &mut Opened) -> Result<(), Error> {
         }
         next.write(&*volumes.data)?;
         write_note(&*volumes.data, &note)?;
-        volumes.ring.as_ref().map_or(Ok(()), |ring| write_note(&**ring, &note))
+        volumes.ring.as_ref().map_or(Ok(()), |ring| write_note(&**ring, &note))?;
+        volumes.ring().tune(SCRATCH)
     };
     done().map_err(Error::io(format!("claiming {}", volumes.data.info().name)))?;
     opened.superblock = next;

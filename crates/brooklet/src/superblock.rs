@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! offset            zone
-//!      0            superblock: COPIES slots of one sector; the rest is spare, but for the last sector: a note that
-//!                   names who has the store open (text, no promise attached)
+//!      0            superblock: COPIES slots of one sector; then spare sectors, in which each opening tries how the
+//!                   device takes durable writes; the last sector is a note that names who has the store open (text,
+//!                   no promise attached)
 //! 64 KiB            ring, `ring_size` bytes
 //! 64 KiB + ring     heap, to the end of the volume or to `capacity`
 //!
 //! offset            zone, where the ring has a volume of its own      that volume
-//!      0            superblock, as above                              label (see `label.rs`), and a note as above
+//!      0            superblock, as above                              label (see `label.rs`), spare sectors and a note
+//!                                                                     as above
 //! 64 KiB            heap, to the end of the volume or to `capacity`   ring, `ring_size` bytes
 //!
 //! slot, little endian
@@ -35,6 +37,8 @@
 //! newest generation, or the crash came in between and the older one still stands, because nothing it refers to is
 //! reused before the last copy is written. A slot fits in 512 bytes, which the device tears last.
 
+use std::ops::Range;
+
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
 use brooklet_wal::{Cursor, Zone, checksum};
@@ -54,8 +58,12 @@ pub(crate) const MAX_RING: u64 = 1 << 40;
 /// Where the note of the holder is.
 pub(crate) const NOTE_OFFSET: u64 = RING_OFFSET - SECTOR as u64;
 
+/// Sectors whose contents nobody needs, on whichever volume the ring lies.
+pub(crate) const SCRATCH: Range<u64> = 16 << 10..NOTE_OFFSET;
+
 const MAGIC: [u8; 8] = *b"BROOKLET";
 const SUM: usize = 504;
+const _: () = assert!((COPIES * SECTOR) as u64 <= SCRATCH.start);
 const CLEAN: u64 = 1;
 const APART: u64 = 2;
 

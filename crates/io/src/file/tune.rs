@@ -9,12 +9,12 @@ use super::durable::{FLAG, SYNC};
 use super::inner::{FileInner, is_refusal};
 use crate::{AlignedBuf, Clock, SECTOR};
 
-/// For how long both ways are measured after each has had its first turn: enough for some dozen syncs of a fast disk,
-/// and hardly felt when a store is opened.
+/// For how long both ways are measured after each has had its first turn: hardly felt when a store is opened.
 const BUDGET: Duration = Duration::from_millis(20);
 
-/// Most turns: an odd number, so that there is a median, that a few slow writes do not move.
-const MOST_TURNS: usize = 63;
+/// Most turns: an odd number, so that there is a median, that a few slow writes do not move; a millisecond or two on a
+/// fast disk.
+const MOST_TURNS: usize = 15;
 
 /// How many sectors the measured writes go round in at most.
 const SCRATCH_SECTORS: u64 = 16;
