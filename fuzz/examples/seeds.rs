@@ -41,9 +41,13 @@ fn superblocks() -> std::io::Result<()> {
         seed("superblock", &format!("sound-{n}"), &[&[7], &size, &[9, 1], slot(0), slot(1), slot(2)])?;
     }
     let mut newer = samples()[0].image[..160].to_vec();
-    newer[8] = 2;
+    newer[8] = 3;
     let old = &samples()[1].image[..160];
     seed("superblock", "newer", &[&[7], &size, &[0, 0], &newer, old])?;
+    // The first sectors of the golden store of version 2, each behind its number.
+    let golden = include_bytes!("../../crates/brooklet/tests/golden/v2.store");
+    let slot = |copy: usize| &golden[4 + copy * (4 + SECTOR) + 4..][..160];
+    seed("superblock", "apart", &[&[7], &size, &[9, 1], slot(0), slot(1), slot(2)])?;
     seed("superblock", "note", &[&[0], &size, &[0, 0], b"process 7 (brooklet)"])
 }
 

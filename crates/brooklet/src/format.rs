@@ -43,6 +43,17 @@ impl Options {
     ///
     /// A device must be blank: all of its first and last MiB is zero. `force` overwrites what a device bears.
     ///
+    /// ```
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("store"); // in real life "/dev/nvme1n1"
+    /// let options = brooklet::Options::new().ring_size(1 << 20).max_payload(1 << 16);
+    /// let made = options.clone().capacity(64 << 20).format(&path, false)?;
+    /// assert_eq!((made.capacity, made.overwritten.len()), (64 << 20, 0));
+    /// options.create(brooklet::Create::Never).open(&path)?.append("log", b"entry")?.wait()
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NotBlank`] names what a device bears; [`Error::Locked`], even by force, where it is mounted or otherwise
     /// in use; [`Error::Exists`], even by force, where there is a file; [`Error::InvalidOptions`] where a device is too

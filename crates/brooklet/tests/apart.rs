@@ -271,10 +271,27 @@ fn the_ring_in_a_file_of_its_own() {
     options().open(&data).unwrap().compact().unwrap();
 }
 
+/// What is written to a ring without a name is acknowledged for nothing: the store stops at the next checkpoint, or says
+/// so when it is closed.
+#[test]
+fn a_ring_that_others_delete_stops_the_store() {
+    for checkpoint in [true, false] {
+        let (_dir, data, ring) = place();
+        let store = small().ring_at(&ring).open(&data).unwrap();
+        fs::remove_file(&ring).unwrap();
+        store.append("log", "x").unwrap().wait().unwrap();
+        let error = if checkpoint { store.checkpoint().unwrap_err() } else { store.close().unwrap_err() };
+        let words = format!("{} was deleted", ring.display());
+        assert!(error.to_string().contains(&words), "{error}");
+        assert_eq!(matches!(error, Error::Stopped { .. }), checkpoint, "{error}");
+    }
+}
+
 #[test]
 fn a_store_without_its_ring_is_told() {
     let (dir, data, ring) = place();
-    let (_, other_data, other_ring) = place_in(&dir);
+    let (other_data, other_ring) = (dir.path().join("data-2"), dir.path().join("ring-2"));
+    drop(small().ring_at(&other_ring).open(&other_data).unwrap());
     let at = |name: &str| dir.path().join(name);
     fs::write(at("blank"), vec![0; 2 << 20]).unwrap();
     fs::write(at("empty"), b"").unwrap();
@@ -314,13 +331,6 @@ fn a_store_without_its_ring_is_told() {
     let harmless = report.findings.iter().filter(|f| f.harmless && f.what.contains("the ring's label"));
     assert_eq!((harmless.count(), report.findings.len()), (2, 2), "{:?}", report.findings);
     assert_eq!(small().ring_at(&ring).open(&data).unwrap().bounds("log").unwrap().next, 1);
-}
-
-/// Another store beside the first.
-fn place_in(dir: &TempDir) -> ((), PathBuf, PathBuf) {
-    let (data, ring) = (dir.path().join("data-2"), dir.path().join("ring-2"));
-    drop(small().ring_at(&ring).open(&data).unwrap());
-    ((), data, ring)
 }
 
 #[test]
