@@ -40,8 +40,7 @@ fn recovers(image: &[u8], model: &Model, acked: &[bool], seed: u64) {
         let log = Log::open(Arc::new(volume.clone()), options()).unwrap();
         model.check_recovered(&log, acked);
         // It goes on where it ended.
-        let mut script =
-            Script { volume, log: Some(log), model, rng: Rng::new(seed), seen: Default::default() };
+        let mut script = Script { log: Some(log), volume, model, ..Script::new(seed) };
         for _ in 0..6 {
             script.step().unwrap();
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brooklet_io::{ManualClock, MemVolume, Rng};
+use brooklet_io::{ManualClock, MemVolume, Rng, Volume};
 use brooklet_wal::{Ack, Log, LogError, LogOptions, Lsn, Pause, WalError};
 
 pub const KIB: u64 = 1 << 10;
@@ -133,6 +133,8 @@ fn noise(rng: &mut Rng, len: u64) -> Vec<u8> {
 /// What random chance does to a log and its model, a step at a time.
 pub struct Script {
     pub volume: MemVolume,
+    /// Where the log is instead, if it is in a file.
+    pub file: Option<Arc<dyn Volume>>,
     pub log: Option<Log>,
     pub model: Model,
     pub rng: Rng,
@@ -155,7 +157,11 @@ pub struct Seen {
 impl Script {
     pub fn new(seed: u64) -> Self {
         let (rng, volume) = (Rng::new(seed), MemVolume::new(seed));
-        Self { volume, log: None, model: Model::default(), rng, seen: Seen::default() }
+        Self { volume, file: None, log: None, model: Model::default(), rng, seen: Seen::default() }
+    }
+
+    fn place(&self) -> Arc<dyn Volume> {
+        self.file.clone().unwrap_or_else(|| Arc::new(self.volume.clone()))
     }
 
     pub fn log(&self) -> &Log {
@@ -163,7 +169,7 @@ impl Script {
     }
 
     pub fn create(&mut self) -> Result<(), LogError> {
-        self.log = Some(Log::create(Arc::new(self.volume.clone()), options())?);
+        self.log = Some(Log::create(self.place(), options())?);
         Ok(())
     }
 
@@ -262,7 +268,7 @@ impl Script {
 
     fn resize(&mut self) -> Result<(), LogError> {
         let (old, size) = (self.log().stats().ring.size, 64 * KIB + 4 * KIB * self.rng.below(40));
-        let before = self.volume.image().len();
+        let before = self.place().size()?;
         match self.log().resize(size) {
             Ok(()) => {
                 self.seen.grown += u32::from(size > old);
@@ -272,7 +278,7 @@ impl Script {
             }
             Err(LogError::NoRoom { .. } | LogError::Settling { .. }) => {
                 self.seen.refused += 1;
-                assert_eq!(self.volume.image().len(), before);
+                assert_eq!(self.place().size()?, before);
             }
             Err(error) => return Err(error),
         }
@@ -288,7 +294,7 @@ impl Script {
         drop(log);
         let acked = self.model.settle_acks();
         let reads = self.volume.reads();
-        self.log = Some(Log::open(Arc::new(self.volume.clone()), options())?);
+        self.log = Some(Log::open(self.place(), options())?);
         self.seen.reopened += 1;
         if clean && self.log().first() == self.log().next() {
             // The label, maybe in two short transfers.
