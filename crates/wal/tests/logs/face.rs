@@ -1,10 +1,11 @@
 //! What a log takes and gives back, call by call.
 
-use std::sync::Arc;
+use std::io;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use brooklet_io::{MemVolume, Rng, SECTOR, Volume};
+use brooklet_io::{Completion, MemVolume, Op, Persist, Queue, Rng, SECTOR, Volume, VolumeInfo};
 use brooklet_wal::{Header, Log, LogError, LogOptions, Lsn, WalError};
 
 use crate::model::{KIB, collect, drive, options, read};
@@ -222,4 +223,80 @@ fn a_volume_that_cannot_grow_keeps_its_log() {
     }
     log.append(b"x").unwrap().1.wait().unwrap();
     assert_eq!((log.stats().ring.size, volume.size().unwrap()), (64 * KIB, 128 * KIB));
+}
+
+/// A device that takes a write and does not answer before it is told to.
+#[derive(Debug)]
+struct Hanging {
+    disk: MemVolume,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Hanging {
+    fn hangs(gate: &(Mutex<bool>, Condvar)) {
+        drop(gate.1.wait_while(gate.0.lock().unwrap(), |hangs| *hangs).unwrap());
+    }
+}
+
+struct HangingQueue(Box<dyn Queue>, Arc<(Mutex<bool>, Condvar)>);
+
+impl Queue for HangingQueue {
+    fn submit(&mut self, token: u64, op: Op) {
+        self.0.submit(token, op);
+    }
+    fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
+        if wait {
+            Hanging::hangs(&self.1);
+        }
+        if !*self.1.0.lock().unwrap() {
+            self.0.reap(wait, out);
+        }
+    }
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+}
+
+impl Volume for Hanging {
+    fn info(&self) -> VolumeInfo {
+        self.disk.info()
+    }
+    fn size(&self) -> io::Result<u64> {
+        self.disk.size()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.disk.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
+        Self::hangs(&self.gate);
+        self.disk.write_at(offset, data, persist)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.disk.flush()
+    }
+    fn grow(&self, size: u64) -> io::Result<()> {
+        self.disk.grow(size)
+    }
+    fn shrink(&self, size: u64) -> io::Result<()> {
+        self.disk.shrink(size)
+    }
+    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
+        Ok(Box::new(HangingQueue(self.disk.queue(depth)?, self.gate.clone())))
+    }
+}
+
+/// Whoever waits with a limit is answered although the device is not; what hangs becomes durable when it goes on.
+#[test]
+fn a_device_that_hangs_in_a_write_does_not_hold_who_waits_with_a_limit() {
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let volume = Arc::new(Hanging { disk: MemVolume::new(1), gate: gate.clone() });
+    let log = Log::create(volume, LogOptions::new().ring_size(64 * KIB)).unwrap();
+    *gate.0.lock().unwrap() = true;
+    let acks: Vec<_> = (0..3).map(|n| log.append(&[n; 10]).unwrap().1).collect();
+    for ack in acks.iter().chain(&acks) {
+        assert!(!ack.wait_timeout(Duration::from_millis(10)).unwrap());
+    }
+    *gate.0.lock().unwrap() = false;
+    gate.1.notify_all();
+    assert!(acks.iter().all(|ack| ack.wait_timeout(Duration::from_secs(20)).unwrap()));
 }
