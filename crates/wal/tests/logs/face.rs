@@ -212,6 +212,20 @@ fn damage_to_what_was_acknowledged_is_an_error_that_names_the_lsn() {
     assert!(reader.next().is_none());
 }
 
+/// The ring is freed after the label says so, and not before.
+#[test]
+fn a_trim_that_is_not_recorded_frees_nothing() {
+    let (volume, log) = fresh();
+    for n in 0..5 {
+        log.append(&[n; 100]).unwrap().1.wait().unwrap();
+    }
+    let (kept, used) = (read(&log), log.stats().ring.used);
+    let kind = io::ErrorKind::Other;
+    volume.fail(brooklet_io::Fault::ErrorAfter { operations: 0, kind, sticky: false });
+    assert!(matches!(log.trim(log.next()), Err(LogError::Wal(WalError::Stopped(_)))));
+    assert_eq!((log.stats().ring.used, log.first(), read(&log)), (used, Lsn(0), kept));
+}
+
 /// A failed growth leaves the log as it was.
 #[test]
 fn a_volume_that_cannot_grow_keeps_its_log() {
