@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brooklet_io::{MemVolume, Volume};
+use brooklet_io::{MemVolume, SECTOR, Volume};
 use brooklet_wal::{Log, LogError, LogOptions, Lsn};
 
 use crate::model::{KIB, options};
@@ -115,4 +115,28 @@ pub fn all_at_once(volume: Arc<dyn Volume>, records: u64) {
 #[test]
 fn readers_trims_and_resizes_go_on_while_others_append() {
     all_at_once(Arc::new(MemVolume::new(3)), 5000);
+}
+
+/// In a ring of so many blocks that not each is marked, a trim to where the last resize was still ends its settling.
+#[test]
+fn a_large_ring_settles_when_it_is_trimmed_to_its_resize() {
+    const MIB: u64 = 1 << 20;
+    for odd in [0, 1] {
+        let options = options().ring_size(72 * MIB);
+        let log = Log::create(Arc::new(MemVolume::new(1)), options).unwrap();
+        let append = || log.append(b"a block of its own").unwrap().1.wait().unwrap();
+        (0..10 * MIB / SECTOR as u64).for_each(|_| append());
+        log.trim(log.next()).unwrap();
+        (0..66 * MIB / SECTOR as u64 + odd).for_each(|_| append());
+        let until = log.next();
+        log.resize(74 * MIB).unwrap();
+        (0..20).for_each(|_| append());
+        match log.resize(80 * MIB) {
+            Err(LogError::Settling { until: told }) => assert_eq!(told, until),
+            other => panic!("{other:?}"),
+        }
+        log.trim(until).unwrap();
+        assert!(!log.stats().settling);
+        assert_eq!(log.recover().count(), 20);
+    }
 }
