@@ -17,7 +17,7 @@ use crate::wal::Shared;
 ///
 /// Wait for it on a thread ([`wait`](Self::wait)), await it in a task of any runtime, or leave a callback
 /// ([`on_done`](Self::on_done)). Dropping it changes nothing: the record becomes durable all the same, within the
-/// time it was given.
+/// time it was given. Keeping it keeps the log's volume open.
 pub struct Ack {
     shared: Arc<Shared>,
     block: Arc<Block>,

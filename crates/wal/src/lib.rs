@@ -2,7 +2,53 @@
 //!
 //! Records of any size up to a limit board the open *block*; a block is compressed, chained to the one before by its
 //! checksum, and written to the ring in one durable write; several are in flight at once; none is acknowledged before
-//! all blocks before it are safe. [`recover`] reads back every acknowledged record after a crash, or says which one is damaged.
+//! all blocks before it are safe. After a crash every acknowledged record is read back, or it is an error that says which
+//! one is damaged; what was in flight is there in order and without gaps, or not.
+//!
+//! # A first program
+//!
+//! ```
+//! use std::error::Error;
+//! use std::path::Path;
+//! use std::sync::Arc;
+//! use brooklet_io::{FileOptions, FileVolume, OpenMode};
+//! use brooklet_wal::{Log, LogOptions};
+//!
+//! fn work(path: &Path) -> Result<(), Box<dyn Error>> {
+//!     let volume = FileVolume::open(path, OpenMode::Create, FileOptions::default())?;
+//!     let log = Log::create(Arc::new(volume), LogOptions::new().ring_size(1 << 20))?;
+//!     let (_lsn, ack) = log.append(b"credit 7")?;
+//!     ack.wait()?; // on stable media; or await it, or leave a callback
+//!     let (_lsn, ack) = log.append_batch(&[b"debit 3", b"credit 3"])?; // both, or neither
+//!     ack.wait()?;
+//!     Ok(()) // as good as a crash: the log is not closed
+//! }
+//!
+//! fn work_again(path: &Path) -> Result<usize, Box<dyn Error>> {
+//!     let volume = FileVolume::open(path, OpenMode::ReadWrite, FileOptions::default())?;
+//!     let log = Log::open(Arc::new(volume), LogOptions::new())?;
+//!     let mut records = 0;
+//!     for record in log.recover() {
+//!         let (_lsn, _bytes) = record?; // apply it again
+//!         records += 1;
+//!     }
+//!     log.trim(log.next())?; // once that is safe elsewhere: the room is free again
+//!     log.close()?;
+//!     Ok(records)
+//! }
+//! # let dir = tempfile::tempdir().unwrap();
+//! # work(&dir.path().join("wal")).unwrap();
+//! # assert_eq!(work_again(&dir.path().join("wal")).unwrap(), 3);
+//! ```
+//!
+//! # Which to use
+//!
+//! - [`Log`] has a volume to itself and keeps a label there: identity, trim point, geometry. It can be resized while it is
+//!   in use, and is what most programs want.
+//! - [`Wal`] is the engine alone, for a program that has a superblock of its own in which trim point, acknowledged block
+//!   and epoch are recorded together with other things, as Brooklet's store does. It shows every durable block to a
+//!   [`Sink`] and encodes records in place; [`recover`] reads it back.
+//!
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,7 +76,8 @@
 //! ```
 //!
 //! The rooms: `format` (the bytes of a block), `ring` (where blocks go), `core` (every decision), `seal` (compression),
-//! `block` and `ack` (who is told), `wal` and `committer` (the drivers), `tape` and `recover` (reading back).
+//! `block` and `ack` (who is told), `wal` and `committer` (the drivers), `tape` and `recover` (reading back), `map` and
+//! `resize` (rings that change their size), `log` (the log that stands alone).
 
 mod ack;
 mod alarm;

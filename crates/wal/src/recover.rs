@@ -260,9 +260,7 @@ fn follow(
     let position = found.next.position;
     let here = look(tape, layout, start, found, position)?;
     let (left, size) = (layout.map.lap_left(position), layout.map.size_at(position));
-    // Where the span ends before the lap does, nothing was left out.
-    let in_span = left == layout.map.piece(position);
-    let gap_possible = in_span && left < size && left <= (max_record(size) + 2 * SECTOR) as u64;
+    let gap_possible = left < size && left <= (max_record(size) + 2 * SECTOR) as u64;
     if matches!(here, Found::Not(_)) && gap_possible {
         let there = look(tape, layout, start, found, position + left)?;
         if let Found::Follows(header, _) = &there

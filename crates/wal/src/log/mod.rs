@@ -426,11 +426,15 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.run_committer();
-        if let Err(error) = self.wal.close()
-            && !matches!(error, WalError::Closed)
-        {
-            tracing::warn!(%error, "a log was dropped after it had stopped");
+        match self.check() {
+            Ok(()) => {
+                self.run_committer();
+                if let Err(error) = self.wal.close() {
+                    tracing::warn!(%error, "a log stopped while it was dropped");
+                }
+            }
+            Err(WalError::Closed) => {}
+            Err(error) => tracing::warn!(%error, "a log was dropped after it had stopped"),
         }
         self.join();
     }

@@ -1,9 +1,9 @@
 //! The log that stands alone: [`brooklet_wal::Log`].
 
-//mod bad;
+mod bad;
 mod crash;
-//mod face;
-//mod files;
-//mod golden;
-//mod live;
+mod face;
+mod files;
+mod golden;
+mod live;
 mod model;

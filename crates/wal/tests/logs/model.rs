@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brooklet_io::{ManualClock, MemVolume, Rng};
+use brooklet_io::{AlignedBuf, ManualClock, MemVolume, Rng, SECTOR, Volume, read_exact_at};
 use brooklet_wal::{Ack, Log, LogError, LogOptions, Lsn, Pause, WalError};
 
 pub const KIB: u64 = 1 << 10;
@@ -133,6 +133,8 @@ fn noise(rng: &mut Rng, len: u64) -> Vec<u8> {
 /// What random chance does to a log and its model, a step at a time.
 pub struct Script {
     pub volume: MemVolume,
+    /// Where the log is instead, if it is in a file.
+    pub file: Option<Arc<dyn Volume>>,
     pub log: Option<Log>,
     pub model: Model,
     pub rng: Rng,
@@ -155,7 +157,11 @@ pub struct Seen {
 impl Script {
     pub fn new(seed: u64) -> Self {
         let (rng, volume) = (Rng::new(seed), MemVolume::new(seed));
-        Self { volume, log: None, model: Model::default(), rng, seen: Seen::default() }
+        Self { volume, file: None, log: None, model: Model::default(), rng, seen: Seen::default() }
+    }
+
+    fn place(&self) -> Arc<dyn Volume> {
+        self.file.clone().unwrap_or_else(|| Arc::new(self.volume.clone()))
     }
 
     pub fn log(&self) -> &Log {
@@ -163,7 +169,7 @@ impl Script {
     }
 
     pub fn create(&mut self) -> Result<(), LogError> {
-        self.log = Some(Log::create(Arc::new(self.volume.clone()), options())?);
+        self.log = Some(Log::create(self.place(), options())?);
         Ok(())
     }
 
@@ -182,6 +188,13 @@ impl Script {
             83..94 => self.resize(),
             _ => self.reopen(),
         }
+    }
+
+    /// Losing either slot of the label now would bring nothing older back.
+    fn slots_agree(&self) {
+        let mut slots = AlignedBuf::zeroed(2 * SECTOR);
+        read_exact_at(&*self.place(), 0, &mut slots).unwrap();
+        assert!(slots[..SECTOR] == slots[SECTOR..]);
     }
 
     fn append(&mut self, records: u64, wait: bool) -> Result<(), LogError> {
@@ -256,23 +269,29 @@ impl Script {
         self.model.trimming = None;
         self.model.first = lsn;
         self.seen.trims += 1;
-        self.seen.settled += u32::from(settling && !self.log().stats().settling);
+        if settling && !self.log().stats().settling {
+            self.seen.settled += 1;
+            self.slots_agree();
+        }
         Ok(())
     }
 
     fn resize(&mut self) -> Result<(), LogError> {
         let (old, size) = (self.log().stats().ring.size, 64 * KIB + 4 * KIB * self.rng.below(40));
-        let before = self.volume.image().len();
+        let before = self.place().size()?;
         match self.log().resize(size) {
             Ok(()) => {
                 self.seen.grown += u32::from(size > old);
                 self.seen.shrunk += u32::from(size < old);
                 self.seen.settling += u32::from(self.log().stats().settling);
                 assert_eq!(self.log().stats().ring.size, size);
+                if size != old {
+                    self.slots_agree();
+                }
             }
             Err(LogError::NoRoom { .. } | LogError::Settling { .. }) => {
                 self.seen.refused += 1;
-                assert_eq!(self.volume.image().len(), before);
+                assert_eq!(self.place().size()?, before);
             }
             Err(error) => return Err(error),
         }
@@ -281,14 +300,18 @@ impl Script {
 
     fn reopen(&mut self) -> Result<(), LogError> {
         let log = self.log.take().expect("open");
-        let clean = self.rng.percent(50);
+        let (clean, killed) = (self.rng.percent(40), self.rng.percent(30));
         if clean {
             log.close()?;
         }
-        drop(log);
+        if killed {
+            log.abandon();
+        } else {
+            drop(log);
+        }
         let acked = self.model.settle_acks();
         let reads = self.volume.reads();
-        self.log = Some(Log::open(Arc::new(self.volume.clone()), options())?);
+        self.log = Some(Log::open(self.place(), options())?);
         self.seen.reopened += 1;
         if clean && self.log().first() == self.log().next() {
             // The label, maybe in two short transfers.
@@ -298,8 +321,9 @@ impl Script {
         let log = self.log.take().expect("open");
         self.model.check_recovered(&log, &acked);
         self.log = Some(log);
-        let whole = self.volume.failures() > 0 || self.model.given.len() == given;
-        assert!(whole, "a log that was dropped or closed is all there");
+        let whole = clean || !killed && self.volume.failures() == 0;
+        assert!(!whole || self.model.given.len() == given, "a log that was dropped or closed is all there");
+        self.slots_agree();
         Ok(())
     }
 }
