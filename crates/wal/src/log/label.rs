@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! offset            zone
-//!      0            label: slots A and B, one sector (4 KiB) each; the rest is spare
+//!      0            label: slots A and B, one sector (4 KiB) each; then spare sectors, in which each opening tries
+//!                   how the device takes durable writes
 //! 64 KiB            ring
 //!
 //! slot, little endian
@@ -24,6 +25,8 @@
 //! show as damage. Opening, closing and every change of the spans write both slots, each durable before the next, so that
 //! no single loss brings an older epoch or geometry back. A slot fits in 512 bytes, which the device tears last.
 
+use std::ops::Range;
+
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
 
 use crate::format::checksum;
@@ -36,6 +39,8 @@ use crate::wal::MIN_RING;
 pub(crate) const FORMAT: u32 = 1;
 /// Bytes before the ring.
 pub(crate) const RING_OFFSET: u64 = 64 << 10;
+/// Sectors whose contents nobody needs.
+pub(crate) const SCRATCH: Range<u64> = 16 << 10..RING_OFFSET;
 /// Largest ring, in bytes.
 pub(crate) const MAX_RING: u64 = 1 << 40;
 /// Slots of the label.

@@ -28,7 +28,7 @@ pub use options::LogOptions;
 pub use reader::Reader;
 
 use self::index::Tracker;
-use self::label::Label;
+use self::label::{Label, SCRATCH};
 use self::open::{Found, Labelled};
 use crate::ack::Ack;
 use crate::committer::{Committer, Pause};
@@ -139,6 +139,7 @@ impl Log {
         let label =
             Label { generation: old.generation + 1, epoch: old.epoch + 1, acked, clean: false, ..old };
         on_volume.write_both(&*volume, label)?;
+        volume.tune(SCRATCH)?;
 
         let limits = options.limits(label.map.current.size);
         let pool = Pool::new(options.config.block_size);

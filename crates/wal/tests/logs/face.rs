@@ -275,6 +275,9 @@ impl Volume for Hanging {
     fn info(&self) -> VolumeInfo {
         self.disk.info()
     }
+    fn counts(&self) -> brooklet_io::Counts {
+        self.disk.counts()
+    }
     fn size(&self) -> io::Result<u64> {
         self.disk.size()
     }
