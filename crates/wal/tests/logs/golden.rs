@@ -1,6 +1,6 @@
 //! A log written by an earlier build is read by this one, and this one writes the very same bytes.
 //!
-//! `BLESS=1` writes the file anew: only for a new format version.
+//! `BROOKLET_WRITE_GOLDEN=1` writes the file anew: only for a new format version.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn written() -> Vec<u8> {
 #[test]
 fn the_format_is_the_same_as_ever() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/v1.log");
-    if std::env::var_os("BLESS").is_some() {
+    if std::env::var_os("BROOKLET_WRITE_GOLDEN").is_some() {
         std::fs::write(path, written()).unwrap();
     }
     let golden = std::fs::read(path).unwrap();
