@@ -14,12 +14,14 @@
 //! 3. A lack of room undoes what was begun and nothing else. Any other failed write, and a flush or superblock that
 //!    failed for whatever reason, stops the store for good.
 
+mod room;
+
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
-use brooklet_io::{AlignedBuf, Persist, SECTOR, write_all_at};
+use brooklet_io::{AlignedBuf, Persist, write_all_at};
 use brooklet_wal::{Cursor, Untold, Wal};
 
 use crate::error::{Error, is_full};
@@ -39,8 +41,6 @@ const FANOUT: usize = 4;
 pub(crate) const MAX_LEVEL: u64 = 32;
 /// Bytes of payload after which a slice of work ends.
 const SLICE: u64 = 1 << 20;
-/// The heap grows by multiples of this.
-const GROWTH: u64 = 256 << 10;
 
 /// Counters of checkpoints and compaction since opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -186,8 +186,12 @@ impl Keeper {
 
     /// Drops unfinished runs; a frozen tier stays, to be written again.
     fn abandon(&mut self) {
-        let unfinished =
-            [self.checkpoint.as_mut().and_then(|c| c.build.take()), self.compaction.take().map(|c| c.build)];
+        let compaction = self.compaction.take();
+        if compaction.is_some() {
+            // It fell with a checkpoint; the room it had may do all the same.
+            self.squeezed = 0;
+        }
+        let unfinished = [self.checkpoint.as_mut().and_then(|c| c.build.take()), compaction.map(|c| c.build)];
         for build in unfinished.into_iter().flatten() {
             self.heap.give(build.extent);
         }
@@ -411,70 +415,6 @@ impl Keeper {
             self.heap.give(old);
         }
         Ok(())
-    }
-
-    /// Finds room for a run that is reckoned to take up to `bound` bytes. Where there is less, a merged run gets the largest
-    /// extent there is, since what was trimmed and deleted may make it fit; if it does not, it is given up. Checkpoints
-    /// keep out of that last room: what they add does not free any.
-    fn allocate_run(&mut self, bound: u64) -> Result<Extent, Trouble> {
-        let full = match self.allocate(bound) {
-            Err(Trouble::Write(error)) if is_full(&error) && self.compacting => error,
-            done => return done,
-        };
-        let capacity = self.superblock.capacity;
-        if capacity > self.heap.end() && self.volumes.data.grow(capacity).is_ok() {
-            self.heap.grow(capacity);
-        }
-        let largest = self.heap.largest_free();
-        if largest <= self.squeezed {
-            return Err(Trouble::Write(full));
-        }
-        self.squeezed = largest;
-        Ok(self.heap.take(largest).expect("it is there"))
-    }
-
-    /// Finds room for `len` bytes, growing the volume if need be.
-    fn allocate(&mut self, len: u64) -> Result<Extent, Trouble> {
-        let len = len.next_multiple_of(SECTOR as u64);
-        self.sweep();
-        if let Some(extent) = self.heap.take(len) {
-            return Ok(extent);
-        }
-        let end = self.heap.end_for(len);
-        let end = match self.volumes.data.grow(end.next_multiple_of(GROWTH)) {
-            Ok(()) => end.next_multiple_of(GROWTH),
-            Err(_) => self.volumes.data.grow(end).map(|()| end).map_err(Trouble::Write)?,
-        };
-        self.heap.grow(end);
-        Ok(self.heap.take(len).expect("the heap just grew by that much"))
-    }
-
-    /// Gives back the extents of retired runs that no reader holds any more.
-    fn sweep(&mut self) {
-        let heap = &mut self.heap;
-        self.retired.retain(|run| {
-            let pinned = Arc::strong_count(run) > 1 && !bug("readers-do-not-pin");
-            if !pinned {
-                heap.give(run.extent());
-            }
-            pinned
-        });
-    }
-
-    /// Gives space at the end of the volume back when it is a good part of it.
-    fn tidy(&mut self) {
-        self.sweep();
-        let used = self.heap.end() - self.heap.free_bytes();
-        if self.heap.tail_free() > (used / 4).max(4 * GROWTH)
-            && let Some(end) = self.heap.shrink()
-        {
-            if let Err(error) = self.volumes.data.shrink(end) {
-                tracing::warn!(%error, "giving space back failed; it is kept for later use");
-            }
-            // A device keeps its size.
-            let size = self.volumes.data.size().unwrap_or(end) / SECTOR as u64 * SECTOR as u64;
-            self.heap.grow(size.max(end));
-        }
     }
 
     /// Records that the store is closed, and that the ring ends at `end`.
