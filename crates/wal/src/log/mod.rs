@@ -68,6 +68,7 @@ pub struct Log {
     volume: Arc<dyn Volume>,
     options: LogOptions,
     id: u128,
+    epoch: u64,
     /// Where the ring lies, as it was at the opening.
     base: Layout,
     tracker: Arc<Tracker>,
@@ -160,8 +161,8 @@ impl Log {
             Driver::Stepped(Box::new(committer))
         };
         let keeper = Mutex::new(Keeper { on_volume, settles });
-        let (id, base, driver) = (label.id, label.layout(), Mutex::new(driver));
-        Ok(Self { wal, volume, options, id, base, tracker, keeper, driver })
+        let (id, epoch, base, driver) = (label.id, label.epoch, label.layout(), Mutex::new(driver));
+        Ok(Self { wal, volume, options, id, epoch, base, tracker, keeper, driver })
     }
 
     /// Appends a record, waiting for room where there is none: until something is [trimmed](Self::trim), if the ring is
@@ -177,7 +178,7 @@ impl Log {
     ///
     /// # Errors
     /// [`WalError::Full`] where the ring has no room before something is trimmed, [`WalError::Busy`] where too much waits
-    /// to be written, and what [`append`](Self::append) says; nothing was taken.
+    /// to be written, or a resize is under way, and what [`append`](Self::append) says; nothing was taken.
     pub fn try_append(&self, record: &[u8]) -> Result<(Lsn, Ack), WalError> {
         self.board(record.len(), |out| record::encode_one(out, record))
     }
@@ -328,9 +329,8 @@ impl Log {
 
     /// How the log stands.
     pub fn stats(&self) -> LogStats {
-        let keeper = self.keeper();
-        let (epoch, settling) = (keeper.on_volume.label.epoch, keeper.settles.is_some());
-        drop(keeper);
+        // Not by the keeper, who may be waiting for a device that hangs.
+        let (epoch, settling) = (self.epoch, self.wal.map().before.is_some());
         let index = self.tracker.lock();
         let (first, durable) = (index.first(), Lsn(index.end().lsn));
         drop(index);
