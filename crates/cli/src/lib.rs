@@ -1,6 +1,6 @@
 //! The `brooklet` command: one store's logs, what the store is made of, and trials of it.
 //!
-//! `logs` and `inspect` hold the everyday commands, `replay` and `demo` the trials; `out` prints, `failure` tells what
+//! `logs` and `inspect` hold the everyday commands, `replay`, `bench`, `probe` and `demo` the trials; `out` prints, `failure` tells what
 //! went wrong and gives the exit code.
 
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
@@ -17,6 +17,7 @@ mod inspect;
 mod latency;
 mod logs;
 mod out;
+mod probe;
 mod replay;
 mod size;
 
@@ -66,6 +67,8 @@ enum Command {
     Replay(replay::Args),
     /// Measure the store, and others beside it, on one load
     Bench(bench::Args),
+    /// Measure what a disk can do, as a table and as curves, and tell the settings that follow
+    Probe(probe::Args),
     /// Kill a store while it is written to, three times, and show that nothing acknowledged is lost
     Demo,
     /// The process that the demo kills
@@ -99,6 +102,7 @@ fn run(command: Command, out: &mut Out) -> Result<(), Failure> {
         Command::Compact(args) => inspect::compact(args, out),
         Command::Replay(args) => replay::run(args, out),
         Command::Bench(args) => bench::run(args, out),
+        Command::Probe(args) => probe::run(args, out),
         Command::Demo => demo::run(out),
         Command::DemoWriter(args) => demo::victim::run(&args),
     };

@@ -1,0 +1,185 @@
+//! `probe`: what a disk can do, and the settings that follow.
+
+mod advice;
+mod curves;
+mod guard;
+mod measure;
+mod plan;
+mod plot;
+mod report;
+mod timer;
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use brooklet::io::{Durable, FileOptions, Volume};
+
+use crate::failure::{Failure, Kind};
+use crate::out::{Out, progress};
+use crate::size::size;
+use guard::{Ground, LEAST};
+use measure::{Area, Cell, Tally};
+use plan::{Budget, PASSES, plan};
+use report::{Blocks, Report};
+use timer::{Timer, WAITS};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// A directory on the disk, or a block device
+    ///
+    /// In a directory the probe works on files of its own, which are gone afterwards, even if it is killed. A device must
+    /// be unused and blank: the first --size bytes and the last MiB read as zeros. It is blank again afterwards, but not if
+    /// the probe is killed.
+    #[arg(value_name = "PATH|DEVICE")]
+    path: PathBuf,
+    /// About how long it may take; a slow disk may take twice that
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    seconds: Duration,
+    /// Bytes it may write over and over (K, M and G are understood); in a directory at most a quarter of what is free
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = footprint)]
+    size: u64,
+    /// Measure only reads, of a file or device that may hold anything; nothing is written
+    #[arg(long)]
+    read_only: bool,
+    /// Also draw the curves, as SVG, into a new file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let time = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n).ok());
+    let range = Duration::from_millis(100)..=Duration::from_secs(3600);
+    time.filter(|time| range.contains(time)).ok_or_else(|| "use 0.1 to 3600".to_owned())
+}
+
+fn footprint(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if (LEAST..=64 << 30).contains(&bytes) { Ok(bytes) } else { Err("use 4M to 64G".to_owned()) }
+}
+
+/// Measures, and prints what was found.
+pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+    if let Some(file) = &args.plot {
+        free_to_write(file)?;
+    }
+    let start = Instant::now();
+    // Both ways to make writes durable are measured; what the volume would choose does not matter here.
+    let options = FileOptions { durable: Durable::Dsync, ..FileOptions::default() };
+    let mut ground = Ground::take(&args.path, args.size, args.read_only, options)?;
+    let measured = measure(&mut ground, args.seconds);
+    let what = ground.what;
+    let volume = ground.volume.info();
+    // First of all: whatever was measured, the place is as it was found.
+    ground.give_back()?;
+    let Measured { bytes, cells, timers, skipped } = measured?;
+    let report = Report {
+        path: args.path.display().to_string(),
+        what,
+        backend: volume.backend,
+        direct: volume.direct,
+        device: volume.device.map(|device| Blocks {
+            logical_block: device.logical_block,
+            physical_block: device.physical_block,
+        }),
+        durable_by: volume.durable_by,
+        fallbacks: volume.fallbacks,
+        bytes,
+        seconds: start.elapsed().as_secs_f64(),
+        skipped,
+        settings: advice::advise(&cells, &timers),
+        cells,
+        timers,
+    };
+    if let Some(file) = &args.plot {
+        write_new(file, &curves::picture(&report).to_string())?;
+    }
+    out.put(&report)
+}
+
+struct Measured {
+    bytes: u64,
+    cells: Vec<Cell>,
+    timers: Vec<Timer>,
+    skipped: usize,
+}
+
+/// Measures everything there is to measure, several times, each in an equal share of the time.
+fn measure(ground: &mut Ground, time: Duration) -> Result<Measured, Failure> {
+    let budget = Budget::new(time);
+    let writes = ground.what != guard::What::ReadOnly;
+    let mut area = Area::new(&ground.volume, ground.bytes);
+    if writes {
+        area.fill(time / 5).map_err(Failure::io("filling the part to be measured"))?;
+    }
+    let spots = plan(writes, area.bytes(), ground.plain.as_ref().map(|plain| plain.room()));
+    let mut shares = PASSES * (WAITS.len() + spots.len());
+    let bar = progress(shares as u64, "probing");
+    let mut timers = Vec::new();
+    for wait in WAITS {
+        let slice = budget.slice(shares).map(|slice| slice * PASSES as u32);
+        timers.extend(slice.into_iter().flat_map(|slice| timer::measure(wait, slice)));
+        shares -= PASSES;
+        bar.inc(PASSES as u64);
+    }
+    let mut passes: Vec<Vec<Tally>> = spots.iter().map(|_| Vec::new()).collect();
+    for _ in 0..PASSES {
+        for (&spot, passes) in spots.iter().zip(&mut passes) {
+            if let Some(slice) = budget.slice(shares) {
+                let doing =
+                    format!("measuring {:?} of {} bytes, {} at once", spot.way, spot.size, spot.depth);
+                passes.push(area.measure(spot, slice, ground.plain.as_mut()).map_err(Failure::io(doing))?);
+            }
+            shares -= 1;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let cells: Vec<Cell> =
+        spots.iter().zip(&passes).filter_map(|(&spot, passes)| Cell::new(spot, passes)).collect();
+    Ok(Measured { bytes: area.bytes(), skipped: spots.len() - cells.len(), cells, timers })
+}
+
+/// A picture takes no other file's place; that is better known before the measurements than after.
+fn free_to_write(file: &Path) -> Result<(), Failure> {
+    if file.symlink_metadata().is_ok() {
+        return Err(Failure::new(
+            Kind::Usage,
+            format!("{} exists; name a new file for the plot", file.display()),
+        ));
+    }
+    Ok(())
+}
+
+fn write_new(file: &Path, text: &str) -> Result<(), Failure> {
+    let written = OpenOptions::new().write(true).create_new(true).open(file);
+    let written: io::Result<()> = written.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(Failure::io(format!("writing {}", file.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_have_sane_ranges() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["0", "-1", "nan", "1e9", "x", "inf"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(footprint("16M"), Ok(16 << 20));
+        assert!(footprint("1M").is_err() && footprint("65G").is_err());
+    }
+
+    #[test]
+    fn a_plot_takes_nobodys_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("plot.svg");
+        free_to_write(&file).unwrap();
+        write_new(&file, "first").unwrap();
+        assert_eq!(free_to_write(&file).unwrap_err().kind, Kind::Usage);
+        assert!(write_new(&file, "second").is_err());
+        assert_eq!(std::fs::read(&file).unwrap(), b"first");
+    }
+}
