@@ -110,6 +110,27 @@ impl From<brooklet::Error> for Failure {
     }
 }
 
+impl From<brooklet_wal::LogError> for Failure {
+    fn from(error: brooklet_wal::LogError) -> Self {
+        use brooklet_wal::{LogError, WalError};
+        let kind = match &error {
+            LogError::Wal(WalError::TooLarge { .. }) | LogError::Invalid { .. } => Kind::Usage,
+            LogError::Wal(WalError::Full { .. } | WalError::Busy) | LogError::NoRoom { .. } => Kind::Full,
+            LogError::Wal(WalError::Damaged { .. }) | LogError::DamagedLabel { .. } => Kind::Damaged,
+            LogError::PastEnd { .. } | LogError::Trimmed { .. } => Kind::NotFound,
+            LogError::Wal(_) | LogError::Settling { .. } => Kind::Io,
+            _ => Kind::CannotOpen,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<brooklet_wal::WalError> for Failure {
+    fn from(error: brooklet_wal::WalError) -> Self {
+        brooklet_wal::LogError::from(error).into()
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let kind = if error.kind() == io::ErrorKind::BrokenPipe { Kind::PipeClosed } else { Kind::Io };

@@ -288,7 +288,13 @@ impl Tally {
         Ok(())
     }
 
-    fn mb_per_s(&self) -> f64 {
+    /// The times, each of a write, a read, a window or a batch.
+    pub fn latencies(&self) -> &Latencies {
+        &self.latencies
+    }
+
+    /// Bandwidth in MB/s (10^6 bytes).
+    pub fn mb_per_s(&self) -> f64 {
         self.bytes as f64 / 1e6 / self.busy.as_secs_f64().max(1e-9)
     }
 }

@@ -3,8 +3,8 @@
 mod advice;
 mod curves;
 mod guard;
-mod measure;
-mod plan;
+pub mod measure;
+pub mod plan;
 mod plot;
 mod report;
 mod timer;

@@ -5,20 +5,21 @@
 //! table says otherwise.
 
 use std::fmt::{self, Display};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use brooklet::io::{AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, Volume, read_exact_at};
 use brooklet::{Options, Store};
 use serde::Serialize;
 
+use super::load::delta;
+use super::plain::{DEVICE_BYTES, PlainGroupCommit};
+use super::table::{Mark, median, paired};
 use crate::device::Device;
 use crate::failure::Failure;
 use crate::out::Out;
 
-/// Arguments of `brooklet bench`.
+/// Arguments of `brooklet bench` without more words.
 #[derive(clap::Args)]
 pub struct Args {
     /// Where to make the files; they are removed at the end.
@@ -50,15 +51,6 @@ struct Row {
     mark: Mark,
 }
 
-enum Mark {
-    /// The ratio of store to limit should be at most this.
-    AtMost(f64),
-    /// Or at least this.
-    AtLeast(f64),
-    /// The store's own figure should reach this.
-    Reach(f64),
-}
-
 impl Row {
     fn new(
         (name, unit): (&'static str, &'static str),
@@ -67,11 +59,7 @@ impl Row {
         mark: Mark,
     ) -> Self {
         let ratio = store / limit;
-        let holds = match mark {
-            Mark::AtMost(most) => ratio <= most,
-            Mark::AtLeast(least) => ratio >= least,
-            Mark::Reach(figure) => store >= figure,
-        };
+        let holds = mark.holds(store, ratio);
         Self { name, unit, store, limit, against, ratio, holds, mark }
     }
 }
@@ -118,23 +106,15 @@ impl Display for Table {
         writeln!(f, "direct I/O: {direct}, durable by {device}; medians of {rounds} rounds")?;
         write!(f, "{:<58} {:>12} {:>12}  {:>6}  mark", "", "store", "limit", "ratio")?;
         for r in rows {
-            let mark = match r.mark {
-                Mark::AtMost(most) => format!("ratio at most {most}"),
-                Mark::AtLeast(least) => format!("ratio at least {least}"),
-                Mark::Reach(figure) => format!("at least {figure}"),
-            };
             let verdict = if r.holds { "holds" } else { "missed" };
             let name = format!("{} [{}]", r.name, r.unit);
-            let (store, limit, ratio) = (r.store, r.limit, r.ratio);
+            let (store, limit, ratio, mark) = (r.store, r.limit, r.ratio, r.mark);
             write!(f, "\n{name:<58} {store:>12.2} {limit:>12.2}  {ratio:>6.2}  {mark}: {verdict}")?;
             write!(f, "\n{:<58} limit: {}", "", r.against)?;
         }
         Ok(())
     }
 }
-
-/// Bytes of the plain file.
-const DEVICE_BYTES: u64 = 64 << 20;
 
 /// Median latency of the device's durable 4 KiB writes, in microseconds.
 fn write_latency(device: &mut Device, n: usize) -> Result<f64, Failure> {
@@ -147,40 +127,8 @@ fn write_latency(device: &mut Device, n: usize) -> Result<f64, Failure> {
     Ok(median(times))
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// A JSON delta of 64 to 512 bytes, as an editor or a game would send it.
-fn delta(rng: &mut Rng, out: &mut Vec<u8>) {
-    let len = 64 + rng.below(449) as usize;
-    out.clear();
-    let (id, at) = (rng.below(1_000_000), rng.next());
-    let _ = write!(out, "{{\"op\":\"update\",\"player\":{id},\"at\":{at},\"fields\":{{");
-    while out.len() < len {
-        let (name, value) = (rng.below(40), rng.below(100_000));
-        let _ = write!(out, "\"field{name}\":{value},");
-    }
-    out.truncate(len);
-}
-
 fn open(path: &Path) -> Result<Store, Failure> {
     Ok(Options::new().open(path)?)
-}
-
-/// Runs a measurement of store and limit several times, in turn, and gives the medians.
-fn paired(
-    rounds: usize,
-    mut round: impl FnMut(usize) -> Result<(f64, f64), Failure>,
-) -> Result<(f64, f64), Failure> {
-    let (mut store, mut limit) = (Vec::new(), Vec::new());
-    for i in 0..rounds {
-        let (s, l) = round(i)?;
-        store.push(s);
-        limit.push(l);
-    }
-    Ok((median(store), median(limit)))
 }
 
 fn lone_writer(dir: &Path, device: &mut Device, rounds: usize) -> Result<Row, Failure> {
@@ -250,58 +198,6 @@ fn waiting_writers(dir: &Path, _: &mut Device, rounds: usize) -> Result<Row, Fai
         "the plainest group commit on the same device",
         Mark::AtLeast(0.6),
     ))
-}
-
-/// Group commit at its plainest: a buffer, a lock, a condition; whoever finds no write going on writes for all.
-struct PlainGroupCommit {
-    volume: FileVolume,
-    state: Mutex<PlainState>,
-    done: Condvar,
-}
-
-struct PlainState {
-    buf: AlignedBuf,
-    offset: u64,
-    writing: bool,
-    /// Number of the batch that fills, and of the last that is durable.
-    filling: u64,
-    durable: u64,
-}
-
-impl PlainGroupCommit {
-    fn new(path: &Path) -> Result<Self, Failure> {
-        let volume = Device::new(path, DEVICE_BYTES)?.volume;
-        let state =
-            PlainState { buf: AlignedBuf::new(1 << 20), offset: 0, writing: false, filling: 1, durable: 0 };
-        Ok(Self { volume, state: Mutex::new(state), done: Condvar::new() })
-    }
-
-    fn append(&self, payload: &[u8]) -> Result<(), Failure> {
-        let mut state = self.state.lock().expect("no panics");
-        state.buf.extend(&(payload.len() as u32).to_le_bytes());
-        state.buf.extend(payload);
-        let mine = state.filling;
-        while state.durable < mine {
-            if state.writing {
-                state = self.done.wait(state).expect("no panics");
-                continue;
-            }
-            state.writing = true;
-            let batch = state.filling;
-            state.filling += 1;
-            let mut buf = std::mem::replace(&mut state.buf, AlignedBuf::new(1 << 20));
-            buf.pad();
-            let offset = state.offset;
-            state.offset = (offset + buf.len() as u64) % (DEVICE_BYTES / 2);
-            drop(state);
-            self.volume.write_at(offset, &buf, Persist::Durable)?;
-            state = self.state.lock().expect("no panics");
-            state.writing = false;
-            state.durable = batch;
-            self.done.notify_all();
-        }
-        Ok(())
-    }
 }
 
 const MANY: usize = 100_000;

@@ -1,0 +1,123 @@
+//! `bench wal`: the write-ahead log by itself, beside the device's own figures and the plainest ways to do its work.
+//!
+//! Machines are noisy: every figure is the median of several rounds, in each of which the log and what it is compared
+//! with take turns, and what counts is the median of the rounds' ratios. The device is measured as `probe` does it.
+//!
+//! `rig` is what the sections work with, `report` what they give, `system` what the system tells of a process, `volumes`
+//! what stands in for devices that are slow or watched. The sections: `latency`, `throttle`, `ladder`, `flight` (with
+//! `tasks`), `codec`, `recovery`.
+
+mod codec;
+mod flight;
+mod ladder;
+mod latency;
+mod recovery;
+mod report;
+mod rig;
+mod system;
+mod tasks;
+mod throttle;
+mod volumes;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::failure::{Failure, Kind};
+use crate::out::Out;
+use crate::size::size;
+use report::{Row, Table};
+use rig::{Ground, Rig};
+
+/// Arguments of `brooklet bench wal`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where to make the files, about 1 GiB and the ring's size; they are removed at the end
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+    /// Rounds of each measurement; the median counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// How long each side of a measurement takes in a round; a whole run takes a few minutes with the default
+    #[arg(long, default_value = "0.25", value_parser = seconds)]
+    seconds: Duration,
+    /// Only the sections whose name holds this: lone, throttle, offered, ladder, flight, shrink, codec, pace, recovery,
+    /// memory
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// A directory of keystroke traces (see `replay`), for the section shrink
+    #[arg(long, value_name = "DIR")]
+    traces: Option<PathBuf>,
+    /// Bytes of the ring that is recovered (K, M and G are understood)
+    #[arg(long, default_value = "1G", value_parser = ring)]
+    ring: u64,
+    /// Used by the command itself: fill a ring at this path, then die without closing it
+    #[arg(long, hide = true)]
+    fill: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let time = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n).ok());
+    let range = Duration::from_millis(1)..=Duration::from_secs(60);
+    time.filter(|time| range.contains(time)).ok_or_else(|| "use 0.001 to 60".to_owned())
+}
+
+fn ring(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    let fits = (8 << 20..=64 << 30).contains(&bytes) && bytes.is_multiple_of(1 << 20);
+    if fits { Ok(bytes) } else { Err("use whole MiB, 8M to 64G".to_owned()) }
+}
+
+type Measure = fn(&mut Rig<'_>) -> Result<Vec<Row>, Failure>;
+
+/// The sections in the order in which they are measured. Memory comes first: what others leave to the allocator would
+/// hide what it takes.
+const SECTIONS: [(&str, Measure); 10] = [
+    ("memory", throttle::memory),
+    ("lone", latency::lone),
+    ("pace", latency::pace),
+    ("throttle", throttle::full),
+    ("offered", throttle::offered),
+    ("ladder", ladder::ladder),
+    ("flight", flight::flight),
+    ("codec", codec::codec),
+    ("shrink", codec::shrink),
+    ("recovery", recovery::recovery),
+];
+
+/// Runs the measurements and prints the table.
+pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+    if let Some(path) = &args.fill {
+        return recovery::fill_and_die(path, args.ring);
+    }
+    let chosen: Vec<_> = SECTIONS
+        .into_iter()
+        .filter(|(name, _)| args.only.as_ref().is_none_or(|only| name.contains(only.as_str())))
+        .collect();
+    if chosen.is_empty() {
+        let names = SECTIONS.map(|(name, _)| name).join(", ");
+        return Err(Failure::new(Kind::Usage, format!("no section has that name; there are {names}")));
+    }
+    let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
+    eprintln!("measuring: the device");
+    let ground = Ground::make(dir.path())?;
+    let mut rig = Rig::new(&ground, args.rounds as usize, args.seconds, args.ring, args.traces.as_deref())?;
+    let mut rows = Vec::new();
+    for (name, measure) in chosen {
+        eprintln!("measuring: {name}");
+        rows.extend(measure(&mut rig)?);
+    }
+    out.put(&Table::new(&rig, rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_have_sane_ranges() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        assert!(["0", "-1", "nan", "61", "x"].iter().all(|wrong| seconds(wrong).is_err()));
+        assert_eq!(ring("1G"), Ok(1 << 30));
+        assert!(["4M", "65G", "8388609", "x"].iter().all(|wrong| ring(wrong).is_err()));
+    }
+}

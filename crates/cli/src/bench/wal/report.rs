@@ -1,0 +1,256 @@
+//! What the sections give, and the table that is made of it.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+
+use brooklet::io::Volume;
+use serde::Serialize;
+
+use super::rig::Rig;
+use super::system;
+use crate::bench::table::{Mark, median};
+use crate::probe::measure::Cell;
+
+/// One line of the table.
+#[derive(Serialize)]
+pub struct Row {
+    section: &'static str,
+    name: String,
+    unit: &'static str,
+    /// The log's figure, or that of what the name says.
+    figure: f64,
+    /// What it is compared with, measured in the same rounds.
+    limit: Option<f64>,
+    /// What the limit is.
+    against: &'static str,
+    /// Figure to limit: the median of the rounds' ratios.
+    ratio: Option<f64>,
+    #[serde(serialize_with = "as_text")]
+    mark: Option<Mark>,
+    holds: Option<bool>,
+    notes: BTreeMap<&'static str, f64>,
+    /// What else is to be said.
+    remark: Option<String>,
+}
+
+fn as_text<S: serde::Serializer>(mark: &Option<Mark>, to: S) -> Result<S::Ok, S::Error> {
+    mark.map(|mark| mark.to_string()).serialize(to)
+}
+
+/// A row in the making: its figures, round by round.
+pub struct Rounds {
+    section: &'static str,
+    name: String,
+    unit: &'static str,
+    figures: Vec<f64>,
+    limits: Vec<f64>,
+    notes: BTreeMap<&'static str, Vec<f64>>,
+}
+
+impl Rounds {
+    /// A row without figures so far.
+    pub fn new(section: &'static str, name: impl Into<String>, unit: &'static str) -> Self {
+        let (figures, limits, notes) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { section, name: name.into(), unit, figures, limits, notes }
+    }
+
+    /// Figure and limit of a round.
+    pub fn pair(&mut self, figure: f64, limit: f64) {
+        self.figures.push(figure);
+        self.limits.push(limit);
+    }
+
+    /// The figure of a round that has no limit.
+    pub fn alone(&mut self, figure: f64) {
+        self.figures.push(figure);
+    }
+
+    /// Another figure of a round; the median is told.
+    pub fn note(&mut self, name: &'static str, value: impl Into<Option<f64>>) {
+        if let Some(value) = value.into() {
+            self.notes.entry(name).or_default().push(value);
+        }
+    }
+
+    /// The medians. `against` says what the limits are, or what there is instead.
+    pub fn row(self, against: &'static str, mark: impl Into<Option<Mark>>) -> Row {
+        let Self { section, name, unit, figures, limits, notes } = self;
+        let ratios: Vec<f64> = figures.iter().zip(&limits).map(|(figure, limit)| figure / limit).collect();
+        let some = |values: Vec<f64>| (!values.is_empty()).then(|| median(values));
+        let (figure, limit, ratio) = (median(figures), some(limits), some(ratios));
+        let mark = mark.into();
+        let holds = mark.map(|mark: Mark| mark.holds(figure, ratio.unwrap_or(f64::NAN)));
+        let notes = notes.into_iter().map(|(name, values)| (name, median(values))).collect();
+        Row { section, name, unit, figure, limit, against, ratio, mark, holds, notes, remark: None }
+    }
+}
+
+impl Row {
+    /// The note of this name.
+    pub fn noted(&self, name: &str) -> Option<f64> {
+        self.notes.get(name).copied()
+    }
+
+    /// With a remark.
+    pub fn remark(self, remark: impl Into<String>) -> Self {
+        Self { remark: Some(remark.into()), ..self }
+    }
+
+    /// Whether the mark is missed.
+    pub fn is_missed(&self) -> bool {
+        self.holds == Some(false)
+    }
+}
+
+impl Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = format!("  {} [{}]", self.name, self.unit);
+        write!(f, "{name:<58} {:>12}", plain(self.figure))?;
+        let or_none = |value: Option<f64>, digits| match value {
+            Some(value) if digits => plain(value),
+            Some(value) => format!("{value:.2}"),
+            None => String::new(),
+        };
+        let (limit, ratio) = (or_none(self.limit, true), or_none(self.ratio, false));
+        write!(f, " {limit:>12} {ratio:>8}")?;
+        if let (Some(mark), Some(holds)) = (self.mark, self.holds) {
+            write!(f, "  {mark}: {}", if holds { "holds" } else { "missed" })?;
+        }
+        if !self.notes.is_empty() {
+            let notes = self.notes.iter().map(|(name, value)| format!("{name} {}", plain(*value)));
+            write!(f, "\n      {}", notes.collect::<Vec<_>>().join(", "))?;
+        }
+        self.remark.as_ref().map_or(Ok(()), |remark| write!(f, "\n      {remark}"))
+    }
+}
+
+/// Three digits or more.
+fn plain(value: f64) -> String {
+    let digits = match value.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        1.0.. => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
+/// What the command prints.
+#[derive(Serialize)]
+pub struct Table {
+    backend: &'static str,
+    direct: bool,
+    fallbacks: Vec<String>,
+    /// How the device writes most bytes in a second.
+    best: Cell,
+    rounds: usize,
+    seconds: f64,
+    cores: usize,
+    load: Option<f64>,
+    rows: Vec<Row>,
+    /// What cannot be told here.
+    caveats: Vec<String>,
+}
+
+impl Table {
+    /// A table of all rows.
+    pub fn new(rig: &Rig<'_>, rows: Vec<Row>) -> Self {
+        let info = rig.volume().info();
+        let (cores, load) = (system::cores(), system::load());
+        Self {
+            backend: info.backend,
+            direct: info.direct,
+            fallbacks: info.fallbacks,
+            best: rig.best,
+            rounds: rig.rounds,
+            seconds: rig.span.as_secs_f64(),
+            cores,
+            load,
+            caveats: caveats(info.direct, cores, load),
+            rows,
+        }
+    }
+}
+
+fn caveats(direct: bool, cores: usize, load: Option<f64>) -> Vec<String> {
+    let mut caveats = Vec::new();
+    if !direct {
+        caveats
+            .push("the page cache is not bypassed here, so that reads say little of the device".to_owned());
+    }
+    if let Some(load) = load.filter(|load| *load > cores as f64 + 1.0) {
+        caveats.push(format!(
+            "{load:.1} processes wanted the {cores} cores: figures of latency and of many threads are theirs, too"
+        ));
+    }
+    if cores < 4 {
+        caveats.push(format!(
+            "{cores} cores: appending, compressing and the system's part of writing take them from each other"
+        ));
+    }
+    caveats.push(
+        "the device of 1 ms is this one with a pause, so that it takes any number of writes at once".into(),
+    );
+    caveats.push("whether the device keeps what it says it has written is not told by a clock".into());
+    caveats
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { backend, direct, fallbacks, best, rounds, seconds, .. } = self;
+        writeln!(f, "direct I/O: {direct}, queues by {backend}; medians of {rounds} rounds of {seconds} s")?;
+        fallbacks.iter().try_for_each(|why| writeln!(f, "{why}"))?;
+        writeln!(f, "the device's best: {}", describe(best))?;
+        write!(f, "{:<58} {:>12} {:>12} {:>8}  mark", "", "figure", "limit", "ratio")?;
+        let mut heading = ("", "");
+        for row in &self.rows {
+            if heading != (row.section, row.against) {
+                heading = (row.section, row.against);
+                write!(f, "\n{} (limit: {})", row.section, row.against)?;
+            }
+            write!(f, "\n{row}")?;
+        }
+        self.caveats.iter().try_for_each(|caveat| write!(f, "\nnot told here: {caveat}"))
+    }
+}
+
+/// A way, size and depth in words.
+pub fn describe(cell: &Cell) -> String {
+    use crate::probe::plan::Way;
+    let Cell { way, size, depth, mb_per_s, .. } = cell;
+    let way = match way {
+        Way::Window => "writes with one flush behind them",
+        Way::Read => "reads",
+        _ => "writes, durable each by itself",
+    };
+    format!("{depth} times {} KiB at once, {way}: {mb_per_s:.0} MB/s", size >> 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratio_is_that_of_the_middle_round() {
+        let mut rounds = Rounds::new("lone", "p50", "us");
+        for (figure, limit) in [(11.0, 10.0), (50.0, 10.0), (36.0, 30.0)] {
+            rounds.pair(figure, limit);
+            rounds.note("n", figure);
+        }
+        let row = rounds.row("the device", Mark::AtMost(1.2));
+        assert_eq!((row.figure, row.limit, row.ratio, row.holds), (36.0, Some(10.0), Some(1.2), Some(true)));
+        assert_eq!((row.noted("n"), row.is_missed()), (Some(36.0), false));
+        let told = row.to_string();
+        assert!(
+            told.contains("p50 [us]") && told.ends_with("ratio at most 1.2: holds\n      n 36.0"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_mark_on_a_ratio_that_is_not_there_is_missed() {
+        let mut rounds = Rounds::new("lone", "p50", "us");
+        rounds.alone(3.0);
+        assert!(rounds.row("", Mark::AtLeast(0.9)).is_missed());
+    }
+}

@@ -1,0 +1,185 @@
+//! Bandwidth: one thread that appends records that do not compress and waits for nothing, as fast as it goes and at 96%
+//! of what the device takes; and the memory that takes.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use brooklet_wal::LogOptions;
+
+use super::latency::{micros, record};
+use super::report::{Rounds, Row};
+use super::rig::{Rig, Trimmed, flood};
+use super::system;
+use crate::bench::load::noise;
+use crate::bench::table::Mark;
+use crate::failure::{Failure, Kind};
+use crate::latency::latencies;
+
+const SIZES: [(usize, &str); 6] = [
+    (1 << 10, "1 KiB"),
+    (4 << 10, "4 KiB"),
+    (64 << 10, "64 KiB"),
+    (128 << 10, "128 KiB"),
+    (256 << 10, "256 KiB"),
+    (1 << 20, "1 MiB"),
+];
+
+/// A thread that uses so much of a core has no more to give, as far as a shared machine lets it.
+const SATURATED: f64 = 0.9;
+
+/// Records of one size, cut from noise at ever other places.
+struct Records {
+    noise: Vec<u8>,
+    size: usize,
+    at: usize,
+}
+
+impl Records {
+    fn new(size: usize) -> Self {
+        Self { noise: noise(8 << 20), size, at: 0 }
+    }
+
+    fn next(&mut self) -> &[u8] {
+        self.at = (self.at + self.size + 8) % (self.noise.len() - self.size);
+        &self.noise[self.at..self.at + self.size]
+    }
+}
+
+/// Full throttle.
+pub fn full(rig: &mut Rig<'_>) -> Result<Vec<Row>, Failure> {
+    SIZES.into_iter().map(|(size, name)| full_with(rig, size, name)).collect()
+}
+
+fn full_with(rig: &mut Rig<'_>, size: usize, name: &str) -> Result<Row, Failure> {
+    let mut row = Rounds::new("throttle", format!("full throttle, records of {name}"), "MB/s");
+    let log = rig.log("throttle", LogOptions::new())?;
+    let mut records = Records::new(size);
+    let mut push = |log: &Trimmed| log.append(records.next()).map(|_| size);
+    // The log finds its settings before it counts.
+    flood(&log, |elapsed| elapsed < 4 * rig.span, Duration::ZERO, || push(&log))?;
+    for _ in 0..rig.rounds {
+        for _ in 0..2 {
+            let limit = rig.bandwidth(rig.span / 2)?;
+            let flooded = flood(&log, |elapsed| elapsed < rig.span / 8, rig.span / 2, || push(&log))?;
+            log.log.flush()?;
+            row.pair(flooded.mb_per_s(), limit);
+            if let Some((appending, others)) = flooded.cores {
+                row.note("core of the appending thread", appending);
+                row.note("core of the committer", others);
+            }
+        }
+    }
+    let stats = log.log.stats().ring;
+    row.note("block KiB", stats.block_size as f64 / 1024.0);
+    row.note("depth", stats.depth as f64);
+    drop(log);
+    rig.remove("throttle")?;
+    let mark = match size {
+        0x10000.. => Some(Mark::AtLeast(0.95)),
+        0x400 => Some(Mark::AtLeast(0.60)),
+        _ => None,
+    };
+    let row = row.row("the device's best durable bandwidth", mark);
+    Ok(if row.is_missed() { told_limit(row) } else { row })
+}
+
+/// Says what stood in the way.
+fn told_limit(row: Row) -> Row {
+    let share = |name| row.noted(name).unwrap_or(0.0);
+    let (appending, committer) = (share("core of the appending thread"), share("core of the committer"));
+    let limit = if appending >= SATURATED {
+        "the core of the appending thread is the limit"
+    } else if committer >= SATURATED {
+        "the core of the committer is the limit"
+    } else if appending + committer >= SATURATED * system::cores() as f64 {
+        "the cores of the machine are the limit"
+    } else {
+        "no core is the limit"
+    };
+    row.remark(limit)
+}
+
+/// Of what the device takes at best, so much is offered.
+const OFFERED: f64 = 0.96;
+/// One in so many bytes is timed: the time of more says no more.
+const TIMED: usize = 64 << 10;
+
+/// At 96% of the device's best.
+pub fn offered(rig: &mut Rig<'_>) -> Result<Vec<Row>, Failure> {
+    SIZES.into_iter().map(|(size, name)| offered_with(rig, size, name)).collect()
+}
+
+fn offered_with(rig: &mut Rig<'_>, size: usize, name: &str) -> Result<Row, Failure> {
+    let mut row = Rounds::new("offered", format!("records of {name}"), "MB/s");
+    let log = rig.log("offered", LogOptions::new())?;
+    let mut records = Records::new(size);
+    flood(
+        &log,
+        |elapsed| elapsed < 2 * rig.span,
+        Duration::ZERO,
+        || log.append(records.next()).map(|_| size),
+    )?;
+    for _ in 0..rig.rounds {
+        let rate = rig.bandwidth(rig.span / 2)? * OFFERED;
+        let acks = Arc::new(Mutex::new(latencies()));
+        let begin = Instant::now();
+        let mut bytes = 0;
+        while begin.elapsed() < rig.span || bytes == 0 {
+            let due = Duration::from_secs_f64(bytes as f64 / (rate * 1e6));
+            std::thread::sleep(due.saturating_sub(begin.elapsed()));
+            for i in 0..(TIMED / size).max(1) {
+                let start = Instant::now();
+                let (_, ack) = log.append(records.next())?;
+                bytes += size;
+                if i == 0 {
+                    let acks = acks.clone();
+                    ack.on_done(move |done| {
+                        if done.is_ok() {
+                            record(&mut acks.lock().expect("no panics"), start.elapsed());
+                        }
+                    });
+                }
+            }
+        }
+        log.log.flush()?;
+        row.pair(bytes as f64 / 1e6 / begin.elapsed().as_secs_f64(), rate);
+        let acks = acks.lock().expect("no panics");
+        row.note("ack avg us", acks.mean() / 1e3);
+        row.note("ack p99 us", micros(&acks, 0.99));
+    }
+    drop(log);
+    rig.remove("offered")?;
+    Ok(row.row("96% of the device's best durable bandwidth, which is what was offered", None))
+}
+
+/// What the log takes at full throttle.
+pub fn memory(rig: &mut Rig<'_>) -> Result<Vec<Row>, Failure> {
+    let mut row = Rounds::new("memory", "ring, window and buffers at full throttle, 64 KiB records", "MiB");
+    let mut records = Records::new(64 << 10);
+    let Some(before) = system::resident() else {
+        eprintln!("skipped: memory: the system does not tell how much this process occupies");
+        return Ok(Vec::new());
+    };
+    for _ in 0..rig.rounds {
+        let log = rig.log("memory", LogOptions::new())?;
+        let mut peak = before;
+        let sampled = || {
+            let (_, ack) = log.append(records.next())?;
+            drop(ack);
+            peak = peak.max(system::resident().ok_or_else(gone)?);
+            Ok(64 << 10)
+        };
+        flood(&log, |_| false, 2 * rig.span, sampled)?;
+        row.alone((peak - before) as f64 / f64::from(1 << 20));
+        drop(log);
+        rig.remove("memory")?;
+    }
+    Ok(vec![row.row(
+        "what it may be; the resident memory of this process above what it was before",
+        Mark::Within(64.0),
+    )])
+}
+
+fn gone() -> Failure {
+    Failure::new(Kind::Io, "the system no longer tells how much memory this process occupies")
+}
