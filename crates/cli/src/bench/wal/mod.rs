@@ -49,7 +49,7 @@ pub struct Args {
     traces: Option<PathBuf>,
     /// Bytes of the ring that is recovered (K, M and G are understood)
     #[arg(long, default_value = "1G", value_parser = ring)]
-    ring: u64,
+    ring_size: u64,
     /// Used by the command itself: fill a ring at this path, then die without closing it
     #[arg(long, hide = true)]
     fill: Option<PathBuf>,
@@ -87,7 +87,7 @@ const SECTIONS: [(&str, Measure); 10] = [
 /// Runs the measurements and prints the table.
 pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     if let Some(path) = &args.fill {
-        return recovery::fill_and_die(path, args.ring);
+        return recovery::fill_and_die(path, args.ring_size);
     }
     let chosen: Vec<_> = SECTIONS
         .into_iter()
@@ -100,7 +100,7 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
     eprintln!("measuring: the device");
     let ground = Ground::make(dir.path())?;
-    let mut rig = Rig::new(&ground, args.rounds as usize, args.seconds, args.ring, args.traces.as_deref())?;
+    let mut rig = Rig::new(&ground, args.rounds as usize, args.seconds, args.ring_size, args.traces.as_deref())?;
     let mut rows = Vec::new();
     for (name, measure) in chosen {
         eprintln!("measuring: {name}");

@@ -41,7 +41,7 @@ pub fn fill_and_die(path: &Path, ring: u64) -> Result<(), Failure> {
 pub fn recovery(rig: &mut Rig<'_>) -> Result<Vec<Row>, Failure> {
     let path = rig.path("ring");
     let status = Command::new(std::env::current_exe()?)
-        .args(["bench", "wal", "--ring", &rig.ring.to_string(), "--fill"])
+        .args(["bench", "wal", "--ring-size", &rig.ring.to_string(), "--fill"])
         .arg(&path)
         .stderr(Stdio::null())
         .status()?;
