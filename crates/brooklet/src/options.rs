@@ -135,7 +135,7 @@ impl Options {
         self
     }
 
-    /// Most writes to the ring in flight at once. 8: enough to hide a cloud volume's latency. The store starts with 4 and
+    /// Most writes to the ring in flight at once. 16: enough to hide a cloud volume's latency. The store starts with 4 and
     /// finds out under load how many serve best.
     pub fn depth(mut self, writes: usize) -> Self {
         self.depth = writes;

@@ -56,7 +56,7 @@ pub struct Config {
     /// Most bytes of a block, before compression. 1 MiB. A log starts with blocks of 256 KiB, the largest write that
     /// cloud volumes take in one piece, and finds out under load which size serves best.
     pub block_size: usize,
-    /// Most writes in flight at once. 8: enough to hide a cloud volume's latency. A log starts with 4 and finds out.
+    /// Most writes in flight at once. 16: enough to hide a cloud volume's latency. A log starts with 4 and finds out.
     pub depth: usize,
     /// The strongest codec in use. [`Codec::Zstd`]. A log starts with [`Codec::Lz4`]; where that costs more time than it
     /// saves it finds out and steps back, and where a stronger one costs no throughput it steps up.
@@ -77,7 +77,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             block_size: 1 << 20,
-            depth: 8,
+            depth: 16,
             codec: Codec::Zstd,
             interval: Duration::ZERO,
             rate: 0,
