@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::block::{Block, Listener};
 use crate::error::WalError;
-use crate::wal::Shared;
+use crate::shared::Shared;
 
 /// Resolves once the record's block and all blocks before it are on stable media.
 ///

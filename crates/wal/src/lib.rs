@@ -75,9 +75,9 @@
 //! # }
 //! ```
 //!
-//! The rooms: `format` (the bytes of a block), `ring` (where blocks go), `core` (every decision), `seal` (compression),
-//! `block` and `ack` (who is told), `wal` and `committer` (the drivers), `tape` and `recover` (reading back), `map` and
-//! `resize` (rings that change their size), `log` (the log that stands alone).
+//! The rooms: `format` (the bytes of a block), `ring` and `map` (where blocks go), `core` (every decision), `tuner` and
+//! `pace` (how blocks are made, and when they may go), `seal` and `compress`, `block` and `ack` (who is told), `wal`, `shared`
+//! and `committer` (the drivers), `tape` and `recover` (reading back), `resize`, `log` (the log that stands alone).
 
 mod ack;
 mod alarm;
@@ -97,6 +97,7 @@ mod recover;
 mod resize;
 mod ring;
 mod seal;
+mod shared;
 #[doc(hidden)]
 pub mod sync;
 mod tape;
@@ -112,4 +113,5 @@ pub use format::{Codec, Header, Records, checksum, put_varint, take_varint};
 pub use log::{Log, LogError, LogOptions, LogStats, Lsn, Reader};
 pub use recover::{End, Recovery, Start, recover};
 pub use ring::Cursor;
-pub use wal::{Config, MIN_RING, Sink, Untold, Wal, Zone, max_record};
+pub use shared::Untold;
+pub use wal::{Config, MIN_RING, Sink, Wal, Zone, max_record};

@@ -9,8 +9,9 @@ use crate::core::Limits;
 use crate::error::WalError;
 use crate::map::Map;
 use crate::ring::Cursor;
+use crate::shared::Shared;
 use crate::sync::thread::Thread;
-use crate::wal::{Shared, Wal};
+use crate::wal::Wal;
 
 /// Lets records board again, however the resize ended.
 struct Paused<'a>(&'a Shared);

@@ -100,7 +100,8 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
     eprintln!("measuring: the device");
     let ground = Ground::make(dir.path())?;
-    let mut rig = Rig::new(&ground, args.rounds as usize, args.seconds, args.ring_size, args.traces.as_deref())?;
+    let mut rig =
+        Rig::new(&ground, args.rounds as usize, args.seconds, args.ring_size, args.traces.as_deref())?;
     let mut rows = Vec::new();
     for (name, measure) in chosen {
         eprintln!("measuring: {name}");

@@ -14,24 +14,32 @@
 //! 3. A record is accepted only where its block, uncompressed, will find room in the ring.
 //! 4. After a failure nothing is accepted, taken, placed or released.
 
+mod drive;
+mod filling;
+mod resize;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::seeded::bug;
-use brooklet_io::{AlignedBuf, Hole};
 use bytes::Bytes;
 
+use self::filling::FRAME;
 use crate::block::Block;
 use crate::error::WalError;
 use crate::format::{Codec, HEADER, Header, disk_len};
 use crate::map::Map;
 use crate::pace::{Pace, Pacer};
 use crate::ring::{Cursor, Ring};
-use crate::seal::{Effort, Pool, Sealed};
+use crate::seal::{Pool, Sealed};
 use crate::sync::thread::Thread;
 use crate::tuner::{Done, Settings, Tuner};
+
+pub(crate) use self::drive::{Next, Taken, Urge};
+pub(crate) use self::filling::Filling;
+pub(crate) use self::resize::Limits;
 
 /// What a log is opened with; the numbers that do not change while it is open.
 #[derive(Clone, Copy, Debug)]
@@ -42,38 +50,8 @@ pub(crate) struct Setup {
     pub reserve: u64,
 }
 
-/// What follows from the size of a ring.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub block_size: usize,
-    pub max_record: usize,
-    pub reserve: u64,
-}
-
 /// Closed blocks that may wait for the compressor before boarding is refused.
 const MAX_CLOSED: usize = 8;
-/// While nothing is compressed, every so many blocks one is looked at, whether it would shrink.
-const ASK_EVERY: u64 = 16;
-/// Bytes a record needs besides its own: its length, which has 30 bits.
-const FRAME: usize = 5;
-
-pub(crate) struct Filling {
-    block: Arc<Block>,
-    buf: AlignedBuf,
-    records: u32,
-    /// When it must be on its way, and the least time that a record of it was given.
-    deadline: Duration,
-    within: Duration,
-}
-
-/// A block taken for sealing.
-pub(crate) struct Taken {
-    pub block: Arc<Block>,
-    pub buf: AlignedBuf,
-    pub records: u32,
-    /// Whether to compress it.
-    pub effort: Effort,
-}
 
 struct InFlight {
     block: Arc<Block>,
@@ -102,21 +80,6 @@ pub struct Boarded {
     pub offset: usize,
     /// Bytes of the ring in use.
     pub used: u64,
-}
-
-/// Why the open block may be closed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Urge {
-    /// Somebody waits for it.
-    Wanted,
-    /// The driver has nothing better to do; the deadline decides.
-    Due(Duration),
-}
-
-/// Who should go on driving.
-pub(crate) enum Next {
-    Thread(Thread),
-    Committer,
 }
 
 /// Counters since opening.
@@ -338,68 +301,6 @@ impl Core {
         self.marks.remove(at).and_then(|(_, cursor)| cursor)
     }
 
-    /// Whether a driver may take a block now.
-    fn may_take(&self, urge: Urge) -> bool {
-        let Settings { block_size, depth, .. } = self.tuner.settings();
-        if self.failure.is_some() || self.taken.is_some() || self.in_flight.len() >= depth {
-            return false;
-        }
-        let paced = self.is_paced();
-        if paced && !matches!(urge, Urge::Due(now) if now >= self.pacer.next()) {
-            return false;
-        }
-        if !self.closed.is_empty() {
-            return true;
-        }
-        if self.open.records == 0 {
-            return false;
-        }
-        // While a write is in flight the open block goes on filling, unless it is worth a write of its own.
-        let worth = self.in_flight.is_empty() || paced || self.open.buf.len() >= block_size / 8;
-        worth
-            && match urge {
-                Urge::Wanted => true,
-                Urge::Due(now) => self.open.deadline <= now || self.open.block.is_wanted(),
-            }
-    }
-
-    /// Takes the oldest block that waits, closing the open one if nothing else does and `urge` says so.
-    pub fn take(&mut self, urge: Urge) -> Option<Taken> {
-        if !self.may_take(urge) {
-            return None;
-        }
-        if self.closed.is_empty() {
-            self.close_open();
-        }
-        let filled = self.closed.pop_front()?;
-        let seq = filled.block.seq();
-        self.taken = Some((seq, disk_len(filled.buf.len() - HEADER)));
-        let effort = match self.tuner.settings().codec {
-            Codec::Raw if seq.is_multiple_of(ASK_EVERY) => Effort::Ask,
-            Codec::Raw => Effort::None,
-            codec => Effort::Compress(codec),
-        };
-        Some(Taken { block: filled.block, buf: filled.buf, records: filled.records, effort })
-    }
-
-    /// Whether some placed block, or the superblock, tells all that is acknowledged.
-    pub fn has_told(&self) -> bool {
-        self.told >= self.durable
-    }
-
-    /// Takes an empty block that only tells what is acknowledged, if nothing tells it yet and all is quiet.
-    pub fn take_quiet(&mut self) -> Option<Taken> {
-        let due = !self.has_told() && self.is_idle() && !self.paused && self.failure.is_none();
-        let sector = disk_len(0) as u64;
-        if !due || !self.ring.has_room(0, sector, sector, self.setup.reserve) {
-            return None;
-        }
-        self.close_open();
-        let filled = self.closed.pop_front()?;
-        self.taken = Some((filled.block.seq(), disk_len(filled.buf.len() - HEADER)));
-        Some(Taken { block: filled.block, buf: filled.buf, records: 0, effort: Effort::None })
-    }
-
     /// Gives a sealed block its position and checksum.
     pub fn place(&mut self, block: Arc<Block>, sealed: Sealed, now: Duration) -> Result<Write, WalError> {
         assert!(
@@ -502,53 +403,6 @@ impl Core {
         blocks
     }
 
-    /// Who should drive next, if anything can be taken and somebody wants it.
-    pub fn next_driver(&mut self) -> Option<Next> {
-        let backlog = !self.closed.is_empty();
-        if self.is_paced() {
-            let early = self.committer_sleeps.is_some_and(|until| until > self.pacer.next());
-            let work = self.failure.is_none() && (backlog || self.open.block.is_wanted());
-            return (work && early && self.committer_sleeps.take().is_some()).then_some(Next::Committer);
-        }
-        if !self.may_take(Urge::Wanted) || !(backlog || self.open.block.is_wanted()) {
-            return None;
-        }
-        let waiting = self.closed.iter().map(|f| &f.block).chain([&self.open.block]);
-        if let Some(thread) = waiting.into_iter().find_map(|block| block.take_thread()) {
-            self.stats.wakes += 1;
-            return Some(Next::Thread(thread));
-        }
-        self.committer_sleeps.take().map(|_| Next::Committer)
-    }
-
-    /// Whether the committer must be woken for the open block's deadline or a backlog.
-    pub fn wake_committer(&mut self) -> bool {
-        let Some(until) = self.committer_sleeps else { return false };
-        let late = self.open.records > 0 && self.open.deadline < until;
-        let backlog = !self.closed.is_empty();
-        let wake =
-            late || backlog && (self.may_take(Urge::Wanted) || self.due().is_some_and(|due| due < until));
-        if wake {
-            self.committer_sleeps = None;
-        }
-        wake
-    }
-
-    /// Whether writes are held to a pace; then only the committer drives, whose timer is the exact one.
-    pub fn is_paced(&self) -> bool {
-        self.pacer.is_on()
-    }
-
-    /// When the next block is due, as far as is known now; `None` where nothing waits for it.
-    pub fn due(&self) -> Option<Duration> {
-        let deadline = (self.open.records > 0).then_some(self.open.deadline);
-        if !self.is_paced() {
-            return deadline;
-        }
-        let now = !self.closed.is_empty() || self.open.block.is_wanted();
-        (if now { Some(Duration::ZERO) } else { deadline }).map(|due| due.max(self.pacer.next()))
-    }
-
     /// Frees the ring before a cursor that a durable superblock covers.
     pub fn trim(&mut self, cursor: Cursor) {
         self.ring.trim(cursor.position);
@@ -559,126 +413,9 @@ impl Core {
         self.next_lsn + (self.open.buf.len() - HEADER) as u64
     }
 
-    pub fn map(&self) -> Map {
-        *self.ring.map()
-    }
-
-    /// Lets nothing board until [`resume`](Self::resume).
-    pub fn pause(&mut self) {
-        self.paused = true;
-    }
-
-    /// Lets records board again.
-    pub fn resume(&mut self) {
-        self.paused = false;
-    }
-
-    /// What an idle log would be after a resize, and whether its largest record would find room then.
-    pub fn resized(&self, limits: &Limits, size: u64) -> Result<Map, u64> {
-        let (tail, head) = (self.ring.tail(), self.end().position);
-        let map = self.ring.map().resized(tail, head, size);
-        let largest = disk_len(limits.max_record + FRAME) as u64;
-        let room = map.limit(tail).saturating_sub(head);
-        let fits = room > 0 && Ring::new(map, tail, head).has_room(0, largest, largest, limits.reserve);
-        if fits { Ok(map) } else { Err(room) }
-    }
-
-    /// Goes on in a ring of another size, which a durable label knows.
-    pub fn change(&mut self, limits: Limits, map: Map) {
-        assert!(self.is_idle() && self.paused, "a ring changes while nothing is on its way");
-        let Limits { block_size, max_record, reserve } = limits;
-        self.setup = Setup { max_record, reserve, ..self.setup };
-        self.tuner.limit_blocks(block_size);
-        self.ring = Ring::new(map, self.ring.tail(), self.ring.head());
-    }
-
     /// Where the next block goes, once nothing is on its way.
     pub fn end(&self) -> Cursor {
         assert!(self.is_idle(), "the end of a busy log moves");
         self.next
     }
-}
-
-impl Filling {
-    fn new(pool: &Pool, seq: u64) -> Self {
-        let mut buf = pool.take(HEADER);
-        buf.set_len(HEADER);
-        Self {
-            block: Arc::new(Block::new(seq)),
-            buf,
-            records: 0,
-            deadline: Duration::MAX,
-            within: Duration::MAX,
-        }
-    }
-
-    /// Whether a record of `bound` bytes may board: the block stays within its size, or the record is its first.
-    fn fits(&self, bound: usize, block_size: usize) -> bool {
-        let end = self.buf.len() + bound + FRAME;
-        end <= self.buf.capacity() && (end <= block_size || self.records == 0)
-    }
-
-    fn make_room(&mut self, pool: &Pool, bound: usize) {
-        if self.buf.room() < bound + FRAME {
-            self.buf = pool.take(HEADER + bound + FRAME);
-            self.buf.set_len(HEADER);
-        }
-    }
-
-    /// Appends a record of at most `bound` bytes with its frame; returns the offset of its bytes in the payload.
-    pub fn push(&mut self, bound: usize, encode: impl FnOnce(&mut dyn FnMut(&[u8]))) -> usize {
-        // The length is known only afterwards: leave room for it.
-        let frame = self.buf.len();
-        let width = length_width(bound);
-        self.buf.extend(&[0; FRAME][..width]);
-        let offset = self.buf.len();
-        encode(&mut |bytes| self.buf.extend(bytes));
-        let len = self.buf.len() - offset;
-        assert!(len <= bound, "a record of {len} bytes was said to have at most {bound}");
-        self.buf.overwrite(frame, &padded_length(len, width)[..width]);
-        self.records += 1;
-        offset - HEADER
-    }
-
-    /// Appends the frame of a record of `len` bytes, and room for it, which is written meanwhile.
-    pub fn push_hole(&mut self, len: usize) -> (usize, Berth) {
-        let width = length_width(len);
-        self.buf.extend(&padded_length(len, width)[..width]);
-        let offset = self.buf.len();
-        self.block.begin_boarding();
-        // SAFETY: while the block is boarding, the buffer is only moved and extended: whoever takes the block waits for
-        // `is_boarding` to end, and `stop` keeps the buffers that nobody will take.
-        let hole = unsafe { self.buf.hole(len) };
-        self.records += 1;
-        (offset - HEADER, Berth { hole: Some(hole), block: self.block.clone() })
-    }
-}
-
-/// A record's place in a block, to be written by its owner while others board behind it.
-pub(crate) struct Berth {
-    hole: Option<Hole>,
-    block: Arc<Block>,
-}
-
-impl Berth {
-    pub fn fill(mut self, record: &[u8]) {
-        self.hole.take().expect("filled once").fill(record);
-    }
-}
-
-impl Drop for Berth {
-    fn drop(&mut self) {
-        self.block.end_boarding();
-    }
-}
-
-/// Bytes for the length of a record of up to `bound` bytes.
-fn length_width(bound: usize) -> usize {
-    if bound < 1 << 21 { 3 } else { FRAME }
-}
-
-/// The length of a record as a varint that is padded with continuation bits to `width` bytes; the rest is zero.
-fn padded_length(len: usize, width: usize) -> [u8; FRAME] {
-    let more = |i: usize| if i + 1 < width { 0x80 } else { 0 };
-    std::array::from_fn(|i| if i < width { (len >> (7 * i)) as u8 & 0x7f | more(i) } else { 0 })
 }

@@ -1,0 +1,150 @@
+//! Who drives, and when: what may be taken for writing, and who is woken to do it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet_io::AlignedBuf;
+
+use super::Core;
+use crate::block::Block;
+use crate::format::{Codec, HEADER, disk_len};
+use crate::seal::Effort;
+use crate::sync::thread::Thread;
+use crate::tuner::Settings;
+
+/// While nothing is compressed, every so many blocks one is looked at, whether it would shrink.
+const ASK_EVERY: u64 = 16;
+/// A block taken for sealing.
+pub(crate) struct Taken {
+    pub block: Arc<Block>,
+    pub buf: AlignedBuf,
+    pub records: u32,
+    /// Whether to compress it.
+    pub effort: Effort,
+}
+
+/// Why the open block may be closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urge {
+    /// Somebody waits for it.
+    Wanted,
+    /// The driver has nothing better to do; the deadline decides.
+    Due(Duration),
+}
+
+/// Who should go on driving.
+pub(crate) enum Next {
+    Thread(Thread),
+    Committer,
+}
+
+impl Core {
+    /// Whether a driver may take a block now.
+    fn may_take(&self, urge: Urge) -> bool {
+        let Settings { block_size, depth, .. } = self.tuner.settings();
+        if self.failure.is_some() || self.taken.is_some() || self.in_flight.len() >= depth {
+            return false;
+        }
+        let paced = self.is_paced();
+        if paced && !matches!(urge, Urge::Due(now) if now >= self.pacer.next()) {
+            return false;
+        }
+        if !self.closed.is_empty() {
+            return true;
+        }
+        if self.open.records == 0 {
+            return false;
+        }
+        // While a write is in flight the open block goes on filling, unless it is worth a write of its own.
+        let worth = self.in_flight.is_empty() || paced || self.open.buf.len() >= block_size / 8;
+        worth
+            && match urge {
+                Urge::Wanted => true,
+                Urge::Due(now) => self.open.deadline <= now || self.open.block.is_wanted(),
+            }
+    }
+
+    /// Takes the oldest block that waits, closing the open one if nothing else does and `urge` says so.
+    pub fn take(&mut self, urge: Urge) -> Option<Taken> {
+        if !self.may_take(urge) {
+            return None;
+        }
+        if self.closed.is_empty() {
+            self.close_open();
+        }
+        let filled = self.closed.pop_front()?;
+        let seq = filled.block.seq();
+        self.taken = Some((seq, disk_len(filled.buf.len() - HEADER)));
+        let effort = match self.tuner.settings().codec {
+            Codec::Raw if seq.is_multiple_of(ASK_EVERY) => Effort::Ask,
+            Codec::Raw => Effort::None,
+            codec => Effort::Compress(codec),
+        };
+        Some(Taken { block: filled.block, buf: filled.buf, records: filled.records, effort })
+    }
+
+    /// Whether some placed block, or the superblock, tells all that is acknowledged.
+    pub fn has_told(&self) -> bool {
+        self.told >= self.durable
+    }
+
+    /// Takes an empty block that only tells what is acknowledged, if nothing tells it yet and all is quiet.
+    pub fn take_quiet(&mut self) -> Option<Taken> {
+        let due = !self.has_told() && self.is_idle() && !self.paused && self.failure.is_none();
+        let sector = disk_len(0) as u64;
+        if !due || !self.ring.has_room(0, sector, sector, self.setup.reserve) {
+            return None;
+        }
+        self.close_open();
+        let filled = self.closed.pop_front()?;
+        self.taken = Some((filled.block.seq(), disk_len(filled.buf.len() - HEADER)));
+        Some(Taken { block: filled.block, buf: filled.buf, records: 0, effort: Effort::None })
+    }
+
+    /// Who should drive next, if anything can be taken and somebody wants it.
+    pub fn next_driver(&mut self) -> Option<Next> {
+        let backlog = !self.closed.is_empty();
+        if self.is_paced() {
+            let early = self.committer_sleeps.is_some_and(|until| until > self.pacer.next());
+            let work = self.failure.is_none() && (backlog || self.open.block.is_wanted());
+            return (work && early && self.committer_sleeps.take().is_some()).then_some(Next::Committer);
+        }
+        if !self.may_take(Urge::Wanted) || !(backlog || self.open.block.is_wanted()) {
+            return None;
+        }
+        let waiting = self.closed.iter().map(|f| &f.block).chain([&self.open.block]);
+        if let Some(thread) = waiting.into_iter().find_map(|block| block.take_thread()) {
+            self.stats.wakes += 1;
+            return Some(Next::Thread(thread));
+        }
+        self.committer_sleeps.take().map(|_| Next::Committer)
+    }
+
+    /// Whether the committer must be woken for the open block's deadline or a backlog.
+    pub fn wake_committer(&mut self) -> bool {
+        let Some(until) = self.committer_sleeps else { return false };
+        let late = self.open.records > 0 && self.open.deadline < until;
+        let backlog = !self.closed.is_empty();
+        let wake =
+            late || backlog && (self.may_take(Urge::Wanted) || self.due().is_some_and(|due| due < until));
+        if wake {
+            self.committer_sleeps = None;
+        }
+        wake
+    }
+
+    /// Whether writes are held to a pace; then only the committer drives, whose timer is the exact one.
+    pub fn is_paced(&self) -> bool {
+        self.pacer.is_on()
+    }
+
+    /// When the next block is due, as far as is known now; `None` where nothing waits for it.
+    pub fn due(&self) -> Option<Duration> {
+        let deadline = (self.open.records > 0).then_some(self.open.deadline);
+        if !self.is_paced() {
+            return deadline;
+        }
+        let now = !self.closed.is_empty() || self.open.block.is_wanted();
+        (if now { Some(Duration::ZERO) } else { deadline }).map(|due| due.max(self.pacer.next()))
+    }
+}

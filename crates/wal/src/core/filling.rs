@@ -1,0 +1,106 @@
+//! The block that fills: records board it, one behind the other, until it is closed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet_io::{AlignedBuf, Hole};
+
+use crate::block::Block;
+use crate::format::HEADER;
+use crate::seal::Pool;
+
+/// Bytes a record needs besides its own: its length, which has 30 bits.
+pub(super) const FRAME: usize = 5;
+
+pub(crate) struct Filling {
+    pub block: Arc<Block>,
+    pub buf: AlignedBuf,
+    pub records: u32,
+    /// When it must be on its way, and the least time that a record of it was given.
+    pub deadline: Duration,
+    pub within: Duration,
+}
+
+impl Filling {
+    pub fn new(pool: &Pool, seq: u64) -> Self {
+        let mut buf = pool.take(HEADER);
+        buf.set_len(HEADER);
+        Self {
+            block: Arc::new(Block::new(seq)),
+            buf,
+            records: 0,
+            deadline: Duration::MAX,
+            within: Duration::MAX,
+        }
+    }
+
+    /// Whether a record of `bound` bytes may board: the block stays within its size, or the record is its first.
+    pub fn fits(&self, bound: usize, block_size: usize) -> bool {
+        let end = self.buf.len() + bound + FRAME;
+        end <= self.buf.capacity() && (end <= block_size || self.records == 0)
+    }
+
+    pub fn make_room(&mut self, pool: &Pool, bound: usize) {
+        if self.buf.room() < bound + FRAME {
+            self.buf = pool.take(HEADER + bound + FRAME);
+            self.buf.set_len(HEADER);
+        }
+    }
+
+    /// Appends a record of at most `bound` bytes with its frame; returns the offset of its bytes in the payload.
+    pub fn push(&mut self, bound: usize, encode: impl FnOnce(&mut dyn FnMut(&[u8]))) -> usize {
+        // The length is known only afterwards: leave room for it.
+        let frame = self.buf.len();
+        let width = length_width(bound);
+        self.buf.extend(&[0; FRAME][..width]);
+        let offset = self.buf.len();
+        encode(&mut |bytes| self.buf.extend(bytes));
+        let len = self.buf.len() - offset;
+        assert!(len <= bound, "a record of {len} bytes was said to have at most {bound}");
+        self.buf.overwrite(frame, &padded_length(len, width)[..width]);
+        self.records += 1;
+        offset - HEADER
+    }
+
+    /// Appends the frame of a record of `len` bytes, and room for it, which is written meanwhile.
+    pub fn push_hole(&mut self, len: usize) -> (usize, Berth) {
+        let width = length_width(len);
+        self.buf.extend(&padded_length(len, width)[..width]);
+        let offset = self.buf.len();
+        self.block.begin_boarding();
+        // SAFETY: while the block is boarding, the buffer is only moved and extended: whoever takes the block waits for
+        // `is_boarding` to end, and `stop` keeps the buffers that nobody will take.
+        let hole = unsafe { self.buf.hole(len) };
+        self.records += 1;
+        (offset - HEADER, Berth { hole: Some(hole), block: self.block.clone() })
+    }
+}
+
+/// A record's place in a block, to be written by its owner while others board behind it.
+pub(crate) struct Berth {
+    hole: Option<Hole>,
+    block: Arc<Block>,
+}
+
+impl Berth {
+    pub fn fill(mut self, record: &[u8]) {
+        self.hole.take().expect("filled once").fill(record);
+    }
+}
+
+impl Drop for Berth {
+    fn drop(&mut self) {
+        self.block.end_boarding();
+    }
+}
+
+/// Bytes for the length of a record of up to `bound` bytes.
+fn length_width(bound: usize) -> usize {
+    if bound < 1 << 21 { 3 } else { FRAME }
+}
+
+/// The length of a record as a varint that is padded with continuation bits to `width` bytes; the rest is zero.
+fn padded_length(len: usize, width: usize) -> [u8; FRAME] {
+    let more = |i: usize| if i + 1 < width { 0x80 } else { 0 };
+    std::array::from_fn(|i| if i < width { (len >> (7 * i)) as u8 & 0x7f | more(i) } else { 0 })
+}

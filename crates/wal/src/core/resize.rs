@@ -1,0 +1,50 @@
+//! What changes when the ring gets another size; `crate::resize` has the steps.
+
+use super::filling::FRAME;
+use super::{Core, Setup};
+use crate::format::disk_len;
+use crate::map::Map;
+use crate::ring::Ring;
+
+/// What follows from the size of a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub block_size: usize,
+    pub max_record: usize,
+    pub reserve: u64,
+}
+
+impl Core {
+    pub fn map(&self) -> Map {
+        *self.ring.map()
+    }
+
+    /// Lets nothing board until [`resume`](Self::resume).
+    pub fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Lets records board again.
+    pub fn resume(&mut self) {
+        self.paused = false;
+    }
+
+    /// What an idle log would be after a resize, and whether its largest record would find room then.
+    pub fn resized(&self, limits: &Limits, size: u64) -> Result<Map, u64> {
+        let (tail, head) = (self.ring.tail(), self.end().position);
+        let map = self.ring.map().resized(tail, head, size);
+        let largest = disk_len(limits.max_record + FRAME) as u64;
+        let room = map.limit(tail).saturating_sub(head);
+        let fits = room > 0 && Ring::new(map, tail, head).has_room(0, largest, largest, limits.reserve);
+        if fits { Ok(map) } else { Err(room) }
+    }
+
+    /// Goes on in a ring of another size, which a durable label knows.
+    pub fn change(&mut self, limits: Limits, map: Map) {
+        assert!(self.is_idle() && self.paused, "a ring changes while nothing is on its way");
+        let Limits { block_size, max_record, reserve } = limits;
+        self.setup = Setup { max_record, reserve, ..self.setup };
+        self.tuner.limit_blocks(block_size);
+        self.ring = Ring::new(map, self.ring.tail(), self.ring.head());
+    }
+}

@@ -1,0 +1,182 @@
+//! What the handles of a log share, and how a thread drives it: take, seal, place, write, release, tell.
+//!
+//! Whoever waits, drives: a thread that waits for its block and finds a write slot free seals the block and writes it
+//! itself, so that a lone writer pays for one system call and no wake-up. The [`Committer`](crate::Committer) serves
+//! those who do not wait.
+//!
+//! Locks: `core` is held for short steps only, never across I/O, compression, the sink or a wake-up. The sink may take
+//! locks of its own; callers may hold those while they board, so nothing here boards or waits inside the sink.
+
+use std::fmt;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
+
+use brooklet_io::seeded::bug;
+use brooklet_io::{Clock, Persist, Volume, write_all_at};
+
+use crate::block::{Block, Listener};
+use crate::core::{Core, Next, Taken, Urge, Write};
+use crate::error::WalError;
+use crate::seal::{Pool, seal};
+use crate::sync::thread::{self, Thread};
+use crate::sync::{Mutex, MutexGuard};
+use crate::wal::{Config, Sink};
+
+pub(crate) struct Shared {
+    pub core: Mutex<Core>,
+    pub pool: Arc<Pool>,
+    pub volume: Arc<dyn Volume>,
+    /// Offset of the ring's first byte on the volume.
+    pub zone: u64,
+    pub config: Config,
+    pub clock: Arc<dyn Clock>,
+    pub sink: Arc<dyn Sink>,
+    pub committer: OnceLock<Thread>,
+}
+
+impl Shared {
+    pub fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().expect("the core does not panic")
+    }
+
+    /// Returns once `block` is durable, driving the log where nobody else does.
+    pub fn wait(&self, block: &Arc<Block>) -> Result<(), WalError> {
+        loop {
+            match block.is_durable() {
+                Some(true) => return Ok(()),
+                None => return Err(self.lock().check().err().unwrap_or(WalError::Closed)),
+                Some(false) => {}
+            }
+            let taken = self.lock().take(Urge::Wanted);
+            if let Some(taken) = taken {
+                self.carry_out(taken);
+            } else if block.listen(Listener::Thread(thread::current())).is_none() {
+                // Someone may have finished between the look and the listening, and found nobody to go on.
+                let next = self.lock().next_driver();
+                self.wake(next);
+                thread::park();
+            }
+        }
+    }
+
+    /// Seals, writes and releases a block that was taken, in this thread.
+    pub fn carry_out(&self, taken: Taken) {
+        let Some(write) = self.seal_and_place(taken) else { return };
+        let persist = if bug("lone-write-is-cached") { Persist::Cached } else { Persist::Durable };
+        let result = write_all_at(&*self.volume, self.zone + write.offset, &write.data, persist);
+        self.finish(write.seq, result);
+    }
+
+    /// Seals a block and gives it its place. `None` where the log stopped meanwhile.
+    pub fn seal_and_place(&self, taken: Taken) -> Option<Write> {
+        // Passengers copy their records without waiting for anything, so this is short.
+        while taken.block.is_boarding() {
+            thread::yield_now();
+        }
+        let sealed = seal(&self.pool, taken.buf, taken.records, taken.effort);
+        let now = self.clock.now();
+        let mut core = self.lock();
+        let placed = core.place(taken.block.clone(), sealed, now);
+        let waiters = std::mem::take(&mut core.room_waiters);
+        let next = core.next_driver();
+        drop(core);
+        self.wake(next);
+        waiters.iter().for_each(Thread::unpark);
+        if placed.is_err() {
+            end(vec![taken.block], false);
+        }
+        placed.ok()
+    }
+
+    /// Takes note of how a block's write ended, and releases what that makes durable.
+    pub fn finish(&self, seq: u64, result: io::Result<()>) {
+        if let Err(error) = result
+            && !bug("failed-write-is-acknowledged")
+        {
+            return drop(self.fail(error));
+        }
+        let now = self.clock.now();
+        self.lock().complete(seq, now);
+        loop {
+            let mut core = self.lock();
+            let Some(blocks) = core.release() else {
+                let next = core.next_driver();
+                drop(core);
+                return self.wake(next);
+            };
+            drop(core);
+            self.sink.durable(&blocks);
+            let mut core = self.lock();
+            core.released(&blocks);
+            let next = core.next_driver();
+            drop(core);
+            // The next write starts before this one's passengers are told.
+            self.wake(next);
+            let woken = end(blocks, true);
+            if woken > 0 {
+                self.lock().stats.wakes += woken;
+            }
+        }
+    }
+
+    /// Stops the log for good.
+    pub fn fail(&self, error: io::Error) -> Untold<'_> {
+        tracing::error!(%error, "a write to the log failed; nothing more is acknowledged");
+        let mut core = self.lock();
+        let blocks = core.fail(error);
+        let waiters = std::mem::take(&mut core.room_waiters);
+        Untold { shared: self, blocks, waiters }
+    }
+
+    /// Lets a block's end, or the next driver, come to whoever waits for it.
+    pub fn wake(&self, next: Option<Next>) {
+        match next {
+            Some(Next::Thread(thread)) => thread.unpark(),
+            Some(Next::Committer) => self.wake_committer(),
+            None => {}
+        }
+    }
+
+    pub fn wake_committer(&self) {
+        if let Some(thread) = self.committer.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// Those who wait on a log that was stopped. They are told when this is dropped; callbacks are called then, so let go
+/// of all locks before.
+#[must_use = "whoever waits is told when it is dropped"]
+pub struct Untold<'a> {
+    shared: &'a Shared,
+    blocks: Vec<Arc<Block>>,
+    waiters: Vec<Thread>,
+}
+
+impl Drop for Untold<'_> {
+    fn drop(&mut self) {
+        end(std::mem::take(&mut self.blocks), false);
+        self.waiters.iter().for_each(Thread::unpark);
+        self.shared.wake_committer();
+    }
+}
+
+impl fmt::Debug for Untold<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Untold({:?})", self.blocks)
+    }
+}
+
+/// Ends `blocks` and tells everyone who listens; returns how many.
+pub(crate) fn end(blocks: Vec<Arc<Block>>, durable: bool) -> u64 {
+    let listeners: Vec<Listener> = blocks.iter().flat_map(|block| block.finish(durable)).collect();
+    let told = listeners.len() as u64;
+    for listener in listeners {
+        // A callback that panics must not keep the others from being told.
+        if std::panic::catch_unwind(AssertUnwindSafe(|| listener.call(durable))).is_err() {
+            tracing::error!("a callback panicked");
+        }
+    }
+    told
+}
