@@ -6,6 +6,7 @@ use brooklet_wal::{Codec, Config, LogOptions};
 
 use super::report::{Rounds, Row};
 use super::rig::{Flooded, Rig, Trimmed, flood};
+use super::throttle::{APPENDING, COMMITTER};
 use crate::bench::load::{Payloads, deltas, keystrokes, traces};
 use crate::bench::table::Mark;
 use crate::failure::Failure;
@@ -71,8 +72,8 @@ fn note(row: &mut Rounds, codec: Codec, flooded: &Flooded) {
     row.note("codec (0 raw, 1 LZ4, 2 zstd)", f64::from(codec as u8));
     row.note("written per byte", flooded.written_per_byte());
     if let Some((appending, others)) = flooded.cores {
-        row.note("core of the appending thread", appending);
-        row.note("core of the committer", others);
+        row.note(APPENDING, appending);
+        row.note(COMMITTER, others);
     }
 }
 

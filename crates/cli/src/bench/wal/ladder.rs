@@ -68,6 +68,7 @@ impl Rungs {
             let storm = |append: &(dyn Fn(&[u8]) -> Result<(), Failure> + Sync), volume: &dyn Volume| {
                 storm(threads, rig.span, deltas, append, volume)
             };
+            let wakes = self.wakes();
             let storms = [
                 storm(&|_| single(), &self.single.volume)?,
                 storm(&|delta| by(&self.merged, delta), &*self.merged.volume)?,
@@ -75,6 +76,7 @@ impl Rungs {
                 // These two are compared, so they stand side by side.
                 storm(&|delta| by(&self.pipelined, delta), &*self.pipelined.volume)?,
             ];
+            let wakes = self.wakes() - wakes;
             let plain = storm(&|delta| self.plain.append(delta), self.plain.volume())?;
             for (row, storm) in rows.iter_mut().zip(&storms) {
                 row.pair(storm.per_second, plain.per_second);
@@ -82,7 +84,7 @@ impl Rungs {
             let last = &mut rows[3];
             storms[3].note(last, ["switches per append", "flushes per ack"]);
             plain.note(last, ["plain: switches per append", "plain: flushes per ack"]);
-            last.note("wake-ups per append", self.pipelined_wakes(&storms[3]));
+            last.note("wake-ups per append", wakes / storms[3].appends);
         }
         let [single, merged, compressed, pipelined] = rows;
         let mark = (threads >= MARKED).then_some(Mark::AtLeast(0.9));
@@ -94,15 +96,15 @@ impl Rungs {
         ])
     }
 
-    /// Wake-ups for each append since the log was opened.
-    fn pipelined_wakes(&self, _: &Storm) -> f64 {
-        let stats = self.pipelined.log.stats().ring;
-        stats.wakes as f64 / stats.records.max(1) as f64
+    /// Wake-ups by the log with the defaults, so far.
+    fn wakes(&self) -> f64 {
+        self.pipelined.log.stats().ring.wakes as f64
     }
 }
 
 /// What some threads brought about.
 struct Storm {
+    appends: f64,
     per_second: f64,
     switches: Option<f64>,
     flushes: f64,
@@ -154,6 +156,7 @@ fn storm(
     let others = switches_of_living().zip(living).map(|(after, before)| after.saturating_sub(before));
     let Counts { durable_writes, flushes, .. } = volume.counts() - before;
     Ok(Storm {
+        appends: appends as f64,
         per_second: appends as f64 / (end - start).as_secs_f64(),
         switches: theirs.zip(others).map(|(theirs, others)| (theirs + others) as f64 / appends as f64),
         flushes: (durable_writes + flushes) as f64 / appends as f64,

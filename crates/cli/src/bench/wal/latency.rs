@@ -81,12 +81,13 @@ fn too_short() -> Failure {
     Failure::new(crate::failure::Kind::Usage, "too few writes in the time: use more --seconds")
 }
 
-/// Appends something every now and then, more often than the pace.
+/// Appends something every now and then, more often than the pace, and has somebody wait for it: what nobody waits for
+/// rests for the linger.
 fn keep_busy(log: &Log, span: Duration, deltas: &[Box<[u8]>]) -> Result<(), Failure> {
     let begin = Instant::now();
     let mut count = 0;
     for delta in deltas.iter().cycle() {
-        log.append(delta)?;
+        log.append(delta)?.1.on_done(drop);
         count += 1;
         std::thread::sleep(INTERVAL / 6);
         if begin.elapsed() >= span && count >= 30 {

@@ -5,12 +5,13 @@
 //!
 //! `rig` is what the sections work with, `report` what they give, `system` what the system tells of a process, `volumes`
 //! what stands in for devices that are slow or watched. The sections: `latency`, `throttle`, `ladder`, `flight` (with
-//! `tasks`), `codec`, `recovery`.
+//! `tasks`), `codec`, `recovery`, `memory`.
 
 mod codec;
 mod flight;
 mod ladder;
 mod latency;
+mod memory;
 mod recovery;
 mod report;
 mod rig;
@@ -53,6 +54,9 @@ pub struct Args {
     /// Used by the command itself: fill a ring at this path, then die without closing it
     #[arg(long, hide = true)]
     fill: Option<PathBuf>,
+    /// Used by the command itself: measure the memory that a log at this path takes
+    #[arg(long, hide = true)]
+    gauge: Option<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -69,10 +73,8 @@ fn ring(text: &str) -> Result<u64, String> {
 
 type Measure = fn(&mut Rig<'_>) -> Result<Vec<Row>, Failure>;
 
-/// The sections in the order in which they are measured. Memory comes first: what others leave to the allocator would
-/// hide what it takes.
+/// The sections in the order in which they are measured.
 const SECTIONS: [(&str, Measure); 10] = [
-    ("memory", throttle::memory),
     ("lone", latency::lone),
     ("pace", latency::pace),
     ("throttle", throttle::full),
@@ -82,12 +84,16 @@ const SECTIONS: [(&str, Measure); 10] = [
     ("codec", codec::codec),
     ("shrink", codec::shrink),
     ("recovery", recovery::recovery),
+    ("memory", memory::memory),
 ];
 
 /// Runs the measurements and prints the table.
 pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     if let Some(path) = &args.fill {
         return recovery::fill_and_die(path, args.ring_size);
+    }
+    if let Some(path) = &args.gauge {
+        return out.raw(memory::gauge(path, args.seconds)?.to_string().as_bytes());
     }
     let chosen: Vec<_> = SECTIONS
         .into_iter()

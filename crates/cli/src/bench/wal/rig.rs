@@ -80,6 +80,12 @@ impl<'a> Rig<'a> {
         Ok(self.device.measure(Spot { way, size, depth }, slice, None)?.mb_per_s())
     }
 
+    /// The device's durable bandwidth with writes of this size and so many at once, in MB/s.
+    pub fn bandwidth_with(&mut self, size: usize, depth: usize, slice: Duration) -> Result<f64, Failure> {
+        let spot = Spot { way: Way::Durable, size, depth };
+        Ok(self.device.measure(spot, slice, None)?.mb_per_s())
+    }
+
     /// Latencies of the device's durable 4 KiB writes, one after another.
     pub fn writes(&mut self, slice: Duration) -> Result<Latencies, Failure> {
         let spot = Spot { way: Way::Durable, size: SECTOR, depth: 1 };

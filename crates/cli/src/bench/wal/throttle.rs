@@ -1,10 +1,10 @@
 //! Bandwidth: one thread that appends records that do not compress and waits for nothing, as fast as it goes and at 96%
-//! of what the device takes; and the memory that takes.
+//! of what the device takes.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use brooklet_wal::LogOptions;
+use brooklet_wal::{LogOptions, WalStats};
 
 use super::latency::{micros, record};
 use super::report::{Rounds, Row};
@@ -12,7 +12,7 @@ use super::rig::{Rig, Trimmed, flood};
 use super::system;
 use crate::bench::load::noise;
 use crate::bench::table::Mark;
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::latency::latencies;
 
 const SIZES: [(usize, &str); 6] = [
@@ -24,22 +24,25 @@ const SIZES: [(usize, &str); 6] = [
     (1 << 20, "1 MiB"),
 ];
 
+/// Shares of a core, as notes.
+pub const APPENDING: &str = "core of the appending thread";
+pub const COMMITTER: &str = "core of the committer";
 /// A thread that uses so much of a core has no more to give, as far as a shared machine lets it.
 const SATURATED: f64 = 0.9;
 
 /// Records of one size, cut from noise at ever other places.
-struct Records {
+pub struct Records {
     noise: Vec<u8>,
     size: usize,
     at: usize,
 }
 
 impl Records {
-    fn new(size: usize) -> Self {
+    pub fn new(size: usize) -> Self {
         Self { noise: noise(8 << 20), size, at: 0 }
     }
 
-    fn next(&mut self) -> &[u8] {
+    pub fn next(&mut self) -> &[u8] {
         self.at = (self.at + self.size + 8) % (self.noise.len() - self.size);
         &self.noise[self.at..self.at + self.size]
     }
@@ -58,20 +61,22 @@ fn full_with(rig: &mut Rig<'_>, size: usize, name: &str) -> Result<Row, Failure>
     // The log finds its settings before it counts.
     flood(&log, |elapsed| elapsed < 4 * rig.span, Duration::ZERO, || push(&log))?;
     for _ in 0..rig.rounds {
+        // In two turns, so that both meet the same weather.
         for _ in 0..2 {
             let limit = rig.bandwidth(rig.span / 2)?;
             let flooded = flood(&log, |elapsed| elapsed < rig.span / 8, rig.span / 2, || push(&log))?;
+            let WalStats { block_size, depth, .. } = log.log.stats().ring;
             log.log.flush()?;
             row.pair(flooded.mb_per_s(), limit);
+            row.note("block KiB", block_size as f64 / 1024.0);
+            row.note("depth", depth as f64);
+            row.note("device with that MB/s", rig.bandwidth_with(block_size, depth, rig.span / 4)?);
             if let Some((appending, others)) = flooded.cores {
-                row.note("core of the appending thread", appending);
-                row.note("core of the committer", others);
+                row.note(APPENDING, appending);
+                row.note(COMMITTER, others);
             }
         }
     }
-    let stats = log.log.stats().ring;
-    row.note("block KiB", stats.block_size as f64 / 1024.0);
-    row.note("depth", stats.depth as f64);
     drop(log);
     rig.remove("throttle")?;
     let mark = match size {
@@ -86,7 +91,7 @@ fn full_with(rig: &mut Rig<'_>, size: usize, name: &str) -> Result<Row, Failure>
 /// Says what stood in the way.
 fn told_limit(row: Row) -> Row {
     let share = |name| row.noted(name).unwrap_or(0.0);
-    let (appending, committer) = (share("core of the appending thread"), share("core of the committer"));
+    let (appending, committer) = (share(APPENDING), share(COMMITTER));
     let limit = if appending >= SATURATED {
         "the core of the appending thread is the limit"
     } else if committer >= SATURATED {
@@ -150,36 +155,4 @@ fn offered_with(rig: &mut Rig<'_>, size: usize, name: &str) -> Result<Row, Failu
     drop(log);
     rig.remove("offered")?;
     Ok(row.row("96% of the device's best durable bandwidth, which is what was offered", None))
-}
-
-/// What the log takes at full throttle.
-pub fn memory(rig: &mut Rig<'_>) -> Result<Vec<Row>, Failure> {
-    let mut row = Rounds::new("memory", "ring, window and buffers at full throttle, 64 KiB records", "MiB");
-    let mut records = Records::new(64 << 10);
-    let Some(before) = system::resident() else {
-        eprintln!("skipped: memory: the system does not tell how much this process occupies");
-        return Ok(Vec::new());
-    };
-    for _ in 0..rig.rounds {
-        let log = rig.log("memory", LogOptions::new())?;
-        let mut peak = before;
-        let sampled = || {
-            let (_, ack) = log.append(records.next())?;
-            drop(ack);
-            peak = peak.max(system::resident().ok_or_else(gone)?);
-            Ok(64 << 10)
-        };
-        flood(&log, |_| false, 2 * rig.span, sampled)?;
-        row.alone((peak - before) as f64 / f64::from(1 << 20));
-        drop(log);
-        rig.remove("memory")?;
-    }
-    Ok(vec![row.row(
-        "what it may be; the resident memory of this process above what it was before",
-        Mark::Within(64.0),
-    )])
-}
-
-fn gone() -> Failure {
-    Failure::new(Kind::Io, "the system no longer tells how much memory this process occupies")
 }
