@@ -9,6 +9,7 @@ use std::path::Path;
 
 use brooklet::fuzzing::{Change, Does, encode_manifest, encode_record, part_key, write_piece};
 use brooklet::{Bounds, io::SECTOR};
+use brooklet_fuzz::log;
 use brooklet_fuzz::store::samples;
 use brooklet_wal::{Codec, Header};
 
@@ -19,7 +20,8 @@ fn main() -> std::io::Result<()> {
     formats()?;
     traces()?;
     arguments()?;
-    stores()
+    stores()?;
+    logs()
 }
 
 fn seed(target: &str, name: &str, parts: &[&[u8]]) -> std::io::Result<()> {
@@ -37,16 +39,16 @@ fn patch(at: usize, bytes: &[u8]) -> Vec<u8> {
 fn superblocks() -> std::io::Result<()> {
     let size = (1u64 << 30).to_le_bytes();
     for (n, sample) in samples().iter().enumerate() {
-        let slot = |copy: usize| &sample.image[copy * SECTOR..copy * SECTOR + 160];
+        let slot = |copy: usize| &sample.image[copy * SECTOR..copy * SECTOR + 176];
         seed("superblock", &format!("sound-{n}"), &[&[7], &size, &[9, 1], slot(0), slot(1), slot(2)])?;
     }
-    let mut newer = samples()[0].image[..160].to_vec();
+    let mut newer = samples()[0].image[..176].to_vec();
     newer[8] = 3;
-    let old = &samples()[1].image[..160];
+    let old = &samples()[1].image[..176];
     seed("superblock", "newer", &[&[7], &size, &[0, 0], &newer, old])?;
     // The first sectors of the golden store of version 2, each behind its number.
     let golden = include_bytes!("../../crates/brooklet/tests/golden/v2.store");
-    let slot = |copy: usize| &golden[4 + copy * (4 + SECTOR) + 4..][..160];
+    let slot = |copy: usize| &golden[4 + copy * (4 + SECTOR) + 4..][..176];
     seed("superblock", "apart", &[&[7], &size, &[9, 1], slot(0), slot(1), slot(2)])?;
     seed("superblock", "note", &[&[0], &size, &[0, 0], b"process 7 (brooklet)"])
 }
@@ -67,19 +69,26 @@ fn blocks() -> std::io::Result<()> {
         payload_sum: 0,
     };
     let even: Vec<u8> = [vec![0xa0, 0x3e], vec![7; 8000]].concat();
-    for (name, payload) in [("raw", &b"\x05hello\x00\x02hi"[..]), ("lz4", &even)] {
-        let block = brooklet_wal::fuzzing::seal(payload, 3, header);
+    let brief = &b"\x05hello\x00\x02hi"[..];
+    for (name, payload, codec) in
+        [("raw", brief, Codec::Raw), ("lz4", &even, Codec::Lz4), ("zstd", &even, Codec::Zstd)]
+    {
+        let block = brooklet_wal::fuzzing::seal(payload, 3, Header { codec, ..header });
         let stored = Header::decode(&block).map_or(0, |(header, _)| header.stored_len as usize);
         seed("block", name, &[&[0], &block[..96 + stored]])?;
-        seed("block", &format!("payload-{name}"), &[&[1], payload])?;
+        seed("block", &format!("payload-{name}"), &[&[1, codec as u8], payload])?;
+        let mut older = block[..96 + stored].to_vec();
+        older[4] = 1;
+        seed("block", &format!("{name}-version-1"), &[&[0], &older])?;
     }
     let lengths: Vec<u8> = (1..24).map(|n| n * 11).collect();
-    for flags in 0..4u8 {
+    // Clean or not, resealed or not, with blocks of all codecs; and with those of version 1.
+    for flags in [24u8, 25, 26, 27, 28 | 2] {
         let flip = patch(40, &[0x55]);
         seed("block", &format!("ring-{flags}"), &[&[2, flags, 3, 5, 20], &lengths[..20]])?;
         seed("block", &format!("ring-{flags}-flip"), &[&[2, flags, 1, 0, 9], &lengths[..9], &flip])?;
     }
-    seed("block", "ring-lap", &[&[2, 0, 2, 9, 23], &[90; 23]])
+    seed("block", "ring-lap", &[&[2, 8, 2, 9, 23], &[90; 23]])
 }
 
 fn runs() -> std::io::Result<()> {
@@ -188,7 +197,7 @@ fn stores() -> std::io::Result<()> {
             seed("store", &format!("sound-{which}-{flags}"), &[&[which, flags, 0, 0]])?;
         }
         // One patch in each thing that has a checksum: a byte of it anywhere, with and without the sum made right.
-        for n in (0..sample.seams.len()).step_by(7) {
+        for n in (0..sample.seams.len()).step_by(9) {
             let aimed = [9, 0, n as u8, 0, 1, 3];
             for flags in [0, 5] {
                 seed("store", &format!("seam-{which}-{n}-{flags}"), &[&[which, flags, 0, 0], &aimed])?;
@@ -202,6 +211,38 @@ fn stores() -> std::io::Result<()> {
         }
         let end = (sample.image.len() / 512 - 9) as u16;
         seed("store", &format!("cut-{which}"), &[&[which, 2], &end.to_le_bytes()])?;
+    }
+    Ok(())
+}
+
+fn logs() -> std::io::Result<()> {
+    for (which, sample) in log::samples().iter().enumerate() {
+        let which = which as u8;
+        for size in [4, 6, 20] {
+            seed("log", &format!("sound-{which}-{size}"), &[&[which, 4, 0, 0, size]])?;
+        }
+        // One patch in each thing that has a checksum, with and without the sum made right.
+        for n in (0..sample.seams.len()).step_by(9) {
+            let aimed = [9, 0, n as u8, 0, 1, 3];
+            for flags in [0, 5] {
+                seed("log", &format!("seam-{which}-{n}-{flags}"), &[&[which, flags, 0, 0, 9], &aimed])?;
+            }
+        }
+        let fields = [
+            (48, "acked"),
+            (56, "flags"),
+            (65, "trim"),
+            (72, "seq"),
+            (96, "first"),
+            (105, "from"),
+            (113, "offset"),
+        ];
+        for (at, name) in fields {
+            let patches = [patch(at, &[1]), patch(SECTOR + at, &[1])].concat();
+            seed("log", &format!("label-{which}-{name}"), &[&[which, 5, 0, 0, 7], &patches])?;
+        }
+        let end = (sample.image.len() / 512 - 9) as u16;
+        seed("log", &format!("cut-{which}"), &[&[which, 2], &end.to_le_bytes(), &[0]])?;
     }
     Ok(())
 }

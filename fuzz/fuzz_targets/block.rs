@@ -2,9 +2,10 @@
 //!
 //! Input: what to do (1 byte), then
 //! - 0: a header (96 bytes, whose checksum is made right) and a stored payload
-//! - 1: a payload, to be sealed and opened again
-//! - 2: a ring: flags (1 byte: 1 closed cleanly, 2 checksums of patched blocks are made right), acked (1 byte), sector
-//!   of the trim point (1 byte), number of blocks (1 byte), length of each payload (1 byte, times 31), then patches
+//! - 1: a codec (1 byte) and a payload, to be sealed and opened again
+//! - 2: a ring: flags (1 byte: 1 closed cleanly, 2 checksums of patched blocks are made right, 4 blocks of version 1 where
+//!   their codec lets them; the bits above choose the codec, or take all in turn), acked (1 byte), sector of the trim point
+//!   (1 byte), number of blocks (1 byte), length of each payload (1 byte, times 31), then patches
 
 #![no_main]
 
@@ -37,9 +38,12 @@ fn header(bytes: &[u8]) {
     assert_eq!(Header::decode(&again), None, "zeros are no header");
     let resealed = header.encode(&mut again);
     assert_eq!(Header::decode(&again), Some((header, resealed)));
-    for told in [0..7, 8..76, 80..88] {
+    for told in [0..4, 6..7, 8..76, 80..88] {
         assert_eq!(again[told.clone()], bytes[told]);
     }
+    let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+    assert!(version == 2 || version == 1 && header.codec != Codec::Zstd, "version {version}");
+    assert_eq!(again[4..6], [2, 0], "what is written is of the newest version");
     let bit = sum as usize % (HEADER * 8);
     bytes[bit / 8] ^= 1 << (bit % 8);
     assert_eq!(Header::decode(&bytes), None, "bit {bit}");
@@ -48,7 +52,9 @@ fn header(bytes: &[u8]) {
     );
     if let Some(raw) = open(header.codec, stored, header.raw_len as usize) {
         assert_eq!(raw.len(), header.raw_len as usize);
-        assert!(raw.len() / 255 <= stored.len());
+        // The most that each codec can make of a byte: no length beyond that is believed.
+        let most = [1, 255, (128 << 10) / 3][header.codec as usize];
+        assert!(raw.len() / most <= stored.len());
         records(&raw);
     }
     records(stored);
@@ -74,9 +80,14 @@ fn records(payload: &[u8]) {
     assert!(of(&again) == of(payload), "records do not come back");
 }
 
+const CODECS: [Codec; 3] = [Codec::Raw, Codec::Lz4, Codec::Zstd];
+
 fn payload(bytes: &[u8]) {
-    let block = seal(bytes, 1, place(1, Cursor::default(), 0));
+    let Some((codec, bytes)) = bytes.split_first() else { return };
+    let codec = CODECS[usize::from(*codec) % 3];
+    let block = seal(bytes, 1, Header { codec, ..place(1, Cursor::default(), 0) });
     let (header, _) = Header::decode(&block).expect("it was written just now");
+    assert!(header.codec == codec || header.codec == Codec::Raw);
     let stored = &block[HEADER..HEADER + header.stored_len as usize];
     assert_eq!((header.payload_sum, block.len()), (checksum(stored), header.disk_len()));
     let raw = open(header.codec, stored, header.raw_len as usize);
@@ -112,7 +123,15 @@ struct Ring {
     next: Cursor,
 }
 
-fn written(first: Cursor, acked: u64, lengths: &[u8]) -> Ring {
+/// Makes a block one of version 1, if that had its codec.
+fn make_older(block: &mut [u8]) {
+    if Header::decode(block).is_some_and(|(header, _)| header.codec != Codec::Zstd) {
+        block[4] = 1;
+        reseal(block, &[Seam { covers: Cover::Bytes(0..88), put: vec![88] }]);
+    }
+}
+
+fn written(first: Cursor, acked: u64, flags: u8, lengths: &[u8]) -> Ring {
     let mut ring =
         Ring { image: vec![0; SIZE as usize], seams: Vec::new(), payloads: Vec::new(), next: first };
     for (n, &length) in lengths.iter().enumerate() {
@@ -123,7 +142,14 @@ fn written(first: Cursor, acked: u64, lengths: &[u8]) -> Ring {
         put_varint(&mut |b| payload.extend_from_slice(b), record.len() as u64);
         payload.extend_from_slice(&record);
         let mut next = ring.next;
-        let as_placed = |next| seal(&payload, 1, place(1, next, acked.min(next.seq - 1)));
+        let codec = CODECS[if flags >> 3 & 3 == 3 { n } else { (flags >> 3).into() } % 3];
+        let as_placed = |next: Cursor| {
+            let mut block = seal(&payload, 1, Header { codec, ..place(1, next, acked.min(next.seq - 1)) });
+            if flags & 4 != 0 {
+                make_older(&mut block);
+            }
+            block
+        };
         let mut block = as_placed(next);
         let left = SIZE - next.position % SIZE;
         if block.len() as u64 > left {
@@ -153,7 +179,7 @@ fn ring(input: &mut Unstructured<'_>) -> Result<()> {
     let [flags, acked, sector, count]: [u8; 4] = input.arbitrary()?;
     let lengths = input.bytes(input.len().min(usize::from(count % 24)))?;
     let first = Cursor { position: u64::from(sector) * SECTOR as u64, seq: 1, ..Cursor::default() };
-    let mut ring = written(first, acked.into(), lengths);
+    let mut ring = written(first, acked.into(), flags, lengths);
     let blocks = ring.payloads.len() as u64;
     let (clean, told) = (flags & 1 != 0, if flags & 1 != 0 { blocks } else { u64::from(acked).min(blocks) });
     let mut changed = ring.image.clone();

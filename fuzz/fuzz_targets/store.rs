@@ -1,7 +1,7 @@
 //! A whole store, done harm to: opening, checking, listing, reading; and writing to what is left.
 //!
-//! Input: which store (1 byte), flags (1 byte: 1 has checksums made anew, 2 cuts the volume short, 4 writes, too),
-//! where to cut (2 bytes, in units of 512 bytes), then patches, aimed at what checksums cover.
+//! Input: which store (1 byte), flags (1 byte: 1 has checksums made anew, 2 cuts the volume short, or the ring's and
+//! the other, where it has one of its own; 4 writes, too), where to cut (2 bytes, in units of 512 bytes), then patches, aimed at what checksums cover.
 //!
 //! Without new checksums, every log reads as it was after some commit that recovery may end at, or gives an error that
 //! names the damage. With them, whatever reads must fit together, and nothing may panic, hang or grow without bound.
@@ -9,12 +9,10 @@
 #![no_main]
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
-use brooklet::io::Volume;
 use brooklet::{CheckReport, Error, ErrorKind, Store};
-use brooklet_fuzz::store::{LARGEST, Logs, Sample, contents, options, read, samples, volume};
+use brooklet_fuzz::store::{LARGEST, Logs, Sample, Volumes, contents, options, read, samples};
 use brooklet_fuzz::{patches, reseal};
 use libfuzzer_sys::fuzz_target;
 
@@ -37,13 +35,13 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
     if flags & 2 != 0 {
         image.truncate(usize::from(cut) * 512);
     }
-    let volume = volume(image);
-    let checked = brooklet::check_volume(volume.clone(), &mut |_, _| {});
+    let volumes = Volumes::new(image, sample.ring);
+    let checked = volumes.check();
     if let Err(error) = &checked {
         named(error);
     }
     let report = checked.ok();
-    let opened = options().read_only(true).open_on(volume.clone());
+    let opened = volumes.open(options().read_only(true));
     match opened {
         Ok(store) if resealed => fits(&store, report.as_ref()),
         Ok(store) => right(&store, sample, report.as_ref()),
@@ -53,7 +51,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         }
     }
     if flags & 4 != 0 {
-        write(&volume);
+        write(&volumes);
     }
     Ok(())
 }
@@ -123,8 +121,8 @@ fn fits(store: &Store, report: Option<&CheckReport>) {
 }
 
 /// Writing goes on or is refused; what was acknowledged is there, before and after closing.
-fn write(volume: &Arc<dyn Volume>) {
-    let Ok(store) = options().open_on(volume.clone()) else { return };
+fn write(volumes: &Volumes) {
+    let Ok(store) = volumes.open(options()) else { return };
     let append = |key: &str, payload: &[u8]| {
         let seq = store.append(key, payload).and_then(|ticket| ticket.wait().map(|()| ticket.seq()));
         if let Ok(seq) = seq {
@@ -146,8 +144,8 @@ fn write(volume: &Arc<dyn Volume>) {
     let before = contents(&store);
     let closed = store.close();
     drop(store);
-    assert!(volume.size().is_ok_and(|size| size <= LARGEST));
-    let after = options().read_only(true).open_on(volume.clone()).and_then(|store| contents(&store));
+    assert!(volumes.size() <= LARGEST);
+    let after = volumes.open(options().read_only(true)).and_then(|store| contents(&store));
     if let (Ok(before), Ok(())) = (&before, &closed) {
         let after = after.expect("everything read before closing");
         assert!(after == *before, "closing and opening changed what the store holds");

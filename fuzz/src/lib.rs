@@ -1,15 +1,19 @@
-//! What the fuzz targets share: inputs that get past checksums, and stores to do harm to.
+//! What the fuzz targets share: inputs that get past checksums, and stores and logs to do harm to.
 //!
 //! A fuzzer does not guess a checksum. So a target takes something sound, lets the input write over parts of it
 //! ([`Patch`]), and then makes the checksums anew ([`Seam`]) - or leaves them, where the input says so: then whatever
 //! was changed must be noticed.
 
 pub mod codex;
+pub mod log;
 pub mod store;
 
 use std::ops::Range;
 
 use arbitrary::{Result, Unstructured};
+use brooklet_io::SECTOR;
+use brooklet_wal::Header;
+use brooklet_wal::fuzzing::HEADER;
 
 /// Takes what is left of the input as patches: offset (4 bytes), length (1 byte), bytes.
 pub fn patches<'a>(input: &mut Unstructured<'a>, most: usize) -> Result<Vec<Patch<'a>>> {
@@ -81,7 +85,7 @@ impl Cover {
         let (start, len) = match self {
             Cover::Bytes(range) => (range.start, range.len()),
             Cover::Frame { at, base } => (base.checked_add(number(*at, 8)?)?, number(at + 8, 4)?),
-            Cover::Payload(block) => (block + brooklet_wal::fuzzing::HEADER, number(block + 72, 4)?),
+            Cover::Payload(block) => (block + HEADER, number(block + 72, 4)?),
         };
         let end = start.checked_add(len).filter(|end| *end <= image.len())?;
         Some(start..end)
@@ -97,4 +101,22 @@ pub fn reseal(image: &mut [u8], seams: &[Seam]) {
             image[at..at + 8].copy_from_slice(&sum);
         }
     }
+}
+
+/// The checksums of the blocks in a zone of an image, in the order of their numbers, with the chain that names each in
+/// the next. Blocks of earlier laps are among them.
+pub fn blocks(image: &[u8], zone: Range<usize>) -> Vec<Seam> {
+    let mut found: Vec<(Header, u64, usize)> = zone
+        .step_by(SECTOR)
+        .filter_map(|at| Header::decode(&image[at..at + HEADER]).map(|(header, sum)| (header, sum, at)))
+        .collect();
+    found.sort_by_key(|(header, ..)| header.seq);
+    let mut seams = Vec::new();
+    for (n, (_, sum, at)) in found.iter().enumerate() {
+        let next = found.get(n + 1).filter(|(next, ..)| next.previous == *sum);
+        let put = [at + 88].into_iter().chain(next.map(|(.., next)| next + 56)).collect();
+        seams.push(Seam { covers: Cover::Payload(*at), put: vec![at + 80] });
+        seams.push(Seam { covers: Cover::Bytes(*at..at + 88), put });
+    }
+    seams
 }

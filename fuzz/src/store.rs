@@ -5,11 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use brooklet::fuzzing::{COPIES, RING_OFFSET, choose, decode_manifest};
 use brooklet::io::{Fault, ManualClock, MemVolume, Rng, SECTOR, Volume};
+use brooklet::{CheckReport, check_volume, check_volume_with_ring};
 use brooklet::{Commit, Error, Options, Store};
-use brooklet_wal::Header;
-use brooklet_wal::fuzzing::HEADER;
 
-use crate::{Cover, Seam};
+use crate::{Cover, Seam, blocks};
 
 /// No store here grows beyond this.
 pub const LARGEST: u64 = 4 << 20;
@@ -17,9 +16,11 @@ pub const LARGEST: u64 = 4 << 20;
 /// The entries of each log that is there, with the number of the first.
 pub type Logs = BTreeMap<Vec<u8>, (u64, Vec<Vec<u8>>)>;
 
-/// A store on its volume.
+/// A store on its volume, or on two.
 pub struct Sample {
     pub image: Vec<u8>,
+    /// Where in `image` the ring's own volume starts, if it has one.
+    pub ring: Option<usize>,
     /// What recovery may find: one state where the store was closed, those after each commit that the ring still holds
     /// where it was killed.
     pub states: Vec<Logs>,
@@ -32,22 +33,63 @@ pub fn options() -> Options {
     options.max_payload(9 << 10).threads(false).environment(Arc::new(ManualClock::default()), 5)
 }
 
-/// A volume that holds `image` and has little room beyond.
-pub fn volume(image: Vec<u8>) -> Arc<dyn Volume> {
-    let volume = MemVolume::from_image(image, 5);
-    volume.fail(Fault::Full(LARGEST));
-    Arc::new(volume)
+/// The volumes of a store, and what is done with them.
+#[derive(Clone)]
+pub struct Volumes {
+    data: Arc<dyn Volume>,
+    ring: Option<Arc<dyn Volume>>,
 }
 
-/// The stores: one closed with runs of two levels and a ring in use, the same killed, one with little in it.
+impl Volumes {
+    /// Volumes that hold `image`, with the ring's own from `ring` on, and have little room beyond.
+    pub fn new(mut image: Vec<u8>, ring: Option<usize>) -> Self {
+        let volume = |image| {
+            let volume = MemVolume::from_image(image, 5);
+            volume.fail(Fault::Full(LARGEST));
+            Arc::new(volume)
+        };
+        let ring = ring.map(|at| volume(image.split_off(at.min(image.len()))) as _);
+        Self { data: volume(image), ring }
+    }
+
+    pub fn open(&self, options: Options) -> Result<Store, Error> {
+        match self.ring.clone() {
+            Some(ring) => options.open_on_with_ring(self.data.clone(), ring),
+            None => options.open_on(self.data.clone()),
+        }
+    }
+
+    pub fn check(&self) -> Result<CheckReport, Error> {
+        match self.ring.clone() {
+            Some(ring) => check_volume_with_ring(self.data.clone(), ring, &mut |_, _| {}),
+            None => check_volume(self.data.clone(), &mut |_, _| {}),
+        }
+    }
+
+    /// Bytes of the larger one.
+    pub fn size(&self) -> u64 {
+        let sizes = [&self.data].into_iter().chain(&self.ring).map(|volume| volume.size());
+        sizes.map(|size| size.expect("memory is measured")).max().unwrap_or_default()
+    }
+}
+
+/// The stores: one closed with runs of two levels and a ring in use, the same killed, one with little in it, and one killed
+/// with its ring on a volume of its own and a capacity.
 pub fn samples() -> &'static [Sample] {
-    static SAMPLES: OnceLock<[Sample; 3]> = OnceLock::new();
-    SAMPLES.get_or_init(|| [sample(true, 6), sample(false, 6), sample(false, 1)])
+    static SAMPLES: OnceLock<[Sample; 4]> = OnceLock::new();
+    SAMPLES.get_or_init(|| {
+        [sample(true, 6, false), sample(false, 6, false), sample(false, 1, false), sample(false, 5, true)]
+    })
 }
 
-fn sample(closed: bool, rounds: u64) -> Sample {
-    let volume = MemVolume::new(5);
-    let store = options().create_on(Arc::new(volume.clone())).expect("memory has room");
+fn sample(closed: bool, rounds: u64, apart: bool) -> Sample {
+    let [volume, ring] = [5, 6].map(MemVolume::new);
+    let data = Arc::new(volume.clone());
+    let created = match apart {
+        true => options().capacity(3 << 20).create_on_with_ring(data, Arc::new(ring.clone())),
+        false => options().create_on(data),
+    };
+    let store = created.expect("memory has room");
     let mut rng = Rng::new(5);
     let mut noise = |len: usize| -> Vec<u8> { (0..len).map(|_| rng.next() as u8).collect() };
     let mut states = vec![Logs::new()];
@@ -87,9 +129,12 @@ fn sample(closed: bool, rounds: u64) -> Sample {
     } else {
         store.abandon();
     }
-    let image = volume.image();
-    let seams = seams(&image);
-    Sample { image, states, seams }
+    let mut image = volume.image();
+    let data = image.len();
+    image.extend(ring.image());
+    let ring = apart.then_some(data);
+    let seams = seams(&image, ring);
+    Sample { image, ring, states, seams }
 }
 
 /// Reads everything a store shows.
@@ -112,9 +157,9 @@ pub fn read(store: &Store, key: &[u8]) -> Result<(u64, Vec<Vec<u8>>), Error> {
 }
 
 /// The checksums of a sound store, each before those of what names it.
-fn seams(image: &[u8]) -> Vec<Seam> {
+fn seams(image: &[u8], ring: Option<usize>) -> Vec<Seam> {
     let slots: Vec<&[u8]> = (0..COPIES).map(|copy| &image[copy * SECTOR..]).collect();
-    let superblock = choose(&slots, image.len() as u64).expect("sound");
+    let superblock = choose(&slots, ring.unwrap_or(image.len()) as u64).expect("sound");
     let (offset, len, sum) = superblock.manifest;
     let (offset, len) = (offset as usize, len as usize);
     let mut seams = Vec::new();
@@ -130,29 +175,15 @@ fn seams(image: &[u8]) -> Vec<Seam> {
         put.extend((0..COPIES).map(|copy| copy * SECTOR + 120));
         seams.push(Seam { covers: Cover::Bytes(offset..offset + len - 8), put });
     }
-    seams.extend(blocks(image, superblock.trim.0, superblock.ring_size));
-    for slot in (0..COPIES).map(|copy| copy * SECTOR) {
-        seams.push(Seam { covers: Cover::Bytes(slot..slot + 504), put: vec![slot + 504] });
-    }
-    seams
-}
-
-/// The checksums of the blocks of the ring, with the chain that names each in the next.
-fn blocks(image: &[u8], trim: u64, size: u64) -> Vec<Seam> {
-    let mut seams: Vec<Seam> = Vec::new();
-    let mut position = trim;
-    while position < trim + size {
-        let at = (RING_OFFSET + position % size) as usize;
-        match Header::decode(&image[at..at + HEADER]) {
-            Some((header, _)) if header.position == position => {
-                if let Some(before) = seams.last_mut() {
-                    before.put.push(at + 56);
-                }
-                seams.push(Seam { covers: Cover::Payload(at), put: vec![at + 80] });
-                seams.push(Seam { covers: Cover::Bytes(at..at + 88), put: vec![at + 88] });
-                position += header.disk_len() as u64;
-            }
-            _ => position += SECTOR as u64,
+    // Each slot of the superblock, and of the label of a ring apart.
+    let base = ring.unwrap_or(0);
+    seams.extend(blocks(
+        image,
+        base + RING_OFFSET as usize..base + (RING_OFFSET + superblock.ring_size) as usize,
+    ));
+    for base in [0].into_iter().chain(ring) {
+        for slot in (0..COPIES).map(|copy| base + copy * SECTOR) {
+            seams.push(Seam { covers: Cover::Bytes(slot..slot + 504), put: vec![slot + 504] });
         }
     }
     seams

@@ -13,11 +13,13 @@ pub fn open(codec: Codec, stored: &[u8], raw_len: usize) -> Option<Bytes> {
     compress::open(codec, stored, raw_len)
 }
 
-/// A whole block as it is written to the ring; of `place` the fields that tell where it stands count.
+/// A whole block as it is written to the ring, compressed with the codec of `place` where that pays; of its other fields
+/// those count that tell where it stands.
 pub fn seal(payload: &[u8], records: u32, place: Header) -> Vec<u8> {
     let pool = Pool::new(payload.len());
     let mut buf = pool.take(HEADER + payload.len());
     buf.resize(HEADER);
     buf.extend(payload);
-    seal::seal(&pool, buf, records, Effort::Compress(Codec::Lz4)).stamp(&pool, place).1.to_vec()
+    let effort = if place.codec == Codec::Raw { Effort::None } else { Effort::Compress(place.codec) };
+    seal::seal(&pool, buf, records, effort).stamp(&pool, place).1.to_vec()
 }
