@@ -4,12 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::block::{Block, Listener};
+use crate::block::Block;
 use crate::error::WalError;
 use crate::shared::Shared;
 
@@ -21,7 +20,8 @@ use crate::shared::Shared;
 pub struct Ack {
     shared: Arc<Shared>,
     block: Arc<Block>,
-    slot: u64,
+    /// Where its task listens.
+    slot: Option<usize>,
 }
 
 impl Clone for Ack {
@@ -31,11 +31,9 @@ impl Clone for Ack {
     }
 }
 
-static SLOTS: AtomicU64 = AtomicU64::new(1);
-
 impl Ack {
     pub(crate) fn new(shared: Arc<Shared>, block: Arc<Block>) -> Self {
-        Self { shared, block, slot: 0 }
+        Self { shared, block, slot: None }
     }
 
     /// Blocks the thread until the record is durable.
@@ -72,26 +70,17 @@ impl Ack {
     ///
     /// The callback runs on a thread that drives the log: it must be quick, and must not wait for another append.
     pub fn on_done(&self, callback: impl FnOnce(Result<(), WalError>) + Send + 'static) {
-        // Not a strong reference: the block that keeps the callback belongs to the log.
-        let shared = Arc::downgrade(&self.shared);
-        let failed = move || shared.upgrade().map_or(WalError::Closed, |shared| shared.failed());
-        let call = move |durable| callback(if durable { Ok(()) } else { Err(failed()) });
-        match self.block.listen(Listener::Callback(Box::new(call))) {
-            Some(listener) => listener.call(self.is_done()),
-            None => self.shared.urge(),
+        let mut callback = Some(callback);
+        let heard = self.block.listen(|all| all.callback(Box::new(callback.take().expect("listens once"))));
+        match (heard, callback) {
+            (None, Some(callback)) => callback(self.ended()),
+            (heard, _) => self.shared.see_to(heard),
         }
     }
-}
 
-impl Shared {
-    fn failed(&self) -> WalError {
-        self.lock().check().err().unwrap_or(WalError::Closed)
-    }
-
-    /// Sees to it that somebody drives a block that tasks or callbacks wait for.
-    fn urge(&self) {
-        let next = self.lock().next_driver();
-        self.wake(next);
+    /// How it ended, once it has.
+    fn ended(&self) -> Result<(), WalError> {
+        if self.is_done() { Ok(()) } else { Err(self.shared.failed()) }
     }
 }
 
@@ -99,19 +88,11 @@ impl Future for Ack {
     type Output = Result<(), WalError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.block.is_durable() {
-            Some(true) => return Poll::Ready(Ok(())),
-            None => return Poll::Ready(Err(self.shared.failed())),
-            Some(false) => {}
-        }
-        if self.slot == 0 {
-            self.slot = SLOTS.fetch_add(1, Ordering::Relaxed);
-        }
-        match self.block.listen(Listener::Task(self.slot, context.waker().clone())) {
-            Some(_) if self.is_done() => Poll::Ready(Ok(())),
-            Some(_) => Poll::Ready(Err(self.shared.failed())),
-            None => {
-                self.shared.urge();
+        let Self { shared, block, slot } = &mut *self;
+        match block.listen(|all| all.task(slot, context.waker())) {
+            None => Poll::Ready(self.ended()),
+            heard => {
+                shared.see_to(heard);
                 Poll::Pending
             }
         }

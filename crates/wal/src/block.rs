@@ -5,10 +5,10 @@
 //! *failed*. `place` is set when the block is placed; `state` moves once, from pending to one of the ends.
 
 use std::sync::OnceLock;
-use std::task::Waker;
 
 use bytes::Bytes;
 
+use crate::listeners::{Heard, Listeners};
 use crate::ring::Cursor;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -17,16 +17,6 @@ use crate::sync::thread::Thread;
 const PENDING: u8 = 0;
 const DURABLE: u8 = 1;
 const FAILED: u8 = 2;
-
-/// Someone who wants to know when a block ends.
-pub(crate) enum Listener {
-    /// A thread that parks in `wait`.
-    Thread(Thread),
-    /// A task, by the slot it registered under, so that polling again replaces the waker.
-    Task(u64, Waker),
-    /// A function to call, with whether the block became durable.
-    Callback(Box<dyn FnOnce(bool) + Send>),
-}
 
 /// What is known of a block once it is placed.
 struct Placed {
@@ -43,7 +33,7 @@ pub struct Block {
     /// Passengers who still write their records into it.
     boarding: AtomicU32,
     place: OnceLock<Placed>,
-    listeners: Mutex<Vec<Listener>>,
+    listeners: Mutex<Listeners>,
 }
 
 impl Block {
@@ -108,21 +98,11 @@ impl Block {
         }
     }
 
-    /// Registers a listener, unless the block has ended already; then it is given back.
-    pub(crate) fn listen(&self, listener: Listener) -> Option<Listener> {
+    /// Lets someone listen by `join`, unless the block has ended already.
+    pub(crate) fn listen(&self, join: impl FnOnce(&mut Listeners) -> Heard) -> Option<Heard> {
         let mut listeners = self.listeners.lock().expect("no panics while listening");
         // Read under the lock: `finish` sets the state before it takes the listeners.
-        if self.is_durable() != Some(false) {
-            return Some(listener);
-        }
-        if let Listener::Task(slot, _) = &listener
-            && let Some(old) = listeners.iter_mut().find(|l| matches!(l, Listener::Task(s, _) if s == slot))
-        {
-            *old = listener;
-        } else {
-            listeners.push(listener);
-        }
-        None
+        (self.is_durable() == Some(false)).then(|| join(&mut listeners))
     }
 
     /// Whether anybody listens.
@@ -130,18 +110,13 @@ impl Block {
         !self.listeners.lock().expect("no panics while listening").is_empty()
     }
 
-    /// Takes one waiting thread out of the listeners, to drive the block. It registers again if it must.
+    /// Takes one waiting thread out of the listeners, to drive the block. It listens again if it must.
     pub(crate) fn take_thread(&self) -> Option<Thread> {
-        let mut listeners = self.listeners.lock().expect("no panics while listening");
-        let at = listeners.iter().position(|l| matches!(l, Listener::Thread(_)))?;
-        match listeners.swap_remove(at) {
-            Listener::Thread(thread) => Some(thread),
-            _ => unreachable!("just seen to be a thread"),
-        }
+        self.listeners.lock().expect("no panics while listening").take_thread()
     }
 
-    /// Ends the block and hands out its listeners, to be called when no lock is held.
-    pub(crate) fn finish(&self, durable: bool) -> Vec<Listener> {
+    /// Ends the block and hands out its listeners, to be told when no lock is held.
+    pub(crate) fn finish(&self, durable: bool) -> Listeners {
         let state = if durable { DURABLE } else { FAILED };
         let before = self.state.swap(state, Ordering::AcqRel);
         assert!(before == PENDING, "block {} ended twice", self.seq);
@@ -152,15 +127,5 @@ impl Block {
 impl std::fmt::Debug for Block {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Block({}, durable: {:?})", self.seq, self.is_durable())
-    }
-}
-
-impl Listener {
-    pub(crate) fn call(self, durable: bool) {
-        match self {
-            Listener::Thread(thread) => thread.unpark(),
-            Listener::Task(_, waker) => waker.wake(),
-            Listener::Callback(function) => function(durable),
-        }
     }
 }

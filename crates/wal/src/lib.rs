@@ -90,6 +90,7 @@ mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod listeners;
 mod log;
 mod map;
 mod pace;

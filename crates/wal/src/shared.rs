@@ -9,15 +9,15 @@
 
 use std::fmt;
 use std::io;
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{Clock, Persist, Volume, write_all_at};
 
-use crate::block::{Block, Listener};
+use crate::block::Block;
 use crate::core::{Core, Next, Taken, Urge, Write};
 use crate::error::WalError;
+use crate::listeners::{Heard, Listeners};
 use crate::seal::{Pool, seal};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Mutex, MutexGuard};
@@ -45,19 +45,31 @@ impl Shared {
         loop {
             match block.is_durable() {
                 Some(true) => return Ok(()),
-                None => return Err(self.lock().check().err().unwrap_or(WalError::Closed)),
+                None => return Err(self.failed()),
                 Some(false) => {}
             }
             let taken = self.lock().take(Urge::Wanted);
             if let Some(taken) = taken {
                 self.carry_out(taken);
-            } else if block.listen(Listener::Thread(thread::current())).is_none() {
-                // Someone may have finished between the look and the listening, and found nobody to go on.
-                let next = self.lock().next_driver();
-                self.wake(next);
+            } else if let Some(heard) = block.listen(|all| all.thread(thread::current())) {
+                self.see_to(Some(heard));
                 thread::park();
             }
         }
+    }
+
+    /// Sees to it that somebody drives a block that was listened to: the first who listens may have come after whoever
+    /// drove before looked for someone to go on, and found nobody. Later ones need not: the next driver finds them all.
+    pub fn see_to(&self, heard: Option<Heard>) {
+        if heard == Some(Heard::First) {
+            let next = self.lock().next_driver();
+            self.wake(next);
+        }
+    }
+
+    /// Why the log ended.
+    pub fn failed(&self) -> WalError {
+        self.lock().check().err().unwrap_or(WalError::Closed)
     }
 
     /// Seals, writes and releases a block that was taken, in this thread.
@@ -83,10 +95,7 @@ impl Shared {
         drop(core);
         self.wake(next);
         waiters.iter().for_each(Thread::unpark);
-        if placed.is_err() {
-            end(vec![taken.block], false);
-        }
-        placed.ok()
+        placed.map_err(|error| end(&[taken.block], Err(error))).ok()
     }
 
     /// Takes note of how a block's write ended, and releases what that makes durable.
@@ -113,7 +122,7 @@ impl Shared {
             drop(core);
             // The next write starts before this one's passengers are told.
             self.wake(next);
-            let woken = end(blocks, true);
+            let woken = end(&blocks, Ok(()));
             if woken > 0 {
                 self.lock().stats.wakes += woken;
             }
@@ -156,7 +165,7 @@ pub struct Untold<'a> {
 
 impl Drop for Untold<'_> {
     fn drop(&mut self) {
-        end(std::mem::take(&mut self.blocks), false);
+        end(&self.blocks, Err(self.shared.failed()));
         self.waiters.iter().for_each(Thread::unpark);
         self.shared.wake_committer();
     }
@@ -168,15 +177,8 @@ impl fmt::Debug for Untold<'_> {
     }
 }
 
-/// Ends `blocks` and tells everyone who listens; returns how many.
-pub(crate) fn end(blocks: Vec<Arc<Block>>, durable: bool) -> u64 {
-    let listeners: Vec<Listener> = blocks.iter().flat_map(|block| block.finish(durable)).collect();
-    let told = listeners.len() as u64;
-    for listener in listeners {
-        // A callback that panics must not keep the others from being told.
-        if std::panic::catch_unwind(AssertUnwindSafe(|| listener.call(durable))).is_err() {
-            tracing::error!("a callback panicked");
-        }
-    }
-    told
+/// Ends `blocks` and tells everyone who listens; returns how many were woken.
+pub(crate) fn end(blocks: &[Arc<Block>], result: Result<(), WalError>) -> u64 {
+    let listeners: Vec<Listeners> = blocks.iter().map(|block| block.finish(result.is_ok())).collect();
+    listeners.into_iter().map(|listeners| listeners.tell(&result)).sum()
 }

@@ -291,7 +291,7 @@ impl Wal {
     /// Ends the log as a killed process would: nothing more is written, and what was not durable fails.
     pub fn abandon(&self) {
         let blocks = self.shared.lock().stop(WalError::Closed);
-        end(blocks, false);
+        end(&blocks, Err(WalError::Closed));
         self.shared.wake_committer();
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use brooklet_io::AlignedBuf;
 
-use super::Core;
+use super::{Core, MAX_CLOSED};
 use crate::block::Block;
 use crate::format::{Codec, HEADER, disk_len};
 use crate::seal::Effort;
@@ -72,10 +72,14 @@ impl Core {
         if self.closed.is_empty() {
             self.close_open();
         }
+        // Where blocks pile up although the device has nothing to do, the compressor is what holds them up. The tuner
+        // finds that out too, but a burst may be over by then.
+        let starves = self.closed.len() > MAX_CLOSED / 2 && self.in_flight.is_empty() && !self.is_paced();
         let filled = self.closed.pop_front()?;
         let seq = filled.block.seq();
         self.taken = Some((seq, disk_len(filled.buf.len() - HEADER)));
         let effort = match self.tuner.settings().codec {
+            _ if starves => Effort::None,
             Codec::Raw if seq.is_multiple_of(ASK_EVERY) => Effort::Ask,
             Codec::Raw => Effort::None,
             codec => Effort::Compress(codec),

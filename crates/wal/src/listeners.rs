@@ -1,0 +1,82 @@
+//! Those who want to know when a block ends: threads that park, tasks, and callbacks.
+
+use std::panic::AssertUnwindSafe;
+use std::task::Waker;
+
+use crate::error::WalError;
+use crate::sync::thread::Thread;
+
+/// A function to call with how a block ended.
+pub(crate) type Callback = Box<dyn FnOnce(Result<(), WalError>) + Send>;
+
+/// What became of someone who began to listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// Nobody listened before: somebody must see to it that the block is driven.
+    First,
+    /// Others listen too, and the block is seen to.
+    Another,
+}
+
+/// In the order in which they came, each kind by itself: thousands may listen to one block.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    threads: Vec<Thread>,
+    tasks: Vec<Waker>,
+    callbacks: Vec<Callback>,
+}
+
+impl Listeners {
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.tasks.is_empty() && self.callbacks.is_empty()
+    }
+
+    fn heard(&mut self, join: impl FnOnce(&mut Self)) -> Heard {
+        let heard = if self.is_empty() { Heard::First } else { Heard::Another };
+        join(self);
+        heard
+    }
+
+    pub fn thread(&mut self, thread: Thread) -> Heard {
+        self.heard(|all| all.threads.push(thread))
+    }
+
+    pub fn callback(&mut self, callback: Callback) -> Heard {
+        self.heard(|all| all.callbacks.push(callback))
+    }
+
+    /// A task listens; `slot` is what it was given when it came before, so that polling again replaces its waker.
+    pub fn task(&mut self, slot: &mut Option<usize>, waker: &Waker) -> Heard {
+        match *slot {
+            Some(slot) => {
+                self.tasks[slot].clone_from(waker);
+                Heard::Another
+            }
+            None => self.heard(|all| {
+                *slot = Some(all.tasks.len());
+                all.tasks.push(waker.clone());
+            }),
+        }
+    }
+
+    /// Takes a thread that waits out of the listeners, to drive the block. It listens again if it must.
+    pub fn take_thread(&mut self) -> Option<Thread> {
+        self.threads.pop()
+    }
+
+    /// Tells everyone; returns how many were woken.
+    pub fn tell(self, result: &Result<(), WalError>) -> u64 {
+        let woken = self.threads.len() + self.tasks.len();
+        self.threads.iter().for_each(Thread::unpark);
+        self.tasks.into_iter().for_each(|waker| guarded(|| waker.wake()));
+        self.callbacks.into_iter().for_each(|callback| guarded(|| callback(result.clone())));
+        woken as u64
+    }
+}
+
+/// Calls what is not ours: a panic of one must not keep the others from being told.
+fn guarded(call: impl FnOnce()) {
+    if std::panic::catch_unwind(AssertUnwindSafe(call)).is_err() {
+        tracing::error!("a callback panicked");
+    }
+}
