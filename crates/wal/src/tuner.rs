@@ -49,7 +49,7 @@ const TURN_WRITES: u32 = 8;
 const TURNS: usize = 5;
 /// The pause after a trial, doubled from the first to the last while nothing is better.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LAST_PAUSE: Duration = Duration::from_secs(10);
+const LAST_PAUSE: Duration = Duration::from_secs(3);
 /// A turn in which nothing was on its way for more than this part of it says nothing.
 const IDLE_PART: u32 = 4;
 
@@ -131,6 +131,11 @@ impl Tuner {
             Some(trial) if trial.rates[0].len() > trial.rates[1].len() => trial.settings,
             _ => self.chosen,
         }
+    }
+
+    /// Whether settings are being compared.
+    pub fn is_trying(&self) -> bool {
+        self.trial.is_some()
     }
 
     /// Blocks have at most so many bytes from now on.

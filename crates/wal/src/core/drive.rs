@@ -72,9 +72,10 @@ impl Core {
         if self.closed.is_empty() {
             self.close_open();
         }
-        // Where blocks pile up although the device has nothing to do, the compressor is what holds them up. The tuner
-        // finds that out too, but a burst may be over by then.
-        let starves = self.closed.len() > MAX_CLOSED / 2 && self.in_flight.is_empty() && !self.is_paced();
+        // Where blocks pile up although the device has little to do, the compressor is what holds them up. The tuner finds
+        // that out too, but a burst may be over by then. What it tries, it tries unmixed.
+        let starves = self.closed.len() > MAX_CLOSED / 2 && self.in_flight.len() <= 1;
+        let starves = starves && !self.is_paced() && !self.tuner.is_trying();
         let filled = self.closed.pop_front()?;
         let seq = filled.block.seq();
         self.taken = Some((seq, disk_len(filled.buf.len() - HEADER)));
