@@ -13,6 +13,8 @@ use crate::out::Out;
 
 /// Arguments of `brooklet bench`.
 #[derive(clap::Args)]
+// Its name, as a group of arguments, is that of the store's arguments.
+#[group(skip)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
     #[command(subcommand)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use brooklet_wal::{Codec, Config, LogOptions};
+use brooklet_wal::{Codec, Config, LogOptions, WalStats};
 
 use super::report::{Rounds, Row};
 use super::rig::{Flooded, Rig, Trimmed, flood};
@@ -55,21 +55,25 @@ fn compared(
         let [ours, raw] = [&logs[0], &logs[1]].map(|log| {
             // A log that was idle starts with LZ4, and finds out again: that is before it counts.
             let flooded = flood_with(log, payloads, |elapsed| elapsed < 2 * rig.span, rig.span);
-            let codec = log.log.stats().ring.codec;
+            let stats = log.log.stats().ring;
             log.log.flush()?;
-            flooded.map(|flooded| (flooded, codec))
+            flooded.map(|flooded| (flooded, stats))
         });
-        let ((ours, codec), (raw, _)) = (ours?, raw?);
+        let ((ours, stats), (raw, raw_stats)) = (ours?, raw?);
         row.pair(ours.mb_per_s(), raw.mb_per_s());
-        note(&mut row, codec, &ours);
+        note(&mut row, &stats, &ours);
+        row.note("Codec::Raw: block KiB", raw_stats.block_size as f64 / 1024.0);
+        row.note("Codec::Raw: depth", raw_stats.depth as f64);
     }
     drop(logs);
     ["defaults", "raw"].iter().try_for_each(|name| rig.remove(name))?;
     Ok(row.row("without compression, by Codec::Raw", mark))
 }
 
-fn note(row: &mut Rounds, codec: Codec, flooded: &Flooded) {
-    row.note("codec (0 raw, 1 LZ4, 2 zstd)", f64::from(codec as u8));
+fn note(row: &mut Rounds, stats: &WalStats, flooded: &Flooded) {
+    row.note("codec (0 raw, 1 LZ4, 2 zstd)", f64::from(stats.codec as u8));
+    row.note("block KiB", stats.block_size as f64 / 1024.0);
+    row.note("depth", stats.depth as f64);
     row.note("written per byte", flooded.written_per_byte());
     if let Some((appending, others)) = flooded.cores {
         row.note(APPENDING, appending);
@@ -103,7 +107,7 @@ fn shrunk(rig: &Rig<'_>, payloads: &Payloads, name: String, rate: u64) -> Result
     for _ in 0..rig.rounds {
         let flooded = flood_with(&log, payloads, &mut finding, 2 * rig.span)?;
         row.alone(flooded.written_per_byte());
-        note(&mut row, codec(), &flooded);
+        note(&mut row, &log.log.stats().ring, &flooded);
     }
     drop(log);
     rig.remove("shrink")?;

@@ -119,6 +119,8 @@ impl<'a> Rig<'a> {
 /// The sizes and depths among which the best is looked for.
 const SIZES: [usize; 7] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
 const DEPTHS: [usize; 4] = [1, 2, 4, 8];
+/// The longest look at one of them, which is to find the best, and no figure.
+const LOOK: Duration = Duration::from_millis(25);
 /// Passes over all of them.
 const PASSES: usize = 3;
 
@@ -132,7 +134,7 @@ pub fn best(area: &mut Area<'_>, ways: &[Way], span: Duration) -> Result<Cell, F
     let mut passes: Vec<Vec<_>> = spots.iter().map(|_| Vec::new()).collect();
     for _ in 0..PASSES {
         for (&spot, passes) in spots.iter().zip(&mut passes) {
-            passes.push(area.measure(spot, span / 16, None)?);
+            passes.push(area.measure(spot, (span / 16).min(LOOK), None)?);
         }
     }
     let cells = spots.iter().zip(&passes).filter_map(|(&spot, passes)| Cell::new(spot, passes));

@@ -82,7 +82,6 @@ mod tests {
             })) as Task<'_>
         };
         assert_eq!(run((0..100).map(task).collect()).ok(), Some(4950));
-        drop(task);
         drop(wakers);
         assert_eq!(other.join().unwrap(), 4950);
     }

@@ -24,6 +24,9 @@ const SIZES: [(usize, &str); 6] = [
     (1 << 20, "1 MiB"),
 ];
 
+/// Turns that the log and the device take in a round.
+const TURNS: u32 = 2;
+
 /// Shares of a core, as notes.
 pub const APPENDING: &str = "core of the appending thread";
 pub const COMMITTER: &str = "core of the committer";
@@ -61,13 +64,14 @@ fn full_with(rig: &mut Rig<'_>, size: usize, name: &str) -> Result<Row, Failure>
     // The log finds its settings before it counts.
     flood(&log, |elapsed| elapsed < 4 * rig.span, Duration::ZERO, || push(&log))?;
     for _ in 0..rig.rounds {
-        // In two turns, so that both meet the same weather.
-        for _ in 0..2 {
-            let limit = rig.bandwidth(rig.span / 2)?;
-            let flooded = flood(&log, |elapsed| elapsed < rig.span / 8, rig.span / 2, || push(&log))?;
+        // In turns, so that both meet the same weather.
+        let (mut figure, mut limit) = (0.0, 0.0);
+        for _ in 0..TURNS {
+            limit += rig.bandwidth(rig.span / TURNS)? / f64::from(TURNS);
+            let flooded = flood(&log, |elapsed| elapsed < rig.span / 8, rig.span / TURNS, || push(&log))?;
+            figure += flooded.mb_per_s() / f64::from(TURNS);
             let WalStats { block_size, depth, .. } = log.log.stats().ring;
             log.log.flush()?;
-            row.pair(flooded.mb_per_s(), limit);
             row.note("block KiB", block_size as f64 / 1024.0);
             row.note("depth", depth as f64);
             row.note("device with that MB/s", rig.bandwidth_with(block_size, depth, rig.span / 4)?);
@@ -76,6 +80,7 @@ fn full_with(rig: &mut Rig<'_>, size: usize, name: &str) -> Result<Row, Failure>
                 row.note(COMMITTER, others);
             }
         }
+        row.pair(figure, limit);
     }
     drop(log);
     rig.remove("throttle")?;
