@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::{Disk, Fault, Lied};
@@ -84,6 +85,14 @@ impl MemVolume {
     /// If the volume has no such byte, or a byte no such bit.
     pub fn flip(&self, byte: usize, bit: u8) {
         self.disk().flip(byte, bit);
+    }
+
+    /// Flushes a part of the disk ([`Disk::flush_within`]).
+    ///
+    /// # Errors
+    /// As for a [flush](Volume::flush).
+    pub fn flush_within(&self, range: Range<u64>) -> io::Result<()> {
+        self.disk().flush_within(range)
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {

@@ -1,6 +1,10 @@
 //! The gallery of seeded bugs: deliberate breaks of the store, each of which the simulator must catch.
 //!
 //! A build with `--cfg seeded_bugs` can plant them ([`brooklet::io::seeded`]); any other build says that it cannot.
+//!
+//! What takes two threads inside the log at once is beyond the simulator, which has one: a block that is sealed while
+//! somebody still copies a record into it is met by `crates/wal/tests/waiting.rs`. Those of `brooklet_wal::Log`, on which no
+//! store stands, are planted by `crates/wal/tests/logs/gallery.rs`.
 
 use std::fmt;
 use std::sync::{Arc, mpsc};
@@ -59,8 +63,11 @@ pub const BUGS: &[Bug] = &[
     bug("open-store-says-clean", "an open store's superblock says that it was closed"),
     bug("record-forgets-bounds", "records do not say what their log was before"),
     bug("manifest-is-free-space", "after opening, the manifest's place counts as free"),
-    // The superblock and the manifest.
+    // The superblock, the label of a ring apart, and the manifest.
     bug("superblock-is-cached", "copies of the superblock are written without making them durable"),
+    bug("capacity-is-forgotten", "the superblock does not say how much of its volume the store may use"),
+    bug("label-is-cached", "the label of a ring on a volume of its own is written without making it durable"),
+    bug("ring-apart-is-not-flushed", "of a store on two volumes only the data's is flushed"),
     bug("oldest-superblock-counts", "the oldest valid copy of the superblock is believed"),
     bug("no-flush-before-superblock", "the superblock points at what was not flushed"),
     bug("failed-flush-is-tried-again", "a flush that failed is tried again, and believed"),

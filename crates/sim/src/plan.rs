@@ -8,10 +8,11 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::io::{Fault, Lie, ManualClock, Rng};
-use brooklet::{Create, Options};
+use brooklet::io::{Fault, Lie, ManualClock, MemVolume, Rng, SECTOR};
+use brooklet::{CheckReport, Create, Error, Options, Store, check_volume, check_volume_with_ring};
 
 use crate::model::Habits;
+use crate::stage::{Stage, Zones};
 
 /// How hard a run is on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub enum Class {
     Violent,
 }
 
-/// Sizes, in bytes, so small that everything happens all the time.
+/// What a store is like. Sizes, in bytes, are so small that everything happens all the time.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Of the ring.
@@ -37,6 +38,10 @@ pub struct Shape {
     pub depth: usize,
     /// Largest payload.
     pub payload: usize,
+    /// Whether the ring has a volume of its own.
+    pub apart: bool,
+    /// Most bytes of the data's volume; 0: no limit.
+    pub capacity: u64,
 }
 
 impl Shape {
@@ -48,9 +53,41 @@ impl Shape {
             .block_size(self.block)
             .depth(self.depth)
             .max_payload(self.payload)
+            .capacity(self.capacity)
             .create(Create::Never)
             .threads(false)
             .environment(clock.clone(), seed)
+    }
+
+    /// What stands for the store's volumes on a disk.
+    pub fn stage(&self, disk: MemVolume) -> Stage {
+        Stage::new(disk, Zones::new(self.ring, self.apart))
+    }
+
+    /// Makes an empty store of this shape.
+    pub fn create(&self, stage: &Stage, clock: &Arc<ManualClock>, seed: u64) -> Result<Store, Error> {
+        let options = self.options(clock, seed);
+        match stage.volumes() {
+            (data, Some(ring)) => options.create_on_with_ring(data, ring),
+            (data, None) => options.create_on(data),
+        }
+    }
+
+    /// Opens a store of this shape.
+    pub fn open(&self, stage: &Stage, clock: &Arc<ManualClock>, seed: u64) -> Result<Store, Error> {
+        let options = self.options(clock, seed);
+        match stage.volumes() {
+            (data, Some(ring)) => options.open_on_with_ring(data, ring),
+            (data, None) => options.open_on(data),
+        }
+    }
+
+    /// Checks everything that a closed store holds.
+    pub fn check(&self, stage: &Stage) -> Result<CheckReport, Error> {
+        match stage.volumes() {
+            (data, Some(ring)) => check_volume_with_ring(data, ring, &mut |_, _| {}),
+            (data, None) => check_volume(data, &mut |_, _| {}),
+        }
     }
 }
 
@@ -206,9 +243,17 @@ impl Plan {
         };
         let menu = Menu::draw(rng, class);
         let steps = (0..len).map(|_| menu.step(rng)).collect();
-        Self { seed, class, shape, habits, steps }
+        // Drawn last, so that what else a seed is stays as it was.
+        let apart = rng.percent(30);
+        let inside = if apart { 0 } else { shape.ring };
+        let room = LEAST_ROOM + inside + SECTOR as u64 * rng.below(100);
+        let capacity = if rng.percent(25) { room } else { 0 };
+        Self { seed, class, shape: Shape { apart, capacity, ..shape }, habits, steps }
     }
 }
+
+/// The least capacity besides the ring: the superblock's zone, and what a heap needs.
+const LEAST_ROOM: u64 = (64 << 10) + (1 << 20);
 
 fn shape(rng: &mut Rng) -> Shape {
     let ring = (64 << 10) << rng.below(3);
@@ -218,6 +263,8 @@ fn shape(rng: &mut Rng) -> Shape {
         block: (4 << 10) << rng.below(3),
         depth: 1 + rng.below(4) as usize,
         payload: 9 << 10,
+        apart: false,
+        capacity: 0,
     }
 }
 

@@ -1,5 +1,8 @@
-//! The volume that a simulated store sees: the disk model, a count of what is done to it, and a door through which the
+//! The volumes that a simulated store sees: the disk model, a count of what is done to it, and a door through which the
 //! world comes in between two operations.
+//!
+//! A ring on a volume of its own lies on the same model, before the data: so the power of both goes off at once, faults
+//! meet whichever of the two is at work, and a flush is that of one volume only.
 //!
 //! That door is how one thread plays many: where a real store would be in the middle of a checkpoint while others
 //! write, the simulated one is in the middle of an operation on its volume, and the volume lets the others in.
@@ -13,6 +16,7 @@ use brooklet::io::{Completion, Counts, MemVolume, Op, Persist, Queue, SECTOR, Vo
 use twox_hash::XxHash3_64;
 
 use crate::plan::{Interrupt, Meanwhile, Place};
+use crate::witness::RING_OFFSET;
 
 /// Who comes in through the door.
 pub trait Guest: Send + Sync {
@@ -21,17 +25,45 @@ pub trait Guest: Send + Sync {
     fn enter(&self, what: Meanwhile, in_ring: bool);
 }
 
-/// A volume with a door. Clones are handles to the same one.
+/// Where on the disk things lie.
+#[derive(Clone, Debug)]
+pub struct Zones {
+    ring: Range<u64>,
+    /// Where the data's volume starts.
+    data: u64,
+}
+
+impl Zones {
+    /// The zones of a store with a ring of `size` bytes, on a volume of its own or not.
+    pub fn new(size: u64, apart: bool) -> Self {
+        let ring = RING_OFFSET..RING_OFFSET + size;
+        Self { data: if apart { ring.end } else { 0 }, ring }
+    }
+
+    /// Whether `at` is in the superblock, or what lies around it.
+    fn is_superblock(&self, at: u64) -> bool {
+        (self.data..self.data + RING_OFFSET).contains(&at)
+    }
+
+    /// Whether the note of who has the store open is at `at`.
+    fn is_note(&self, at: u64) -> bool {
+        [0, self.data].iter().any(|start| at == start + RING_OFFSET - SECTOR as u64)
+    }
+}
+
+/// A volume with a door, or one of two. Clones are handles to the same one.
 #[derive(Clone)]
 pub struct Stage {
     /// The disk.
     pub disk: MemVolume,
     shared: Arc<Shared>,
+    /// The part of the disk that this volume is.
+    part: Range<u64>,
 }
 
 struct Shared {
     state: Mutex<State>,
-    ring: Range<u64>,
+    zones: Zones,
 }
 
 #[derive(Default)]
@@ -61,10 +93,23 @@ pub enum Evidence {
 }
 
 impl Stage {
-    /// A stage on `disk`, whose store has its ring in `ring`.
-    pub fn new(disk: MemVolume, ring: Range<u64>) -> Self {
-        let shared = Shared { state: Mutex::default(), ring };
-        Self { disk, shared: Arc::new(shared) }
+    /// A stage on `disk`, whose store lies in `zones`.
+    pub fn new(disk: MemVolume, zones: Zones) -> Self {
+        let part = zones.data..u64::MAX;
+        let shared = Shared { state: Mutex::default(), zones };
+        Self { disk, shared: Arc::new(shared), part }
+    }
+
+    /// The volume of the data, and that of the ring if it has one of its own.
+    pub fn volumes(&self) -> (Arc<dyn Volume>, Option<Arc<dyn Volume>>) {
+        let data = self.shared.zones.data;
+        let ring = (data > 0).then(|| Arc::new(Self { part: 0..data, ..self.clone() }) as _);
+        (Arc::new(self.clone()), ring)
+    }
+
+    /// Bytes of the data's volume.
+    pub fn data_size(&self) -> u64 {
+        (self.disk.image().len() as u64).saturating_sub(self.shared.zones.data)
     }
 
     /// Lets `guest` come in.
@@ -105,7 +150,7 @@ impl Stage {
 
     /// What is left of the evidence when the disk has just lied: none, if the ring is concerned.
     fn evidence_after_a_lie(&self) -> Evidence {
-        let ring = &self.shared.ring;
+        let ring = &self.shared.zones.ring;
         let touches = |range: &Range<u64>| range.start < ring.end && ring.start < range.end;
         let lied = self.disk.lied();
         let concerned =
@@ -118,14 +163,14 @@ impl Stage {
     }
 
     fn in_ring(&self, at: u64) -> bool {
-        self.shared.ring.contains(&at)
+        self.shared.zones.ring.contains(&at)
     }
 
     /// Takes note of an operation, and lets in whoever is due.
     fn knock(&self, kind: u8, at: u64, data: &[u8]) {
         loop {
             let mut state = self.state();
-            let fits = |place| place == Place::Anywhere || at < self.shared.ring.start;
+            let fits = |place| place == Place::Anywhere || self.shared.zones.is_superblock(at);
             let due = |i: &Interrupt| i.after <= state.operations && fits(i.place) && !state.busy;
             let Some(due) = state.interrupts.iter().position(due) else { break };
             let Interrupt { what, .. } = state.interrupts.remove(due);
@@ -136,7 +181,7 @@ impl Stage {
             self.state().busy = false;
         }
         // The note of who has the store open names a process, which is another one each time.
-        let data = if at == self.shared.ring.start - SECTOR as u64 { &[] } else { data };
+        let data = if self.shared.zones.is_note(at) { &[] } else { data };
         let mut state = self.state();
         state.operations += 1;
         let sum = XxHash3_64::oneshot_with_seed(state.trace ^ at.rotate_left(8) ^ u64::from(kind), data);
@@ -178,15 +223,19 @@ impl Volume for Stage {
     }
 
     fn size(&self) -> io::Result<u64> {
-        self.disk.size()
+        Ok(self.disk.size()?.min(self.part.end).saturating_sub(self.part.start))
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let offset = self.part.start + offset;
         self.knock(0, offset, &[]);
-        self.disk.read_at(offset, buf)
+        let len = (buf.len() as u64).min(self.part.end.saturating_sub(offset));
+        self.disk.read_at(offset, &mut buf[..len as usize])
     }
 
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
+        let offset = self.part.start + offset;
+        assert!(offset + data.len() as u64 <= self.part.end, "a write passes the end of the ring's volume");
         self.knock(1 + persist as u8, offset, data);
         let tells = self.write_began(offset);
         let lies = self.disk.lied().len();
@@ -198,17 +247,18 @@ impl Volume for Stage {
 
     fn flush(&self) -> io::Result<()> {
         self.knock(3, u64::MAX, &[]);
-        self.disk.flush()
+        self.disk.flush_within(self.part.clone())
     }
 
     fn grow(&self, size: u64) -> io::Result<()> {
         self.knock(4, u64::MAX, &size.to_le_bytes());
-        self.disk.grow(size)
+        self.disk.grow((self.part.start + size).min(self.part.end))
     }
 
     fn shrink(&self, size: u64) -> io::Result<()> {
         self.knock(5, u64::MAX, &size.to_le_bytes());
-        self.disk.shrink(size)
+        assert!(self.part.end == u64::MAX, "a ring's volume keeps its size");
+        self.disk.shrink(self.part.start + size)
     }
 
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -225,7 +275,10 @@ struct StageQueue {
 }
 
 impl Queue for StageQueue {
-    fn submit(&mut self, token: u64, op: Op) {
+    fn submit(&mut self, token: u64, mut op: Op) {
+        match &mut op {
+            Op::Read { offset, .. } | Op::Write { offset, .. } => *offset += self.stage.part.start,
+        }
         if let Op::Write { offset, data, persist } = &op {
             self.stage.knock(6 + *persist as u8, *offset, data);
             let tells = self.stage.write_began(*offset);
@@ -236,7 +289,7 @@ impl Queue for StageQueue {
 
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
         if self.queue.in_flight() > 0 {
-            self.stage.knock(8, self.stage.shared.ring.start, &[]);
+            self.stage.knock(8, self.stage.shared.zones.ring.start, &[]);
         }
         let lies = self.stage.disk.lied().len();
         let before = out.len();

@@ -3,17 +3,17 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use brooklet::io::{ManualClock, MemVolume, Rng};
-use brooklet::{Error, Store, check_volume};
+use brooklet::{Error, Store};
 
 use crate::ledger::{Expectation, Seen, Tolerance, Violation, violated};
 use crate::model::Logs;
 use crate::plan::{Interrupt, Meanwhile, Place, Shape};
-use crate::stage::{Guest, Stage};
+use crate::stage::Guest;
 
 /// A power cut during recovery, during the recovery from that, and so on: at most so deep.
 pub const DEPTH: usize = 3;
 
-/// Offset of the ring on the volume, in bytes.
+/// Offset of the ring on its volume, in bytes.
 pub const RING_OFFSET: u64 = 64 << 10;
 
 /// What witnesses have seen.
@@ -74,13 +74,13 @@ impl Witness<'_> {
     fn at_depth(&mut self, image: Vec<u8>, expected: &Expectation, depth: usize) -> Result<(), Violation> {
         self.tally.points[depth] += 1;
         let disk = MemVolume::from_image(image, self.rng.next());
-        let stage = Stage::new(disk.clone(), RING_OFFSET..RING_OFFSET + self.shape.ring);
+        let stage = self.shape.stage(disk.clone());
         let taker = Arc::new(Taker { disk: disk.clone(), images: Mutex::default() });
         let guest: Weak<dyn Guest> = Arc::downgrade(&(taker.clone() as Arc<dyn Guest>));
         stage.invite(guest);
         stage.begin(&self.cuts(depth));
         let clock = Arc::new(ManualClock::default());
-        let opened = self.shape.options(&clock, self.rng.next()).open_on(Arc::new(stage.clone()));
+        let opened = self.shape.open(&stage, &clock, self.rng.next());
         stage.begin(&[]);
         let words = format!("a power cut{}", " while recovering from one".repeat(depth));
         let within = |Violation(what): Violation| Violation(format!("{words}: {what}"));
@@ -161,17 +161,23 @@ impl Witness<'_> {
             store.append(key, b"and on")?.wait()?;
             store.close()
         };
-        if let Err(error) = deeds() {
-            return violated(format!("the recovered store fails: {error}"));
+        match deeds() {
+            Ok(()) => {}
+            // It has no room left for this life.
+            Err(Error::Full { .. }) if self.shape.capacity > 0 => {
+                store.abandon();
+                return Ok(());
+            }
+            Err(error) => return violated(format!("the recovered store fails: {error}")),
         }
         drop(store);
-        let disk = MemVolume::from_image(disk.crash(), self.rng.next());
-        let report = check_volume(Arc::new(disk.clone()), &mut |_, _| {});
+        let stage = self.shape.stage(MemVolume::from_image(disk.crash(), self.rng.next()));
+        let report = self.shape.check(&stage);
         let report = report.or_else(|error| violated(format!("the check fails: {error}")))?;
         if let Some(finding) = report.findings.first() {
             return violated(format!("the recovered store is not sound: {}", finding.what));
         }
-        let again = self.shape.options(clock, 1).open_on(Arc::new(disk));
+        let again = self.shape.open(&stage, clock, 1);
         let again = again.or_else(|error| violated(format!("it does not open once more: {error}")))?;
         let seen =
             Seen::of(&again, false, true)?.or_else(|error| violated(format!("it does not read: {error}")))?;

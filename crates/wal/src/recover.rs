@@ -8,8 +8,11 @@
 //!    Normal; it is dropped, with whatever later block of the same window reached the disk before it.
 //! 3. **A stale block**, from an earlier lap or an earlier crash. Its position, number, chain or epoch does not fit, so
 //!    it does not follow; it is no evidence either, because all it says was acknowledged was found.
-//! 4. **Damage.** Some valid block anywhere in the ring, or the superblock, says that the missing one had been
-//!    acknowledged. That is an error with the block's address, never a silent cut.
+//! 4. **Damage.** Some valid block anywhere in the ring, of this lap or a later one, or the superblock, says that the
+//!    missing one had been acknowledged. That is an error with the block's address, never a silent cut.
+//!
+//! A trim point that is not the newest, because that one is lost to rot, shows too: by blocks of a later lap where older
+//! ones should be, or one that goes on beyond the end of the ring. Nothing is written there before a trim is recorded.
 //!
 //! To tell 2 from 4 the rest of the ring is read once: recovery costs at most one pass over the ring. What stays
 //! ambiguous is rot in the blocks that were in flight together when the power went, before any later block said that they
@@ -215,6 +218,9 @@ impl<'a> Walk<'a> {
         if start.acked >= found.next.seq && !bug("superblock-is-no-witness") {
             return Err(damaged(found, format!("{why}; the superblock says it was acknowledged")));
         }
+        if why == BEYOND {
+            return Err(damaged(found, format!("{why}, whose newest trim point is lost")));
+        }
         let behind = evidence(tape, layout, found.next)?;
         if let Some(witness) = behind.witness
             && !bug("cut-instead-of-error")
@@ -249,6 +255,14 @@ fn damaged(found: &Recovery, what: String) -> WalError {
 }
 
 const NO_BLOCK: &str = "no block of this lap is there";
+const LATER_LAP: &str = "a block of a later lap is there";
+const BEYOND: &str = "a block there goes on beyond the end of the ring";
+
+/// Whether a block of ours lies at `position` that was written there after it had been trimmed.
+fn is_of_later_lap(layout: &Layout, header: &Header, position: u64) -> bool {
+    let later = header.store == layout.store && (position + 1..1 << 62).contains(&header.position);
+    later && layout.map.at(header.position) == layout.map.at(position)
+}
 
 /// Looks for the next block where it should be: right behind, or at the start of the next lap if it did not fit.
 fn follow(
@@ -261,7 +275,7 @@ fn follow(
     let here = look(tape, layout, start, found, position)?;
     let (left, size) = (layout.map.lap_left(position), layout.map.size_at(position));
     let gap_possible = left < size && left <= (max_record(size) + 2 * SECTOR) as u64;
-    if matches!(here, Found::Not(_)) && gap_possible {
+    if matches!(here, Found::Not(why) if why != LATER_LAP) && gap_possible {
         let there = look(tape, layout, start, found, position + left)?;
         if let Found::Follows(header, _) = &there
             && header.disk_len() as u64 > left
@@ -284,7 +298,8 @@ fn look(
         return Ok(Found::Not(if bytes[..4] == *b"BRKB" { "the header is damaged" } else { NO_BLOCK }));
     };
     if header.store != layout.store || header.position != position {
-        return Ok(Found::Not(NO_BLOCK));
+        let later = is_of_later_lap(layout, &header, position);
+        return Ok(Found::Not(if later { LATER_LAP } else { NO_BLOCK }));
     }
     let follows = header.previous == found.next.chain && header.lsn == found.next.lsn;
     if header.seq != found.next.seq || !(follows || bug("stale-blocks-are-believed")) {
@@ -299,7 +314,7 @@ fn look(
     if header.disk_len() as u64 > map.piece(position) || u64::from(header.raw_len) > map.size_at(position) {
         return Ok(Found::Not("the block is longer than the ring has room for"));
     }
-    let Some(bytes) = tape.at(position, header.disk_len())? else { return Ok(Found::Not(NO_BLOCK)) };
+    let Some(bytes) = tape.at(position, header.disk_len())? else { return Ok(Found::Not(BEYOND)) };
     let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
     if checksum(stored) != header.payload_sum && !bug("payload-sum-is-ignored") {
         return Ok(Found::Not("the payload is damaged"));
@@ -314,7 +329,8 @@ struct Behind {
     dropped: u64,
 }
 
-/// Reads the rest of the ring for blocks of this lap that were written after the missing one.
+/// Reads the rest of the ring for blocks that were written after the missing one: of this lap, or of a later one, which
+/// is there if the trim point is not the newest.
 fn evidence(tape: &mut Tape<'_>, layout: &Layout, missing: Cursor) -> std::io::Result<Behind> {
     let mut behind = Behind { witness: None, dropped: 0 };
     let mut position = missing.position;
@@ -322,7 +338,8 @@ fn evidence(tape: &mut Tape<'_>, layout: &Layout, missing: Cursor) -> std::io::R
         tape.release(position);
         let bytes = tape.at(position, SECTOR)?.expect("within the tape");
         if let Some((header, _)) = Header::decode(bytes)
-            && (header.store, header.position) == (layout.store, position)
+            && (header.position == position || is_of_later_lap(layout, &header, position))
+            && header.store == layout.store
             && header.seq >= missing.seq
         {
             if header.acked >= missing.seq {
@@ -330,7 +347,8 @@ fn evidence(tape: &mut Tape<'_>, layout: &Layout, missing: Cursor) -> std::io::R
                 break;
             }
             // The torn block itself, if its header is whole, is not behind the end.
-            behind.dropped += u64::from(position > missing.position);
+            let this_lap = header.position == position;
+            behind.dropped += u64::from(this_lap && position > missing.position);
         }
         position += SECTOR as u64;
     }

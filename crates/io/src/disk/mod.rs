@@ -258,7 +258,14 @@ impl Disk {
 
     /// Makes everything written before durable.
     pub fn flush(&mut self) -> io::Result<()> {
+        self.flush_within(0..u64::MAX)
+    }
+
+    /// As [`flush`](Self::flush), for the writes that start in `range`: that of one of several disks which this one stands
+    /// for, so that the power of all goes off at once.
+    pub fn flush_within(&mut self, range: Range<u64>) -> io::Result<()> {
         self.check_power()?;
+        let concerned = |write: &Pending| range.contains(&(write.start as u64));
         self.counts.flushes += 1;
         let fate = match self.next_fate() {
             Fate::Succeeds => {
@@ -268,14 +275,14 @@ impl Disk {
         };
         match fate {
             Fate::Succeeds => {
-                for write in std::mem::take(&mut self.pending) {
+                for write in self.pending.extract_if(.., |write| concerned(write)) {
                     self.durable[write.range()].copy_from_slice(&write.data);
                 }
                 Ok(())
             }
             Fate::Fails(kind) => {
                 self.failures += 1;
-                self.pending.retain(|_| self.rng.percent(50));
+                self.pending.retain(|write| !concerned(write) || self.rng.percent(50));
                 Err(failure(kind))
             }
             Fate::PowerOff => Err(power_is_off()),

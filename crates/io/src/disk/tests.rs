@@ -72,3 +72,21 @@ fn reads_fail_in_their_turn() {
     disk.read(0, &mut buf, S).unwrap_err();
     assert_eq!(disk.operations(), 0, "reads are counted apart");
 }
+
+#[test]
+fn a_flush_of_a_part_leaves_the_rest_at_risk() {
+    let mut lost = [0; 2];
+    for seed in 0..100 {
+        let mut disk = Disk::new(vec![0; 4 * S], seed);
+        for sector in 0..4 {
+            disk.write((sector * S) as u64, &[1; S], Persist::Cached, S).unwrap();
+        }
+        disk.flush_within(S as u64..3 * S as u64).unwrap();
+        assert_eq!(disk.at_risk(), 2);
+        let image = disk.crash();
+        assert!(image[S..3 * S].iter().all(|&b| b == 1));
+        lost[0] += u32::from(image[..S].contains(&0));
+        lost[1] += u32::from(image[3 * S..].contains(&0));
+    }
+    assert!(lost.iter().all(|&lost| lost > 10), "{lost:?}");
+}

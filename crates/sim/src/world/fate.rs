@@ -1,13 +1,13 @@
 //! What happens to the store: it is closed, killed, cut off from power, and its disk misbehaves.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{PoisonError, Weak};
 
 use brooklet::io::{Fault, MemVolume, Rng, SECTOR};
 
 use super::{State, World};
 use crate::ledger::{Expectation, Seen, Violation, violated};
-use crate::stage::{Evidence, Guest, Stage};
-use crate::witness::{RING_OFFSET, is_refusal};
+use crate::stage::{Evidence, Guest};
+use crate::witness::is_refusal;
 
 /// What a disk tears and rots by, in bytes.
 const PIECE: usize = 512;
@@ -82,13 +82,12 @@ impl World {
 
     /// Puts the store's next life on another disk.
     fn set_disk(&self, disk: MemVolume) {
-        let ring = RING_OFFSET..RING_OFFSET + self.plan.shape.ring;
-        let stage = Stage::new(disk, ring);
+        let stage = self.plan.shape.stage(disk);
         stage.invite(self.me.clone() as Weak<dyn Guest>);
         let old = std::mem::replace(&mut *self.stage.lock().unwrap_or_else(PoisonError::into_inner), stage);
         let mut state = self.state();
         state.stats.trace = state.stats.trace.rotate_left(1) ^ old.trace();
-        (state.faulty, state.full) = (false, false);
+        (state.faulty, state.full) = (false, self.plan.shape.capacity > 0);
         if state.stats.first.0 == 0 {
             state.stats.first = old.history();
         }
@@ -174,7 +173,7 @@ impl World {
     pub(super) fn open(&self, expected: &Expectation) -> Result<(), Violation> {
         let stage = self.stage();
         let seed = self.state().rng.next();
-        let opened = self.plan.shape.options(&self.clock, seed).open_on(Arc::new(stage.clone()));
+        let opened = self.plan.shape.open(&stage, &self.clock, seed);
         // The disk may lie while the store is being opened, too.
         let tolerance = if stage.disk.lied().is_empty() { expected.tolerance } else { self.tolerance() };
         let expected = &Expectation { tolerance, ..expected.clone() };
@@ -191,6 +190,9 @@ impl World {
             store.info().or_else(|error| violated(format!("it does not tell about itself: {error}")))?;
         if info.epoch <= expected.epoch {
             return violated(format!("epoch {} was there before", info.epoch));
+        }
+        if info.capacity != self.plan.shape.capacity {
+            return violated(format!("the capacity is {}, not what it was", info.capacity));
         }
         let seen = Seen::of(&store, expected.tolerance.damaged, true)?;
         let seen = seen.or_else(|error| violated(format!("what was recovered does not read: {error}")))?;

@@ -17,7 +17,7 @@ use crate::ledger::{Expectation, Ledger, Tolerance, Violation, violated};
 use crate::model::Log;
 use crate::plan::{Act, Class, Meanwhile, Plan, Step};
 use crate::stage::{Evidence, Guest, Stage};
-use crate::witness::{RING_OFFSET, Tally, Witness};
+use crate::witness::{Tally, Witness};
 
 /// How a run went.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,6 +57,7 @@ struct State {
     violation: Option<Violation>,
     /// What the disk has been told to do.
     faulty: bool,
+    /// The disk, or the store's capacity, has an end.
     full: bool,
     damaged: bool,
     /// The store is being closed, and refuses whoever comes in meanwhile.
@@ -100,8 +101,7 @@ impl World {
     /// A world with an empty store. `tell` says that the story is wanted.
     pub fn new(plan: Arc<Plan>, tell: bool) -> Result<Arc<Self>, Violation> {
         let clock = Arc::new(ManualClock::default());
-        let disk = MemVolume::new(plan.seed);
-        let stage = Stage::new(disk, RING_OFFSET..RING_OFFSET + plan.shape.ring);
+        let stage = plan.shape.stage(MemVolume::new(plan.seed));
         let past = (plan.class == Class::Violent).then(VecDeque::new);
         let state = State {
             rng: Rng::new(plan.seed),
@@ -110,14 +110,14 @@ impl World {
             taken: Vec::new(),
             violation: None,
             faulty: false,
-            full: false,
+            full: plan.shape.capacity > 0,
             damaged: false,
             closing: false,
             older: None,
             stats: Stats::default(),
             story: tell.then(Vec::new),
         };
-        let store = plan.shape.options(&clock, plan.seed).create_on(Arc::new(stage.clone()));
+        let store = plan.shape.create(&stage, &clock, plan.seed);
         let store = store.or_else(|error| violated(format!("an empty store cannot be made: {error}")))?;
         let world = Arc::new_cyclic(|me| Self {
             plan,
@@ -217,6 +217,10 @@ impl World {
             return Err(violation);
         }
         self.state().ledger.settle()?;
+        let (capacity, size) = (self.plan.shape.capacity, self.stage().data_size());
+        if capacity > 0 && size > capacity {
+            return violated(format!("the store takes {size} bytes, and may take {capacity}"));
+        }
         self.examine_taken()?;
         let stopped = self.store().is_some_and(|s| s.info().map_or(true, |info| info.stopped.is_some()));
         if stopped {

@@ -37,6 +37,11 @@ impl Index {
         self.first
     }
 
+    /// Where the first block that is kept starts.
+    pub fn trim_point(&self) -> Cursor {
+        self.marks[0]
+    }
+
     /// Where the log goes on behind what is durable.
     pub fn end(&self) -> Cursor {
         self.end

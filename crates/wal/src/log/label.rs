@@ -27,6 +27,7 @@
 
 use std::ops::Range;
 
+use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
 
 use crate::format::checksum;
@@ -162,7 +163,8 @@ impl Label {
     pub fn write(&self, volume: &dyn Volume, slot: usize) -> std::io::Result<()> {
         let mut buf = AlignedBuf::zeroed(SECTOR);
         buf[..512].copy_from_slice(&self.encode());
-        write_all_at(volume, (slot * SECTOR) as u64, &buf, Persist::Durable)
+        let persist = if bug("log-label-is-cached") { Persist::Cached } else { Persist::Durable };
+        write_all_at(volume, (slot * SECTOR) as u64, &buf, persist)
     }
 }
 

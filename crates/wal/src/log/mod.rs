@@ -21,6 +21,7 @@ mod resize;
 use std::fmt;
 use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
 use brooklet_io::{Volume, VolumeInfo};
 
 pub use error::LogError;
@@ -134,11 +135,13 @@ impl Log {
         let mut on_volume = open::read_label(&*volume, &options)?;
         let Found { recovery, index, settles } = open::walk(&*volume, &on_volume.label)?;
         // What was read may sit in a volatile cache, written by a process that was killed.
-        volume.flush()?;
+        if !bug("log-opens-without-flush") {
+            volume.flush()?;
+        }
         let old = on_volume.label;
-        let acked = recovery.next.seq - 1;
-        let label =
-            Label { generation: old.generation + 1, epoch: old.epoch + 1, acked, clean: false, ..old };
+        let (acked, epoch) = (recovery.next.seq - 1, old.epoch + u64::from(!bug("log-epoch-stays")));
+        let clean = bug("open-log-says-clean");
+        let label = Label { generation: old.generation + 1, epoch, acked, clean, ..old };
         on_volume.write_both(&*volume, label)?;
         volume.tune(SCRATCH)?;
 
@@ -266,6 +269,9 @@ impl Log {
             trim = settles;
         }
         let old = keeper.on_volume.label;
+        if bug("log-trims-the-next-block") {
+            trim = end;
+        }
         let mut label = Label { trim, first: lsn.0, acked: end.seq - 1, ..old };
         label.map.settle(trim.position);
         self.record(&mut keeper, label)?;
@@ -366,7 +372,7 @@ impl Log {
     fn record(&self, keeper: &mut Keeper, label: Label) -> Result<(), WalError> {
         let old = keeper.on_volume.label;
         let label = Label { generation: old.generation + 1, ..label };
-        let written = if label.map == old.map {
+        let written = if label.map == old.map || bug("log-resizes-one-slot") {
             keeper.on_volume.write_one(&*self.volume, label)
         } else {
             keeper.on_volume.write_both(&*self.volume, label)

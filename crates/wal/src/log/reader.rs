@@ -25,6 +25,8 @@ use crate::ring::Cursor;
 pub struct Reader<'a> {
     log: &'a Log,
     state: State<'a>,
+    /// Where it ends.
+    end: Cursor,
     /// The records of the last block that are to come.
     records: VecDeque<(Lsn, Bytes)>,
     /// LSN of the next record to give.
@@ -37,13 +39,30 @@ enum State<'a> {
     Ended,
 }
 
+impl State<'_> {
+    fn fresh(layout: Layout, start: Cursor, end: Cursor) -> Self {
+        // The end of what is durable is the end of this walk; no epoch that it meets is from the future.
+        let start = Start { cursor: start, acked: end.seq - 1, clean: true, epoch: u64::MAX };
+        State::Fresh { layout, start, limit: end.position }
+    }
+}
+
 impl<'a> Reader<'a> {
     /// A reader of the records from `next` on, which lie at `start` or behind, up to `end`.
     pub(crate) fn new(log: &'a Log, layout: Layout, (start, end): (Cursor, Cursor), next: Lsn) -> Self {
-        // The end of what is durable is the end of this walk; no epoch that it meets is from the future.
-        let start = Start { cursor: start, acked: end.seq - 1, clean: true, epoch: u64::MAX };
-        let state = State::Fresh { layout, start, limit: end.position };
-        Self { log, state, records: VecDeque::new(), next }
+        Self { log, state: State::fresh(layout, start, end), end, records: VecDeque::new(), next }
+    }
+
+    /// Starts again nearer to the next record, if a trim that keeps it has freed the blocks before, where the walk was.
+    fn start_again(&mut self) -> bool {
+        let State::Walking(walk) = &self.state else { return false };
+        let index = self.log.tracker.lock();
+        let start = index.locate(self.next);
+        let freed = walk.found.next.seq < index.trim_point().seq && start.seq < self.end.seq;
+        if freed {
+            self.state = State::fresh(self.log.layout(), start, self.end);
+        }
+        freed
     }
 
     /// Reads the next block.
@@ -80,9 +99,12 @@ impl Iterator for Reader<'_> {
                     return None;
                 }
                 Err(error) => {
-                    self.state = State::Ended;
                     self.records.clear();
                     let (lsn, first) = (self.next, self.log.first());
+                    if first <= lsn && self.start_again() {
+                        continue;
+                    }
+                    self.state = State::Ended;
                     return Some(Err(if first > lsn { LogError::Trimmed { lsn, first } } else { error }));
                 }
             }

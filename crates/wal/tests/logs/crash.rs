@@ -56,7 +56,7 @@ fn recovers(image: &[u8], model: &Model, acked: &[bool], seed: u64) {
 }
 
 #[test]
-fn every_power_cut_leaves_a_prefix_with_all_that_was_acknowledged() {
+pub fn every_power_cut_leaves_a_prefix_with_all_that_was_acknowledged() {
     let (mut cuts, mut during_resize, mut created) = (0, 0, 0);
     for seed in 0..12 {
         let (script, ended) = run(seed, 60, None);
@@ -143,7 +143,7 @@ fn whatever_is_done_in_whatever_order_the_log_is_its_model() {
 /// Two blocks in flight, of which only the later reaches the disk. The log goes on without both, and by chance writes the
 /// very same bytes as before in place of the first: the second must not come back behind it.
 #[test]
-fn a_block_of_an_earlier_crash_never_follows_a_new_one() {
+pub fn a_block_of_an_earlier_crash_never_follows_a_new_one() {
     let full = |byte: u8| {
         let mut rng = Rng::new(u64::from(byte));
         (0..3900).map(|_| rng.next() as u8).collect::<Vec<u8>>()

@@ -140,3 +140,25 @@ fn a_large_ring_settles_when_it_is_trimmed_to_its_resize() {
         assert_eq!(log.recover().count(), 20);
     }
 }
+
+/// A reader starts in a block before its first record, where not each block is marked. A trim that keeps the record frees
+/// that block, whose space the volume even gives back: the reader goes on.
+#[test]
+fn a_reader_goes_on_when_the_blocks_before_its_records_are_freed() {
+    const MIB: u64 = 1 << 20;
+    for odd in [0, 1] {
+        let log = Log::create(Arc::new(MemVolume::new(1)), options().ring_size(80 * MIB)).unwrap();
+        let append = || log.append(b"a block of its own").unwrap().1.wait().unwrap();
+        (0..10 * MIB / SECTOR as u64).for_each(|_| append());
+        log.trim(log.next()).unwrap();
+        (0..66 * MIB / SECTOR as u64 + odd).for_each(|_| append());
+        let until = log.next();
+        log.resize(72 * MIB).unwrap();
+        assert!(log.stats().settling, "the last blocks lie beyond the new end");
+        (0..20).for_each(|_| append());
+        let (reader, overtaken) = (log.read_from(until).unwrap(), log.recover());
+        log.trim(until).unwrap();
+        assert_eq!(reader.map(|read| read.unwrap()).count(), 20);
+        assert!(matches!(overtaken.last(), Some(Err(LogError::Trimmed { .. }))));
+    }
+}

@@ -4,6 +4,9 @@ mod bad;
 mod crash;
 mod face;
 mod files;
+#[cfg(seeded_bugs)]
+mod gallery;
 mod golden;
 mod live;
+mod lives;
 mod model;
