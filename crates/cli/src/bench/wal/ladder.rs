@@ -117,8 +117,8 @@ impl Storm {
     }
 }
 
-/// What a thread did: its appends, when it ended, and its context switches.
-type Worked = (u64, Instant, Option<u64>);
+/// What a thread did: its appends, when it began and ended, and its context switches.
+type Worked = (u64, [Instant; 2], Option<u64>);
 
 /// Appends on many threads for a while, each waiting for each of its own.
 fn storm(
@@ -128,7 +128,7 @@ fn storm(
     append: &(dyn Fn(&[u8]) -> Result<(), Failure> + Sync),
     volume: &dyn Volume,
 ) -> Result<Storm, Failure> {
-    let barrier = Barrier::new(threads + 1);
+    let barrier = Barrier::new(threads);
     let (living, before) = (switches_of_living(), volume.counts());
     let work = |thread: usize| -> Result<Worked, Failure> {
         let mut deltas = deltas.iter().cycle().skip(thread * 61 % deltas.len());
@@ -140,24 +140,24 @@ fn storm(
             n += 1;
         }
         let end = Instant::now();
-        Ok((n, end, switches_of_thread()))
+        Ok((n, [start, end], switches_of_thread()))
     };
-    let (start, worked) = std::thread::scope(|scope| {
+    let worked = std::thread::scope(|scope| {
         let work = &work;
         let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
-        barrier.wait();
-        let start = Instant::now();
         let worked = running.into_iter().map(|thread| thread.join().expect("a writer panicked"));
-        worked.collect::<Result<Vec<Worked>, Failure>>().map(|worked| (start, worked))
+        worked.collect::<Result<Vec<Worked>, Failure>>()
     })?;
     let appends: u64 = worked.iter().map(|(n, ..)| n).sum();
-    let end = worked.iter().map(|(_, end, _)| *end).max().expect("there are threads");
+    // By the threads' own clocks: whoever starts them may get his turn when they are done.
+    let begin = worked.iter().map(|(_, [begin, _], _)| *begin).min().expect("there are threads");
+    let end = worked.iter().map(|(_, [_, end], _)| *end).max().expect("there are threads");
     let theirs: Option<u64> = worked.iter().map(|(.., switches)| *switches).sum();
     let others = switches_of_living().zip(living).map(|(after, before)| after.saturating_sub(before));
     let Counts { durable_writes, flushes, .. } = volume.counts() - before;
     Ok(Storm {
         appends: appends as f64,
-        per_second: appends as f64 / (end - start).as_secs_f64(),
+        per_second: appends as f64 / (end - begin).as_secs_f64(),
         switches: theirs.zip(others).map(|(theirs, others)| (theirs + others) as f64 / appends as f64),
         flushes: (durable_writes + flushes) as f64 / appends as f64,
     })
