@@ -112,7 +112,8 @@ impl Inner {
         if wanted && (keeper.is_checkpointing() || matches!(worked, Ok(false))) {
             self.wanted.store(false, Ordering::Relaxed);
         }
-        let stalled = worked.as_ref().err().filter(|_| keeper.is_checkpointing()).cloned();
+        // A compaction that finds no room holds nobody back.
+        let stalled = worked.as_ref().err().filter(|_| keeper.was_checkpointing()).cloned();
         *self.stalled.lock().expect("no panics") = stalled;
         if checkpointing && !keeper.is_checkpointing() {
             // What came meanwhile may be enough for the next one, and no commit need come to notice.

@@ -98,7 +98,7 @@ pub(crate) struct Keeper {
     retired: Vec<Arc<Run>>,
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
-    /// A checkpoint found no room: compaction comes first, since it may make some.
+    /// A checkpoint found no room, or all runs are to be merged: compaction comes first, since it may make some.
     short_of_room: bool,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
@@ -138,6 +138,11 @@ impl Keeper {
         self.checkpoint.is_some()
     }
 
+    /// Whether the last slice worked on a checkpoint that goes on.
+    pub fn was_checkpointing(&self) -> bool {
+        self.is_checkpointing() && !self.compacting
+    }
+
     /// Does one slice of work; `wanted` asks for a checkpoint. `false` where there is nothing to do now.
     pub fn step(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Error> {
         if let Some(why) = context.wal.failure() {
@@ -156,6 +161,7 @@ impl Keeper {
         let level = runs.iter().map(|r| r.meta.level).max().unwrap_or_default();
         self.compacting = true;
         if runs.iter().len() > 1 && !self.is_busy() {
+            self.short_of_room = true;
             let merged = self.merge(&runs, runs.iter().cloned().collect(), level);
             merged.map_err(|trouble| self.bear(context, trouble))?;
         }

@@ -17,12 +17,12 @@ use crate::merge::Trouble;
 const GROWTH: u64 = 256 << 10;
 
 impl Keeper {
-    /// Finds room for a run that is reckoned to take up to `bound` bytes. Where there is less, a merged run gets the largest
-    /// extent there is, since what was trimmed and deleted may make it fit; if it does not, it is given up. Checkpoints
-    /// keep out of that last room: what they add does not free any.
+    /// Finds room for a run that is reckoned to take up to `bound` bytes. Where there is less, and a checkpoint or a caller
+    /// waits for what merging may free, a merged run gets the largest extent there is, since what was trimmed and deleted
+    /// may make it fit; if it does not, it is given up.
     pub(super) fn allocate_run(&mut self, bound: u64) -> Result<Extent, Trouble> {
         let full = match self.allocate(bound) {
-            Err(Trouble::Write(error)) if is_full(&error) && self.compacting => error,
+            Err(Trouble::Write(error)) if is_full(&error) && self.compacting && self.short_of_room => error,
             done => return done,
         };
         let capacity = self.superblock.capacity;
