@@ -14,7 +14,6 @@
 //! first superblock. So a store that opens has its label whole, and one whole copy is enough. Where the ring lies behind
 //! it is told in `superblock.rs`.
 
-use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
 use brooklet_wal::checksum;
 
@@ -84,8 +83,7 @@ impl Label {
     pub fn write(&self, volume: &dyn Volume) -> std::io::Result<()> {
         let mut buf = AlignedBuf::zeroed(SECTOR);
         buf[..512].copy_from_slice(&self.encode());
-        let persist = if bug("label-is-cached") { Persist::Cached } else { Persist::Durable };
-        (0..COPIES).try_for_each(|copy| write_all_at(volume, (copy * SECTOR) as u64, &buf, persist))
+        (0..COPIES).try_for_each(|copy| write_all_at(volume, (copy * SECTOR) as u64, &buf, Persist::Durable))
     }
 
     /// Makes sure that `volume` holds this ring, whole, of the store at `store`. Gives the copies that are damaged.
