@@ -101,8 +101,8 @@ fn check_volumes(volumes: &Volumes, progress: &mut dyn FnMut(u64, u64)) -> Resul
             report.add(true, format!("copy {copy} of the superblock: {why}; the others serve"));
         }
     }
-    for copy in &opened.damaged_labels {
-        report.add(true, format!("copy {copy} of the ring's label is damaged; the others serve"));
+    for copy in opened.label.iter().flat_map(|label| &label.stale) {
+        report.add(true, format!("copy {copy} of the ring's label is damaged or older; the others serve"));
     }
     report.blocks = opened.recovery.blocks;
     let total = opened.front.runs.iter().map(|r| r.meta.len * 2).sum::<u64>().max(1);

@@ -151,7 +151,8 @@ pub(crate) fn plan(volumes: &Volumes, options: &Options) -> Result<Superblock, E
     let mut rng = Rng::new(options.seed ^ options.clock.wall().as_nanos() as u64);
     let mut identity = || u128::from(rng.next()) << 64 | u128::from(rng.next());
     let id = identity();
-    let ring = volumes.ring.is_some().then(identity);
+    let ring = volumes.ring.is_some().then(&mut identity);
+    let mark = if ring.is_some() { identity() as u64 } else { 0 };
     let capacity = match (options.capacity, device_size(&*volumes.data)?) {
         (0, Some(size)) => size,
         (capacity, _) => capacity,
@@ -170,6 +171,8 @@ pub(crate) fn plan(volumes: &Volumes, options: &Options) -> Result<Superblock, E
         created: options.clock.wall().as_nanos() as u64,
         capacity,
         ring,
+        mark,
+        mark_before: mark,
     };
     check_room(volumes, &superblock)?;
     Ok(superblock)

@@ -100,14 +100,15 @@ pub enum Error {
         /// The store.
         name: String,
     },
-    /// The volume that was named for the ring does not hold the ring of this store.
-    #[error("{ring} is not the ring of {store}: {why}; name the volume that {store} was made with, if any")]
+    /// The volume that was named for the ring does not hold the ring of this store, or not as it was when the store was
+    /// last open for writing.
+    #[error("{ring} is not the ring of {store}: {why}")]
     WrongRing {
         /// The volume that was named.
         ring: String,
         /// The store.
         store: String,
-        /// How one can tell.
+        /// How one can tell, and what to do.
         why: String,
     },
     /// A volume has become smaller than it was when the store was made.
@@ -222,6 +223,12 @@ impl Error {
             ReadOnly | Closed | Stopped { .. } => ErrorKind::Stopped,
             Io { .. } => ErrorKind::Io,
         }
+    }
+
+    /// `ring` is another ring, or none.
+    pub(crate) fn wrong_ring(ring: &str, store: &str, why: String) -> Error {
+        let why = format!("{why}; name the volume that {store} was made with, if any");
+        Error::WrongRing { ring: ring.into(), store: store.into(), why }
     }
 
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {

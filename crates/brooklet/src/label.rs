@@ -1,4 +1,4 @@
-//! The label of a ring that has a volume of its own: whose ring it is.
+//! The label of a ring that has a volume of its own: whose ring it is, and of which moment.
 //!
 //! ```text
 //! COPIES slots of one sector, at the start of the volume; slot, little endian
@@ -7,12 +7,29 @@
 //!  32  16 identity of the ring
 //!  48   8 ring_size
 //!  56   8 created, nanoseconds since the Unix epoch
+//!  64   8 epoch that the last opening for writing started
+//!  72   8 mark of that opening, as the superblock has it
 //! 504   8 XXH3-64 of bytes 0..504
 //! ```
 //!
-//! Written once, when the store is made: copy after copy, each durable before the next, after the ring and before the
-//! first superblock. So a store that opens has its label whole, and one whole copy is enough. Where the ring lies behind
-//! it is told in `superblock.rs`.
+//! Where the ring lies behind it is told in `superblock.rs`. Copies are written one after another, each durable before
+//! the next; of the whole ones that of the newest epoch counts. When the store is made, that is after the ring and before
+//! the first superblock, so a store that opens has a label.
+//!
+//! Every opening for writing leaves a new mark on both volumes, so that a volume that was put back from an older copy, or
+//! was used with a copy of the other, is refused. Each step is durable before the next:
+//!
+//! 1. copies of the label that are damaged or older become what the one that counts is;
+//! 2. the superblock gets the new mark, and as the mark before it what the label bears;
+//! 3. the copies of the label get the new mark;
+//! 4. the superblock gets the new mark as the mark before it, too. Only then is anything appended.
+//!
+//! A label that bears either mark of the superblock is of its moment. A crash during 3 leaves a copy of either mark
+//! whole, also where an earlier opening was cut short, since 1 leaves all copies of one mark, which 2 names.
+//!
+//! What the mark cannot tell is a copy of one volume that was taken and put back within one opening. A superblock then
+//! names blocks (those before its trim point, those it knows to be acknowledged) whose absence is damage; entries that
+//! were acknowledged since the last superblock are missing without a trace if the ring's copy ends before them.
 
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
 use brooklet_wal::checksum;
@@ -30,6 +47,28 @@ pub(crate) struct Label {
     ring: u128,
     ring_size: u64,
     created: u64,
+    epoch: u64,
+    mark: u64,
+}
+
+/// The label as it was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    label: Label,
+    /// Copies that are not what the label is: damaged, or of an older opening.
+    pub stale: Vec<usize>,
+}
+
+impl Found {
+    /// The mark that it bears.
+    pub fn mark(&self) -> u64 {
+        self.label.mark
+    }
+
+    /// Makes every copy what the label is.
+    pub fn repair(&self, volume: &dyn Volume) -> std::io::Result<()> {
+        self.label.write_copies(volume, self.stale.iter().copied())
+    }
 }
 
 /// What a slot holds.
@@ -44,8 +83,8 @@ enum Slot {
 impl Label {
     /// The label of a store's ring, if that has a volume of its own.
     pub fn of(superblock: &Superblock) -> Option<Self> {
-        let Superblock { id, ring, ring_size, created, .. } = *superblock;
-        Some(Self { store: id, ring: ring?, ring_size, created })
+        let Superblock { id, ring, ring_size, created, epoch, mark, .. } = *superblock;
+        Some(Self { store: id, ring: ring?, ring_size, created, epoch, mark })
     }
 
     fn encode(&self) -> [u8; 512] {
@@ -57,6 +96,8 @@ impl Label {
         put(32, &self.ring.to_le_bytes());
         put(48, &self.ring_size.to_le_bytes());
         put(56, &self.created.to_le_bytes());
+        put(64, &self.epoch.to_le_bytes());
+        put(72, &self.mark.to_le_bytes());
         let sum = checksum(&out[..SUM]);
         out[SUM..].copy_from_slice(&sum.to_le_bytes());
         out
@@ -76,21 +117,43 @@ impl Label {
             0 => return Slot::Damaged,
             version => return Slot::Newer(version),
         }
-        Slot::Valid(Label { store: long(16), ring: long(32), ring_size: word(48), created: word(56) })
+        Slot::Valid(Label {
+            store: long(16),
+            ring: long(32),
+            ring_size: word(48),
+            created: word(56),
+            epoch: word(64),
+            mark: word(72),
+        })
     }
 
     /// Writes every copy, each durable before the next.
     pub fn write(&self, volume: &dyn Volume) -> std::io::Result<()> {
-        let mut buf = AlignedBuf::zeroed(SECTOR);
-        buf[..512].copy_from_slice(&self.encode());
-        (0..COPIES).try_for_each(|copy| write_all_at(volume, (copy * SECTOR) as u64, &buf, Persist::Durable))
+        self.write_copies(volume, 0..COPIES)
     }
 
-    /// Makes sure that `volume` holds this ring, whole, of the store at `store`. Gives the copies that are damaged.
-    pub fn find(&self, volume: &dyn Volume, store: &str) -> Result<Vec<usize>, Error> {
+    fn write_copies(
+        &self,
+        volume: &dyn Volume,
+        mut copies: impl Iterator<Item = usize>,
+    ) -> std::io::Result<()> {
+        let mut buf = AlignedBuf::zeroed(SECTOR);
+        buf[..512].copy_from_slice(&self.encode());
+        copies.try_for_each(|copy| write_all_at(volume, (copy * SECTOR) as u64, &buf, Persist::Durable))
+    }
+
+    /// Whether it is of the same ring, of whichever moment.
+    fn is_akin(&self, other: &Self) -> bool {
+        let ring = |label: &Self| (label.store, label.ring, label.ring_size, label.created);
+        ring(self) == ring(other)
+    }
+
+    /// Finds this ring on `volume`, whole, and of the moment of the store at `store`: bearing this label's mark, or
+    /// `mark_before`.
+    pub fn find(&self, mark_before: u64, volume: &dyn Volume, store: &str) -> Result<Found, Error> {
         let name = volume.info().name;
         let size = volume.size().map_err(Error::io(format!("measuring {name}")))?;
-        let wrong = |why: String| Error::WrongRing { ring: name.clone(), store: store.into(), why };
+        let wrong = |why| Error::wrong_ring(&name, store, why);
         if size < RING_OFFSET {
             return Err(wrong(format!("it has {size} bytes, too few for a ring")));
         }
@@ -100,9 +163,9 @@ impl Label {
         if let Some(found) = slots.iter().find_map(|s| if let Slot::Newer(v) = s { Some(*v) } else { None }) {
             return Err(Error::NewerFormat { name, found, known: FORMAT });
         }
-        let valid = slots.iter().find_map(|s| if let Slot::Valid(label) = s { Some(*label) } else { None });
-        match valid {
-            Some(label) if label == *self => {}
+        let valid = slots.iter().filter_map(|s| if let Slot::Valid(label) = s { Some(*label) } else { None });
+        let label = match valid.max_by_key(|label| label.epoch) {
+            Some(label) if label.is_akin(self) => label,
             Some(label) if label.store != self.store => {
                 return Err(wrong(format!("it is the ring of another store, {:032x}", label.store)));
             }
@@ -112,12 +175,25 @@ impl Label {
                 return Err(Error::damaged("the label of the ring", what));
             }
             None => return Err(wrong("it does not start with the label of a ring".into())),
+        };
+        if label.mark != self.mark && label.mark != mark_before {
+            return Err(self.of_another_moment(&label, name, store));
         }
         let needed = RING_OFFSET + self.ring_size;
         if size < needed {
             return Err(Error::Shrunk { name, needed, size });
         }
-        Ok((0..COPIES).filter(|&copy| slots[copy] != Slot::Valid(*self)).collect())
+        let stale = (0..COPIES).filter(|&copy| slots[copy] != Slot::Valid(label)).collect();
+        Ok(Found { label, stale })
+    }
+
+    fn of_another_moment(&self, found: &Self, ring: String, store: &str) -> Error {
+        let why = format!(
+            "the two are not of the same moment (the ring is of opening {}, the data of opening {}): one of them was put \
+             back from a copy, or used with a copy of the other; put both back from the same backup",
+            found.epoch, self.epoch
+        );
+        Error::WrongRing { ring, store: store.into(), why }
     }
 }
 
@@ -127,7 +203,10 @@ mod tests {
 
     use super::*;
 
-    const LABEL: Label = Label { store: 1 << 90, ring: 2 << 90, ring_size: 1 << 20, created: 7 };
+    const LABEL: Label =
+        Label { store: 1 << 90, ring: 2 << 90, ring_size: 1 << 20, created: 7, epoch: 9, mark: 3 << 60 };
+    /// As the superblock names it while an opening marks both.
+    const BEFORE: Label = Label { epoch: 7, mark: 5 << 60, ..LABEL };
 
     #[test]
     fn a_label_survives_the_round_trip_and_no_flipped_bit() {
@@ -146,7 +225,8 @@ mod tests {
         for (slot, copy) in image.chunks_mut(SECTOR).zip(copies) {
             slot[..copy.len()].copy_from_slice(copy);
         }
-        LABEL.find(&MemVolume::from_image(image, 1), "store").map_err(|error| error.to_string())
+        let found = LABEL.find(BEFORE.mark, &MemVolume::from_image(image, 1), "store");
+        found.map(|found| found.stale).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -157,6 +237,13 @@ mod tests {
         bad[20] ^= 1;
         assert_eq!(found([&good; COPIES], SIZE), Ok(vec![]));
         assert_eq!(found([&bad, &[], &good], SIZE), Ok(vec![0, 1]));
+        let before = BEFORE.encode();
+        assert_eq!(found([&before; COPIES], SIZE), Ok(vec![]));
+        assert_eq!(found([&good, &before, &before], SIZE), Ok(vec![1, 2]));
+        assert_eq!(found([&bad, &before, &before], SIZE), Ok(vec![0]));
+        let past = Label { epoch: 6, mark: 1, ..LABEL }.encode();
+        let later = Label { epoch: 10, mark: 1, ..LABEL }.encode();
+        let branch = Label { mark: 1, ..LABEL }.encode();
         let foreign = Label { store: 5, ..LABEL }.encode();
         let older = Label { ring: 5, ..LABEL }.encode();
         let mut newer = good;
@@ -167,6 +254,9 @@ mod tests {
             ([&bad[..], &bad, &[]], SIZE, "none of its 3 copies"),
             ([&foreign; COPIES], SIZE, "the ring of another store, 00000000000000000000000000000005"),
             ([&older; COPIES], SIZE, "made for that store at another time"),
+            ([&past; COPIES], SIZE, "the ring is of opening 6, the data of opening 9"),
+            ([&later, &good, &before], SIZE, "not of the same moment (the ring is of opening 10"),
+            ([&branch; COPIES], SIZE, "put both back from the same backup"),
             ([&newer; COPIES], SIZE, "has format 9"),
             ([&[]; COPIES], SIZE, "does not start with the label"),
             ([&[]; COPIES], RING_OFFSET - 4096, "too few for a ring"),

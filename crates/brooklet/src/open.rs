@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
-use brooklet_io::{AlignedBuf, SECTOR, Volume, capped, read_exact_at};
+use brooklet_io::{AlignedBuf, Rng, SECTOR, Volume, capped, read_exact_at};
 use brooklet_wal::{Recovery, Start, recover};
 
 use crate::error::Error;
 use crate::front::Front;
 use crate::heap::{Extent, Heap};
 use crate::keeper::MAX_LEVEL;
-use crate::label::Label;
+use crate::label::{self, Label};
 use crate::manifest::{self, RunMeta};
 use crate::options::Options;
 use crate::runs::{Run, RunSet};
@@ -26,8 +26,8 @@ const MAX_MANIFEST: u64 = 1 << 30;
 pub(crate) struct Opened {
     /// The volumes, the store's capacity being the data's end.
     pub volumes: Volumes,
-    /// Copies of the ring's label that are damaged.
-    pub damaged_labels: Vec<usize>,
+    /// The label of the ring, where that has a volume of its own.
+    pub label: Option<label::Found>,
     pub superblock: Superblock,
     pub slots: Vec<Slot>,
     pub heap: Heap,
@@ -62,7 +62,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
             );
         }
     }
-    let damaged_labels = find_ring(volumes.ring.as_ref(), &superblock, &name)?;
+    let label = find_ring(volumes.ring.as_ref(), &superblock, &name)?;
     if superblock.capacity > 0 {
         *volume = capped(volume.clone(), superblock.capacity);
     }
@@ -91,22 +91,21 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     };
     let recovery = recover(&**volumes.ring(), superblock.zone(), start, |block, _| front.replay(block))?;
     let slots = slots.to_vec();
-    Ok(Opened { volumes, damaged_labels, superblock, slots, heap, manifest, front, recovery })
+    Ok(Opened { volumes, label, superblock, slots, heap, manifest, front, recovery })
 }
 
-/// Makes sure that the ring is where it should be; gives the copies of its label that are damaged.
+/// Makes sure that the ring is where it should be, and of the same moment; gives its label.
 fn find_ring(
     volume: Option<&Arc<dyn Volume>>,
     superblock: &Superblock,
     store: &str,
-) -> Result<Vec<usize>, Error> {
+) -> Result<Option<label::Found>, Error> {
     match (Label::of(superblock), volume) {
-        (None, None) => Ok(Vec::new()),
-        (Some(label), Some(ring)) => label.find(&**ring, store),
+        (None, None) => Ok(None),
+        (Some(label), Some(ring)) => label.find(superblock.mark_before, &**ring, store).map(Some),
         (Some(_), None) => Err(Error::RingNeeded { name: store.into() }),
         (None, Some(ring)) => {
-            let why = "that store keeps its ring inside".into();
-            Err(Error::WrongRing { ring: ring.info().name, store: store.into(), why })
+            Err(Error::wrong_ring(&ring.info().name, store, "that store keeps its ring inside".into()))
         }
     }
 }
@@ -159,25 +158,38 @@ pub(crate) fn read_manifest(
 }
 
 /// Makes what was read durable and starts a new epoch, so that no block of an earlier opening is taken for a new one.
-pub(crate) fn claim(opened: &mut Opened) -> Result<(), Error> {
+///
+/// Where the ring has a volume of its own, both get a new mark; `label.rs` says in which order, and why.
+pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error> {
     let volumes = &opened.volumes;
-    let next = Superblock {
+    let label = opened.label.as_ref();
+    let mut next = Superblock {
         format: FORMAT,
         generation: opened.superblock.generation + 1,
         epoch: opened.superblock.epoch + u64::from(!bug("epoch-stays")),
         acked: opened.recovery.next.seq - 1,
         clean: bug("open-store-says-clean"),
+        mark: label.map_or(0, |_| new_mark(opened.superblock.mark, options)),
+        mark_before: label.map_or(0, label::Found::mark),
         ..opened.superblock
     };
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(Path::file_name).unwrap_or_default().display();
     let note = format!("process {} ({program})", std::process::id());
-    let done = || {
+    let mut done = || {
         // Blocks that were read may still sit in a volatile cache, written by a process that was killed.
         if !bug("no-flush-at-opening") {
             volumes.flush()?;
         }
+        if let (Some(label), Some(ring)) = (label, &volumes.ring) {
+            label.repair(&**ring)?;
+        }
         next.write(&*volumes.data)?;
+        if let (Some(label), Some(ring)) = (Label::of(&next), &volumes.ring) {
+            label.write(&**ring)?;
+            next = Superblock { generation: next.generation + 1, mark_before: next.mark, ..next };
+            next.write(&*volumes.data)?;
+        }
         write_note(&*volumes.data, &note)?;
         volumes.ring.as_ref().map_or(Ok(()), |ring| write_note(&**ring, &note))?;
         volumes.ring().tune(SCRATCH)
@@ -185,6 +197,11 @@ pub(crate) fn claim(opened: &mut Opened) -> Result<(), Error> {
     done().map_err(Error::io(format!("claiming {}", volumes.data.info().name)))?;
     opened.superblock = next;
     Ok(())
+}
+
+/// A mark that no other opening leaves, not even one with the same seed.
+fn new_mark(last: u64, options: &Options) -> u64 {
+    Rng::new(options.seed ^ options.clock.wall().as_nanos() as u64 ^ last).next()
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ impl Options {
         self.validate()?;
         let mut opened = open::load(&volumes, &self)?;
         if !self.read_only {
-            open::claim(&mut opened)?;
+            open::claim(&mut opened, &self)?;
         }
         Ok(Store { handle: Arc::new(Handle::start(opened, self)?) })
     }

@@ -27,6 +27,9 @@
 //! 136   8 created, nanoseconds since the Unix epoch
 //! 144   8 capacity: bytes of the volume that the store may use; 0: as many as the volume has or grows to (version 2)
 //! 152  16 identity of the ring, as its label has it; zero where the ring lies inside (version 2)
+//! 168   8 mark of the last opening for writing, a random number that the label bears too; zero where the ring lies
+//!         inside (version 2)
+//! 176   8 mark that the label may bear instead; another than the mark only while an opening marks both (version 2)
 //! 504   8 XXH3-64 of bytes 0..504
 //! ```
 //!
@@ -93,6 +96,10 @@ pub(crate) struct Superblock {
     pub capacity: u64,
     /// The identity of the ring, where it has a volume of its own.
     pub ring: Option<u128>,
+    /// What the last opening for writing left on both volumes, where the ring has one of its own.
+    pub mark: u64,
+    /// What the label bears until that opening has marked it.
+    pub mark_before: u64,
 }
 
 /// What a slot holds.
@@ -148,6 +155,8 @@ impl Superblock {
             put(32 + 8 * i, &word.to_le_bytes());
         }
         put(152, &self.ring.unwrap_or_default().to_le_bytes());
+        put(168, &self.mark.to_le_bytes());
+        put(176, &self.mark_before.to_le_bytes());
         let sum = checksum(&out[..SUM]);
         out[SUM..].copy_from_slice(&sum.to_le_bytes());
         out
@@ -184,6 +193,8 @@ impl Superblock {
             created: word(136),
             capacity: if two { word(144) } else { 0 },
             ring: (two && word(96) & APART != 0).then_some(ring),
+            mark: if two { word(168) } else { 0 },
+            mark_before: if two { word(176) } else { 0 },
         })
     }
 
@@ -297,13 +308,15 @@ mod tests {
             created: 1,
             capacity: 1 << 22,
             ring: None,
+            mark: 0,
+            mark_before: 0,
         }
     }
 
     #[test]
     fn a_slot_survives_the_round_trip_and_no_flipped_bit() {
         for superblock in [
-            Superblock { ring: Some(3 << 100), ..sample() },
+            Superblock { ring: Some(3 << 100), mark: u64::MAX, mark_before: 1 << 63, ..sample() },
             Superblock { format: 1, capacity: 0, ..sample() },
         ] {
             assert_eq!(Superblock::decode(&superblock.encode()), Slot::Valid(superblock));

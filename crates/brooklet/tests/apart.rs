@@ -1,6 +1,8 @@
 //! A ring on a volume of its own: what has to hold whatever the two volumes do, and how one without the other is told.
 
 mod common;
+#[path = "apart/moments.rs"]
+mod moments;
 #[path = "common/twin.rs"]
 mod twin;
 
@@ -185,7 +187,7 @@ fn what_sits_in_the_cache_of_the_ring_is_made_durable_at_opening() {
         let store = open(&twins(crash(&pair), seed), seed).unwrap();
         assert_eq!(store.bounds("log").unwrap().next, 2, "seed {seed}");
         // The power goes while it is opened: it is there or not, but nothing says that it should be and is not.
-        for after in 0..8 {
+        for after in 0..16 {
             let pair = cached(seed);
             pair[0].blow_after(after);
             if let Ok(store) = open(&pair, seed) {

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use brooklet::io::{Completion, Counts, Fault, MemVolume, Op, Persist, Queue, Volume, VolumeInfo};
+use brooklet::io::{
+    AlignedBuf, Completion, Counts, Fault, MemVolume, Op, Persist, Queue, Volume, VolumeInfo,
+};
 
 /// One of two disks.
 #[derive(Clone, Debug)]
@@ -14,6 +16,8 @@ pub struct Twin {
     other: MemVolume,
     /// Writes and flushes left before the fuse blows; negative once it has.
     left: Arc<AtomicI64>,
+    /// Whether the write during which the fuse blows may leave a sector that is half old and half new.
+    tears: bool,
 }
 
 /// Two disks that hold these images, with an endless fuse.
@@ -24,6 +28,7 @@ pub fn twins(images: [Vec<u8>; 2], seed: u64) -> [Twin; 2] {
         disk: disk.clone(),
         other: other.clone(),
         left: left.clone(),
+        tears: false,
     };
     [twin(&a, &b), twin(&b, &a)]
 }
@@ -32,6 +37,12 @@ impl Twin {
     /// Lets the power go off during the write or flush after `operations` more, on whichever disk that is.
     pub fn blow_after(&self, operations: u64) {
         self.left.store(operations as i64, Ordering::Relaxed);
+    }
+
+    /// This disk, tearing even what fits in 512 bytes.
+    pub fn tearing(mut self) -> Self {
+        self.tears = true;
+        self
     }
 
     pub fn has_blown(&self) -> bool {
@@ -67,6 +78,13 @@ impl Volume for Twin {
         self.disk.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
+        if self.tears && self.left.load(Ordering::Relaxed) == 0 {
+            let mut torn = AlignedBuf::zeroed(data.len());
+            self.disk.read_at(offset, &mut torn)?;
+            torn[..40].copy_from_slice(&data[..40]);
+            torn[76..80].copy_from_slice(&data[76..80]);
+            self.disk.write_at(offset, &torn, Persist::Durable)?;
+        }
         self.operate(|disk| disk.write_at(offset, data, persist))
     }
     fn flush(&self) -> io::Result<()> {
