@@ -10,7 +10,7 @@ use serde_json::Value;
 #[track_caller]
 fn measured(section: &str, more: &[&str]) -> Vec<Value> {
     let place = Place::new();
-    let args = ["bench", "wal", "--rounds", "1", "--seconds", "0.01", "--ring", "8M", "--only", section];
+    let args = ["bench", "wal", "--rounds", "1", "--seconds", "0.01", "--ring-size", "8M", "--only", section];
     let output = place.run(&[&args[..], more, &["--json"]].concat());
     let message = common::text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{message}");
