@@ -31,7 +31,6 @@
 //! names blocks (those before its trim point, those it knows to be acknowledged) whose absence is damage; entries that
 //! were acknowledged since the last superblock are missing without a trace if the ring's copy ends before them.
 
-use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
 use brooklet_wal::checksum;
 
@@ -140,8 +139,7 @@ impl Label {
     ) -> std::io::Result<()> {
         let mut buf = AlignedBuf::zeroed(SECTOR);
         buf[..512].copy_from_slice(&self.encode());
-        let persist = if bug("label-is-cached") { Persist::Cached } else { Persist::Durable };
-        copies.try_for_each(|copy| write_all_at(volume, (copy * SECTOR) as u64, &buf, persist))
+        copies.try_for_each(|copy| write_all_at(volume, (copy * SECTOR) as u64, &buf, Persist::Durable))
     }
 
     /// Whether it is of the same ring, of whichever moment.

@@ -230,6 +230,9 @@ impl Options {
         if self.block_size < 4096 || self.block_size > 16 << 20 {
             return wrong(format!("a block of {} bytes: use 4 KiB to 16 MiB", self.block_size));
         }
+        if !self.threads && (self.rate > 0 || !self.interval.is_zero()) {
+            return wrong("a pace of writes without threads: only a thread of the store's keeps one".into());
+        }
         if self.memory_budget < 64 << 10 {
             return wrong(format!("a memory budget of {} bytes: use at least 64 KiB", self.memory_budget));
         }

@@ -131,6 +131,31 @@ fn no_power_cut_of_both_volumes_loses_anything() {
     assert!(cuts > 2_000, "the script is too short: {cuts}");
 }
 
+/// The power goes during every operation of making a store: there is none then, or a whole one.
+#[test]
+fn half_a_store_on_two_volumes_is_none() {
+    let (mut none, mut whole) = (0, 0);
+    for after in 0.. {
+        let mut blown = false;
+        for seed in 0..8 {
+            let pair = twins([Vec::new(), Vec::new()], seed);
+            pair[0].blow_after(after);
+            let [data, ring] = pair.clone();
+            let _ = options(seed).create_on_with_ring(Arc::new(data), Arc::new(ring));
+            blown = pair[0].has_blown();
+            match open(&twins(crash(&pair), seed), seed) {
+                Ok(_) => whole += 1,
+                Err(Error::NotAStore { .. } | Error::Damaged { .. }) if blown => none += 1,
+                Err(error) => panic!("seed {seed}, cut after {after}: {error}"),
+            }
+        }
+        if !blown {
+            break;
+        }
+    }
+    assert!(none > 10 && whole > 10, "{none} none, {whole} whole");
+}
+
 /// A store whose last block sits in the cache of the ring's device, as a killed process leaves it.
 fn cached(seed: u64) -> [Twin; 2] {
     let [data, ring] = twins([Vec::new(), Vec::new()], seed);

@@ -78,6 +78,12 @@ impl AlignedBuf {
         buf
     }
 
+    /// Bytes in it. Not by way of the slice, whose bytes a [`Hole`] may be filling.
+    #[expect(clippy::len_without_is_empty, reason = "the slice has it")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// Bytes the buffer can hold.
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -230,6 +236,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(move || hole.fill(b"hole"));
             buf.extend(b" behind");
+            assert_eq!(buf.len(), 18);
         });
         assert_eq!(&buf[..], b"before hole behind");
     }

@@ -63,10 +63,9 @@ pub const BUGS: &[Bug] = &[
     bug("open-store-says-clean", "an open store's superblock says that it was closed"),
     bug("record-forgets-bounds", "records do not say what their log was before"),
     bug("manifest-is-free-space", "after opening, the manifest's place counts as free"),
-    // The superblock, the label of a ring apart, and the manifest.
+    // The superblock and the manifest.
     bug("superblock-is-cached", "copies of the superblock are written without making them durable"),
     bug("capacity-is-forgotten", "the superblock does not say how much of its volume the store may use"),
-    bug("label-is-cached", "the label of a ring on a volume of its own is written without making it durable"),
     bug("ring-apart-is-not-flushed", "of a store on two volumes only the data's is flushed"),
     bug("oldest-superblock-counts", "the oldest valid copy of the superblock is believed"),
     bug("no-flush-before-superblock", "the superblock points at what was not flushed"),

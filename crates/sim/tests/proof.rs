@@ -14,8 +14,8 @@ use brooklet_sim::sweep::{Swept, damage, errors};
 const PERMANENT: &[(u64, &str)] = &[
     (6, "somebody wrote while the store was being closed"),
     (383, "the disk lied while the store was killed, and while it was opened"),
-    (1583, "a commit was larger than the ring takes"),
-    (2138, "unknown commits to a log that was damaged"),
+    (158, "unknown commits to a log that was damaged"),
+    (3869, "a commit was larger than the ring takes"),
     (10259, "a disk that had lied was replaced, with what it held"),
     (21302, "a run did not read back as it was just written"),
 ];

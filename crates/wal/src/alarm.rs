@@ -12,7 +12,7 @@ use crate::sync::thread;
 
 /// The least and the most that a sleep ends early: what a quiet machine needs, and what a busy one is given.
 const LEAST_EARLY: Duration = Duration::from_micros(20);
-const MOST_EARLY: Duration = Duration::from_micros(500);
+const MOST_EARLY: Duration = Duration::from_micros(200);
 /// A late wake-up is forgotten by this part with every sleep.
 const FORGET: u32 = 64;
 
@@ -31,11 +31,11 @@ impl Alarm {
     pub fn sleep(&mut self, clock: &dyn Clock, time: Duration) {
         let start = clock.now();
         let deadline = start.saturating_add(time);
+        self.early -= self.early / FORGET;
         if let Some(coarse) = time.checked_sub(self.early).filter(|coarse| !coarse.is_zero()) {
             thread::park_timeout(coarse);
             let Some(late) = clock.now().checked_sub(start.saturating_add(coarse)) else { return };
-            let forgotten = self.early - self.early / FORGET;
-            self.early = forgotten.max(late + LEAST_EARLY).clamp(LEAST_EARLY, MOST_EARLY);
+            self.early = self.early.max(late + LEAST_EARLY).clamp(LEAST_EARLY, MOST_EARLY);
         }
         while clock.now() < deadline {
             spin_loop();

@@ -21,8 +21,9 @@ const IDLE_ROUNDS: u32 = 20;
 /// The shortest and the longest sleep of a committer that expects more to do.
 const LEAST_NAP: Duration = Duration::from_micros(100);
 const MOST_NAP: Duration = Duration::from_millis(10);
-/// How often a write in flight is looked at where writes are paced.
-const POLL: Duration = Duration::from_micros(50);
+/// How often the writes in flight are looked at where writes are paced: while another is due soon, and while none is.
+const POLL: Duration = Duration::from_micros(100);
+const SLOW_POLL: Duration = Duration::from_micros(500);
 
 /// Drives a log from one thread with several writes in flight.
 pub struct Committer {
@@ -33,6 +34,8 @@ pub struct Committer {
     idle_rounds: u32,
     last_durable: u64,
     alarm: Alarm,
+    /// The sleep at hand ends when a write is due.
+    exact: bool,
 }
 
 /// What a committer waits for.
@@ -61,6 +64,7 @@ impl Committer {
             idle_rounds: 0,
             last_durable: 0,
             alarm: Alarm::new(),
+            exact: false,
         })
     }
 
@@ -87,8 +91,14 @@ impl Committer {
             if !paced {
                 return Pause::Write;
             }
-            // The next write may be due before one in flight ends.
-            let until = now.saturating_add(POLL).min(core.due().unwrap_or(Duration::MAX));
+            // The next write may be due before one in flight ends, if there is a slot for it.
+            if !core.has_slot() {
+                return Pause::Write;
+            }
+            let due = core.due();
+            let poll = now.saturating_add(if due.is_some() { POLL } else { SLOW_POLL });
+            let until = due.map_or(poll, |due| due.min(poll));
+            self.exact = due == Some(until);
             core.committer_sleeps = Some(until);
             return Pause::Sleep(until.saturating_sub(now));
         }
@@ -96,7 +106,7 @@ impl Committer {
         self.idle_rounds = if idle { self.idle_rounds + 1 } else { 0 };
         self.last_durable = core.durable();
         if self.idle_rounds >= IDLE_ROUNDS
-            && let Some(taken) = core.take_quiet()
+            && let Some(taken) = core.take_quiet(now)
         {
             drop(core);
             self.start(taken);
@@ -112,6 +122,7 @@ impl Committer {
             }
             None => Duration::MAX,
         };
+        self.exact = paced && core.due().is_some();
         core.committer_sleeps = Some(until);
         Pause::Sleep(until.saturating_sub(now))
     }
@@ -129,7 +140,7 @@ impl Committer {
                 Pause::None => {}
                 Pause::Write => self.reap(true),
                 Pause::Sleep(time) => {
-                    if paced {
+                    if self.exact {
                         self.alarm.sleep(&*shared.clock, time);
                     } else {
                         thread::park_timeout(time);

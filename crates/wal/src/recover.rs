@@ -221,7 +221,7 @@ impl<'a> Walk<'a> {
         if why == BEYOND {
             return Err(damaged(found, format!("{why}, whose newest trim point is lost")));
         }
-        let behind = evidence(tape, layout, found.next)?;
+        let behind = evidence(tape, layout, *start, found.next)?;
         if let Some(witness) = behind.witness
             && !bug("cut-instead-of-error")
         {
@@ -258,10 +258,11 @@ const NO_BLOCK: &str = "no block of this lap is there";
 const LATER_LAP: &str = "a block of a later lap is there";
 const BEYOND: &str = "a block there goes on beyond the end of the ring";
 
-/// Whether a block of ours lies at `position` that was written there after it had been trimmed.
-fn is_of_later_lap(layout: &Layout, header: &Header, position: u64) -> bool {
+/// Whether a block of ours lies at `position` that was written there after it had been trimmed: in this opening, since
+/// an opening records its trim point for good, and a block of an earlier one may be what a crash dropped.
+fn is_of_later_lap(layout: &Layout, start: Start, header: &Header, position: u64) -> bool {
     let later = header.store == layout.store && (position + 1..1 << 62).contains(&header.position);
-    later && layout.map.at(header.position) == layout.map.at(position)
+    later && header.epoch >= start.epoch && layout.map.at(header.position) == layout.map.at(position)
 }
 
 /// Looks for the next block where it should be: right behind, or at the start of the next lap if it did not fit.
@@ -298,7 +299,7 @@ fn look(
         return Ok(Found::Not(if bytes[..4] == *b"BRKB" { "the header is damaged" } else { NO_BLOCK }));
     };
     if header.store != layout.store || header.position != position {
-        let later = is_of_later_lap(layout, &header, position);
+        let later = is_of_later_lap(layout, start, &header, position);
         return Ok(Found::Not(if later { LATER_LAP } else { NO_BLOCK }));
     }
     let follows = header.previous == found.next.chain && header.lsn == found.next.lsn;
@@ -331,14 +332,14 @@ struct Behind {
 
 /// Reads the rest of the ring for blocks that were written after the missing one: of this lap, or of a later one, which
 /// is there if the trim point is not the newest.
-fn evidence(tape: &mut Tape<'_>, layout: &Layout, missing: Cursor) -> std::io::Result<Behind> {
+fn evidence(tape: &mut Tape<'_>, layout: &Layout, start: Start, missing: Cursor) -> std::io::Result<Behind> {
     let mut behind = Behind { witness: None, dropped: 0 };
     let mut position = missing.position;
     while position < tape.limit() {
         tape.release(position);
         let bytes = tape.at(position, SECTOR)?.expect("within the tape");
         if let Some((header, _)) = Header::decode(bytes)
-            && (header.position == position || is_of_later_lap(layout, &header, position))
+            && (header.position == position || is_of_later_lap(layout, start, &header, position))
             && header.store == layout.store
             && header.seq >= missing.seq
         {

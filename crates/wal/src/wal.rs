@@ -55,7 +55,7 @@ pub struct Config {
     /// saves it finds out and steps back, and where a stronger one costs no throughput it steps up.
     pub codec: Codec,
     /// The least time from the start of a write to the start of the next, for a volume that is paid for by the
-    /// operation: 1/3000 s, say. None: zero.
+    /// operation: 1/3000 s, say. None: zero. Where there is a pace, only a [`Committer`](crate::Committer) writes.
     pub interval: Duration,
     /// Most bytes written in a second, for a volume that is paid for by the byte. No limit: zero.
     pub rate: u64,
@@ -96,7 +96,8 @@ pub(crate) fn limits(config: &Config, size: u64) -> Limits {
     let block_size = config.block_size.min(size as usize / 8);
     // A record that frees space finds room for a block of the usual size, wherever the ring stands.
     let reserve = size * u64::from(config.reserve_percent) / 100;
-    let reserve = reserve.max((disk_len(block_size) + 2 * SECTOR) as u64);
+    let least = if config.reserve_percent > 0 { disk_len(block_size) + 2 * SECTOR } else { 0 };
+    let reserve = reserve.max(least as u64);
     Limits { block_size, max_record: max_record(size), reserve }
 }
 
@@ -179,20 +180,19 @@ impl Wal {
         Ok(boarded)
     }
 
-    /// Takes a record into the open block, as [`try_append`](Self::try_append) does. A long one is copied while others
-    /// board behind it.
-    pub fn try_append_slice(
-        &self,
-        record: &[u8],
-        freeing: bool,
-        within: Duration,
-    ) -> Result<Boarded, WalError> {
-        if record.len() < LONG {
-            return self.try_append(record.len(), freeing, within, |out| out(record));
+    /// Takes a record, `head` and then `record`, into the open block, as [`try_append`](Self::try_append) does. A long
+    /// one is copied while others board behind it.
+    pub(crate) fn try_append_slice(&self, head: &[u8], record: &[u8]) -> Result<Boarded, WalError> {
+        let (len, linger) = (head.len().saturating_add(record.len()), self.shared.config.linger);
+        if len < LONG {
+            return self.try_append(len, false, linger, |out| {
+                out(head);
+                out(record);
+            });
         }
         let mut berth = None;
-        let boarded = self.board(record.len(), freeing, within, |open| {
-            let (offset, room) = open.push_hole(record.len());
+        let boarded = self.board(len, false, linger, |open| {
+            let (offset, room) = open.push_hole(head, record.len());
             berth = Some(room);
             offset
         })?;
@@ -203,7 +203,7 @@ impl Wal {
     /// Appends a record, waiting for room where there is none.
     pub fn append(&self, record: &[u8]) -> Result<(Boarded, Ack), WalError> {
         loop {
-            match self.try_append_slice(record, false, self.shared.config.linger) {
+            match self.try_append_slice(&[], record) {
                 Ok(boarded) => {
                     let ack = self.ack(&boarded);
                     return Ok((boarded, ack));

@@ -94,8 +94,9 @@ impl Core {
     }
 
     /// Takes an empty block that only tells what is acknowledged, if nothing tells it yet and all is quiet.
-    pub fn take_quiet(&mut self) -> Option<Taken> {
+    pub fn take_quiet(&mut self, now: Duration) -> Option<Taken> {
         let due = !self.has_told() && self.is_idle() && !self.paused && self.failure.is_none();
+        let due = due && now >= self.pacer.next();
         let sector = disk_len(0) as u64;
         if !due || !self.ring.has_room(0, sector, sector, self.setup.reserve) {
             return None;
@@ -136,6 +137,11 @@ impl Core {
             self.committer_sleeps = None;
         }
         wake
+    }
+
+    /// Whether one more write may be in flight.
+    pub fn has_slot(&self) -> bool {
+        self.in_flight.len() < self.tuner.settings().depth
     }
 
     /// Whether writes are held to a pace; then only the committer drives, whose timer is the exact one.

@@ -62,11 +62,12 @@ impl Filling {
         offset - HEADER
     }
 
-    /// Appends the frame of a record of `len` bytes, and room for it, which is written meanwhile.
-    pub fn push_hole(&mut self, len: usize) -> (usize, Berth) {
-        let width = length_width(len);
-        self.buf.extend(&padded_length(len, width)[..width]);
+    /// Appends the frame of a record, its `head`, and room for the `len` bytes behind that, which are written meanwhile.
+    pub fn push_hole(&mut self, head: &[u8], len: usize) -> (usize, Berth) {
+        let width = length_width(head.len() + len);
+        self.buf.extend(&padded_length(head.len() + len, width)[..width]);
         let offset = self.buf.len();
+        self.buf.extend(head);
         self.block.begin_boarding();
         // SAFETY: while the block is boarding, the buffer is only moved and extended: whoever takes the block waits for
         // `is_boarding` to end, and `stop` keeps the buffers that nobody will take.

@@ -38,6 +38,7 @@ use crate::error::WalError;
 use crate::recover::Layout;
 use crate::ring::Cursor;
 use crate::seal::Pool;
+use crate::shared::Untold;
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wal::Wal;
@@ -146,7 +147,7 @@ impl Log {
         volume.tune(SCRATCH)?;
 
         let limits = options.limits(label.map.current.size);
-        let pool = Pool::new(options.config.block_size);
+        let pool = Pool::new(limits.block_size);
         let tracker = Arc::new(Tracker::new(index));
         let wal = Wal::open_in(
             volume.clone(),
@@ -183,7 +184,7 @@ impl Log {
     /// [`WalError::Full`] where the ring has no room before something is trimmed, [`WalError::Busy`] where too much waits
     /// to be written, or a resize is under way, and what [`append`](Self::append) says; nothing was taken.
     pub fn try_append(&self, record: &[u8]) -> Result<(Lsn, Ack), WalError> {
-        self.board(record.len(), |out| record::encode_one(out, record))
+        self.boarded(record.len(), self.wal.try_append_slice(&[record::ONE], record))
     }
 
     /// Appends records that are there together after a crash, or not at all; waits for room as
@@ -202,7 +203,9 @@ impl Log {
     /// As for [`try_append`](Self::try_append); the limit holds for the batch as a whole.
     pub fn try_append_batch(&self, records: &[&[u8]]) -> Result<(Lsn, Ack), WalError> {
         let len = record::batch_len(records).unwrap_or(usize::MAX);
-        self.board(len - record::KIND, |out| record::encode_batch(out, records))
+        let linger = self.options.config.linger;
+        let boarded = self.wal.try_append(len, false, linger, |out| record::encode_batch(out, records));
+        self.boarded(len - record::KIND, boarded)
     }
 
     /// Makes every record appended before the call durable.
@@ -249,6 +252,7 @@ impl Log {
     /// # Errors
     /// [`LogError::PastEnd`]: nothing was trimmed.
     pub fn trim(&self, lsn: Lsn) -> Result<(), LogError> {
+        let mut untold = None;
         let mut keeper = self.keeper();
         self.check()?;
         if lsn <= self.first() {
@@ -274,7 +278,7 @@ impl Log {
         }
         let mut label = Label { trim, first: lsn.0, acked: end.seq - 1, ..old };
         label.map.settle(trim.position);
-        self.record(&mut keeper, label)?;
+        self.record(&mut keeper, &mut untold, label)?;
         self.tracker.lock().trim(trim, lsn);
         self.wal.trim(trim);
         if label.end() < old.end() {
@@ -353,14 +357,10 @@ impl Log {
         }
     }
 
-    /// Takes a record of `len` bytes, which `encode` writes behind its kind.
-    fn board(&self, len: usize, encode: impl FnOnce(&mut dyn FnMut(&[u8]))) -> Result<(Lsn, Ack), WalError> {
-        let linger = self.options.config.linger;
-        match self.wal.try_append(len.saturating_add(record::KIND), false, linger, encode) {
-            Ok(boarded) => {
-                let Boarded { lsn, .. } = boarded;
-                Ok((Lsn(lsn), self.wal.ack(&boarded)))
-            }
+    /// What became of a record of `len` bytes besides its kind.
+    fn boarded(&self, len: usize, boarded: Result<Boarded, WalError>) -> Result<(Lsn, Ack), WalError> {
+        match boarded {
+            Ok(boarded) => Ok((Lsn(boarded.lsn), self.wal.ack(&boarded))),
             Err(WalError::TooLarge { limit, .. }) => {
                 Err(WalError::TooLarge { len, limit: limit - record::KIND })
             }
@@ -369,7 +369,15 @@ impl Log {
     }
 
     /// Makes `label` durable as the next: in both slots where its map is another, else in one.
-    fn record(&self, keeper: &mut Keeper, label: Label) -> Result<(), WalError> {
+    ///
+    /// Whoever must be told that this failed is left in `untold`, which outlives the lock on the keeper: a callback may
+    /// ask the log for what needs that lock.
+    fn record<'a>(
+        &'a self,
+        keeper: &mut Keeper,
+        untold: &mut Option<Untold<'a>>,
+        label: Label,
+    ) -> Result<(), WalError> {
         let old = keeper.on_volume.label;
         let label = Label { generation: old.generation + 1, ..label };
         let written = if label.map == old.map || bug("log-resizes-one-slot") {
@@ -379,7 +387,7 @@ impl Log {
         };
         if let Err(error) = written {
             // Which label counts is not known until the next opening.
-            drop(self.wal.fail(error));
+            *untold = Some(self.wal.fail(error));
             self.check()?;
         }
         keeper.settles = keeper.settles.filter(|_| label.map.before.is_some());

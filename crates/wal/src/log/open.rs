@@ -5,7 +5,7 @@ use brooklet_io::{AlignedBuf, Persist, Rng, SECTOR, Volume, read_exact_at, syste
 use super::Lsn;
 use super::error::LogError;
 use super::index::Index;
-use super::label::{FORMAT, Label, RING_OFFSET, SLOTS, Slot};
+use super::label::{FORMAT, Label, SLOTS, Slot};
 use super::options::LogOptions;
 use super::record::KIND;
 use crate::error::WalError;
@@ -14,6 +14,8 @@ use crate::recover::{Recovery, Start, recover_in};
 use crate::ring::Cursor;
 use crate::wal::limits;
 
+/// Bytes at either end of a volume that are looked at before a log is made there.
+const ENDS: u64 = 1 << 20;
 /// Bytes of one write of zeros.
 const ZEROS: u64 = 1 << 20;
 
@@ -70,11 +72,17 @@ pub(crate) fn create(volume: &dyn Volume, options: &LogOptions) -> Result<(), Lo
     Ok(())
 }
 
-/// Whether nothing lies where the label goes.
+/// Whether nothing lies at the ends of the volume, where whatever has a format has a mark.
 fn is_blank(volume: &dyn Volume, size: u64) -> Result<bool, LogError> {
-    let mut buf = AlignedBuf::zeroed(size.min(RING_OFFSET) as usize / SECTOR * SECTOR);
-    read_exact_at(volume, 0, &mut buf)?;
-    Ok(buf.iter().all(|&byte| byte == 0))
+    let size = size / SECTOR as u64 * SECTOR as u64;
+    let mut buf = AlignedBuf::zeroed(size.min(ENDS) as usize);
+    for offset in [0, size - buf.len() as u64] {
+        read_exact_at(volume, offset, &mut buf)?;
+        if buf.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Makes the volume's bytes `from..to` allocated and written, durably: writing them for the first time would be metadata

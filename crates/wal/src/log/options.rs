@@ -128,6 +128,9 @@ impl LogOptions {
         if !(1..=MAX_DEPTH).contains(&depth) {
             return invalid(format!("{depth} writes in flight: use 1 to {MAX_DEPTH}"));
         }
+        if !self.threads && (self.config.rate > 0 || !self.config.interval.is_zero()) {
+            return invalid("a pace without threads: only the committer's thread keeps one".into());
+        }
         if self.config.reserve_percent > 30 {
             return invalid(format!("a reserve of {} percent: use 0 to 30", self.config.reserve_percent));
         }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use super::Lsn;
 use crate::format::{Records, put_varint};
 
-const ONE: u8 = 0;
+pub(crate) const ONE: u8 = 0;
 const BATCH: u8 = 1;
 
 /// Bytes that a record needs in the ring besides its own.
@@ -30,11 +30,6 @@ pub(crate) fn batch_len(records: &[&[u8]]) -> Option<usize> {
         put_varint(&mut |bytes| len += bytes.len(), record.len() as u64);
         sum.checked_add(len)?.checked_add(record.len())
     })
-}
-
-pub(crate) fn encode_one(out: &mut dyn FnMut(&[u8]), record: &[u8]) {
-    out(&[ONE]);
-    out(record);
 }
 
 pub(crate) fn encode_batch(out: &mut dyn FnMut(&[u8]), records: &[&[u8]]) {
@@ -92,8 +87,7 @@ mod tests {
         let parts: [&[u8]; 4] = [b"", b"b", b"", &[7; 300]];
         encode_batch(&mut |bytes| batch.extend_from_slice(bytes), &parts);
         assert_eq!(batch.len(), batch_len(&parts).unwrap());
-        let mut one = Vec::new();
-        encode_one(&mut |bytes| one.extend_from_slice(bytes), b"");
+        let one = [ONE];
         let mut out = VecDeque::new();
         decode(100, &block(&[&one, &batch, &[BATCH], &one]), &mut out).unwrap();
         let lsns: Vec<u64> = out.iter().map(|(lsn, _)| lsn.0).collect();

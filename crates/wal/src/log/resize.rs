@@ -28,6 +28,7 @@ impl Log {
     /// size that no ring has, and what the volume says if it cannot grow. Nothing has changed then.
     pub fn resize(&self, bytes: u64) -> Result<(), LogError> {
         LogOptions::check_size(bytes)?;
+        let mut untold = None;
         let mut keeper = self.keeper();
         self.check()?;
         if let Some(span) = keeper.settles {
@@ -39,14 +40,15 @@ impl Log {
         }
         let volume_size = self.volume().size()?;
         if bytes > old.map.current.size {
-            allocate(self.volume(), old.end(), RING_OFFSET + bytes)?;
+            allocate(self.volume(), old.end(), RING_OFFSET + bytes)
+                .inspect_err(|_| self.give_back(volume_size.max(old.end())))?;
         }
         self.run_committer();
         let limits = self.options.limits(bytes);
         let resized = self.wal.resize(bytes, limits, |map, end| {
             let label = Label { map, acked: end.seq - 1, ..old };
             if !bug("log-resize-is-not-recorded") {
-                self.record(&mut keeper, label)?;
+                self.record(&mut keeper, &mut untold, label)?;
             }
             keeper.settles = map.before.map(|_| end);
             Ok(())

@@ -158,7 +158,7 @@ fn a_reader_goes_on_when_the_blocks_before_its_records_are_freed() {
         (0..20).for_each(|_| append());
         let (reader, overtaken) = (log.read_from(until).unwrap(), log.recover());
         log.trim(until).unwrap();
-        assert_eq!(reader.filter(|read| read.is_ok()).count(), 20);
+        assert!(reader.map(Result::unwrap).eq(log.recover().map(Result::unwrap)));
         assert!(matches!(overtaken.last(), Some(Err(LogError::Trimmed { .. }))));
     }
 }
