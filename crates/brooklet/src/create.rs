@@ -32,7 +32,7 @@ pub(crate) fn publish_all(data: Option<&Draft>, ring: Option<&Draft>) -> Result<
     if let Some(ring) = ring
         && !ring.publish()?
     {
-        return Err(Error::Exists { name: ring.path.display().to_string() });
+        return Err(Error::ring_exists(ring.path.display().to_string()));
     }
     let made = data.map_or(Ok(true), Draft::publish)?;
     if let (false, Some(ring)) = (made, ring) {
@@ -50,6 +50,7 @@ pub(crate) struct Draft {
 
 impl Draft {
     pub fn new(path: &Path, options: &Options) -> Result<Self, Error> {
+        let exists = if options.ring.as_deref() == Some(path) { Error::ring_exists } else { Error::exists };
         let name = path.display().to_string();
         if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
             let what =
@@ -57,7 +58,7 @@ impl Draft {
             return Err(Error::InvalidOptions(what));
         }
         if path.try_exists().map_err(Error::io(format!("looking for {name}")))? {
-            return Err(Error::Exists { name });
+            return Err(exists(name));
         }
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".new-{}", std::process::id()));

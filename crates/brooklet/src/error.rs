@@ -89,10 +89,12 @@ pub enum Error {
         why: String,
     },
     /// Creating found something there already.
-    #[error("{name} exists already: open it, or choose another name")]
+    #[error("{name} exists already: {advice}")]
     Exists {
         /// The place.
         name: String,
+        /// What to do.
+        advice: &'static str,
     },
     /// The store's ring lies on a volume of its own, and none was named.
     #[error("the ring of {name} lies on a volume of its own: name that, by `Options::ring_at` or --ring")]
@@ -223,6 +225,18 @@ impl Error {
             ReadOnly | Closed | Stopped { .. } => ErrorKind::Stopped,
             Io { .. } => ErrorKind::Io,
         }
+    }
+
+    /// Where the store is to be, something is.
+    pub(crate) fn exists(name: String) -> Error {
+        Error::Exists { name, advice: "open it, or choose another name" }
+    }
+
+    /// Where the ring of a store is to be, something is, and no store.
+    pub(crate) fn ring_exists(name: String) -> Error {
+        let advice = "if that is the ring of another store, name another place for this one's; if it is left over \
+                      from a creation that was cut short, remove it";
+        Error::Exists { name, advice }
     }
 
     /// `ring` is another ring, or none.

@@ -72,7 +72,7 @@ impl Options {
         made.ring = self.ring.map(|ring| ring.display().to_string());
         match create::publish_all(drafts.0, drafts.1)? {
             true => Ok(made),
-            false => Err(Error::Exists { name: made.name }),
+            false => Err(Error::exists(made.name)),
         }
     }
 

@@ -41,14 +41,32 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Volumes, Error> {
     if options.create != Create::Never && !options.read_only {
         let name = path.display().to_string();
         let exists = path.try_exists().map_err(Error::io(format!("looking for {name}")))?;
-        let created = !exists && create::make(path, options)?;
+        let created = !exists && make(path, options)?;
         if !created && options.create == Create::New {
-            return Err(Error::Exists { name });
+            return Err(Error::exists(name));
         }
     }
     let data = volume(path, options)?;
     let ring = options.ring.as_deref().map(|ring| volume(ring, options)).transpose()?;
     Ok(Volumes { data, ring })
+}
+
+/// Makes the store at `path`; `false` where another was quicker, whose ring is there before its data.
+fn make(path: &Path, options: &Options) -> Result<bool, Error> {
+    match create::make(path, options) {
+        Err(Error::Exists { .. }) if options.create == Create::IfMissing && appears(path) => Ok(false),
+        made => made,
+    }
+}
+
+/// Whether something is at `path`, now or soon. Nobody knows whether anyone makes it, so the wait is the longest one.
+fn appears(path: &Path) -> bool {
+    (0..LOOKS.end).any(|look| {
+        if look > 0 {
+            std::thread::park_timeout(LOOK);
+        }
+        path.exists()
+    })
 }
 
 /// Opens a volume that is there.
@@ -74,7 +92,10 @@ pub(crate) fn file_options(options: &Options) -> FileOptions {
     FileOptions { direct: options.direct, io_uring: options.io_uring, ..FileOptions::default() }
 }
 
-/// Looks at a held lock, 5 ms apart, before it counts as held; and as long as its holder is known to be gone. The kernel
+/// Between two looks at what may change soon.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Looks at a held lock before it counts as held; and as long as its holder is known to be gone. The kernel
 /// lets go of a killed process's lock only when its last write has ended, and a process may die before it leaves a note.
 const LOOKS: Range<u32> = 20..200;
 
@@ -87,7 +108,7 @@ fn open_patiently(path: &Path, options: &Options) -> io::Result<FileVolume> {
                 if e.kind() == ErrorKind::ResourceBusy
                     && (looks < LOOKS.start || looks < LOOKS.end && holder::is_gone(path)) =>
             {
-                std::thread::park_timeout(Duration::from_millis(5));
+                std::thread::park_timeout(LOOK);
                 looks += 1;
             }
             done => return done,

@@ -1,6 +1,8 @@
 //! A ring on a volume of its own: what has to hold whatever the two volumes do, and how one without the other is told.
 
 mod common;
+#[path = "apart/making.rs"]
+mod making;
 #[path = "apart/moments.rs"]
 mod moments;
 #[path = "common/twin.rs"]

@@ -172,7 +172,7 @@ mod tests {
         };
         for (error, kind) in [
             (brooklet::Error::EmptyCommit, Kind::Usage),
-            (brooklet::Error::Exists { name: "s".into() }, Kind::CannotOpen),
+            (brooklet::Error::Exists { name: "s".into(), advice: "open it" }, Kind::CannotOpen),
             (brooklet::Error::Stopped { why: "rot".into() }, Kind::Io),
             (brooklet::Error::Closed, Kind::Io),
             (io(io::ErrorKind::PermissionDenied), Kind::CannotOpen),
