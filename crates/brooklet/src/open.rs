@@ -54,12 +54,13 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         Superblock::read_slots(&**volume).map_err(Error::io(format!("reading the superblock of {name}")))?;
     let superblock = Superblock::choose(&slots, &name, size, info.device.is_some())?;
     for (copy, slot) in slots.iter().enumerate() {
-        if *slot != Slot::Valid(superblock) {
-            tracing::warn!(
-                store = name,
-                copy,
-                "a copy of the superblock is damaged or older; the others serve"
-            );
+        match slot {
+            // A process that is killed while it writes the copies leaves older ones behind.
+            Slot::Valid(found) if *found != superblock => {
+                tracing::info!(store = name, copy, "a copy of the superblock is older; the newest counts");
+            }
+            Slot::Valid(_) => {}
+            _ => tracing::warn!(store = name, copy, "a copy of the superblock is damaged; the others serve"),
         }
     }
     let label = find_ring(volumes.ring.as_ref(), &superblock, &name)?;
