@@ -54,20 +54,7 @@ fn superblocks() -> std::io::Result<()> {
 }
 
 fn blocks() -> std::io::Result<()> {
-    let header = Header {
-        codec: Codec::Raw,
-        store: 42,
-        epoch: 1,
-        seq: 1,
-        position: 0,
-        lsn: 0,
-        acked: 0,
-        previous: 0,
-        records: 0,
-        raw_len: 0,
-        stored_len: 0,
-        payload_sum: 0,
-    };
+    let header = Header { store: 42, epoch: 1, seq: 1, ..Header::default() };
     let even: Vec<u8> = [vec![0xa0, 0x3e], vec![7; 8000]].concat();
     let brief = &b"\x05hello\x00\x02hi"[..];
     for (name, payload, codec) in

@@ -105,10 +105,7 @@ fn place(epoch: u64, cursor: Cursor, acked: u64) -> Header {
         lsn: cursor.lsn,
         acked,
         previous: cursor.chain,
-        records: 0,
-        raw_len: 0,
-        stored_len: 0,
-        payload_sum: 0,
+        ..Header::default()
     }
 }
 

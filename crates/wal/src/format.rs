@@ -60,7 +60,7 @@ impl Codec {
 }
 
 /// A block's header; the fields are told at the head of this module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table at the head of the module tells each")]
 pub struct Header {
     pub codec: Codec,

@@ -217,20 +217,7 @@ mod tests {
     }
 
     fn place() -> Header {
-        Header {
-            codec: Codec::Raw,
-            store: 1,
-            epoch: 1,
-            seq: 1,
-            position: 0,
-            lsn: 0,
-            acked: 0,
-            previous: 0,
-            records: 0,
-            raw_len: 0,
-            stored_len: 0,
-            payload_sum: 0,
-        }
+        Header { store: 1, epoch: 1, seq: 1, ..Header::default() }
     }
 
     #[test]

@@ -10,10 +10,10 @@ use crate::block::Block;
 use crate::format::{Codec, HEADER, disk_len};
 use crate::seal::Effort;
 use crate::sync::thread::Thread;
-use crate::tuner::Settings;
 
 /// While nothing is compressed, every so many blocks one is looked at, whether it would shrink.
 const ASK_EVERY: u64 = 16;
+
 /// A block taken for sealing.
 pub(crate) struct Taken {
     pub block: Arc<Block>,
@@ -41,8 +41,8 @@ pub(crate) enum Next {
 impl Core {
     /// Whether a driver may take a block now.
     fn may_take(&self, urge: Urge) -> bool {
-        let Settings { block_size, depth, .. } = self.tuner.settings();
-        if self.failure.is_some() || self.taken.is_some() || self.in_flight.len() >= depth {
+        let block_size = self.tuner.settings().block_size;
+        if self.failure.is_some() || self.taken.is_some() || !self.has_slot() {
             return false;
         }
         let paced = self.is_paced();
@@ -129,10 +129,8 @@ impl Core {
     /// Whether the committer must be woken for the open block's deadline or a backlog.
     pub fn wake_committer(&mut self) -> bool {
         let Some(until) = self.committer_sleeps else { return false };
-        let late = self.open.records > 0 && self.open.deadline < until;
-        let backlog = !self.closed.is_empty();
-        let wake =
-            late || backlog && (self.may_take(Urge::Wanted) || self.due().is_some_and(|due| due < until));
+        let due = self.due().is_some_and(|due| due < until);
+        let wake = due || !self.closed.is_empty() && self.may_take(Urge::Wanted);
         if wake {
             self.committer_sleeps = None;
         }

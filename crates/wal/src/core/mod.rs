@@ -41,7 +41,7 @@ pub(crate) use self::drive::{Next, Taken, Urge};
 pub(crate) use self::filling::Filling;
 pub(crate) use self::resize::Limits;
 
-/// What a log is opened with; the numbers that do not change while it is open.
+/// What a log is opened with, and what its ring's size allows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub store: u64,
@@ -316,7 +316,6 @@ impl Core {
         // An empty block only tells; it needs no telling itself.
         self.told = if raw_len == 0 { seq } else { self.durable };
         let place = Header {
-            codec: Codec::Raw,
             store: self.setup.store,
             epoch: self.setup.epoch,
             seq,
@@ -324,10 +323,7 @@ impl Core {
             lsn: self.next.lsn,
             acked: if bug("block-tells-too-much") { seq - 1 } else { self.durable },
             previous: self.next.chain,
-            records: 0,
-            raw_len: 0,
-            stored_len: 0,
-            payload_sum: 0,
+            ..Header::default()
         };
         let (chain, data, payload) = sealed.stamp(&self.pool, place);
         let from = Cursor { position, ..self.next };
