@@ -43,11 +43,11 @@ fn superblocks() -> std::io::Result<()> {
         seed("superblock", &format!("sound-{n}"), &[&[7], &size, &[9, 1], slot(0), slot(1), slot(2)])?;
     }
     let mut newer = samples()[0].image[..176].to_vec();
-    newer[8] = 3;
+    newer[8] = 4;
     let old = &samples()[1].image[..176];
     seed("superblock", "newer", &[&[7], &size, &[0, 0], &newer, old])?;
-    // The first sectors of the golden store of version 2, each behind its number.
-    let golden = include_bytes!("../../crates/brooklet/tests/golden/v2.store");
+    // The first sectors of the golden store of version 3, each behind its number.
+    let golden = include_bytes!("../../crates/brooklet/tests/golden/v3.store");
     let slot = |copy: usize| &golden[4 + copy * (4 + SECTOR) + 4..][..176];
     seed("superblock", "apart", &[&[7], &size, &[9, 1], slot(0), slot(1), slot(2)])?;
     seed("superblock", "note", &[&[0], &size, &[0, 0], b"process 7 (brooklet)"])
@@ -97,7 +97,7 @@ fn runs() -> std::io::Result<()> {
 }
 
 fn formats() -> std::io::Result<()> {
-    for runs in [vec![], vec![[3, 1, 1 << 20, 200, 4096, 9, 1, 2], [1, 2, 2 << 20, 500, 4096, 8, 7, 6]]] {
+    for runs in [vec![], vec![[3, 1, 1 << 20, 200, 4096, 9, 1, 2, 0, 0, 1], [1, 2, 2 << 20, 500, 4096, 8, 7, 6, 1, 2, 5]]] {
         let (bytes, _) = encode_manifest(&runs);
         seed("manifest", &format!("runs-{}", runs.len()), &[&[0], &bytes[..bytes.len() - 8]])?;
     }

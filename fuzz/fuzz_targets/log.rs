@@ -140,7 +140,7 @@ fn write(log: Log, volume: &Arc<dyn Volume>, size: u64) {
         let _ = log.resize(size);
     }
     append(&log, &mut known);
-    while matches!(log.step(), Pause::None | Pause::Write) {}
+    while matches!(log.step(), Pause::None | Pause::Write(_)) {}
     let Some(known) = known else { return };
     let (first, next) = (log.first(), log.next());
     assert!(contents(&log).expect("everything is durable") == known, "other records than were appended");

@@ -21,15 +21,15 @@ pub fn sample(input: &mut Unstructured<'_>) -> Result<Sample> {
     let stride = usize::from(shape >> 4);
     let block_size = 64 << (blocks & 7);
     // Uncompressed, so that pointers have places of their own, and a frame's head says how the rest is read anyway.
-    let options =
-        BuilderOptions { block_size, compress: false, bits_per_item: u32::from(blocks >> 4), id: 7 };
+    let bits_per_item = u32::from(blocks >> 4);
+    let options = BuilderOptions { block_size, compress: false, bits_per_item, filter_seed: 3, id: 7 };
     let mut builder = Builder::new(Vec::new(), options);
     let mut entries = Vec::new();
     for n in 0..count % 128 {
         let key = [&b"brook/"[..usize::from(shape & 3)], &[n], &vec![n; stride]].concat();
         let value = vec![!n; usize::from(n % 7) * stride];
-        builder.add(&key, &value).expect("keys ascend");
         builder.add_filter(u64::from(n));
+        builder.add(&key, &value).expect("keys ascend");
         entries.push((key, value));
     }
     let metadata = vec![1; usize::from(shape >> 2 & 3)];

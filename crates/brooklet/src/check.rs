@@ -6,9 +6,9 @@ use std::sync::Arc;
 use brooklet_io::Volume;
 
 use crate::error::Error;
+use crate::model::resolve;
 use crate::open::{self, Opened};
 use crate::options::{Create, Options};
-use crate::superblock::Slot;
 use crate::volumes::{self, Volumes};
 
 /// Something that is wrong with a store.
@@ -97,7 +97,7 @@ fn check_volumes(volumes: &Volumes, progress: &mut dyn FnMut(u64, u64)) -> Resul
         Err(error) => return Err(error),
     };
     for (copy, slot) in opened.slots.iter().enumerate() {
-        if let Slot::Damaged(why) = slot {
+        if let Some(why) = slot.flaw() {
             report.add(true, format!("copy {copy} of the superblock: {why}; the others serve"));
         }
     }
@@ -134,15 +134,17 @@ fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &
     }
 }
 
-/// Reads every log to its end.
+/// Reads every log to its end, and compares what lives with what the manifest says.
 fn check_logs(opened: &Opened, report: &mut CheckReport) {
     let (logs, runs) = crate::scan::Logs::take(&opened.front, b"");
     let logs = match logs.with_runs(&runs) {
         Ok(logs) => logs,
         Err(error) => return report.add(false, error.to_string()),
     };
+    let mut live = vec![0; runs.len()];
     for log in logs {
         let walked = log.and_then(|log| {
+            count_live(opened, &log.key, &mut live)?;
             let view = crate::read::View::take(&opened.front, &log.key, &..)?;
             let mut entries = 0;
             for entry in view.entries(&log.key, &..)? {
@@ -159,4 +161,22 @@ fn check_logs(opened: &Opened, report: &mut CheckReport) {
             Err(error) => report.add(false, error.to_string()),
         }
     }
+    for (run, live) in runs.iter().zip(live) {
+        let said = run.meta.entries - run.dead();
+        if live > said {
+            let id = run.meta.id;
+            report.add(false, format!("run {id} is said to hold {said} live entries and holds {live}"));
+        }
+    }
+}
+
+/// Adds what each run holds of a log's entries that live as far as the runs know.
+fn count_live(opened: &Opened, key: &[u8], live: &mut [u64]) -> Result<(), Error> {
+    let runs = &opened.front.runs;
+    let heads = runs.heads(key, None, u64::MAX)?;
+    for (i, part) in resolve(heads.iter().map(|(_, head)| head.piece)).parts {
+        let at = runs.iter().position(|run| run.meta.id == heads[i].0.meta.id);
+        live[at.expect("heads come from the runs")] += part.end - part.start;
+    }
+    Ok(())
 }

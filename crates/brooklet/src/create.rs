@@ -19,26 +19,18 @@ use crate::volumes::{Volumes, file_options};
 /// Makes a store under other names and gives it its own once it is whole, so that nobody ever finds half a store.
 /// `false` where another was quicker.
 pub(crate) fn make(path: &Path, options: &Options) -> Result<bool, Error> {
+    options.validate()?;
     let data = Draft::new(path, options)?;
     let ring = options.ring.as_deref().map(|ring| Draft::new(ring, options)).transpose()?;
     let volumes = Volumes { data: data.volume.clone(), ring: ring.as_ref().map(|ring| ring.volume.clone()) };
-    create(&volumes, options)?;
-    publish_all(Some(&data), ring.as_ref())
+    write(&volumes, &plan(&volumes, options)?, Drafts { data: Some(&data), ring: ring.as_ref() })
 }
 
-/// Gives drafts their names; `false` where somebody else has made the store.
-pub(crate) fn publish_all(data: Option<&Draft>, ring: Option<&Draft>) -> Result<bool, Error> {
-    // The ring first: by itself it is in nobody's way, and a store without its ring would be.
-    if let Some(ring) = ring
-        && !ring.publish()?
-    {
-        return Err(Error::ring_exists(ring.path.display().to_string()));
-    }
-    let made = data.map_or(Ok(true), Draft::publish)?;
-    if let (false, Some(ring)) = (made, ring) {
-        let _ = std::fs::remove_file(&ring.path);
-    }
-    Ok(made)
+/// Those of a store's volumes that are files without their names.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Drafts<'a> {
+    pub data: Option<&'a Draft>,
+    pub ring: Option<&'a Draft>,
 }
 
 /// A file that is not called what it will be yet. What was not published goes when this is dropped.
@@ -71,6 +63,11 @@ impl Draft {
             creation_error(path, e)
         })?;
         Ok(Self { path: path.to_owned(), draft, volume: Arc::new(volume) })
+    }
+
+    /// What it will be called.
+    pub fn name(&self) -> String {
+        self.path.display().to_string()
     }
 
     /// `false` where something has that name.
@@ -111,27 +108,52 @@ fn creation_error(path: &Path, error: io::Error) -> Error {
     Error::io(format!("creating {}", path.display()))(error)
 }
 
-/// Makes an empty store on its volumes: ring written with zeros, label, and the superblock last of all, which makes a
-/// store of them.
+/// Makes an empty store on volumes that are there.
 pub(crate) fn create(volumes: &Volumes, options: &Options) -> Result<(), Error> {
     options.validate()?;
-    write(volumes, &plan(volumes, options)?)
+    write(volumes, &plan(volumes, options)?, Drafts::default()).map(drop)
 }
 
-/// Makes the store that was planned.
-pub(crate) fn write(volumes: &Volumes, superblock: &Superblock) -> Result<(), Error> {
-    let made = || -> io::Result<()> {
-        zero(&*volumes.data, superblock.heap_offset())?;
-        if let (Some(label), Some(ring)) = (Label::of(superblock), &volumes.ring) {
-            zero(&**ring, superblock.ring_end())?;
-            volumes.flush()?;
-            label.write(&**ring)?;
-        } else {
-            volumes.flush()?;
-        }
-        superblock.write(&*volumes.data)
-    };
-    made().map_err(|e| creation_error(Path::new(&volumes.data.info().name), e))
+/// Makes the store that was planned, in steps each of which is durable before the next:
+///
+/// 1. the ring, written with zeros, and its label;
+/// 2. the name of the ring's file: by itself it is in nobody's way, and a store without its ring would be;
+/// 3. the superblock, which makes a store of its volume, and the name of the data's file. Where that has no name yet, the
+///    superblock may go before 2: nobody finds it.
+///
+/// So wherever this is cut short there is a whole store, or none, and then maybe a ring that is to be removed.
+///
+/// `false` where something else has the data's name.
+pub(crate) fn write(volumes: &Volumes, superblock: &Superblock, drafts: Drafts<'_>) -> Result<bool, Error> {
+    let failed = |e| creation_error(Path::new(&volumes.data.info().name), e);
+    lay(volumes, superblock).map_err(failed)?;
+    let crown = || superblock.write(&*volumes.data).map_err(failed);
+    if drafts.data.is_some() {
+        crown()?;
+    }
+    if let Some(ring) = drafts.ring
+        && !ring.publish()?
+    {
+        return Err(Error::ring_exists(ring.name()));
+    }
+    // Even a superblock whose writing failed may be there, so from here on a device's ring stays.
+    let Some(data) = drafts.data else { return crown().map(|()| true) };
+    let made = data.publish();
+    if let (false, Some(ring)) = (matches!(made, Ok(true)), drafts.ring) {
+        let _ = std::fs::remove_file(&ring.path);
+    }
+    made
+}
+
+/// All of a store but its superblock.
+fn lay(volumes: &Volumes, superblock: &Superblock) -> io::Result<()> {
+    zero(&*volumes.data, superblock.heap_offset())?;
+    if let (Some(label), Some(ring)) = (Label::of(superblock), &volumes.ring) {
+        zero(&**ring, superblock.ring_end())?;
+        volumes.flush()?;
+        return label.write(&**ring);
+    }
+    volumes.flush()
 }
 
 /// Writes zeros up to `end`: writing a ring for the first time would be metadata in the commit path.
@@ -162,7 +184,7 @@ pub(crate) fn plan(volumes: &Volumes, options: &Options) -> Result<Superblock, E
         format: FORMAT,
         id,
         generation: 1,
-        ring_size: options.ring_size,
+        ring_size: options.new_ring_size(),
         epoch: 0,
         trim: Cursor { position: 0, seq: 1, lsn: 0, chain: 0 },
         acked: 0,
@@ -212,4 +234,50 @@ fn check_room(volumes: &Volumes, superblock: &Superblock) -> Result<(), Error> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use brooklet_io::{Fault, MemVolume};
+    use brooklet_wal::slot;
+
+    use super::*;
+    use crate::open::load;
+    use crate::superblock;
+
+    /// The power of a device goes off during every operation on it, while a store is made there with its ring in a file:
+    /// the ring has its name by the time that the device may bear a store.
+    #[test]
+    fn a_device_is_no_store_before_its_ring_has_a_name() {
+        let (mut none, mut whole) = (0, 0);
+        for after in 0.. {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("ring");
+            let options = Options::new().ring_size(64 << 10).max_payload(8 << 10).ring_at(&path);
+            let device = MemVolume::from_image(vec![0; 4 << 20], after);
+            device.fail(Fault::PowerOffAfter(after));
+            let ring = Draft::new(&path, &options).unwrap();
+            let volumes = Volumes { data: Arc::new(device.clone()), ring: Some(ring.volume.clone()) };
+            let planned = Volumes { data: Arc::new(MemVolume::new(1)), ..volumes.clone() };
+            let superblock = plan(&planned, &options).unwrap();
+            let done = write(&volumes, &superblock, Drafts { data: None, ring: Some(&ring) });
+            drop((volumes, planned, ring));
+            for _ in 0..16 {
+                let data: Arc<dyn Volume> = Arc::new(MemVolume::from_image(device.crash(), 1));
+                let slots = slot::read(&*data, superblock::COPIES).unwrap();
+                if Superblock::choose(&slots, "device", 4 << 20, false).is_err() {
+                    none += 1;
+                    continue;
+                }
+                let ring = FileVolume::open(&path, OpenMode::ReadWrite, file_options(&options));
+                let ring = ring.unwrap_or_else(|error| panic!("{after}: a store without its ring: {error}"));
+                load(&Volumes { data, ring: Some(Arc::new(ring)) }, &options).unwrap();
+                whole += 1;
+            }
+            if done.is_ok() {
+                break;
+            }
+        }
+        assert!(none > 16 && whole > 16, "{none} none, {whole} whole");
+    }
 }

@@ -3,19 +3,20 @@
 //! Locks are taken in this order: keeper, front, the log's core. The front's is held for short steps only; nobody waits
 //! for the log while holding it. The keeper's is held for a slice of work at a time.
 
-use std::cell::Cell;
+mod maintenance;
+
 use std::sync::{Arc, OnceLock, TryLockError};
-use std::time::Duration;
 
 use brooklet_wal::{Block, Committer, Config, Pause, Recovery, Sink, Wal, WalError};
 
 use crate::commit::{Action, Durability, Op};
 use crate::error::Error;
 use crate::front::{Front, OnBoard, Refused};
-use crate::keeper::{Context, Keeper};
+use crate::keeper::Keeper;
 use crate::model::MAX_KEY;
 use crate::open::Opened;
 use crate::options::Options;
+use crate::pace::Quiet;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
 use crate::sync::{Mutex, MutexGuard};
@@ -29,6 +30,8 @@ pub(crate) struct Handle {
 
 pub(crate) struct Inner {
     pub options: Options,
+    /// Bytes of the ring that the store has.
+    ring_size: u64,
     pub volumes: Volumes,
     pub front: Arc<Shown>,
     /// `None` where the store is open read-only.
@@ -36,6 +39,9 @@ pub(crate) struct Inner {
     pub keeper: Mutex<Keeper>,
     pub recovery: Recovery,
     maintenance: OnceLock<Thread>,
+    quiet: Mutex<Quiet>,
+    /// Set while the maintenance thread sleeps until it is woken, though nothing is full: by the next commit.
+    asleep: AtomicBool,
     /// Set while a checkpoint is wanted and not begun, or asked for by a caller.
     pub wanted: AtomicBool,
     /// Why checkpoints do not get on, while they do not.
@@ -83,7 +89,7 @@ impl Inner {
         let Ok(mut committer) = self.committer.try_lock() else { return false };
         let Some(committer) = committer.as_mut() else { return false };
         let mut worked = false;
-        while matches!(committer.step(), Pause::None | Pause::Write) {
+        while matches!(committer.step(), Pause::None | Pause::Write(_)) {
             worked = true;
             if !drain {
                 break;
@@ -96,64 +102,9 @@ impl Inner {
         self.wal.as_ref().ok_or(Error::ReadOnly)
     }
 
-    /// What the keeper works on. Taken before the keeper's lock is, so that it outlives that.
-    pub fn context(&self) -> Result<Context<'_>, Error> {
-        let untold = Cell::default();
-        Ok(Context { front: &self.front.0, wal: self.wal()?, seed: self.options.seed, untold })
-    }
-
-    /// Does a slice of maintenance. `false` where there is nothing to do.
-    pub fn maintain(&self) -> Result<bool, Error> {
-        let context = self.context()?;
-        let Some(mut keeper) = self.free_keeper() else { return Ok(false) };
-        let wanted = self.wanted.load(Ordering::Relaxed);
-        let checkpointing = keeper.is_checkpointing();
-        let worked = keeper.step(&context, wanted);
-        if wanted && (keeper.is_checkpointing() || matches!(worked, Ok(false))) {
-            self.wanted.store(false, Ordering::Relaxed);
-        }
-        // A compaction that finds no room holds nobody back.
-        let stalled = worked.as_ref().err().filter(|_| keeper.was_checkpointing()).cloned();
-        *self.stalled.lock().expect("no panics") = stalled;
-        if checkpointing && !keeper.is_checkpointing() {
-            // What came meanwhile may be enough for the next one, and no commit need come to notice.
-            self.weigh(&self.front(), context.wal.stats().used);
-        }
-        worked
-    }
-
-    /// Asks for a checkpoint when the ring or the memory is part full.
-    fn weigh(&self, front: &Front, used: u64) {
-        let full = used > self.options.ring_size / 2 || front.active.bytes() > self.options.memory_budget / 2;
-        if full && front.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed) {
-            self.nudge();
-        }
-    }
-
     pub fn nudge(&self) {
         if let Some(thread) = self.maintenance.get() {
             thread.unpark();
-        }
-    }
-
-    /// The maintenance thread: steps, and sleeps until there is something to do.
-    fn keep(&self) {
-        while !self.closing.load(Ordering::Acquire) {
-            match self.maintain() {
-                Ok(true) => {}
-                Ok(false) if self.keeper().is_checkpointing() => {
-                    // The frozen tier's last block is on its way; push it, since nobody may be waiting for it.
-                    if self.flush().is_err() {
-                        thread::park();
-                    }
-                }
-                Ok(false) => thread::park(),
-                Err(Error::Stopped { .. } | Error::Closed) => thread::park(),
-                Err(error) => {
-                    tracing::warn!(%error, "a checkpoint or compaction was given up for now");
-                    thread::park_timeout(Duration::from_millis(100));
-                }
-            }
         }
     }
 
@@ -167,8 +118,7 @@ impl Inner {
         let freeing = !ops.iter().any(|op| matches!(op.action, Action::Append(_) | Action::Snapshot(_)));
         loop {
             let mut front = self.front();
-            let over =
-                !freeing && front.frozen.is_some() && front.active.bytes() > self.options.memory_budget / 2;
+            let over = !freeing && front.memory() > self.options.memory_budget;
             let refused = if over {
                 Refused::NoRoom(WalError::Busy)
             } else {
@@ -185,6 +135,10 @@ impl Inner {
             let full = over || matches!(refused, Refused::NoRoom(WalError::Full { .. }));
             self.weigh(&front, if full { u64::MAX } else { 0 });
             drop(front);
+            if full {
+                // It may be resting between two slices.
+                self.nudge();
+            }
             match refused {
                 Refused::Error(error) => return Err(error),
                 Refused::Unknown(unknown) => {
@@ -246,9 +200,9 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
 
 impl Handle {
     /// Starts a store that was opened, and its threads.
-    pub fn start(opened: Opened, mut options: Options) -> Result<Self, Error> {
-        let Opened { volumes, superblock, heap, manifest, front, recovery, .. } = opened;
-        options.ring_size = superblock.ring_size;
+    pub fn start(opened: Opened, options: Options) -> Result<Self, Error> {
+        let Opened { volumes, shelf, superblock, heap, manifest, front, recovery, .. } = opened;
+        let ring_size = superblock.ring_size;
         let front = Arc::new(Shown(Mutex::new(front)));
         let wal = (!options.read_only).then(|| {
             let Options { block_size, depth, linger, interval, rate, .. } = options;
@@ -259,16 +213,20 @@ impl Handle {
         });
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
-        let keeper = Mutex::new(Keeper::new(volumes.clone(), superblock, heap, manifest));
+        let keeper = Mutex::new(Keeper::new(volumes.clone(), shelf, superblock, heap, manifest));
         let threads = options.threads && wal.is_some();
+        let quiet = Quiet::new(options.clock.now());
         let inner = Arc::new(Inner {
             options,
+            ring_size,
             volumes,
             front,
             wal,
             keeper,
             recovery,
             maintenance: OnceLock::new(),
+            quiet: Mutex::new(quiet),
+            asleep: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             stalled: Mutex::default(),
             closing: AtomicBool::new(false),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use brooklet_io::Volume;
 use brooklet_wal::WalError;
 
 /// An error of the store.
@@ -125,6 +126,19 @@ pub enum Error {
         /// Bytes that are there.
         size: u64,
     },
+    /// The store was made with another capacity than is asked for.
+    #[error(
+        "{name} was made with {}, not with one of {asked}: ask for that, or for none, or copy its logs to a new store",
+        capacity(*found)
+    )]
+    OtherCapacity {
+        /// The store.
+        name: String,
+        /// The capacity that was asked for, in bytes.
+        asked: u64,
+        /// The capacity that the store has, in bytes; 0: no limit.
+        found: u64,
+    },
     /// Formatting found something that it might destroy.
     #[error(
         "{name} is not blank: it bears {found}; choose another, or overwrite it by force if nobody needs that"
@@ -219,7 +233,8 @@ impl Error {
             UnknownLog { .. } | OutOfRange { .. } => ErrorKind::NotFound,
             Conflict { .. } => ErrorKind::Conflict,
             Locked { .. } | NotAStore { .. } | Exists { .. } | NewerFormat { .. } => ErrorKind::CannotOpen,
-            RingNeeded { .. } | WrongRing { .. } | Shrunk { .. } | NotBlank { .. } => ErrorKind::CannotOpen,
+            RingNeeded { .. } | WrongRing { .. } | Shrunk { .. } => ErrorKind::CannotOpen,
+            OtherCapacity { .. } | NotBlank { .. } => ErrorKind::CannotOpen,
             Damaged { .. } => ErrorKind::Damaged,
             Full { .. } => ErrorKind::Full,
             ReadOnly | Closed | Stopped { .. } => ErrorKind::Stopped,
@@ -255,10 +270,33 @@ impl Error {
     }
 }
 
+/// A capacity for messages.
+fn capacity(bytes: u64) -> String {
+    if bytes == 0 {
+        "no capacity, to grow as it needs".into()
+    } else {
+        format!("a capacity of {bytes} bytes")
+    }
+}
+
 /// Whether an I/O error means that there is no room, which is refused cleanly and never poisons.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | FileTooLarge | QuotaExceeded)
+}
+
+/// A failure that tells already what was done and where.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing} failed: {source}")]
+struct Told {
+    doing: String,
+    source: io::Error,
+}
+
+/// Adds to a failure what was done and where: a store may have two volumes, and the system's words name neither.
+pub(crate) fn told(doing: &str, volume: &dyn Volume) -> impl FnOnce(io::Error) -> io::Error {
+    let doing = format!("{doing} {}", volume.info().name);
+    move |source| io::Error::new(source.kind(), Told { doing, source })
 }
 
 impl From<WalError> for Error {
@@ -270,7 +308,10 @@ impl From<WalError> for Error {
                 why: format!("{used} of {size} bytes are in use"),
             },
             WalError::Busy => Error::Full { what: "the commit", why: "too much waits to be written".into() },
-            WalError::Stopped(why) => Error::Stopped { why: why.to_string() },
+            WalError::Stopped(why) if why.get_ref().is_some_and(|why| why.is::<Told>()) => {
+                Error::Stopped { why: why.to_string() }
+            }
+            WalError::Stopped(why) => Error::Stopped { why: format!("writing the ring failed: {why}") },
             WalError::Closed => Error::Closed,
             WalError::Damaged { seq, position, lsn, what } => {
                 Error::damaged(format!("the ring, block {seq} at position {position} (LSN {lsn})"), what)

@@ -4,7 +4,7 @@
 //! go on only if that is nothing, or is to be overwritten by force; wipe; then create as in a file.
 //!
 //! Wherever the power goes, what is left is what was there, or is refused as no store, or is the new store: what makes a
-//! store of a device - superblock, label - goes first and durably, and comes last.
+//! store of a device - superblock, label - goes first and durably, and comes last, when the ring has its name.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
 
-use crate::create::{self, Draft};
+use crate::create::{self, Draft, Drafts};
 use crate::error::Error;
 use crate::options::Options;
 use crate::signature::{self, ENDS};
@@ -66,14 +66,10 @@ impl Options {
         let volumes = Volumes { data: data.volume(), ring: ring.as_ref().map(Place::volume) };
         let devices: Vec<_> =
             [Some(&data), ring.as_ref()].into_iter().flatten().filter_map(Place::device).collect();
-        let mut made = self.make(&volumes, &devices, force)?;
-        let drafts = (data.draft(), ring.as_ref().and_then(Place::draft));
-        made.name = path.as_ref().display().to_string();
-        made.ring = self.ring.map(|ring| ring.display().to_string());
-        match create::publish_all(drafts.0, drafts.1)? {
-            true => Ok(made),
-            false => Err(Error::exists(made.name)),
-        }
+        let drafts = Drafts { data: data.draft(), ring: ring.as_ref().and_then(Place::draft) };
+        let made = self.make(&volumes, drafts, &devices, force)?;
+        let ring = self.ring.map(|ring| ring.display().to_string());
+        Ok(Formatted { name: path.as_ref().display().to_string(), ring, ..made })
     }
 
     /// [`format`](Self::format) on volumes.
@@ -86,11 +82,17 @@ impl Options {
     ) -> Result<Formatted, Error> {
         self.validate()?;
         let devices: Vec<_> = [Some(&volume), ring.as_ref()].into_iter().flatten().cloned().collect();
-        self.make(&Volumes { data: volume, ring }, &devices, force)
+        self.make(&Volumes { data: volume, ring }, Drafts::default(), &devices, force)
     }
 
     /// `devices` are those of the volumes that may bear something.
-    fn make(&self, volumes: &Volumes, devices: &[Arc<dyn Volume>], force: bool) -> Result<Formatted, Error> {
+    fn make(
+        &self,
+        volumes: &Volumes,
+        drafts: Drafts<'_>,
+        devices: &[Arc<dyn Volume>],
+        force: bool,
+    ) -> Result<Formatted, Error> {
         let mut overwritten = Vec::new();
         for device in devices {
             let name = device.info().name;
@@ -104,7 +106,9 @@ impl Options {
         }
         let superblock = create::plan(volumes, self)?;
         wipe(devices)?;
-        create::write(volumes, &superblock)?;
+        if !create::write(volumes, &superblock, drafts)? {
+            return Err(Error::exists(drafts.data.map_or(volumes.data.info().name, Draft::name)));
+        }
         let Superblock { id, capacity, ring_size, .. } = superblock;
         let ring = volumes.ring.as_ref().map(|ring| ring.info().name);
         Ok(Formatted { name: volumes.data.info().name, id, capacity, ring_size, ring, overwritten })
@@ -142,7 +146,8 @@ impl Place {
     }
 }
 
-/// Takes from devices all that makes something of them. What makes a store of them goes first: else one could be found
+/// Takes from devices all that makes something of them, to their very last byte: backups of partition tables lie there,
+/// whether or not the store can use it. What makes a store of them goes first: else one could be found
 /// that is whole but for its ring.
 fn wipe(devices: &[Arc<dyn Volume>]) -> Result<(), Error> {
     for device in devices {
@@ -158,6 +163,7 @@ fn wipe(devices: &[Arc<dyn Volume>]) -> Result<(), Error> {
         let wiped = || {
             zero(&**device, 0, ENDS)?;
             zero(&**device, device.size()?.saturating_sub(ENDS), ENDS)?;
+            device.zero_rest()?;
             device.flush()
         };
         wiped().map_err(Error::io(format!("wiping {name}")))?;

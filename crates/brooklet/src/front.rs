@@ -379,6 +379,11 @@ impl Front {
         [Some(&self.active), self.frozen.as_deref()].into_iter().flatten()
     }
 
+    /// Bytes of memory that the tiers hold, roughly.
+    pub fn memory(&self) -> usize {
+        self.tiers().map(Tier::bytes).sum()
+    }
+
     /// The oldest tier in memory; tiers are counted from 0.
     pub fn oldest_generation(&self) -> u64 {
         self.generation - u64::from(self.frozen.is_some())
@@ -387,6 +392,11 @@ impl Front {
     /// The tier that commits join.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Whether runs hold everything that boarded.
+    pub fn is_settled(&self) -> bool {
+        self.pending.is_empty() && !self.active.is_changed() && self.frozen.is_none()
     }
 
     /// What the tiers in memory show of a log, newest first.

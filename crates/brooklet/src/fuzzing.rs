@@ -1,11 +1,12 @@
 //! What the fuzz targets need of the private parts: the formats, from both sides.
 
+use brooklet_wal::slot::InSlot;
 use bytes::Bytes;
 
 use crate::error::Error;
 use crate::manifest::{self, RunMeta};
 use crate::model::{Bounds, Effect, Piece};
-use crate::piece::{self, Chunk, Head, Out, PieceWriter};
+use crate::piece::{self, Chunk, Head, Kept, PieceWriter};
 use crate::record;
 use crate::superblock::{self, Slot, Superblock};
 
@@ -50,7 +51,7 @@ fn found(slot: &Slot) -> Found {
     match slot {
         Slot::Valid(superblock) => Found::Valid(superblock.encode()),
         Slot::Newer(version) => Found::Newer(*version),
-        Slot::Damaged(_) => Found::Damaged,
+        Slot::Blank | Slot::NoMagic | Slot::Damaged(_) => Found::Damaged,
     }
 }
 
@@ -80,28 +81,19 @@ pub fn note(bytes: &[u8]) -> Option<String> {
     superblock::read_note(bytes)
 }
 
-/// A run of a manifest: number, level, offset, length, bytes of its extent, checksum of its footer, logs, entries.
-pub type Run = [u64; 8];
+/// A run of a manifest: number, level, offset, length, bytes of its extent, checksum of its footer, logs, entries,
+/// tombstones, empties, dead entries.
+pub type Run = [u64; 11];
 
 /// Decodes a manifest.
 pub fn decode_manifest(bytes: &[u8], sum: u64) -> Result<Vec<Run>, &'static str> {
-    let words = |r: &RunMeta| [r.id, r.level, r.offset, r.len, r.extent, r.footer_sum, r.logs, r.entries];
-    Ok(manifest::decode(bytes, sum)?.iter().map(words).collect())
+    Ok(manifest::decode(bytes, sum)?.iter().map(RunMeta::words).collect())
 }
 
 /// Encodes a manifest; gives its checksum, too.
 pub fn encode_manifest(runs: &[Run]) -> (Vec<u8>, u64) {
-    let meta = |&[id, level, offset, len, extent, footer_sum, logs, entries]: &Run| RunMeta {
-        id,
-        level,
-        offset,
-        len,
-        extent,
-        footer_sum,
-        logs,
-        entries,
-    };
-    let bytes = manifest::encode(&runs.iter().map(meta).collect::<Vec<_>>());
+    let runs: Vec<RunMeta> = runs.iter().map(RunMeta::of_words).collect();
+    let bytes = manifest::encode(&runs);
     let sum = manifest::sum_of(&bytes);
     (bytes, sum)
 }
@@ -199,18 +191,6 @@ pub fn split_key(key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
 /// The codex key of a log's head, or of the chunk from `seq` on.
 pub fn part_key(key: &[u8], seq: Option<u64>) -> Vec<u8> {
     seq.map_or_else(|| piece::head_key(key), |seq| piece::chunk_key(key, seq))
-}
-
-#[derive(Default)]
-struct Kept(Vec<(Vec<u8>, Bytes)>);
-
-impl Out for Kept {
-    type Error = std::convert::Infallible;
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Self::Error> {
-        self.0.push((key.to_vec(), Bytes::copy_from_slice(value)));
-        Ok(())
-    }
-    fn log(&mut self, _: &[u8]) {}
 }
 
 /// The codex entries of a log whose piece holds `payloads`, up to the end of its bounds.

@@ -5,6 +5,7 @@ use brooklet_wal::{Recovery, WalStats};
 
 use crate::error::Error;
 use crate::keeper::KeeperStats;
+use crate::shelf::LookupStats;
 use crate::store::Store;
 use crate::superblock::{COPIES, RING_OFFSET};
 
@@ -25,6 +26,8 @@ pub struct RunInfo {
     pub logs: u64,
     /// Entries it holds.
     pub entries: u64,
+    /// Those of them that are known to have been trimmed, truncated or deleted since.
+    pub dead: u64,
     /// Bytes of memory its index and filter take now.
     pub memory_bytes: usize,
 }
@@ -76,6 +79,12 @@ pub struct StoreInfo {
     pub wal: WalStats,
     /// Counters of checkpoints and compaction.
     pub keeper: KeeperStats,
+    /// Whether a checkpoint is going on.
+    pub checkpointing: bool,
+    /// Whether a compaction is going on.
+    pub compacting: bool,
+    /// Counters of look-ups in the runs, and the memory they take.
+    pub lookups: LookupStats,
     /// The runs, newest first.
     pub runs: Vec<RunInfo>,
     /// Why the store stopped writing, if it did.
@@ -86,14 +95,16 @@ impl Store {
     /// Tells what the store is made of and what it has done since it was opened.
     pub fn info(&self) -> Result<StoreInfo, Error> {
         let inner = self.inner();
-        let (superblock, free, largest, keeper) = {
+        let (superblock, free, largest, keeper, at_work, shelf) = {
             let keeper = inner.keeper();
-            (keeper.superblock, keeper.heap.free_bytes(), keeper.heap.largest_free(), keeper.stats)
+            let (free, largest) = (keeper.heap.free_bytes(), keeper.heap.largest_free());
+            let at_work = (keeper.is_checkpointing(), keeper.is_compacting());
+            (keeper.superblock, free, largest, keeper.stats, at_work, keeper.shelf.clone())
         };
         let front = inner.front();
         let tiers = [Some(&front.active), front.frozen.as_deref()];
         let recent_logs = tiers.iter().flatten().map(|t| t.logs.len()).sum();
-        let recent_bytes = tiers.iter().flatten().map(|t| t.bytes()).sum();
+        let recent_bytes = front.memory();
         let runs = front.runs.clone();
         drop(front);
         let run = |run: &std::sync::Arc<crate::runs::Run>| RunInfo {
@@ -104,6 +115,7 @@ impl Store {
             raw_bytes: run.raw_bytes(),
             logs: run.meta.logs,
             entries: run.meta.entries,
+            dead: run.dead(),
             memory_bytes: run.memory(),
         };
         Ok(StoreInfo {
@@ -129,8 +141,14 @@ impl Store {
             recent_bytes,
             wal: inner.wal.as_ref().map(|wal| wal.stats()).unwrap_or_default(),
             keeper,
+            checkpointing: at_work.0,
+            compacting: at_work.1,
+            lookups: shelf.stats(),
             runs: runs.iter().map(run).collect(),
-            stopped: inner.wal.as_ref().and_then(|wal| wal.failure()).map(|why| why.to_string()),
+            stopped: inner.wal.as_ref().and_then(|wal| wal.failure()).map(|why| match Error::from(why) {
+                Error::Stopped { why } => why,
+                other => other.to_string(),
+            }),
         })
     }
 }

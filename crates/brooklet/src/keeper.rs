@@ -1,11 +1,12 @@
 //! Keeping: checkpoints and compaction, in slices, and the superblock flip that makes each of them count.
 //!
-//! A state machine: [`Keeper::step`] does one slice of the most urgent work. The maintenance thread calls it in
-//! production, a simulator calls it itself.
+//! A state machine: [`Keeper::step`] does one slice of the most urgent work; a slice may end in the midst of a log. The
+//! maintenance thread calls it in production, a simulator calls it itself.
 //!
 //! A checkpoint, told once: the active tier is frozen at a block boundary; when its last block is visible, its logs are
 //! streamed in key order into a run; the run is flushed, then a manifest that names it, then the superblock that points
-//! at the manifest and trims the ring. A compaction is the same with other runs as its input and no trim.
+//! at the manifest and trims the ring. A compaction is the same with other runs as its input and no trim. `policy.rs` says
+//! which. Either counts what is known to be dead, and leaves out runs in which nothing lives any more, unread.
 //!
 //! Invariants:
 //! 1. The superblock is written only after all it refers to is on stable media.
@@ -14,33 +15,36 @@
 //! 3. A lack of room undoes what was begun and nothing else. Any other failed write, and a flush or superblock that
 //!    failed for whatever reason, stops the store for good.
 
+mod build;
+mod compact;
 mod room;
+
+pub(crate) use compact::backlog;
 
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, write_all_at};
 use brooklet_wal::{Cursor, Untold, Wal};
 
-use crate::error::{Error, is_full};
+use crate::error::{Error, is_full, told};
 use crate::front::Front;
 use crate::heap::{Extent, Heap};
+use crate::losses::Losses;
 use crate::manifest::{self, RunMeta};
-use crate::merge::{Input, Trouble, write_error};
-use crate::piece::PieceWriter;
-use crate::runs::{ExtentWriter, Run, RunBuilder, RunSet, builder};
+use crate::merge::{Input, Trouble};
+use crate::pace::IDLE;
+use crate::policy::is_dead;
+use crate::runs::{Run, RunSet};
+use crate::shelf::Shelf;
 use crate::superblock::{Place, Superblock};
 use crate::sync::{Mutex, MutexGuard};
 use crate::volumes::Volumes;
-
-/// Runs of one level that are merged into one of the next. 4: each entry is rewritten once per fourfold growth.
-const FANOUT: usize = 4;
-/// More levels than any store has: each holds [`FANOUT`] times as much as the one below.
-pub(crate) const MAX_LEVEL: u64 = 32;
-/// Bytes of payload after which a slice of work ends.
-const SLICE: u64 = 1 << 20;
+use build::Build;
+use compact::Compaction;
 
 /// Counters of checkpoints and compaction since opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,18 +53,14 @@ pub struct KeeperStats {
     pub checkpoints: u64,
     /// Compactions done.
     pub compactions: u64,
+    /// Runs in which nothing lived any more, freed without being read.
+    pub dead_runs: u64,
     /// Bytes of runs and manifests written.
     pub heap_written_bytes: u64,
 }
 
-/// A run being written.
-struct Build {
-    input: Input,
-    out: PieceWriter<RunBuilder>,
-    extent: Extent,
-    id: u64,
-    level: u64,
-}
+/// A run, and how many of its entries are known to be dead.
+type Counted = (Arc<Run>, u64);
 
 struct Checkpoint {
     /// The last block of the frozen tier, and, once that is visible, where the ring goes on after it.
@@ -69,16 +69,13 @@ struct Checkpoint {
     build: Option<Build>,
 }
 
-struct Compaction {
-    replaces: Vec<u64>,
-    build: Build,
-}
-
 /// What the keeper works on.
 pub(crate) struct Context<'a> {
     pub front: &'a Mutex<Front>,
     pub wal: &'a Wal,
     pub seed: u64,
+    /// Time without a commit.
+    pub quiet: Duration,
     /// Whom the keeper's failure concerns. Their callbacks may ask for the keeper, so they are told with the context's
     /// end, after the keeper's lock was let go of.
     pub untold: Cell<Option<Untold<'a>>>,
@@ -88,10 +85,16 @@ impl Context<'_> {
     fn front(&self) -> MutexGuard<'_, Front> {
         self.front.lock().expect("no panics")
     }
+
+    /// Whether nobody commits, so that space is worth more work.
+    fn is_idle(&self) -> bool {
+        self.quiet >= IDLE
+    }
 }
 
 pub(crate) struct Keeper {
     volumes: Volumes,
+    pub shelf: Arc<Shelf>,
     pub superblock: Superblock,
     pub heap: Heap,
     manifest: Option<Extent>,
@@ -102,6 +105,8 @@ pub(crate) struct Keeper {
     short_of_room: bool,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
+    /// A merge that nobody waits for found no room: none is tried again before the runs have changed.
+    cramped: bool,
     /// A compaction met damage: none is tried again until the store is opened anew.
     barred: bool,
     /// Bytes of the largest extent, smaller than reckoned, that a compaction has tried since the last flip: the same again
@@ -111,9 +116,16 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub fn new(volumes: Volumes, superblock: Superblock, heap: Heap, manifest: Option<Extent>) -> Self {
+    pub fn new(
+        volumes: Volumes,
+        shelf: Arc<Shelf>,
+        superblock: Superblock,
+        heap: Heap,
+        manifest: Option<Extent>,
+    ) -> Self {
         Self {
             volumes,
+            shelf,
             superblock,
             heap,
             manifest,
@@ -122,6 +134,7 @@ impl Keeper {
             compaction: None,
             short_of_room: false,
             compacting: false,
+            cramped: false,
             barred: false,
             squeezed: 0,
             stats: KeeperStats::default(),
@@ -138,6 +151,16 @@ impl Keeper {
         self.checkpoint.is_some()
     }
 
+    /// Whether a compaction is going on.
+    pub fn is_compacting(&self) -> bool {
+        self.compaction.is_some()
+    }
+
+    /// Whether compaction comes first, since there is no room.
+    pub fn is_short_of_room(&self) -> bool {
+        self.short_of_room
+    }
+
     /// Whether the last slice worked on a checkpoint that goes on.
     pub fn was_checkpointing(&self) -> bool {
         self.is_checkpointing() && !self.compacting
@@ -152,42 +175,32 @@ impl Keeper {
         result.map_err(|trouble| self.bear(context, trouble))
     }
 
-    /// Starts merging all runs into one, if there are several and nothing else goes on.
-    pub fn merge_all(&mut self, context: &Context<'_>) -> Result<(), Error> {
-        if let Some(why) = context.wal.failure() {
-            return Err(why.into());
-        }
-        let runs = context.front().runs.clone();
-        let level = runs.iter().map(|r| r.meta.level).max().unwrap_or_default();
-        self.compacting = true;
-        if runs.iter().len() > 1 && !self.is_busy() {
-            self.short_of_room = true;
-            let merged = self.merge(&runs, runs.iter().cloned().collect(), level);
-            merged.map_err(|trouble| self.bear(context, trouble))?;
-        }
-        Ok(())
-    }
-
     /// Gives up what was begun, and stops the store where it must.
     fn bear(&mut self, context: &Context<'_>, trouble: Trouble) -> Error {
         self.abandon();
         let error = match trouble {
             Trouble::Write(e) if is_full(&e) => Error::Full { what: "a run in the heap", why: e.to_string() },
-            Trouble::Write(e) | Trouble::Fatal(e) => {
-                let why = e.to_string();
-                context.untold.set(Some(context.wal.fail(e)));
-                Error::Stopped { why }
-            }
+            Trouble::Write(e) => self.stop(context, told("writing", &*self.volumes.data)(e)),
+            Trouble::Fatal(e) => self.stop(context, e),
             Trouble::Other(error) => error,
         };
         match &error {
-            // Each has its turn: compaction where a checkpoint found no room, and the other way round.
-            Error::Full { .. } => self.short_of_room = !self.compacting,
+            Error::Full { .. } => {
+                self.cramped |= self.compacting && !self.short_of_room;
+                // Each has its turn: compaction where a checkpoint found no room, and the other way round.
+                self.short_of_room = !self.compacting;
+            }
             // What cannot be read now will not be read better at the next try.
             Error::Damaged { .. } | Error::Io { .. } if self.compacting => self.barred = true,
             _ => {}
         }
         error
+    }
+
+    fn stop(&self, context: &Context<'_>, e: io::Error) -> Error {
+        let why = e.to_string();
+        context.untold.set(Some(context.wal.fail(e)));
+        Error::Stopped { why }
     }
 
     /// Drops unfinished runs; a frozen tier stays, to be written again.
@@ -242,9 +255,9 @@ impl Keeper {
         }
         let front = context.front();
         let tier = front.frozen.clone().expect("a draining checkpoint has its tier");
-        let bottom = front.runs.is_empty();
+        let runs = front.runs.clone();
         drop(front);
-        let build = self.build(Input::tier(tier, bottom), 0)?;
+        let build = self.build(Input::tier(tier, runs.is_empty(), Losses::new(&runs)), 0)?;
         self.checkpoint.as_mut().expect("still there").build = Some(build);
         Ok(true)
     }
@@ -253,17 +266,21 @@ impl Keeper {
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint is finished");
         let cursor = checkpoint.cursor.expect("a durable block was placed");
         let build = checkpoint.build.take().expect("only what was written is finished");
+        let losses = build.input.losses().to_vec();
         let run = self.seal(build)?;
-        let mut runs: Vec<Arc<Run>> = run.clone().into_iter().collect();
-        runs.extend(context.front().runs.iter().cloned());
+        let lost = |run: &Run| losses.iter().find(|(id, _)| *id == run.meta.id).map_or(0, |(_, lost)| *lost);
+        let mut runs: Vec<Counted> = run.iter().map(|run| (run.clone(), 0)).collect();
+        runs.extend(
+            context
+                .front()
+                .runs
+                .iter()
+                .map(|run| (run.clone(), run.at_most_all(run.dead().saturating_add(lost(run))))),
+        );
         if bug("frozen-tier-goes-early") {
             context.front().frozen = None;
         }
-        self.flip(context, &runs, Some(cursor)).map_err(|trouble| self.lose(run, trouble))?;
-        let mut front = context.front();
-        front.runs = Arc::new(RunSet::new(runs));
-        front.frozen = None;
-        drop(front);
+        self.replace(context, runs, Some(cursor)).map_err(|trouble| self.lose(run, trouble))?;
         self.checkpoint = None;
         context.wal.trim(cursor);
         self.stats.checkpoints += 1;
@@ -279,108 +296,36 @@ impl Keeper {
         trouble
     }
 
-    /// Starts or goes on with a compaction.
-    fn compact(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
-        self.compacting = true;
-        let Some(mut compaction) = self.compaction.take() else {
-            if self.barred {
-                return Ok(false);
-            }
-            let runs = context.front().runs.clone();
-            let level = |n: u64| runs.iter().filter(|r| r.meta.level == n).count();
-            let Some(full) = runs.iter().map(|r| r.meta.level).find(|&n| level(n) >= FANOUT) else {
-                return Ok(false);
-            };
-            let chosen: Vec<Arc<Run>> = runs.iter().filter(|r| r.meta.level == full).cloned().collect();
-            return self.merge(&runs, chosen, full + 1).map(|()| true);
-        };
-        if compaction.build.slice().inspect_err(|_| self.heap.give(compaction.build.extent))? {
-            self.compaction = Some(compaction);
-            return Ok(true);
-        }
-        let Compaction { replaces, build } = compaction;
-        let run = self.seal(build)?;
-        let old = context.front().runs.clone();
-        let (kept, replaced): (Vec<_>, Vec<_>) =
-            old.iter().cloned().partition(|r| !replaces.contains(&r.meta.id));
-        let newer = old.iter().position(|r| r.meta.id == replaces[0]).expect("merged runs stay until then");
-        let mut runs = kept;
-        let newer = if bug("merged-run-is-the-oldest") { runs.len() } else { newer };
-        runs.splice(newer..newer, run.clone());
-        if bug("runs-are-freed-early") {
-            replaced.iter().for_each(|run| self.heap.give(run.extent()));
-        }
-        self.flip(context, &runs, None).map_err(|trouble| self.lose(run, trouble))?;
-        context.front().runs = Arc::new(RunSet::new(runs));
-        if !bug("runs-are-freed-early") {
-            self.retired.extend(replaced);
-        }
-        drop(old);
-        self.stats.compactions += 1;
-        self.tidy();
-        Ok(true)
-    }
-
-    fn merge(&mut self, all: &RunSet, chosen: Vec<Arc<Run>>, level: u64) -> Result<(), Trouble> {
-        let oldest = |runs: Option<&Arc<Run>>| runs.map(|r| r.meta.id);
-        let bottom = oldest(all.iter().next_back()) == oldest(chosen.last()) || bug("tombstones-go-early");
-        let build = self.build(Input::runs(&chosen, bottom)?, level)?;
-        let replaces = chosen.iter().map(|r| r.meta.id).collect();
-        self.compaction = Some(Compaction { replaces, build });
+    /// Makes these the store's runs, newest first, but for those in which nothing lives any more.
+    fn replace(
+        &mut self,
+        context: &Context<'_>,
+        mut runs: Vec<Counted>,
+        trim: Option<Cursor>,
+    ) -> Result<(), Trouble> {
+        let merging = self.compaction.as_ref().map_or(&[][..], Compaction::replaces);
+        let dead = take_dead(&mut runs, merging);
+        let metas: Vec<RunMeta> =
+            runs.iter().map(|(run, dead)| RunMeta { dead: *dead, ..run.meta }).collect();
+        self.flip(context, &metas, trim)?;
+        runs.iter().for_each(|(run, dead)| run.set_dead(*dead));
+        let mut front = context.front();
+        front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect()));
+        let written = front.frozen.take_if(|_| trim.is_some());
+        drop(front);
+        // Many logs take long to free: nobody waits for the front meanwhile.
+        drop(written);
+        self.stats.dead_runs += dead.len() as u64;
+        self.retired.extend(dead);
         Ok(())
     }
 
-    fn build(&mut self, input: Input, level: u64) -> Result<Build, Trouble> {
-        let extent = self.allocate_run(input.bound())?;
-        let id = self.superblock.next_run;
-        self.superblock.next_run += 1;
-        let writer = ExtentWriter::new(self.volumes.data.clone(), extent);
-        Ok(Build { input, out: PieceWriter::new(builder(writer, id)), extent, id, level })
-    }
-
-    /// Ends a run and gives back what it did not need of its extent. `None` where it came out empty.
-    fn seal(&mut self, build: Build) -> Result<Option<Arc<Run>>, Trouble> {
-        let Build { out, extent, id, level, .. } = build;
-        let (logs, entries) = (out.logs, out.entries);
-        let sealed = if logs == 0 {
-            Ok(None)
-        } else {
-            out.into_inner().finish().map_err(write_error).and_then(|(summary, writer)| {
-                let used = writer.finish().map_err(Trouble::Write)?;
-                Ok(Some((summary, used)))
-            })
-        };
-        let sealed = sealed.inspect_err(|_| self.heap.give(extent))?;
-        let used = sealed.as_ref().map_or(0, |(_, used)| *used);
-        self.heap.give(Extent { offset: extent.offset + used, len: extent.len - used });
-        self.stats.heap_written_bytes += used;
-        let Some((summary, used)) = sealed else { return Ok(None) };
-        let (len, footer_sum) = (summary.len, summary.footer_sum);
-        let meta = RunMeta { id, level, offset: extent.offset, len, extent: used, footer_sum, logs, entries };
-        let run = Run::open(self.volumes.data.clone(), meta).map_err(|error| {
-            self.heap.give(Extent { offset: extent.offset, len: used });
-            match error {
-                // No damage to the store, but a device whose word on a write is worth nothing.
-                Error::Damaged { place, what } => Trouble::Write(io::Error::other(format!(
-                    "{place} does not read back as it was just written: {what}"
-                ))),
-                error => error.into(),
-            }
-        })?;
-        Ok(Some(Arc::new(run)))
-    }
-
     /// Makes `runs` the store's runs: flush, manifest, flush, superblock.
-    fn flip(
-        &mut self,
-        context: &Context<'_>,
-        runs: &[Arc<Run>],
-        trim: Option<Cursor>,
-    ) -> Result<(), Trouble> {
+    fn flip(&mut self, context: &Context<'_>, runs: &[RunMeta], trim: Option<Cursor>) -> Result<(), Trouble> {
         if bug("manifest-goes-early") {
             self.manifest.take().into_iter().for_each(|old| self.heap.give(old));
         }
-        let encoded = manifest::encode(&runs.iter().map(|r| r.meta).collect::<Vec<_>>());
+        let encoded = manifest::encode(runs);
         let extent = self.allocate(encoded.len() as u64)?;
         let mut buf = AlignedBuf::new(encoded.len());
         buf.extend(&encoded);
@@ -412,10 +357,13 @@ impl Keeper {
         next.trim = trim.unwrap_or(next.trim);
         let written = next.write(&*self.volumes.data);
         if !bug("failed-superblock-is-let-pass") {
-            written.map_err(Trouble::Fatal)?;
+            written
+                .map_err(told("writing the superblock of", &*self.volumes.data))
+                .map_err(Trouble::Fatal)?;
         }
         self.superblock = next;
         self.squeezed = 0;
+        self.cramped = false;
         self.stats.heap_written_bytes += extent.len;
         if let Some(old) = self.manifest.replace(extent) {
             self.heap.give(old);
@@ -435,15 +383,19 @@ impl Keeper {
     }
 }
 
-impl Build {
-    /// Writes some logs. `false` once there is no more.
-    fn slice(&mut self) -> Result<bool, Trouble> {
-        let until = self.out.inner().written() + SLICE;
-        while self.out.inner().written() < until {
-            if !self.input.step(&mut self.out)? {
-                return Ok(false);
-            }
+/// Takes out the runs in which nothing lives any more. Those that are being merged stay until that has ended.
+fn take_dead(runs: &mut Vec<Counted>, merging: &[u64]) -> Vec<Arc<Run>> {
+    let mut dead = Vec::new();
+    let mut is_oldest = true;
+    // The oldest first, since the next one is the oldest when that goes.
+    for at in (0..runs.len()).rev() {
+        let (run, count) = &runs[at];
+        let frees_live = bug("live-run-is-freed") && count + 1 >= run.meta.entries;
+        if !merging.contains(&run.meta.id) && (is_dead(&run.meta, *count, is_oldest) || frees_live) {
+            dead.push(runs.remove(at).0);
+        } else {
+            is_oldest = false;
         }
-        Ok(true)
     }
+    dead
 }

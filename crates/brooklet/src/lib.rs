@@ -36,8 +36,10 @@
 //! # The rooms
 //!
 //! `model` (what a log is), `superblock`, `label`, `manifest`, `record`, `piece` (formats, each told once), `recent`, `heap`,
-//! `runs` (the tiers), `front` (boarding), `read`, `scan`, `merge`, `keeper` (checkpoints and compaction), `volumes`,
-//! `holder`, `create`, `format`, `signature`, `open` (recovery), `check`, `engine` (the threads and what they share), `store` and `ticket` (the public face).
+//! `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `read`, `scan`, `merge`, `losses`, `policy`, `pace`,
+//! `keeper` (checkpoints and compaction: what goes into a run, what is dead, what is merged, how fast), `volumes`, `holder`,
+//! `create`, `format`, `signature`, `open` (recovery), `check`, `engine` (the threads and what they share), `store` and
+//! `ticket` (the public face).
 
 #![forbid(unsafe_code)]
 
@@ -60,17 +62,21 @@ mod holder;
 mod info;
 mod keeper;
 mod label;
+mod losses;
 mod manifest;
 mod merge;
 mod model;
 mod open;
 mod options;
+mod pace;
 mod piece;
+mod policy;
 mod read;
 mod recent;
 mod record;
 mod runs;
 mod scan;
+mod shelf;
 mod signature;
 mod store;
 mod superblock;
@@ -93,5 +99,6 @@ pub use model::{Bounds, MAX_KEY};
 pub use options::{Create, Options};
 pub use read::{Entries, Entry};
 pub use scan::{LogInfo, Logs};
+pub use shelf::LookupStats;
 pub use store::Store;
 pub use ticket::Ticket;

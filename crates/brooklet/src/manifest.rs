@@ -1,20 +1,27 @@
 //! The manifest: which runs there are. Written anew with every change, pointed at by the superblock.
 //!
 //! ```text
-//! 0  8 magic "BRKMANIF"   8  4 version, 1   12  4 number of runs
-//! then per run, newest first, 64 bytes, little endian:
+//! 0  8 magic "BRKMANIF"   8  4 version, 1 or 2   12  4 number of runs
+//! then per run, newest first, 88 bytes, little endian:
 //!    0 8 number   8 8 level   16 8 offset on the volume   24 8 length of the codex   32 8 bytes of its extent
 //!   40 8 checksum of the codex's footer   48 8 logs   56 8 entries
+//!   64 8 tombstones: logs that it says are gone   72 8 empties: logs that it says are there, and holds no entry of
+//!   80 8 dead: entries that newer runs are known to have made irrelevant; never more than there are
 //! then 8 XXH3-64 of all before
 //! ```
+//!
+//! Version 1 had the first 64 bytes of each run. What it did not tell is taken for what it can be at worst: none of the
+//! entries dead, and every log such as may not be forgotten.
 
 use brooklet_wal::checksum;
 
 const MAGIC: [u8; 8] = *b"BRKMANIF";
-const RUN: usize = 64;
+const VERSION: u32 = 2;
+/// Words of a run, in each version.
+const WORDS: [usize; 2] = [8, 11];
 
 /// What the manifest says of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunMeta {
     pub id: u64,
     pub level: u64,
@@ -24,17 +31,34 @@ pub(crate) struct RunMeta {
     pub footer_sum: u64,
     pub logs: u64,
     pub entries: u64,
+    /// Logs that it says are gone.
+    pub tombstones: u64,
+    /// Logs that it says are there, and holds no entry of.
+    pub empties: u64,
+    /// Entries that newer runs are known to have made irrelevant.
+    pub dead: u64,
+}
+
+impl RunMeta {
+    pub fn words(&self) -> [u64; 11] {
+        let Self { id, level, offset, len, extent, footer_sum, logs, entries, tombstones, empties, dead } =
+            *self;
+        [id, level, offset, len, extent, footer_sum, logs, entries, tombstones, empties, dead]
+    }
+
+    pub fn of_words(words: &[u64; 11]) -> Self {
+        let [id, level, offset, len, extent, footer_sum, logs, entries, tombstones, empties, dead] = *words;
+        Self { id, level, offset, len, extent, footer_sum, logs, entries, tombstones, empties, dead }
+    }
 }
 
 pub(crate) fn encode(runs: &[RunMeta]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(24 + runs.len() * RUN);
+    let mut out = Vec::with_capacity(24 + runs.len() * WORDS[1] * 8);
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&1u32.to_le_bytes());
+    out.extend_from_slice(&VERSION.to_le_bytes());
     out.extend_from_slice(&(runs.len() as u32).to_le_bytes());
-    for r in runs {
-        for word in [r.id, r.level, r.offset, r.len, r.extent, r.footer_sum, r.logs, r.entries] {
-            out.extend_from_slice(&word.to_le_bytes());
-        }
+    for word in runs.iter().flat_map(RunMeta::words) {
+        out.extend_from_slice(&word.to_le_bytes());
     }
     let sum = checksum(&out);
     out.extend_from_slice(&sum.to_le_bytes());
@@ -52,21 +76,17 @@ pub(crate) fn decode(bytes: &[u8], sum: u64) -> Result<Vec<RunMeta>, &'static st
         return Err("the checksum is not the one the superblock names");
     }
     let count = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
-    if word(8) as u32 != 1 || end != 16 + count * RUN {
+    let words = (word(8) as u32).checked_sub(1).and_then(|version| WORDS.get(version as usize));
+    let Some(&words) = words.filter(|&words| end == 16 + count * words * 8) else {
         return Err("the version or the length is wrong");
-    }
+    };
     let run = |i: usize| {
-        let at = |field: usize| word(16 + i * RUN + 8 * field);
-        RunMeta {
-            id: at(0),
-            level: at(1),
-            offset: at(2),
-            len: at(3),
-            extent: at(4),
-            footer_sum: at(5),
-            logs: at(6),
-            entries: at(7),
+        let mut run = [0; 11];
+        for (field, value) in run[..words].iter_mut().enumerate() {
+            *value = word(16 + (i * words + field) * 8);
         }
+        let run = RunMeta::of_words(&run);
+        if words == WORDS[0] { RunMeta { empties: run.logs, ..run } } else { run }
     };
     Ok((0..count).map(run).collect())
 }
@@ -82,9 +102,20 @@ mod tests {
 
     #[test]
     fn a_manifest_survives_the_round_trip_and_no_flipped_bit() {
-        let run =
-            RunMeta { id: 1, level: 2, offset: 3, len: 4, extent: 5, footer_sum: 6, logs: 7, entries: 8 };
-        let runs = vec![run, RunMeta { id: 9, ..run }];
+        let run = RunMeta {
+            id: 1,
+            level: 2,
+            offset: 3,
+            len: 4,
+            extent: 5,
+            footer_sum: 6,
+            logs: 7,
+            entries: 8,
+            tombstones: 9,
+            empties: 10,
+            dead: 11,
+        };
+        let runs = vec![run, RunMeta { id: 12, ..run }];
         let mut bytes = encode(&runs);
         let sum = sum_of(&bytes);
         assert_eq!(decode(&bytes, sum), Ok(runs));
@@ -97,5 +128,17 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(decode(&bytes[..cut], sum).is_err());
         }
+    }
+
+    #[test]
+    fn version_1_is_taken_at_its_worst() {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+        (1..=8u64).for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        let sum = checksum(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        let run = decode(&bytes, sum).unwrap()[0];
+        assert_eq!((run.logs, run.entries), (7, 8));
+        assert_eq!((run.tombstones, run.empties, run.dead), (0, 7, 0));
     }
 }

@@ -1,45 +1,70 @@
 //! What goes into a new run: the pieces of a frozen tier, or those of several runs merged.
 //!
-//! Both give log after log in key order, a step at a time, so that the work can be done in slices.
+//! Both give log after log in key order, and a long log a chunk at a time, so that the work can be done in slices.
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::losses::Losses;
 use crate::model::{Piece, Resolved, resolve};
-use crate::piece::{Head, PieceWriter};
+use crate::piece::{CHUNK, Chunk, Head, PieceWriter};
 use crate::recent::{Slot, Tier};
 use crate::runs::{Run, RunBuilder};
 use crate::scan::RunLogs;
 
+/// What a log costs to copy, besides its payload, in bytes of payload: roughly.
+const LOG_COST: u64 = 64;
+/// What a look at the older runs costs, in bytes of payload: roughly.
+const LOOK_COST: u64 = 4096;
+
+/// The logs of a new run, one after another.
+pub(crate) struct Input {
+    logs: Logs,
+    /// What is still to be copied of the log at hand, the next part last.
+    log: Option<Vec<Part>>,
+}
+
 /// Where the pieces of a new run come from.
-pub(crate) enum Input {
-    Tier { tier: Arc<Tier>, order: Vec<Slot>, next: usize },
+enum Logs {
+    Tier { tier: Arc<Tier>, order: Vec<Slot>, next: usize, losses: Losses },
     Runs { logs: Vec<RunLogs>, bottom: bool },
+}
+
+/// Entries of a log that lie in one place.
+struct Part {
+    range: Range<u64>,
+    holder: Holder,
+}
+
+enum Holder {
+    Tier(Slot),
+    /// With the chunk that was read last.
+    Run(Arc<Run>, Chunk),
 }
 
 impl Input {
     /// The logs of a tier that something happened to, in key order. With `bottom`, no run is older: what does not
-    /// exist needs no mention.
-    pub fn tier(tier: Arc<Tier>, bottom: bool) -> Self {
+    /// exist needs no mention. `losses` takes down what older runs lose.
+    pub fn tier(tier: Arc<Tier>, bottom: bool, losses: Losses) -> Self {
         let matters = |piece: Piece| !bottom || piece.bounds.is_some();
         let slots = 0..tier.logs.len() as Slot;
         let mut order: Vec<Slot> = slots.filter(|&s| tier.log(s).piece().is_some_and(matters)).collect();
         order.sort_unstable_by(|&a, &b| tier.log(a).key.cmp(&tier.log(b).key));
-        Input::Tier { tier, order, next: 0 }
+        Self { logs: Logs::Tier { tier, order, next: 0, losses }, log: None }
     }
 
     /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them is the oldest of all.
     pub fn runs(runs: &[Arc<Run>], bottom: bool) -> Result<Self, Error> {
         let logs = runs.iter().map(|run| RunLogs::new(run, b"")).collect::<Result<_, _>>()?;
-        Ok(Input::Runs { logs, bottom })
+        Ok(Self { logs: Logs::Runs { logs, bottom }, log: None })
     }
 
     /// The most bytes that the new run can take, before compression.
     pub fn bound(&self) -> u64 {
-        match self {
-            Input::Tier { tier, order, .. } => {
+        match &self.logs {
+            Logs::Tier { tier, order, .. } => {
                 let log = |&slot: &Slot| {
                     let log = tier.log(slot);
                     let entries = log.piece().map_or(0, |p| p.held().end - p.held().start);
@@ -49,7 +74,7 @@ impl Input {
                 order.iter().map(log).sum::<u64>() + (1 << 16)
             }
             // Merging drops entries; how well the rest compresses in other company cannot be known before.
-            Input::Runs { logs, .. } => {
+            Logs::Runs { logs, .. } => {
                 logs.iter()
                     .map(|l| l.run().raw_bytes().saturating_add(l.run().meta.logs).saturating_mul(5) / 4)
                     .sum::<u64>()
@@ -58,22 +83,52 @@ impl Input {
         }
     }
 
-    /// Writes the next log's piece. `false` where there is none.
-    pub fn step(&mut self, out: &mut PieceWriter<RunBuilder>) -> Result<bool, Trouble> {
-        match self {
-            Input::Tier { tier, order, next } => {
-                let Some(&slot) = order.get(*next) else { return Ok(false) };
-                *next += 1;
-                let log = tier.log(slot);
-                let piece = log.piece().expect("only visible pieces were chosen");
-                out.begin(&log.key, piece);
-                for payload in log.payloads(tier, piece.held()) {
-                    out.entry(&payload).map_err(write_error)?;
+    /// Writes what comes next: a log's beginning, some of its entries, or its end. Tells the work that took, in bytes of
+    /// payload; `None` where there is nothing left.
+    pub fn step(&mut self, out: &mut PieceWriter<RunBuilder>) -> Result<Option<u64>, Trouble> {
+        let Some(parts) = &mut self.log else {
+            return match &mut self.logs {
+                Logs::Tier { tier, order, next, losses } => {
+                    let Some(&slot) = order.get(*next) else { return Ok(None) };
+                    *next += 1;
+                    let (parts, looked) = begin_recent(tier, slot, losses, out);
+                    self.log = Some(parts);
+                    Ok(Some(LOG_COST + LOOK_COST * u64::from(looked)))
                 }
-                out.end().map_err(write_error)?;
-                Ok(true)
+                Logs::Runs { logs, bottom } => begin_merged(logs, *bottom, out).map(|begun| {
+                    let (parts, pieces) = begun?;
+                    self.log = parts;
+                    Some(LOG_COST * pieces)
+                }),
+            };
+        };
+        let Some(part) = parts.last_mut() else {
+            self.log = None;
+            return out.end().map(|()| Some(0)).map_err(write_error);
+        };
+        let copied = match (&mut part.holder, &self.logs) {
+            (Holder::Tier(slot), Logs::Tier { tier, .. }) => {
+                copy_recent(tier, *slot, &mut part.range, out).map_err(write_error)?
             }
-            Input::Runs { logs, bottom } => merge_log(logs, *bottom, out),
+            (Holder::Run(run, chunk), _) => {
+                if !chunk.range().contains(&part.range.start) {
+                    *chunk = run.chunk_once(out.key(), part.range.start)?;
+                }
+                copy_chunk(chunk, &mut part.range, out).map_err(write_error)?
+            }
+            (Holder::Tier(_), Logs::Runs { .. }) => unreachable!("parts come from the source"),
+        };
+        if part.range.is_empty() {
+            parts.pop();
+        }
+        Ok(Some(copied))
+    }
+
+    /// Entries that each of the older runs, by its number, is now known to have lost to the tier.
+    pub fn losses(&self) -> &[(u64, u64)] {
+        match &self.logs {
+            Logs::Tier { losses, .. } => losses.known(),
+            Logs::Runs { .. } => &[],
         }
     }
 }
@@ -83,7 +138,7 @@ impl Input {
 pub(crate) enum Trouble {
     /// A write to the heap failed. Unless it was for want of room, the store must stop.
     Write(io::Error),
-    /// A flush or the superblock failed: whatever the reason, the store must stop.
+    /// A flush or the superblock failed, as is told in the error, with the volume: whatever the reason, the store must stop.
     Fatal(io::Error),
     /// Anything else, such as damage in what was read; the store goes on without the new run.
     Other(Error),
@@ -103,9 +158,33 @@ pub(crate) fn write_error(error: brooklet_codex::Error) -> Trouble {
     }
 }
 
-fn merge_log(logs: &mut [RunLogs], bottom: bool, out: &mut PieceWriter<RunBuilder>) -> Result<bool, Trouble> {
+/// Begins a log of a tier; also tells whether older runs were looked at.
+fn begin_recent(
+    tier: &Tier,
+    slot: Slot,
+    losses: &mut Losses,
+    out: &mut PieceWriter<RunBuilder>,
+) -> (Vec<Part>, bool) {
+    let log = tier.log(slot);
+    let piece = log.piece().expect("only visible pieces were chosen");
+    let looked = losses.count(&log.key, log.origin(), piece);
+    out.begin(&log.key, piece);
+    let range = piece.held();
+    let part = Part { range: range.clone(), holder: Holder::Tier(slot) };
+    (if range.is_empty() { Vec::new() } else { vec![part] }, looked)
+}
+
+/// What is to be copied of a log, and how many pieces it had; no parts where the log goes.
+type Begun = (Option<Vec<Part>>, u64);
+
+/// Begins the next log of some runs. `None` where there is none.
+fn begin_merged(
+    logs: &mut [RunLogs],
+    bottom: bool,
+    out: &mut PieceWriter<RunBuilder>,
+) -> Result<Option<Begun>, Trouble> {
     let keys = logs.iter().filter_map(|l| l.current.as_ref().map(|(key, _)| key));
-    let Some(key) = keys.min().cloned() else { return Ok(false) };
+    let Some(key) = keys.min().cloned() else { return Ok(None) };
     let mut heads: Vec<(Arc<Run>, Head)> = Vec::new();
     for log in logs.iter_mut() {
         if let Some((_, head)) = log.current.as_ref().filter(|(k, _)| *k == key) {
@@ -113,41 +192,59 @@ fn merge_log(logs: &mut [RunLogs], bottom: bool, out: &mut PieceWriter<RunBuilde
             log.advance()?;
         }
     }
-    let Resolved { bounds, mut parts, upper } = resolve(heads.iter().map(|(_, head)| head.piece));
+    let pieces = heads.len() as u64;
+    let Resolved { bounds, parts, upper } = resolve(heads.iter().map(|(_, head)| head.piece));
     if bounds.is_none() && bottom {
-        return Ok(true);
+        return Ok(Some((None, pieces)));
     }
     // `resolve` names the first number that these runs do not account for, which is where the merged piece begins.
     let piece = Piece { bounds, base: upper };
     let held = piece.held();
-    parts.reverse();
     let starts_right = !bottom || bounds.is_none_or(|b| held.start <= b.first);
-    let end = parts.iter().try_fold(held.start, |at, (_, part)| (part.start == at).then_some(part.end));
+    let end = parts.iter().rev().try_fold(held.start, |at, (_, part)| (part.start == at).then_some(part.end));
     if !starts_right || end != Some(held.end) {
         return Err(heads[0].0.malformed(&key).into());
     }
     out.begin(&key, piece);
-    for (i, range) in parts {
-        let (run, head) = &heads[i];
-        copy(run, head, &key, range, out)?;
-    }
-    out.end().map_err(write_error)?;
-    Ok(true)
+    let part = |(i, range)| {
+        let (run, head): &(Arc<Run>, Head) = &heads[i];
+        Part { range, holder: Holder::Run(run.clone(), head.chunk.clone()) }
+    };
+    Ok(Some((Some(parts.into_iter().map(part).collect()), pieces)))
 }
 
-fn copy(
-    run: &Run,
-    head: &Head,
-    key: &[u8],
-    range: Range<u64>,
+/// Copies about a chunk's bytes of entries of a tier, and takes them off `range`.
+fn copy_recent(
+    tier: &Tier,
+    slot: Slot,
+    range: &mut Range<u64>,
     out: &mut PieceWriter<RunBuilder>,
-) -> Result<(), Trouble> {
-    let mut chunk = head.chunk.clone();
-    for seq in range {
-        if !chunk.range().contains(&seq) {
-            chunk = run.chunk(key, seq)?;
+) -> Result<u64, brooklet_codex::Error> {
+    let mut copied = 0;
+    for payload in tier.log(slot).payloads(tier, range.clone()) {
+        out.entry(&payload)?;
+        range.start += 1;
+        copied += payload.len() as u64 + 1;
+        if copied >= CHUNK as u64 {
+            break;
         }
-        out.entry(&chunk.payload(seq)).map_err(write_error)?;
     }
-    Ok(())
+    Ok(copied)
+}
+
+/// Copies those entries of `range` that a chunk holds, and takes them off.
+fn copy_chunk(
+    chunk: &Chunk,
+    range: &mut Range<u64>,
+    out: &mut PieceWriter<RunBuilder>,
+) -> Result<u64, brooklet_codex::Error> {
+    let mut copied = 0;
+    let end = range.end.min(chunk.range().end);
+    for seq in range.start..end {
+        let payload = chunk.payload_bytes(seq);
+        out.entry(payload)?;
+        copied += payload.len() as u64 + 1;
+    }
+    range.start = end;
+    Ok(copied)
 }

@@ -6,17 +6,18 @@ use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Rng, SECTOR, Volume, capped, read_exact_at};
-use brooklet_wal::{Recovery, Start, recover};
+use brooklet_wal::{Recovery, Start, recover, slot};
 
 use crate::error::Error;
 use crate::front::Front;
 use crate::heap::{Extent, Heap};
-use crate::keeper::MAX_LEVEL;
 use crate::label::{self, Label};
 use crate::manifest::{self, RunMeta};
 use crate::options::Options;
+use crate::policy::MAX_LEVEL;
 use crate::runs::{Run, RunSet};
-use crate::superblock::{FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
+use crate::shelf::Shelf;
+use crate::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
 use crate::volumes::Volumes;
 
 /// The longest manifest, in bytes: sixteen million runs.
@@ -26,6 +27,7 @@ const MAX_MANIFEST: u64 = 1 << 30;
 pub(crate) struct Opened {
     /// The volumes, the store's capacity being the data's end.
     pub volumes: Volumes,
+    pub shelf: Arc<Shelf>,
     /// The label of the ring, where that has a volume of its own.
     pub label: Option<label::Found>,
     pub superblock: Superblock,
@@ -51,8 +53,9 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         return Err(Error::NotAStore { name, why });
     }
     let slots =
-        Superblock::read_slots(&**volume).map_err(Error::io(format!("reading the superblock of {name}")))?;
+        slot::read(&**volume, COPIES).map_err(Error::io(format!("reading the superblock of {name}")))?;
     let superblock = Superblock::choose(&slots, &name, size, info.device.is_some())?;
+    options.compare(&name, &superblock)?;
     for (copy, slot) in slots.iter().enumerate() {
         match slot {
             // A process that is killed while it writes the copies leaves older ones behind.
@@ -81,7 +84,8 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
             format!("the extent at {} overlaps another or lies outside", extent.offset),
         )
     })?;
-    let runs = metas.iter().map(|&meta| Run::open(volume.clone(), meta).map(Arc::new));
+    let shelf = Shelf::new(volume.clone(), options.cache_budget, options.seed);
+    let runs = metas.iter().map(|&meta| Run::open(&shelf, meta).map(Arc::new));
     let runs = RunSet::new(runs.collect::<Result<_, _>>()?);
     let mut front = Front::new(options.seed, Arc::new(runs));
     let start = Start {
@@ -91,8 +95,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         epoch: superblock.epoch,
     };
     let recovery = recover(&**volumes.ring(), superblock.zone(), start, |block, _| front.replay(block))?;
-    let slots = slots.to_vec();
-    Ok(Opened { volumes, label, superblock, slots, heap, manifest, front, recovery })
+    Ok(Opened { volumes, shelf, label, superblock, slots, heap, manifest, front, recovery })
 }
 
 /// Makes sure that the ring is where it should be, and of the same moment; gives its label.
@@ -126,6 +129,8 @@ fn check_runs(metas: &[RunMeta], next_run: u64) -> Result<(), Error> {
             "is of a lower level than a newer one"
         } else if run.level > MAX_LEVEL {
             "is of a level that no store reaches"
+        } else if run.dead > run.entries || run.tombstones.saturating_add(run.empties) > run.logs {
+            "counts more than it holds"
         } else {
             newer = run.level;
             continue;
@@ -255,16 +260,8 @@ mod tests {
     /// A manifest with sound checksums could make compaction merge the wrong runs, go on for ever or overflow.
     #[test]
     fn runs_that_no_compaction_leaves_are_refused() {
-        let run = |id, level| RunMeta {
-            id,
-            level,
-            offset: 0,
-            len: 200,
-            extent: 4096,
-            footer_sum: 0,
-            logs: 1,
-            entries: 1,
-        };
+        let sound = RunMeta { len: 200, extent: 4096, logs: 1, entries: 1, ..RunMeta::default() };
+        let run = |id, level| RunMeta { id, level, ..sound };
         assert!(check_runs(&[run(9, 0), run(7, 0), run(8, 1)], 10).is_ok());
         for (runs, because) in [
             (vec![RunMeta { len: 5000, ..run(1, 0) }], "longer than its extent"),
@@ -272,6 +269,8 @@ mod tests {
             (vec![run(1, 0), run(1, 1)], "there twice"),
             (vec![run(2, 1), run(1, 0)], "lower level than a newer one"),
             (vec![run(1, u64::MAX)], "a level that no store reaches"),
+            (vec![RunMeta { dead: 2, ..run(1, 0) }], "counts more than it holds"),
+            (vec![RunMeta { tombstones: 1, empties: u64::MAX, ..run(1, 0) }], "counts more than it holds"),
         ] {
             let error = check_runs(&runs, 10).expect_err(because).to_string();
             assert!(error.contains(because), "{error}");

@@ -7,7 +7,10 @@ use std::time::Duration;
 use brooklet_io::{Clock, SystemClock, system_seed};
 
 use crate::error::Error;
-use crate::superblock::MAX_RING;
+use crate::superblock::{MAX_RING, Superblock};
+
+/// Bytes of a ring, where none are asked for.
+const RING_SIZE: u64 = 64 << 20;
 
 /// Options of [`Store::open`](crate::Store::open). The defaults suit a local solid-state disk.
 ///
@@ -19,10 +22,12 @@ use crate::superblock::MAX_RING;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub(crate) ring_size: u64,
+    /// As it was asked for, if it was.
+    pub(crate) ring_size: Option<u64>,
     pub(crate) capacity: u64,
     pub(crate) ring: Option<PathBuf>,
     pub(crate) memory_budget: usize,
+    pub(crate) cache_budget: usize,
     pub(crate) max_payload: usize,
     pub(crate) block_size: usize,
     pub(crate) depth: usize,
@@ -60,10 +65,11 @@ impl Options {
     pub fn new() -> Self {
         let wal = brooklet_wal::Config::default();
         Self {
-            ring_size: 64 << 20,
+            ring_size: None,
             capacity: 0,
             ring: None,
             memory_budget: 128 << 20,
+            cache_budget: 64 << 20,
             max_payload: 16 << 20,
             block_size: wal.block_size,
             depth: wal.depth,
@@ -80,16 +86,36 @@ impl Options {
         }
     }
 
-    /// Bytes of the ring; fixed when the store is created. 64 MiB: it takes the largest payload with room to spare,
-    /// and it is read back in some tens of milliseconds after a crash. At least 64 KiB.
+    /// Bytes of the ring of a store that is made. 64 MiB: it takes the largest payload with room to spare, and it is read
+    /// back in some tens of milliseconds after a crash. At least 64 KiB; a multiple of 4096.
+    ///
+    /// A store that is there keeps the ring that it has. Where that is of another size, opening the store works all the
+    /// same and leaves a warning (by `tracing`), so that a program may ask for its ring at each start, whatever became of
+    /// the store; [`StoreInfo::ring_size`](crate::StoreInfo::ring_size) tells what is there.
     pub fn ring_size(mut self, bytes: u64) -> Self {
-        self.ring_size = bytes;
+        self.ring_size = Some(bytes);
         self
     }
 
-    /// Bytes of the volume that the store may use, ring and superblock included; fixed when the store is created. 0: a
-    /// file grows as its file system lets it, and a device is used whole. A device must have the capacity each time the
-    /// store is opened. A multiple of 4096; it leaves the heap 1 MiB at least.
+    /// Bytes of the volume that the store may use, ring and superblock included; fixed when the store is created. A
+    /// multiple of 4096; it leaves the heap 1 MiB at least. A device must have the capacity each time the store is opened.
+    ///
+    /// 0, the default: a store that is made may use its device whole, or grow in its file as the file system lets it, and
+    /// one that is there keeps the capacity that it has. Where another one is asked for than the store has, opening fails
+    /// with [`Error::OtherCapacity`]: others may rely on the rest of the disk, or the store on more than that.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("store");
+    /// let options = brooklet::Options::new().ring_size(1 << 20).max_payload(1 << 16);
+    /// options.clone().capacity(64 << 20).open(&path)?.append("log", b"entry")?.wait()?;
+    /// assert_eq!(options.clone().open(&path)?.info()?.capacity, 64 << 20);
+    /// let error = options.capacity(32 << 20).open(&path).unwrap_err();
+    /// assert!(matches!(error, brooklet::Error::OtherCapacity { .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
@@ -122,14 +148,24 @@ impl Options {
         self
     }
 
+    /// Bytes of memory for looking logs up in the runs: their filters and indexes, and the blocks that were read last, in one
+    /// cache. 64 MiB: filters and indexes of some twenty million logs, or of fewer and what is read often. At least 256 KiB.
+    ///
+    /// What does not fit stays on the volume and is read when it is wanted, in blocks of 16 KiB or less. Finding out that a
+    /// run does not have a log then takes one such read.
+    pub fn cache_budget(mut self, bytes: usize) -> Self {
+        self.cache_budget = bytes;
+        self
+    }
+
     /// Largest payload in bytes. 16 MiB; at most about a third of the ring.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.max_payload = bytes;
         self
     }
 
-    /// Most bytes of a block of the ring. 1 MiB. The store starts with 256 KiB, the largest write that cloud volumes take
-    /// in one piece, and finds out under load which size serves best.
+    /// Most bytes of a block of the ring. 1 MiB. That is what the store starts with; it finds out under load whether
+    /// smaller ones serve better. What waits for a block that fills slowly is written before it is full.
     pub fn block_size(mut self, bytes: usize) -> Self {
         self.block_size = bytes;
         self
@@ -209,17 +245,36 @@ impl Options {
         Err(Error::InvalidOptions(what))
     }
 
+    /// Bytes of the ring of a store that is made with these options.
+    pub(crate) fn new_ring_size(&self) -> u64 {
+        self.ring_size.unwrap_or(RING_SIZE)
+    }
+
+    /// Compares what was asked for with the store that is there.
+    pub(crate) fn compare(&self, name: &str, found: &Superblock) -> Result<(), Error> {
+        if self.capacity > 0 && self.capacity != found.capacity {
+            let (name, asked, found) = (name.into(), self.capacity, found.capacity);
+            return Err(Error::OtherCapacity { name, asked, found });
+        }
+        if let Some(asked) = self.ring_size.filter(|asked| *asked != found.ring_size) {
+            tracing::warn!(
+                store = name,
+                asked,
+                found = found.ring_size,
+                "the ring has another size than was asked for, which counts for new stores only"
+            );
+        }
+        Ok(())
+    }
+
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let wrong = |what: String| Err(Error::InvalidOptions(what));
-        let min = brooklet_wal::MIN_RING;
-        if self.ring_size < min || !self.ring_size.is_multiple_of(brooklet_io::SECTOR as u64) {
-            return wrong(format!(
-                "a ring of {} bytes: use a multiple of 4096, at least {min}",
-                self.ring_size
-            ));
+        let (ring, min) = (self.new_ring_size(), brooklet_wal::MIN_RING);
+        if ring < min || !ring.is_multiple_of(brooklet_io::SECTOR as u64) {
+            return wrong(format!("a ring of {ring} bytes: use a multiple of 4096, at least {min}"));
         }
-        if self.ring_size > MAX_RING {
-            return wrong(format!("a ring of {} bytes: use at most {MAX_RING}", self.ring_size));
+        if ring > MAX_RING {
+            return wrong(format!("a ring of {ring} bytes: use at most {MAX_RING}"));
         }
         if !self.capacity.is_multiple_of(brooklet_io::SECTOR as u64) || self.capacity >= 1 << 62 {
             return wrong(format!("a capacity of {} bytes: use a multiple of 4096", self.capacity));
@@ -236,6 +291,103 @@ impl Options {
         if self.memory_budget < 64 << 10 {
             return wrong(format!("a memory budget of {} bytes: use at least 64 KiB", self.memory_budget));
         }
+        if self.cache_budget < 256 << 10 {
+            return wrong(format!("a cache budget of {} bytes: use at least 256 KiB", self.cache_budget));
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+    use std::sync::Mutex;
+
+    use brooklet_io::{ManualClock, MemVolume};
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::*;
+
+    /// Keeps what is warned of.
+    #[derive(Clone, Default)]
+    struct Warnings(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Warnings {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() == Level::WARN
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            let mut text = Text::default();
+            event.record(&mut text);
+            self.0.lock().unwrap().push(text.0);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[derive(Default)]
+    struct Text(String);
+
+    impl Visit for Text {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            self.0 += &format!("{field}={value:?} ");
+        }
+    }
+
+    fn options() -> Options {
+        let clock = Arc::new(ManualClock::default());
+        Options::new().max_payload(8 << 10).threads(false).environment(clock, 1)
+    }
+
+    #[test]
+    fn a_ring_of_another_size_is_warned_of_and_opened() {
+        let volume = Arc::new(MemVolume::new(1));
+        drop(options().ring_size(128 << 10).create_on(volume.clone()).unwrap());
+        let open = |options: Options| {
+            let warnings = Warnings::default();
+            let store =
+                tracing::subscriber::with_default(warnings.clone(), || options.open_on(volume.clone()));
+            assert_eq!(store.unwrap().info().unwrap().ring_size, 128 << 10);
+            std::mem::take(&mut *warnings.0.lock().unwrap())
+        };
+        assert_eq!(open(options()), [""; 0]);
+        assert_eq!(open(options().ring_size(128 << 10)), [""; 0]);
+        let told = open(options().ring_size(64 << 10));
+        assert!(told.len() == 1 && told[0].contains("asked=65536 found=131072"), "{told:?}");
+    }
+
+    #[test]
+    fn another_capacity_than_the_stores_is_refused() {
+        const MIB: u64 = 1 << 20;
+        for made in [0, 4 * MIB] {
+            let volume = Arc::new(MemVolume::new(1));
+            let options = || options().ring_size(64 << 10);
+            drop(options().capacity(made).create_on(volume.clone()).unwrap());
+            for asked in [0, 3 * MIB, 4 * MIB, 5 * MIB] {
+                for read_only in [false, true] {
+                    let opened = options().capacity(asked).read_only(read_only).open_on(volume.clone());
+                    match opened {
+                        Ok(store) => {
+                            assert!(asked == 0 || asked == made, "{asked}");
+                            assert_eq!(store.info().unwrap().capacity, made);
+                        }
+                        Err(error) => {
+                            assert!(asked > 0 && asked != made, "{error}");
+                            let told = matches!(
+                                error, Error::OtherCapacity { asked: a, found, .. } if (a, found) == (asked, made)
+                            );
+                            assert!(told, "{error}");
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -25,9 +25,9 @@ pub(crate) const CHUNK: usize = 16 << 10;
 
 const END: [u8; 2] = [0, 1];
 
-/// Hash of a log key in a run's filter.
-pub(crate) fn filter_hash(key: &[u8]) -> u64 {
-    XxHash3_64::oneshot(key)
+/// Hash of a log key in a run's filter of this seed.
+pub(crate) fn filter_hash(seed: u64, key: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(seed, key)
 }
 
 /// The escaped log key without its terminator: what all keys with this prefix start with.
@@ -121,9 +121,18 @@ impl Chunk {
 
     /// The payload of entry `seq`, which must be in range.
     pub fn payload(&self, seq: u64) -> Bytes {
+        self.payloads.slice(self.place(seq))
+    }
+
+    /// The same, not shared.
+    pub fn payload_bytes(&self, seq: u64) -> &[u8] {
+        &self.payloads[self.place(seq)]
+    }
+
+    fn place(&self, seq: u64) -> Range<usize> {
         let i = (seq - self.base) as usize;
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
-        self.payloads.slice(start as usize..self.ends[i] as usize)
+        start as usize..self.ends[i] as usize
     }
 }
 
@@ -138,23 +147,24 @@ impl Head {
     /// Reads a head. `None` where the bytes are not one.
     pub fn decode(bytes: &Bytes) -> Option<Self> {
         let mut rest = &bytes[..];
-        let (&flags, after) = rest.split_first()?;
-        rest = after;
-        let (first, next) = (take_varint(&mut rest)?, take_varint(&mut rest)?);
-        let base = take_varint(&mut rest)?;
-        let bounds = (flags & 1 != 0).then_some(Bounds { first, next });
-        let piece = Piece { bounds, base };
+        let piece = head_piece(&mut rest)?;
         let chunk = Chunk::decode(&bytes.slice_ref(rest))?;
         let held = piece.held();
-        let fits = if piece.bounds.is_some() {
-            first <= next && base <= next
-        } else {
-            [first, next, base] == [0; 3]
-        };
-        let chunk_fits = chunk.range().is_empty() && held.is_empty()
+        let fits = chunk.range().is_empty() && held.is_empty()
             || chunk.base == held.start && chunk.range().end <= held.end;
-        (fits && chunk_fits).then_some(Self { piece, chunk })
+        fits.then_some(Self { piece, chunk })
     }
+}
+
+/// Takes the piece that a head begins with; its chunk is left. `None` where the bytes are not a head.
+pub(crate) fn head_piece(rest: &mut &[u8]) -> Option<Piece> {
+    let (&flags, after) = rest.split_first()?;
+    *rest = after;
+    let (first, next) = (take_varint(rest)?, take_varint(rest)?);
+    let base = take_varint(rest)?;
+    let bounds = (flags & 1 != 0).then_some(Bounds { first, next });
+    let fits = if bounds.is_some() { first <= next && base <= next } else { [first, next, base] == [0; 3] };
+    fits.then_some(Piece { bounds, base })
 }
 
 /// Receives codex entries in order.
@@ -177,6 +187,10 @@ pub(crate) struct PieceWriter<O> {
     value: Vec<u8>,
     pub logs: u64,
     pub entries: u64,
+    /// Logs that are said to be gone.
+    pub tombstones: u64,
+    /// Logs that are said to be there, without an entry.
+    pub empties: u64,
 }
 
 impl<O: Out> PieceWriter<O> {
@@ -192,6 +206,8 @@ impl<O: Out> PieceWriter<O> {
             value: Vec::new(),
             logs: 0,
             entries: 0,
+            tombstones: 0,
+            empties: 0,
         }
     }
 
@@ -204,6 +220,13 @@ impl<O: Out> PieceWriter<O> {
         self.chunk_base = piece.held().start;
         self.out.log(key);
         self.logs += 1;
+        self.tombstones += u64::from(piece.bounds.is_none());
+        self.empties += u64::from(piece.bounds.is_some() && piece.held().is_empty());
+    }
+
+    /// The log whose piece is being written.
+    pub fn key(&self) -> &[u8] {
+        &self.key
     }
 
     /// Adds the next entry of the log.
@@ -260,26 +283,28 @@ impl<O: Out> PieceWriter<O> {
     pub fn into_inner(self) -> O {
         self.out
     }
+}
 
-    pub fn inner(&self) -> &O {
-        &self.out
+/// Keeps what is put, in memory.
+#[cfg(any(test, fuzzing))]
+#[derive(Default)]
+pub(crate) struct Kept(pub Vec<(Vec<u8>, Bytes)>);
+
+#[cfg(any(test, fuzzing))]
+impl Out for Kept {
+    type Error = std::convert::Infallible;
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Self::Error> {
+        self.0.push((key.to_vec(), Bytes::copy_from_slice(value)));
+        Ok(())
     }
+
+    fn log(&mut self, _: &[u8]) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[derive(Default)]
-    struct Kept(Vec<(Vec<u8>, Bytes)>);
-    impl Out for Kept {
-        type Error = std::convert::Infallible;
-        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Self::Error> {
-            self.0.push((key.to_vec(), Bytes::copy_from_slice(value)));
-            Ok(())
-        }
-        fn log(&mut self, _: &[u8]) {}
-    }
 
     #[test]
     fn escaped_keys_keep_the_order_of_log_keys() {

@@ -97,7 +97,7 @@ impl View {
             }
         };
         let mut parts = self.recent;
-        parts.extend(run_parts(&heads, bounds, upper, &wanted));
+        parts.extend(run_parts(heads, bounds, upper, &wanted));
         parts.reverse();
         let mut at = wanted.start;
         for part in &parts {
@@ -115,21 +115,22 @@ impl View {
 }
 
 /// The parts of a log that runs contribute, newest first, below what newer tiers account for.
-fn run_parts<'a>(
-    heads: &'a [(Arc<Run>, Head)],
+fn run_parts(
+    heads: Vec<(Arc<Run>, Head)>,
     bounds: Bounds,
     upper: u64,
     wanted: &Range<u64>,
-) -> impl Iterator<Item = Part> + use<'a> {
+) -> impl Iterator<Item = Part> {
     // The newer tiers stand in as one piece that holds nothing and begins at `upper`.
     let newer = Piece { bounds: Some(bounds), base: upper };
     let pieces = std::iter::once(newer).chain(heads.iter().map(|(_, head)| head.piece));
     let parts = resolve(pieces).parts;
     let wanted = wanted.clone();
-    parts.into_iter().filter(|(i, _)| *i > 0).filter_map(move |(i, part)| {
+    let mut heads: Vec<_> = heads.into_iter().map(Some).collect();
+    parts.into_iter().filter_map(move |(i, part)| {
+        let (run, head) = heads[i.checked_sub(1)?].take()?;
         let range = part.start.max(wanted.start)..part.end.min(wanted.end);
-        let (run, head) = &heads[i - 1];
-        (!range.is_empty()).then(|| Part { range, source: Source::Run(run.clone(), head.chunk.clone()) })
+        (!range.is_empty()).then_some(Part { range, source: Source::Run(run, head.chunk) })
     })
 }
 
@@ -167,13 +168,12 @@ impl Entries {
         let part = &self.parts[at];
         match &part.source {
             Source::Recent(payloads) => Ok(payloads[(seq - part.range.start) as usize].clone()),
-            Source::Run(run, head) => {
+            Source::Run(_, head) if head.range().contains(&seq) => Ok(head.payload(seq)),
+            Source::Run(run, _) => {
                 let cached = if from_back { &mut self.back } else { &mut self.front };
-                // Chunks of different runs may overlap below a truncation; the head's part tells which run counts.
-                let usable = |c: &Chunk| c.range().contains(&seq);
+                // Chunks of different runs may overlap below a truncation; the part tells which run counts.
                 let chunk = match cached {
-                    Some(chunk) if usable(chunk) => chunk,
-                    _ if usable(head) => cached.insert(head.clone()),
+                    Some(chunk) if chunk.range().contains(&seq) => chunk,
                     _ => cached.insert(run.chunk(&self.key, seq)?),
                 };
                 let payload = chunk.payload(seq);

@@ -85,6 +85,11 @@ impl Tier {
         self.logs.is_empty()
     }
 
+    /// Whether something visible happened to a log of the tier.
+    pub fn is_changed(&self) -> bool {
+        !self.blocks.is_empty()
+    }
+
     fn hash(&self, key: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(self.seed, key)
     }
@@ -166,6 +171,11 @@ impl LogState {
     /// What readers see, if this tier changed the log visibly.
     pub fn piece(&self) -> Option<Piece> {
         self.visible
+    }
+
+    /// The log's bounds before this tier.
+    pub fn origin(&self) -> Option<Bounds> {
+        self.origin
     }
 
     /// The payloads of `range`, which must be within the piece's entries.

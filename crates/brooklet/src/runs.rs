@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use brooklet_codex::{BuilderOptions, Cursor, Reader, Source};
+use brooklet_codex::{Cursor, Reader, Source, Summary};
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
 use bytes::Bytes;
@@ -12,7 +12,9 @@ use crate::error::Error;
 use crate::heap::Extent;
 use crate::manifest::RunMeta;
 use crate::model::{Bounds, Piece};
-use crate::piece::{Chunk, Head, Out, chunk_key, filter_hash, head_key, split_key};
+use crate::piece::{Chunk, Head, Out, chunk_key, filter_hash, head_key, head_piece, split_key};
+use crate::shelf::Shelf;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Part of a volume that a codex is read from.
 pub(crate) struct ExtentSource {
@@ -91,29 +93,70 @@ impl io::Write for ExtentWriter {
 }
 
 /// A codex being built as a run.
-pub(crate) type RunBuilder = brooklet_codex::Builder<ExtentWriter>;
+pub(crate) struct RunBuilder {
+    codex: brooklet_codex::Builder<ExtentWriter>,
+    filter_seed: u64,
+}
 
-/// Starts a codex for run `id`.
-pub(crate) fn builder(writer: ExtentWriter, id: u64) -> RunBuilder {
-    RunBuilder::new(writer, BuilderOptions { id, ..BuilderOptions::default() })
+impl RunBuilder {
+    /// Starts a codex for run `id`.
+    pub fn new(shelf: &Shelf, writer: ExtentWriter, id: u64) -> Self {
+        let options = shelf.builder_options(id);
+        let filter_seed = options.filter_seed;
+        Self { codex: brooklet_codex::Builder::new(writer, options), filter_seed }
+    }
+
+    pub fn finish(self) -> Result<(Summary, ExtentWriter), brooklet_codex::Error> {
+        self.codex.finish()
+    }
 }
 
 impl Out for RunBuilder {
     type Error = brooklet_codex::Error;
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Self::Error> {
-        self.add(key, value)
+        self.codex.add(key, value)
     }
     fn log(&mut self, key: &[u8]) {
         if !(bug("filter-forgets") && key.len().is_multiple_of(5)) {
-            self.add_filter(filter_hash(key));
+            self.codex.add_filter(filter_hash(self.filter_seed, key));
         }
+    }
+}
+
+/// A log that the runs are asked about.
+pub(crate) struct Wanted<'k> {
+    key: &'k [u8],
+    head: Vec<u8>,
+    /// Its hash for the filters of one seed. Most have the same.
+    seed: u64,
+    hash: u64,
+}
+
+impl<'k> Wanted<'k> {
+    pub fn new(key: &'k [u8]) -> Self {
+        Self { key, head: head_key(key), seed: 0, hash: filter_hash(0, key) }
+    }
+
+    /// The key of its head in a run.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    fn hash(&mut self, seed: u64) -> u64 {
+        if seed != self.seed {
+            (self.seed, self.hash) = (seed, filter_hash(seed, self.key));
+        }
+        self.hash
     }
 }
 
 /// An immutable run.
 pub(crate) struct Run {
     pub meta: RunMeta,
+    shelf: Arc<Shelf>,
     reader: Reader<ExtentSource>,
+    /// Its entries that newer runs are known to have made irrelevant, as the durable manifest has it.
+    dead: AtomicU64,
 }
 
 pub(crate) type RunCursor = Cursor<RunReader>;
@@ -131,10 +174,10 @@ impl std::ops::Deref for RunReader {
 
 impl Run {
     /// Opens a run that the manifest names.
-    pub fn open(volume: Arc<dyn Volume>, meta: RunMeta) -> Result<Self, Error> {
-        let source = ExtentSource { volume, offset: meta.offset, len: meta.len };
-        let reader =
-            Reader::open(source, meta.len, Some(meta.footer_sum)).map_err(|e| codex_error(&meta, e))?;
+    pub fn open(shelf: &Arc<Shelf>, meta: RunMeta) -> Result<Self, Error> {
+        let source = ExtentSource { volume: shelf.volume.clone(), offset: meta.offset, len: meta.len };
+        let reader = Reader::open_with(source, meta.len, Some(meta.footer_sum), shelf.cache.clone())
+            .map_err(|e| codex_error(&meta, e))?;
         if reader.id() != meta.id {
             return Err(Error::damaged(
                 format!("run {}", meta.id),
@@ -148,38 +191,87 @@ impl Run {
                 format!("the manifest counts {} logs in {} entries", meta.logs, reader.entries()),
             ));
         }
-        Ok(Self { meta, reader })
+        Ok(Self { meta, shelf: shelf.clone(), reader, dead: AtomicU64::new(meta.dead) })
     }
 
     pub fn extent(&self) -> Extent {
         Extent { offset: self.meta.offset, len: self.meta.extent }
     }
 
+    /// Its entries that newer runs are known to have made irrelevant; never more than there are.
+    pub fn dead(&self) -> u64 {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// `count` as a number of its dead entries: 0 where that cannot be, since too few cost space, and too many entries.
+    pub fn at_most_all(&self, count: u64) -> u64 {
+        if count > self.meta.entries { 0 } else { count }
+    }
+
+    /// Only the keeper does this, once the superblock is durable that says so.
+    pub fn set_dead(&self, dead: u64) {
+        self.dead.store(dead, Ordering::Relaxed);
+    }
+
     /// What the run knows of a log.
-    pub fn head(&self, key: &[u8]) -> Result<Option<Head>, Error> {
-        match self.reader.may_contain(filter_hash(key)) {
-            Ok(false) => return Ok(None),
-            Ok(true) => {}
-            // The filter only saves a look at the index, which says the same.
+    pub fn head(&self, wanted: &mut Wanted<'_>) -> Result<Option<Head>, Error> {
+        let value = self.find(wanted)?;
+        value.map(|value| Head::decode(&value).ok_or_else(|| self.malformed(wanted.key))).transpose()
+    }
+
+    /// The piece of a log alone, without its entries.
+    fn piece(&self, wanted: &mut Wanted<'_>) -> Result<Option<Piece>, Error> {
+        let value = self.find(wanted)?;
+        value.map(|value| head_piece(&mut &value[..]).ok_or_else(|| self.malformed(wanted.key))).transpose()
+    }
+
+    /// Whether the filter of the run lets a log pass; `Some(false)` is certain, `None` where the filter is damaged: it
+    /// only saves a look at the index, which says the same.
+    pub fn may_know(&self, wanted: &mut Wanted<'_>) -> Result<Option<bool>, Error> {
+        let hash = wanted.hash(self.reader.filter_seed());
+        match self.reader.may_contain(&wanted.head, hash) {
             Err(error @ brooklet_codex::Error::Damaged { .. }) => {
                 tracing::warn!(run = self.meta.id, %error, "the filter of a run is damaged; going on without it");
+                Ok(None)
             }
-            Err(error) => return Err(self.error(error)),
+            told => told.map(Some).map_err(|error| self.error(error)),
         }
-        let value = self.reader.get(&head_key(key)).map_err(|e| self.error(e))?;
-        value.map(|value| Head::decode(&value).ok_or_else(|| self.malformed(key))).transpose()
+    }
+
+    /// The head of a log, as it is stored.
+    fn find(&self, wanted: &mut Wanted<'_>) -> Result<Option<Bytes>, Error> {
+        self.shelf.asked();
+        let maybe = self.may_know(wanted)?;
+        if maybe == Some(false) {
+            return Ok(None);
+        }
+        let value = self.reader.get(&wanted.head).map_err(|e| self.error(e))?;
+        if maybe == Some(true) && value.is_none() {
+            self.shelf.misled();
+        }
+        Ok(value)
     }
 
     /// The chunk that holds entry `seq` of a log.
     pub fn chunk(&self, key: &[u8], seq: u64) -> Result<Chunk, Error> {
+        let found = self.reader.get_le(&chunk_key(key, seq)).map_err(|e| self.error(e))?;
+        self.decode_chunk(key, seq, found)
+    }
+
+    /// Like [`chunk`](Self::chunk), but nothing of it is kept in memory: for who reads everything once.
+    pub fn chunk_once(&self, key: &[u8], seq: u64) -> Result<Chunk, Error> {
         let mut cursor = self.reader.cursor();
         let found = cursor.seek_le(&chunk_key(key, seq)).map_err(|e| self.error(e))?;
-        let part = if found { split_key(cursor.key()) } else { None };
-        let chunk = match part {
-            Some((k, None)) if k == key => Head::decode(&cursor.value()).map(|head| head.chunk),
-            Some((k, Some(_))) if k == key => Chunk::decode(&cursor.value()),
+        self.decode_chunk(key, seq, found.then(|| (cursor.key().to_vec(), cursor.value())))
+    }
+
+    /// The chunk out of the last entry at or before its key.
+    fn decode_chunk(&self, key: &[u8], seq: u64, found: Option<(Vec<u8>, Bytes)>) -> Result<Chunk, Error> {
+        let chunk = found.and_then(|(found, value)| match split_key(&found)? {
+            (k, None) if k == key => Head::decode(&value).map(|head| head.chunk),
+            (k, Some(_)) if k == key => Chunk::decode(&value),
             _ => None,
-        };
+        });
         chunk.filter(|c| c.range().contains(&seq)).ok_or_else(|| self.malformed(key))
     }
 
@@ -202,7 +294,7 @@ impl Run {
         self.reader.raw_bytes()
     }
 
-    /// Bytes of memory its index and filter take.
+    /// Bytes of memory its index and filter take now.
     pub fn memory(&self) -> usize {
         self.reader.memory()
     }
@@ -215,6 +307,9 @@ fn codex_error(meta: &RunMeta, error: brooklet_codex::Error) -> Error {
         brooklet_codex::Error::Damaged { offset, what } => {
             // A damaged pointer names any place.
             Error::damaged(format!("run {} at offset {}", meta.id, meta.offset.saturating_add(offset)), what)
+        }
+        brooklet_codex::Error::Newer { version } => {
+            Error::NewerFormat { name: place, found: version, known: brooklet_codex::VERSION }
         }
         other => Error::damaged(place, other.to_string()),
     }
@@ -241,9 +336,10 @@ impl RunSet {
 
     /// The log's bounds as of the runs; `None` where it does not exist.
     pub fn bounds(&self, key: &[u8]) -> Result<Option<Bounds>, Error> {
+        let mut wanted = Wanted::new(key);
         for run in &self.runs {
-            if let Some(head) = run.head(key)? {
-                return Ok(head.piece.bounds);
+            if let Some(piece) = run.piece(&mut wanted)? {
+                return Ok(piece.bounds);
             }
         }
         Ok(None)
@@ -257,13 +353,14 @@ impl RunSet {
         first: Option<u64>,
         mut upper: u64,
     ) -> Result<Vec<(Arc<Run>, Head)>, Error> {
+        let mut wanted = Wanted::new(key);
         let mut heads = Vec::new();
         let mut first = first;
         for run in &self.runs {
             if first.is_some_and(|first| upper <= first) {
                 break;
             }
-            let Some(head) = run.head(key)? else { continue };
+            let Some(head) = run.head(&mut wanted)? else { continue };
             let Piece { bounds, base } = head.piece;
             if first.is_none() {
                 first = Some(bounds.map_or(0, |b| b.first));
@@ -282,16 +379,7 @@ mod tests {
     /// A pointer to the end of the address space, its checksum sound: telling of it overflowed.
     #[test]
     fn damage_anywhere_is_told() {
-        let meta = RunMeta {
-            id: 3,
-            level: 0,
-            offset: 4096,
-            len: 200,
-            extent: 4096,
-            footer_sum: 0,
-            logs: 1,
-            entries: 1,
-        };
+        let meta = RunMeta { id: 3, offset: 4096, len: 200, extent: 4096, ..RunMeta::default() };
         let error =
             codex_error(&meta, brooklet_codex::Error::Damaged { offset: u64::MAX, what: "a pointer" });
         assert!(matches!(error, Error::Damaged { .. }));

@@ -185,19 +185,16 @@ mod tests {
         }
     }
 
+    /// Also behind the last whole sector, where no store ever writes.
     #[test]
     fn whatever_bears_a_mark_is_refused_and_left_as_it_is() {
         let options = || crate::Options::new().ring_size(64 << 10).max_payload(8 << 10);
-        for Mark { name, magic, at } in MARKS {
-            let place = at.places(4 << 20)[0];
-            let volume = MemVolume::from_image(vec![0; 4 << 20], 1);
-            let mut sector = AlignedBuf::zeroed(2 * SECTOR);
-            let offset = place as usize % SECTOR;
-            sector[offset..offset + magic.len()].copy_from_slice(magic);
-            let start = place - offset as u64;
-            let len = sector.len().min((4 << 20) - start as usize);
-            volume.write_at(start, &sector[..len], brooklet_io::Persist::Durable).unwrap();
-            let before = volume.image();
+        let sized = |size: u64| MARKS.iter().map(move |mark| (size, mark));
+        for (size, Mark { name, magic, at }) in sized(4 << 20).chain(sized((4 << 20) + 1536)) {
+            let place = at.places(size)[0] as usize;
+            let mut before = vec![0; size as usize];
+            before[place..place + magic.len()].copy_from_slice(magic);
+            let volume = MemVolume::from_image(before.clone(), 1);
             let error = options().format_on(std::sync::Arc::new(volume.clone()), None, false).unwrap_err();
             assert!(
                 matches!(&error, crate::Error::NotBlank { found, .. } if found.contains(name)),

@@ -91,7 +91,7 @@ impl Store {
     fn write(&self, ops: &[Op<'_>], durability: Durability, wait: bool) -> Result<Ticket, Error> {
         let inner = self.inner();
         let on_board = inner.board(ops, durability, wait)?;
-        let ack = inner.wal()?.ack(&on_board.boarded);
+        let ack = inner.wal()?.ack(on_board.boarded.block.clone());
         Ok(Ticket { seqs: on_board.seqs, ack, deferred: durability != Durability::Durable })
     }
 
@@ -269,16 +269,19 @@ impl Store {
         Ok(())
     }
 
-    /// Merges all runs into one: what was trimmed and deleted leaves, and its space is free. Happens by itself, a tier
-    /// at a time; this does all of it now.
+    /// Merges all runs into one: what was trimmed and deleted leaves, and its space is free. Happens by itself, to some of
+    /// the runs at a time and as far as it pays; this does all of it now.
     pub fn compact(&self) -> Result<(), Error> {
         let inner = self.inner();
         self.checkpoint()?;
         let context = inner.context()?;
         let before: Vec<u64> = inner.front().runs.iter().map(|run| run.meta.id).collect();
-        // A merged run is a new one, with a number of its own.
-        let left = || inner.front().runs.iter().any(|run| before.contains(&run.meta.id));
-        while before.len() > 1 && left() {
+        // A merged run is a new one, with a number of its own; and where the others are freed unread, one is left as it is.
+        let left = || {
+            let runs = inner.front().runs.clone();
+            runs.iter().len() > 1 && runs.iter().any(|run| before.contains(&run.meta.id))
+        };
+        while left() {
             // What goes on already is brought to its end first.
             inner.keeper().merge_all(&context)?;
             if !inner.maintain()? {

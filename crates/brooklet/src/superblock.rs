@@ -13,43 +13,44 @@
 //!                                                                     as above
 //! 64 KiB            heap, to the end of the volume or to `capacity`   ring, `ring_size` bytes
 //!
-//! slot, little endian
-//!   0   8 magic "BROOKLET"      8   4 format version, 1 or 2     12   4 zero
+//! in a slot (see `slot.rs` of brooklet-wal) of magic "BROOKLET" and version 1 to 3
 //!  16  16 identity of the store
 //!  32   8 generation: 1 more than the superblock before
 //!  40   8 ring_size
 //!  48   8 epoch: 1 more at every opening for writing
 //!  56  32 trim point of the ring: position, seq, lsn, chain
 //!  88   8 acked: every block up to this number is durable
-//!  96   8 flags: 1 closed cleanly, `acked` is the last block; 2 the ring has a volume of its own (version 2)
+//!  96   8 flags: 1 closed cleanly, `acked` is the last block; 2 the ring has a volume of its own (since version 2)
 //! 104   8 manifest offset      112   8 manifest length      120   8 manifest checksum (all zero: no run)
 //! 128   8 next run number
 //! 136   8 created, nanoseconds since the Unix epoch
-//! 144   8 capacity: bytes of the volume that the store may use; 0: as many as the volume has or grows to (version 2)
-//! 152  16 identity of the ring, as its label has it; zero where the ring lies inside (version 2)
+//! 144   8 capacity: bytes of the volume that the store may use; 0: as many as the volume has or grows to (since version 2)
+//! 152  16 identity of the ring, as its label has it; zero where the ring lies inside (since version 2)
 //! 168   8 mark of the last opening for writing, a random number that the label bears too; zero where the ring lies
-//!         inside (version 2)
-//! 176   8 mark that the label may bear instead; another than the mark only while an opening marks both (version 2)
-//! 504   8 XXH3-64 of bytes 0..504
+//!         inside (since version 2)
+//! 176   8 mark that the label may bear instead; another than the mark only while an opening marks both (since version 2)
 //! ```
 //!
-//! Version 1 had no capacity, no ring apart, and ring blocks of version 1 (`brooklet-wal`, `format.rs`). A store of version
-//! 1 becomes one of version 2 when it is opened for writing, since its ring then gets blocks of version 2.
+//! Version 1 had no capacity, no ring apart, and ring blocks of version 1 (`brooklet-wal`, `format.rs`). Version 2 had a
+//! manifest of version 1 (`manifest.rs`), and runs of version 1 of the codex format only (`brooklet-codex`, `format.rs`); in
+//! version 3 they may be of version 2, too. An older store becomes one of version 3 when it is opened for writing, since it
+//! then gets blocks, runs and a manifest of those.
 //!
 //! All copies are written at every change, one after another, each durable before the next. So either all hold the
 //! newest generation, or the crash came in between and the older one still stands, because nothing it refers to is
-//! reused before the last copy is written. A slot fits in 512 bytes, which the device tears last.
+//! reused before the last copy is written.
 
 use std::ops::Range;
 
 use brooklet_io::seeded::bug;
-use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
-use brooklet_wal::{Cursor, Zone, checksum};
+use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
+use brooklet_wal::slot::{self, Fields, InSlot};
+use brooklet_wal::{Cursor, Zone};
 
 use crate::error::Error;
 
 /// Newest format this version reads and writes.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 /// Copies of the superblock.
 pub(crate) const COPIES: usize = 3;
 /// Bytes of the superblock zone, and where the ring starts on whichever volume it lies.
@@ -64,8 +65,6 @@ pub(crate) const NOTE_OFFSET: u64 = RING_OFFSET - SECTOR as u64;
 /// Sectors whose contents nobody needs, on whichever volume the ring lies.
 pub(crate) const SCRATCH: Range<u64> = 16 << 10..NOTE_OFFSET;
 
-const MAGIC: [u8; 8] = *b"BROOKLET";
-const SUM: usize = 504;
 const _: () = assert!((COPIES * SECTOR) as u64 <= SCRATCH.start);
 const CLEAN: u64 = 1;
 const APART: u64 = 2;
@@ -80,7 +79,7 @@ pub(crate) struct Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// Format version, 1 or 2.
+    /// Format version, 1 to 3.
     pub format: u32,
     pub id: u128,
     pub generation: u64,
@@ -103,12 +102,7 @@ pub(crate) struct Superblock {
 }
 
 /// What a slot holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Slot {
-    Valid(Superblock),
-    Newer(u32),
-    Damaged(&'static str),
-}
+pub(crate) type Slot = slot::Slot<Superblock>;
 
 impl Superblock {
     /// Where the heap starts.
@@ -127,107 +121,22 @@ impl Superblock {
         Zone { offset: RING_OFFSET, size: self.ring_size, store }
     }
 
-    pub fn encode(&self) -> [u8; 512] {
-        let mut out = [0; 512];
-        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, &MAGIC);
-        put(8, &self.format.to_le_bytes());
-        put(16, &self.id.to_le_bytes());
-        let trim = self.trim;
-        let words = [
-            self.generation,
-            self.ring_size,
-            self.epoch,
-            trim.position,
-            trim.seq,
-            trim.lsn,
-            trim.chain,
-            self.acked,
-            if self.clean { CLEAN } else { 0 } | if self.ring.is_some() { APART } else { 0 },
-            self.manifest.offset,
-            self.manifest.len,
-            self.manifest.sum,
-            self.next_run,
-            self.created,
-            if bug("capacity-is-forgotten") { 0 } else { self.capacity },
-        ];
-        for (i, word) in words.iter().enumerate() {
-            put(32 + 8 * i, &word.to_le_bytes());
-        }
-        put(152, &self.ring.unwrap_or_default().to_le_bytes());
-        put(168, &self.mark.to_le_bytes());
-        put(176, &self.mark_before.to_le_bytes());
-        let sum = checksum(&out[..SUM]);
-        out[SUM..].copy_from_slice(&sum.to_le_bytes());
-        out
-    }
-
-    pub fn decode(bytes: &[u8]) -> Slot {
-        if bytes.len() < 512 || bytes[..8] != MAGIC {
-            return Slot::Damaged("the magic bytes are missing");
-        }
-        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        if checksum(&bytes[..SUM]) != word(SUM) {
-            return Slot::Damaged("the checksum does not hold");
-        }
-        let version = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
-        match version {
-            1..=FORMAT => {}
-            0 => return Slot::Damaged("the version never was"),
-            _ => return Slot::Newer(version),
-        }
-        let two = version >= 2;
-        let ring = u128::from_le_bytes(bytes[152..168].try_into().expect("sixteen bytes"));
-        let trim = Cursor { position: word(56), seq: word(64), lsn: word(72), chain: word(80) };
-        Slot::Valid(Superblock {
-            format: version,
-            id: u128::from_le_bytes(bytes[16..32].try_into().expect("sixteen bytes")),
-            generation: word(32),
-            ring_size: word(40),
-            epoch: word(48),
-            trim,
-            acked: word(88),
-            clean: word(96) & CLEAN != 0,
-            manifest: Place { offset: word(104), len: word(112), sum: word(120) },
-            next_run: word(128),
-            created: word(136),
-            capacity: if two { word(144) } else { 0 },
-            ring: (two && word(96) & APART != 0).then_some(ring),
-            mark: if two { word(168) } else { 0 },
-            mark_before: if two { word(176) } else { 0 },
-        })
-    }
-
     /// Writes every copy, each durable before the next.
     pub fn write(&self, volume: &dyn Volume) -> std::io::Result<()> {
-        let mut buf = AlignedBuf::zeroed(SECTOR);
-        buf[..512].copy_from_slice(&self.encode());
-        for copy in 0..COPIES {
-            let persist = if bug("superblock-is-cached") { Persist::Cached } else { Persist::Durable };
-            write_all_at(volume, (copy * SECTOR) as u64, &buf, persist)?;
-        }
-        Ok(())
-    }
-
-    /// Reads every slot.
-    pub fn read_slots(volume: &dyn Volume) -> std::io::Result<[Slot; COPIES]> {
-        let mut buf = AlignedBuf::zeroed(COPIES * SECTOR);
-        read_exact_at(volume, 0, &mut buf)?;
-        Ok(std::array::from_fn(|i| Self::decode(&buf[i * SECTOR..])))
+        let persist = if bug("superblock-is-cached") { Persist::Cached } else { Persist::Durable };
+        slot::write(volume, 0..COPIES, self, persist)
     }
 
     /// Picks the newest valid copy, for a volume of `size` bytes; `fixed` says that the volume, a device, had that size
     /// when the store was made.
     pub fn choose(slots: &[Slot], name: &str, size: u64, fixed: bool) -> Result<Superblock, Error> {
-        let newer = slots.iter().find_map(|s| if let Slot::Newer(v) = s { Some(*v) } else { None });
-        if let Some(found) = newer {
-            return Err(Error::NewerFormat { name: name.into(), found, known: FORMAT });
-        }
-        let valid = slots.iter().filter_map(|s| if let Slot::Valid(s) = s { Some(*s) } else { None });
-        let newest =
-            |s: &Superblock| if bug("oldest-superblock-counts") { !s.generation } else { s.generation };
-        let Some(best) = valid.max_by_key(newest) else {
-            let blank = slots.iter().all(|s| *s == Slot::Damaged("the magic bytes are missing"));
+        let newest = slot::choose(slots).map_err(|found| Error::NewerFormat {
+            name: name.into(),
+            found,
+            known: FORMAT,
+        })?;
+        let Some((_, best)) = newest else {
+            let blank = slots.iter().all(|slot| matches!(slot, Slot::Blank | Slot::NoMagic));
             let device = if fixed { "; `brooklet format` makes a store on a device" } else { "" };
             return Err(if blank {
                 let why = format!("it does not start with a superblock{device}");
@@ -274,6 +183,54 @@ impl Superblock {
     }
 }
 
+impl InSlot for Superblock {
+    const MAGIC: [u8; 8] = *b"BROOKLET";
+    const FORMAT: u32 = FORMAT;
+
+    fn version(&self) -> u32 {
+        self.format
+    }
+
+    fn rank(&self) -> u64 {
+        if bug("oldest-superblock-counts") { !self.generation } else { self.generation }
+    }
+
+    fn put(&self, fields: &mut Fields) {
+        let Place { offset, len, sum } = self.manifest;
+        let flags = if self.clean { CLEAN } else { 0 } | if self.ring.is_some() { APART } else { 0 };
+        let capacity = if bug("capacity-is-forgotten") { 0 } else { self.capacity };
+        fields.put_id(16, self.id);
+        fields.put(32, &[self.generation, self.ring_size, self.epoch]);
+        fields.put_cursor(56, self.trim);
+        fields.put(88, &[self.acked, flags, offset, len, sum, self.next_run, self.created, capacity]);
+        fields.put_id(152, self.ring.unwrap_or_default());
+        fields.put(168, &[self.mark, self.mark_before]);
+    }
+
+    fn take(fields: &Fields, version: u32) -> Result<Self, &'static str> {
+        let word = |at| fields.word(at);
+        let since_two = |at| if version >= 2 { word(at) } else { 0 };
+        let apart = version >= 2 && word(96) & APART != 0;
+        Ok(Self {
+            format: version,
+            id: fields.id(16),
+            generation: word(32),
+            ring_size: word(40),
+            epoch: word(48),
+            trim: fields.cursor(56),
+            acked: word(88),
+            clean: word(96) & CLEAN != 0,
+            manifest: Place { offset: word(104), len: word(112), sum: word(120) },
+            next_run: word(128),
+            created: word(136),
+            capacity: since_two(144),
+            ring: apart.then(|| fields.id(152)),
+            mark: since_two(168),
+            mark_before: since_two(176),
+        })
+    }
+}
+
 /// Leaves a note of who has the store open; purely a courtesy to whoever finds it locked.
 pub(crate) fn write_note(volume: &dyn Volume, note: &str) -> std::io::Result<()> {
     let mut buf = AlignedBuf::zeroed(SECTOR);
@@ -295,7 +252,7 @@ mod tests {
 
     fn sample() -> Superblock {
         Superblock {
-            format: 2,
+            format: FORMAT,
             id: 77,
             generation: 5,
             ring_size: 1 << 20,
@@ -314,31 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_survives_the_round_trip_and_no_flipped_bit() {
+    fn a_slot_survives_the_round_trip() {
         for superblock in [
+            sample(),
             Superblock { ring: Some(3 << 100), mark: u64::MAX, mark_before: 1 << 63, ..sample() },
             Superblock { format: 1, capacity: 0, ..sample() },
         ] {
             assert_eq!(Superblock::decode(&superblock.encode()), Slot::Valid(superblock));
-        }
-        let mut bytes = sample().encode();
-        assert_eq!(Superblock::decode(&bytes), Slot::Valid(sample()));
-        for bit in 0..512 * 8 {
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(Superblock::decode(&bytes), Slot::Damaged(_)), "bit {bit}");
-            bytes[bit / 8] ^= 1 << (bit % 8);
-        }
-    }
-
-    /// A slot of zeros but for the magic bytes and the checksum was read as a superblock.
-    #[test]
-    fn a_version_that_never_was_is_damage() {
-        let mut bytes = sample().encode();
-        for (version, expected) in [(0, Slot::Damaged("the version never was")), (3, Slot::Newer(3))] {
-            bytes[8] = version;
-            let sum = checksum(&bytes[..SUM]);
-            bytes[SUM..].copy_from_slice(&sum.to_le_bytes());
-            assert_eq!(Superblock::decode(&bytes), expected);
         }
     }
 
@@ -352,7 +291,7 @@ mod tests {
             Superblock::choose(&slots, "f", 1 << 22, false),
             Err(Error::NewerFormat { found: 9, .. })
         ));
-        let blank = [const { Slot::Damaged("the magic bytes are missing") }; COPIES];
+        let blank = [Slot::Blank, Slot::NoMagic, Slot::Blank];
         assert!(matches!(Superblock::choose(&blank, "f", 1 << 22, false), Err(Error::NotAStore { .. })));
         assert!(matches!(Superblock::choose(&slots[1..], "f", 1 << 16, false), Err(Error::Damaged { .. })));
     }

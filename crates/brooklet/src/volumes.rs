@@ -9,7 +9,7 @@ use std::time::Duration;
 use brooklet_io::seeded::bug;
 use brooklet_io::{FileOptions, FileVolume, OpenMode, Volume};
 
-use crate::error::Error;
+use crate::error::{Error, told};
 use crate::options::{Create, Options};
 use crate::{create, holder};
 
@@ -27,11 +27,12 @@ impl Volumes {
         self.ring.as_ref().unwrap_or(&self.data)
     }
 
-    /// Makes durable what was written to either volume.
+    /// Makes durable what was written to either volume. A failure names the one.
     pub fn flush(&self) -> io::Result<()> {
+        let flush = |volume: &dyn Volume| volume.flush().map_err(|e| told("flushing", volume)(e));
         let ring = self.ring.as_ref().filter(|_| !bug("ring-apart-is-not-flushed"));
-        ring.map_or(Ok(()), |ring| ring.flush())?;
-        self.data.flush()
+        ring.map_or(Ok(()), |ring| flush(&**ring))?;
+        flush(&*self.data)
     }
 }
 

@@ -150,3 +150,27 @@ fn what_comes_during_a_checkpoint_starts_the_next_by_itself() {
     while store.step().unwrap() {}
     assert_eq!((memory() < 64 << 10, store.info().unwrap().keeper.checkpoints), (true, 2));
 }
+
+#[test]
+fn what_goes_on_by_itself_is_told() {
+    let store = manual().ring_size(1 << 20).create_on(Arc::new(MemVolume::new(3))).unwrap();
+    let told = || store.info().map(|info| (info.checkpointing, info.compacting)).unwrap();
+    let mut seen = vec![told()];
+    for _ in 0..13 {
+        store.append("log", [7; 4000]).unwrap().wait().unwrap();
+        store.checkpoint().unwrap();
+        while store.step().unwrap() {
+            seen.push(told());
+        }
+    }
+    assert_eq!((seen[0], seen.last()), ((false, false), Some(&(false, false))));
+    assert!(seen.contains(&(false, true)), "thirteen runs are too many: {seen:?}");
+    let memory = manual().ring_size(1 << 20).memory_budget(64 << 10);
+    let store = memory.create_on(Arc::new(MemVolume::new(3))).unwrap();
+    for _ in 0..12 {
+        store.append("log", [7; 4000]).unwrap().wait().unwrap();
+    }
+    assert!(store.step().unwrap() && store.info().unwrap().checkpointing);
+    while store.step().unwrap() {}
+    assert!(!store.info().unwrap().checkpointing);
+}

@@ -9,7 +9,7 @@ use twox_hash::XxHash3_64;
 
 const SLOT: usize = 4096;
 /// Bytes of a run in the manifest, and where the first one starts.
-const RUN: usize = 64;
+const RUN: usize = 88;
 const RUNS: usize = 16;
 
 fn options() -> Options {
@@ -123,9 +123,13 @@ fn a_manifest_that_lies_elsewhere_or_says_what_cannot_be_is_damage() {
     refused(|image| superblock(image, |slot| put(slot, 104, 1 << 40)), "the manifest", "lies outside");
     refused(|image| superblock(image, |slot| put(slot, 104, 70_000)), "the manifest", "lies outside");
     refused(|image| superblock(image, |slot| put(slot, 112, 1 << 31)), "the manifest", "lies outside");
-    refused(|image| manifest(image, |bytes| bytes[8] = 2), "the manifest", "the version or the length");
+    refused(|image| manifest(image, |bytes| bytes[8] = 3), "the manifest", "the version or the length");
     refused(|image| manifest(image, |bytes| bytes[12] = 9), "the manifest", "the version or the length");
     refused(|image| manifest(image, |bytes| bytes[0] = 0), "the manifest", "the magic bytes");
+    for at in [64, 72, 80] {
+        let forge = |image: &mut Vec<u8>| manifest(image, |bytes| put(bytes, RUNS + at, 100));
+        refused(forge, "the manifest", "counts more than it holds");
+    }
     refused(
         |image| manifest(image, |bytes| put(bytes, RUNS + 24, 1 << 30)),
         "the manifest",
@@ -163,6 +167,12 @@ fn a_run_in_the_place_of_another_is_damage() {
 fn the_check_knows_the_order_and_the_numbers_of_runs() {
     found(|image| superblock(image, |slot| put(slot, 128, 3)), "run 3 is newer than the superblock knows");
     found(|image| manifest(image, |bytes| put(bytes, RUNS + 8, 2)), "of a lower level than a newer one");
+}
+
+#[test]
+fn the_check_knows_what_lives() {
+    let forge = |image: &mut Vec<u8>| manifest(image, |bytes| put(bytes, RUNS + RUN + 80, 1));
+    found(forge, "run 2 is said to hold 10 live entries and holds 11");
 }
 
 /// A run that is left out takes entries with it that newer ones build upon: the log says so, wherever it is read.

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brooklet::io::{Counts, ManualClock, MemVolume, Persist, Queue, Volume, VolumeInfo};
+use brooklet::io::{Layer, ManualClock, MemVolume, Persist, Volume};
 use brooklet::{Error, Options};
 
 #[derive(Clone, Debug)]
@@ -14,36 +14,15 @@ struct Liar {
     lies: Arc<AtomicBool>,
 }
 
-impl Volume for Liar {
-    fn info(&self) -> VolumeInfo {
-        self.within.info()
-    }
-    fn counts(&self) -> Counts {
-        self.within.counts()
-    }
-    fn size(&self) -> io::Result<u64> {
-        self.within.size()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.within.read_at(offset, buf)
+impl Layer for Liar {
+    fn below(&self) -> &dyn Volume {
+        &self.within
     }
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         if self.lies.load(Ordering::Relaxed) && persist == Persist::Cached {
             return Ok(data.len());
         }
-        self.within.write_at(offset, data, persist)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.within.flush()
-    }
-    fn grow(&self, size: u64) -> io::Result<()> {
-        self.within.grow(size)
-    }
-    fn shrink(&self, size: u64) -> io::Result<()> {
-        self.within.shrink(size)
-    }
-    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
-        self.within.queue(depth)
+        self.below().write_at(offset, data, persist)
     }
 }
 

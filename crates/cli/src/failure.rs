@@ -17,7 +17,8 @@ Exit codes:
   4  the store cannot be opened: missing, locked, not a store, written by a newer version
   5  the store is damaged
   6  no room left
-  7  the system refused, or the store stopped writing";
+  7  the system refused, or the store stopped writing
+130  stopped by Ctrl-C or a signal";
 
 /// Why a command failed; its number is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -39,6 +40,8 @@ pub enum Kind {
     Full = 6,
     /// The system refused, or the store stopped.
     Io = 7,
+    /// A signal asked for it; as shells tell of one that Ctrl-C ended.
+    Interrupted = 130,
 }
 
 /// A command that did not do what was asked.
@@ -152,13 +155,13 @@ mod tests {
         };
     }
 
-    kinds! { PipeClosed 0, No 1, Usage 2, NotFound 3, CannotOpen 4, Damaged 5, Full 6, Io 7, }
+    kinds! { PipeClosed 0, No 1, Usage 2, NotFound 3, CannotOpen 4, Damaged 5, Full 6, Io 7, Interrupted 130, }
 
     #[test]
     fn every_kind_has_a_code_that_help_tells_of() {
         for &kind in KINDS {
             assert_eq!(kind as u8, code(kind));
-            assert!(EXIT_CODES.contains(&format!("\n  {}  ", code(kind))), "{kind:?}");
+            assert!(EXIT_CODES.contains(&format!("\n{:>3}  ", code(kind))), "{kind:?}");
         }
         assert_eq!(EXIT_CODES.lines().count(), KINDS.len() + 1);
     }

@@ -1,6 +1,7 @@
 //! Latencies, and how they are summed up.
 
 use std::fmt;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -11,6 +12,16 @@ pub type Latencies = Histogram<u64>;
 /// An empty histogram, for latencies up to a minute.
 pub fn latencies() -> Latencies {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("these bounds are allowed")
+}
+
+/// Adds a time.
+pub fn record(latencies: &mut Latencies, time: Duration) {
+    latencies.saturating_record((time.as_nanos() as u64).max(1));
+}
+
+/// A quantile, in microseconds.
+pub fn micros(latencies: &Latencies, quantile: f64) -> f64 {
+    latencies.value_at_quantile(quantile) as f64 / 1e3
 }
 
 /// A summary of latencies, in microseconds.

@@ -18,6 +18,7 @@ mod inspect;
 mod latency;
 mod logs;
 mod out;
+mod plot;
 mod probe;
 mod replay;
 mod size;

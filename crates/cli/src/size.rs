@@ -1,4 +1,7 @@
-//! Numbers of bytes on the command line.
+//! Numbers of bytes and of seconds on the command line.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// Parses a number of bytes: digits, and K, M or G for 2^10, 2^20, 2^30.
 pub fn size(text: &str) -> Result<u64, String> {
@@ -11,6 +14,12 @@ pub fn size(text: &str) -> Result<u64, String> {
     let digits = if shift > 0 { &text[..text.len() - 1] } else { text };
     let number: u64 = digits.parse().map_err(|_| "use digits, and K, M or G behind them".to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| "that is too large".to_owned())
+}
+
+/// Parses seconds, if they are in `range`.
+pub fn seconds(text: &str, range: RangeInclusive<Duration>) -> Option<Duration> {
+    let time = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n).ok());
+    time.filter(|time| range.contains(time))
 }
 
 #[cfg(test)]

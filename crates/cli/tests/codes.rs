@@ -45,6 +45,12 @@ const CASES: &[Case] = &[
     },
     Case { code: 6, kind: "full", provoke: a_limit, says: &["no room left for a new store", "ulimit -f"] },
     Case { code: 7, kind: "io", provoke: a_full_output, says: &["No space left on device"] },
+    Case {
+        code: 130,
+        kind: "interrupted",
+        provoke: an_interruption,
+        says: &["stopped before all was measured"],
+    },
 ];
 
 fn a_check_that_finds(place: &Place) -> Command {
@@ -67,6 +73,21 @@ fn a_limit(place: &Place) -> Command {
 fn a_full_output(place: &Place) -> Command {
     let mut command = place.command(&["list", "STORE"]);
     command.stdout(File::create("/dev/full").unwrap());
+    command
+}
+
+fn an_interruption(place: &Place) -> Command {
+    let mut command = Command::new("timeout");
+    command.args([
+        "--foreground",
+        "--preserve-status",
+        "--signal",
+        "INT",
+        "3",
+        env!("CARGO_BIN_EXE_brooklet"),
+        "probe",
+    ]);
+    command.arg(place.dir.path()).args(["--size", "16M", "--seconds", "600"]);
     command
 }
 
@@ -109,6 +130,7 @@ fn programs_are_told_the_same_with_a_kind() {
 fn help_tells_of_exactly_these_codes() {
     let help = Place::new().ok(&["--help"]);
     let (_, codes) = help.split_once("Exit codes:\n").expect("it tells of them");
-    let told: Vec<i32> = codes.lines().map(|line| line.trim_start()[..1].parse().unwrap()).collect();
+    let told: Vec<i32> =
+        codes.lines().map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect();
     assert_eq!(told, CASES.iter().map(|case| case.code).collect::<Vec<_>>());
 }

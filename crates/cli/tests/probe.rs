@@ -10,7 +10,9 @@ mod machine;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Once;
+use std::time::{Duration, Instant};
 
 use common::{Place, text};
 use machine::{Ext4, Loop};
@@ -33,10 +35,15 @@ fn people_get_tables_settings_and_curves_and_nothing_stays_behind() {
     {
         assert!(table.contains(part), "{part} is missing: {table}");
     }
+    let (_, settings) = table.split_once("\nSettings that follow\n").expect("there is what follows");
     assert!(
-        table.contains(".block_size(") && table.contains(".depth(") && table.contains(".linger("),
-        "{table}"
+        settings.contains("to set: how writes become durable is found out at each opening"),
+        "{settings}"
     );
+    let told = settings.lines().filter_map(|line| line.strip_prefix("  ."));
+    let known = ["block_size(", "write_interval(", "write_rate("];
+    assert!(told.clone().all(|call| known.iter().any(|known| call.starts_with(known))), "{settings}");
+    assert_eq!(told.count() == 0, settings.contains("  nothing to set: "), "{settings}");
     assert_eq!(names(&place), ["curves.svg"]);
     let svg = fs::read_to_string(place.dir.path().join("curves.svg")).unwrap();
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
@@ -75,12 +82,39 @@ fn a_probe_that_is_killed_leaves_nothing() {
     }
     let place = Place::new();
     let mut child = place.command(&["probe", ".", "--seconds", "30", "--size", "16M"]).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(child.try_wait().unwrap(), None, "it is at work");
     assert_eq!(names(&place), [] as [&str; 0]);
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(names(&place), [] as [&str; 0]);
+}
+
+/// Lets a probe work for a while, and then asks it to stop; its code and its last words.
+fn interrupted(place: &Place, args: &[&str], signal: &str) -> (Option<i32>, String) {
+    let mut command = place.command(args);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(child.try_wait().unwrap(), None, "it is at work");
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    let asked = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(15), "it takes its time: {:?}", asked.elapsed());
+    (output.status.code(), text(&output.stderr).lines().last().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn a_probe_that_is_interrupted_leaves_nothing() {
+    let words = "brooklet: stopped before all was measured; nothing is left behind";
+    let place = Place::new();
+    for signal in ["-INT", "-TERM"] {
+        let ended = interrupted(&place, &["probe", ".", "--seconds", "600", "--size", "16M"], signal);
+        assert_eq!((ended, names(&place).len()), ((Some(130), words.into()), 0), "{signal}");
+    }
+    let Some(disk) = Disk::new(None) else { return };
+    let args = ["probe", &disk.disk.device, "--seconds", "600", "--size", "32M"];
+    let ended = interrupted(&disk.place, &args, "-INT");
+    assert_eq!((ended, disk.marks()), ((Some(130), words.into()), Vec::new()));
 }
 
 #[test]

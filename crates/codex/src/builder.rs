@@ -9,8 +9,10 @@ use std::mem;
 
 use crate::block::BlockBuilder;
 use crate::error::{Error, Result};
-use crate::filter;
-use crate::format::{FOOTER, Footer, MAX_KEY, MAX_METADATA, MAX_VALUE, Ptr, encode_frame, sum, u64_at};
+use crate::filter::FilterBuilder;
+use crate::format::{
+    FOOTER, Footer, MAX_KEY, MAX_METADATA, MAX_VALUE, Ptr, VERSION, encode_frame, sum, u64_at,
+};
 
 /// The smallest and largest target for a block: what is smaller is all overhead, what is larger is slow to read in.
 const BLOCK_SIZES: std::ops::RangeInclusive<usize> = 64..=16 << 20;
@@ -26,15 +28,18 @@ pub struct BuilderOptions {
     /// Compress blocks by LZ4, where that saves 1/16 or more. Default `true`.
     pub compress: bool,
     /// Bits of filter for each hash given to [`Builder::add_filter`]; 0 for no filter. Default 10: one in a hundred
-    /// questions about absent items is answered "maybe".
+    /// questions about absent items is answered "maybe". 12: one in two hundred.
     pub bits_per_item: u32,
+    /// The caller's seed for those hashes, kept in the footer, so that nobody who cannot read the file can choose items
+    /// that its filter takes for one another. Default 0.
+    pub filter_seed: u64,
     /// The caller's identity for the file, kept in the footer. Default 0.
     pub id: u64,
 }
 
 impl Default for BuilderOptions {
     fn default() -> Self {
-        BuilderOptions { block_size: 16 << 10, compress: true, bits_per_item: 10, id: 0 }
+        BuilderOptions { block_size: 16 << 10, compress: true, bits_per_item: 10, filter_seed: 0, id: 0 }
     }
 }
 
@@ -73,7 +78,7 @@ pub struct Builder<W: io::Write> {
     first: Vec<u8>,
     last: Vec<u8>,
     index: Level,
-    hashes: Vec<u64>,
+    filter: FilterBuilder,
     entries: u64,
     raw_bytes: u64,
     blocks: u64,
@@ -85,12 +90,12 @@ impl<W: io::Write> Builder<W> {
         let block_size = options.block_size.clamp(*BLOCK_SIZES.start(), *BLOCK_SIZES.end());
         Builder {
             out: Output { out, written: 0, frame: Vec::new(), failed: false },
+            filter: FilterBuilder::new(options.bits_per_item),
             options: BuilderOptions { block_size, ..options },
             block: BlockBuilder::default(),
             first: Vec::new(),
             last: Vec::new(),
             index: Level::default(),
-            hashes: Vec::new(),
             entries: 0,
             raw_bytes: 0,
             blocks: 0,
@@ -118,18 +123,17 @@ impl<W: io::Write> Builder<W> {
             self.first.extend_from_slice(key);
         }
         self.block.add(key, value);
+        self.filter.key(key);
         self.last.clear();
         self.last.extend_from_slice(key);
         self.entries += 1;
         Ok(())
     }
 
-    /// Adds a hash to the filter: of the key, or of whatever part of it readers ask
-    /// [`may_contain`](crate::Reader::may_contain) about. In any order; the same hash many times in a row counts once.
+    /// Adds a hash to the filter, for the key that is added next: of that key, or of whatever part of it readers ask
+    /// [`may_contain`](crate::Reader::may_contain) about. The same hash many times in a row counts once.
     pub fn add_filter(&mut self, hash: u64) {
-        if self.options.bits_per_item > 0 && self.hashes.last() != Some(&hash) {
-            self.hashes.push(hash);
-        }
+        self.filter.add(hash);
     }
 
     /// Bytes handed to the output so far. The file will be longer by the current block, the index and the filter.
@@ -157,15 +161,13 @@ impl<W: io::Write> Builder<W> {
             self.close_block()?;
         }
         let (root, levels) = self.write_index()?;
-        let mut filter = Ptr::NONE;
-        if !self.hashes.is_empty() {
-            filter = self.out.block(&filter::build(&self.hashes, self.options.bits_per_item), false)?;
-        }
+        let filter = self.write_filter()?;
         let mut meta = Ptr::NONE;
         if !metadata.is_empty() {
             meta = self.out.block(metadata, self.options.compress)?;
         }
         let footer = Footer {
+            version: VERSION,
             levels,
             id: self.options.id,
             entries: self.entries,
@@ -174,6 +176,7 @@ impl<W: io::Write> Builder<W> {
             root,
             filter,
             metadata: meta,
+            seed: self.options.filter_seed,
         }
         .encode();
         self.out.write(&footer)?;
@@ -210,6 +213,19 @@ impl<W: io::Write> Builder<W> {
             (level, levels) = (above, levels + 1);
         }
         Ok((level.last, levels))
+    }
+
+    /// Writes the filter and says where its directory is.
+    fn write_filter(&mut self) -> Result<Ptr> {
+        let parts = mem::replace(&mut self.filter, FilterBuilder::new(0)).finish();
+        if parts.is_empty() {
+            return Ok(Ptr::NONE);
+        }
+        let mut directory = BlockBuilder::default();
+        for (first, part) in parts {
+            directory.add(&first, &self.out.block(&part, false)?.encode());
+        }
+        self.out.block(directory.finish(), false)
     }
 }
 

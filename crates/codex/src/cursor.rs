@@ -22,7 +22,8 @@ enum Place {
 
 /// A place in a codex: at an entry, before the first, or after the last. It begins before the first.
 ///
-/// It keeps one decoded data block: moves and seeks within that read nothing. `R` is `&Reader<S>` for a cursor that
+/// It keeps one decoded data block: moves and seeks within that read nothing. Data blocks of cursors do not enter the
+/// reader's [`Cache`](crate::Cache), so that a long walk drives nothing out of it. `R` is `&Reader<S>` for a cursor that
 /// borrows, or say `Arc<Reader<S>>` for one that shares.
 ///
 /// Each move says whether it came to an entry. After an error the place is lost, and moves give [`Error::Lost`] until a
@@ -182,7 +183,7 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         self.index.resize_with(self.reader.levels(), Spot::default);
         for depth in depth..self.index.len() {
             let (ptr, limit) = self.child(depth)?;
-            let block = self.reader.index_block(ptr, limit)?;
+            let block = self.reader.index_block(ptr, limit, depth)?;
             self.index[depth].enter(block);
             self.index[depth].aim(aim)?;
         }
@@ -232,9 +233,7 @@ mod tests {
             index.add(b"b", &root.encode());
             root = put(&mut file, &mut index);
         }
-        let (filter, metadata) = (Ptr::NONE, Ptr::NONE);
-        let footer =
-            Footer { levels: 40, id: 0, entries: 1, raw_bytes: 12, blocks: 1, root, filter, metadata };
+        let footer = Footer { levels: 40, entries: 1, raw_bytes: 12, blocks: 1, root, ..Footer::default() };
         file.extend_from_slice(&footer.encode());
         let len = file.len() as u64;
         let reader = Reader::open(Bytes::from(file), len, None).unwrap();

@@ -1,5 +1,8 @@
 //! A bloom filter in lines of 64 bytes, so that a question touches one cache line. Never a false negative.
 //!
+//! It is cut into parts by key, so that a question reads one part where the whole is too large to keep, and so that a
+//! builder, which cannot know how many items are to come, makes each part of the right size and lets its hashes go.
+//!
 //! Which bits: `h = mix(hash)`; the line is `h * lines >> 64`. From `w = mix(h)` on, each probe takes the 9 low bits of
 //! `w` as a bit of the line (bit `b` is bit `b % 8` of byte `b / 8`) and shifts them out; every 7 probes `w = mix(w)`
 //! of the word before shifting. `mix` is the finalizer of splitmix64, so that callers need not hash well.
@@ -7,14 +10,16 @@
 use bytes::Bytes;
 
 use crate::error::{Result, damaged};
-use crate::format::{MAX_BLOCK, u32_at, u64_at};
+use crate::format::{u32_at, u64_at};
 
 const HEAD: usize = 16;
 const LINE: usize = 64;
 const MOST_PROBES: u32 = 16;
 const PROBES_PER_WORD: u32 = 7;
+/// Bytes of lines in a full part: what a question reads at most, in about the time of a single sector.
+const PART: usize = 16 << 10;
 
-fn mix(mut word: u64) -> u64 {
+pub(crate) fn mix(mut word: u64) -> u64 {
     word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -35,11 +40,10 @@ fn bits(hash: u64, lines: usize, probes: u32) -> impl Iterator<Item = (usize, u8
     })
 }
 
-/// Builds the filter over `hashes`, with `bits_per_item` bits for each as far as a block has room.
-pub(crate) fn build(hashes: &[u64], bits_per_item: u32) -> Vec<u8> {
-    let probes = (bits_per_item.saturating_mul(69) / 100).clamp(1, MOST_PROBES); // ln 2 bits, about half of them set
-    let wanted = hashes.len().saturating_mul(bits_per_item as usize).div_ceil(8 * LINE);
-    let lines = wanted.clamp(1, MAX_BLOCK / LINE - 1);
+/// Builds a part over `hashes`, with `bits_per_item` bits for each.
+fn build(hashes: &[u64], bits_per_item: usize) -> Vec<u8> {
+    let probes = (bits_per_item.saturating_mul(69) / 100).clamp(1, MOST_PROBES as usize) as u32; // ln 2: half are set
+    let lines = hashes.len().saturating_mul(bits_per_item).div_ceil(8 * LINE).clamp(1, PART / LINE);
     let mut out = vec![0; HEAD + lines * LINE];
     out[..4].copy_from_slice(&probes.to_le_bytes());
     out[8..16].copy_from_slice(&(hashes.len() as u64).to_le_bytes());
@@ -49,7 +53,64 @@ pub(crate) fn build(hashes: &[u64], bits_per_item: u32) -> Vec<u8> {
     out
 }
 
+/// Takes items in the order of their keys and builds one part after another.
 #[derive(Debug)]
+pub(crate) struct FilterBuilder {
+    bits_per_item: usize,
+    /// Items of the key that comes next.
+    waiting: Vec<u64>,
+    /// Items of the part at hand, and its first key.
+    hashes: Vec<u64>,
+    first: Vec<u8>,
+    parts: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl FilterBuilder {
+    pub fn new(bits_per_item: u32) -> Self {
+        let bits_per_item = bits_per_item as usize;
+        Self { bits_per_item, waiting: Vec::new(), hashes: Vec::new(), first: Vec::new(), parts: Vec::new() }
+    }
+
+    pub fn add(&mut self, hash: u64) {
+        if self.bits_per_item > 0 && self.waiting.last() != Some(&hash) {
+            self.waiting.push(hash);
+        }
+    }
+
+    /// The items that were added last are of this key.
+    pub fn key(&mut self, key: &[u8]) {
+        // The same item again needs no place of its own, as long as no part begins with this key.
+        let again = self.waiting.len() == 1 && self.hashes.last() == self.waiting.last();
+        if self.waiting.is_empty() || again {
+            return self.waiting.clear();
+        }
+        let items = (PART * 8 / self.bits_per_item).max(1);
+        if self.hashes.len() + self.waiting.len() > items && !self.hashes.is_empty() {
+            self.close();
+        }
+        if self.hashes.is_empty() {
+            self.first = key.to_vec();
+        }
+        self.hashes.append(&mut self.waiting);
+    }
+
+    fn close(&mut self) {
+        self.parts.push((std::mem::take(&mut self.first), build(&self.hashes, self.bits_per_item)));
+        self.hashes.clear();
+    }
+
+    /// The parts, each behind its first key. Items that no key came for belong to the last.
+    pub fn finish(mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.hashes.append(&mut self.waiting);
+        if !self.hashes.is_empty() {
+            self.close();
+        }
+        self.parts
+    }
+}
+
+/// A part of a filter. Cheap to clone.
+#[derive(Clone, Debug)]
 pub(crate) struct Filter {
     lines: Bytes,
     probes: u32,
@@ -57,7 +118,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Takes the filter decoded from the frame at byte `at` of the file.
+    /// Takes the part decoded from the frame at byte `at` of the file.
     pub fn new(mut data: Bytes, at: u64) -> Result<Filter> {
         if data.len() < HEAD + LINE || !(data.len() - HEAD).is_multiple_of(LINE) {
             return damaged(at, "the filter's length is impossible");
@@ -90,15 +151,70 @@ mod tests {
 
     #[test]
     fn says_yes_to_all_items_and_seldom_to_others() {
-        for bits_per_item in [1, 10, 40] {
-            let hashes: Vec<u64> = (0..20_000).collect(); // as badly hashed as can be
+        for (bits_per_item, most) in [(1, 100_000), (10, 1_500), (12, 700), (40, 10)] {
+            let hashes: Vec<u64> = (0..3_000).collect(); // as badly hashed as can be
             let filter = Filter::new(build(&hashes, bits_per_item).into(), 0).unwrap();
             assert!(hashes.iter().all(|&hash| filter.may_contain(hash)));
             let wrong = (20_000..120_000).filter(|&hash| filter.may_contain(hash)).count();
-            if bits_per_item >= 10 {
-                assert!(wrong < 1_500, "{wrong} of 100000 others pass at {bits_per_item} bits");
-            }
+            assert!(wrong <= most, "{wrong} of 100000 others pass at {bits_per_item} bits");
         }
+    }
+
+    /// Every part has its share of bits: one that took in too many items would say yes to everything.
+    #[test]
+    fn a_filter_is_cut_into_parts_by_key() {
+        let mut builder = FilterBuilder::new(12);
+        for n in 0..40_000u32 {
+            builder.add(u64::from(n));
+            builder.add(u64::from(n)); // once counts
+            builder.key(&n.to_be_bytes());
+            builder.key(b"a key of no items");
+        }
+        let parts = builder.finish();
+        assert_eq!(parts.len(), 4);
+        let mut next = 0;
+        for (first, part) in parts {
+            assert_eq!(first, (next as u32).to_be_bytes());
+            assert!(part.len() <= HEAD + PART);
+            let filter = Filter::new(part.into(), 0).unwrap();
+            let items = next..next + filter.items();
+            assert!(items.clone().all(|hash| filter.may_contain(hash)));
+            let wrong = (100_000..200_000).filter(|&hash| filter.may_contain(hash)).count();
+            assert!(wrong < 700, "{wrong} of 100000 others pass");
+            next = items.end;
+        }
+        assert_eq!(next, 40_000);
+    }
+
+    #[test]
+    fn an_item_of_two_keys_is_in_the_parts_of_both() {
+        let mut builder = FilterBuilder::new(40);
+        let items = PART as u64 * 8 / 40;
+        for item in 0..items {
+            builder.add(item);
+            builder.key(&item.to_be_bytes());
+        }
+        builder.add(items - 1);
+        builder.key(b"again, and no more");
+        builder.add(items - 1);
+        builder.add(items);
+        builder.key(b"begins a part");
+        let parts = builder.finish();
+        assert_eq!(parts.len(), 2);
+        let filter = Filter::new(parts[1].1.clone().into(), 0).unwrap();
+        assert!(parts[1].0 == b"begins a part" && filter.may_contain(items - 1) && filter.items() == 2);
+    }
+
+    #[test]
+    fn items_without_a_key_belong_to_the_last_part() {
+        let mut builder = FilterBuilder::new(10);
+        builder.add(1);
+        builder.key(b"k");
+        builder.add(2);
+        let [(first, part)] = builder.finish().try_into().unwrap();
+        let filter = Filter::new(part.into(), 0).unwrap();
+        assert!(first == b"k" && filter.may_contain(1) && filter.may_contain(2));
+        assert!(FilterBuilder::new(10).finish().is_empty());
     }
 
     #[test]

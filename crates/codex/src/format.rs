@@ -1,9 +1,9 @@
-//! The codex format, version 1. Integers are little endian; a varint is a LEB128 u64; sums are XXH3-64, seed 0.
+//! The codex format, version 2. Integers are little endian; a varint is a LEB128 u64; sums are XXH3-64, seed 0.
 //!
 //! ```text
 //! file     data blocks, in key order, from byte 0 on
 //!          index level 1, level 2, ..., each level in key order; a level is there while the one below has > 1 block
-//!          filter, metadata (each may be missing)
+//!          filter: parts, in key order, then their directory; metadata (each may be missing)
 //!          footer, the last 128 bytes. No gaps anywhere
 //!
 //! frame    how a block is stored
@@ -23,11 +23,14 @@
 //!   -4  4  how many restart points, at least 1
 //!          In an index block, the key is the first key of the child, the value a pointer to the child.
 //!
-//! filter   stored as it is
+//! filter   stored as it is. A part is about the items of the keys from its first key on, up to that of the next part
+//! part
 //!    0  4  probes for each item, 1 to 16
 //!    4  4  zero
 //!    8  8  items
 //!   16  .  lines of 64 bytes, at least one; `filter.rs` says which bits an item sets
+//! directory
+//!    .  .  a block, as above; the key is the first key of the part, the value a pointer to the part
 //!
 //! metadata the caller's bytes
 //!
@@ -40,15 +43,19 @@
 //!   32  8  raw bytes of all data blocks
 //!   40  8  data blocks
 //!   48 20  pointer to the root, none where there are no entries
-//!   68 20  pointer to the filter
+//!   68 20  pointer to the filter's directory
 //!   88 20  pointer to the metadata
-//!  108 12  zero
+//!  108  8  seed, the caller's, by which it hashes the items of the filter
+//!  116  4  zero
 //!  120  8  sum of the 120 bytes before
 //! ```
 //!
 //! Valid: the footer's sum holds (and is the one the caller expects), and each frame has the sum that its pointer says.
 //! A child lies before its parent, so that no pointer can lead in a circle. A later version keeps the place of the
 //! magic, the version and the sum, so that a reader tells a newer file from a damaged one.
+//!
+//! Version 1, which is read and no longer written: the pointer to the filter leads to its only part, which is about all
+//! keys; there is no directory, and the seed is 0.
 
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
@@ -56,7 +63,7 @@ use twox_hash::XxHash3_64;
 use crate::error::{Error, Result, damaged};
 
 /// The format version that is written, and the last one that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The longest key, in bytes: 64 KiB.
 pub const MAX_KEY: usize = 64 << 10;
 /// The longest value, in bytes: 128 KiB less than a GiB.
@@ -203,9 +210,16 @@ pub(crate) fn decode_frame(frame: &Bytes, ptr: Ptr) -> Result<Bytes> {
     }
 }
 
+/// Whether a frame that [`decode_frame`] took holds its block as it is, which then shares the frame's memory.
+pub(crate) fn is_raw(frame: &[u8]) -> bool {
+    frame[0] == RAW
+}
+
 /// The end of the file, and the way into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
+    /// Format version, 1 or 2.
+    pub version: u32,
     pub levels: u32,
     pub id: u64,
     pub entries: u64,
@@ -214,13 +228,32 @@ pub(crate) struct Footer {
     pub root: Ptr,
     pub filter: Ptr,
     pub metadata: Ptr,
+    pub seed: u64,
+}
+
+impl Default for Footer {
+    /// That of a file without entries.
+    fn default() -> Self {
+        Footer {
+            version: VERSION,
+            levels: 0,
+            id: 0,
+            entries: 0,
+            raw_bytes: 0,
+            blocks: 0,
+            root: Ptr::NONE,
+            filter: Ptr::NONE,
+            metadata: Ptr::NONE,
+            seed: 0,
+        }
+    }
 }
 
 impl Footer {
     pub fn encode(&self) -> [u8; FOOTER] {
         let mut out = Vec::with_capacity(FOOTER);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&self.version.to_le_bytes());
         out.extend_from_slice(&self.levels.to_le_bytes());
         for number in [self.id, self.entries, self.raw_bytes, self.blocks] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -228,6 +261,7 @@ impl Footer {
         for ptr in [self.root, self.filter, self.metadata] {
             out.extend_from_slice(&ptr.encode());
         }
+        out.extend_from_slice(&self.seed.to_le_bytes());
         out.resize(FOOTER - 8, 0);
         out.extend_from_slice(&sum(&out).to_le_bytes());
         out.try_into().expect("fields make up the footer")
@@ -249,13 +283,14 @@ impl Footer {
         if sum(&data[..FOOTER - 8]) != stored {
             return damaged(offset, "the footer's checksum does not hold");
         }
-        match u32_at(data, 8) {
-            VERSION if &data[..8] == MAGIC => {}
+        let version = match u32_at(data, 8) {
+            version @ 1..=VERSION if &data[..8] == MAGIC => version,
             version if version > VERSION => return Err(Error::Newer { version }),
             _ => return damaged(offset, "the footer has a version that never was"),
-        }
+        };
         let ptr = |at: usize| Ptr::decode(data[at..at + POINTER].try_into().expect("20 bytes"));
         let footer = Footer {
+            version,
             levels: u32_at(data, 12),
             id: u64_at(data, 16),
             entries: u64_at(data, 24),
@@ -264,6 +299,7 @@ impl Footer {
             root: ptr(48),
             filter: ptr(68),
             metadata: ptr(88),
+            seed: if version == 1 { 0 } else { u64_at(data, 108) },
         };
         if footer.levels > MAX_LEVELS || (footer.root.some().is_none() && footer.levels > 0) {
             return damaged(offset, "the footer's index levels are impossible");
@@ -321,16 +357,7 @@ mod tests {
     #[test]
     fn impossible_counts_are_refused() {
         let ptr = Ptr { offset: 0, len: 20, sum: 1 };
-        let sound = Footer {
-            levels: 0,
-            id: 1,
-            entries: 3,
-            raw_bytes: 9,
-            blocks: 1,
-            root: ptr,
-            filter: Ptr::NONE,
-            metadata: Ptr::NONE,
-        };
+        let sound = Footer { entries: 3, raw_bytes: 9, blocks: 1, root: ptr, ..Footer::default() };
         assert!(Footer::decode(&sound.encode(), 20, None).is_ok());
         for footer in [
             Footer { raw_bytes: u64::MAX, ..sound },
@@ -343,23 +370,14 @@ mod tests {
 
     #[test]
     fn a_newer_version_is_told_from_damage() {
-        let footer = Footer {
-            levels: 0,
-            id: 1,
-            entries: 0,
-            raw_bytes: 0,
-            blocks: 0,
-            root: Ptr::NONE,
-            filter: Ptr::NONE,
-            metadata: Ptr::NONE,
-        };
+        let footer = Footer { id: 1, seed: 9, ..Footer::default() };
         let mut data = footer.encode();
         assert_eq!(Footer::decode(&data, 0, None).unwrap(), footer);
-        data[8] = 2;
+        data[8] = 3;
         assert!(matches!(Footer::decode(&data, 0, None), Err(Error::Damaged { .. })));
         let fixed = sum(&data[..FOOTER - 8]);
         data[FOOTER - 8..].copy_from_slice(&fixed.to_le_bytes());
-        assert!(matches!(Footer::decode(&data, 0, None), Err(Error::Newer { version: 2 })));
+        assert!(matches!(Footer::decode(&data, 0, None), Err(Error::Newer { version: 3 })));
         data[0] = b'X';
         assert!(matches!(Footer::decode(&data, 0, None), Err(Error::NotACodex)));
     }

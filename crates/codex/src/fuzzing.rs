@@ -18,10 +18,10 @@ pub fn pointers(file: &[u8]) -> Option<Vec<Range<usize>>> {
     let footer_at = file.len().checked_sub(FOOTER)?;
     let footer = Footer::decode(file[footer_at..].try_into().ok()?, footer_at as u64, None).ok()?;
     let mut found = Vec::new();
-    let mut blocks = vec![(footer.levels, footer.root, footer_at + 48)];
-    for (ptr, at) in [(footer.filter, 68), (footer.metadata, 88)] {
-        blocks.push((0, ptr, footer_at + at));
-    }
+    // The filter's directory is an index of one level, over its parts.
+    let filter = (1, footer.filter, footer_at + 68);
+    let mut blocks =
+        vec![(footer.levels, footer.root, footer_at + 48), filter, (0, footer.metadata, footer_at + 88)];
     while let Some((level, ptr, at)) = blocks.pop() {
         let Some(ptr) = ptr.some() else { continue };
         found.push(at..at + POINTER);

@@ -5,15 +5,15 @@
 //!
 //! let mut builder = Builder::new(Vec::new(), BuilderOptions { id: 7, ..Default::default() });
 //! builder.add(b"ash", b"tree")?; // keys come in strictly ascending order
+//! builder.add_filter(42); // a hash of whatever readers ask `may_contain` about, for the key that comes next
 //! builder.add(b"brook", b"water")?;
-//! builder.add_filter(42); // hashes of whatever readers ask `may_contain` about
 //! let (summary, file) = builder.finish()?;
 //!
 //! // Whoever keeps `summary.footer_sum` notices any other file in this one's place.
 //! let reader = Reader::open(Bytes::from(file), summary.len, Some(summary.footer_sum))?;
 //! assert_eq!(reader.id(), 7);
 //! assert_eq!(reader.get(b"brook")?.as_deref(), Some(&b"water"[..]));
-//! assert!(reader.may_contain(42)?);
+//! assert!(reader.may_contain(b"brook", 42)?);
 //!
 //! let mut cursor = reader.cursor();
 //! assert!(cursor.seek(b"b")?); // the first entry at or after "b"
@@ -36,13 +36,14 @@
 //! # Limits
 //!
 //! Keys: [`MAX_KEY`] bytes. Values: [`MAX_VALUE`] bytes; a value is read whole. While building, memory holds one block,
-//! the lowest index level as it will be stored, and 8 bytes for each filter hash.
+//! the lowest index level and the filter as they will be stored, and the hashes of one part of that.
+//! What readers keep is bounded by their [`Cache`], which many may share.
 //!
 //! # The rooms
 //!
 //! - `format`: the layout of the file; the only description there is.
 //! - `block`: sorted entries in a block, and a place among them.
-//! - `filter`: the bloom filter.
+//! - `filter`: the bloom filter, in parts. `cache`: [`Cache`].
 //! - `builder`: [`Builder`]. `reader`: [`Reader`]. `cursor`: [`Cursor`]. `verify`: [`Reader::verify`].
 
 #![forbid(unsafe_code)]
@@ -50,6 +51,7 @@
 
 mod block;
 mod builder;
+mod cache;
 mod cursor;
 mod error;
 mod filter;
@@ -63,6 +65,7 @@ mod verify;
 
 pub use builder::{Builder, BuilderOptions, Summary};
 pub use bytes::Bytes;
+pub use cache::{Cache, CacheStats};
 pub use cursor::Cursor;
 pub use error::{Error, Result};
 pub use format::{MAX_KEY, MAX_METADATA, MAX_VALUE, VERSION};

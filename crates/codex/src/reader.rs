@@ -1,23 +1,26 @@
 //! Reading a codex.
 //!
-//! A read descends from the root, through one index block a level, to one data block. Index blocks are kept up to a
-//! bound; the filter is kept once asked. Data blocks are not kept: that is the caller's cache, or the cursor's place.
+//! A look-up descends from the root, through one index block a level, to one data block; a question to the filter goes
+//! through the filter's directory to one part. What is read for these is kept in the cache, and only there: past its
+//! budget, a look-up costs as many reads as it takes blocks, each of them small.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::block::{Aim, Block, Spot};
+use crate::cache::{Cache, Class, Kept, Key};
 use crate::cursor::Cursor;
 use crate::error::{Error, Result, damaged};
 use crate::filter::Filter;
-use crate::format::{FOOTER, Footer, Ptr, decode_frame, u64_at};
+use crate::format::{FOOTER, Footer, Ptr, decode_frame, is_raw, u64_at};
 use crate::source::Source;
 
-/// What [`Reader::set_index_cache`] is at first: the lowest index level of some 10 GiB of data.
-const INDEX_CACHE: usize = 32 << 20;
+/// Budget of the cache of a reader that is given none, in bytes.
+const CACHE: usize = 32 << 20;
+/// A value of up to this part of its block is kept by itself, too.
+const VALUE_PART: usize = 4;
 
 /// Reads a codex from a [`Source`]. Shared freely between threads; a read blocks no other.
 ///
@@ -29,51 +32,38 @@ pub struct Reader<S: Source> {
     footer: Footer,
     footer_at: u64,
     footer_sum: u64,
-    filter: OnceLock<Option<Filter>>,
-    index: RwLock<IndexCache>,
+    cache: Arc<Cache>,
+    /// Its number in the cache.
+    number: u64,
 }
 
 impl<S: Source> Reader<S> {
-    /// Opens the codex of `len` bytes in `source`. Reads the footer only. `footer_sum` is what
-    /// [`Summary::footer_sum`](crate::Summary::footer_sum) said, where the caller kept it: with it, any other codex in
-    /// the place of this one is noticed.
+    /// Opens the codex of `len` bytes in `source`, with a cache of its own of 32 MiB. Reads the footer only. `footer_sum`
+    /// is what [`Summary::footer_sum`](crate::Summary::footer_sum) said, where the caller kept it: with it, any other
+    /// codex in the place of this one is noticed.
     ///
     /// # Errors
     /// [`Error::Newer`]; [`Error::NotACodex`], which is [`Error::Damaged`] where `footer_sum` is given; [`Error::Io`].
     pub fn open(source: S, len: u64, footer_sum: Option<u64>) -> Result<Self> {
-        let Some(footer_at) = len.checked_sub(FOOTER as u64) else {
-            return if footer_sum.is_some() {
-                damaged(0, "the file is cut short")
-            } else {
-                Err(Error::NotACodex)
-            };
-        };
-        let data = fetch(&source, footer_at, FOOTER)?;
-        let Ok(data) = <&[u8; FOOTER]>::try_from(&data[..]) else {
-            return damaged(footer_at, "the source gave another length than asked for");
-        };
-        let footer = Footer::decode(data, footer_at, footer_sum)?;
-        let index = IndexCache { blocks: BTreeMap::new(), memory: 0, most: INDEX_CACHE };
-        Ok(Reader {
-            source,
-            footer,
-            footer_at,
-            footer_sum: u64_at(data, FOOTER - 8),
-            filter: OnceLock::new(),
-            index: RwLock::new(index),
-        })
+        Self::open_with(source, len, footer_sum, Arc::new(Cache::new(CACHE)))
     }
 
-    /// Holds the index blocks that are kept to `bytes` of memory, 32 MiB at first. The lowest level goes first.
-    pub fn set_index_cache(&mut self, bytes: usize) {
-        let index = self.index.get_mut().unwrap_or_else(PoisonError::into_inner);
-        index.most = bytes;
-        index.shrink();
+    /// Like [`open`](Self::open), keeping in `cache` what it reads. It lets go of that when it is dropped.
+    #[expect(clippy::missing_errors_doc, reason = "said at `open`")]
+    pub fn open_with(source: S, len: u64, footer_sum: Option<u64>, cache: Arc<Cache>) -> Result<Self> {
+        let (footer, footer_at, footer_sum) = read_footer(&source, len, footer_sum)?;
+        let number = cache.join();
+        Ok(Reader { source, footer, footer_at, footer_sum, cache, number })
     }
 
     /// The identity given by [`BuilderOptions::id`](crate::BuilderOptions::id).
     pub fn id(&self) -> u64 {
         self.footer.id
+    }
+
+    /// The seed given by [`BuilderOptions::filter_seed`](crate::BuilderOptions::filter_seed).
+    pub fn filter_seed(&self) -> u64 {
+        self.footer.seed
     }
 
     /// How many entries there are.
@@ -116,40 +106,94 @@ impl<S: Source> Reader<S> {
         self.footer.metadata.some().map(|ptr| self.load(ptr, self.footer_at)).transpose()
     }
 
-    /// Whether `hash` may have been given to [`Builder::add_filter`](crate::Builder::add_filter): `false` is certain,
-    /// `true` is not. Always `true` without a filter. The first call reads the filter, which is then kept.
+    /// Whether `hash` may have been given to [`Builder::add_filter`](crate::Builder::add_filter) for `key`: `false` is
+    /// certain, `true` is not. Always `true` without a filter. Reads at most the filter's directory, some bytes for ten
+    /// thousand items, and one part of it, 16 KiB.
     ///
     /// # Errors
     /// As any read.
-    pub fn may_contain(&self, hash: u64) -> Result<bool> {
-        let filter = match self.filter.get() {
-            Some(filter) => filter,
-            None => {
-                let filter = self.load_filter()?; // twice at worst, where two threads come first
-                self.filter.get_or_init(|| filter)
-            }
-        };
-        Ok(filter.as_ref().is_none_or(|filter| filter.may_contain(hash)))
+    pub fn may_contain(&self, key: &[u8], hash: u64) -> Result<bool> {
+        let Some(root) = self.footer.filter.some() else { return Ok(true) };
+        if self.footer.version == 1 {
+            // One piece: where it cannot be kept, reading all of it each time would cost more than it saves.
+            return if self.cache.has_room(root.len as usize) {
+                self.ask(root, self.footer_at, hash)
+            } else {
+                Ok(true)
+            };
+        }
+        let (directory, _) = self.kept_block(root, self.footer_at, Class::Directory)?;
+        let limit = directory.at();
+        let mut spot = Spot::default();
+        spot.enter(directory);
+        // No part begins at or before the key: no item has such a key.
+        Ok(spot.aim(Aim::AtMost(key))? && self.ask(spot.ptr()?, limit, hash)?)
     }
 
-    /// The value of `key`. It shares the memory of its decoded block, which it keeps alive.
+    /// Asks one part of the filter.
+    fn ask(&self, ptr: Ptr, limit: u64, hash: u64) -> Result<bool> {
+        check_bounds(ptr, limit)?;
+        let kept = self.cache.look(self.key(ptr), |kept| match kept {
+            Kept::Filter(filter) => Some(filter.may_contain(hash)),
+            _ => None,
+        });
+        if let Some(answer) = kept {
+            return Ok(answer);
+        }
+        let filter = Filter::new(self.load_own(ptr, limit)?, ptr.offset)?;
+        let answer = filter.may_contain(hash);
+        self.cache.keep(self.key(ptr), Class::Filter, Kept::Filter(filter));
+        Ok(answer)
+    }
+
+    /// The value of `key`. It shares the memory of what is kept, and may keep a whole decoded block alive.
     ///
     /// # Errors
     /// As any read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        let place = Key::of_value(self.number, key);
+        let kept = self.cache.look(place, |kept| match kept {
+            Kept::Value(its_key, value) if **its_key == *key => Some(value.clone()),
+            _ => None,
+        });
+        if kept.is_some() {
+            return Ok(kept);
+        }
+        let Some((spot, read)) = self.find(key)?.filter(|(spot, _)| spot.key() == key) else {
+            return Ok(None);
+        };
+        let value = spot.value();
+        if read && value.len() <= spot.block().memory() / VALUE_PART {
+            let own = Kept::Value(key.into(), Bytes::copy_from_slice(&value));
+            self.cache.keep(place, Class::Value, own);
+        }
+        Ok(Some(value))
+    }
+
+    /// The last entry whose key is `key` or less, as [`get`](Self::get) would read it.
+    ///
+    /// # Errors
+    /// As any read.
+    pub fn get_le(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>> {
+        Ok(self.find(key)?.map(|(spot, _)| (spot.key().to_vec(), spot.value())))
+    }
+
+    /// At the last entry whose key is `key` or less; and whether its block had to be read.
+    fn find(&self, key: &[u8]) -> Result<Option<(Spot, bool)>> {
         let Some((mut ptr, mut limit)) = self.root() else {
             return Ok(None);
         };
         let mut spot = Spot::default();
-        for _ in 0..self.levels() {
-            spot.enter(self.index_block(ptr, limit)?);
+        for depth in 0..self.levels() {
+            spot.enter(self.index_block(ptr, limit, depth)?);
             if !spot.aim(Aim::AtMost(key))? {
                 return Ok(None);
             }
             (ptr, limit) = (spot.ptr()?, spot.block().at());
         }
-        spot.enter(self.block(ptr, limit)?);
-        Ok((spot.aim(Aim::AtMost(key))? && spot.key() == key).then(|| spot.value()))
+        let (block, read) = self.kept_block(ptr, limit, Class::Data)?;
+        spot.enter(block);
+        Ok(spot.aim(Aim::AtMost(key))?.then_some((spot, read)))
     }
 
     /// A cursor that borrows this reader. [`Cursor::new`] makes one that shares it.
@@ -157,10 +201,9 @@ impl<S: Source> Reader<S> {
         Cursor::new(self)
     }
 
-    /// Memory held by the filter and the index blocks, in bytes.
+    /// Memory that its filter and index blocks take in the cache now, in bytes.
     pub fn memory(&self) -> usize {
-        let filter = self.filter.get().and_then(Option::as_ref).map_or(0, Filter::memory);
-        filter + self.index.read().unwrap_or_else(PoisonError::into_inner).memory
+        self.cache.overhead_of(self.number)
     }
 
     pub(crate) fn footer(&self) -> &Footer {
@@ -185,28 +228,79 @@ impl<S: Source> Reader<S> {
         Block::new(self.load(ptr, limit)?, ptr.offset)
     }
 
-    /// Like [`block`](Self::block), from the cache where it is there.
-    pub(crate) fn index_block(&self, ptr: Ptr, limit: u64) -> Result<Block> {
-        let kept = self.index.read().unwrap_or_else(PoisonError::into_inner).blocks.get(&ptr.offset).cloned();
-        if let Some(block) = kept {
-            return Ok(block);
-        }
-        let block = self.block(ptr, limit)?;
-        self.index.write().unwrap_or_else(PoisonError::into_inner).keep(&block);
-        Ok(block)
+    /// The index block at `depth` below the root.
+    pub(crate) fn index_block(&self, ptr: Ptr, limit: u64, depth: usize) -> Result<Block> {
+        let lowest = depth > 0 && depth + 1 == self.levels();
+        Ok(self.kept_block(ptr, limit, if lowest { Class::Leaf } else { Class::Index })?.0)
     }
 
-    pub(crate) fn load_filter(&self) -> Result<Option<Filter>> {
-        let filter = |ptr: Ptr| Filter::new(self.load(ptr, self.footer_at)?, ptr.offset);
-        self.footer.filter.some().map(filter).transpose()
+    /// Like [`block`](Self::block), by way of the cache; says whether it had to be read.
+    fn kept_block(&self, ptr: Ptr, limit: u64, class: Class) -> Result<(Block, bool)> {
+        check_bounds(ptr, limit)?;
+        let kept = self.cache.look(self.key(ptr), |kept| match kept {
+            Kept::Block(block) => Some(block.clone()),
+            _ => None,
+        });
+        if let Some(block) = kept {
+            return Ok((block, false));
+        }
+        let block = Block::new(self.load_own(ptr, limit)?, ptr.offset)?;
+        self.cache.keep(self.key(ptr), class, Kept::Block(block.clone()));
+        Ok((block, true))
+    }
+
+    fn key(&self, ptr: Ptr) -> Key {
+        Key { reader: self.number, offset: ptr.offset, sum: ptr.sum }
+    }
+
+    /// Reads a part of the filter from the source.
+    pub(crate) fn filter_part(&self, ptr: Ptr, limit: u64) -> Result<Filter> {
+        Filter::new(self.load(ptr, limit)?, ptr.offset)
     }
 
     fn load(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
-        if ptr.end() > limit {
-            return damaged(ptr.offset, "a pointer leads out of its bounds");
-        }
-        decode_frame(&fetch(&self.source, ptr.offset, ptr.len as usize)?, ptr)
+        decode_frame(&self.frame(ptr, limit)?, ptr)
     }
+
+    /// Like [`load`](Self::load), but in memory of its own: what is kept must not hold more of the source's than it counts.
+    fn load_own(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
+        let frame = self.frame(ptr, limit)?;
+        self.cache.missed(ptr.len);
+        let raw = decode_frame(&frame, ptr)?;
+        Ok(if is_raw(&frame) { Bytes::copy_from_slice(&raw) } else { raw })
+    }
+
+    fn frame(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
+        check_bounds(ptr, limit)?;
+        fetch(&self.source, ptr.offset, ptr.len as usize)
+    }
+}
+
+impl<S: Source> Drop for Reader<S> {
+    fn drop(&mut self) {
+        self.cache.leave(self.number);
+    }
+}
+
+/// Refuses a pointer to what does not end by `limit`.
+fn check_bounds(ptr: Ptr, limit: u64) -> Result<()> {
+    if ptr.end() > limit { damaged(ptr.offset, "a pointer leads out of its bounds") } else { Ok(()) }
+}
+
+/// Reads the footer; gives it, where it is and its checksum.
+pub(crate) fn read_footer(
+    source: &impl Source,
+    len: u64,
+    expected: Option<u64>,
+) -> Result<(Footer, u64, u64)> {
+    let Some(footer_at) = len.checked_sub(FOOTER as u64) else {
+        return if expected.is_some() { damaged(0, "the file is cut short") } else { Err(Error::NotACodex) };
+    };
+    let data = fetch(source, footer_at, FOOTER)?;
+    let Ok(data) = <&[u8; FOOTER]>::try_from(&data[..]) else {
+        return damaged(footer_at, "the source gave another length than asked for");
+    };
+    Ok((Footer::decode(data, footer_at, expected)?, footer_at, u64_at(data, FOOTER - 8)))
 }
 
 /// Reads from the source. Its end is damage: whoever asks knows the file to be longer.
@@ -215,31 +309,6 @@ fn fetch(source: &impl Source, offset: u64, len: usize) -> Result<Bytes> {
         io::ErrorKind::UnexpectedEof => damaged(offset, "the file is cut short"),
         _ => Err(error.into()),
     })
-}
-
-/// Index blocks by offset. Where room is short the first go: the levels lie bottom up in the file, so that those are of
-/// the lowest level, and the root stays.
-#[derive(Debug)]
-struct IndexCache {
-    blocks: BTreeMap<u64, Block>,
-    memory: usize,
-    most: usize,
-}
-
-impl IndexCache {
-    fn keep(&mut self, block: &Block) {
-        if self.blocks.insert(block.at(), block.clone()).is_none() {
-            self.memory += block.memory();
-            self.shrink();
-        }
-    }
-
-    fn shrink(&mut self) {
-        while self.memory > self.most {
-            let Some((_, block)) = self.blocks.pop_first() else { break };
-            self.memory -= block.memory();
-        }
-    }
 }
 
 #[cfg(test)]

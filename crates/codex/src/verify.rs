@@ -7,7 +7,7 @@
 use crate::block::Block;
 use crate::error::{Result, damaged};
 use crate::format::Ptr;
-use crate::reader::Reader;
+use crate::reader::{Reader, read_footer};
 use crate::source::Source;
 
 /// What [`Reader::verify`] found, all of it good.
@@ -34,7 +34,7 @@ impl<S: Source> Reader<S> {
     /// As any read; [`Error::Damaged`](crate::Error::Damaged) says where the first damage is.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<Verified> {
         // Anew, as the one from `open` says nothing about the file now.
-        let footer = Reader::open(self.source(), self.len(), Some(self.footer_sum()))?;
+        let (footer, ..) = read_footer(self.source(), self.len(), Some(self.footer_sum()))?;
         let mut walk = Walk {
             reader: self,
             levels: vec![None; self.levels() + 1],
@@ -50,11 +50,8 @@ impl<S: Source> Reader<S> {
         for span in walk.levels.iter().flatten() {
             end = follows(end, span.0)?.max(span.1);
         }
-        if let (Some(ptr), Some(filter)) = (self.footer().filter.some(), self.load_filter()?) {
-            follows(end, ptr.offset)?;
-            end = ptr.end();
-            walk.found.filter_items = filter.items();
-            walk.done(ptr.len.into());
+        if let Some(root) = footer.filter.some() {
+            end = walk.filter(root, end)?;
         }
         if let (Some(ptr), Some(_)) = (self.footer().metadata.some(), self.metadata()?) {
             follows(end, ptr.offset)?;
@@ -64,8 +61,7 @@ impl<S: Source> Reader<S> {
         follows(end, self.footer_at())?;
         walk.done(self.len() - self.footer_at());
         let (found, raw_bytes) = (walk.found, walk.raw_bytes);
-        if (found.entries, found.blocks, raw_bytes) != (footer.entries(), footer.blocks(), footer.raw_bytes())
-        {
+        if (found.entries, found.blocks, raw_bytes) != (footer.entries, footer.blocks, footer.raw_bytes) {
             return damaged(self.footer_at(), "the footer's counts are not those of the data");
         }
         Ok(found)
@@ -136,6 +132,33 @@ impl<S: Source> Walk<'_, S> {
             }
             self.block(level - 1, spot.ptr()?, block.at(), Some(spot.key()))
         })
+    }
+
+    /// Checks the filter, which has to begin at `end`, and gives its end.
+    fn filter(&mut self, root: Ptr, end: u64) -> Result<u64> {
+        let footer_at = self.reader.footer_at();
+        if self.reader.footer().version == 1 {
+            self.part(root, footer_at, end)?;
+            return Ok(root.end());
+        }
+        let (directory, mut at) = (self.reader.block(root, footer_at)?, end);
+        directory.check(|spot| {
+            let ptr = spot.ptr()?;
+            self.part(ptr, root.offset, at)?;
+            at = ptr.end();
+            Ok(())
+        })?;
+        follows(at, root.offset)?;
+        self.done(root.len.into());
+        Ok(root.end())
+    }
+
+    fn part(&mut self, ptr: Ptr, limit: u64, end: u64) -> Result<()> {
+        follows(end, ptr.offset)?;
+        let items = self.reader.filter_part(ptr, limit)?.items();
+        self.found.filter_items = self.found.filter_items.saturating_add(items);
+        self.done(ptr.len.into());
+        Ok(())
     }
 
     fn done(&mut self, bytes: u64) {

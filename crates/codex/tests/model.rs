@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use brooklet_codex::{Builder, BuilderOptions, Bytes, Cursor, Error, MAX_KEY, Reader, Summary};
+use brooklet_codex::{Builder, BuilderOptions, Bytes, Cache, Cursor, Error, MAX_KEY, Reader, Summary};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -13,8 +13,8 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 fn build(map: &Map, options: &BuilderOptions) -> (Summary, Bytes) {
     let mut builder = Builder::new(Vec::new(), options.clone());
     for (index, (key, value)) in map.iter().enumerate() {
-        builder.add(key, value).unwrap();
         builder.add_filter(index as u64);
+        builder.add(key, value).unwrap();
     }
     let (summary, file) = builder.finish_with(b"made for a test").unwrap();
     assert_eq!(summary.len, file.len() as u64);
@@ -35,7 +35,13 @@ fn map(most: usize) -> impl Strategy<Value = Map> {
 
 fn options() -> impl Strategy<Value = BuilderOptions> {
     (prop_oneof![Just(0usize), 64usize..700, Just(16 << 10)], any::<bool>(), 0u32..12).prop_map(
-        |(block_size, compress, bits_per_item)| BuilderOptions { block_size, compress, bits_per_item, id: 3 },
+        |(block_size, compress, bits_per_item)| BuilderOptions {
+            block_size,
+            compress,
+            bits_per_item,
+            filter_seed: 5,
+            id: 3,
+        },
     )
 }
 
@@ -67,18 +73,21 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn gets_like_a_map(map in map(300), options in options(), others in vec(key(), 0..50), cache in 0usize..2000) {
+    fn gets_like_a_map(map in map(300), options in options(), others in vec(key(), 0..50), cache in 0usize..20_000) {
         let (summary, file) = build(&map, &options);
-        let mut reader = open(summary, file);
-        reader.set_index_cache(cache);
+        let cache = Arc::new(Cache::new(cache));
+        let reader = Reader::open_with(file, summary.len, Some(summary.footer_sum), cache).unwrap();
         for key in map.keys().chain(&others) {
             prop_assert_eq!(reader.get(key).unwrap(), map.get(key).map(|value| Bytes::copy_from_slice(value)));
+            let at_most = map.range::<Vec<u8>, _>(..=key.clone()).next_back();
+            let at_most = at_most.map(|(key, value)| (key.clone(), Bytes::copy_from_slice(value)));
+            prop_assert_eq!(reader.get_le(key).unwrap(), at_most);
         }
-        for hash in 0..map.len() as u64 {
-            prop_assert!(reader.may_contain(hash).unwrap());
+        for (hash, key) in (0..).zip(map.keys()) {
+            prop_assert!(reader.may_contain(key, hash).unwrap());
         }
         prop_assert_eq!(reader.metadata().unwrap(), Some(Bytes::from_static(b"made for a test")));
-        prop_assert_eq!((reader.id(), reader.entries()), (3, map.len() as u64));
+        prop_assert_eq!((reader.id(), reader.filter_seed(), reader.entries()), (3, 5, map.len() as u64));
 
         let mut done = 0;
         let verified = reader.verify(&mut |bytes| done = bytes).unwrap();
@@ -189,7 +198,7 @@ fn a_reader_is_shared_between_threads_and_says_what_it_holds() {
         }
     });
     let index = reader.memory();
-    assert!(index > 0 && reader.may_contain(5).unwrap());
+    assert!(index > 0 && reader.may_contain(&5u32.to_be_bytes(), 5).unwrap());
     assert!(reader.memory() > index);
     assert!(reader.verify(&mut |_| {}).unwrap().index_blocks > 10);
 }

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use bytes::Bytes;
 
-use crate::SECTOR;
+use crate::{SECTOR, stream};
 
 /// A byte buffer whose address and capacity are multiples of [`SECTOR`].
 ///
@@ -48,7 +48,7 @@ impl Hole {
         assert!(data.len() == self.len, "{} bytes for a hole of {}", data.len(), self.len);
         // SAFETY: the buffer is alive and nobody touches these bytes, as promised to `AlignedBuf::hole`; `data` is
         // borrowed, so it is not them.
-        unsafe { self.at.as_ptr().copy_from_nonoverlapping(data.as_ptr(), self.len) };
+        unsafe { stream::copy(data.as_ptr(), self.at.as_ptr(), self.len) };
     }
 }
 

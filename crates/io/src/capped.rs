@@ -7,6 +7,8 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
 
 use crate::volume::assert_aligned;
 use crate::{Completion, Counts, Op, Persist, Queue, SECTOR, Volume, VolumeInfo};
@@ -135,6 +137,16 @@ impl Queue for CappedQueue {
         let wait = wait && self.ready.is_empty();
         out.append(&mut self.ready);
         self.within.reap(wait, out);
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        if self.ready.is_empty() {
+            self.within.wait(patience);
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.within.waker()
     }
 
     fn in_flight(&self) -> usize {

@@ -3,6 +3,7 @@
 //! - [`Volume`]: a fixed place of aligned bytes, with raw results. [`FileVolume`] keeps them in a file by direct I/O;
 //!   [`MemVolume`] in memory, on a [`Disk`] model that can lose, tear and reorder whatever was not made durable.
 //! - [`Queue`]: several operations in flight, by io_uring where the kernel lets it, by threads elsewhere.
+//! - [`Layer`]: a volume on top of another that does a few things differently.
 //! - [`AlignedBuf`]: memory that direct I/O accepts.
 //! - [`Clock`], [`Rng`]: time and chance as given things.
 
@@ -14,9 +15,11 @@ mod clock;
 mod counts;
 mod disk;
 mod file;
+mod layer;
 mod mem;
 #[doc(hidden)]
 pub mod seeded;
+mod stream;
 mod threads;
 #[cfg(target_os = "linux")]
 mod uring;
@@ -28,6 +31,7 @@ pub use clock::{Clock, ManualClock, Rng, SystemClock, exact_timers, system_seed}
 pub use counts::Counts;
 pub use disk::{Disk, Fault, Lie, Lied};
 pub use file::{Durable, FileOptions, FileVolume, OpenMode, process_exists, publish, read_unlocked};
+pub use layer::Layer;
 pub use mem::MemVolume;
 pub use volume::{
     BlockDevice, Completion, Op, Persist, Queue, SECTOR, Volume, VolumeInfo, read_exact_at, write_all_at,

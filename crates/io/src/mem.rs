@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
 
 use crate::disk::{Disk, Fault, Lied};
 use crate::volume::assert_aligned;
@@ -149,6 +151,15 @@ impl Volume for MemVolume {
         self.disk().shrink(size)
     }
 
+    fn zero_rest(&self) -> io::Result<()> {
+        let size = self.size()?;
+        let len = size % SECTOR as u64;
+        if len > 0 {
+            self.disk().write(size - len, &vec![0; len as usize], Persist::Cached, len as usize)?;
+        }
+        Ok(())
+    }
+
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
         Ok(Box::new(MemQueue { volume: self.clone(), depth, submitted: Vec::new() }))
     }
@@ -205,6 +216,13 @@ impl Queue for MemQueue {
         while wait && !self.submitted.is_empty() && disk.rng.percent(50) {
             out.push(self.perform_one(disk));
         }
+    }
+
+    /// Operations end when they are reaped, so there is nothing to wait for.
+    fn wait(&mut self, _: Duration) {}
+
+    fn waker(&self) -> Waker {
+        Waker::noop().clone()
     }
 
     fn in_flight(&self) -> usize {

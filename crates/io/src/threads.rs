@@ -8,7 +8,9 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use crate::file::inner::FileInner;
 use crate::{Completion, Op, Queue};
@@ -25,7 +27,7 @@ struct Shared {
     state: Mutex<State>,
     /// There is something in `todo`, or the queue was closed.
     work: Condvar,
-    /// There is something in `done`.
+    /// There is something in `done`, or the queue's owner was woken.
     finished: Condvar,
 }
 
@@ -33,6 +35,8 @@ struct Shared {
 struct State {
     todo: VecDeque<(u64, Op)>,
     done: Vec<Completion>,
+    /// The waker was called, and no wait has ended by it yet.
+    woken: bool,
     closed: bool,
 }
 
@@ -75,6 +79,19 @@ impl Queue for ThreadQueue {
         out.append(&mut state.done);
     }
 
+    fn wait(&mut self, patience: Duration) {
+        let mut state = self.shared.state();
+        if self.in_flight > 0 && state.done.is_empty() && !state.woken {
+            let waited = self.shared.finished.wait_timeout(state, patience);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.woken = false;
+    }
+
+    fn waker(&self) -> Waker {
+        self.shared.clone().into()
+    }
+
     fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -88,6 +105,13 @@ impl Drop for ThreadQueue {
             // A worker that panicked has said so already.
             let _ = worker.join();
         }
+    }
+}
+
+impl Wake for Shared {
+    fn wake(self: Arc<Self>) {
+        self.state().woken = true;
+        self.finished.notify_one();
     }
 }
 
@@ -111,5 +135,19 @@ impl Shared {
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::tests::{a_file, a_wait_ends_by_time_and_by_its_waker};
+
+    #[test]
+    fn waits_end() {
+        let (file, _dir) = a_file();
+        let mut queue = ThreadQueue::new(file.inner.clone(), 1);
+        queue.in_flight = 1;
+        a_wait_ends_by_time_and_by_its_waker(&mut queue);
     }
 }

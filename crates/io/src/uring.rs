@@ -4,17 +4,21 @@
 //! - `slots[i]` is full exactly while the kernel may know the entry with user data `i`: from before its push until
 //!   its completion is taken from the ring. Meanwhile the slot owns the entry's memory and nobody touches it. The slot
 //!   may move, the memory it points to does not.
-//! - The ring has an entry for every slot, so a push finds room and completions never overflow.
+//! - The ring has an entry for every slot and one for the bell, so a push finds room and completions never overflow.
+//! - `bell_watched` says whether the kernel has an entry that completes when the bell is rung.
 //! - `free` names the empty slots. `ready` holds what is finished and not reaped.
 //! - Once `broken` is set the ring is not entered again; every slot is empty, and the memory of what was in flight is
 //!   leaked, because the kernel may still use it.
 
 use std::io;
 use std::mem;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
 
-use io_uring::{IoUring, Probe, opcode, types};
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::file::inner::{FileInner, copy, is_refusal};
@@ -29,7 +33,39 @@ pub(crate) struct UringQueue {
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     ready: Vec<Completion>,
+    bell: Arc<Bell>,
+    bell_watched: bool,
+    /// The bell was rung, and no wait has ended by it yet.
+    rung: bool,
     broken: Option<io::Error>,
+}
+
+/// Ends a wait for completions: an event of which the ring is told.
+struct Bell(OwnedFd);
+
+/// Whoever waits so long waits for good: the kernel takes what is too long for it for a time in the past.
+const ENDLESS: Duration = Duration::from_secs(1 << 30);
+
+/// Names the bell's entry; no slot has this number.
+const BELL: u64 = u64::MAX;
+
+impl Bell {
+    /// Forgets that it was rung.
+    fn still(&self) {
+        // It is not blocking; nothing to read means that it was not rung.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // A counter that is full was rung often enough.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
 }
 
 struct Slot {
@@ -54,19 +90,27 @@ impl UringQueue {
         let ring = IoUring::new(2)?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        if probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::Write::CODE) {
+        let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::PollAdd::CODE];
+        let lacks = if !needed.into_iter().all(|code| probe.is_supported(code)) {
+            "the kernel's rings have no read and write"
+        } else if !ring.params().is_feature_ext_arg() {
+            "the kernel's rings cannot wait for a given time"
+        } else {
             return Ok(());
-        }
-        Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's rings have no read and write"))
+        };
+        Err(io::Error::new(io::ErrorKind::Unsupported, lacks))
     }
 
     pub(crate) fn new(file: Arc<FileInner>, depth: usize) -> io::Result<Self> {
         Ok(Self {
-            ring: IoUring::new(depth as u32)?,
+            ring: IoUring::new(depth as u32 + 1)?,
             file,
             slots: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             ready: Vec::new(),
+            bell: Arc::new(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)),
+            bell_watched: false,
+            rung: false,
             broken: None,
         })
     }
@@ -82,14 +126,44 @@ impl UringQueue {
         }
     }
 
-    /// Hands the kernel what was pushed and waits for `want` completions. May return early; callers look again.
-    fn enter(&self, want: usize) -> io::Result<()> {
-        match self.ring.submit_and_wait(want) {
-            // Busy: the kernel is short of memory for now. What it did not take stays in the ring.
-            Err(e) if !matches!(Errno::from_io_error(&e), Some(Errno::INTR | Errno::AGAIN | Errno::BUSY)) => {
-                Err(e)
+    /// Hands the kernel what was pushed and waits for a completion for as long as `patience` says, if it says so. May
+    /// return early; callers look again.
+    fn enter(&mut self, patience: Option<Duration>) {
+        let submitter = self.ring.submitter();
+        let entered = match patience {
+            None => submitter.submit(),
+            Some(patience) if patience < ENDLESS => {
+                let time = types::Timespec::from(patience);
+                submitter.submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
             }
-            _ => Ok(()),
+            Some(_) => submitter.submit_and_wait(1),
+        };
+        // Busy: the kernel is short of memory for now. What it did not take stays in the ring.
+        let passing = [Errno::INTR, Errno::AGAIN, Errno::BUSY, Errno::TIME];
+        if let Err(e) = entered
+            && !Errno::from_io_error(&e).is_some_and(|errno| passing.contains(&errno))
+        {
+            self.fail(e);
+        }
+    }
+
+    /// Puts an entry into the ring, for the next [`enter`](Self::enter).
+    ///
+    /// # Safety
+    /// What the entry points to must stay in place, and nobody may touch it, until its completion is taken.
+    unsafe fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: as the caller promises.
+        unsafe { self.ring.submission().push(entry) }.expect("the ring has room for every slot and the bell");
+    }
+
+    /// Sees to it that a completion tells when the bell is rung, or was.
+    fn watch_bell(&mut self) {
+        if !self.bell_watched {
+            let bell = types::Fd(self.bell.0.as_raw_fd());
+            let poll = opcode::PollAdd::new(bell, PollFlags::IN.bits() as u32).build();
+            // SAFETY: the entry points to no memory.
+            unsafe { self.push(&poll.user_data(BELL)) };
+            self.bell_watched = true;
         }
     }
 
@@ -109,9 +183,15 @@ impl UringQueue {
         if self.broken.is_some() {
             return; // what completes now was given up before
         }
-        let Self { ring, file, slots, free, ready, .. } = self;
+        let Self { ring, file, slots, free, ready, bell, bell_watched, rung, .. } = self;
         let mut unsynced = Vec::new();
         for entry in ring.completion() {
+            if entry.user_data() == BELL {
+                // In this order: rung once more, it has the kernel tell once more.
+                bell.still();
+                (*bell_watched, *rung) = (false, true);
+                continue;
+            }
             let index = entry.user_data() as usize;
             let Slot { token, mut op, sync } = slots[index].take().expect("a completion has its slot");
             free.push(index);
@@ -175,11 +255,8 @@ impl Queue for UringQueue {
         // `fail`). An `AlignedBuf` and a `Bytes` keep their bytes in place when they move. A read's memory is reached
         // through nothing else meanwhile, a write's is only read. `drop` waits for completions before the ring, the
         // file and the slots go.
-        unsafe { self.ring.submission().push(&entry.user_data(index as u64)) }
-            .expect("the ring has an entry for every slot");
-        if let Err(e) = self.enter(0) {
-            self.fail(e);
-        }
+        unsafe { self.push(&entry.user_data(index as u64)) };
+        self.enter(None);
     }
 
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
@@ -188,16 +265,28 @@ impl Queue for UringQueue {
             let must_wait = wait && self.ready.is_empty() && self.in_flight() > 0;
             // An entry that the kernel would not take at submission is offered again.
             let unsubmitted = self.broken.is_none() && !self.ring.submission().is_empty();
-            if (must_wait || unsubmitted)
-                && let Err(e) = self.enter(must_wait.into())
-            {
-                self.fail(e);
+            if must_wait || unsubmitted {
+                self.enter(must_wait.then_some(Duration::MAX));
             }
             if !must_wait {
                 break;
             }
         }
         out.append(&mut self.ready);
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        self.collect();
+        if self.ready.is_empty() && self.in_flight() > 0 && !self.rung {
+            self.watch_bell();
+            self.enter(Some(patience));
+            self.collect();
+        }
+        self.rung = false;
+    }
+
+    fn waker(&self) -> Waker {
+        self.bell.clone().into()
     }
 
     fn in_flight(&self) -> usize {
@@ -218,4 +307,24 @@ impl Drop for UringQueue {
 /// ends first.
 fn was_not_tried(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::ManuallyDrop;
+
+    use super::*;
+    use crate::volume::tests::{a_file, a_wait_ends_by_time_and_by_its_waker};
+
+    #[test]
+    fn waits_end() {
+        if let Err(e) = UringQueue::probe() {
+            return println!("skipped: {e}");
+        }
+        let (file, _dir) = a_file();
+        // Never dropped: it would wait for what does not end.
+        let mut queue = ManuallyDrop::new(UringQueue::new(file.inner.clone(), 1).unwrap());
+        queue.free.clear();
+        a_wait_ends_by_time_and_by_its_waker(&mut *queue);
+    }
 }

@@ -10,6 +10,8 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::task::Waker;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -101,6 +103,15 @@ pub trait Volume: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Writes zeros to the bytes behind the last whole sector, which no other write reaches; they are durable after the
+    /// next [`flush`](Self::flush).
+    ///
+    /// By default, and where a device's blocks are too large to reach them, nothing is done. A volume around another one
+    /// that shares its end passes this on.
+    fn zero_rest(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// A queue that carries out up to `depth` operations at once.
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>>;
 }
@@ -172,6 +183,13 @@ pub trait Queue: Send {
     /// nothing is in flight.
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>);
 
+    /// Blocks until there may be something to reap, or the [`waker`](Self::waker) was called since the last wait, or
+    /// `patience` runs out; now and then for less. Returns at once when nothing is in flight.
+    fn wait(&mut self, patience: Duration);
+
+    /// Ends a [`wait`](Self::wait) from another thread: the one at hand, or the next one.
+    fn waker(&self) -> Waker;
+
     /// Operations submitted and not yet reaped.
     fn in_flight(&self) -> usize;
 }
@@ -227,4 +245,4 @@ pub(crate) fn assert_aligned(offset: u64, address: usize, len: usize) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

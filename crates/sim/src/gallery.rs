@@ -79,6 +79,10 @@ pub const BUGS: &[Bug] = &[
     bug("readers-do-not-pin", "runs are given back although somebody reads them"),
     bug("merged-run-is-the-oldest", "a merged run takes the wrong place among the others"),
     bug("tombstones-go-early", "a merge drops deletions that older runs still need"),
+    bug("live-run-is-freed", "a run is freed unread although an entry in it lives"),
+    bug("bare-logs-do-not-count", "a run is freed unread although it tells that logs are there, or gone"),
+    bug("losses-count-twice", "a run is said to have lost twice what a checkpoint made irrelevant"),
+    bug("merge-keeps-its-dead", "a merged run is said to hold the dead entries that the merge dropped"),
     bug("filter-forgets", "a run's filter does not know some of its logs"),
     // What callers see.
     bug("refused-commit-leaves-traces", "a refused commit is not undone"),

@@ -226,10 +226,25 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Draws a run: every third seed calm, every third mixed, every third violent.
+    /// Draws a run: every third seed calm, every third mixed, every third violent, but every sixteenth a stammer.
     pub fn draw(seed: u64) -> Self {
+        if seed % 16 == 7 {
+            return Self::stammer(seed);
+        }
         let class = [Class::Calm, Class::Mixed, Class::Violent][(seed % 3) as usize];
         Self::draw_as(seed, class)
+    }
+
+    /// Draws a run in which one power cut follows the other, with a few blocks between them: what an opening writes
+    /// lies among what the ones before it left behind.
+    fn stammer(seed: u64) -> Self {
+        let mut plan = Self::draw_as(seed, Class::Mixed);
+        let rng = &mut Rng::new(!seed);
+        let acts = [Act::Burst(0), Act::Commit(1), Act::Work, Act::Work, Act::Wait, Act::Cut];
+        for step in &mut plan.steps {
+            step.act = detailed(acts[rng.below(acts.len() as u64) as usize], rng);
+        }
+        plan
     }
 
     /// Draws a run of a class.
@@ -310,7 +325,7 @@ impl Menu {
             (15, Act::Wait),
             (12, Act::Work),
             (3, Act::Idle(ms(1))),
-            (2, Act::Idle(ms(120))),
+            (2, Act::Idle(ms(1_200))),
             (3, Act::Flush),
             (3, Act::Checkpoint),
             (1, Act::Compact),

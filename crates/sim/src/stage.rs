@@ -11,6 +11,8 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use std::time::Duration;
 
 use brooklet::io::{Completion, Counts, MemVolume, Op, Persist, Queue, SECTOR, Volume, VolumeInfo};
 use twox_hash::XxHash3_64;
@@ -300,6 +302,14 @@ impl Queue for StageQueue {
                 self.stage.write_ended(offset, tells && completion.result.is_ok(), lies);
             }
         }
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        self.queue.wait(patience);
+    }
+
+    fn waker(&self) -> Waker {
+        self.queue.waker()
     }
 
     fn in_flight(&self) -> usize {

@@ -1,5 +1,6 @@
 //! The witness: opens what a power cut left, cuts the power again while it recovers, and says whether it is right.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use brooklet::io::{ManualClock, MemVolume, Rng};
@@ -161,7 +162,12 @@ impl Witness<'_> {
             store.append(key, b"and on")?.wait()?;
             store.close()
         };
-        match deeds() {
+        let done = panic::catch_unwind(AssertUnwindSafe(deeds)).unwrap_or_else(|panicked| {
+            // Dropping the last handle would close a store that is in no state to be closed.
+            std::mem::forget(store.clone());
+            panic::resume_unwind(panicked)
+        });
+        match done {
             Ok(()) => {}
             // It has no room left for this life.
             Err(Error::Full { .. }) if self.shape.capacity > 0 => {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::task::{Context, Poll};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 
 use crate::block::Block;
@@ -53,12 +53,15 @@ impl Ack {
     /// As for [`wait`](Self::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool, WalError> {
         let (tell, told) = sync_channel(1);
-        self.on_done(move |result| drop(tell.send(result)));
-        match told.recv_timeout(timeout) {
-            Ok(result) => result.map(|()| true),
-            Err(RecvTimeoutError::Timeout) => Ok(false),
-            Err(RecvTimeoutError::Disconnected) => Err(self.shared.failed()),
+        let mut slot = None;
+        let heard = self.block.listen(|all| all.task(&mut slot, &Arc::new(Teller(tell)).into()));
+        if heard.is_some() {
+            self.shared.see_to(heard);
+            if told.recv_timeout(timeout).is_err() && self.block.leave(slot) {
+                return Ok(false);
+            }
         }
+        self.ended().map(|()| true)
     }
 
     /// Whether the record is durable, without waiting.
@@ -84,6 +87,15 @@ impl Ack {
     }
 }
 
+impl Drop for Ack {
+    fn drop(&mut self) {
+        // Whoever gives up awaiting it, after a time say, leaves nothing behind.
+        if self.slot.is_some() {
+            self.block.leave(self.slot);
+        }
+    }
+}
+
 impl Future for Ack {
     type Output = Result<(), WalError>;
 
@@ -96,6 +108,16 @@ impl Future for Ack {
                 Poll::Pending
             }
         }
+    }
+}
+
+/// Wakes a thread that waits for a given time.
+struct Teller(SyncSender<()>);
+
+impl Wake for Teller {
+    fn wake(self: Arc<Self>) {
+        // One who has stopped waiting needs no telling.
+        let _ = self.0.try_send(());
     }
 }
 

@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use brooklet_io::Clock;
 
-use crate::sync::thread;
-
 /// The least and the most that a sleep ends early: what a quiet machine needs, and what a busy one is given.
 const LEAST_EARLY: Duration = Duration::from_micros(20);
 const MOST_EARLY: Duration = Duration::from_micros(200);
@@ -27,13 +25,13 @@ impl Alarm {
         Self { early: LEAST_EARLY }
     }
 
-    /// Sleeps for `time`, or until the thread is unparked.
-    pub fn sleep(&mut self, clock: &dyn Clock, time: Duration) {
+    /// Sleeps for `time` by `sleep`, unless that returns early.
+    pub fn sleep(&mut self, clock: &dyn Clock, time: Duration, sleep: impl FnOnce(Duration)) {
         let start = clock.now();
         let deadline = start.saturating_add(time);
         self.early -= self.early / FORGET;
         if let Some(coarse) = time.checked_sub(self.early).filter(|coarse| !coarse.is_zero()) {
-            thread::park_timeout(coarse);
+            sleep(coarse);
             let Some(late) = clock.now().checked_sub(start.saturating_add(coarse)) else { return };
             self.early = self.early.max(late + LEAST_EARLY).clamp(LEAST_EARLY, MOST_EARLY);
         }

@@ -105,6 +105,20 @@ impl Block {
         (self.is_durable() == Some(false)).then(|| join(&mut listeners))
     }
 
+    /// Lets a task go that need not be told any more. `false` where the block has ended.
+    pub(crate) fn leave(&self, slot: Option<usize>) -> bool {
+        // Most acks are dropped when their block has ended: they need no lock.
+        if self.is_durable() != Some(false) {
+            return false;
+        }
+        let mut listeners = self.listeners.lock().expect("no panics while listening");
+        let pending = self.is_durable() == Some(false);
+        if let (true, Some(slot)) = (pending, slot) {
+            listeners.leave(slot);
+        }
+        pending
+    }
+
     /// Whether anybody listens.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.listeners.lock().expect("no panics while listening").is_empty()

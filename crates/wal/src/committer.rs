@@ -11,7 +11,8 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{Completion, Op, Persist, Queue, exact_timers, write_all_at};
 
 use crate::alarm::Alarm;
-use crate::core::{Taken, Urge, Write};
+use crate::core::{Rest, Taken, Urge, Write};
+use crate::shared::Resting;
 use crate::sync::thread;
 use crate::wal::Wal;
 
@@ -21,9 +22,6 @@ const IDLE_ROUNDS: u32 = 20;
 /// The shortest and the longest sleep of a committer that expects more to do.
 const LEAST_NAP: Duration = Duration::from_micros(100);
 const MOST_NAP: Duration = Duration::from_millis(10);
-/// How often the writes in flight are looked at where writes are paced: while another is due soon, and while none is.
-const POLL: Duration = Duration::from_micros(100);
-const SLOW_POLL: Duration = Duration::from_micros(500);
 
 /// Drives a log from one thread with several writes in flight.
 pub struct Committer {
@@ -34,7 +32,7 @@ pub struct Committer {
     idle_rounds: u32,
     last_durable: u64,
     alarm: Alarm,
-    /// The sleep at hand ends when a write is due.
+    /// The rest at hand ends when a write is due.
     exact: bool,
 }
 
@@ -43,8 +41,8 @@ pub struct Committer {
 pub enum Pause {
     /// Nothing: there is more to do.
     None,
-    /// A write in flight.
-    Write,
+    /// A write in flight to end, the time to pass, or to be woken.
+    Write(Duration),
     /// The time to pass, or to be woken.
     Sleep(Duration),
     /// The log was closed or stopped: never step again.
@@ -88,19 +86,12 @@ impl Committer {
         }
         let paced = core.is_paced();
         if self.queue.in_flight() > 0 {
-            if !paced {
-                return Pause::Write;
-            }
-            // The next write may be due before one in flight ends, if there is a slot for it.
-            if !core.has_slot() {
-                return Pause::Write;
-            }
-            let due = core.due();
-            let poll = now.saturating_add(if due.is_some() { POLL } else { SLOW_POLL });
-            let until = due.map_or(poll, |due| due.min(poll));
-            self.exact = due == Some(until);
-            core.committer_sleeps = Some(until);
-            return Pause::Sleep(until.saturating_sub(now));
+            // The next write may be due before one in flight ends.
+            let due = if paced && core.has_slot() { core.due() } else { None };
+            self.exact = due.is_some();
+            let until = due.unwrap_or(Duration::MAX);
+            core.rest = Some(Rest::Flying { until });
+            return Pause::Write(until.saturating_sub(now));
         }
         let idle = core.is_idle() && core.durable() == self.last_durable;
         self.idle_rounds = if idle { self.idle_rounds + 1 } else { 0 };
@@ -123,32 +114,38 @@ impl Committer {
             None => Duration::MAX,
         };
         self.exact = paced && core.due().is_some();
-        core.committer_sleeps = Some(until);
+        core.rest = Some(Rest::Parked { until });
         Pause::Sleep(until.saturating_sub(now))
     }
 
     /// Steps until the log is closed or stops.
+    ///
+    /// # Panics
+    /// If the log has had another committer that ran.
     pub fn run(mut self) {
         let shared = self.wal.shared.clone();
-        shared.committer.get_or_init(thread::current);
-        let paced = shared.lock().is_paced();
-        if paced {
+        let resting = Resting { thread: thread::current(), flying: self.queue.waker() };
+        assert!(shared.committer.set(resting).is_ok(), "a log has one committer");
+        if shared.lock().is_paced() {
             exact_timers();
         }
         loop {
             match self.step() {
-                Pause::None => {}
-                Pause::Write => self.reap(true),
-                Pause::Sleep(time) => {
-                    if self.exact {
-                        self.alarm.sleep(&*shared.clock, time);
-                    } else {
-                        thread::park_timeout(time);
-                    }
-                    shared.lock().committer_sleeps = None;
-                }
+                Pause::None => continue,
+                Pause::Write(time) => self.rest(time, |queue, time| queue.wait(time)),
+                Pause::Sleep(time) => self.rest(time, |_, time| thread::park_timeout(time)),
                 Pause::Ended => return,
             }
+            shared.lock().rest = None;
+        }
+    }
+
+    fn rest(&mut self, time: Duration, how: impl FnOnce(&mut dyn Queue, Duration)) {
+        let Self { wal, queue, alarm, exact, .. } = self;
+        if *exact {
+            alarm.sleep(&*wal.shared.clock, time, |time| how(&mut **queue, time));
+        } else {
+            how(&mut **queue, time);
         }
     }
 

@@ -76,8 +76,9 @@
 //! ```
 //!
 //! The rooms: `format` (the bytes of a block), `ring` and `map` (where blocks go), `core` (every decision), `tuner` and
-//! `pace` (how blocks are made, and when they may go), `seal` and `compress`, `block` and `ack` (who is told), `wal`, `shared`
-//! and `committer` (the drivers), `tape` and `recover` (reading back), `resize`, `log` (the log that stands alone).
+//! `pace` (how blocks are made, and when they may go), `seal` and `compress`, `block`, `listeners` and `ack` (who is told), `wal`, `shared`,
+//! `committer` and `alarm` (the drivers), `tape` and `recover` (reading back), `resize`, `log` (the log that stands alone), `slot` (the
+//! envelope of its label, and of the store's superblock).
 
 mod ack;
 mod alarm;
@@ -99,6 +100,8 @@ mod resize;
 mod ring;
 mod seal;
 mod shared;
+#[doc(hidden)]
+pub mod slot;
 #[doc(hidden)]
 pub mod sync;
 mod tape;

@@ -23,6 +23,8 @@ pub(crate) enum Heard {
 pub(crate) struct Listeners {
     threads: Vec<Thread>,
     tasks: Vec<Waker>,
+    /// Slots of `tasks` whose owners have left.
+    vacant: Vec<usize>,
     callbacks: Vec<Callback>,
 }
 
@@ -53,10 +55,20 @@ impl Listeners {
                 Heard::Another
             }
             None => self.heard(|all| {
-                *slot = Some(all.tasks.len());
-                all.tasks.push(waker.clone());
+                let vacant = all.vacant.pop();
+                match vacant {
+                    Some(vacant) => all.tasks[vacant].clone_from(waker),
+                    None => all.tasks.push(waker.clone()),
+                }
+                *slot = vacant.or(Some(all.tasks.len() - 1));
             }),
         }
+    }
+
+    /// A task leaves its slot to others. Whoever saw to the block when it came still does.
+    pub fn leave(&mut self, slot: usize) {
+        self.tasks[slot].clone_from(Waker::noop());
+        self.vacant.push(slot);
     }
 
     /// Takes a thread that waits out of the listeners, to drive the block. It listens again if it must.
@@ -78,5 +90,27 @@ impl Listeners {
 fn guarded(call: impl FnOnce()) {
     if std::panic::catch_unwind(AssertUnwindSafe(call)).is_err() {
         tracing::error!("a callback panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_those_who_left_are_used_again() {
+        let mut listeners = Listeners::default();
+        let (mut first, mut second, mut third) = (None, None, None);
+        assert_eq!(listeners.task(&mut first, Waker::noop()), Heard::First);
+        listeners.task(&mut second, Waker::noop());
+        listeners.leave(first.unwrap());
+        assert_eq!(listeners.task(&mut third, Waker::noop()), Heard::Another);
+        assert_eq!((first, second, third), (Some(0), Some(1), Some(0)));
+        for _ in 0..1000 {
+            let mut slot = None;
+            listeners.task(&mut slot, Waker::noop());
+            listeners.leave(slot.unwrap());
+        }
+        assert_eq!(listeners.tasks.len(), 3);
     }
 }

@@ -14,9 +14,12 @@
 //! A trim point that is not the newest, because that one is lost to rot, shows too: by blocks of a later lap where older
 //! ones should be, or one that goes on beyond the end of the ring. Nothing is written there before a trim is recorded.
 //!
-//! To tell 2 from 4 the rest of the ring is read once: recovery costs at most one pass over the ring. What stays
-//! ambiguous is rot in the blocks that were in flight together when the power went, before any later block said that they
-//! were acknowledged: the committer narrows that by writing an empty block when the log falls idle.
+//! To tell 2 from 4 the rest of the ring is read once: recovery costs at most one pass over the ring, but for a torn block
+//! behind the skipped end of a lap, which is read again. Such an end itself is skipped unread. What recovery holds is a few
+//! megabytes and the blocks at hand, whatever the size of the ring.
+//!
+//! What stays ambiguous is rot in the blocks that were in flight together when the power went, before any later block said
+//! that they were acknowledged: the committer narrows that by writing an empty block when the log falls idle.
 //!
 //! Before a log is opened at the end that was found, what was read must be made durable (a flush: it may sit in the
 //! cache of a device, written by a process that was killed), and the opening's epoch must be recorded.
@@ -99,14 +102,13 @@ impl From<Zone> for Layout {
     }
 }
 
-/// What stands where a block was expected.
-enum Found {
-    Follows(Header, u64),
-    Not(&'static str),
-}
+/// The header of the next block, with its checksum, or why there is no such block.
+type Next = Result<(Header, u64), &'static str>;
 
-/// Blocks that were read and wait to be visited.
+/// Places for blocks that were read and wait to be visited.
 const READ_AHEAD: usize = 16;
+/// A block takes a place, and one more for each so many of its bytes: what waits is bounded in bytes, too.
+const PLACE: usize = 1 << 20;
 /// Rings up to this size, in bytes, are read in less time than a thread takes to start and be waited for.
 const SMALL: u64 = 1 << 20;
 
@@ -144,10 +146,15 @@ pub(crate) fn recover_in<E: From<WalError>>(
     }
     std::thread::scope(|scope| {
         let (give, blocks) = std::sync::mpsc::sync_channel(READ_AHEAD);
-        let walk = move || walk(volume, layout, start, |block, header| give.send((block, header)).is_ok());
+        let walk = move || {
+            walk(volume, layout, start, |block, header| {
+                let more = (block.data().len() / PLACE).min(READ_AHEAD);
+                give.send(Some((block, header))).is_ok() && (0..more).all(|_| give.send(None).is_ok())
+            })
+        };
         let walker = std::thread::Builder::new().name("brooklet-recover".into()).spawn_scoped(scope, walk);
         let walker = walker.map_err(WalError::from)?;
-        for (block, header) in blocks {
+        for (block, header) in blocks.into_iter().flatten() {
             visit(&block, &header)?;
         }
         Ok(walker.join().expect("the walk does not panic")?)
@@ -196,14 +203,14 @@ impl<'a> Walk<'a> {
             found.bytes_read = tape.bytes_read();
             return Ok(None);
         }
-        let (position, header, chain) = match follow(tape, layout, *start, found)? {
-            (position, Found::Follows(header, chain)) => (position, header, chain),
-            (_, Found::Not(why)) => return self.end(why).map(|()| None),
+        let (header, chain) = match follow(tape, layout, *start, found)? {
+            Ok(next) => next,
+            Err(why) => return self.end(why).map(|()| None),
         };
-        let data = payload(tape, position, &header)?.map_err(|what| damaged(found, what.into()))?;
-        let end = position + header.disk_len() as u64;
+        let data = payload(tape, &header)?.map_err(|what| damaged(found, what.into()))?;
+        let end = header.position + header.disk_len() as u64;
         tape.release(end);
-        let from = Cursor { position, ..found.next };
+        let from = Cursor { position: header.position, ..found.next };
         found.next =
             Cursor { position: end, seq: header.seq + 1, lsn: header.lsn + u64::from(header.raw_len), chain };
         found.epoch = header.epoch;
@@ -236,12 +243,8 @@ impl<'a> Walk<'a> {
 
 /// The payload of a block whose checksum held. If it makes no sense all the same, it is not torn: it is not what was
 /// written.
-fn payload(
-    tape: &mut Tape<'_>,
-    position: u64,
-    header: &Header,
-) -> std::io::Result<Result<Bytes, &'static str>> {
-    let bytes = tape.at(position, header.disk_len())?.expect("just read");
+fn payload(tape: &mut Tape<'_>, header: &Header) -> std::io::Result<Result<Bytes, &'static str>> {
+    let bytes = tape.at(header.position, header.disk_len())?.expect("just read");
     let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
     let Some(data) = compress::open(header.codec, stored, header.raw_len as usize) else {
         return Ok(Err("the payload does not decompress"));
@@ -266,61 +269,63 @@ fn is_of_later_lap(layout: &Layout, start: Start, header: &Header, position: u64
 }
 
 /// Looks for the next block where it should be: right behind, or at the start of the next lap if it did not fit.
-fn follow(
-    tape: &mut Tape<'_>,
-    layout: &Layout,
-    start: Start,
-    found: &Recovery,
-) -> std::io::Result<(u64, Found)> {
+///
+/// The start of the lap is peeked at: the tape goes there only for what may be the next block, and comes back if that
+/// is torn.
+fn follow(tape: &mut Tape<'_>, layout: &Layout, start: Start, found: &Recovery) -> std::io::Result<Next> {
     let position = found.next.position;
-    let here = look(tape, layout, start, found, position)?;
+    let here = judge(tape.at(position, SECTOR)?, layout, start, found, position);
+    let here = whole(tape, here)?;
     let (left, size) = (layout.map.lap_left(position), layout.map.size_at(position));
     let gap_possible = left < size && left <= (max_record(size) + 2 * SECTOR) as u64;
-    if matches!(here, Found::Not(why) if why != LATER_LAP) && gap_possible {
-        let there = look(tape, layout, start, found, position + left)?;
-        if let Found::Follows(header, _) = &there
-            && header.disk_len() as u64 > left
-        {
-            return Ok((position + left, there));
+    if gap_possible && here.is_err_and(|why| why != LATER_LAP) {
+        let lap = position + left;
+        let there = judge(tape.peek(lap)?, layout, start, found, lap);
+        if there.is_ok_and(|(header, _)| header.disk_len() as u64 > left) {
+            tape.seek(lap);
+            let there = whole(tape, there)?;
+            if there.is_ok() {
+                return Ok(there);
+            }
+            tape.seek(position);
         }
     }
-    Ok((position, here))
+    Ok(here)
 }
 
-fn look(
-    tape: &mut Tape<'_>,
-    layout: &Layout,
-    start: Start,
-    found: &Recovery,
-    position: u64,
-) -> std::io::Result<Found> {
-    let Some(bytes) = tape.at(position, SECTOR)? else { return Ok(Found::Not(NO_BLOCK)) };
+/// Whether the sector at `position` begins the next block.
+fn judge(sector: Option<&[u8]>, layout: &Layout, start: Start, found: &Recovery, position: u64) -> Next {
+    let Some(bytes) = sector else { return Err(NO_BLOCK) };
     let Some((header, sum)) = Header::decode(bytes) else {
-        return Ok(Found::Not(if bytes[..4] == *b"BRKB" { "the header is damaged" } else { NO_BLOCK }));
+        return Err(if bytes[..4] == *b"BRKB" { "the header is damaged" } else { NO_BLOCK });
     };
     if header.store != layout.store || header.position != position {
         let later = is_of_later_lap(layout, start, &header, position);
-        return Ok(Found::Not(if later { LATER_LAP } else { NO_BLOCK }));
+        return Err(if later { LATER_LAP } else { NO_BLOCK });
     }
     let follows = header.previous == found.next.chain && header.lsn == found.next.lsn;
     if header.seq != found.next.seq || !(follows || bug("stale-blocks-are-believed")) {
-        return Ok(Found::Not("a block is there that does not follow"));
+        return Err("a block is there that does not follow");
     }
     let fits =
         if header.seq > start.acked { header.epoch == start.epoch } else { header.epoch <= start.epoch };
     if (!fits || header.epoch < found.epoch) && !bug("stale-blocks-are-believed") {
-        return Ok(Found::Not("a block of an earlier opening is there"));
+        return Err("a block of an earlier opening is there");
     }
     let map = &layout.map;
     if header.disk_len() as u64 > map.piece(position) || u64::from(header.raw_len) > map.size_at(position) {
-        return Ok(Found::Not("the block is longer than the ring has room for"));
+        return Err("the block is longer than the ring has room for");
     }
-    let Some(bytes) = tape.at(position, header.disk_len())? else { return Ok(Found::Not(BEYOND)) };
+    Ok((header, sum))
+}
+
+/// Reads the block whose header is the next one's: the next block is only what is there whole.
+fn whole(tape: &mut Tape<'_>, next: Next) -> std::io::Result<Next> {
+    let Ok((header, _)) = next else { return Ok(next) };
+    let Some(bytes) = tape.at(header.position, header.disk_len())? else { return Ok(Err(BEYOND)) };
     let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
-    if checksum(stored) != header.payload_sum && !bug("payload-sum-is-ignored") {
-        return Ok(Found::Not("the payload is damaged"));
-    }
-    Ok(Found::Follows(header, sum))
+    let damaged = checksum(stored) != header.payload_sum && !bug("payload-sum-is-ignored");
+    Ok(if damaged { Err("the payload is damaged") } else { next })
 }
 
 struct Behind {

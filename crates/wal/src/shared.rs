@@ -10,12 +10,13 @@
 use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{Clock, Persist, Volume, write_all_at};
 
 use crate::block::Block;
-use crate::core::{Core, Next, Taken, Urge, Write};
+use crate::core::{Core, Next, Rest, Taken, Urge, Write};
 use crate::error::WalError;
 use crate::listeners::{Heard, Listeners};
 use crate::seal::{Pool, seal};
@@ -32,7 +33,13 @@ pub(crate) struct Shared {
     pub config: Config,
     pub clock: Arc<dyn Clock>,
     pub sink: Arc<dyn Sink>,
-    pub committer: OnceLock<Thread>,
+    pub committer: OnceLock<Resting>,
+}
+
+/// Ends the committer's rests.
+pub(crate) struct Resting {
+    pub thread: Thread,
+    pub flying: Waker,
 }
 
 impl Shared {
@@ -135,21 +142,26 @@ impl Shared {
         let mut core = self.lock();
         let blocks = core.fail(error);
         let waiters = std::mem::take(&mut core.room_waiters);
-        Untold { shared: self, blocks, waiters }
+        let rest = core.rest.take();
+        Untold { shared: self, blocks, waiters, rest }
     }
 
     /// Lets a block's end, or the next driver, come to whoever waits for it.
     pub fn wake(&self, next: Option<Next>) {
         match next {
             Some(Next::Thread(thread)) => thread.unpark(),
-            Some(Next::Committer) => self.wake_committer(),
+            Some(Next::Committer(rest)) => self.end_rest(Some(rest)),
             None => {}
         }
     }
 
-    pub fn wake_committer(&self) {
-        if let Some(thread) = self.committer.get() {
-            thread.unpark();
+    /// Lets the committer go on, if it rests.
+    pub fn end_rest(&self, rest: Option<Rest>) {
+        if let (Some(rest), Some(committer)) = (rest, self.committer.get()) {
+            match rest {
+                Rest::Parked { .. } => committer.thread.unpark(),
+                Rest::Flying { .. } => committer.flying.wake_by_ref(),
+            }
         }
     }
 }
@@ -161,13 +173,14 @@ pub struct Untold<'a> {
     shared: &'a Shared,
     blocks: Vec<Arc<Block>>,
     waiters: Vec<Thread>,
+    rest: Option<Rest>,
 }
 
 impl Drop for Untold<'_> {
     fn drop(&mut self) {
         end(&self.blocks, Err(self.shared.failed()));
         self.waiters.iter().for_each(Thread::unpark);
-        self.shared.wake_committer();
+        self.shared.end_rest(self.rest);
     }
 }
 

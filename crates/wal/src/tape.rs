@@ -1,7 +1,9 @@
 //! The ring read in sequence, ahead of who needs it: several large reads in flight.
 //!
 //! Invariants: `window` holds the bytes of positions `base..base + window.len()`; chunks are appended in order; a
-//! chunk never straddles the end of a lap, nor of a span.
+//! chunk never straddles the end of a lap, nor of a span; what is in flight or early lies between the window and `ask`.
+//!
+//! Memory: a few chunks, and what is asked for in one piece, whatever the size of the ring.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,25 +23,39 @@ pub(crate) struct Tape<'a> {
     queue: Box<dyn Queue>,
     window: Vec<u8>,
     base: u64,
-    from: u64,
     /// Next position to ask for, and the end of what may be asked for.
     ask: u64,
     limit: u64,
+    /// Bytes of the longest chunk: a tape may be shorter than one read.
+    chunk: usize,
     /// Chunks that came before their turn, by position. An error counts only if the turn comes.
     early: BTreeMap<u64, io::Result<AlignedBuf>>,
     /// Chunks whose bytes are in the window, to be filled again: fresh memory would cost a page fault every 4 KiB.
     spare: Vec<AlignedBuf>,
     finished: Vec<Completion>,
+    /// What was peeked at last.
+    sector: AlignedBuf,
+    read: u64,
 }
 
 impl<'a> Tape<'a> {
     /// A tape over the positions `from..limit` of a ring.
     pub fn new(volume: &'a dyn Volume, layout: Layout, from: u64, limit: u64) -> io::Result<Self> {
-        let queue = volume.queue(AHEAD)?;
-        let (early, finished) = (BTreeMap::new(), Vec::new());
-        let (base, ask) = (from, from);
-        let (window, spare) = (Vec::new(), Vec::new());
-        Ok(Self { volume, layout, queue, window, base, from, ask, limit, early, spare, finished })
+        Ok(Self {
+            volume,
+            layout,
+            queue: volume.queue(AHEAD)?,
+            window: Vec::new(),
+            base: from,
+            ask: from,
+            limit,
+            chunk: CHUNK.min(limit - from) as usize,
+            early: BTreeMap::new(),
+            spare: Vec::new(),
+            finished: Vec::new(),
+            sector: AlignedBuf::zeroed(SECTOR),
+            read: 0,
+        })
     }
 
     /// The first position past the tape.
@@ -47,21 +63,53 @@ impl<'a> Tape<'a> {
         self.limit
     }
 
-    /// Bytes read so far.
+    /// Bytes read so far, those ahead of their turn left out.
     pub fn bytes_read(&self) -> u64 {
-        self.base + self.window.len() as u64 - self.from
+        self.read
     }
 
-    /// The bytes from `position` on, at least `len` of them; `None` past the end of the tape.
+    /// The bytes from `position` on, at least `len` of them; `None` past the end of the tape. All from where the tape
+    /// stands is read: [`seek`](Self::seek) first where `position` is far ahead.
     pub fn at(&mut self, position: u64, len: usize) -> io::Result<Option<&[u8]>> {
-        assert!(position >= self.base, "a tape does not turn back");
+        assert!(position >= self.base, "a tape turns back only when it is told to");
         if position + len as u64 > self.limit {
             return Ok(None);
         }
-        while self.base + (self.window.len() as u64) < position + len as u64 {
+        let end = (position - self.base) as usize + len;
+        if self.window.capacity() < end {
+            // By itself it would grow to twice what is asked for, which may be a third of the ring.
+            self.window.reserve_exact(end + self.chunk - self.window.len());
+        }
+        while self.window.len() < end {
             self.advance()?;
         }
         Ok(Some(&self.window[(position - self.base) as usize..]))
+    }
+
+    /// The sector at `position`, as far ahead as may be, while the tape stays where it stands; `None` past its end.
+    pub fn peek(&mut self, position: u64) -> io::Result<Option<&[u8]>> {
+        let end = position + SECTOR as u64;
+        if end <= self.ask || end > self.limit {
+            return self.at(position, SECTOR);
+        }
+        read_exact_at(self.volume, self.layout.offset(position), &mut self.sector)?;
+        self.read += SECTOR as u64;
+        Ok(Some(&self.sector))
+    }
+
+    /// Goes on at `position`, ahead or back. Of what lies between, no more is read than what was asked for already.
+    pub fn seek(&mut self, position: u64) {
+        if (self.base..=self.ask).contains(&position) {
+            return;
+        }
+        // A read bears the position that it is for, and that may be asked for again.
+        while self.queue.in_flight() > 0 {
+            self.queue.reap(true, &mut self.finished);
+        }
+        self.spare.extend(self.finished.drain(..).filter_map(|completion| completion.buf));
+        self.spare.extend(std::mem::take(&mut self.early).into_values().flatten());
+        self.window.clear();
+        (self.base, self.ask) = (position, position);
     }
 
     /// Says that nothing before `position` is needed any more.
@@ -84,14 +132,14 @@ impl<'a> Tape<'a> {
         while self.queue.in_flight() + self.early.len() < AHEAD && self.ask < self.limit {
             let len = self.chunk_len(self.ask);
             let offset = self.layout.offset(self.ask);
-            let most = CHUNK.min(self.limit - self.from) as usize;
-            let mut buf = self.spare.pop().unwrap_or_else(|| AlignedBuf::new(most));
+            let mut buf = self.spare.pop().unwrap_or_else(|| AlignedBuf::new(self.chunk));
             buf.set_len(len as usize);
             self.queue.submit(self.ask, Op::Read { offset, buf });
             self.ask += len;
         }
         let end = self.base + self.window.len() as u64;
         while !self.early.contains_key(&end) {
+            assert!(self.queue.in_flight() > 0, "a chunk is waited for that is not on its way");
             self.queue.reap(true, &mut self.finished);
             for completion in std::mem::take(&mut self.finished) {
                 let chunk = self.complete(completion.token, completion.result, completion.buf);
@@ -100,6 +148,7 @@ impl<'a> Tape<'a> {
         }
         let chunk = self.early.remove(&end).expect("just seen")?;
         self.window.extend_from_slice(&chunk);
+        self.read += chunk.len() as u64;
         self.spare.push(chunk);
         Ok(())
     }
@@ -112,5 +161,41 @@ impl<'a> Tape<'a> {
         let offset = self.layout.offset(at) + done as u64;
         read_exact_at(self.volume, offset, &mut buf[done..])?;
         Ok(buf)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brooklet_io::{MemVolume, Rng};
+
+    use super::*;
+    use crate::map::Map;
+
+    /// Wherever it is sent, and however often, it reads what lies there, with as many reads in flight and no more memory.
+    #[test]
+    fn a_tape_goes_ahead_and_back() {
+        let size = 24 * CHUNK;
+        let image: Vec<u8> = (0..size / 8).flat_map(|word| word.to_le_bytes()).collect();
+        let volume = MemVolume::from_image(image, 1);
+        let layout = Layout { zone: 0, store: 1, map: Map::new(size) };
+        // From the middle of the ring, once round.
+        let (from, limit) = (size / 2 + SECTOR as u64, size / 2 + SECTOR as u64 + size);
+        let mut tape = Tape::new(&volume, layout, from, limit).unwrap();
+        let mut rng = Rng::new(1);
+        for _ in 0..300 {
+            let position = from + rng.below(size / SECTOR as u64) * SECTOR as u64;
+            let first = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().unwrap()) * 8;
+            if position >= tape.base {
+                assert_eq!(first(tape.peek(position).unwrap().unwrap()), position % size);
+            }
+            tape.seek(position);
+            let end = limit.min(position + rng.below(3 * CHUNK));
+            for position in (position..end).step_by(SECTOR) {
+                assert_eq!(first(tape.at(position, 8).unwrap().unwrap()), position % size);
+                tape.release(position);
+            }
+            assert!(tape.early.range(..tape.base).next().is_none());
+            assert!(tape.queue.in_flight() + tape.early.len() + tape.spare.len() <= AHEAD + 1);
+        }
     }
 }

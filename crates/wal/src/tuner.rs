@@ -1,10 +1,11 @@
 //! Which block size, depth and codec serve best: found by trying them on the load at hand.
 //!
 //! While the log is busy, the tuner compares the settings in use with one neighbour of theirs, in short turns one after
-//! the other, by the payload bytes that become durable in a second. A neighbour that is better by [`MARGIN`] is
-//! taken; a stronger codec already where it is no worse, since it saves the device. Where nothing is better, trials grow
-//! rare. While the log is idle now and then, latency is what counts and blocks end by themselves, so nothing is tried,
-//! and the codec is the fast one.
+//! the other, by the payload bytes that become durable in a second: a pair of turns gives one ratio. What a log starts
+//! with suits most devices, so a neighbour further away from that must be better by [`MARGIN`] and in most pairs, and one
+//! that is nearer only no worse. A stronger codec, which saves the device, need be no worse either, a weaker one must be
+//! better. A trial ends early where the first pairs leave no doubt. Where nothing is better, trials grow rare. While the log is idle most
+//! of the time, latency is what counts and blocks end by themselves, so nothing is tried, and the codec is the fast one.
 //!
 //! A plain state machine: the clock's readings are given to it.
 
@@ -34,24 +35,30 @@ pub(crate) struct Done {
     pub others: usize,
 }
 
-/// A block that starts with is large enough for most devices, and small enough for a cloud volume to take it in one piece.
-const FIRST_BLOCK: usize = 256 << 10;
+/// Large blocks cost the device least; where they fill slowly, they are written before they are full.
+const FIRST_BLOCK: usize = 1 << 20;
 const LEAST_BLOCK: usize = 64 << 10;
 const FIRST_DEPTH: usize = 4;
-/// How much better a neighbour must be: more than what chance makes of equal settings.
+/// How much better a neighbour must be that is not preferred, and in how many of all pairs.
 const MARGIN: f64 = 1.05;
-/// How much worse a stronger codec may be: no more than chance makes.
+const MOST_PAIRS: usize = 7;
+/// How much worse a neighbour may be that is: no more than chance makes.
 const NO_WORSE: f64 = 0.99;
 /// A turn lasts so long and so many writes at least.
 const TURN: Duration = Duration::from_millis(5);
-const TURN_WRITES: u32 = 8;
-/// Turns of each side in a trial; the medians are compared.
-const TURNS: usize = 5;
+const TURN_WRITES: u32 = 4;
+/// Pairs of turns in a trial, and in one where all of them say the same by a factor that chance does not make.
+const PAIRS: usize = 9;
+const CLEAR_PAIRS: usize = 3;
+const CLEAR: f64 = 1.25;
 /// The pause after a trial, doubled from the first to the last while nothing is better.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(3);
-/// A turn in which nothing was on its way for more than this part of it says nothing.
-const IDLE_PART: u32 = 4;
+/// A turn in which something was on its way for less than this part of it says nothing. Those who wait for their acks
+/// leave gaps, which grow with what a write takes: that counts.
+const BUSY_PART: u32 = 4;
+/// So long the log must be idle for the most part to be taken for an idle one.
+const LIGHT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Neighbour {
@@ -89,8 +96,34 @@ struct Turn {
 #[derive(Debug)]
 struct Trial {
     settings: Settings,
-    /// Bytes a second, of the settings in use and of those on trial.
-    rates: [Vec<f64>; 2],
+    /// Taken where it is no worse.
+    preferred: bool,
+    /// Bytes a second with the settings in use, in the first turn of a pair.
+    ours: Option<f64>,
+    /// How many times as much the others brought, pair by pair.
+    ratios: Vec<f64>,
+}
+
+impl Trial {
+    /// Whether the others serve better; `None` where it takes more pairs to tell.
+    fn verdict(&self) -> Option<bool> {
+        let ratios = &self.ratios;
+        let all = |clearly: fn(f64) -> bool| {
+            ratios.len() >= CLEAR_PAIRS && ratios.iter().all(|&ratio| clearly(ratio))
+        };
+        if all(|ratio| ratio >= CLEAR) {
+            return Some(true);
+        }
+        if all(|ratio| ratio <= 1.0 / CLEAR) {
+            return Some(false);
+        }
+        if ratios.len() < PAIRS {
+            return None;
+        }
+        let middle = median(ratios.clone());
+        let better = ratios.iter().filter(|&&ratio| ratio > 1.0).count();
+        Some(if self.preferred { middle >= NO_WORSE } else { middle >= MARGIN && better >= MOST_PAIRS })
+    }
 }
 
 #[derive(Debug)]
@@ -100,6 +133,8 @@ pub(crate) struct Tuner {
     trial: Option<Trial>,
     turn: Turn,
     idle_since: Option<Duration>,
+    /// How long the turns took in which there was little to do, since the last one in which there was more.
+    light: Duration,
     next_trial: Duration,
     pause: Duration,
     neighbour: usize,
@@ -119,6 +154,7 @@ impl Tuner {
             trial: None,
             turn: Turn::default(),
             idle_since: None,
+            light: Duration::ZERO,
             next_trial: Duration::ZERO,
             pause: FIRST_PAUSE,
             neighbour: 0,
@@ -128,7 +164,7 @@ impl Tuner {
     /// The settings to use now.
     pub fn settings(&self) -> Settings {
         match &self.trial {
-            Some(trial) if trial.rates[0].len() > trial.rates[1].len() => trial.settings,
+            Some(trial) if trial.ours.is_some() => trial.settings,
             _ => self.chosen,
         }
     }
@@ -181,30 +217,37 @@ impl Tuner {
 
     fn end_turn(&mut self, took: Duration, in_flight: usize, now: Duration) {
         let turn = std::mem::replace(&mut self.turn, Turn { skip: in_flight + 1, ..Turn::default() });
-        if turn.idle > took / IDLE_PART {
+        if took.saturating_sub(turn.idle) < took / BUSY_PART {
             self.trial = None;
-            self.chosen.codec = self.most.codec.min(Codec::Lz4);
+            self.light += took;
+            if self.light >= LIGHT {
+                self.chosen.codec = self.most.codec.min(Codec::Lz4);
+                // Once it is busy again, the codec is looked at first, and soon.
+                (self.neighbour, self.next_trial, self.pause) = (0, now, FIRST_PAUSE);
+            }
             return;
         }
+        self.light = Duration::ZERO;
         let Some(trial) = &mut self.trial else {
             if now >= self.next_trial {
-                self.trial =
-                    self.next_neighbour(&turn).map(|settings| Trial { settings, rates: Default::default() });
+                self.trial = self.next_trial(&turn);
             }
             return;
         };
-        let [ours, theirs] = &mut trial.rates;
-        let side = if ours.len() > theirs.len() { theirs } else { ours };
-        side.push(turn.bytes as f64 / took.as_secs_f64());
-        if trial.rates[1].len() == TURNS {
-            self.end_trial(now);
+        let rate = turn.bytes as f64 / took.as_secs_f64();
+        let Some(ours) = trial.ours.take() else {
+            trial.ours = Some(rate);
+            return;
+        };
+        trial.ratios.push(rate / ours);
+        if let Some(better) = trial.verdict() {
+            self.end_trial(better, now);
         }
     }
 
-    fn end_trial(&mut self, now: Duration) {
-        let Some(Trial { settings, rates: [ours, theirs] }) = self.trial.take() else { return };
-        let margin = if settings.codec > self.chosen.codec { NO_WORSE } else { MARGIN };
-        if median(theirs) >= median(ours) * margin {
+    fn end_trial(&mut self, better: bool, now: Duration) {
+        let Some(Trial { settings, .. }) = self.trial.take() else { return };
+        if better {
             tracing::debug!(?settings, "other settings serve better");
             self.chosen = settings;
             self.pause = FIRST_PAUSE;
@@ -217,7 +260,7 @@ impl Tuner {
     }
 
     /// The next neighbour worth a trial, judged by the turn that ended.
-    fn next_neighbour(&mut self, turn: &Turn) -> Option<Settings> {
+    fn next_trial(&mut self, turn: &Turn) -> Option<Trial> {
         for _ in NEIGHBOURS {
             let neighbour = NEIGHBOURS[self.neighbour % NEIGHBOURS.len()];
             self.neighbour = self.neighbour % NEIGHBOURS.len() + 1;
@@ -246,7 +289,17 @@ impl Tuner {
                 _ => continue,
             };
             if tried != self.chosen {
-                return Some(tried);
+                let preferred = match neighbour {
+                    Neighbour::StrongerCodec => true,
+                    Neighbour::WeakerCodec => false,
+                    Neighbour::LargerBlocks | Neighbour::SmallerBlocks => {
+                        block_size.abs_diff(FIRST_BLOCK) > tried.block_size.abs_diff(FIRST_BLOCK)
+                    }
+                    Neighbour::Deeper | Neighbour::Shallower => {
+                        depth.abs_diff(FIRST_DEPTH) > tried.depth.abs_diff(FIRST_DEPTH)
+                    }
+                };
+                return Some(Trial { settings: tried, preferred, ours: None, ratios: Vec::new() });
             }
         }
         None

@@ -46,8 +46,8 @@ pub struct Zone {
 /// How a log works. The defaults suit a local solid-state disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Most bytes of a block, before compression. 1 MiB. A log starts with blocks of 256 KiB, the largest write that
-    /// cloud volumes take in one piece, and finds out under load which size serves best.
+    /// Most bytes of a block, before compression. 1 MiB. That is what a log starts with; it finds out under load whether
+    /// smaller ones serve better. What waits for a block that fills slowly is written before it is full.
     pub block_size: usize,
     /// Most writes in flight at once. 16: enough to hide a cloud volume's latency. A log starts with 4 and finds out.
     pub depth: usize,
@@ -80,7 +80,8 @@ impl Default for Config {
     }
 }
 
-/// Records of so many bytes are copied outside the lock: copying them takes longer than taking the lock once more.
+/// Records of so many bytes are copied outside the lock, by streaming stores: copying them takes longer than taking the
+/// lock once more.
 const LONG: usize = 8 << 10;
 
 /// Largest record that a ring of `size` bytes takes: with a lap's end before it and the reserve, it fits in an empty one.
@@ -172,11 +173,9 @@ impl Wal {
         let shared = &*self.shared;
         let mut core = shared.lock();
         let boarded = core.board(bound, freeing, (within, || shared.clock.now()), put)?;
-        let wake = core.wake_committer();
+        let rest = core.disturb();
         drop(core);
-        if wake {
-            shared.wake_committer();
-        }
+        shared.end_rest(rest);
         Ok(boarded)
     }
 
@@ -205,7 +204,7 @@ impl Wal {
         loop {
             match self.try_append_slice(&[], record) {
                 Ok(boarded) => {
-                    let ack = self.ack(&boarded);
+                    let ack = self.ack(boarded.block.clone());
                     return Ok((boarded, ack));
                 }
                 Err(WalError::Busy | WalError::Full { .. }) => self.wait_for_room()?,
@@ -214,23 +213,26 @@ impl Wal {
         }
     }
 
-    /// The acknowledgement of a record that boarded.
-    pub fn ack(&self, boarded: &Boarded) -> Ack {
-        Ack::new(self.shared.clone(), boarded.block.clone())
+    /// The acknowledgement of what boarded a block.
+    pub fn ack(&self, block: Arc<Block>) -> Ack {
+        Ack::new(self.shared.clone(), block)
     }
 
-    /// Helps with the backlog, or waits a moment for the ring to be trimmed or the backlog to shrink.
+    /// Waits a moment for the ring to be trimmed or the backlog to shrink. Helps with the backlog where no committer runs.
     pub fn wait_for_room(&self) -> Result<(), WalError> {
         let shared = &*self.shared;
         let mut core = shared.lock();
         core.check()?;
-        if let Some(taken) = core.take(Urge::Wanted) {
+        let alone = shared.committer.get().is_none();
+        if let Some(taken) = alone.then(|| core.take(Urge::Wanted)).flatten() {
             drop(core);
             shared.carry_out(taken);
         } else {
             core.room_waiters.push(thread::current());
+            let rest = core.disturb();
             drop(core);
-            // Woken by the next placement or trim; the bound covers a wake-up that came before the list was joined.
+            shared.end_rest(rest);
+            // Woken by a placement or a trim; the bound covers a wake-up that came before the list was joined.
             thread::park_timeout(Duration::from_millis(5));
             let me = thread::current().id();
             shared.lock().room_waiters.retain(|waiter| waiter.id() != me);
@@ -245,7 +247,12 @@ impl Wal {
 
     /// Ends the open block. Returns the number of the last block before the cut.
     pub fn cut(&self) -> u64 {
-        self.shared.lock().cut()
+        let mut core = self.shared.lock();
+        let seq = core.cut();
+        let rest = core.disturb();
+        drop(core);
+        self.shared.end_rest(rest);
+        seq
     }
 
     /// Where the log goes on after the block `seq` that a [`cut`](Self::cut) named, once that block is placed.
@@ -281,8 +288,9 @@ impl Wal {
             if core.is_idle() || drops {
                 let end = core.end();
                 core.stop(WalError::Closed);
+                let rest = core.rest.take();
                 drop(core);
-                self.shared.wake_committer();
+                self.shared.end_rest(rest);
                 return Ok(end);
             }
         }
@@ -290,9 +298,12 @@ impl Wal {
 
     /// Ends the log as a killed process would: nothing more is written, and what was not durable fails.
     pub fn abandon(&self) {
-        let blocks = self.shared.lock().stop(WalError::Closed);
+        let mut core = self.shared.lock();
+        let blocks = core.stop(WalError::Closed);
+        let rest = core.rest.take();
+        drop(core);
         end(&blocks, Err(WalError::Closed));
-        self.shared.wake_committer();
+        self.shared.end_rest(rest);
     }
 
     /// Stops the log because the store around it failed; nothing more is acknowledged.

@@ -86,6 +86,29 @@ fn a_block_out_of_its_turn_is_damage() {
     refused(&forged(|header, _| header.epoch = 9), "an earlier opening");
 }
 
+/// Where the log ends, a block that says it was written there on a later lap is evidence of a lost trim only if it is of
+/// this opening: one of an opening before may be what a crash dropped, in a ring that had another size then.
+#[test]
+fn a_block_of_a_later_lap_is_no_evidence_if_it_is_of_an_earlier_opening() {
+    let volume = forged(|_, _| {});
+    let read = |epoch| {
+        let mut image = volume.image();
+        let position = 3 * SECTOR as u64 + SIZE;
+        let header = Header { store: ZONE.store, epoch, seq: 20, position, acked: 19, ..Header::default() };
+        header.encode(&mut image[3 * SECTOR..]);
+        let start = Start { cursor: FIRST, acked: 3, clean: false, epoch: 2 };
+        recover(&MemVolume::from_image(image, 1), ZONE, start, |_, _| Ok(()))
+    };
+    let found = read(1).unwrap();
+    assert_eq!((found.blocks, found.end), (3, End::Open));
+    for epoch in [2, 3] {
+        match read(epoch) {
+            Err(WalError::Damaged { seq: 4, what, .. }) => assert!(what.contains("a later lap"), "{what}"),
+            other => panic!("epoch {epoch}: {other:?}"),
+        }
+    }
+}
+
 /// A codec from the future under a sound checksum: an older version must not guess.
 #[test]
 fn an_unknown_codec_is_no_block() {

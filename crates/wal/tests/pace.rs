@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brooklet_io::{Counts, MemVolume, Op, Persist, Queue, SystemClock, Volume, VolumeInfo};
+use brooklet_io::{Layer, ManualClock, MemVolume, Op, Persist, Queue, SystemClock, Volume};
 use brooklet_wal::{Codec, Committer, Config, Cursor, Wal, Zone};
 
 const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
@@ -20,55 +20,25 @@ struct Watched {
     writes: Arc<Mutex<Vec<(Instant, usize)>>>,
 }
 
-struct WatchedQueue {
-    within: Box<dyn Queue>,
-    writes: Arc<Mutex<Vec<(Instant, usize)>>>,
+impl Watched {
+    fn note(&self, data: &[u8]) {
+        self.writes.lock().unwrap().push((Instant::now(), data.len()));
+    }
 }
 
-impl Volume for Watched {
-    fn info(&self) -> VolumeInfo {
-        self.within.info()
-    }
-    fn counts(&self) -> Counts {
-        self.within.counts()
-    }
-    fn size(&self) -> io::Result<u64> {
-        self.within.size()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.within.read_at(offset, buf)
+impl Layer for Watched {
+    fn below(&self) -> &dyn Volume {
+        &self.within
     }
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
-        self.writes.lock().unwrap().push((Instant::now(), data.len()));
-        self.within.write_at(offset, data, persist)
+        self.note(data);
+        self.below().write_at(offset, data, persist)
     }
-    fn flush(&self) -> io::Result<()> {
-        self.within.flush()
-    }
-    fn grow(&self, size: u64) -> io::Result<()> {
-        self.within.grow(size)
-    }
-    fn shrink(&self, size: u64) -> io::Result<()> {
-        self.within.shrink(size)
-    }
-    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
-        let within = self.within.queue(depth)?;
-        Ok(Box::new(WatchedQueue { within, writes: self.writes.clone() }))
-    }
-}
-
-impl Queue for WatchedQueue {
-    fn submit(&mut self, token: u64, op: Op) {
+    fn submit(&self, queue: &mut dyn Queue, token: u64, op: Op) {
         if let Op::Write { data, .. } = &op {
-            self.writes.lock().unwrap().push((Instant::now(), data.len()));
+            self.note(data);
         }
-        self.within.submit(token, op);
-    }
-    fn reap(&mut self, wait: bool, out: &mut Vec<brooklet_io::Completion>) {
-        self.within.reap(wait, out);
-    }
-    fn in_flight(&self) -> usize {
-        self.within.in_flight()
+        queue.submit(token, op);
     }
 }
 
@@ -140,4 +110,28 @@ fn callbacks_are_called_at_a_pace_too() {
         }
         assert!((0..100).all(|_| waits.recv_timeout(Duration::from_secs(60)).expect("told in time")));
     });
+}
+
+/// The empty block that a log writes when it falls idle, to tell what is acknowledged, is paid for like any other.
+#[test]
+fn an_empty_block_keeps_the_interval_too() {
+    let volume = MemVolume::new(1);
+    volume.grow(RING).unwrap();
+    let zone = Zone { offset: 0, size: RING, store: 7 };
+    let interval = Duration::from_secs(1);
+    let config = Config { interval, linger: Duration::ZERO, ..Config::default() };
+    let clock = Arc::new(ManualClock::default());
+    let wal = Wal::open(Arc::new(volume), zone, config, (0, FIRST, 1), clock.clone(), Arc::new(()));
+    let mut committer = Committer::new(&wal).unwrap();
+    wal.append(b"x").unwrap();
+    let mut blocks_after = |time| {
+        clock.advance(time);
+        // More rounds than make it idle.
+        (0..200).for_each(|_| _ = committer.step());
+        (wal.durable(), wal.stats().blocks)
+    };
+    assert_eq!(blocks_after(Duration::ZERO), (1, 1));
+    assert_eq!(blocks_after(interval - Duration::from_nanos(1)), (1, 1));
+    assert_eq!(blocks_after(Duration::from_nanos(1)), (2, 2));
+    assert_eq!(blocks_after(10 * interval), (2, 2), "it tells once");
 }

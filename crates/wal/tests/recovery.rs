@@ -77,7 +77,7 @@ fn lost_and_persisted(before: u8) -> Vec<Vec<u8>> {
         let mut committer = Committer::new(&wal).unwrap();
         for n in [100, 101, 102] {
             // Two do not fit in one block, so each closes the block before it.
-            drop(wal.try_append(4000, false, Duration::MAX, |out| out(&[n; 4000])).unwrap());
+            drop(wal.try_append(3900, false, Duration::MAX, |out| out(&[n; 3900])).unwrap());
         }
         while committer.step() == Pause::None {}
         let crashes = (0..50).map(|_| volume.crash());
@@ -130,18 +130,20 @@ fn a_lost_block_takes_later_ones_of_its_window_with_it() {
 /// record, it must not come back: nobody was told that it was safe, and the log went on without it.
 #[test]
 fn a_block_of_an_earlier_crash_never_follows_a_new_one() {
-    let lost = lost_and_persisted(3).remove(0);
-    let again = |epoch: u64| {
-        let volume = image(lost.clone());
+    let again = |lost: &[u8], epoch: u64| {
+        let volume = image(lost.to_vec());
         let (_, recovery) = read(&volume, start(FIRST)).unwrap();
         let wal = open(&volume, 0, recovery.next, epoch);
-        let (_, ack) = wal.append(&[100; 4000]).unwrap();
+        let (_, ack) = wal.append(&[100; 3900]).unwrap();
         ack.wait().unwrap();
         let claimed = Start { acked: 3, epoch, ..start(FIRST) };
         read(&volume, claimed).unwrap().0.len()
     };
-    assert_eq!(again(2), 4);
-    assert_eq!(again(1), 5, "without a new epoch the stale block would follow: this is what epochs are for");
+    let images = lost_and_persisted(3);
+    assert!(images.iter().all(|lost| again(lost, 2) == 4));
+    // Not where the stale block is torn.
+    let followed = images.iter().filter(|lost| again(lost, 1) == 5).count();
+    assert!(followed > 0, "without a new epoch the stale block would follow: this is what epochs are for");
 }
 
 #[test]

@@ -51,8 +51,10 @@ errors! {
     RingNeeded, CannotOpen, ring_needed, ["memory", "a volume of its own", "`Options::ring_at` or --ring"];
     WrongRing, CannotOpen, wrong_ring, ["memory is not the ring of memory", "another store", "was made with"];
     Shrunk, CannotOpen, shrunk, ["memory had 131072 bytes", "now has 126976", "give it its size back"];
+    OtherCapacity, CannotOpen, other_capacity,
+        ["memory was made with no capacity", "not with one of 4194304", "ask for that, or for none"];
     NotBlank, CannotOpen, not_blank, ["memory is not blank", "Brooklet store at 0", "by force"];
-    NewerFormat, CannotOpen, newer_format, ["format 3", "reads up to 2", "upgrade"];
+    NewerFormat, CannotOpen, newer_format, ["format 4", "reads up to 3", "upgrade"];
     Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
     Full, Full, full, ["no room left for a new store", "70000 bytes", "free space"];
     ReadOnly, Stopped, read_only, ["read-only", "open it for writing"];
@@ -156,9 +158,8 @@ fn not_blank() -> Error {
 
 fn newer_format() -> Error {
     spoiled(|copy| {
-        copy[8] = 3;
-        let sum = brooklet_wal::checksum(&copy[..504]);
-        copy[504..].copy_from_slice(&sum.to_le_bytes());
+        copy[8] = 4;
+        brooklet_wal::slot::seal(copy);
     })
 }
 
@@ -183,6 +184,12 @@ fn closed() -> Error {
     let store = memory();
     store.close().unwrap();
     store.append("log", b"x").unwrap_err()
+}
+
+fn other_capacity() -> Error {
+    let volume = Arc::new(MemVolume::new(3));
+    drop(options().create_on(volume.clone()).unwrap());
+    options().capacity(4 << 20).open_on(volume).unwrap_err()
 }
 
 fn stopped() -> Error {

@@ -45,6 +45,19 @@ fn a_ring_without_data_is_waited_for_and_told() {
     assert!(!open(Create::IfMissing).unwrap().exists("log").unwrap(), "what the error says to do helps");
 }
 
+/// A link that leads nowhere looks like nothing, and yet has the name.
+#[test]
+fn a_store_whose_name_is_taken_leaves_no_ring() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, ring) = (dir.path().join("data"), dir.path().join("ring"));
+    std::os::unix::fs::symlink("nowhere", &data).unwrap();
+    let error = small().ring_at(&ring).format(&data, false).unwrap_err();
+    assert!(matches!(&error, Error::Exists { name, .. } if *name == data.display().to_string()), "{error}");
+    let error = small().ring_at(&ring).open(&data).unwrap_err();
+    assert!(matches!(&error, Error::Io { .. }) && error.to_string().contains("No such file"), "{error}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "neither ring nor draft is left");
+}
+
 /// Processes that make the same store at once: each opens it, or finds it open.
 #[test]
 fn those_who_make_a_store_at_once_find_the_same() {

@@ -1,18 +1,16 @@
 //! Two disks on one fuse: when it blows, during a write or flush of either, the power of both goes off.
 
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use brooklet::io::{
-    AlignedBuf, Completion, Counts, Fault, MemVolume, Op, Persist, Queue, Volume, VolumeInfo,
-};
+use brooklet::io::{AlignedBuf, Fault, Layer, MemVolume, Op, Persist, Queue, Volume, VolumeInfo};
 
 /// One of two disks.
 #[derive(Clone, Debug)]
 pub struct Twin {
     pub disk: MemVolume,
+    name: &'static str,
     other: MemVolume,
     /// Writes and flushes left before the fuse blows; negative once it has.
     left: Arc<AtomicI64>,
@@ -24,13 +22,14 @@ pub struct Twin {
 pub fn twins(images: [Vec<u8>; 2], seed: u64) -> [Twin; 2] {
     let left = Arc::new(AtomicI64::new(i64::MAX));
     let [a, b] = images.map(|image| MemVolume::from_image(image, seed));
-    let twin = |disk: &MemVolume, other: &MemVolume| Twin {
+    let twin = |name, disk: &MemVolume, other: &MemVolume| Twin {
         disk: disk.clone(),
+        name,
         other: other.clone(),
         left: left.clone(),
         tears: false,
     };
-    [twin(&a, &b), twin(&b, &a)]
+    [twin("the first disk", &a, &b), twin("the second disk", &b, &a)]
 }
 
 impl Twin {
@@ -64,18 +63,12 @@ impl Twin {
     }
 }
 
-impl Volume for Twin {
+impl Layer for Twin {
+    fn below(&self) -> &dyn Volume {
+        &self.disk
+    }
     fn info(&self) -> VolumeInfo {
-        self.disk.info()
-    }
-    fn counts(&self) -> Counts {
-        self.disk.counts()
-    }
-    fn size(&self) -> io::Result<u64> {
-        self.disk.size()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.disk.read_at(offset, buf)
+        VolumeInfo { name: self.name.into(), ..self.disk.info() }
     }
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         if self.tears && self.left.load(Ordering::Relaxed) == 0 {
@@ -90,39 +83,14 @@ impl Volume for Twin {
     fn flush(&self) -> io::Result<()> {
         self.operate(MemVolume::flush)
     }
-    fn grow(&self, size: u64) -> io::Result<()> {
-        self.disk.grow(size)
+    fn zero_rest(&self) -> io::Result<()> {
+        self.operate(MemVolume::zero_rest)
     }
-    fn shrink(&self, size: u64) -> io::Result<()> {
-        self.disk.shrink(size)
-    }
-    fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
-        self.disk.tune(scratch)
-    }
-    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
-        Ok(Box::new(TwinQueue { twin: self.clone(), within: self.disk.queue(depth)? }))
-    }
-}
-
-/// A queue whose writes count when they are handed over: what is in flight when the fuse blows may arrive.
-struct TwinQueue {
-    twin: Twin,
-    within: Box<dyn Queue>,
-}
-
-impl Queue for TwinQueue {
-    fn submit(&mut self, token: u64, op: Op) {
-        if matches!(op, Op::Read { .. }) {
-            return self.within.submit(token, op);
+    /// A write counts when it is handed over: what is in flight when the fuse blows may arrive.
+    fn submit(&self, queue: &mut dyn Queue, token: u64, op: Op) {
+        match op {
+            Op::Read { .. } => queue.submit(token, op),
+            Op::Write { .. } => self.operate(|_| queue.submit(token, op)),
         }
-        let within = &mut self.within;
-        let twin = &self.twin;
-        twin.operate(|_| within.submit(token, op));
-    }
-    fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
-        self.within.reap(wait, out);
-    }
-    fn in_flight(&self) -> usize {
-        self.within.in_flight()
     }
 }

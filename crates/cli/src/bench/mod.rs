@@ -1,10 +1,15 @@
-//! `bench`: the store, or the write-ahead log alone, beside the device it stands on, measured in the same run.
+//! `bench`: the store, or the write-ahead log alone, beside the device it stands on, measured in the same run; and the
+//! store from few logs to many.
 //!
-//! `table` judges figures by their marks, `load` makes payloads, `plain` is the group commit that both are compared with.
+//! `table` judges figures by their marks, `load` makes payloads, `plain` is the group commit that both are compared with,
+//! `flying` appends without waiting, `system` is what the system tells of a process.
 
+mod flying;
 mod load;
 mod plain;
+mod scale;
 mod store;
+mod system;
 mod table;
 mod wal;
 
@@ -27,12 +32,15 @@ pub struct Args {
 enum What {
     /// Measure the write-ahead log alone, beside the device and the plainest ways to do its work
     Wal(wal::Args),
+    /// Measure the store from few logs to many: what should be flat, and what checkpoints and compaction do to it
+    Scale(scale::Args),
 }
 
 /// Runs the measurements and prints the table.
 pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     match args.what {
         Some(What::Wal(args)) => wal::run(args, out),
+        Some(What::Scale(args)) => scale::run(args, out),
         None => store::run(args.store, out),
     }
 }

@@ -232,7 +232,7 @@ fn not_waiting(
     let bytes: usize = payloads.iter().map(Vec::len).sum();
     let path = dir.join("many");
     let figures = paired(rounds, |_| {
-        // As much as the payloads take, in blocks of the size that the log writes.
+        // As much as the payloads take, in blocks of a size that a virtual disk takes in one piece.
         let block = AlignedBuf::zeroed(256 << 10);
         let start = Instant::now();
         for i in 0..bytes.div_ceil(block.len()) {

@@ -46,6 +46,17 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// A figure by three digits or more.
+pub fn plain(value: f64) -> String {
+    let digits = match value.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        1.0.. => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
 /// Runs a measurement of figure and limit several times, in turn, and gives the medians.
 pub fn paired(
     rounds: usize,

@@ -2,14 +2,15 @@
 
 use super::measure::Cell;
 use super::plan::{BATCH, Way};
-use super::plot::{Line, Panel, Picture};
 use super::report::{Report, size_name};
+use crate::plot::{Line, Panel, Picture};
 
 /// The picture of a report.
 pub fn picture(report: &Report) -> Picture {
     let panel = |title: &str, y_title, lines: Vec<Line>| Panel {
         title: title.to_owned(),
         x_title: "bytes of each write or read",
+        x_base: 4.0,
         y_title,
         x_label: size_name,
         lines: lines.into_iter().filter(|line| !line.points.is_empty()).collect(),
@@ -18,6 +19,7 @@ pub fn picture(report: &Report) -> Picture {
     Picture {
         title: format!("What {} can do", report.path),
         subtitle: format!("{path}, {}, durable by {}", report.backend, report.durable_by),
+        columns: 2,
         panels: vec![
             panel("Latency, one at a time (whole line: p50, dashed: p99)", "latency, µs", latencies(report)),
             panel("Bandwidth, so many at a time", "bandwidth, MB/s", bandwidths(report)),

@@ -7,7 +7,8 @@
 //! - Files that a probe makes have no name where the system can do without, and are removed at the end elsewhere.
 //! - A ground for reading only is opened for reading only.
 //!
-//! A probe that is killed leaves nothing in a directory; on a device it leaves what it wrote, in the part that was blank.
+//! A probe that is stopped by a signal that can be listened to gives its ground up like any other. One that is killed leaves
+//! nothing in a directory; on a device it leaves what it wrote, in the part that was blank.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -20,6 +21,7 @@ use brooklet::io::{
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
+use super::stop;
 use crate::failure::{Failure, Kind};
 
 /// What kind of place is probed.
@@ -177,6 +179,7 @@ fn first_not_zero(volume: &dyn Volume, part: std::ops::Range<u64>) -> Result<Opt
     let mut buf = AlignedBuf::zeroed(CHUNK as usize);
     let mut at = part.start;
     while at < part.end {
+        stop::check()?;
         let chunk = &mut buf[..(part.end - at).min(CHUNK) as usize];
         read_exact_at(volume, at, chunk)?;
         if let Some(i) = chunk.iter().position(|&b| b != 0) {

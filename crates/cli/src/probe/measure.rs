@@ -1,5 +1,7 @@
 //! The measurements: one way, size and depth at a time.
 //!
+//! Each ends soon once it is asked to stop; its figures are worth nothing then.
+//!
 //! Invariant: nothing is written outside the area; [`Area::take`] gives every position.
 
 use std::fs::OpenOptions;
@@ -7,13 +9,14 @@ use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use brooklet::io::{
-    AlignedBuf, Completion, FileVolume, Op, Persist, Queue, Rng, Volume, read_exact_at, write_all_at,
+    AlignedBuf, Completion, FileVolume, Op, Persist, Queue, Rng, SECTOR, Volume, read_exact_at, write_all_at,
 };
 use bytes::Bytes;
 use serde::Serialize;
 
 use super::guard::PlainFile;
 use super::plan::{LARGEST, Spot, Way};
+use super::stop;
 use crate::latency::{Latencies, latencies};
 
 /// What was measured.
@@ -60,21 +63,26 @@ impl Cell {
     }
 }
 
+/// Bytes that writes take their payload from in turn: more than a machine like this one keeps in caches. A virtual disk copies
+/// the payload on its host, and the same few megabytes again and again would go faster than anything that is new.
+const PAYLOAD: usize = 64 << 20;
+
 /// The part of a volume that is measured on, and what is written there.
 pub struct Area<'a> {
     volume: &'a FileVolume,
     bytes: u64,
     next: u64,
     noise: Bytes,
+    next_payload: usize,
 }
 
 impl<'a> Area<'a> {
     /// The first `bytes` of a volume, a multiple of 4 KiB.
     pub fn new(volume: &'a FileVolume, bytes: u64) -> Self {
         let mut rng = Rng::new(1);
-        let mut noise = AlignedBuf::zeroed(LARGEST);
+        let mut noise = AlignedBuf::zeroed(PAYLOAD);
         noise.chunks_exact_mut(8).for_each(|c| c.copy_from_slice(&rng.next().to_le_bytes()));
-        Self { volume, bytes, next: 0, noise: noise.freeze() }
+        Self { volume, bytes, next: 0, noise: noise.freeze(), next_payload: 0 }
     }
 
     /// Fills the area with what does not compress, so that every block is allocated and written before it counts. Cuts
@@ -82,9 +90,9 @@ impl<'a> Area<'a> {
     pub fn fill(&mut self, slice: Duration) -> io::Result<()> {
         let start = Instant::now();
         let mut done = 0;
-        while done < self.bytes && (done < LARGEST as u64 || start.elapsed() < slice) {
+        while done < self.bytes && !stop::asked() && (done < LARGEST as u64 || start.elapsed() < slice) {
             let len = (self.bytes - done).min(LARGEST as u64) as usize;
-            write_all_at(self.volume, done, &self.noise[..len], Persist::Cached)?;
+            write_all_at(self.volume, done, &self.payload(len), Persist::Cached)?;
             done += len as u64;
         }
         self.bytes = done;
@@ -105,6 +113,16 @@ impl<'a> Area<'a> {
         self.next += size as u64;
         assert!(self.next <= self.bytes, "{size} bytes at {at} pass the end of the area, {}", self.bytes);
         at
+    }
+
+    /// The next `size` bytes to write.
+    fn payload(&mut self, size: usize) -> Bytes {
+        if self.next_payload + size > self.noise.len() {
+            self.next_payload = 0;
+        }
+        let at = self.next_payload;
+        self.next_payload += size.next_multiple_of(SECTOR);
+        self.noise.slice(at..at + size)
     }
 
     /// Measures one spot for as long as `slice`, and at least once. Plain ways append to `plain`.
@@ -129,10 +147,10 @@ impl<'a> Area<'a> {
         let mut buf = AlignedBuf::zeroed(spot.size);
         let mut tally = Tally::new();
         while tally.wants_more(slice) {
-            let at = self.take(spot.size);
+            let (at, payload) = (self.take(spot.size), self.payload(spot.size));
             tally.time(spot.size, || match spot.way {
                 Way::Read => read_exact_at(self.volume, at, &mut buf),
-                _ => write_all_at(self.volume, at, &self.noise[..spot.size], Persist::Durable),
+                _ => write_all_at(self.volume, at, &payload, Persist::Durable),
             })?;
         }
         Ok(tally)
@@ -148,7 +166,7 @@ impl<'a> Area<'a> {
         let mut tally = Tally::new();
         let begin = Instant::now();
         loop {
-            if tally.samples() < spot.depth as u64 || begin.elapsed() < slice {
+            if !stop::asked() && (tally.samples() < spot.depth as u64 || begin.elapsed() < slice) {
                 for (slot, buf) in idle.drain(..) {
                     let offset = self.take(spot.size);
                     started[slot] = Instant::now();
@@ -182,7 +200,7 @@ impl<'a> Area<'a> {
             tally.time(spot.size * spot.depth, || {
                 if spot.depth == 1 {
                     let at = self.take(spot.size);
-                    write_all_at(self.volume, at, &self.noise[..spot.size], Persist::Cached)?;
+                    write_all_at(self.volume, at, &self.payload(spot.size), Persist::Cached)?;
                 } else {
                     self.write_window(spot, &mut *queue, &mut done)?;
                 }
@@ -208,8 +226,8 @@ impl<'a> Area<'a> {
         done.drain(..).try_for_each(|completion| whole(completion, spot.size).map(drop))
     }
 
-    fn write(&self, offset: u64, size: usize, persist: Persist) -> Op {
-        Op::Write { offset, data: self.noise.slice(..size), persist }
+    fn write(&mut self, offset: u64, size: usize, persist: Persist) -> Op {
+        Op::Write { offset, data: self.payload(size), persist }
     }
 
     /// Appends to a file that stays open, with a flush after every `depth`.
@@ -219,7 +237,7 @@ impl<'a> Area<'a> {
         while tally.wants_more(slice) {
             plain.make_room(spot.size * spot.depth)?;
             tally.time(spot.size * spot.depth, || {
-                (0..spot.depth).try_for_each(|_| file.write_all(&self.noise[..spot.size]))?;
+                (0..spot.depth).try_for_each(|_| file.write_all(&self.payload(spot.size)))?;
                 file.sync_data()
             })?;
         }
@@ -233,7 +251,7 @@ impl<'a> Area<'a> {
             plain.make_room(spot.size)?;
             tally.time(spot.size, || {
                 let mut file = OpenOptions::new().append(true).open(plain.path())?;
-                file.write_all(&self.noise[..spot.size])?;
+                file.write_all(&self.payload(spot.size))?;
                 file.sync_data()
             })?;
         }
@@ -270,7 +288,7 @@ impl Tally {
     }
 
     fn wants_more(&self, slice: Duration) -> bool {
-        self.samples() == 0 || self.begin.elapsed() < slice
+        !stop::asked() && (self.samples() == 0 || self.begin.elapsed() < slice)
     }
 
     fn add(&mut self, took: Duration, bytes: usize) {

@@ -5,20 +5,19 @@ mod curves;
 mod guard;
 pub mod measure;
 pub mod plan;
-mod plot;
 mod report;
+mod stop;
 mod timer;
 
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use brooklet::io::{Durable, FileOptions, Volume};
 
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::out::{Out, progress};
-use crate::size::size;
+use crate::plot::{free_to_write, write_new};
+use crate::size::{self, size};
 use guard::{Ground, LEAST};
 use measure::{Area, Cell, Tally};
 use plan::{Budget, PASSES, plan};
@@ -29,9 +28,11 @@ use timer::{Timer, WAITS};
 pub struct Args {
     /// A directory on the disk, or a block device
     ///
-    /// In a directory the probe works on files of its own, which are gone afterwards, even if it is killed. A device must
-    /// be unused and blank: the first --size bytes and the last MiB read as zeros. It is blank again afterwards, but not if
-    /// the probe is killed.
+    /// In a directory the probe works on files of its own, which are gone afterwards, even if it is killed (on Linux; a
+    /// killed one leaves files named brooklet-probe-* elsewhere). A device must be unused and blank: the first --size bytes
+    /// and the last MiB read as zeros. It is blank again afterwards, also if the probe is stopped by Ctrl-C; but if it is
+    /// killed, or stopped by a second Ctrl-C, noise is left in the first --size bytes. Zero those again (`blkdiscard
+    /// --zeroout --length BYTES DEVICE`), or let `format --force` write over them.
     #[arg(value_name = "PATH|DEVICE")]
     path: PathBuf,
     /// About how long it may take; a slow disk may take twice that
@@ -49,9 +50,8 @@ pub struct Args {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let time = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n).ok());
     let range = Duration::from_millis(100)..=Duration::from_secs(3600);
-    time.filter(|time| range.contains(time)).ok_or_else(|| "use 0.1 to 3600".to_owned())
+    size::seconds(text, range).ok_or_else(|| "use 0.1 to 3600".to_owned())
 }
 
 fn footprint(text: &str) -> Result<u64, String> {
@@ -64,6 +64,7 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     if let Some(file) = &args.plot {
         free_to_write(file)?;
     }
+    stop::listen()?;
     let start = Instant::now();
     // Both ways to make writes durable are measured; what the volume would choose does not matter here.
     let options = FileOptions { durable: Durable::Dsync, ..FileOptions::default() };
@@ -88,7 +89,7 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         bytes,
         seconds: start.elapsed().as_secs_f64(),
         skipped,
-        settings: advice::advise(&cells, &timers),
+        settings: advice::advise(&cells),
         cells,
         timers,
     };
@@ -112,6 +113,7 @@ fn measure(ground: &mut Ground, time: Duration) -> Result<Measured, Failure> {
     let mut area = Area::new(&ground.volume, ground.bytes);
     if writes {
         area.fill(time / 5).map_err(Failure::io("filling the part to be measured"))?;
+        stop::check()?;
     }
     let spots = plan(writes, area.bytes(), ground.plain.as_ref().map(|plain| plain.room()));
     let mut shares = PASSES * (WAITS.len() + spots.len());
@@ -120,6 +122,7 @@ fn measure(ground: &mut Ground, time: Duration) -> Result<Measured, Failure> {
     for wait in WAITS {
         let slice = budget.slice(shares).map(|slice| slice * PASSES as u32);
         timers.extend(slice.into_iter().flat_map(|slice| timer::measure(wait, slice)));
+        stop::check()?;
         shares -= PASSES;
         bar.inc(PASSES as u64);
     }
@@ -130,6 +133,7 @@ fn measure(ground: &mut Ground, time: Duration) -> Result<Measured, Failure> {
                 let doing =
                     format!("measuring {:?} of {} bytes, {} at once", spot.way, spot.size, spot.depth);
                 passes.push(area.measure(spot, slice, ground.plain.as_mut()).map_err(Failure::io(doing))?);
+                stop::check()?;
             }
             shares -= 1;
             bar.inc(1);
@@ -139,23 +143,6 @@ fn measure(ground: &mut Ground, time: Duration) -> Result<Measured, Failure> {
     let cells: Vec<Cell> =
         spots.iter().zip(&passes).filter_map(|(&spot, passes)| Cell::new(spot, passes)).collect();
     Ok(Measured { bytes: area.bytes(), skipped: spots.len() - cells.len(), cells, timers })
-}
-
-/// A picture takes no other file's place; that is better known before the measurements than after.
-fn free_to_write(file: &Path) -> Result<(), Failure> {
-    if file.symlink_metadata().is_ok() {
-        return Err(Failure::new(
-            Kind::Usage,
-            format!("{} exists; name a new file for the plot", file.display()),
-        ));
-    }
-    Ok(())
-}
-
-fn write_new(file: &Path, text: &str) -> Result<(), Failure> {
-    let written = OpenOptions::new().write(true).create_new(true).open(file);
-    let written: io::Result<()> = written.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(Failure::io(format!("writing {}", file.display())))
 }
 
 #[cfg(test)]
@@ -170,16 +157,5 @@ mod tests {
         }
         assert_eq!(footprint("16M"), Ok(16 << 20));
         assert!(footprint("1M").is_err() && footprint("65G").is_err());
-    }
-
-    #[test]
-    fn a_plot_takes_nobodys_place() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("plot.svg");
-        free_to_write(&file).unwrap();
-        write_new(&file, "first").unwrap();
-        assert_eq!(free_to_write(&file).unwrap_err().kind, Kind::Usage);
-        assert!(write_new(&file, "second").is_err());
-        assert_eq!(std::fs::read(&file).unwrap(), b"first");
     }
 }

@@ -77,17 +77,27 @@ impl fmt::Display for Report {
             let Timer { asked_us, p50_late_us, p99_late_us, .. } = timer;
             writeln!(f, "{asked_us:>6.0} µs  {wait:<25} {p50_late_us:>9.1} {p99_late_us:>9.1}")?;
         }
-        if !self.settings.is_empty() {
-            write!(f, "\nSettings that follow")?;
-        }
-        for Setting { set, why } in &self.settings {
-            write!(f, "\n  {set}\n      {why}")?;
-        }
-        Ok(())
+        self.settings(f)
     }
 }
 
 impl Report {
+    /// What follows for a store here, if durable writes were measured.
+    fn settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.cells.iter().any(|cell| matches!(cell.way, Way::Durable | Way::Window)) {
+            return Ok(());
+        }
+        write!(f, "\nSettings that follow")?;
+        for Setting { set, why } in &self.settings {
+            write!(f, "\n  {set}\n      {why}")?;
+        }
+        let what = if self.settings.is_empty() { "nothing" } else { "nothing else" };
+        write!(
+            f,
+            "\n  {what} to set: how writes become durable is found out at each opening, block size and depth under load"
+        )
+    }
+
     /// Of one way: the latencies of its least depth, and the bandwidths of all.
     fn table(&self, f: &mut fmt::Formatter<'_>, way: Way) -> fmt::Result {
         if self.cells.iter().all(|cell| cell.way != way) {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use brooklet::io::exact_timers;
 use serde::Serialize;
 
+use super::stop;
 use crate::latency::latencies;
 
 /// The waits measured: the interval of a volume of 3,000 operations a second, and the default `linger`.
@@ -57,7 +58,7 @@ pub fn measure(asked: Duration, slice: Duration) -> [Timer; 3] {
 fn waits(wait: Wait, asked: Duration, spin: Duration, slice: Duration) -> Timer {
     let mut late = latencies();
     let begin = Instant::now();
-    while late.is_empty() || begin.elapsed() < slice {
+    while late.is_empty() || !stop::asked() && begin.elapsed() < slice {
         let until = Instant::now() + asked;
         std::thread::sleep(asked - spin);
         while Instant::now() < until {

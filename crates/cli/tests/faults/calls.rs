@@ -65,7 +65,7 @@ const ANSWERS: &[Answer] = &[
     answer("openat", "error=EMFILE", &["1"], &[7], "Too many open files"),
 ];
 
-/// Runs the writer with a call answered so; `false` where the call never came to that.
+/// Runs the writer with a call answered so; `None` where the call never came to that.
 fn append(log: &mut Log, lines: u64, filter: &[&str], inject: &str) -> Option<Ended> {
     let trace = log.store.with_extension("trace");
     let under = ["strace", "-f", "-qq", "-s", "0", "-o", trace.to_str().unwrap()];
@@ -80,13 +80,17 @@ fn try_answers(answers: &[Answer]) -> Fault {
     let dir = tempfile::tempdir().unwrap();
     let mut scenarios = 0;
     for Answer { call, answer, whens, codes, says } in answers {
+        let before = scenarios;
         for when in *whens {
             let mut log = Log::create(dir.path().join(format!("{call}-{when}")), 700);
             let (store, trace) = (log.store.clone(), format!("trace={call}"));
             let filter = ["-P", store.to_str().unwrap(), "-e", &trace];
             let inject = format!("inject={call}:{answer}:when={when}");
             let Some(ended) = append(&mut log, 1_500, &filter, &inject) else {
-                panic!("{inject}: no such call was made");
+                // How often the keeper reads hangs on how many of its checkpoints fall together.
+                assert!(codes.contains(&0), "{inject}: no such call was made");
+                let _ = fs::remove_file(&log.store);
+                continue;
             };
             if ended.code != Some(0) || !codes.contains(&0) {
                 ended.refused(codes, says);
@@ -98,6 +102,7 @@ fn try_answers(answers: &[Answer]) -> Fault {
             let _ = fs::remove_file(&log.store);
             scenarios += 1;
         }
+        assert!(scenarios > before, "inject={call}:{answer}: no such call was ever made");
     }
     Ok(scenarios)
 }

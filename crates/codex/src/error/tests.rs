@@ -19,7 +19,7 @@ macro_rules! errors {
 errors! {
     Io, unreadable, ["I/O failed: permission denied"];
     Damaged, damaged, ["damaged at byte 0", "checksum", "restore the file"];
-    Newer, newer, ["version 2", "newer than 1", "use a newer release"];
+    Newer, newer, ["version 3", "newer than 2", "use a newer release"];
     NotACodex, || Reader::open(Bytes::from(vec![7; 500]), 500, None).map(drop).unwrap_err(),
         ["not a codex", "footer", "check the path"];
     OutOfOrder, || builder().add(b"k", b"").unwrap_err(), ["entry 1", "not greater", "give keys sorted"];
@@ -65,7 +65,7 @@ fn damaged() -> Error {
 fn newer() -> Error {
     let mut bad = file();
     let footer = bad.len() - 128;
-    bad[footer + 8] = 2;
+    bad[footer + 8] = 3;
     let sum = crate::format::sum(&bad[footer..footer + 120]);
     bad[footer + 120..].copy_from_slice(&sum.to_le_bytes());
     open(bad).map(drop).unwrap_err()

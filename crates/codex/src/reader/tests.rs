@@ -1,22 +1,14 @@
 //! Files whose checksums hold and whose numbers cannot be: each is refused for what it says, before it is followed.
 
 use super::*;
+use crate::block::BlockBuilder;
 use crate::format::{POINTER, encode_frame, sum};
 use crate::{Builder, BuilderOptions, Error};
 
 /// A file of one frame and a footer that leads to it as its root.
 fn file(frame: &[u8], forge: impl FnOnce(&mut Footer)) -> Vec<u8> {
     let root = Ptr { offset: 0, len: frame.len() as u32, sum: sum(frame) };
-    let mut footer = Footer {
-        levels: 0,
-        id: 1,
-        entries: 1,
-        raw_bytes: 12,
-        blocks: 1,
-        root,
-        filter: Ptr::NONE,
-        metadata: Ptr::NONE,
-    };
+    let mut footer = Footer { entries: 1, raw_bytes: 12, blocks: 1, root, ..Footer::default() };
     forge(&mut footer);
     [frame, &footer.encode()].concat()
 }
@@ -124,5 +116,56 @@ fn any_pointer_to_a_source_is_one() {
     let data = Bytes::from(file(&frame(), |_| {}));
     let len = data.len();
     assert_eq!(open(&data, len).unwrap().get(b"k").unwrap().unwrap(), "v");
-    assert_eq!(open(std::sync::Arc::new(data), len).unwrap().get(b"k").unwrap().unwrap(), "v");
+    assert_eq!(open(Arc::new(data), len).unwrap().get(b"k").unwrap().unwrap(), "v");
+}
+
+/// Two keys of one hash: whichever value is kept, each gets its own.
+#[test]
+fn a_value_that_is_kept_for_another_key_is_not_given() {
+    let data = Bytes::from(file(&frame(), |_| {}));
+    let reader = open(data.clone(), data.len()).unwrap();
+    let other = Kept::Value(b"another".as_slice().into(), Bytes::from_static(b"wrong"));
+    reader.cache.keep(Key::of_value(reader.number, b"k"), Class::Value, other);
+    assert_eq!(reader.get(b"k").unwrap().unwrap(), "v");
+}
+
+/// A file of one entry and a filter in two parts; `gaps` are bytes before the first part, the second and the directory.
+fn with_filter(gaps: [&[u8]; 3]) -> Vec<u8> {
+    let mut out = frame();
+    let root = Ptr { offset: 0, len: out.len() as u32, sum: sum(&out) };
+    let mut put = |gap: &[u8], raw: &[u8]| {
+        let mut frame = Vec::new();
+        encode_frame(raw, false, &mut frame);
+        out.extend_from_slice(gap);
+        let ptr = Ptr { offset: out.len() as u64, len: frame.len() as u32, sum: sum(&frame) };
+        out.extend_from_slice(&frame);
+        ptr
+    };
+    let part = |mask: u8| [&[1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0][..], &[mask; 64]].concat();
+    let mut directory = BlockBuilder::default();
+    for (first, mask, gap) in [(b"b", 0, gaps[0]), (b"k", 0xff, gaps[1])] {
+        directory.add(first, &put(gap, &part(mask)).encode());
+    }
+    let filter = put(gaps[2], directory.finish());
+    let footer = Footer { entries: 1, raw_bytes: 13, blocks: 1, root, filter, ..Footer::default() };
+    [&out[..], &footer.encode()].concat()
+}
+
+#[test]
+fn a_question_goes_to_the_part_of_its_key() {
+    let data = Bytes::from(with_filter([b""; 3]));
+    let reader = open(data.clone(), data.len()).unwrap();
+    assert_eq!(reader.verify(&mut |_| {}).unwrap().filter_items, 2);
+    for (key, answer) in [(b"a", false), (b"b", false), (b"j", false), (b"k", true), (b"z", true)] {
+        assert_eq!(reader.may_contain(key, 7).unwrap(), answer, "{key:?}");
+    }
+}
+
+#[test]
+fn bytes_between_the_parts_of_a_filter_are_noticed() {
+    for gaps in [[&b"x"[..], b"", b""], [b"", b"x", b""], [b"", b"", b"x"]] {
+        let data = Bytes::from(with_filter(gaps));
+        let reader = open(data.clone(), data.len()).unwrap();
+        refused(reader.verify(&mut |_| {}), "do not follow one another");
+    }
 }

@@ -3,14 +3,10 @@
 //! One model serves everywhere that a disk is to fail: under a [`MemVolume`](crate::MemVolume) in tests and in the
 //! simulator, under a file of a FUSE file system, and behind a network block device below a virtual machine.
 //!
-//! Invariants:
-//! - `durable` and `cache` have the same length. `cache` is what reads see, `durable` what surely survives a power cut.
-//! - `durable` with `pending` applied in order is `cache`, except where a failed flush has dropped pending writes: as on
-//!   Linux, those stay readable and never become durable, however often a later flush succeeds.
-//! - No pending write overlaps a later durable write: the durable one has superseded it.
-//! - All chance comes from the disk's own generator: the same calls with the same seed end the same way.
+//! What it holds is `media`, what is to go wrong `fault`; here is when which of them is asked.
+//!
+//! All chance comes from the disk's own generator: the same calls with the same seed end the same way.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -19,20 +15,19 @@ use bytes::Bytes;
 
 use self::fault::{ErrorPlan, Plan};
 pub use self::fault::{Fault, Lie, Lied};
+use self::media::{Media, Tearing};
 use crate::{Counts, Persist, Rng};
 
 mod fault;
+mod media;
 
 /// What a power cut may tear a write into, in bytes.
 pub(crate) const TEAR: usize = 512;
 
 /// A model of a disk with a volatile cache. Offsets and lengths are in bytes, and need no alignment here.
 pub struct Disk {
-    durable: Vec<u8>,
-    cache: Vec<u8>,
-    pending: Vec<Pending>,
-    /// Writes that were handed over and not answered, by the ticket that [`begin`](Self::begin) gave.
-    in_flight: BTreeMap<u64, Pending>,
+    media: Media,
+    /// Tickets that [`begin`](Self::begin) gave.
     tickets: u64,
     pub(crate) rng: Rng,
     counts: Counts,
@@ -41,28 +36,6 @@ pub struct Disk {
     plan: Plan,
     lied: Vec<Lied>,
     tearing: Tearing,
-}
-
-/// What a power cut does to a write that is pending.
-#[derive(Clone, Copy)]
-struct Tearing {
-    /// Each piece of this many bytes is kept or lost.
-    piece: usize,
-    /// Whether a piece may become garbage.
-    garbage: bool,
-}
-
-/// A write that is in the cache only.
-#[derive(Clone)]
-struct Pending {
-    start: usize,
-    data: Bytes,
-}
-
-impl Pending {
-    fn range(&self) -> Range<usize> {
-        self.start..self.start + self.data.len()
-    }
 }
 
 /// What becomes of a write or flush.
@@ -76,10 +49,7 @@ impl Disk {
     /// A disk that durably holds `image`, and whose chances come from `seed`.
     pub fn new(image: Vec<u8>, seed: u64) -> Self {
         Self {
-            cache: image.clone(),
-            durable: image,
-            pending: Vec::new(),
-            in_flight: BTreeMap::new(),
+            media: Media::new(image),
             tickets: 0,
             rng: Rng::new(seed),
             counts: Counts::default(),
@@ -104,13 +74,13 @@ impl Disk {
 
     /// What reads see.
     pub fn image(&self) -> &[u8] {
-        &self.cache
+        self.media.image()
     }
 
     /// Bytes.
     pub fn size(&self) -> io::Result<u64> {
         self.check_power()?;
-        Ok(self.cache.len() as u64)
+        Ok(self.media.len() as u64)
     }
 
     /// Writes and flushes so far, failed ones included (but not those after the power went off).
@@ -140,13 +110,13 @@ impl Disk {
 
     /// Writes that a power cut now may lose or tear.
     pub fn at_risk(&self) -> usize {
-        self.pending.len() + self.in_flight.len()
+        self.media.at_risk()
     }
 
     /// Switches the power off: what is in flight may still arrive, and everything later fails.
     pub fn power_off(&mut self) {
         if !std::mem::replace(&mut self.off, true) {
-            self.pending.extend(std::mem::take(&mut self.in_flight).into_values());
+            self.media.pend_in_flight();
         }
     }
 
@@ -156,32 +126,7 @@ impl Disk {
     /// of each pending write (those in flight included) are kept, lost or, rarely, garbage, in any order, unless
     /// [`tear_gently`](Self::tear_gently) said otherwise.
     pub fn crash(&mut self) -> Vec<u8> {
-        let Tearing { piece, garbage } = self.tearing;
-        let mut image = self.durable.clone();
-        let mut writes: Vec<Pending> = self.pending.iter().chain(self.in_flight.values()).cloned().collect();
-        match self.rng.below(4) {
-            0 => {}
-            1 => {
-                for write in writes {
-                    image[write.range()].copy_from_slice(&write.data);
-                }
-            }
-            _ => {
-                // Crashes differ in how much is lost, so that both a single loss and a single survivor come up.
-                let kept = 10 + self.rng.below(81);
-                while !writes.is_empty() {
-                    let write = writes.swap_remove(self.rng.below(writes.len() as u64) as usize);
-                    for (old, new) in image[write.range()].chunks_mut(piece).zip(write.data.chunks(piece)) {
-                        if self.rng.percent(2) && garbage {
-                            old.fill_with(|| self.rng.next() as u8);
-                        } else if self.rng.percent(kept) {
-                            old.copy_from_slice(new);
-                        }
-                    }
-                }
-            }
-        }
-        image
+        self.media.crash(&mut self.rng, self.tearing)
     }
 
     /// Flips bit `bit` (0 to 7) of byte `byte`, in the cache, on the medium and in whatever is on its way there.
@@ -190,13 +135,7 @@ impl Disk {
     /// If the disk has no such byte, or a byte no such bit.
     pub fn flip(&mut self, byte: usize, bit: u8) {
         assert!(bit < 8, "a byte has no bit {bit}");
-        self.cache[byte] ^= 1 << bit;
-        self.durable[byte] ^= 1 << bit;
-        for write in self.pending.iter_mut().filter(|write| write.range().contains(&byte)) {
-            let mut data = write.data.to_vec();
-            data[byte - write.start] ^= 1 << bit;
-            write.data = data.into();
-        }
+        self.media.flip(byte, bit);
     }
 
     /// Reads at `offset`; fewer bytes than asked for at the end, or where a fault says so. `unit` is the alignment
@@ -208,9 +147,11 @@ impl Disk {
             self.failures += 1;
             return Err(failure(kind));
         }
-        let start = self.cache.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
-        let len = self.transfer(buf.len(), unit).min(self.cache.len() - start);
-        buf[..len].copy_from_slice(&self.cache[start..start + len]);
+        let len = self.transfer(buf.len(), unit);
+        let image = self.media.image();
+        let rest = &image[image.len().min(usize::try_from(offset).unwrap_or(usize::MAX))..];
+        let len = len.min(rest.len());
+        buf[..len].copy_from_slice(&rest[..len]);
         self.counts.read_bytes += len as u64;
         Ok(len)
     }
@@ -218,8 +159,8 @@ impl Disk {
     /// Writes at `offset`, inside what the disk has. `unit` is the alignment that a short transfer keeps.
     pub fn write(&mut self, offset: u64, data: &[u8], persist: Persist, unit: usize) -> io::Result<usize> {
         self.check_power()?;
-        if !self.holds(offset, data.len()) {
-            let size = self.cache.len();
+        if !self.media.holds(offset, data.len()) {
+            let size = self.media.len();
             let message = format!("a write of {} bytes at {offset} passes the end, {size}", data.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
@@ -231,11 +172,11 @@ impl Disk {
             Fate::Fails(kind) => {
                 self.failures += 1;
                 let units = self.rng.below((data.len() / unit) as u64 + 1) as usize;
-                self.pend(start, &data[..units * unit]);
+                self.media.pend(start, &data[..units * unit]);
                 return Err(failure(kind));
             }
             Fate::PowerOff => {
-                self.pend(start, data);
+                self.media.pend(start, data);
                 return Err(power_is_off());
             }
         }
@@ -248,9 +189,9 @@ impl Disk {
             }
             Some((left, _)) => {
                 *left -= 1;
-                self.land(start, data, persist);
+                self.media.land(start, data, persist);
             }
-            None => self.land(start, data, persist),
+            None => self.media.land(start, data, persist),
         }
         self.counts.written_bytes += data.len() as u64;
         Ok(data.len())
@@ -265,7 +206,6 @@ impl Disk {
     /// for, so that the power of all goes off at once.
     pub fn flush_within(&mut self, range: Range<u64>) -> io::Result<()> {
         self.check_power()?;
-        let concerned = |write: &Pending| range.contains(&(write.start as u64));
         self.counts.flushes += 1;
         let fate = match self.next_fate() {
             Fate::Succeeds => {
@@ -275,14 +215,12 @@ impl Disk {
         };
         match fate {
             Fate::Succeeds => {
-                for write in self.pending.extract_if(.., |write| concerned(write)) {
-                    self.durable[write.range()].copy_from_slice(&write.data);
-                }
+                self.media.flush(&range);
                 Ok(())
             }
             Fate::Fails(kind) => {
                 self.failures += 1;
-                self.pending.retain(|write| !concerned(write) || self.rng.percent(50));
+                self.media.fail_flush(&range, &mut self.rng);
                 Err(failure(kind))
             }
             Fate::PowerOff => Err(power_is_off()),
@@ -292,26 +230,21 @@ impl Disk {
     /// Makes the disk at least `size` bytes long. The new size is durable at once, which is kinder than a file.
     pub fn grow(&mut self, size: u64) -> io::Result<()> {
         self.check_power()?;
-        if size <= self.cache.len() as u64 {
+        if size <= self.media.len() as u64 {
             return Ok(());
         }
         if let Some(full) = self.plan.full.filter(|full| size > *full) {
             let message = format!("the disk has room for {full} bytes, not for {size}");
             return Err(io::Error::new(io::ErrorKind::StorageFull, message));
         }
-        self.cache.resize(size as usize, 0);
-        self.durable.resize(size as usize, 0);
+        self.media.grow(size as usize);
         Ok(())
     }
 
     /// Cuts the disk to at most `size` bytes.
     pub fn shrink(&mut self, size: u64) -> io::Result<()> {
         self.check_power()?;
-        let size = self.cache.len().min(usize::try_from(size).unwrap_or(usize::MAX));
-        self.supersede(size..usize::MAX);
-        self.in_flight.retain(|_, write| write.range().end <= size);
-        self.cache.truncate(size);
-        self.durable.truncate(size);
+        self.media.truncate(self.media.len().min(usize::try_from(size).unwrap_or(usize::MAX)));
         Ok(())
     }
 
@@ -319,24 +252,20 @@ impl Disk {
     /// [`end`](Self::end) it before [`write`](Self::write) carries it out.
     pub fn begin(&mut self, offset: u64, data: Bytes) -> u64 {
         self.tickets += 1;
-        // A write past the end is an error that has not been told yet, and one without power goes nowhere.
-        if !self.off && self.holds(offset, data.len()) {
-            self.in_flight.insert(self.tickets, Pending { start: offset as usize, data });
+        // Without power it goes nowhere.
+        if !self.off {
+            self.media.begin(self.tickets, offset, data);
         }
         self.tickets
     }
 
     /// Forgets a write in flight.
     pub fn end(&mut self, ticket: u64) {
-        self.in_flight.remove(&ticket);
+        self.media.end(ticket);
     }
 
     fn check_power(&self) -> io::Result<()> {
         if self.off { Err(power_is_off()) } else { Ok(()) }
-    }
-
-    fn holds(&self, offset: u64, len: usize) -> bool {
-        offset.checked_add(len as u64).is_some_and(|end| end <= self.cache.len() as u64)
     }
 
     fn next_fate(&mut self) -> Fate {
@@ -360,19 +289,6 @@ impl Disk {
         len
     }
 
-    /// Carries a write out.
-    fn land(&mut self, start: usize, data: &[u8], persist: Persist) {
-        match persist {
-            Persist::Cached => self.pend(start, data),
-            Persist::Durable => {
-                let range = start..start + data.len();
-                self.supersede(range.clone());
-                self.cache[range.clone()].copy_from_slice(data);
-                self.durable[range].copy_from_slice(data);
-            }
-        }
-    }
-
     /// Carries a write out in another way than it was asked for.
     fn lie(&mut self, lie: Lie, start: usize, data: &[u8], persist: Persist) {
         let mut landed = None;
@@ -380,56 +296,28 @@ impl Disk {
             Lie::Lost => {}
             Lie::Shorn => {
                 let part = self.rng.below((data.len() / TEAR) as u64) as usize * TEAR;
-                self.land(start, &data[..part], persist);
+                self.media.land(start, &data[..part], persist);
             }
             Lie::Misdirected => {
-                let places = (self.cache.len() - data.len()) / TEAR + 1;
+                let places = (self.media.len() - data.len()) / TEAR + 1;
                 let at = self.rng.below(places as u64) as usize * TEAR;
-                self.land(at, data, persist);
+                self.media.land(at, data, persist);
                 landed = Some(at as u64..(at + data.len()) as u64);
             }
             Lie::Flipped => {
                 let mut data = data.to_vec();
                 let at = self.rng.below(data.len() as u64) as usize;
                 data[at] ^= 1 << self.rng.below(8);
-                self.land(start, &data, persist);
+                self.media.land(start, &data, persist);
             }
         }
         self.lied.push(Lied { lie, meant: start as u64..(start + data.len()) as u64, landed });
-    }
-
-    fn pend(&mut self, start: usize, data: &[u8]) {
-        if !data.is_empty() {
-            self.cache[start..start + data.len()].copy_from_slice(data);
-            self.pending.push(Pending { start, data: Bytes::copy_from_slice(data) });
-        }
-    }
-
-    /// Takes `range` out of the pending writes.
-    fn supersede(&mut self, range: Range<usize>) {
-        let overlaps = |write: &Pending| write.start < range.end && range.start < write.range().end;
-        if !self.pending.iter().any(overlaps) {
-            return;
-        }
-        for write in std::mem::take(&mut self.pending) {
-            if !overlaps(&write) {
-                self.pending.push(write);
-                continue;
-            }
-            let Range { start, end } = write.range();
-            if start < range.start {
-                self.pending.push(Pending { start, data: write.data.slice(..range.start - start) });
-            }
-            if range.end < end {
-                self.pending.push(Pending { start: range.end, data: write.data.slice(range.end - start..) });
-            }
-        }
     }
 }
 
 impl fmt::Debug for Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Disk({} bytes, {} writes at risk)", self.cache.len(), self.at_risk())
+        write!(f, "Disk({} bytes, {} writes at risk)", self.media.len(), self.at_risk())
     }
 }
 

@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use crate::{BlockDevice, SECTOR};
+use super::inner::FileInner;
+use crate::{AlignedBuf, BlockDevice, SECTOR};
 
 /// Describes the block device that `file` is, if it is one, and refuses one that no volume can be kept on.
 pub(super) fn describe(file: &File, path: &Path) -> io::Result<Option<BlockDevice>> {
@@ -28,6 +29,26 @@ fn check(device: BlockDevice, path: &Path) -> io::Result<()> {
         device.logical_block,
     );
     Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+}
+
+impl FileInner {
+    /// Zeros what lies behind the last whole sector of a device, in blocks of the device's own. The store's files have no
+    /// such rest.
+    pub(super) fn zero_rest(&self) -> io::Result<()> {
+        let Some(BlockDevice { logical_block, .. }) = self.device else { return Ok(()) };
+        self.check_writable()?;
+        let whole = |unit: u64| self.size() / unit * unit;
+        let (start, end) = (whole(SECTOR as u64), whole(logical_block.into()));
+        let zeros = AlignedBuf::zeroed(SECTOR);
+        let mut at = start;
+        while at < end {
+            match self.write(at, &zeros[..(end - at) as usize])? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                n => at += n as u64,
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(target_os = "linux")]

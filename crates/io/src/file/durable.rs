@@ -3,7 +3,8 @@
 //! Invariants:
 //! - Both ways give the same guarantee, so the choice may change at any moment, also while writes are in flight.
 //! - Once `flag_works` is false it stays so, and `by_flag` with it, with a line in `fallbacks` (unless the options
-//!   forbid the flag).
+//!   forbid the flag). A write may be refused the flag while the ways are measured, so once the volume is shared both
+//!   change under the lock of `why` only.
 
 use std::fmt;
 use std::fs::File;
@@ -96,8 +97,15 @@ impl FileInner {
         self.durable.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn set_why(&self, why: String) {
-        *self.durable.why.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    /// Goes on with the way that was measured to serve better, unless the flag was refused meanwhile; whether it does.
+    pub(super) fn choose_measured(&self, by_flag: bool, why: String) -> bool {
+        let mut told = self.durable.why.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.durable.flag_works.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.durable.by_flag.store(by_flag, Ordering::Relaxed);
+        *told = why;
+        true
     }
 
     pub(super) fn write_durable(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
@@ -127,9 +135,10 @@ impl FileInner {
     }
 
     pub(super) fn flag_failed(&self, e: &io::Error) {
+        let mut told = self.durable.why.lock().unwrap_or_else(PoisonError::into_inner);
         self.durable.by_flag.store(false, Ordering::Relaxed);
         if self.durable.flag_works.swap(false, Ordering::Relaxed) {
-            self.set_why(format!("{FLAG} failed: {e}"));
+            *told = format!("{FLAG} failed: {e}");
             self.note(format!("durable writes use fdatasync: {FLAG} failed: {e}"));
         }
     }
@@ -138,9 +147,9 @@ impl FileInner {
     pub(super) fn choose_durable(&mut self, options: &FileOptions) -> io::Result<()> {
         self.durable.measurable = options.durable == Durable::Probe;
         if options.durable == Durable::Flush {
-            self.set_why("the options ask for it".into());
+            self.durable.why = Mutex::new("the options ask for it".into());
         } else if let Some(why) = self.flag_trouble()? {
-            self.set_why(why.clone());
+            self.durable.why = Mutex::new(why.clone());
             // Elsewhere there is no better way.
             if cfg!(target_os = "linux") {
                 self.note(format!("durable writes use fdatasync: {why}"));
@@ -149,7 +158,8 @@ impl FileInner {
             *self.durable.by_flag.get_mut() = true;
             *self.durable.flag_works.get_mut() = true;
             let asked = options.durable == Durable::Dsync;
-            self.set_why(if asked { "the options ask for it" } else { "not measured against others" }.into());
+            let why = if asked { "the options ask for it" } else { "not measured against others" };
+            self.durable.why = Mutex::new(why.into());
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ mod sync;
 mod tests;
 mod tune;
 
-/// Largest depth of a queue: the largest ring every kernel takes.
+/// Largest depth of a queue: kernels limit their rings, to several times as many.
 const MAX_DEPTH: usize = 4096;
 
 /// What to do with the file at the path.
@@ -81,7 +81,7 @@ pub enum Durable {
 /// written to is claimed besides, so that nobody mounts it meanwhile.
 #[derive(Debug)]
 pub struct FileVolume {
-    inner: Arc<FileInner>,
+    pub(crate) inner: Arc<FileInner>,
 }
 
 impl FileVolume {
@@ -150,6 +150,10 @@ impl Volume for FileVolume {
 
     fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
         self.inner.tune(scratch)
+    }
+
+    fn zero_rest(&self) -> io::Result<()> {
+        self.inner.zero_rest()
     }
 
     /// A queue for 1 to 4096 operations at once.

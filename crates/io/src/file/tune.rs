@@ -51,14 +51,16 @@ impl FileInner {
             return Ok(());
         }
         if let Some(Measured { turns, by_flag, by_sync }) = measured {
-            self.durable.by_flag.store(!sync_serves_better(by_flag, by_sync), Ordering::Relaxed);
+            let flag_serves = !sync_serves_better(by_flag, by_sync);
             let (by_flag, by_sync) = (by_flag.as_micros(), by_sync.as_micros());
-            self.set_why(format!(
-                "{FLAG} {by_flag} us, {SYNC} {by_sync} us: medians of {turns} measured in turns"
-            ));
-            tracing::info!(
-                path = %self.path.display(), durable_by = self.durable_by(), why = self.durable_why(), "volume tuned"
-            );
+            let why =
+                format!("{FLAG} {by_flag} us, {SYNC} {by_sync} us: medians of {turns} measured in turns");
+            if self.choose_measured(flag_serves, why) {
+                tracing::info!(
+                    path = %self.path.display(), durable_by = self.durable_by(), why = self.durable_why(),
+                    "volume tuned"
+                );
+            }
         }
         Ok(())
     }

@@ -1,21 +1,23 @@
 //! Short transfers, as devices, full file systems and limits give them: completed where that is possible, told where not.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Instant;
 
 use super::*;
-use crate::MemVolume;
+use crate::{FileOptions, FileVolume, Layer, MemVolume, OpenMode};
 
 /// A volume that moves, at each call, as many bytes as the next number says at most.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Sluggish {
     within: MemVolume,
-    counts: Mutex<Vec<usize>>,
+    counts: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Sluggish {
     fn new(sectors: usize, counts: &[usize]) -> Self {
         let within = MemVolume::from_image(vec![7; sectors * SECTOR], 1);
-        Self { within, counts: Mutex::new(counts.iter().rev().copied().collect()) }
+        Self { within, counts: Arc::new(Mutex::new(counts.iter().rev().copied().collect())) }
     }
 
     fn next(&self, most: usize) -> usize {
@@ -23,15 +25,9 @@ impl Sluggish {
     }
 }
 
-impl Volume for Sluggish {
-    fn info(&self) -> VolumeInfo {
-        self.within.info()
-    }
-    fn counts(&self) -> Counts {
-        self.within.counts()
-    }
-    fn size(&self) -> io::Result<u64> {
-        self.within.size()
+impl Layer for Sluggish {
+    fn below(&self) -> &dyn Volume {
+        &self.within
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let n = self.next(buf.len());
@@ -41,18 +37,6 @@ impl Volume for Sluggish {
         let n = self.next(data.len());
         self.within.write_at(offset, &data[..n.next_multiple_of(SECTOR)], persist)?;
         Ok(n)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.within.flush()
-    }
-    fn grow(&self, size: u64) -> io::Result<()> {
-        self.within.grow(size)
-    }
-    fn shrink(&self, size: u64) -> io::Result<()> {
-        self.within.shrink(size)
-    }
-    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
-        self.within.queue(depth)
     }
 }
 
@@ -98,4 +82,37 @@ fn a_read_is_completed_or_the_end_is_named() {
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         assert!(error.to_string().contains("into a read of 8192 at 8192"), "{error}");
     }
+}
+
+/// A file for a queue to work on, and the directory it is in.
+pub(crate) fn a_file() -> (FileVolume, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = FileVolume::open(&dir.path().join("v"), OpenMode::Create, FileOptions::default()).unwrap();
+    (file, dir)
+}
+
+/// Of a queue with something in flight that does not end.
+#[expect(clippy::disallowed_methods, reason = "what is tested is a wait in real time")]
+pub(crate) fn a_wait_ends_by_time_and_by_its_waker(queue: &mut dyn Queue) {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(5) {
+        queue.wait(Duration::from_millis(5) - start.elapsed());
+    }
+    let waker = queue.waker();
+    // Before the wait, and while it lasts; each call ends one.
+    waker.wake_by_ref();
+    queue.wait(Duration::MAX);
+    for patience in [Duration::MAX, Duration::MAX - Duration::from_secs(5), Duration::from_secs(1 << 40)] {
+        let (start, waker) = (Instant::now(), waker.clone());
+        let later = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(5));
+            waker.wake();
+        });
+        queue.wait(patience);
+        assert!(start.elapsed() >= Duration::from_millis(4), "{patience:?} were over at once");
+        later.join().unwrap();
+    }
+    let start = Instant::now();
+    queue.wait(Duration::from_millis(5));
+    assert!(start.elapsed() >= Duration::from_millis(5), "no call is left over");
 }

@@ -243,8 +243,10 @@ impl World {
             Act::Wait => self.wait(),
             Act::Work => self.work(),
             Act::Idle(time) => {
+                // The store notices that nobody commits, and later, for how long.
+                self.work()?;
                 self.clock.advance(time);
-                Ok(())
+                self.work()
             }
             Act::Flush => self.excuse(self.open_store().flush()),
             Act::Checkpoint => self.excuse(self.open_store().checkpoint()),

@@ -10,9 +10,14 @@ use crate::block::Block;
 use crate::format::{Codec, HEADER, disk_len};
 use crate::seal::Effort;
 use crate::sync::thread::Thread;
+use crate::tuner::Settings;
 
 /// While nothing is compressed, every so many blocks one is looked at, whether it would shrink.
 const ASK_EVERY: u64 = 16;
+
+/// Blocks in the window at most, for each write that may be in flight: bounds the memory of those that wait for one before
+/// them.
+const WINDOW: usize = 2;
 
 /// A block taken for sealing.
 pub(crate) struct Taken {
@@ -35,7 +40,24 @@ pub(crate) enum Urge {
 /// Who should go on driving.
 pub(crate) enum Next {
     Thread(Thread),
-    Committer,
+    Committer(Rest),
+}
+
+/// How the committer rests. `until` is when it looks again by itself; `Duration::MAX`: never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Nothing of its own is in flight.
+    Parked { until: Duration },
+    /// It waits for a write to end; there may be a slot for another.
+    Flying { until: Duration },
+}
+
+impl Rest {
+    fn until(self) -> Duration {
+        match self {
+            Self::Parked { until } | Self::Flying { until } => until,
+        }
+    }
 }
 
 impl Core {
@@ -56,7 +78,7 @@ impl Core {
             return false;
         }
         // While a write is in flight the open block goes on filling, unless it is worth a write of its own.
-        let worth = self.in_flight.is_empty() || paced || self.open.buf.len() >= block_size / 8;
+        let worth = self.flying == 0 || paced || self.open.buf.len() >= block_size / 8;
         worth
             && match urge {
                 Urge::Wanted => true,
@@ -74,12 +96,13 @@ impl Core {
         }
         // Where blocks pile up although the device has little to do, the compressor is what holds them up. The tuner finds
         // that out too, but a burst may be over by then. What it tries, it tries unmixed.
-        let starves = self.closed.len() > MAX_CLOSED / 2 && self.in_flight.len() <= 1;
+        let Settings { codec, depth, .. } = self.tuner.settings();
+        let starves = self.closed.len() > MAX_CLOSED / 2 && self.flying < (depth / 2).min(2);
         let starves = starves && !self.is_paced() && !self.tuner.is_trying();
         let filled = self.closed.pop_front()?;
         let seq = filled.block.seq();
         self.taken = Some((seq, disk_len(filled.buf.len() - HEADER)));
-        let effort = match self.tuner.settings().codec {
+        let effort = match codec {
             _ if starves => Effort::None,
             Codec::Raw if seq.is_multiple_of(ASK_EVERY) => Effort::Ask,
             Codec::Raw => Effort::None,
@@ -109,13 +132,12 @@ impl Core {
 
     /// Who should drive next, if anything can be taken and somebody wants it.
     pub fn next_driver(&mut self) -> Option<Next> {
-        let backlog = !self.closed.is_empty();
         if self.is_paced() {
-            let early = self.committer_sleeps.is_some_and(|until| until > self.pacer.next());
-            let work = self.failure.is_none() && (backlog || self.open.block.is_wanted());
-            return (work && early && self.committer_sleeps.take().is_some()).then_some(Next::Committer);
+            let late = self.rest.is_some_and(|rest| rest.until() > self.pacer.next());
+            let work = self.failure.is_none() && self.has_slot() && self.is_wanted();
+            return if late && work { self.rest.take().map(Next::Committer) } else { None };
         }
-        if !self.may_take(Urge::Wanted) || !(backlog || self.open.block.is_wanted()) {
+        if !self.may_take(Urge::Wanted) || !self.is_wanted() {
             return None;
         }
         let waiting = self.closed.iter().map(|f| &f.block).chain([&self.open.block]);
@@ -123,23 +145,29 @@ impl Core {
             self.stats.wakes += 1;
             return Some(Next::Thread(thread));
         }
-        self.committer_sleeps.take().map(|_| Next::Committer)
+        self.rest.take().map(Next::Committer)
     }
 
-    /// Whether the committer must be woken for the open block's deadline or a backlog.
-    pub fn wake_committer(&mut self) -> bool {
-        let Some(until) = self.committer_sleeps else { return false };
-        let due = self.due().is_some_and(|due| due < until);
-        let wake = due || !self.closed.is_empty() && self.may_take(Urge::Wanted);
-        if wake {
-            self.committer_sleeps = None;
-        }
-        wake
+    /// The committer's rest, if the open block's deadline or a backlog must end it.
+    pub fn disturb(&mut self) -> Option<Rest> {
+        let rest = self.rest?;
+        // What is due while a write is in flight goes on filling until that ends, unless there is a pace.
+        let bound = matches!(rest, Rest::Parked { .. }) || self.is_paced() && self.has_slot();
+        let due = bound && self.due().is_some_and(|due| due < rest.until());
+        let wake = due || self.may_take(Urge::Wanted) && self.is_wanted();
+        if wake { self.rest.take() } else { None }
     }
 
-    /// Whether one more write may be in flight.
+    /// Whether a block is full, or somebody waits for the open one.
+    fn is_wanted(&self) -> bool {
+        !self.closed.is_empty() || self.open.block.is_wanted()
+    }
+
+    /// Whether one more write may be in flight. A device ends writes in any order: one that takes long must not keep those
+    /// behind it from being followed by others, up to the bound of the window.
     pub fn has_slot(&self) -> bool {
-        self.in_flight.len() < self.tuner.settings().depth
+        let depth = self.tuner.settings().depth;
+        self.flying < depth && self.in_flight.len() < WINDOW * depth
     }
 
     /// Whether writes are held to a pace; then only the committer drives, whose timer is the exact one.
@@ -153,7 +181,6 @@ impl Core {
         if !self.is_paced() {
             return deadline;
         }
-        let now = !self.closed.is_empty() || self.open.block.is_wanted();
-        (if now { Some(Duration::ZERO) } else { deadline }).map(|due| due.max(self.pacer.next()))
+        (if self.is_wanted() { Some(Duration::ZERO) } else { deadline }).map(|due| due.max(self.pacer.next()))
     }
 }

@@ -37,7 +37,7 @@ use crate::seal::{Pool, Sealed};
 use crate::sync::thread::Thread;
 use crate::tuner::{Done, Settings, Tuner};
 
-pub(crate) use self::drive::{Next, Taken, Urge};
+pub(crate) use self::drive::{Next, Rest, Taken, Urge};
 pub(crate) use self::filling::Filling;
 pub(crate) use self::resize::Limits;
 
@@ -50,8 +50,8 @@ pub(crate) struct Setup {
     pub reserve: u64,
 }
 
-/// Closed blocks that may wait for the compressor before boarding is refused.
-const MAX_CLOSED: usize = 8;
+/// Closed blocks that may wait for the compressor before boarding is refused. Few: what is small stays in caches.
+const MAX_CLOSED: usize = 3;
 
 struct InFlight {
     block: Arc<Block>,
@@ -122,7 +122,10 @@ pub(crate) struct Core {
     shrinks: bool,
     /// The newest closed block.
     last: Option<Arc<Block>>,
+    /// The window: blocks whose writes have begun, up to the last that is released. Those behind the first may have ended.
     in_flight: VecDeque<InFlight>,
+    /// Writes in the window that have not ended.
+    flying: usize,
     /// Cursor of the next block to place; its position is where the ring's head is.
     next: Cursor,
     next_lsn: u64,
@@ -137,8 +140,8 @@ pub(crate) struct Core {
     failure: Option<WalError>,
     /// Blocks that were closed when the log stopped.
     wrecked: Vec<Filling>,
-    /// Committer asleep until then; `None` while it runs. `Duration::MAX` is for good.
-    pub committer_sleeps: Option<Duration>,
+    /// What the committer rests for; `None` while it runs.
+    pub rest: Option<Rest>,
     pub room_waiters: Vec<Thread>,
     pub stats: WalStats,
 }
@@ -166,6 +169,7 @@ impl Core {
             shrinks: false,
             last: None,
             in_flight: VecDeque::new(),
+            flying: 0,
             next,
             next_lsn: next.lsn,
             durable: next.seq - 1,
@@ -176,7 +180,7 @@ impl Core {
             marks: VecDeque::new(),
             failure: None,
             wrecked: Vec::new(),
-            committer_sleeps: None,
+            rest: None,
             room_waiters: Vec::new(),
             stats: WalStats::default(),
         }
@@ -335,6 +339,7 @@ impl Core {
         }
         self.shrinks = shrinks.unwrap_or(self.shrinks);
         self.in_flight.push_back(InFlight { block, raw_len, shrinks: self.shrinks, done: false });
+        self.flying += 1;
         self.tuner.busy(now);
         self.pacer.charge(len as u64, now);
         self.stats.blocks += 1;
@@ -351,9 +356,9 @@ impl Core {
         let flown = &mut self.in_flight[(seq - first) as usize];
         flown.done = true;
         let (raw_len, shrinks) = (flown.raw_len, flown.shrinks);
-        let others = self.in_flight.iter().filter(|f| !f.done).count();
-        self.tuner.done(Done { raw_len, shrinks, others }, now);
-        if others == 0 && self.taken.is_none() && self.closed.is_empty() && self.open.records == 0 {
+        self.flying -= 1;
+        self.tuner.done(Done { raw_len, shrinks, others: self.flying }, now);
+        if self.flying == 0 && self.taken.is_none() && self.closed.is_empty() && self.open.records == 0 {
             self.tuner.idle(now);
         }
     }

@@ -45,7 +45,7 @@ fn fill(write: bool) -> WalError {
     let (_, wal) = log();
     loop {
         match wal.try_append(4000, false, Duration::MAX, |out| out(&[1; 4000])) {
-            Ok(boarded) if write => wal.ack(&boarded).wait().unwrap(),
+            Ok(boarded) if write => wal.ack(boarded.block).wait().unwrap(),
             Ok(_) => {}
             Err(error) => return error,
         }

@@ -6,8 +6,7 @@
 //!                   how the device takes durable writes
 //! 64 KiB            ring
 //!
-//! slot, little endian
-//!   0   8 magic "BRKRING1"      8   4 format version, 1     12   4 zero
+//! in a slot (see `slot.rs`) of magic "BRKRING1" and version 1
 //!  16  16 identity of the log; blocks bear its halves, combined by exclusive or
 //!  32   8 generation: 1 more than the label before
 //!  40   8 epoch: 1 more at every opening
@@ -17,27 +16,24 @@
 //!  96   8 first: LSN of the first record that is kept, in that block or behind it
 //! 104  24 span: from, offset, size. Position p from `from` on lies at (offset + p - from) mod size in the ring
 //! 128  24 span before: where the positions before `from` lie (all zero: there is none)
-//! 504   8 XXH3-64 of bytes 0..504
 //! ```
 //!
 //! The slot of the larger generation counts. A trim writes one slot, the older; if that one is lost to rot later, the
 //! other brings back an older trim point of the same opening and the same spans, and blocks that were written over since
 //! show as damage. Opening, closing and every change of the spans write both slots, each durable before the next, so that
-//! no single loss brings an older epoch or geometry back. A slot fits in 512 bytes, which the device tears last.
+//! no single loss brings an older epoch or geometry back.
 
 use std::ops::Range;
 
 use brooklet_io::seeded::bug;
-use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
+use brooklet_io::{Persist, SECTOR, Volume};
 
-use crate::format::checksum;
 use crate::map::{Map, Span};
 use crate::recover::Layout;
 use crate::ring::Cursor;
+use crate::slot::{self, Fields, InSlot};
 use crate::wal::MIN_RING;
 
-/// Newest format this version reads and writes.
-pub(crate) const FORMAT: u32 = 1;
 /// Bytes before the ring.
 pub(crate) const RING_OFFSET: u64 = 64 << 10;
 /// Sectors whose contents nobody needs.
@@ -46,9 +42,6 @@ pub(crate) const SCRATCH: Range<u64> = 16 << 10..RING_OFFSET;
 pub(crate) const MAX_RING: u64 = 1 << 40;
 /// Slots of the label.
 pub(crate) const SLOTS: usize = 2;
-
-const MAGIC: [u8; 8] = *b"BRKRING1";
-const SUM: usize = 504;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
@@ -60,15 +53,6 @@ pub(crate) struct Label {
     pub trim: Cursor,
     pub first: u64,
     pub map: Map,
-}
-
-/// What a slot holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Slot {
-    Valid(Label),
-    Blank,
-    Newer(u32),
-    Damaged(&'static str),
 }
 
 impl Label {
@@ -86,60 +70,6 @@ impl Label {
     /// Bytes of the volume that the log needs.
     pub fn end(&self) -> u64 {
         RING_OFFSET + self.map.reach()
-    }
-
-    pub fn encode(&self) -> [u8; 512] {
-        let mut out = [0; 512];
-        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, &MAGIC);
-        put(8, &FORMAT.to_le_bytes());
-        put(16, &self.id.to_le_bytes());
-        let Self { trim, map, .. } = self;
-        let before = map.before.unwrap_or(Span { from: 0, offset: 0, size: 0 });
-        let flags = u64::from(self.clean) | u64::from(map.before.is_some()) << 1;
-        let (state, cursor) = (
-            [self.generation, self.epoch, self.acked, flags],
-            [trim.position, trim.seq, trim.lsn, trim.chain],
-        );
-        let spans = [map.current, before].map(|span| [span.from, span.offset, span.size]);
-        let words = state.iter().chain(&cursor).chain([&self.first]).chain(spans.as_flattened());
-        for (i, word) in words.enumerate() {
-            put(32 + 8 * i, &word.to_le_bytes());
-        }
-        let sum = checksum(&out[..SUM]);
-        out[SUM..].copy_from_slice(&sum.to_le_bytes());
-        out
-    }
-
-    pub fn decode(bytes: &[u8]) -> Slot {
-        if bytes.iter().all(|&byte| byte == 0) {
-            return Slot::Blank;
-        }
-        if bytes.len() < 512 || bytes[..8] != MAGIC {
-            return Slot::Damaged("the magic bytes are missing");
-        }
-        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        if checksum(&bytes[..SUM]) != word(SUM) {
-            return Slot::Damaged("the checksum does not hold");
-        }
-        match u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")) {
-            FORMAT => {}
-            version if version > FORMAT => return Slot::Newer(version),
-            _ => return Slot::Damaged("the version never was"),
-        }
-        let span = |at| Span { from: word(at), offset: word(at + 8), size: word(at + 16) };
-        let before = (word(56) & 2 != 0).then(|| span(128));
-        let label = Label {
-            id: u128::from_le_bytes(bytes[16..32].try_into().expect("sixteen bytes")),
-            generation: word(32),
-            epoch: word(40),
-            acked: word(48),
-            clean: word(56) & 1 != 0,
-            trim: Cursor { position: word(64), seq: word(72), lsn: word(80), chain: word(88) },
-            first: word(96),
-            map: Map { current: span(104), before },
-        };
-        if label.is_sound() { Slot::Valid(label) } else { Slot::Damaged("its numbers make no sense") }
     }
 
     /// Whether a log could have written it.
@@ -161,16 +91,52 @@ impl Label {
 
     /// Writes one slot, durably.
     pub fn write(&self, volume: &dyn Volume, slot: usize) -> std::io::Result<()> {
-        let mut buf = AlignedBuf::zeroed(SECTOR);
-        buf[..512].copy_from_slice(&self.encode());
         let persist = if bug("log-label-is-cached") { Persist::Cached } else { Persist::Durable };
-        write_all_at(volume, (slot * SECTOR) as u64, &buf, persist)
+        slot::write(volume, std::iter::once(slot), self, persist)
+    }
+}
+
+impl InSlot for Label {
+    const MAGIC: [u8; 8] = *b"BRKRING1";
+    const FORMAT: u32 = 1;
+
+    fn rank(&self) -> u64 {
+        self.generation
+    }
+
+    fn put(&self, fields: &mut Fields) {
+        let Map { current, before } = self.map;
+        let flags = u64::from(self.clean) | u64::from(before.is_some()) << 1;
+        fields.put_id(16, self.id);
+        fields.put(32, &[self.generation, self.epoch, self.acked, flags]);
+        fields.put_cursor(64, self.trim);
+        fields.put(96, &[self.first, current.from, current.offset, current.size]);
+        if let Some(before) = before {
+            fields.put(128, &[before.from, before.offset, before.size]);
+        }
+    }
+
+    fn take(fields: &Fields, _: u32) -> Result<Self, &'static str> {
+        let word = |at| fields.word(at);
+        let span = |at| Span { from: word(at), offset: word(at + 8), size: word(at + 16) };
+        let label = Self {
+            id: fields.id(16),
+            generation: word(32),
+            epoch: word(40),
+            acked: word(48),
+            clean: word(56) & 1 != 0,
+            trim: fields.cursor(64),
+            first: word(96),
+            map: Map { current: span(104), before: (word(56) & 2 != 0).then(|| span(128)) },
+        };
+        if label.is_sound() { Ok(label) } else { Err("its numbers make no sense") }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slot::{Slot, seal};
 
     fn sample() -> Label {
         Label {
@@ -188,13 +154,8 @@ mod tests {
         }
     }
 
-    fn resum(bytes: &mut [u8; 512]) {
-        let sum = checksum(&bytes[..SUM]);
-        bytes[SUM..].copy_from_slice(&sum.to_le_bytes());
-    }
-
     #[test]
-    fn a_slot_survives_the_round_trip_and_no_flipped_bit() {
+    fn a_slot_survives_the_round_trip() {
         // Live blocks of the old span must leave the new one room: 4096..20 * 4096 wraps in 64 KiB.
         let trim = Cursor { position: 5 << 12, ..sample().trim };
         for label in [
@@ -202,24 +163,7 @@ mod tests {
             Label { map: Map::new(64 << 10), clean: false, ..sample() },
             Label::new(7, 64 << 10),
         ] {
-            let mut bytes = label.encode();
-            assert_eq!(Label::decode(&bytes), Slot::Valid(label));
-            for bit in 0..512 * 8 {
-                bytes[bit / 8] ^= 1 << (bit % 8);
-                assert!(matches!(Label::decode(&bytes), Slot::Damaged(_)), "bit {bit}");
-                bytes[bit / 8] ^= 1 << (bit % 8);
-            }
-        }
-        assert_eq!(Label::decode(&[0; 512]), Slot::Blank);
-    }
-
-    #[test]
-    fn versions_that_are_newer_or_never_were_are_told_apart() {
-        let mut bytes = Label::new(7, 64 << 10).encode();
-        for (version, expected) in [(0, Slot::Damaged("the version never was")), (2, Slot::Newer(2))] {
-            bytes[8] = version;
-            resum(&mut bytes);
-            assert_eq!(Label::decode(&bytes), expected);
+            assert_eq!(Label::decode(&label.encode()), Slot::Valid(label));
         }
     }
 
@@ -242,7 +186,7 @@ mod tests {
                 };
                 bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
             }
-            resum(&mut bytes);
+            seal(&mut bytes);
             match Label::decode(&bytes) {
                 Slot::Valid(label) => {
                     let tail = label.trim.position;

@@ -11,6 +11,7 @@
 
 mod error;
 mod index;
+mod keeper;
 mod label;
 mod open;
 mod options;
@@ -29,16 +30,15 @@ pub use options::LogOptions;
 pub use reader::Reader;
 
 use self::index::Tracker;
+use self::keeper::Keeper;
 use self::label::{Label, SCRATCH};
-use self::open::{Found, Labelled};
+use self::open::Found;
 use crate::ack::Ack;
 use crate::committer::{Committer, Pause};
 use crate::core::{Boarded, WalStats};
 use crate::error::WalError;
 use crate::recover::Layout;
-use crate::ring::Cursor;
 use crate::seal::Pool;
-use crate::shared::Untold;
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wal::Wal;
@@ -76,13 +76,6 @@ pub struct Log {
     tracker: Arc<Tracker>,
     keeper: Mutex<Keeper>,
     driver: Mutex<Driver>,
-}
-
-/// The label, and what it takes to change it.
-struct Keeper {
-    on_volume: Labelled,
-    /// Where the newest span starts, while blocks of the one before live.
-    settles: Option<Cursor>,
 }
 
 /// Who serves those who do not wait.
@@ -242,51 +235,6 @@ impl Log {
         Ok(Reader::new(self, self.layout(), (index.locate(lsn), index.end()), lsn))
     }
 
-    /// Drops the records before `lsn`; they are gone for good when it returns. Costs one durable write of 4 KiB, and a
-    /// [`flush`](Self::flush) where `lsn` is not durable yet.
-    ///
-    /// The ring is freed up to the block that holds `lsn`; in a ring of more than 16,384 blocks, up to one a little
-    /// before it. Trimming to where the log starts already, or before it, does nothing. An `lsn` inside a record drops
-    /// that record, too.
-    ///
-    /// # Errors
-    /// [`LogError::PastEnd`]: nothing was trimmed.
-    pub fn trim(&self, lsn: Lsn) -> Result<(), LogError> {
-        let mut untold = None;
-        let mut keeper = self.keeper();
-        self.check()?;
-        if lsn <= self.first() {
-            return Ok(());
-        }
-        let end = self.next();
-        if lsn > end {
-            return Err(LogError::PastEnd { lsn, end });
-        }
-        if lsn.0 > self.tracker.lock().end().lsn {
-            self.flush()?;
-        }
-        let (mut trim, end) = {
-            let index = self.tracker.lock();
-            (index.locate(lsn), index.end())
-        };
-        if let Some(settles) = keeper.settles.filter(|span| span.lsn <= lsn.0 && span.seq > trim.seq) {
-            trim = settles;
-        }
-        let old = keeper.on_volume.label;
-        if bug("log-trims-the-next-block") {
-            trim = end;
-        }
-        let mut label = Label { trim, first: lsn.0, acked: end.seq - 1, ..old };
-        label.map.settle(trim.position);
-        self.record(&mut keeper, &mut untold, label)?;
-        self.tracker.lock().trim(trim, lsn);
-        self.wal.trim(trim);
-        if label.end() < old.end() {
-            self.give_back(label.end());
-        }
-        Ok(())
-    }
-
     /// Ends the log: makes what was appended durable, refuses what comes later, and records where the log ended, so that
     /// the next opening need not look for more behind.
     ///
@@ -360,44 +308,11 @@ impl Log {
     /// What became of a record of `len` bytes besides its kind.
     fn boarded(&self, len: usize, boarded: Result<Boarded, WalError>) -> Result<(Lsn, Ack), WalError> {
         match boarded {
-            Ok(boarded) => Ok((Lsn(boarded.lsn), self.wal.ack(&boarded))),
+            Ok(boarded) => Ok((Lsn(boarded.lsn), self.wal.ack(boarded.block))),
             Err(WalError::TooLarge { limit, .. }) => {
                 Err(WalError::TooLarge { len, limit: limit - record::KIND })
             }
             Err(error) => Err(error),
-        }
-    }
-
-    /// Makes `label` durable as the next: in both slots where its map is another, else in one.
-    ///
-    /// Whoever must be told that this failed is left in `untold`, which outlives the lock on the keeper: a callback may
-    /// ask the log for what needs that lock.
-    fn record<'a>(
-        &'a self,
-        keeper: &mut Keeper,
-        untold: &mut Option<Untold<'a>>,
-        label: Label,
-    ) -> Result<(), WalError> {
-        let old = keeper.on_volume.label;
-        let label = Label { generation: old.generation + 1, ..label };
-        let written = if label.map == old.map || bug("log-resizes-one-slot") {
-            keeper.on_volume.write_one(&*self.volume, label)
-        } else {
-            keeper.on_volume.write_both(&*self.volume, label)
-        };
-        if let Err(error) = written {
-            // Which label counts is not known until the next opening.
-            *untold = Some(self.wal.fail(error));
-            self.check()?;
-        }
-        keeper.settles = keeper.settles.filter(|_| label.map.before.is_some());
-        Ok(())
-    }
-
-    /// Gives back what lies behind `end` on the volume.
-    fn give_back(&self, end: u64) {
-        if let Err(error) = self.volume.shrink(end) {
-            tracing::warn!(%error, "space behind the ring stays allocated");
         }
     }
 
@@ -415,17 +330,13 @@ impl Log {
         self.wal.failure().map_or(Ok(()), Err)
     }
 
-    fn keeper(&self) -> MutexGuard<'_, Keeper> {
-        self.keeper.lock().expect("the keeper does not panic")
-    }
-
     fn driver(&self) -> MutexGuard<'_, Driver> {
         self.driver.lock().expect("the driver does not panic")
     }
 
     /// Ends what a committer without a thread has begun, before this thread waits for it.
     fn run_committer(&self) {
-        while matches!(self.step(), Pause::None | Pause::Write) {}
+        while matches!(self.step(), Pause::None | Pause::Write(_)) {}
     }
 
     /// Waits for the end of the committer of a log that has ended.

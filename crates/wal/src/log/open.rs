@@ -5,13 +5,14 @@ use brooklet_io::{AlignedBuf, Persist, Rng, SECTOR, Volume, read_exact_at, syste
 use super::Lsn;
 use super::error::LogError;
 use super::index::Index;
-use super::label::{FORMAT, Label, SLOTS, Slot};
+use super::label::{Label, SLOTS};
 use super::options::LogOptions;
 use super::record::KIND;
 use crate::error::WalError;
 use crate::format::Header;
 use crate::recover::{Recovery, Start, recover_in};
 use crate::ring::Cursor;
+use crate::slot::{self, InSlot, Slot};
 use crate::wal::limits;
 
 /// Bytes at either end of a volume that are looked at before a log is made there.
@@ -103,9 +104,7 @@ pub(crate) fn allocate(volume: &dyn Volume, from: u64, to: u64) -> Result<(), st
 pub(crate) fn read_label(volume: &dyn Volume, options: &LogOptions) -> Result<Labelled, LogError> {
     let name = volume.info().name;
     let size = volume.size()?;
-    let mut buf = AlignedBuf::zeroed((size as usize / SECTOR * SECTOR).min(SLOTS * SECTOR));
-    read_exact_at(volume, 0, &mut buf)?;
-    let slots: Vec<Slot> = buf.chunks(SECTOR).map(|slot| Label::decode(&slot[..512])).collect();
+    let slots = slot::read(volume, (size as usize / SECTOR).min(SLOTS))?;
     let found = choose(&slots, &name)?;
     if let Some(expected) = options.identity.filter(|id| *id != found.label.id) {
         return Err(LogError::Foreign { name, found: found.label.id, expected });
@@ -117,33 +116,28 @@ pub(crate) fn read_label(volume: &dyn Volume, options: &LogOptions) -> Result<La
 }
 
 /// Picks the newest valid slot.
-fn choose(slots: &[Slot], name: &str) -> Result<Labelled, LogError> {
+fn choose(slots: &[Slot<Label>], name: &str) -> Result<Labelled, LogError> {
     let name = name.to_owned();
-    let newer = slots.iter().find_map(|slot| if let Slot::Newer(found) = slot { Some(*found) } else { None });
-    if let Some(found) = newer {
-        return Err(LogError::NewerFormat { name, found, known: FORMAT });
-    }
-    let valid = slots.iter().enumerate().filter_map(|(newest, slot)| match slot {
-        Slot::Valid(label) => Some(Labelled { label: *label, newest }),
-        _ => None,
-    });
-    if let Some(found) = valid.max_by_key(|found| found.label.generation) {
-        for (slot, what) in slots.iter().enumerate().filter(|(_, what)| !matches!(what, Slot::Valid(_))) {
+    let known = Label::FORMAT;
+    let newest =
+        slot::choose(slots).map_err(|found| LogError::NewerFormat { name: name.clone(), found, known })?;
+    if let Some((newest, label)) = newest {
+        for (slot, what) in slots.iter().enumerate().filter(|(_, what)| what.flaw().is_some()) {
             tracing::warn!(name, slot, ?what, "one slot of the label is damaged; the other serves");
         }
-        return Ok(found);
+        return Ok(Labelled { label, newest });
     }
     if slots.iter().all(|slot| *slot == Slot::Blank) {
         let why = if slots.is_empty() { "it is empty" } else { "it is blank where a label would be" };
         return Err(LogError::NotALog { name, why: why.into() });
     }
-    let why = |slot: &Slot| match slot {
-        Slot::Damaged(why) => *why,
-        _ => "it is blank",
-    };
-    if slots.iter().all(|slot| why(slot) == "the magic bytes are missing") {
+    if slots.iter().all(|slot| *slot == Slot::NoMagic) {
         return Err(LogError::NotALog { name, why: "it holds something else".into() });
     }
+    let why = |slot: &Slot<Label>| match slot {
+        Slot::Blank => "it is blank",
+        slot => slot.flaw().expect("none is whole"),
+    };
     let why: Vec<String> =
         slots.iter().zip('A'..).map(|(slot, c)| format!("slot {c}: {}", why(slot))).collect();
     Err(LogError::DamagedLabel { name, why: why.join("; ") })

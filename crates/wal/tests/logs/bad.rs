@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use brooklet_io::{MemVolume, SECTOR, Volume};
-use brooklet_wal::{Log, LogError, LogOptions, WalError, checksum};
+use brooklet_wal::{Log, LogError, LogOptions, WalError, slot};
 
 use crate::model::{KIB, options, read};
 
@@ -63,8 +63,7 @@ fn one_damaged_slot_is_no_loss_and_two_are_an_error() {
 fn a_newer_format_is_not_touched() {
     let mut newer = image();
     newer[8] = 2;
-    let sum = checksum(&newer[..504]);
-    newer[504..512].copy_from_slice(&sum.to_le_bytes());
+    slot::seal(&mut newer);
     assert!(matches!(refused(newer), LogError::NewerFormat { found: 2, known: 1, .. }));
 }
 

@@ -121,7 +121,7 @@ pub fn collect(reader: brooklet_wal::Reader<'_>) -> Vec<(Lsn, Vec<u8>)> {
 
 /// Lets a committer without a thread come to an end.
 pub fn drive(log: &Log) {
-    while matches!(log.step(), Pause::None | Pause::Write) {}
+    while matches!(log.step(), Pause::None | Pause::Write(_)) {}
 }
 
 fn noise(rng: &mut Rng, len: u64) -> Vec<u8> {

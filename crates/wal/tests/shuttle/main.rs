@@ -32,9 +32,7 @@ fn writers_that_wait_drive_each_other() {
                 world.wait(&append).expect("nothing failed");
             }
         });
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
-        let end = world.wal.close().expect("nothing failed");
-        world.check(end);
+        world.end_and_check(writers, None);
     });
 }
 
@@ -55,10 +53,7 @@ fn what_nobody_waits_for_becomes_durable_in_its_time() {
                 (0..rng().below(400)).for_each(|_| thread::yield_now());
             }
         });
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
-        let end = world.wal.close().expect("nothing failed");
-        committer.join().unwrap();
-        world.check(end);
+        world.end_and_check(writers, Some(committer));
     });
 }
 
@@ -83,10 +78,7 @@ fn tasks_and_callbacks_are_woken() {
                 }
             }
         });
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
-        let end = world.wal.close().expect("nothing failed");
-        committer.join().unwrap();
-        world.check(end);
+        world.end_and_check(writers, Some(committer));
     });
 }
 
@@ -107,10 +99,7 @@ fn paced_writers_are_driven_by_the_committer() {
                 (0..rng().below(100)).for_each(|_| thread::yield_now());
             }
         });
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
-        let end = world.wal.close().expect("nothing failed");
-        committer.join().unwrap();
-        world.check(end);
+        world.end_and_check(writers, Some(committer));
     });
 }
 
@@ -137,10 +126,7 @@ fn a_full_ring_goes_on_when_it_is_trimmed() {
                 thread::yield_now();
             }
         });
-        writers.into_iter().chain([trimmer]).for_each(|thread| thread.join().unwrap());
-        let end = world.wal.close().expect("nothing failed");
-        committer.into_iter().for_each(|committer| committer.join().unwrap());
-        world.check(end);
+        world.end_and_check(writers.into_iter().chain([trimmer]), committer);
     });
 }
 

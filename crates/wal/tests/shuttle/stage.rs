@@ -12,9 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use brooklet_io::{
-    Clock, Completion, Counts, Fault, MemVolume, Op, Persist, Queue, Rng, SystemClock, Volume, VolumeInfo,
-};
+use brooklet_io::{Clock, Completion, Fault, Layer, MemVolume, Op, Persist, Queue, Rng, SystemClock, Volume};
 use brooklet_wal::Header;
 use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId};
@@ -110,17 +108,9 @@ fn header(data: &[u8], persist: Persist) -> Option<(u64, usize)> {
     (persist == Persist::Durable).then_some((header.seq, data.len()))
 }
 
-impl Volume for Stage {
-    fn info(&self) -> VolumeInfo {
-        self.disk.info()
-    }
-
-    fn counts(&self) -> Counts {
-        self.disk.counts()
-    }
-
-    fn size(&self) -> io::Result<u64> {
-        self.disk.size()
+impl Layer for Stage {
+    fn below(&self) -> &dyn Volume {
+        &self.disk
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
@@ -141,14 +131,6 @@ impl Volume for Stage {
         let result = self.disk.flush();
         others();
         result
-    }
-
-    fn grow(&self, size: u64) -> io::Result<()> {
-        self.disk.grow(size)
-    }
-
-    fn shrink(&self, size: u64) -> io::Result<()> {
-        self.disk.shrink(size)
     }
 
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -181,6 +163,14 @@ impl Queue for StageQueue {
             let at = self.blocks.iter().position(|(token, _)| *token == completion.token);
             self.stage.wrote(at.map(|at| self.blocks.swap_remove(at).1), &completion.result);
         }
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        self.queue.wait(patience);
+    }
+
+    fn waker(&self) -> Waker {
+        self.queue.waker()
     }
 
     fn in_flight(&self) -> usize {

@@ -152,6 +152,18 @@ impl World {
         self.wal.trim(cursor);
     }
 
+    /// Waits for `threads`, closes the log, waits for the committer, and finds exactly what the log took.
+    pub fn end_and_check(
+        &self,
+        threads: impl IntoIterator<Item = JoinHandle<()>>,
+        committer: Option<JoinHandle<()>>,
+    ) {
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let end = self.wal.close().expect("nothing failed");
+        committer.into_iter().for_each(|committer| committer.join().unwrap());
+        self.check(end);
+    }
+
     /// Finds exactly what the log took in its ring, once it is closed and ends at `end`.
     pub fn check(&self, end: Cursor) {
         let image = self.stage.disk.image();

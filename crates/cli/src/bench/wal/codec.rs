@@ -51,10 +51,13 @@ fn compared(
 ) -> Result<Row, Failure> {
     let mut row = Rounds::new("codec", name, "MB/s");
     let logs = [rig.log("defaults", options(Codec::Zstd, rate))?, rig.log("raw", options(Codec::Raw, rate))?];
+    // The logs find their settings before it counts.
+    for log in &logs {
+        flood_with(log, payloads, |elapsed| elapsed < 8 * rig.span, Duration::ZERO)?;
+    }
     for _ in 0..rig.rounds {
         let [ours, raw] = [&logs[0], &logs[1]].map(|log| {
-            // A log that was idle starts with LZ4, and finds out again: that is before it counts.
-            let flooded = flood_with(log, payloads, |elapsed| elapsed < 2 * rig.span, rig.span);
+            let flooded = flood_with(log, payloads, |elapsed| elapsed < rig.span / 2, rig.span);
             let stats = log.log.stats().ring;
             log.log.flush()?;
             flooded.map(|flooded| (flooded, stats))

@@ -1,18 +1,18 @@
 //! Thousands of commits in flight on two threads, by callbacks and by awaiting tasks: what telling everybody costs.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use brooklet::io::{AlignedBuf, FileVolume, Persist, SECTOR, Volume, write_all_at};
 use brooklet_wal::LogOptions;
 
-use super::latency::Stop;
 use super::report::{Rounds, Row};
 use super::rig::{Rig, Trimmed};
 use super::tasks::{self, Task};
 use super::volumes::Slow;
+use crate::bench::flying::{Credits, Stop, on_threads};
 use crate::bench::load::{Payloads, deltas_of_200};
 use crate::bench::plain::DEVICE_BYTES;
 use crate::bench::table::Mark;
@@ -69,49 +69,22 @@ fn syncs(volume: &dyn Volume, span: Duration) -> Result<f64, Failure> {
     Ok(n as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// Runs `work` on two threads, which end soon after they are told; appends a second.
+/// Runs `work` on two threads; appends a second.
 fn on_two_threads(
     span: Duration,
     work: impl Fn(usize, &AtomicBool) -> Result<u64, Failure> + Sync,
 ) -> Result<f64, Failure> {
-    let stop = AtomicBool::new(false);
-    let begin = Instant::now();
-    let appends = thread::scope(|scope| {
-        let (work, stop) = (&work, &stop);
-        let running = [0, 1].map(|thread| scope.spawn(move || work(thread, stop)));
-        let ends = Stop(stop);
-        thread::sleep(span);
-        drop(ends);
-        running.into_iter().map(|thread| thread.join().expect("a writer panicked")).sum::<Result<u64, _>>()
-    })?;
-    Ok(appends as f64 / begin.elapsed().as_secs_f64())
-}
-
-/// What a thread may still append, given back by callbacks.
-struct Credits {
-    free: AtomicUsize,
-    thread: Thread,
-}
-
-impl Credits {
-    fn give(&self) {
-        // The thread sleeps until half of them are back: waking it for each would be a wake-up per append.
-        if self.free.fetch_add(1, Ordering::AcqRel) + 1 == EACH / 2 {
-            self.thread.unpark();
-        }
-    }
+    let (appends, took) = on_threads(2, span, work)?;
+    Ok(appends.iter().sum::<u64>() as f64 / took.as_secs_f64())
 }
 
 fn callbacks(log: &Trimmed, deltas: &Payloads, span: Duration) -> Result<f64, Failure> {
     on_two_threads(span, |thread, stop| {
-        let credits = Arc::new(Credits { free: AtomicUsize::new(EACH), thread: thread::current() });
+        let credits = Credits::new(EACH);
         let mut deltas = deltas.iter().cycle().skip(thread * 7919);
         let mut n = 0;
         while n == 0 || !stop.load(Ordering::Relaxed) {
-            let free = credits.free.swap(0, Ordering::AcqRel);
-            if free == 0 {
-                thread::park();
-            }
+            let free = credits.take();
             for delta in deltas.by_ref().take(free) {
                 let credits = credits.clone();
                 // A log that stopped is told of by the next append or by the flush.

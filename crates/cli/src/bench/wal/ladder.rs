@@ -9,9 +9,9 @@ use brooklet_wal::{Codec, Config, LogOptions};
 
 use super::report::{Rounds, Row};
 use super::rig::{Rig, Trimmed};
-use super::system::{switches_of_living, switches_of_thread};
 use crate::bench::load::{Payloads, deltas_of_200};
 use crate::bench::plain::{DEVICE_BYTES, PlainGroupCommit};
+use crate::bench::system::{switches_of_living, switches_of_thread};
 use crate::bench::table::Mark;
 use crate::device::Device;
 use crate::failure::Failure;

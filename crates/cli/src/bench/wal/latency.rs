@@ -1,6 +1,5 @@
 //! How soon: a lone writer that waits, and writes at a pace.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use brooklet_wal::{Config, Log, LogOptions};
@@ -11,7 +10,7 @@ use super::volumes::Watched;
 use crate::bench::load::deltas_of_200;
 use crate::bench::table::Mark;
 use crate::failure::Failure;
-use crate::latency::{Latencies, latencies};
+use crate::latency::{latencies, micros, record};
 
 /// Turns that the log and the device take in a round: what else the machine has to do hits both.
 const TURNS: u32 = 10;
@@ -95,23 +94,4 @@ fn keep_busy(log: &Log, span: Duration, deltas: &[Box<[u8]>]) -> Result<(), Fail
         }
     }
     Ok(())
-}
-
-/// Adds a time.
-pub fn record(latencies: &mut Latencies, time: Duration) {
-    latencies.saturating_record((time.as_nanos() as u64).max(1));
-}
-
-/// A quantile, in microseconds.
-pub fn micros(latencies: &Latencies, quantile: f64) -> f64 {
-    latencies.value_at_quantile(quantile) as f64 / 1e3
-}
-
-/// Sets a flag when it goes, so that threads that watch it end even where their starter fails.
-pub struct Stop<'a>(pub &'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

@@ -10,8 +10,8 @@ use brooklet_wal::LogOptions;
 
 use super::report::{Rounds, Row};
 use super::rig::{Rig, Trimmed};
-use super::system::resident;
 use super::throttle::Records;
+use crate::bench::system::resident;
 use crate::bench::table::Mark;
 use crate::failure::{Failure, Kind};
 

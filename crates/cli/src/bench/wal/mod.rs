@@ -3,9 +3,9 @@
 //! Machines are noisy: every figure is the median of several rounds, in each of which the log and what it is compared
 //! with take turns, and what counts is the median of the rounds' ratios. The device is measured as `probe` does it.
 //!
-//! `rig` is what the sections work with, `report` what they give, `system` what the system tells of a process, `volumes`
-//! what stands in for devices that are slow or watched. The sections: `latency`, `throttle`, `ladder`, `flight` (with
-//! `tasks`), `codec`, `recovery`, `memory`.
+//! `rig` is what the sections work with, `report` what they give, `volumes` what stands in for devices
+//! that are slow or watched. The sections: `latency`, `throttle`, `ladder`, `flight` (with `tasks`), `codec`, `recovery`,
+//! `memory`.
 
 mod codec;
 mod flight;
@@ -15,7 +15,6 @@ mod memory;
 mod recovery;
 mod report;
 mod rig;
-mod system;
 mod tasks;
 mod throttle;
 mod volumes;
@@ -25,7 +24,7 @@ use std::time::Duration;
 
 use crate::failure::{Failure, Kind};
 use crate::out::Out;
-use crate::size::size;
+use crate::size::{self, size};
 use report::{Row, Table};
 use rig::{Ground, Rig};
 
@@ -60,12 +59,12 @@ pub struct Args {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let time = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n).ok());
     let range = Duration::from_millis(1)..=Duration::from_secs(60);
-    time.filter(|time| range.contains(time)).ok_or_else(|| "use 0.001 to 60".to_owned())
+    size::seconds(text, range).ok_or_else(|| "use 0.001 to 60".to_owned())
 }
 
-fn ring(text: &str) -> Result<u64, String> {
+/// Parses the bytes of a ring.
+pub fn ring(text: &str) -> Result<u64, String> {
     let bytes = size(text)?;
     let fits = (8 << 20..=64 << 30).contains(&bytes) && bytes.is_multiple_of(1 << 20);
     if fits { Ok(bytes) } else { Err("use whole MiB, 8M to 64G".to_owned()) }

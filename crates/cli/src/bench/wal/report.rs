@@ -7,8 +7,8 @@ use brooklet::io::Volume;
 use serde::Serialize;
 
 use super::rig::Rig;
-use super::system;
-use crate::bench::table::{Mark, median};
+use crate::bench::system;
+use crate::bench::table::{Mark, median, plain};
 use crate::probe::measure::Cell;
 
 /// One line of the table.
@@ -122,17 +122,6 @@ impl Display for Row {
         }
         self.remark.as_ref().map_or(Ok(()), |remark| write!(f, "\n      {remark}"))
     }
-}
-
-/// Three digits or more.
-fn plain(value: f64) -> String {
-    let digits = match value.abs() {
-        100.0.. => 0,
-        10.0.. => 1,
-        1.0.. => 2,
-        _ => 3,
-    };
-    format!("{value:.digits$}")
 }
 
 /// What the command prints.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use brooklet::io::{Durable, FileOptions, FileVolume, OpenMode, SECTOR, Volume};
 use brooklet_wal::{Ack, Log, LogOptions, Lsn};
 
-use super::system::Cpu;
+use crate::bench::system::Cpu;
 use crate::failure::Failure;
 use crate::latency::Latencies;
 use crate::probe::measure::{Area, Cell};
@@ -145,26 +145,31 @@ pub fn best(area: &mut Area<'_>, ways: &[Way], span: Duration) -> Result<Cell, F
 pub struct Trimmed {
     pub log: Log,
     pub volume: Arc<dyn Volume>,
-    /// Payload bytes between two trims.
-    every: u64,
-    /// Payload bytes appended.
+    /// Bytes of the ring that the appends took at most.
     appended: AtomicU64,
 }
+
+/// After so many of them the ring is looked at.
+const LOOK_AT_RING: u64 = 4 << 20;
 
 impl Trimmed {
     /// A new log on a volume.
     pub fn new(volume: Arc<dyn Volume>, options: LogOptions) -> Result<Self, Failure> {
         let log = Log::create(volume.clone(), options.ring_size(RING).overwrite(true))?;
-        Ok(Self { log, volume, every: RING / 4, appended: AtomicU64::new(0) })
+        Ok(Self { log, volume, appended: AtomicU64::new(0) })
     }
 
     /// Appends, waiting for room where there is none.
     pub fn append(&self, record: &[u8]) -> Result<(Lsn, Ack), Failure> {
         let appended = self.log.append(record)?;
-        let len = record.len() as u64;
-        let before = self.appended.fetch_add(len, Ordering::Relaxed);
-        if before / self.every != (before + len) / self.every {
-            self.log.trim(self.log.stats().durable)?;
+        // One that is waited for takes sectors of its own.
+        let most = (record.len().next_multiple_of(SECTOR) + SECTOR) as u64;
+        let before = self.appended.fetch_add(most, Ordering::Relaxed);
+        if before / LOOK_AT_RING != (before + most) / LOOK_AT_RING {
+            let stats = self.log.stats();
+            if stats.ring.used > RING / 4 {
+                self.log.trim(stats.durable)?;
+            }
         }
         Ok(appended)
     }

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 
 use brooklet_wal::{LogOptions, WalStats};
 
-use super::latency::{micros, record};
 use super::report::{Rounds, Row};
 use super::rig::{Rig, Trimmed, flood};
-use super::system;
 use crate::bench::load::noise;
+use crate::bench::system;
 use crate::bench::table::Mark;
 use crate::failure::Failure;
-use crate::latency::latencies;
+use crate::latency::{latencies, micros, record};
 
 const SIZES: [(usize, &str); 6] = [
     (1 << 10, "1 KiB"),

@@ -1,13 +1,13 @@
 //! Volumes around a file: one whose syncs take long, and one that notes when writes start.
 
 use std::io;
-use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use brooklet::io::{Completion, Counts, FileVolume, Op, Persist, Queue, Volume, VolumeInfo, exact_timers};
+use brooklet::io::{Completion, FileVolume, Layer, Op, Persist, Queue, Volume, VolumeInfo, exact_timers};
 
 /// A volume whose durable writes and flushes take so long each, however many there are at once.
 #[derive(Clone, Debug)]
@@ -29,45 +29,25 @@ impl Slow {
     }
 }
 
-impl Volume for Slow {
+impl Layer for Slow {
+    fn below(&self) -> &dyn Volume {
+        &*self.inner
+    }
+
     fn info(&self) -> VolumeInfo {
-        VolumeInfo { backend: "threads", ..self.inner.info() }
-    }
-
-    fn counts(&self) -> Counts {
-        self.inner.counts()
-    }
-
-    fn size(&self) -> io::Result<u64> {
-        self.inner.size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.inner.read_at(offset, buf)
+        VolumeInfo { backend: "threads", ..self.below().info() }
     }
 
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         match persist {
-            Persist::Cached => self.inner.write_at(offset, data, persist),
-            // What this device promises is only its time, so the sync of the one within is left out.
-            Persist::Durable => self.slowly(|| self.inner.write_at(offset, data, Persist::Cached)),
+            Persist::Cached => self.below().write_at(offset, data, persist),
+            // What this device promises is only its time, so the sync of the one below is left out.
+            Persist::Durable => self.slowly(|| self.below().write_at(offset, data, Persist::Cached)),
         }
     }
 
     fn flush(&self) -> io::Result<()> {
         self.slowly(|| Ok(()))
-    }
-
-    fn grow(&self, size: u64) -> io::Result<()> {
-        self.inner.grow(size)
-    }
-
-    fn shrink(&self, size: u64) -> io::Result<()> {
-        self.inner.shrink(size)
-    }
-
-    fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
-        self.inner.tune(scratch)
     }
 
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
@@ -79,7 +59,10 @@ impl Volume for Slow {
 struct SlowQueue {
     /// Gone when the queue goes, which ends the threads.
     to: Option<Sender<(u64, Op)>>,
-    done: Receiver<Completion>,
+    /// What has ended; nothing where somebody ends a wait.
+    done: Receiver<Option<Completion>>,
+    bell: Sender<Option<Completion>>,
+    ready: Vec<Completion>,
     in_flight: usize,
     threads: Vec<JoinHandle<()>>,
 }
@@ -94,11 +77,20 @@ impl SlowQueue {
             std::thread::Builder::new().name("slow-device".into()).spawn(move || serve(&volume, &from, &tell))
         };
         let threads = (0..depth).map(spawn).collect::<io::Result<_>>()?;
-        Ok(Self { to: Some(to), done, in_flight: 0, threads })
+        Ok(Self { to: Some(to), done, bell: tell, ready: Vec::new(), in_flight: 0, threads })
     }
 }
 
-fn serve(volume: &Slow, from: &Mutex<Receiver<(u64, Op)>>, tell: &Sender<Completion>) {
+struct Bell(Sender<Option<Completion>>);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // Nobody listens any more once the queue is gone.
+        let _ = self.0.send(None);
+    }
+}
+
+fn serve(volume: &dyn Volume, from: &Mutex<Receiver<(u64, Op)>>, tell: &Sender<Option<Completion>>) {
     exact_timers();
     loop {
         let next = from.lock().expect("no panics").recv();
@@ -112,7 +104,7 @@ fn serve(volume: &Slow, from: &Mutex<Receiver<(u64, Op)>>, tell: &Sender<Complet
             Op::Write { offset, data, persist } => (volume.write_at(offset, &data, persist), None),
         };
         // Nobody listens any more once the queue is gone.
-        let _ = tell.send(Completion { token, result, buf });
+        let _ = tell.send(Some(Completion { token, result, buf }));
     }
 }
 
@@ -123,11 +115,22 @@ impl Queue for SlowQueue {
     }
 
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
-        let first = (wait && self.in_flight > 0).then(|| self.done.recv().expect("the threads live"));
-        let before = out.len();
-        out.extend(first);
-        out.extend(self.done.try_iter());
-        self.in_flight -= out.len() - before;
+        while wait && self.ready.is_empty() && self.in_flight > 0 {
+            self.wait(Duration::MAX);
+        }
+        self.ready.extend(self.done.try_iter().flatten());
+        self.in_flight -= self.ready.len();
+        out.append(&mut self.ready);
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        if self.ready.is_empty() && self.in_flight > 0 {
+            self.ready.extend(self.done.recv_timeout(patience).ok().flatten());
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        Arc::new(Bell(self.bell.clone())).into()
     }
 
     fn in_flight(&self) -> usize {
@@ -145,16 +148,10 @@ impl Drop for SlowQueue {
 }
 
 /// A volume that notes when writes start.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Watched {
     inner: Arc<FileVolume>,
-    starts: Arc<Starts>,
-}
-
-type Starts = Mutex<Vec<Instant>>;
-
-fn note(starts: &Starts) {
-    starts.lock().expect("no panics").push(Instant::now());
+    starts: Arc<Mutex<Vec<Instant>>>,
 }
 
 impl Watched {
@@ -166,67 +163,24 @@ impl Watched {
     pub fn take(&self) -> Vec<Instant> {
         std::mem::take(&mut self.starts.lock().expect("no panics"))
     }
+
+    fn note(&self) {
+        self.starts.lock().expect("no panics").push(Instant::now());
+    }
 }
 
-impl Volume for Watched {
-    fn info(&self) -> VolumeInfo {
-        self.inner.info()
-    }
-
-    fn counts(&self) -> Counts {
-        self.inner.counts()
-    }
-
-    fn size(&self) -> io::Result<u64> {
-        self.inner.size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.inner.read_at(offset, buf)
+impl Layer for Watched {
+    fn below(&self) -> &dyn Volume {
+        &*self.inner
     }
 
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
-        note(&self.starts);
-        self.inner.write_at(offset, data, persist)
+        self.note();
+        self.below().write_at(offset, data, persist)
     }
 
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
-    }
-
-    fn grow(&self, size: u64) -> io::Result<()> {
-        self.inner.grow(size)
-    }
-
-    fn shrink(&self, size: u64) -> io::Result<()> {
-        self.inner.shrink(size)
-    }
-
-    fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
-        self.inner.tune(scratch)
-    }
-
-    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
-        Ok(Box::new(WatchedQueue { inner: self.inner.queue(depth)?, starts: self.starts.clone() }))
-    }
-}
-
-struct WatchedQueue {
-    inner: Box<dyn Queue>,
-    starts: Arc<Starts>,
-}
-
-impl Queue for WatchedQueue {
-    fn submit(&mut self, token: u64, op: Op) {
-        note(&self.starts);
-        self.inner.submit(token, op);
-    }
-
-    fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
-        self.inner.reap(wait, out);
-    }
-
-    fn in_flight(&self) -> usize {
-        self.inner.in_flight()
+    fn submit(&self, queue: &mut dyn Queue, token: u64, op: Op) {
+        self.note();
+        queue.submit(token, op);
     }
 }

@@ -1,7 +1,7 @@
 //! How writes become durable: the choice between the ways, and syncs that many share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -226,6 +226,30 @@ fn a_flag_that_is_refused_is_not_used_again() {
         assert_eq!(volume.info().durable_why, info.durable_why, "there is no choice any more");
         assert_eq!(volume.counts().durable_writes, 0);
     }
+}
+
+/// Once a write was refused the flag, a measurement that was under way does not bring it back.
+#[test]
+fn a_flag_that_is_refused_while_it_is_measured_is_not_used_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mut volume) = timed_volume(&dir, 1, 100) else { return };
+    let other_writer = Arc::new(OnceLock::<Weak<FileInner>>::new());
+    let (writer, calls_made) = (Arc::clone(&other_writer), AtomicUsize::new(0));
+    calls(&mut volume).write_flagged = Box::new(move |_, offset, data| {
+        if offset >= 1 << 19 {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        if calls_made.fetch_add(1, Ordering::SeqCst) == 1 {
+            let inner = writer.get().unwrap().upgrade().unwrap();
+            inner.write_at(1 << 19, &filled(SECTOR, 1), Persist::Durable).unwrap();
+        }
+        Ok(data.len())
+    });
+    other_writer.set(Arc::downgrade(&volume.inner)).unwrap();
+    volume.tune(0..1 << 19).unwrap();
+    let info = volume.info();
+    assert_eq!((info.durable_by, info.fallbacks.len()), ("write + fdatasync", 1), "{info:?}");
+    assert!(info.durable_why.starts_with("RWF_DSYNC failed: "), "{info:?}");
 }
 
 #[test]

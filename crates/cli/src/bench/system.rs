@@ -18,6 +18,11 @@ impl Cpu {
         Some(Self { thread: read(ClockId::ThreadCPUTime)?, process: read(ClockId::ProcessCPUTime)? })
     }
 
+    /// What the process used from here on.
+    pub fn process_since(self) -> Option<Duration> {
+        Some(Self::now()?.process.saturating_sub(self.process))
+    }
+
     /// Shares of a core that this thread, and all others together, used from here to `later`, which is `took` on.
     pub fn shares(self, later: Self, took: Duration) -> (f64, f64) {
         let thread = later.thread.saturating_sub(self.thread);
@@ -49,6 +54,11 @@ fn switches(path: &str) -> Option<u64> {
 pub fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     Some(field(&status, "VmRSS:")? << 10)
+}
+
+/// Calls by which this process has read so far, from whatever.
+pub fn reads() -> Option<u64> {
+    field(&std::fs::read_to_string("/proc/self/io").ok()?, "syscr:")
 }
 
 /// Processes that wanted to run, on average over the last minute.
@@ -88,7 +98,8 @@ mod tests {
         let sum: u64 = (0..3_000_000).map(std::hint::black_box).sum();
         assert!(sum > 0 && switches_of_thread().unwrap() > before);
         let (thread, others) = cpu.shares(Cpu::now().unwrap(), Duration::from_secs(1));
-        assert!(thread > 0.0 && others >= 0.0);
+        assert!(thread > 0.0 && others >= 0.0 && cpu.process_since() > Some(Duration::ZERO));
+        assert!(reads() > Some(0));
         assert!(switches_of_living().unwrap() > before && resident().unwrap() > 1 << 20);
     }
 }

@@ -1,6 +1,11 @@
-//! Curves as an SVG picture: panels side by side, both axes logarithmic.
+//! Curves as an SVG picture: panels in rows, both axes logarithmic.
 
 use std::fmt::{self, Display};
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use crate::failure::{Failure, Kind};
 
 /// A panel: titles with units, and lines.
 #[derive(Debug)]
@@ -9,6 +14,8 @@ pub struct Panel {
     pub title: String,
     /// Title of the horizontal axis.
     pub x_title: &'static str,
+    /// The horizontal axis has a mark at each power of this.
+    pub x_base: f64,
     /// Title of the vertical axis.
     pub y_title: &'static str,
     /// How a value of the horizontal axis is written.
@@ -37,14 +44,17 @@ pub struct Picture {
     pub title: String,
     /// Stands below the title.
     pub subtitle: String,
-    /// From left to right.
+    /// Panels of a row.
+    pub columns: usize,
+    /// From left to right, row by row.
     pub panels: Vec<Panel>,
 }
 
 /// Sizes in pixels: a panel's field, what surrounds it, and a line of text.
 const FIELD: (f64, f64) = (470.0, 380.0);
 const LEFT: f64 = 80.0;
-const TOP: f64 = 96.0;
+const HEADER: f64 = 62.0;
+const ABOVE_FIELD: f64 = 34.0;
 const RIGHT: f64 = 24.0;
 const ROW: f64 = 18.0;
 const BELOW_FIELD: f64 = 64.0;
@@ -52,9 +62,12 @@ const LEGEND_COLUMNS: usize = 2;
 
 impl Display for Picture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows = self.panels.iter().map(|panel| panel.legend().count().div_ceil(LEGEND_COLUMNS)).max();
-        let width = self.panels.len() as f64 * (LEFT + FIELD.0 + RIGHT);
-        let height = TOP + FIELD.1 + BELOW_FIELD + ROW * (rows.unwrap_or(0) + 1) as f64;
+        let legend = self.panels.iter().map(|panel| panel.legend().count().div_ceil(LEGEND_COLUMNS)).max();
+        let columns = self.columns.min(self.panels.len()).max(1);
+        let cell_width = LEFT + FIELD.0 + RIGHT;
+        let cell_height = ABOVE_FIELD + FIELD.1 + BELOW_FIELD + ROW * (legend.unwrap_or(0) + 1) as f64;
+        let width = columns as f64 * cell_width;
+        let height = HEADER + self.panels.len().div_ceil(columns).max(1) as f64 * cell_height;
         writeln!(
             f,
             r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="sans-serif" font-size="13" fill="black">"#
@@ -63,11 +76,9 @@ impl Display for Picture {
         text(f, (LEFT, 30.0), r#"font-size="18" font-weight="bold""#, &self.title)?;
         text(f, (LEFT, 52.0), r##"fill="#555""##, &self.subtitle)?;
         for (i, panel) in self.panels.iter().enumerate() {
-            writeln!(
-                f,
-                r#"<g transform="translate({} {TOP})">"#,
-                LEFT + i as f64 * (LEFT + FIELD.0 + RIGHT)
-            )?;
+            let left = LEFT + (i % columns) as f64 * cell_width;
+            let top = HEADER + ABOVE_FIELD + (i / columns) as f64 * cell_height;
+            writeln!(f, r#"<g transform="translate({left} {top})">"#)?;
             panel.draw(f)?;
             writeln!(f, "</g>")?;
         }
@@ -82,7 +93,7 @@ impl Panel {
 
     fn draw(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = |of: fn(&(f64, f64)) -> f64| self.lines.iter().flat_map(|line| &line.points).map(of);
-        let (x, y) = (Axis::powers_of_4(values(|p| p.0)), Axis::decades(values(|p| p.1)));
+        let (x, y) = (Axis::powers(values(|p| p.0), self.x_base, &[1.0]), Axis::decades(values(|p| p.1)));
         text(f, (0.0, -14.0), r#"font-weight="bold""#, &self.title)?;
         for &tick in &x.ticks {
             let at = x.place(tick) * FIELD.0;
@@ -135,11 +146,6 @@ struct Axis {
 }
 
 impl Axis {
-    /// From a power of 4 to one that holds the values.
-    fn powers_of_4(values: impl Iterator<Item = f64>) -> Self {
-        Self::powers(values, 4.0, &[1.0])
-    }
-
     /// From a power of 10 to one that holds the values, with ticks at 2 and 5 between them where that is not many.
     fn decades(values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.collect();
@@ -147,6 +153,7 @@ impl Axis {
         if coarse.ticks.len() > 5 { coarse } else { Self::powers(values.into_iter(), 10.0, &[1.0, 2.0, 5.0]) }
     }
 
+    /// From a power of `base` to one that holds the values, with ticks at `steps` times each power.
     fn powers(values: impl Iterator<Item = f64>, base: f64, steps: &[f64]) -> Self {
         let (mut least, mut most) = (f64::MAX, 0.0f64);
         for value in values.filter(|v| *v > 0.0) {
@@ -169,6 +176,24 @@ impl Axis {
     }
 }
 
+/// A picture takes no other file's place; that is better known before the measurements than after.
+pub fn free_to_write(file: &Path) -> Result<(), Failure> {
+    if file.symlink_metadata().is_ok() {
+        return Err(Failure::new(
+            Kind::Usage,
+            format!("{} exists; name a new file for the plot", file.display()),
+        ));
+    }
+    Ok(())
+}
+
+/// Writes a picture into a new file.
+pub fn write_new(file: &Path, text: &str) -> Result<(), Failure> {
+    let written = OpenOptions::new().write(true).create_new(true).open(file);
+    let written: io::Result<()> = written.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(Failure::io(format!("writing {}", file.display())))
+}
+
 fn grid(f: &mut fmt::Formatter<'_>, from: (f64, f64), to: (f64, f64)) -> fmt::Result {
     writeln!(
         f,
@@ -183,7 +208,7 @@ fn text(f: &mut fmt::Formatter<'_>, at: (f64, f64), how: &str, what: &str) -> fm
 }
 
 /// A number as an axis shows it: 0.01 to 1,000,000.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     if value < 1.0 {
         return format!("{}", (value * 1000.0).round() / 1000.0);
     }
@@ -208,8 +233,9 @@ mod tests {
 
     fn picture(lines: Vec<Line>) -> String {
         let title = "Latency & more".to_owned();
-        let panel = Panel { title, x_title: "bytes", y_title: "µs", x_label: |x| x.to_string(), lines };
-        Picture { title: "A".into(), subtitle: "B".into(), panels: vec![panel] }.to_string()
+        let panel =
+            Panel { title, x_title: "bytes", x_base: 4.0, y_title: "µs", x_label: |x| x.to_string(), lines };
+        Picture { title: "A".into(), subtitle: "B".into(), columns: 2, panels: vec![panel] }.to_string()
     }
 
     /// Every element is closed, and nothing but markup is between angle brackets.
@@ -253,7 +279,18 @@ mod tests {
         assert_eq!(ticks(&[30.0, 70.0]), [10.0, 20.0, 50.0, 100.0]);
         assert_eq!(ticks(&[1000.0]), [1000.0, 2000.0, 5000.0, 10000.0]);
         assert_eq!(ticks(&[3.0, 200_000.0]), [1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6]);
-        assert_eq!(Axis::powers_of_4([1024.0, 4096.0].into_iter()).ticks, [1024.0, 4096.0]);
+        assert_eq!(Axis::powers([1024.0, 4096.0].into_iter(), 4.0, &[1.0]).ticks, [1024.0, 4096.0]);
         assert_eq!([number(0.01), number(500.0), number(1e6)], ["0.01", "500", "1,000,000"]);
+    }
+
+    #[test]
+    fn a_plot_takes_nobodys_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("plot.svg");
+        free_to_write(&file).unwrap();
+        write_new(&file, "first").unwrap();
+        assert_eq!(free_to_write(&file).unwrap_err().kind, Kind::Usage);
+        assert!(write_new(&file, "second").is_err());
+        assert_eq!(std::fs::read(&file).unwrap(), b"first");
     }
 }

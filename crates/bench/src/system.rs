@@ -1,0 +1,73 @@
+//! What the system tells and does: bytes on the device, memory, space, caches.
+//!
+//! Bytes are counted by the device. What the system counts for a process (`write_bytes` in `/proc/self/io`) is no use here:
+//! a page that is written twice before it goes to the device counts once, the file system's own journal does not count, and
+//! where pages come in large folios 200 bytes count as the whole folio.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use rustix::fs::{Advice, fadvise, major, minor, stat, syncfs};
+
+use crate::stores::Result;
+
+/// Bytes that the device under a directory has been made to write so far, by anyone; `None` where it does not tell.
+pub fn device_bytes(dir: &Path) -> Option<u64> {
+    let device = stat(dir).ok()?.st_dev;
+    let path = format!("/sys/dev/block/{}:{}/stat", major(device), minor(device));
+    let sectors: u64 = fs::read_to_string(path).ok()?.split_whitespace().nth(6)?.parse().ok()?;
+    Some(sectors * 512)
+}
+
+/// Writes whatever the file system under a directory still holds back.
+pub fn sync(dir: &Path) -> Result<()> {
+    Ok(syncfs(File::open(dir)?)?)
+}
+
+/// Bytes of memory that belong to this process alone and cannot be dropped: not the pages of files.
+pub fn own_memory() -> Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib =
+        line.and_then(|line| line.split_whitespace().next()).ok_or("no RssAnon in /proc/self/status")?;
+    Ok(kib.parse::<u64>()? << 10)
+}
+
+/// Bytes on the disk of all files in a directory.
+pub fn space(dir: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    each_file(dir, &mut |path| {
+        bytes += stat(path)?.st_blocks as u64 * 512;
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+/// Makes the system forget the contents of all files in a directory, but not the disk behind it.
+pub fn evict(dir: &Path) -> Result<()> {
+    sync(dir)?;
+    each_file(dir, &mut |path| Ok(fadvise(File::open(path)?, 0, None, Advice::DontNeed)?))
+}
+
+fn each_file(dir: &Path, act: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() { each_file(&path, act)? } else { act(&path)? }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_tells() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        fs::create_dir(dir.path().join("sub")).unwrap();
+        fs::write(dir.path().join("sub/file"), vec![1; 1 << 20]).unwrap();
+        evict(dir.path()).unwrap();
+        assert!(space(dir.path()).unwrap() >= 1 << 20);
+        assert!(own_memory().unwrap() > 64 << 10);
+    }
+}

@@ -1,0 +1,306 @@
+//! Writing: threads that wait for each operation, one that leaves callbacks, and all at once.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use brooklet::io::Rng;
+use serde::{Deserialize, Serialize};
+
+use super::Figures;
+use crate::payloads::Payloads;
+use crate::stores::{Kind, Op, Outcome, Peer, Result};
+use crate::system;
+
+/// Logs that are appended to.
+pub const LOGS: u64 = 100_000;
+/// Number of the first of other logs, which nobody touches while it is timed.
+const OTHERS: u64 = 1 << 40;
+/// Logs that are appended to and trimmed.
+const HOT_LOGS: u64 = 1_000;
+/// Every so many operations on a hot log, one is a snapshot that drops what was there.
+const SNAPSHOT_EVERY: u64 = 16;
+
+/// What is written, and how.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Load {
+    /// Few logs, with a snapshot now and then; many logs and appends only otherwise.
+    pub hot: bool,
+    /// Whether the logs lie where a store puts what rests, and not in its memory; never with hot ones.
+    pub cold: bool,
+    /// Who waits for what.
+    pub how: How,
+    /// For how long.
+    pub until: Until,
+    /// Number of the first log.
+    pub first_log: u64,
+    /// Whether what was written is brought to its place at the end.
+    pub settle: bool,
+}
+
+/// Who waits for what.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum How {
+    /// So many threads, each for each of its operations.
+    Waiting(u64),
+    /// One thread, until fewer than so many operations are in flight.
+    Flight(usize),
+    /// Everything is handed in, and waited for once.
+    Bulk,
+}
+
+/// When writing ends.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Until {
+    /// After so many seconds.
+    Seconds(f64),
+    /// After so many operations.
+    Count(u64),
+}
+
+/// What was written.
+pub struct Written {
+    ops: u64,
+    bytes: u64,
+    took: Duration,
+    /// Nanoseconds, where threads waited.
+    latencies: Vec<u32>,
+}
+
+/// Writes to a new store, from its opening to its closing.
+pub fn measure(kind: Kind, dir: &Path, load: &Load, payloads: Payloads) -> Result<Figures> {
+    let store = kind.open(dir)?;
+    let present = |first_log: u64, seq: u64| {
+        let op =
+            |log| Op { log: first_log + log, seq, first: seq, payload: payloads.delta(log + seq * LOGS) };
+        store.all(&(0..LOGS).map(op).collect::<Vec<_>>())
+    };
+    // Log files have been used before, where a store uses them again.
+    for seq in 0..2 {
+        present(OTHERS, seq)?;
+        store.settle()?;
+    }
+    if !load.hot {
+        present(0, 0)?;
+    }
+    if load.cold {
+        store.settle()?;
+    }
+    system::sync(dir)?;
+    let before = system::device_bytes(dir);
+    let mut written = write(&*store, load, payloads)?;
+    if load.settle {
+        store.settle()?;
+    }
+    store.close()?;
+    system::sync(dir)?;
+    let after = system::device_bytes(dir);
+    let mut figures =
+        Figures::from([("per second".to_owned(), written.ops as f64 / written.took.as_secs_f64())]);
+    if let Some((before, after)) = before.zip(after) {
+        figures.insert("written per byte".into(), (after - before) as f64 / written.bytes as f64);
+    }
+    written.latencies.sort_unstable();
+    if let Some(last) = written.latencies.len().checked_sub(1) {
+        for (name, per_mille) in [("p50", 500), ("p99", 990)] {
+            figures.insert(name.into(), f64::from(written.latencies[last * per_mille / 1000]) / 1e3);
+        }
+    }
+    Ok(figures)
+}
+
+/// Writes to a store.
+pub fn write(store: &dyn Peer, load: &Load, payloads: Payloads) -> Result<Written> {
+    match load.how {
+        How::Waiting(threads) => waiting(store, load, threads, payloads),
+        How::Flight(most) => flight(store, load, most, payloads),
+        How::Bulk => bulk(store, load, payloads),
+    }
+}
+
+/// The operations of one thread: each log is one thread's.
+struct Ops {
+    rng: Rng,
+    hot: bool,
+    first_log: u64,
+    thread: u64,
+    threads: u64,
+    /// The oldest and the next entry of each log.
+    bounds: Vec<[u64; 2]>,
+    payloads: Payloads,
+    given: u64,
+    bytes: u64,
+}
+
+impl Ops {
+    fn new(load: &Load, thread: u64, threads: u64, payloads: Payloads) -> Self {
+        let (logs, next) = match (load.hot, load.first_log) {
+            (true, _) => (HOT_LOGS, 0),
+            (false, 0) => (LOGS, 1),
+            (false, _) => (LOGS, 0),
+        };
+        let bounds = vec![[0, next]; (logs / threads) as usize];
+        let Load { hot, first_log, .. } = *load;
+        Self { rng: Rng::new(thread), hot, first_log, thread, threads, bounds, payloads, given: 0, bytes: 0 }
+    }
+
+    fn next(&mut self) -> Op {
+        let own = self.rng.below(self.bounds.len() as u64);
+        let [oldest, next] = &mut self.bounds[own as usize];
+        let (log, seq) = (self.first_log + self.thread + own * self.threads, *next);
+        *next += 1;
+        let i = self.thread * 7919 + self.given;
+        let op = if self.hot && seq % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1 {
+            let first = std::mem::replace(oldest, seq);
+            Op { log, seq, first, payload: self.payloads.snapshot(i) }
+        } else {
+            Op { log, seq, first: seq, payload: self.payloads.delta(i) }
+        };
+        self.given += 1;
+        self.bytes += op.payload.len() as u64;
+        op
+    }
+}
+
+impl Until {
+    fn holds(self, begin: Instant, done: u64) -> bool {
+        match self {
+            Self::Seconds(seconds) => begin.elapsed().as_secs_f64() < seconds,
+            Self::Count(count) => done < count,
+        }
+    }
+}
+
+fn waiting(store: &dyn Peer, load: &Load, threads: u64, payloads: Payloads) -> Result<Written> {
+    let barrier = Barrier::new(threads as usize);
+    let work = |thread: u64| -> Result<(Ops, Vec<u32>, [Instant; 2])> {
+        let mut ops = Ops::new(load, thread, threads, payloads);
+        let mut latencies = Vec::new();
+        barrier.wait();
+        let begin = Instant::now();
+        let mut at = begin;
+        while load.until.holds(begin, ops.given * threads) {
+            store.wait(ops.next())?;
+            let now = Instant::now();
+            latencies.push(u32::try_from((now - at).as_nanos()).unwrap_or(u32::MAX));
+            at = now;
+        }
+        Ok((ops, latencies, [begin, at]))
+    };
+    let parts = thread::scope(|scope| {
+        let work = &work;
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        let parts = running.into_iter().map(|thread| thread.join().expect("a writer panicked"));
+        parts.collect::<Result<Vec<_>>>()
+    })?;
+    // By the threads' own clocks: whoever starts them may get his turn when they are done.
+    let begin = parts.iter().map(|(.., [begin, _])| *begin).min().expect("there are threads");
+    let end = parts.iter().map(|(.., [_, end])| *end).max().expect("there are threads");
+    Ok(Written {
+        ops: parts.iter().map(|(ops, ..)| ops.given).sum(),
+        bytes: parts.iter().map(|(ops, ..)| ops.bytes).sum(),
+        took: end - begin,
+        latencies: parts.into_iter().flat_map(|(_, latencies, _)| latencies).collect(),
+    })
+}
+
+/// What may still be handed in, given back by callbacks.
+struct Credits {
+    free: AtomicUsize,
+    /// So many wake the thread: waking it for each would be a wake-up per operation.
+    enough: usize,
+    thread: Thread,
+    failure: Mutex<Option<Arc<str>>>,
+}
+
+impl Credits {
+    fn give(&self, outcome: Outcome) {
+        if let Err(why) = outcome {
+            *self.failure.lock().expect("no panics") = Some(why);
+        }
+        if self.free.fetch_add(1, Ordering::AcqRel) + 1 == self.enough {
+            self.thread.unpark();
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let failure = self.failure.lock().expect("no panics").clone();
+        Ok(failure.map_or(Ok(()), |why| Err(why.to_string()))?)
+    }
+}
+
+fn flight(store: &dyn Peer, load: &Load, most: usize, payloads: Payloads) -> Result<Written> {
+    let mut ops = Ops::new(load, 0, 1, payloads);
+    let (thread, failure) = (thread::current(), Mutex::default());
+    let credits = Arc::new(Credits { free: AtomicUsize::new(most), enough: most / 2, thread, failure });
+    let begin = Instant::now();
+    while load.until.holds(begin, ops.given) {
+        let free = credits.free.swap(0, Ordering::AcqRel);
+        if free == 0 {
+            thread::park();
+        }
+        for _ in 0..free {
+            let credits = credits.clone();
+            store.submit(ops.next(), Box::new(move |outcome| credits.give(outcome)))?;
+        }
+        credits.check()?;
+    }
+    while credits.free.load(Ordering::Acquire) < most {
+        thread::sleep(Duration::from_micros(100));
+    }
+    credits.check()?;
+    Ok(Written { ops: ops.given, bytes: ops.bytes, took: begin.elapsed(), latencies: Vec::new() })
+}
+
+fn bulk(store: &dyn Peer, load: &Load, payloads: Payloads) -> Result<Written> {
+    let Until::Count(count) = load.until else {
+        return Err("in bulk, a number of operations is given".into());
+    };
+    let mut ops = Ops::new(load, 0, 1, payloads);
+    let all: Vec<Op> = (0..count).map(|_| ops.next()).collect();
+    let begin = Instant::now();
+    store.all(&all)?;
+    Ok(Written { ops: ops.given, bytes: ops.bytes, took: begin.elapsed(), latencies: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(hot: bool) -> Load {
+        Load { hot, cold: false, how: How::Bulk, until: Until::Count(1), first_log: 0, settle: false }
+    }
+
+    #[test]
+    fn every_log_is_one_threads_and_its_entries_come_in_order() {
+        let mut next = vec![1; LOGS as usize];
+        for thread in 0..8 {
+            let mut ops = Ops::new(&load(false), thread, 8, Payloads::new());
+            for _ in 0..1000 {
+                let op = ops.next();
+                assert!(op.log % 8 == thread && !op.is_snapshot());
+                assert_eq!(op.seq, next[op.log as usize]);
+                next[op.log as usize] += 1;
+            }
+            assert_eq!((ops.given, ops.bytes), (1000, 200_000));
+        }
+    }
+
+    #[test]
+    fn a_snapshot_drops_all_that_is_left() {
+        let mut ops = Ops::new(&load(true), 0, 1, Payloads::new());
+        let mut first = vec![0; HOT_LOGS as usize];
+        let mut snapshots = 0;
+        for _ in 0..50_000 {
+            let op = ops.next();
+            if op.is_snapshot() {
+                assert_eq!((op.first, op.seq % 16), (first[op.log as usize], 15));
+                first[op.log as usize] = op.seq;
+                snapshots += 1;
+            }
+        }
+        assert!((2000..=3125).contains(&snapshots), "{snapshots}");
+    }
+}

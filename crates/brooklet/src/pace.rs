@@ -1,0 +1,122 @@
+//! How fast the store's own work goes, and when the store counts as idle. Decided from figures; threads and clocks are the
+//! caller's.
+
+use std::time::Duration;
+
+/// The store is idle after this long without a commit.
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
+/// Little is checkpointed after this long without a commit, so that one append now and then does not cost a checkpoint each.
+pub(crate) const LONG_IDLE: Duration = Duration::from_secs(20);
+/// A checkpoint is for little where less than this part of the ring and of the memory budget is in use.
+pub(crate) const LITTLE: u64 = 64;
+
+/// At its slowest, work rests for so many times as long as it works: a fifth of the time is its.
+const REST: u32 = 4;
+/// From this urgency on work does not rest, in percent.
+const FULL_SPEED: u64 = 50;
+/// The longest rest, so that what becomes urgent meanwhile is seen soon.
+const LONGEST: Duration = Duration::from_millis(100);
+
+/// What the pace of checkpoints and compaction depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Nobody commits.
+    pub idle: bool,
+    /// There is no room in the heap until some is made.
+    pub short_of_room: bool,
+    /// How near writers are to being held back because memory or ring are full, in percent.
+    pub fill: u64,
+    /// How far merging lags behind, in percent.
+    pub backlog: u64,
+}
+
+/// How long to rest after a slice of work that took `took`: a trickle while others are busy, full speed when nobody is, or
+/// when what the work frees is needed soon.
+pub(crate) fn rest(took: Duration, load: Load) -> Duration {
+    let urgency = load.fill.max(load.backlog);
+    if load.idle || load.short_of_room || urgency >= FULL_SPEED {
+        return Duration::ZERO;
+    }
+    let left = (FULL_SPEED - urgency) as u32;
+    (took * REST * left / FULL_SPEED as u32).min(LONGEST)
+}
+
+/// Notices how long nobody has committed.
+#[derive(Debug)]
+pub(crate) struct Quiet {
+    commits: u64,
+    since: Duration,
+}
+
+impl Quiet {
+    /// Nobody has committed yet, as of `now`.
+    pub fn new(now: Duration) -> Self {
+        Self { commits: 0, since: now }
+    }
+
+    /// Time without a commit, as of `now`, when there have been `commits` in all.
+    pub fn observe(&mut self, now: Duration, commits: u64) -> Duration {
+        if commits != self.commits {
+            *self = Self { commits, since: now };
+        }
+        now.saturating_sub(self.since)
+    }
+}
+
+/// How long nobody must have committed for a checkpoint to be worth it. `uses` tells how many bytes are in use, of how
+/// many: of the ring, and of the memory budget.
+pub(crate) fn patience(uses: [(u64, u64); 2]) -> Duration {
+    if uses.iter().any(|&(used, size)| used >= size / LITTLE) { IDLE } else { LONG_IDLE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn work_trickles_while_others_are_busy() {
+        let busy = Load::default();
+        assert_eq!(rest(MS, busy), 4 * MS);
+        assert_eq!(rest(MS, Load { fill: 25, ..busy }), 2 * MS);
+        assert_eq!(rest(MS, Load { backlog: 25, fill: 10, ..busy }), 2 * MS);
+        assert_eq!(rest(1000 * MS, busy), LONGEST);
+    }
+
+    #[test]
+    fn work_goes_at_full_speed_when_idle_or_urgent() {
+        let busy = Load::default();
+        for load in [
+            Load { idle: true, ..busy },
+            Load { short_of_room: true, ..busy },
+            Load { fill: 50, ..busy },
+            Load { backlog: 100, ..busy },
+            Load { fill: u64::MAX, ..busy },
+        ] {
+            assert_eq!(rest(1000 * MS, load), Duration::ZERO, "{load:?}");
+        }
+    }
+
+    #[test]
+    fn the_more_urgent_the_less_rest() {
+        let rests: Vec<_> = (0..=100).map(|fill| rest(MS, Load { fill, ..Load::default() })).collect();
+        assert!(rests.is_sorted_by(|a, b| a >= b), "{rests:?}");
+    }
+
+    #[test]
+    fn quiet_begins_anew_with_each_commit() {
+        let mut quiet = Quiet::new(3 * MS);
+        assert_eq!(quiet.observe(4 * MS, 0), MS);
+        assert_eq!(quiet.observe(5 * MS, 1), Duration::ZERO);
+        assert_eq!(quiet.observe(9 * MS, 1), 4 * MS);
+        assert_eq!(quiet.observe(12 * MS, 3), Duration::ZERO);
+        assert_eq!(quiet.observe(11 * MS, 3), Duration::ZERO, "a clock that goes back");
+    }
+
+    #[test]
+    fn little_waits_longer_than_much() {
+        assert_eq!(patience([(10, 640), (0, 640)]), IDLE);
+        assert_eq!(patience([(9, 640), (9, 640)]), LONG_IDLE);
+    }
+}

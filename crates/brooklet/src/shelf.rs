@@ -1,0 +1,91 @@
+//! What the runs of a store share: the volume they lie on, the memory for looking things up in them, and the counts of
+//! that.
+//!
+//! Filters, indexes and blocks of all runs are kept in one [`Cache`] of bounded size. Past the bound they stay on the
+//! volume, and a look-up in a run costs at most: one read of 16 KiB for the filter; where that says "maybe", one for each
+//! level of the index below the root and one for the block. The filter's directory and the index's root, a few hundred
+//! bytes for a hundred thousand logs, are what the cache gives up last.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brooklet_codex::{BuilderOptions, Cache};
+use brooklet_io::{Rng, Volume};
+
+/// Bits of filter for a log. One look-up in two hundred of a log that a run does not have is sent on to the run's index,
+/// and with the index, of logs of a few hundred bytes, it makes less than 2.5 bytes of memory a log.
+const BITS_PER_LOG: u32 = 12;
+
+pub(crate) struct Shelf {
+    pub volume: Arc<dyn Volume>,
+    pub cache: Arc<Cache>,
+    /// Seed of the filters of new runs. Kept from callers, so that nobody can choose keys that a filter takes for
+    /// others, to have each of them cost a read.
+    filter_seed: u64,
+    questions: AtomicU64,
+    false_positives: AtomicU64,
+}
+
+/// How logs were looked up in the runs since the store was opened, and what is kept in memory for that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LookupStats {
+    /// How often a run's filter was asked whether the run has a log.
+    pub filter_questions: u64,
+    /// How often a filter said that it may be so, and it was not; each time took a look at the index and at one block.
+    pub filter_false_positives: u64,
+    /// How often a part of a filter, a block of an index or a block of entries was wanted and was in memory.
+    pub cache_hits: u64,
+    /// How often one was wanted that had to be read.
+    pub cache_misses: u64,
+    /// Bytes that were read for those. Listings, checks and compaction, which keep nothing in memory, are not counted.
+    pub read_bytes: u64,
+    /// Most bytes of memory for all this; see [`Options::cache_budget`](crate::Options::cache_budget).
+    pub cache_budget: usize,
+    /// Bytes of memory that filters take now.
+    pub filter_bytes: usize,
+    /// Bytes of memory that indexes take now.
+    pub index_bytes: usize,
+    /// Bytes of memory that blocks of entries take now.
+    pub block_bytes: usize,
+}
+
+impl Shelf {
+    pub fn new(volume: Arc<dyn Volume>, cache_budget: usize, seed: u64) -> Arc<Self> {
+        Arc::new(Self {
+            volume,
+            cache: Arc::new(Cache::new(cache_budget)),
+            filter_seed: Rng::new(seed).next(),
+            questions: AtomicU64::new(0),
+            false_positives: AtomicU64::new(0),
+        })
+    }
+
+    /// How the codex of run `id` is built.
+    pub fn builder_options(&self, id: u64) -> BuilderOptions {
+        let (bits_per_item, filter_seed) = (BITS_PER_LOG, self.filter_seed);
+        BuilderOptions { id, bits_per_item, filter_seed, ..BuilderOptions::default() }
+    }
+
+    pub fn asked(&self) {
+        self.questions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn misled(&self) {
+        self.false_positives.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn stats(&self) -> LookupStats {
+        let cache = self.cache.stats();
+        LookupStats {
+            filter_questions: self.questions.load(Ordering::Relaxed),
+            filter_false_positives: self.false_positives.load(Ordering::Relaxed),
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            read_bytes: cache.read_bytes,
+            cache_budget: cache.budget,
+            filter_bytes: cache.filter_bytes,
+            index_bytes: cache.index_bytes,
+            block_bytes: cache.data_bytes,
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What it costs to look a log up in the runs: reads of the volume, counted, and memory.
+
+use std::sync::Arc;
+
+use brooklet::io::{ManualClock, MemVolume, Rng, Volume};
+use brooklet::{Error, LookupStats, Options, Store};
+
+fn options() -> Options {
+    seeded(1)
+}
+
+fn seeded(seed: u64) -> Options {
+    let clock = Arc::new(ManualClock::default());
+    Options::new().ring_size(8 << 20).max_payload(64 << 10).threads(false).environment(clock, seed)
+}
+
+/// A payload as long as the middle of what the benchmarks use.
+fn payload(rng: &mut Rng) -> Vec<u8> {
+    (0..36).flat_map(|_| rng.next().to_le_bytes()).collect()
+}
+
+/// Makes logs of one entry each, in `runs` runs at first.
+fn fill(store: &Store, runs: u32, logs_of_each: u32, payload: impl Fn(&mut Rng) -> Vec<u8>) {
+    let mut rng = Rng::new(7);
+    for run in 0..runs {
+        for n in 0..logs_of_each {
+            drop(store.append(name(run * logs_of_each + n), payload(&mut rng)).unwrap());
+        }
+        store.checkpoint().unwrap();
+    }
+}
+
+fn name(n: u32) -> String {
+    format!("tenant/{}/document/{n}", n % 17)
+}
+
+fn lookups(store: &Store) -> LookupStats {
+    store.info().unwrap().lookups
+}
+
+/// Looks for a log that is not there; no commit comes of it.
+fn absent(store: &Store, n: u32) {
+    let error = store.bounds(format!("tenant/{}/absent/{n}", n % 17)).unwrap_err();
+    assert!(matches!(error, Error::UnknownLog { .. }), "{error}");
+}
+
+#[test]
+fn a_new_log_costs_no_read_beyond_what_the_filters_let_pass() {
+    let volume = Arc::new(MemVolume::new(1));
+    let store = options().create_on(volume.clone()).unwrap();
+    fill(&store, 3, 20_000, |rng| rng.next().to_le_bytes().to_vec());
+    let runs = store.info().unwrap().runs.len() as u64;
+    (0..2_000).for_each(|n| absent(&store, n)); // brings the filters in
+    let (before, reads) = (lookups(&store), volume.counts().reads);
+    for n in 0..5_000 {
+        drop(store.append(format!("tenant/{}/new/{n}", n % 17), b"first").unwrap());
+    }
+    let (after, reads) = (lookups(&store), volume.counts().reads - reads);
+    assert_eq!(after.filter_questions - before.filter_questions, 5_000 * runs);
+    let misled = after.filter_false_positives - before.filter_false_positives;
+    assert!(misled <= 5_000 * runs / 100, "{misled} of {} questions", 5_000 * runs);
+    assert!(reads <= 2 * misled, "{reads} reads for {misled} false positives");
+    assert_eq!(after.cache_misses - before.cache_misses, reads);
+}
+
+#[test]
+fn past_the_budget_a_new_log_costs_one_small_read_a_run() {
+    let volume = Arc::new(MemVolume::new(1));
+    let store = options().cache_budget(256 << 10).create_on(volume.clone()).unwrap();
+    fill(&store, 2, 150_000, |_| b"x".to_vec());
+    let runs = store.info().unwrap().runs.len() as u64;
+    (0..500).for_each(|n| absent(&store, n));
+    let (before, counts) = (lookups(&store), volume.counts());
+    for n in 0..2_000 {
+        drop(store.append(format!("tenant/{}/new/{n}", n % 17), b"first").unwrap());
+    }
+    let (after, counts) = (lookups(&store), volume.counts() - counts);
+    let misled = after.filter_false_positives - before.filter_false_positives;
+    // A false positive looks into the index, below its root, and at a block.
+    assert!(counts.reads <= 2_000 * runs + 3 * misled, "{counts:?}");
+    assert!(counts.reads > 1_000, "the budget was meant to be too small: {counts:?}");
+    assert!(counts.read_bytes <= counts.reads * (24 << 10), "{counts:?}");
+    let LookupStats { cache_budget, filter_bytes, index_bytes, block_bytes, .. } = after;
+    assert!(cache_budget == 256 << 10 && filter_bytes + index_bytes + block_bytes <= cache_budget);
+}
+
+/// Whatever is touched of them: at most 2.5 bytes for each log.
+#[test]
+fn idle_logs_cost_little_memory() {
+    const LOGS: u32 = 200_000;
+    let volume = Arc::new(MemVolume::new(1));
+    let store = options().create_on(volume.clone()).unwrap();
+    fill(&store, 1, LOGS, payload);
+    store.compact().unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = options().open_on(volume).unwrap();
+    let mut rng = Rng::new(3);
+    for _ in 0..50_000 {
+        let n = rng.below(u64::from(LOGS)) as u32;
+        assert_eq!(store.bounds(name(n)).unwrap().next, 1);
+    }
+    let LookupStats { filter_bytes, index_bytes, .. } = lookups(&store);
+    let each = (filter_bytes + index_bytes) as f64 / f64::from(LOGS);
+    assert!(filter_bytes > LOGS as usize && each <= 2.5, "{filter_bytes} + {index_bytes}: {each} a log");
+}
+
+#[test]
+fn a_log_of_many_checkpoints_is_read_at_a_bounded_cost_for_each_run() {
+    let volume = Arc::new(MemVolume::new(1));
+    let store = options().create_on(volume.clone()).unwrap();
+    for round in 0..100u32 {
+        for n in 0..50 {
+            drop(store.append(name(n), round.to_le_bytes()).unwrap());
+        }
+        store.checkpoint().unwrap();
+        while store.step().unwrap() {}
+    }
+    store.close().unwrap();
+    drop(store);
+    let store = options().open_on(volume.clone()).unwrap();
+    let runs = store.info().unwrap().runs.len() as u64;
+    let read = || {
+        let reads = volume.counts().reads;
+        let entries: Vec<_> = store.read(name(7), ..).unwrap().map(|entry| entry.unwrap().payload).collect();
+        assert!(entries.iter().zip(0u32..).all(|(payload, n)| payload[..] == n.to_le_bytes()));
+        assert_eq!(entries.len(), 100);
+        volume.counts().reads - reads
+    };
+    // Directory and part of the filter, and one block, which is the root as well.
+    let cold = read();
+    assert!((runs..=4 * runs).contains(&cold), "{cold} reads for {runs} runs");
+    assert_eq!(read(), 0);
+}
+
+/// Whoever can name logs, but not read the file, cannot choose names that filters take for others: what misleads the
+/// filters of one store does so in another no more than anything else.
+#[test]
+fn names_that_mislead_one_store_do_not_mislead_another() {
+    let stores = [1, 2].map(|seed| {
+        let store = seeded(seed).create_on(Arc::new(MemVolume::new(1))).unwrap();
+        fill(&store, 1, 10_000, |_| b"x".to_vec());
+        store
+    });
+    let misleads = |store: &Store, n: u32| {
+        let before = lookups(store).filter_false_positives;
+        absent(store, n);
+        lookups(store).filter_false_positives > before
+    };
+    let chosen: Vec<u32> = (0..60_000).filter(|&n| misleads(&stores[0], n)).take(100).collect();
+    assert_eq!(chosen.len(), 100);
+    let again = chosen.iter().filter(|&&n| misleads(&stores[1], n)).count();
+    assert!(again < 10, "{again} of {} mislead the other store, too", chosen.len());
+}
+
+#[test]
+fn keys_that_share_long_prefixes_are_found_and_keep_to_the_budget() {
+    let volume = Arc::new(MemVolume::new(1));
+    let store = options().cache_budget(256 << 10).create_on(volume.clone()).unwrap();
+    let key = |n: u32| [vec![0; 1_000], n.to_be_bytes().to_vec()].concat();
+    for n in 0..20_000 {
+        drop(store.append(key(2 * n), n.to_le_bytes()).unwrap());
+    }
+    store.checkpoint().unwrap();
+    let reads = volume.counts().reads;
+    let mut rng = Rng::new(3);
+    for _ in 0..2_000 {
+        let n = rng.below(20_000) as u32;
+        let mut entries = store.read(key(2 * n), ..).unwrap();
+        assert_eq!(entries.next().unwrap().unwrap().payload[..], n.to_le_bytes());
+        assert!(matches!(store.bounds(key(2 * n + 1)), Err(Error::UnknownLog { .. })));
+    }
+    let reads = volume.counts().reads - reads;
+    assert!(reads <= 2_000 * 6, "{reads} reads");
+    let LookupStats { cache_budget, filter_bytes, index_bytes, block_bytes, .. } = lookups(&store);
+    assert!(filter_bytes + index_bytes + block_bytes <= cache_budget);
+}
+
+#[test]
+fn an_entry_of_a_very_long_log_is_read_at_a_bounded_cost() {
+    const ENTRIES: u64 = 300_000;
+    let volume = Arc::new(MemVolume::new(1));
+    let store = options().create_on(volume.clone()).unwrap();
+    for n in (0..ENTRIES).step_by(100) {
+        drop(store.append_many("long", (n..n + 100).map(u64::to_le_bytes)).unwrap());
+    }
+    store.checkpoint().unwrap();
+    store.append("long", []).unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    store.compact().unwrap();
+    assert_eq!(store.info().unwrap().runs.len(), 1);
+    assert_eq!(lookups(&store).block_bytes, 0, "a merge keeps nothing of what it reads");
+    let mut rng = Rng::new(3);
+    for _ in 0..500 {
+        let n = rng.below(ENTRIES);
+        let reads = volume.counts().reads;
+        let entry = store.read("long", n..=n).unwrap().next().unwrap().unwrap();
+        assert_eq!((entry.seq, &entry.payload[..]), (n, &n.to_le_bytes()[..]));
+        let reads = volume.counts().reads - reads;
+        assert!(reads <= 6, "{reads} reads for entry {n}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Processes of their own: one that is killed with a full ring, and one whose memory is looked at.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+use brooklet::io::Rng;
+use serde::{Deserialize, Serialize};
+
+use super::subject::{KILLED, key, options};
+use crate::bench::load::noise;
+use crate::bench::system::{Cpu, resident};
+use crate::bench::table::median;
+use crate::failure::Failure;
+
+/// Openings after a kill, of which the middle one counts.
+const OPENINGS: usize = 3;
+/// Look-ups after which whatever a store keeps of its runs is in memory.
+const LOOKUPS: u64 = 10_000;
+
+/// Runs this program on the store at `path`, for what `flag` says.
+fn this_program(flag: &str, path: &Path, ring: u64, logs: u64) -> Result<Output, Failure> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let (ring, logs) = (ring.to_string(), logs.to_string());
+    command.args(["--json", "bench", "scale", "--ring-size", &ring, "--logs", &logs, flag]).arg(path);
+    Ok(command.stderr(Stdio::null()).output()?)
+}
+
+fn answer<T: for<'a> Deserialize<'a>>(output: &Output) -> Result<T, Failure> {
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        let text = String::from_utf8_lossy(&output.stdout);
+        Failure::from(io::Error::other(format!("a process of the bench ended by {}: {text}", output.status)))
+    })
+}
+
+/// Has a process fill four fifths of the ring with appends to up to `logs` logs, and die. The payload bytes.
+pub fn kill(path: &Path, ring: u64, logs: u64) -> Result<u64, Failure> {
+    let output = this_program("--fill", path, ring, logs)?;
+    if output.status.code().is_some() {
+        return Err(Failure::from(io::Error::other("the filling process did not die as it should")));
+    }
+    answer(&output)
+}
+
+/// The process that dies. Its payloads do not compress, so that as many logs as can be are in the ring.
+pub fn fill_and_die(path: &Path, ring: u64, logs: u64) -> Result<(), Failure> {
+    let store = options(ring).memory_budget(1 << 40).threads(false).open(path)?;
+    let mut rng = Rng::new(5);
+    let noise = noise(1 << 20);
+    let (mut i, mut bytes) = (0, 0);
+    while store.info()?.wal.used < ring * 80 / 100 {
+        for _ in 0..500 {
+            let len = 64 + rng.below(449) as usize;
+            let at = rng.below((noise.len() - len) as u64) as usize;
+            drop(store.append(key(KILLED + i % logs), &noise[at..at + len])?);
+            (i, bytes) = (i + 1, bytes + len as u64);
+        }
+        store.flush()?;
+    }
+    let mut out = io::stdout();
+    writeln!(out, "{bytes}")?;
+    out.flush()?;
+    std::process::abort();
+}
+
+/// Opens the store as the kill left it; seconds until the first append is acknowledged, and of processor time.
+pub fn restart(path: &Path, ring: u64) -> Result<(f64, Option<f64>), Failure> {
+    let (mut times, mut cpus) = (Vec::new(), Vec::new());
+    for i in 0..OPENINGS {
+        let (start, cpu) = (Instant::now(), Cpu::now());
+        // Without threads nothing but the append happens, so that the next opening finds the same.
+        let store = options(ring).threads(false).open(path)?;
+        store.append(format!("restart/{i}"), b"first")?.wait()?;
+        times.push(start.elapsed().as_secs_f64());
+        cpus.extend(cpu.and_then(Cpu::process_since).map(|time| time.as_secs_f64()));
+        store.abandon();
+    }
+    Ok((median(times), (!cpus.is_empty()).then(|| median(cpus))))
+}
+
+/// Memory of an open store.
+#[derive(Serialize, Deserialize)]
+pub struct Memory {
+    /// Bytes that the process occupies beyond what it did before, where the system tells.
+    pub resident: Option<u64>,
+    /// Bytes of filters and indexes that the store tells of.
+    pub told: u64,
+}
+
+/// Has a process open the store and look for some of its `logs`.
+pub fn memory(path: &Path, ring: u64, logs: u64) -> Result<Memory, Failure> {
+    answer(&this_program("--gauge", path, ring, logs)?)
+}
+
+/// The process whose memory counts.
+pub fn gauge(path: &Path, ring: u64, logs: u64) -> Result<Memory, Failure> {
+    let before = resident();
+    let store = options(ring).open(path)?;
+    let mut rng = Rng::new(6);
+    for _ in 0..LOOKUPS {
+        let _known = store.exists(key(rng.below(logs)))?;
+    }
+    let resident = resident().zip(before).map(|(now, before)| now.saturating_sub(before));
+    let told = store.info()?.runs.iter().map(|run| run.memory_bytes as u64).sum();
+    Ok(Memory { resident, told })
+}

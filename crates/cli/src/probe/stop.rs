@@ -1,0 +1,40 @@
+//! Being asked to stop: by Ctrl-C, or by a signal that ends a process unless it listens.
+//!
+//! The first time, whatever is at work ends soon and gives its place back as it was found; the second time the process
+//! ends at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::failure::{Failure, Kind};
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Listens from now on.
+///
+/// # Errors
+/// The system refuses, or somebody listens already.
+pub fn listen() -> Result<(), Failure> {
+    let listening = ctrlc::set_handler(|| {
+        if ASKED.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(Kind::Interrupted as u8));
+        }
+        eprintln!("\nbrooklet: stopping, and leaving the place as it was; once more ends this at once");
+    });
+    listening.map_err(|e| Failure::new(Kind::Io, format!("listening for Ctrl-C failed: {e}")))
+}
+
+/// Whether it was asked for.
+pub fn asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}
+
+/// Fails once it was asked for.
+pub fn check() -> Result<(), Failure> {
+    if asked() {
+        return Err(Failure::new(
+            Kind::Interrupted,
+            "stopped before all was measured; nothing is left behind",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,337 @@
+//! What readers keep in memory: one bounded place for the blocks and filters of any number of them.
+//!
+//! The policy is CLOCK with laps. Everything kept stands in a queue; where room is short, what comes to its front goes,
+//! unless it has laps left: then it spends one and joins the end. What is asked for gets one lap more than its class
+//! starts with. A data block starts with none, so that blocks that were read once go before any that were asked for again.
+//! A value that a block was read for is kept by itself as well, for four laps, as it takes a small part of what the block
+//! does: so neighbours that are asked for soon are found in the block, and what is asked for again and lies scattered
+//! takes no block each. Filters and index blocks stay longer than what they lead to, as each stands for hundreds of blocks
+//! or thousands of questions. Asking takes a shared lock only.
+//!
+//! Invariants:
+//! 1. What is kept takes no more than the budget, [`ENTRY`] for each included.
+//! 2. A key is in the queue once if it is among the entries, and not otherwise.
+//! 3. A reader's number is its own for as long as the cache lives: what it kept is never taken for another's.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use bytes::Bytes;
+
+use crate::block::Block;
+use crate::filter::{Filter, mix};
+use crate::format::sum;
+
+/// Memory that an entry costs besides what is kept.
+const ENTRY: usize = 200;
+/// The most shards, and the least budget of one where there are several: large enough for any usual block.
+const MOST_SHARDS: usize = 16;
+/// Turns of the queue that keeping one thing may take before something goes that was asked for: whoever looks something up
+/// in the shard waits meanwhile.
+const MOST_TURNS: usize = 128;
+const LEAST_SHARD: usize = 1 << 20;
+
+/// Memory for the blocks and filters of [`Reader`](crate::Reader)s, which may share it. What it holds is bounded; past
+/// the bound, what is asked for least is dropped, and read again when it is wanted.
+///
+/// ```
+/// # use {brooklet_codex::*, std::sync::Arc};
+/// # let (summary, file) = Builder::new(Vec::new(), BuilderOptions::default()).finish()?;
+/// # let file = Bytes::from(file);
+/// let cache = Arc::new(Cache::new(64 << 20));
+/// let one = Reader::open_with(file.clone(), summary.len, None, cache.clone())?;
+/// let other = Reader::open_with(file, summary.len, None, cache.clone())?;
+/// assert!(cache.stats().bytes() <= 64 << 20);
+/// # Ok::<(), Error>(())
+/// ```
+pub struct Cache {
+    shards: Box<[Shard]>,
+    budget: usize,
+    readers: AtomicU64,
+    misses: AtomicU64,
+    read_bytes: AtomicU64,
+}
+
+/// What a [`Cache`] holds, and what was asked of it since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// The most bytes it holds.
+    pub budget: usize,
+    /// Bytes of filters that it holds now, with their directories.
+    pub filter_bytes: usize,
+    /// Bytes of index blocks that it holds now.
+    pub index_bytes: usize,
+    /// Bytes of data blocks, and of values out of them, that it holds now.
+    pub data_bytes: usize,
+    /// How often something was asked for that it held.
+    pub hits: u64,
+    /// How often something was asked for that had to be read.
+    pub misses: u64,
+    /// Bytes that were read for those, as they are stored.
+    pub read_bytes: u64,
+}
+
+impl CacheStats {
+    /// Bytes that it holds now.
+    pub fn bytes(&self) -> usize {
+        self.filter_bytes + self.index_bytes + self.data_bytes
+    }
+}
+
+/// Which reader, and where in its file; with the sum that whoever asks expects there, so that a pointer never gets what
+/// another one led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub reader: u64,
+    pub offset: u64,
+    pub sum: u64,
+}
+
+/// In the place of an offset, which is never so large: a value, with the hash of its key as the sum.
+const VALUE: u64 = u64::MAX;
+
+impl Key {
+    /// That of the value of `key`.
+    pub fn of_value(reader: u64, key: &[u8]) -> Key {
+        Key { reader, offset: VALUE, sum: sum(key) }
+    }
+
+    /// Everything of a reader.
+    fn all_of(reader: u64) -> RangeInclusive<Key> {
+        Key { reader, offset: 0, sum: 0 }..=Key { reader, offset: u64::MAX, sum: u64::MAX }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Kept {
+    Block(Block),
+    Filter(Filter),
+    /// A value and its key: hashes may be equal where keys are not.
+    Value(Box<[u8]>, Bytes),
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        ENTRY
+            + match self {
+                Kept::Block(block) => block.memory(),
+                Kept::Filter(filter) => filter.memory(),
+                Kept::Value(key, value) => key.len() + value.len(),
+            }
+    }
+}
+
+/// What something is; the higher, the longer it stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Data,
+    Value,
+    /// An index block of the lowest level.
+    Leaf,
+    /// Part of a filter.
+    Filter,
+    /// An index block above those.
+    Index,
+    /// The directory of a filter.
+    Directory,
+}
+
+impl Class {
+    fn is_data(self) -> bool {
+        matches!(self, Class::Data | Class::Value)
+    }
+
+    /// Laps it stays though nobody asks for it.
+    fn laps(self) -> u8 {
+        match self {
+            Class::Data => 0,
+            Class::Value | Class::Leaf => 4,
+            Class::Filter => 6,
+            Class::Index | Class::Directory => 7,
+        }
+    }
+}
+
+struct Entry {
+    kept: Kept,
+    class: Class,
+    laps: AtomicU8,
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: RwLock<Entries>,
+    hits: AtomicU64,
+}
+
+#[derive(Default)]
+struct Entries {
+    map: BTreeMap<Key, Entry>,
+    queue: VecDeque<Key>,
+    filter_bytes: usize,
+    index_bytes: usize,
+    data_bytes: usize,
+}
+
+impl Cache {
+    /// An empty cache that will hold `budget` bytes at most.
+    pub fn new(budget: usize) -> Self {
+        let shards = (budget / LEAST_SHARD).clamp(1, MOST_SHARDS);
+        let shards = (0..shards).map(|_| Shard::default()).collect();
+        let [readers, misses, read_bytes] = [const { AtomicU64::new(0) }; 3];
+        Cache { shards, budget, readers, misses, read_bytes }
+    }
+
+    /// Tells what it holds and what was asked of it.
+    pub fn stats(&self) -> CacheStats {
+        let [misses, read_bytes] =
+            [&self.misses, &self.read_bytes].map(|count| count.load(Ordering::Relaxed));
+        let mut stats = CacheStats { budget: self.budget, misses, read_bytes, ..CacheStats::default() };
+        for shard in &self.shards {
+            let entries = shard.entries.read().unwrap_or_else(PoisonError::into_inner);
+            stats.filter_bytes += entries.filter_bytes;
+            stats.index_bytes += entries.index_bytes;
+            stats.data_bytes += entries.data_bytes;
+            stats.hits += shard.hits.load(Ordering::Relaxed);
+        }
+        stats
+    }
+
+    /// A number for a reader.
+    pub(crate) fn join(&self) -> u64 {
+        self.readers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Drops all that a reader kept.
+    pub(crate) fn leave(&self, reader: u64) {
+        for shard in &self.shards {
+            shard.entries.write().unwrap_or_else(PoisonError::into_inner).leave(reader);
+        }
+    }
+
+    /// Bytes of a reader's filters and index blocks that are held now.
+    pub(crate) fn overhead_of(&self, reader: u64) -> usize {
+        let mut bytes = 0;
+        for shard in &self.shards {
+            let entries = shard.entries.read().unwrap_or_else(PoisonError::into_inner);
+            let kept = entries.map.range(Key::all_of(reader)).filter(|(_, entry)| !entry.class.is_data());
+            bytes += kept.map(|(_, entry)| entry.kept.bytes()).sum::<usize>();
+        }
+        bytes
+    }
+
+    fn shard(&self, key: Key) -> &Shard {
+        let hash = mix(key.offset ^ key.sum ^ key.reader.rotate_left(40));
+        &self.shards[(hash % self.shards.len() as u64) as usize]
+    }
+
+    /// Asks for what is kept. `take` may say that it is not what was looked for.
+    pub(crate) fn look<T>(&self, key: Key, take: impl FnOnce(&Kept) -> Option<T>) -> Option<T> {
+        let shard = self.shard(key);
+        let entries = shard.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let found = entries.map.get(&key).and_then(|entry| {
+            let laps = entry.class.laps() + 1;
+            if entry.laps.load(Ordering::Relaxed) != laps {
+                entry.laps.store(laps, Ordering::Relaxed);
+            }
+            take(&entry.kept)
+        });
+        if found.is_some() {
+            shard.hits.fetch_add(1, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// Counts a read of what was asked for and is not kept.
+    pub(crate) fn missed(&self, bytes: u32) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(u64::from(bytes), Ordering::Relaxed);
+    }
+
+    /// Whether something of so many bytes can be kept at all.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        bytes + ENTRY <= self.room()
+    }
+
+    /// Bytes that a shard may hold.
+    fn room(&self) -> usize {
+        self.budget / self.shards.len()
+    }
+
+    /// Keeps something, unless it takes more than there is room for.
+    pub(crate) fn keep(&self, key: Key, class: Class, kept: Kept) {
+        let room = self.room();
+        if kept.bytes() <= room {
+            let mut entries = self.shard(key).entries.write().unwrap_or_else(PoisonError::into_inner);
+            entries.keep(key, class, kept, room);
+        }
+    }
+}
+
+impl Entries {
+    fn bytes(&self) -> usize {
+        self.filter_bytes + self.index_bytes + self.data_bytes
+    }
+
+    fn count(&mut self, class: Class) -> &mut usize {
+        match class {
+            Class::Data | Class::Value => &mut self.data_bytes,
+            Class::Leaf | Class::Index => &mut self.index_bytes,
+            Class::Filter | Class::Directory => &mut self.filter_bytes,
+        }
+    }
+
+    fn keep(&mut self, key: Key, class: Class, kept: Kept, room: usize) {
+        if self.map.contains_key(&key) {
+            return; // another thread read it, too; or a value whose key has the same hash
+        }
+        let bytes = kept.bytes();
+        let mut turns = 0;
+        while self.bytes() + bytes > room {
+            self.turn(turns < MOST_TURNS);
+            turns += 1;
+        }
+        *self.count(class) += bytes;
+        self.map.insert(key, Entry { kept, class, laps: AtomicU8::new(class.laps()) });
+        self.queue.push_back(key);
+    }
+
+    /// Drops what is at the front of the queue, or where it `may_stay`, has it spend a lap.
+    fn turn(&mut self, may_stay: bool) {
+        let key = self.queue.pop_front().expect("what takes room is in the queue");
+        let entry = self.map.get_mut(&key).expect("what is in the queue is an entry");
+        match entry.laps.get_mut() {
+            laps if may_stay && *laps > 0 => {
+                *laps -= 1;
+                self.queue.push_back(key);
+            }
+            _ => self.drop_entry(key),
+        }
+    }
+
+    fn drop_entry(&mut self, key: Key) {
+        if let Some(entry) = self.map.remove(&key) {
+            *self.count(entry.class) -= entry.kept.bytes();
+        }
+    }
+
+    fn leave(&mut self, reader: u64) {
+        let keys: Vec<Key> = self.map.range(Key::all_of(reader)).map(|(key, _)| *key).collect();
+        if !keys.is_empty() {
+            self.queue.retain(|key| key.reader != reader);
+            keys.into_iter().for_each(|key| self.drop_entry(key));
+        }
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cache({:?})", self.stats())
+    }
+}
+
+#[cfg(test)]
+mod tests;

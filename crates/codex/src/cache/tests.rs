@@ -1,0 +1,132 @@
+//! What stays and what goes, by the counts that anybody can ask for.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::block::BlockBuilder;
+
+/// A block that takes a little over `len` bytes.
+fn block(len: usize) -> Kept {
+    let mut builder = BlockBuilder::default();
+    builder.add(b"k", &vec![1; len]);
+    Kept::Block(Block::new(builder.finish().to_vec().into(), 0).unwrap())
+}
+
+fn key(offset: u64) -> Key {
+    Key { reader: 0, offset, sum: 1 }
+}
+
+fn holds(cache: &Cache, offset: u64) -> bool {
+    cache.look(key(offset), |_| Some(())).is_some()
+}
+
+/// A stream of blocks that are read once drives out neither filters and indexes nor the blocks that are asked for.
+#[test]
+fn a_stream_of_cold_blocks_drives_nothing_out_that_is_asked_for() {
+    let cache = Cache::new(100_000);
+    for offset in 0..10 {
+        cache.keep(key(offset), Class::Filter, block(1000));
+        cache.keep(key(100 + offset), Class::Data, block(1000));
+    }
+    for cold in 1_000..3_000 {
+        cache.keep(key(cold), Class::Data, block(1000));
+        // Each lap of the queue is some 80 blocks; ask a little more often than that.
+        if cold % 50 == 0 {
+            assert!((0..10).all(|offset| holds(&cache, offset)), "filters went at {cold}");
+            assert!((100..110).all(|offset| holds(&cache, offset)), "what was asked for went at {cold}");
+        }
+    }
+    assert!(!holds(&cache, 1_500));
+    // What nobody asks for any more goes in the end, of whatever class.
+    for cold in 3_000..4_000 {
+        cache.keep(key(cold), Class::Data, block(1000));
+    }
+    assert!((0..10).chain(100..110).all(|offset| !holds(&cache, offset)));
+}
+
+/// However much is asked for all the time, keeping one thing more passes by a bounded part of it.
+#[test]
+fn one_thing_more_takes_a_bounded_time() {
+    let cache = Cache::new(1_000_000);
+    let count = 1_000_000 / block(100).bytes();
+    for offset in 0..count as u64 {
+        cache.keep(key(offset), Class::Filter, block(100));
+        assert!(holds(&cache, offset));
+    }
+    cache.keep(key(u64::MAX), Class::Data, block(900));
+    let entries = cache.shards[0].entries.read().unwrap();
+    let laps: Vec<u8> = entries.map.values().map(|entry| entry.laps.load(Ordering::Relaxed)).collect();
+    let spent = laps.iter().filter(|&&laps| laps == Class::Filter.laps()).count();
+    assert!(entries.map.contains_key(&key(u64::MAX)) && laps.len() < count);
+    assert!((1..=MOST_TURNS).contains(&spent), "{spent} of {count} were passed by");
+}
+
+#[test]
+fn the_higher_classes_stay_longer() {
+    let classes = [Class::Data, Class::Leaf, Class::Filter, Class::Index];
+    let cache = Cache::new(100_000);
+    for (offset, class) in classes.into_iter().enumerate() {
+        cache.keep(key(offset as u64), class, block(1000));
+    }
+    let mut went = Vec::new();
+    for cold in 100..1_000 {
+        cache.keep(key(cold), Class::Data, block(1000));
+        let entries = cache.shards[0].entries.read().unwrap();
+        let gone = |offset: &u64| !went.contains(offset) && !entries.map.contains_key(&key(*offset));
+        let gone: Vec<u64> = (0..4).filter(gone).collect();
+        went.extend(gone);
+    }
+    assert_eq!(went, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_reader_that_leaves_takes_all_of_its_own_with_it() {
+    let cache = Cache::new(50 << 20);
+    let (one, other) = (cache.join(), cache.join());
+    for offset in 0..100 {
+        cache.keep(Key { reader: one, offset, sum: 1 }, Class::Filter, block(1000));
+        cache.keep(Key { reader: other, offset, sum: 1 }, Class::Data, block(1000));
+    }
+    assert!(cache.overhead_of(one) > 100_000 && cache.overhead_of(other) == 0);
+    cache.leave(one);
+    let stats = cache.stats();
+    assert!(stats.filter_bytes == 0 && stats.data_bytes > 100_000);
+    assert!(cache.shards.iter().all(|shard| {
+        let entries = shard.entries.read().unwrap();
+        entries.queue.len() == entries.map.len()
+    }));
+    assert!(cache.join() > other);
+}
+
+#[test]
+fn what_takes_more_than_there_is_room_for_is_not_kept() {
+    let cache = Cache::new(10_000);
+    cache.keep(key(1), Class::Data, block(1_000));
+    cache.keep(key(2), Class::Index, block(20_000));
+    assert!(holds(&cache, 1) && !holds(&cache, 2));
+    cache.missed(14);
+    let stats = cache.stats();
+    assert_eq!((stats.hits, stats.misses, stats.read_bytes), (1, 1, 14));
+}
+
+proptest! {
+    /// Whatever is kept and asked for, the budget holds and the counts are those of the entries.
+    #[test]
+    fn the_budget_holds(budget in 0usize..200_000, steps in proptest::collection::vec(
+        (0u64..200, 0usize..9_000, 0u8..6, any::<bool>()), 0..400)) {
+        let cache = Cache::new(budget);
+        for (offset, len, class, asks) in steps {
+            let classes = [Class::Data, Class::Value, Class::Leaf, Class::Filter, Class::Index, Class::Directory];
+            let class = classes[class as usize];
+            if asks {
+                holds(&cache, offset);
+            } else {
+                cache.keep(key(offset), class, block(len));
+            }
+            prop_assert!(cache.stats().bytes() <= budget);
+            let entries = cache.shards[0].entries.read().unwrap();
+            prop_assert_eq!(entries.bytes(), entries.map.values().map(|entry| entry.kept.bytes()).sum::<usize>());
+            prop_assert_eq!(entries.queue.len(), entries.map.len());
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a disk holds: on the medium, and in the volatile cache before it.
+//!
+//! Invariants:
+//! - `durable` and `cache` have the same length. `cache` is what reads see, `durable` what surely survives a power cut.
+//! - `durable` with `pending` applied in order is `cache`, except where a failed flush has dropped pending writes: as on
+//!   Linux, those stay readable and never become durable, however often a later flush succeeds.
+//! - No pending write overlaps a later durable write: the durable one has superseded it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::{Persist, Rng};
+
+pub(super) struct Media {
+    durable: Vec<u8>,
+    cache: Vec<u8>,
+    pending: Vec<Pending>,
+    /// Writes that were handed over and not answered, by ticket.
+    in_flight: BTreeMap<u64, Pending>,
+}
+
+/// A write that is in the cache only, or not even there.
+#[derive(Clone)]
+struct Pending {
+    start: usize,
+    data: Bytes,
+}
+
+impl Pending {
+    fn range(&self) -> Range<usize> {
+        self.start..self.start + self.data.len()
+    }
+
+    fn starts_in(&self, range: &Range<u64>) -> bool {
+        range.contains(&(self.start as u64))
+    }
+}
+
+/// What a power cut does to a write that is pending.
+#[derive(Clone, Copy)]
+pub(super) struct Tearing {
+    /// Each piece of this many bytes is kept or lost.
+    pub piece: usize,
+    /// Whether a piece may become garbage.
+    pub garbage: bool,
+}
+
+impl Media {
+    /// Media that durably hold `image`.
+    pub fn new(image: Vec<u8>) -> Self {
+        Self { cache: image.clone(), durable: image, pending: Vec::new(), in_flight: BTreeMap::new() }
+    }
+
+    /// What reads see.
+    pub fn image(&self) -> &[u8] {
+        &self.cache
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// Writes that a power cut now may lose or tear.
+    pub fn at_risk(&self) -> usize {
+        self.pending.len() + self.in_flight.len()
+    }
+
+    /// Whether `len` bytes at `offset` lie inside.
+    pub fn holds(&self, offset: u64, len: usize) -> bool {
+        offset.checked_add(len as u64).is_some_and(|end| end <= self.cache.len() as u64)
+    }
+
+    pub fn grow(&mut self, size: usize) {
+        self.cache.resize(size, 0);
+        self.durable.resize(size, 0);
+    }
+
+    pub fn truncate(&mut self, size: usize) {
+        self.supersede(size..usize::MAX);
+        self.in_flight.retain(|_, write| write.range().end <= size);
+        self.cache.truncate(size);
+        self.durable.truncate(size);
+    }
+
+    /// Flips bit `bit` of byte `byte`, wherever the byte is.
+    pub fn flip(&mut self, byte: usize, bit: u8) {
+        self.cache[byte] ^= 1 << bit;
+        self.durable[byte] ^= 1 << bit;
+        for write in self.pending.iter_mut().filter(|write| write.range().contains(&byte)) {
+            let mut data = write.data.to_vec();
+            data[byte - write.start] ^= 1 << bit;
+            write.data = data.into();
+        }
+    }
+
+    /// Takes a write in flight, if it lies inside.
+    pub fn begin(&mut self, ticket: u64, offset: u64, data: Bytes) {
+        // A write past the end is an error that has not been told yet.
+        if self.holds(offset, data.len()) {
+            self.in_flight.insert(ticket, Pending { start: offset as usize, data });
+        }
+    }
+
+    /// Forgets a write in flight.
+    pub fn end(&mut self, ticket: u64) {
+        self.in_flight.remove(&ticket);
+    }
+
+    /// Leaves every write in flight as one that may still arrive.
+    pub fn pend_in_flight(&mut self) {
+        self.pending.extend(std::mem::take(&mut self.in_flight).into_values());
+    }
+
+    /// Carries a write out.
+    pub fn land(&mut self, start: usize, data: &[u8], persist: Persist) {
+        match persist {
+            Persist::Cached => self.pend(start, data),
+            Persist::Durable => {
+                let range = start..start + data.len();
+                self.supersede(range.clone());
+                self.cache[range.clone()].copy_from_slice(data);
+                self.durable[range].copy_from_slice(data);
+            }
+        }
+    }
+
+    /// Carries a write out as far as the cache.
+    pub fn pend(&mut self, start: usize, data: &[u8]) {
+        if !data.is_empty() {
+            self.cache[start..start + data.len()].copy_from_slice(data);
+            self.pending.push(Pending { start, data: Bytes::copy_from_slice(data) });
+        }
+    }
+
+    /// Makes the pending writes that start in `range` durable.
+    pub fn flush(&mut self, range: &Range<u64>) {
+        for write in self.pending.extract_if(.., |write| write.starts_in(range)) {
+            self.durable[write.range()].copy_from_slice(&write.data);
+        }
+    }
+
+    /// Gives up about half of the pending writes that start in `range`.
+    pub fn fail_flush(&mut self, range: &Range<u64>, rng: &mut Rng) {
+        self.pending.retain(|write| !write.starts_in(range) || rng.percent(50));
+    }
+
+    /// What a power cut would leave.
+    pub fn crash(&self, rng: &mut Rng, Tearing { piece, garbage }: Tearing) -> Vec<u8> {
+        let mut image = self.durable.clone();
+        let mut writes: Vec<&Pending> = self.pending.iter().chain(self.in_flight.values()).collect();
+        match rng.below(4) {
+            0 => {}
+            1 => {
+                for write in writes {
+                    image[write.range()].copy_from_slice(&write.data);
+                }
+            }
+            _ => {
+                // Crashes differ in how much is lost, so that both a single loss and a single survivor come up.
+                let kept = 10 + rng.below(81);
+                while !writes.is_empty() {
+                    let write = writes.swap_remove(rng.below(writes.len() as u64) as usize);
+                    for (old, new) in image[write.range()].chunks_mut(piece).zip(write.data.chunks(piece)) {
+                        if rng.percent(2) && garbage {
+                            old.fill_with(|| rng.next() as u8);
+                        } else if rng.percent(kept) {
+                            old.copy_from_slice(new);
+                        }
+                    }
+                }
+            }
+        }
+        image
+    }
+
+    /// Takes `range` out of the pending writes.
+    fn supersede(&mut self, range: Range<usize>) {
+        let overlaps = |write: &Pending| write.start < range.end && range.start < write.range().end;
+        if !self.pending.iter().any(overlaps) {
+            return;
+        }
+        for write in std::mem::take(&mut self.pending) {
+            if !overlaps(&write) {
+                self.pending.push(write);
+                continue;
+            }
+            let Range { start, end } = write.range();
+            if start < range.start {
+                self.pending.push(Pending { start, data: write.data.slice(..range.start - start) });
+            }
+            if range.end < end {
+                self.pending.push(Pending { start: range.end, data: write.data.slice(range.end - start..) });
+            }
+        }
+    }
+}

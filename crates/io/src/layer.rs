@@ -1,0 +1,208 @@
+//! A volume on top of another, which says only what it does differently.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::{Completion, Counts, Op, Persist, Queue, Volume, VolumeInfo};
+
+/// What is done differently by a [`Volume`] that passes everything else on to the one [`below`](Self::below).
+///
+/// Whoever implements it is a volume. Clones are handles to the same one: each queue holds one. For tests and
+/// measurements: a volume that restricts what may reach the one below is better written out, so that nothing it has not
+/// thought of gets through.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use brooklet_io::{Layer, MemVolume, Volume};
+///
+/// /// Counts the flushes.
+/// #[derive(Clone, Debug)]
+/// struct Counting(MemVolume, Arc<AtomicU64>);
+///
+/// impl Layer for Counting {
+///     fn below(&self) -> &dyn Volume {
+///         &self.0
+///     }
+///
+///     fn flush(&self) -> std::io::Result<()> {
+///         self.1.fetch_add(1, Ordering::Relaxed);
+///         self.below().flush()
+///     }
+/// }
+///
+/// let volume: Box<dyn Volume> = Box::new(Counting(MemVolume::new(7), Arc::default()));
+/// volume.grow(1 << 20)?;
+/// volume.flush()?;
+/// assert_eq!(volume.size()?, 1 << 20);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub trait Layer: Clone + Send + Sync + fmt::Debug + 'static {
+    /// The volume that this one is on top of.
+    fn below(&self) -> &dyn Volume;
+
+    /// As [`Volume::info`].
+    fn info(&self) -> VolumeInfo {
+        self.below().info()
+    }
+
+    /// As [`Volume::read_at`].
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.below().read_at(offset, buf)
+    }
+
+    /// As [`Volume::write_at`].
+    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
+        self.below().write_at(offset, data, persist)
+    }
+
+    /// As [`Volume::flush`].
+    fn flush(&self) -> io::Result<()> {
+        self.below().flush()
+    }
+
+    /// As [`Volume::zero_rest`].
+    fn zero_rest(&self) -> io::Result<()> {
+        self.below().zero_rest()
+    }
+
+    /// As [`Queue::submit`], for the queues of this volume; `queue` is that of the volume below.
+    fn submit(&self, queue: &mut dyn Queue, token: u64, op: Op) {
+        queue.submit(token, op);
+    }
+
+    /// As [`Queue::reap`], for the queues of this volume; `queue` is that of the volume below.
+    fn reap(&self, queue: &mut dyn Queue, wait: bool, out: &mut Vec<Completion>) {
+        queue.reap(wait, out);
+    }
+
+    /// As [`Queue::wait`], for the queues of this volume; `queue` is that of the volume below.
+    fn wait(&self, queue: &mut dyn Queue, patience: Duration) {
+        queue.wait(patience);
+    }
+
+    /// As [`Volume::queue`]. By default its operations go through [`submit`](Self::submit), [`reap`](Self::reap) and
+    /// [`wait`](Self::wait).
+    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
+        Ok(Box::new(LayerQueue { layer: self.clone(), below: self.below().queue(depth)? }))
+    }
+}
+
+impl<L: Layer> Volume for L {
+    fn info(&self) -> VolumeInfo {
+        Layer::info(self)
+    }
+
+    fn counts(&self) -> Counts {
+        self.below().counts()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.below().size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        Layer::read_at(self, offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
+        Layer::write_at(self, offset, data, persist)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Layer::flush(self)
+    }
+
+    fn grow(&self, size: u64) -> io::Result<()> {
+        self.below().grow(size)
+    }
+
+    fn shrink(&self, size: u64) -> io::Result<()> {
+        self.below().shrink(size)
+    }
+
+    fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
+        self.below().tune(scratch)
+    }
+
+    fn zero_rest(&self) -> io::Result<()> {
+        Layer::zero_rest(self)
+    }
+
+    fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
+        Layer::queue(self, depth)
+    }
+}
+
+struct LayerQueue<L> {
+    layer: L,
+    below: Box<dyn Queue>,
+}
+
+impl<L: Layer> Queue for LayerQueue<L> {
+    fn submit(&mut self, token: u64, op: Op) {
+        self.layer.submit(&mut *self.below, token, op);
+    }
+
+    fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
+        self.layer.reap(&mut *self.below, wait, out);
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        self.layer.wait(&mut *self.below, patience);
+    }
+
+    fn waker(&self) -> Waker {
+        self.below.waker()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.below.in_flight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{AlignedBuf, MemVolume, SECTOR, capped};
+
+    #[derive(Clone, Debug)]
+    struct Plain(Arc<dyn Volume>);
+
+    impl Layer for Plain {
+        fn below(&self) -> &dyn Volume {
+            &*self.0
+        }
+    }
+
+    #[test]
+    fn what_is_not_done_differently_is_passed_on() {
+        let disk = MemVolume::new(1);
+        let volume: &dyn Volume = &Plain(capped(Arc::new(disk.clone()), 1 << 16));
+        volume.grow(1 << 16).unwrap();
+        volume.shrink(1 << 15).unwrap();
+        assert_eq!((volume.size().unwrap(), volume.info().backend), (1 << 15, "memory"));
+        assert!(volume.tune(0..1 << 15).is_ok() && volume.tune(0..1 << 20).is_err());
+        let mut buf = AlignedBuf::zeroed(SECTOR);
+        buf.fill(3);
+        volume.write_at(0, &buf, Persist::Cached).unwrap();
+        volume.flush().unwrap();
+        assert_eq!((disk.at_risk(), &disk.image()[..SECTOR]), (0, &buf[..]));
+        buf.fill(0);
+        volume.read_at(0, &mut buf).unwrap();
+        assert!(buf.iter().all(|&byte| byte == 3));
+
+        let mut queue = volume.queue(2).unwrap();
+        queue.submit(8, Op::Read { offset: 0, buf });
+        assert_eq!(queue.in_flight(), 1);
+        let mut done = Vec::new();
+        queue.reap(true, &mut done);
+        assert_eq!((done[0].token, done[0].result.as_ref().unwrap(), queue.in_flight()), (8, &SECTOR, 0));
+        assert_eq!((volume.counts().reads, volume.counts().flushes), (2, 1));
+    }
+}

@@ -1,0 +1,63 @@
+//! Copying into memory that another processor reads next.
+//!
+//! A block's buffer was last read by whoever carried its last write out: a device, or, where the disk is a virtual one,
+//! a thread of the host on some other core. Ordinary stores first fetch each line back from that core's cache, to
+//! write all of it over. Streaming stores do not fetch, which copies up to five times as fast while the disk is busy.
+
+/// Copies `len` bytes from `from` to `to`.
+///
+/// # Safety
+/// As for [`std::ptr::copy_nonoverlapping`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    /// Bytes of a line of the cache.
+    const LINE: usize = 64;
+    const WIDE: usize = size_of::<__m128i>();
+
+    let head = to.align_offset(LINE).min(len);
+    let body = (len - head) / LINE * LINE;
+    let tail = len - head - body;
+    // SAFETY: head, body and tail lie within the `len` bytes at both places, which the caller says are valid and do not
+    // overlap. The body starts at a line in `to`, so its stores are aligned; SSE2 is part of x86-64.
+    unsafe {
+        to.copy_from_nonoverlapping(from, head);
+        for at in (head..head + body).step_by(LINE) {
+            for part in (at..at + LINE).step_by(WIDE) {
+                _mm_stream_si128(to.add(part).cast(), _mm_loadu_si128(from.add(part).cast()));
+            }
+        }
+        to.add(head + body).copy_from_nonoverlapping(from.add(head + body), tail);
+        // Streaming stores are ordered by nothing else, not even by a lock's release.
+        _mm_sfence();
+    }
+}
+
+/// Copies `len` bytes from `from` to `to`.
+///
+/// # Safety
+/// As for [`std::ptr::copy_nonoverlapping`].
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: as the caller promises.
+    unsafe { to.copy_from_nonoverlapping(from, len) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_start_and_length_is_copied_and_nothing_else() {
+        let from: Vec<u8> = (0..400).map(|i| i as u8 | 1).collect();
+        for start in 0..70 {
+            for len in (0..140).chain([256, 300]) {
+                let mut to = vec![0; 400];
+                // SAFETY: both are longer, and not the same.
+                unsafe { copy(from[3..].as_ptr(), to[start..].as_mut_ptr(), len) };
+                assert_eq!(to[start..start + len], from[3..3 + len]);
+                assert!(to[..start].iter().chain(&to[start + len..]).all(|&byte| byte == 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Keeping the label of a log in use: how it changes, and trimming, which to the volume is a change of the label and
+//! nothing else.
+
+use brooklet_io::seeded::bug;
+
+use super::error::LogError;
+use super::label::Label;
+use super::open::Labelled;
+use super::{Log, Lsn};
+use crate::error::WalError;
+use crate::ring::Cursor;
+use crate::shared::Untold;
+use crate::sync::MutexGuard;
+
+/// The label, and what it takes to change it.
+pub(super) struct Keeper {
+    pub on_volume: Labelled,
+    /// Where the newest span starts, while blocks of the one before live.
+    pub settles: Option<Cursor>,
+}
+
+impl Log {
+    /// Drops the records before `lsn`; they are gone for good when it returns. Costs one durable write of 4 KiB, and a
+    /// [`flush`](Self::flush) where `lsn` is not durable yet.
+    ///
+    /// The ring is freed up to the block that holds `lsn`; in a ring of more than 16,384 blocks, up to one a little
+    /// before it. Trimming to where the log starts already, or before it, does nothing. An `lsn` inside a record drops
+    /// that record, too.
+    ///
+    /// # Errors
+    /// [`LogError::PastEnd`]: nothing was trimmed.
+    pub fn trim(&self, lsn: Lsn) -> Result<(), LogError> {
+        let mut untold = None;
+        let mut keeper = self.keeper();
+        self.check()?;
+        if lsn <= self.first() {
+            return Ok(());
+        }
+        let end = self.next();
+        if lsn > end {
+            return Err(LogError::PastEnd { lsn, end });
+        }
+        if lsn.0 > self.tracker.lock().end().lsn {
+            self.flush()?;
+        }
+        let (mut trim, end) = {
+            let index = self.tracker.lock();
+            (index.locate(lsn), index.end())
+        };
+        if let Some(settles) = keeper.settles.filter(|span| span.lsn <= lsn.0 && span.seq > trim.seq) {
+            trim = settles;
+        }
+        let old = keeper.on_volume.label;
+        if bug("log-trims-the-next-block") {
+            trim = end;
+        }
+        let mut label = Label { trim, first: lsn.0, acked: end.seq - 1, ..old };
+        label.map.settle(trim.position);
+        self.record(&mut keeper, &mut untold, label)?;
+        self.tracker.lock().trim(trim, lsn);
+        self.wal.trim(trim);
+        if label.end() < old.end() {
+            self.give_back(label.end());
+        }
+        Ok(())
+    }
+
+    /// Makes `label` durable as the next: in both slots where its map is another, else in one.
+    ///
+    /// Whoever must be told that this failed is left in `untold`, which outlives the lock on the keeper: a callback may
+    /// ask the log for what needs that lock.
+    pub(super) fn record<'a>(
+        &'a self,
+        keeper: &mut Keeper,
+        untold: &mut Option<Untold<'a>>,
+        label: Label,
+    ) -> Result<(), WalError> {
+        let old = keeper.on_volume.label;
+        let label = Label { generation: old.generation + 1, ..label };
+        let written = if label.map == old.map || bug("log-resizes-one-slot") {
+            keeper.on_volume.write_one(&*self.volume, label)
+        } else {
+            keeper.on_volume.write_both(&*self.volume, label)
+        };
+        if let Err(error) = written {
+            // Which label counts is not known until the next opening.
+            *untold = Some(self.wal.fail(error));
+            self.check()?;
+        }
+        keeper.settles = keeper.settles.filter(|_| label.map.before.is_some());
+        Ok(())
+    }
+
+    /// Gives back what lies behind `end` on the volume.
+    pub(super) fn give_back(&self, end: u64) {
+        if let Err(error) = self.volume.shrink(end) {
+            tracing::warn!(%error, "space behind the ring stays allocated");
+        }
+    }
+
+    pub(super) fn keeper(&self) -> MutexGuard<'_, Keeper> {
+        self.keeper.lock().expect("the keeper does not panic")
+    }
+}

@@ -1,0 +1,266 @@
+//! A slot: 512 bytes that tell by themselves what they are, and whether they are whole. What a volume is known by lies in
+//! several of them, at the starts of its first sectors: the superblock of a store, the label of the ring that it keeps on
+//! a volume of its own, the label of a log.
+//!
+//! ```text
+//! slot, little endian
+//!   0   8 magic, which tells what is in the slot
+//!   8   4 format version, from 1 on     12   4 zero
+//!  16 488 what is in it, and zeros: `superblock.rs` and `label.rs` (brooklet), `log/label.rs` (brooklet-wal) tell
+//! 504   8 XXH3-64 of bytes 0..504
+//! ```
+//!
+//! The rest of the sector is zero. A slot fits in 512 bytes, which the device tears last. Of the whole ones that of the
+//! greatest rank counts, but a slot of a newer format forbids the volume whatever the others hold.
+
+use std::io;
+
+use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
+
+use crate::format::checksum;
+use crate::ring::Cursor;
+
+/// Bytes of a slot.
+pub const LEN: usize = 512;
+const SUM: usize = LEN - 8;
+
+/// What is kept in slots.
+pub trait InSlot: Copy {
+    /// First bytes of a slot that holds such a thing.
+    const MAGIC: [u8; 8];
+    /// Newest format version that is known.
+    const FORMAT: u32;
+
+    /// Format version that it is written in.
+    fn version(&self) -> u32 {
+        Self::FORMAT
+    }
+
+    /// Grows with each that is written in place of another.
+    fn rank(&self) -> u64;
+
+    /// Writes it into the bytes 16..504 of a slot.
+    fn put(&self, fields: &mut Fields);
+
+    /// Reads it back, from a slot that is whole and of a version from 1 to [`FORMAT`](Self::FORMAT); or says what is
+    /// wrong with it.
+    fn take(fields: &Fields, version: u32) -> Result<Self, &'static str>;
+
+    /// The slot that holds it.
+    fn encode(&self) -> [u8; LEN] {
+        let mut slot = Fields([0; LEN]);
+        slot.0[..8].copy_from_slice(&Self::MAGIC);
+        slot.0[8..12].copy_from_slice(&self.version().to_le_bytes());
+        self.put(&mut slot);
+        seal(&mut slot.0);
+        slot.0
+    }
+
+    /// What the slot holds with which `bytes` begin.
+    fn decode(bytes: &[u8]) -> Slot<Self> {
+        let Some(bytes) = bytes.first_chunk::<LEN>() else { return Slot::NoMagic };
+        if bytes.iter().all(|&byte| byte == 0) {
+            return Slot::Blank;
+        }
+        if bytes[..8] != Self::MAGIC {
+            return Slot::NoMagic;
+        }
+        let fields = Fields(*bytes);
+        if checksum(&bytes[..SUM]) != fields.word(SUM) {
+            return Slot::Damaged("the checksum does not hold");
+        }
+        match fields.word(8) as u32 {
+            0 => Slot::Damaged("the version never was"),
+            version if version > Self::FORMAT => Slot::Newer(version),
+            version => Self::take(&fields, version).map_or_else(Slot::Damaged, Slot::Valid),
+        }
+    }
+}
+
+/// What a slot holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Slot<T> {
+    /// This.
+    Valid(T),
+    /// Zeros.
+    Blank,
+    /// Something else, or nothing that is known.
+    NoMagic,
+    /// Such a thing in a format that only a newer version of this program knows.
+    Newer(u32),
+    /// Such a thing, but not whole.
+    Damaged(&'static str),
+}
+
+impl<T> Slot<T> {
+    /// Why it does not hold what it should, if so.
+    pub fn flaw(&self) -> Option<&'static str> {
+        match self {
+            Slot::Valid(_) | Slot::Newer(_) => None,
+            Slot::Blank | Slot::NoMagic => Some("the magic bytes are missing"),
+            Slot::Damaged(why) => Some(why),
+        }
+    }
+}
+
+/// A slot's fields, by their offsets in the slot.
+pub struct Fields([u8; LEN]);
+
+impl Fields {
+    /// Writes numbers of 8 bytes, one behind the other.
+    pub fn put(&mut self, at: usize, words: &[u64]) {
+        let out = &mut self.0[at..SUM][..8 * words.len()];
+        for (out, word) in out.chunks_exact_mut(8).zip(words) {
+            out.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    /// Writes an identity of 16 bytes.
+    pub fn put_id(&mut self, at: usize, id: u128) {
+        self.put(at, &[id as u64, (id >> 64) as u64]);
+    }
+
+    /// Writes a cursor of 32 bytes: position, seq, lsn, chain.
+    pub fn put_cursor(&mut self, at: usize, cursor: Cursor) {
+        self.put(at, &[cursor.position, cursor.seq, cursor.lsn, cursor.chain]);
+    }
+
+    /// Reads a number of 8 bytes.
+    pub fn word(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    /// Reads an identity.
+    pub fn id(&self, at: usize) -> u128 {
+        u128::from(self.word(at)) | u128::from(self.word(at + 8)) << 64
+    }
+
+    /// Reads a cursor.
+    pub fn cursor(&self, at: usize) -> Cursor {
+        let [position, seq, lsn, chain] = [0, 8, 16, 24].map(|field| self.word(at + field));
+        Cursor { position, seq, lsn, chain }
+    }
+}
+
+/// Puts the checksum behind the bytes of a slot.
+pub fn seal(slot: &mut [u8]) {
+    let sum = checksum(&slot[..SUM]);
+    slot[SUM..LEN].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Writes `what` into slots of a volume, one write after the other.
+pub fn write<T: InSlot>(
+    volume: &dyn Volume,
+    mut slots: impl Iterator<Item = usize>,
+    what: &T,
+    persist: Persist,
+) -> io::Result<()> {
+    let mut buf = AlignedBuf::zeroed(SECTOR);
+    buf[..LEN].copy_from_slice(&what.encode());
+    slots.try_for_each(|slot| write_all_at(volume, (slot * SECTOR) as u64, &buf, persist))
+}
+
+/// Reads the first `count` slots of a volume.
+pub fn read<T: InSlot>(volume: &dyn Volume, count: usize) -> io::Result<Vec<Slot<T>>> {
+    let mut buf = AlignedBuf::zeroed(count * SECTOR);
+    read_exact_at(volume, 0, &mut buf)?;
+    Ok(buf.chunks(SECTOR).map(T::decode).collect())
+}
+
+/// What counts, and the number of a slot that holds it; nothing where no slot is whole.
+///
+/// # Errors
+/// The version of a slot that is of a newer format.
+pub fn choose<T: InSlot>(slots: &[Slot<T>]) -> Result<Option<(usize, T)>, u32> {
+    let newer =
+        slots.iter().find_map(|slot| if let Slot::Newer(version) = slot { Some(*version) } else { None });
+    if let Some(version) = newer {
+        return Err(version);
+    }
+    let valid = slots.iter().enumerate().filter_map(|(at, slot)| match slot {
+        Slot::Valid(what) => Some((at, *what)),
+        _ => None,
+    });
+    Ok(valid.max_by_key(|(_, what)| what.rank()))
+}
+
+#[cfg(test)]
+mod tests {
+    use brooklet_io::MemVolume;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Thing {
+        id: u128,
+        cursor: Cursor,
+        rank: u64,
+    }
+
+    const CURSOR: Cursor = Cursor { position: 1 << 50, seq: 2 << 50, lsn: 3 << 50, chain: 4 << 50 };
+    const THING: Thing = Thing { id: 5 << 70 | 6, cursor: CURSOR, rank: 7 };
+
+    impl InSlot for Thing {
+        const MAGIC: [u8; 8] = *b"A THING.";
+        const FORMAT: u32 = 3;
+
+        fn rank(&self) -> u64 {
+            self.rank
+        }
+
+        fn put(&self, fields: &mut Fields) {
+            fields.put_id(16, self.id);
+            fields.put_cursor(32, self.cursor);
+            fields.put(496, &[self.rank]);
+        }
+
+        fn take(fields: &Fields, _: u32) -> Result<Self, &'static str> {
+            Ok(Self { id: fields.id(16), cursor: fields.cursor(32), rank: fields.word(496) })
+        }
+    }
+
+    #[test]
+    fn a_slot_survives_the_round_trip_and_no_flipped_bit() {
+        let mut bytes = THING.encode();
+        assert_eq!(Thing::decode(&bytes), Slot::Valid(THING));
+        for bit in 0..LEN * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let expected = if bit < 64 { Slot::NoMagic } else { Slot::Damaged("the checksum does not hold") };
+            assert_eq!(Thing::decode(&bytes), expected, "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert_eq!(Thing::decode(&[0; LEN]), Slot::Blank);
+        assert_eq!(Thing::decode(&bytes[..LEN - 1]), Slot::NoMagic);
+    }
+
+    /// A slot of zeros but for the magic bytes and the checksum is of no version.
+    #[test]
+    fn versions_that_are_newer_or_never_were_are_told_apart() {
+        let mut bytes = THING.encode();
+        for (version, expected) in [
+            (0, Slot::Damaged("the version never was")),
+            (1, Slot::Valid(THING)),
+            (3, Slot::Valid(THING)),
+            (4, Slot::Newer(4)),
+        ] {
+            bytes[8] = version;
+            seal(&mut bytes);
+            assert_eq!(Thing::decode(&bytes), expected);
+        }
+    }
+
+    #[test]
+    fn the_slot_of_the_greatest_rank_counts_unless_one_is_newer() {
+        let volume = MemVolume::from_image(vec![9; 3 * SECTOR], 1);
+        let read = || read::<Thing>(&volume, 3).unwrap();
+        assert_eq!((read(), choose(&read())), (vec![Slot::NoMagic; 3], Ok(None)));
+        write(&volume, 0..2, &THING, Persist::Durable).unwrap();
+        let next = Thing { rank: 8, ..THING };
+        write(&volume, [0].into_iter(), &next, Persist::Durable).unwrap();
+        let slots = read();
+        assert_eq!(slots, [Slot::Valid(next), Slot::Valid(THING), Slot::NoMagic]);
+        assert_eq!(choose(&slots), Ok(Some((0, next))));
+        assert!(volume.image()[LEN..SECTOR].iter().all(|&byte| byte == 0), "the rest of the sector is zero");
+        assert_eq!(choose(&[&slots[..], &[Slot::Newer(9)]].concat()), Err(9));
+    }
+}
