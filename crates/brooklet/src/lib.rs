@@ -47,6 +47,7 @@
 #[cfg(doctest)]
 struct Readme;
 
+mod chain;
 mod check;
 mod commit;
 mod create;
@@ -76,6 +77,7 @@ mod recent;
 mod record;
 mod runs;
 mod scan;
+mod segment;
 mod shelf;
 mod signature;
 mod store;

@@ -1,18 +1,24 @@
 //! What goes into a new run: the pieces of a frozen tier, or those of several runs merged.
 //!
-//! Both give log after log in key order, and a long log a chunk at a time, so that the work can be done in slices.
+//! Both give log after log in key order, and a long log a chunk at a time, so that the work can be done in slices. Between
+//! two logs of a merge an instalment may end: then all of it that is needed is the runs and the log that comes next.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
+
 use crate::error::Error;
 use crate::losses::Losses;
 use crate::model::{Piece, Resolved, resolve};
-use crate::piece::{CHUNK, Chunk, Head, PieceWriter};
+use crate::piece::{CHUNK, Chunk, Head, Out, PieceWriter, filter_hash};
 use crate::recent::{Slot, Tier};
-use crate::runs::{Run, RunBuilder};
+use crate::runs::Run;
 use crate::scan::RunLogs;
+use crate::segment::{Entry, Segment};
 
 /// What a log costs to copy, besides its payload, in bytes of payload: roughly.
 const LOG_COST: u64 = 64;
@@ -61,8 +67,8 @@ impl Input {
         Ok(Self { logs: Logs::Runs { logs, bottom }, log: None })
     }
 
-    /// The most bytes that the new run can take, before compression.
-    pub fn bound(&self) -> u64 {
+    /// Bytes that the new run may take: of a tier the most that it can be, of runs about what they take themselves.
+    pub fn expected(&self) -> u64 {
         match &self.logs {
             Logs::Tier { tier, order, .. } => {
                 let log = |&slot: &Slot| {
@@ -73,19 +79,47 @@ impl Input {
                 };
                 order.iter().map(log).sum::<u64>() + (1 << 16)
             }
-            // Merging drops entries; how well the rest compresses in other company cannot be known before.
             Logs::Runs { logs, .. } => {
-                logs.iter()
-                    .map(|l| l.run().raw_bytes().saturating_add(l.run().meta.logs).saturating_mul(5) / 4)
-                    .sum::<u64>()
-                    + (1 << 16)
+                let left = |logs: &RunLogs| logs.run().bytes() - bytes_of(logs.passed());
+                logs.iter().map(left).fold(1 << 16, u64::saturating_add)
             }
+        }
+    }
+
+    /// Whether all that was begun of a log is written.
+    pub fn is_between_logs(&self) -> bool {
+        self.log.is_none()
+    }
+
+    /// The log of the runs that comes next, where there is another.
+    pub fn next_log(&self) -> Option<&[u8]> {
+        match &self.logs {
+            Logs::Tier { .. } => None,
+            Logs::Runs { logs, .. } => {
+                logs.iter().filter_map(|log| log.current.as_ref().map(|(key, _)| &key[..])).min()
+            }
+        }
+    }
+
+    /// Segments of each of the runs that hold nothing of what is still to come.
+    pub fn passed(&self) -> Vec<usize> {
+        match &self.logs {
+            Logs::Tier { .. } => Vec::new(),
+            Logs::Runs { logs, .. } => logs.iter().map(|log| log.passed().len()).collect(),
+        }
+    }
+
+    /// Bytes of all those segments.
+    pub fn passed_bytes(&self) -> u64 {
+        match &self.logs {
+            Logs::Tier { .. } => 0,
+            Logs::Runs { logs, .. } => logs.iter().map(|log| bytes_of(log.passed())).sum(),
         }
     }
 
     /// Writes what comes next: a log's beginning, some of its entries, or its end. Tells the work that took, in bytes of
     /// payload; `None` where there is nothing left.
-    pub fn step(&mut self, out: &mut PieceWriter<RunBuilder>) -> Result<Option<u64>, Trouble> {
+    pub fn step(&mut self, out: &mut PieceWriter<Pending>) -> Result<Option<u64>, Trouble> {
         let Some(parts) = &mut self.log else {
             return match &mut self.logs {
                 Logs::Tier { tier, order, next, losses } => {
@@ -104,17 +138,18 @@ impl Input {
         };
         let Some(part) = parts.last_mut() else {
             self.log = None;
-            return out.end().map(|()| Some(0)).map_err(write_error);
+            let Ok(()) = out.end();
+            return Ok(Some(0));
         };
         let copied = match (&mut part.holder, &self.logs) {
             (Holder::Tier(slot), Logs::Tier { tier, .. }) => {
-                copy_recent(tier, *slot, &mut part.range, out).map_err(write_error)?
+                copy_recent(tier, *slot, &mut part.range, out)
             }
             (Holder::Run(run, chunk), _) => {
                 if !chunk.range().contains(&part.range.start) {
                     *chunk = run.chunk_once(out.key(), part.range.start)?;
                 }
-                copy_chunk(chunk, &mut part.range, out).map_err(write_error)?
+                copy_chunk(chunk, &mut part.range, out)
             }
             (Holder::Tier(_), Logs::Runs { .. }) => unreachable!("parts come from the source"),
         };
@@ -129,6 +164,42 @@ impl Input {
         match &self.logs {
             Logs::Tier { losses, .. } => losses.known(),
             Logs::Runs { .. } => &[],
+        }
+    }
+}
+
+fn bytes_of(segments: &[Arc<Segment>]) -> u64 {
+    segments.iter().map(|segment| segment.meta.extent).sum()
+}
+
+/// Codex entries on their way into a segment, which must be found room for first.
+pub(crate) struct Pending {
+    filter_seed: u64,
+    hash: Option<u64>,
+    entries: VecDeque<Entry>,
+}
+
+impl Pending {
+    pub fn new(filter_seed: u64) -> Self {
+        Self { filter_seed, hash: None, entries: VecDeque::new() }
+    }
+
+    pub fn pop(&mut self) -> Option<Entry> {
+        self.entries.pop_front()
+    }
+}
+
+impl Out for Pending {
+    type Error = Infallible;
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Infallible> {
+        self.entries.push_back(Entry { key: key.to_vec(), value: value.to_vec(), hash: self.hash.take() });
+        Ok(())
+    }
+
+    fn log(&mut self, key: &[u8]) {
+        if !(bug("filter-forgets") && key.len().is_multiple_of(5)) {
+            self.hash = Some(filter_hash(self.filter_seed, key));
         }
     }
 }
@@ -163,7 +234,7 @@ fn begin_recent(
     tier: &Tier,
     slot: Slot,
     losses: &mut Losses,
-    out: &mut PieceWriter<RunBuilder>,
+    out: &mut PieceWriter<Pending>,
 ) -> (Vec<Part>, bool) {
     let log = tier.log(slot);
     let piece = log.piece().expect("only visible pieces were chosen");
@@ -181,7 +252,7 @@ type Begun = (Option<Vec<Part>>, u64);
 fn begin_merged(
     logs: &mut [RunLogs],
     bottom: bool,
-    out: &mut PieceWriter<RunBuilder>,
+    out: &mut PieceWriter<Pending>,
 ) -> Result<Option<Begun>, Trouble> {
     let keys = logs.iter().filter_map(|l| l.current.as_ref().map(|(key, _)| key));
     let Some(key) = keys.min().cloned() else { return Ok(None) };
@@ -218,33 +289,33 @@ fn copy_recent(
     tier: &Tier,
     slot: Slot,
     range: &mut Range<u64>,
-    out: &mut PieceWriter<RunBuilder>,
-) -> Result<u64, brooklet_codex::Error> {
+    out: &mut PieceWriter<Pending>,
+) -> u64 {
     let mut copied = 0;
     for payload in tier.log(slot).payloads(tier, range.clone()) {
-        out.entry(&payload)?;
+        let Ok(()) = out.entry(&payload);
         range.start += 1;
         copied += payload.len() as u64 + 1;
         if copied >= CHUNK as u64 {
             break;
         }
     }
-    Ok(copied)
+    copied
 }
 
 /// Copies those entries of `range` that a chunk holds, and takes them off.
 fn copy_chunk(
     chunk: &Chunk,
     range: &mut Range<u64>,
-    out: &mut PieceWriter<RunBuilder>,
-) -> Result<u64, brooklet_codex::Error> {
+    out: &mut PieceWriter<Pending>,
+) -> u64 {
     let mut copied = 0;
     let end = range.end.min(chunk.range().end);
     for seq in range.start..end {
         let payload = chunk.payload_bytes(seq);
-        out.entry(payload)?;
+        let Ok(()) = out.entry(payload);
         copied += payload.len() as u64 + 1;
     }
     range.start = end;
-    Ok(copied)
+    copied
 }

@@ -50,7 +50,7 @@ use brooklet_wal::{Cursor, Zone};
 use crate::error::Error;
 
 /// Newest format this version reads and writes.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 /// Copies of the superblock.
 pub(crate) const COPIES: usize = 3;
 /// Bytes of the superblock zone, and where the ring starts on whichever volume it lies.
@@ -79,7 +79,7 @@ pub(crate) struct Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// Format version, 1 to 3.
+    /// Format version, 1 to 4.
     pub format: u32,
     pub id: u128,
     pub generation: u64,

@@ -1,6 +1,6 @@
 //! Pins every on-disk format: a small store, written with a fixed seed and clock, has exactly these bytes, and a store
-//! written by any released version of each format opens and reads the same. Versions 2 and 3 are written with a capacity,
-//! and the ring on a volume of its own.
+//! written by any released version of each format opens and reads the same. Versions 2 and later are written with a
+//! capacity, and the ring on a volume of its own.
 //!
 //! A difference means that the format changed: then its version is bumped, and a new golden file joins this one.
 //! `BROOKLET_WRITE_GOLDEN=1 cargo test -p brooklet --test golden` writes the files anew.
@@ -135,7 +135,7 @@ fn format_2_still_opens() {
 fn grows_up(store: &Store, contents: &Logs) {
     store.append("new", "x").unwrap().wait().unwrap();
     store.checkpoint().unwrap();
-    assert_eq!(store.info().unwrap().format, 3);
+    assert_eq!(store.info().unwrap().format, 4);
     for merged in [false, true] {
         let mut now = common::contents(store).unwrap();
         assert!(now.remove(&b"new"[..]).is_some());

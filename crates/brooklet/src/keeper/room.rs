@@ -12,28 +12,67 @@ use super::Keeper;
 use crate::error::is_full;
 use crate::heap::Extent;
 use crate::merge::Trouble;
+use crate::superblock::Superblock;
 
 /// The heap grows by multiples of this.
 const GROWTH: u64 = 256 << 10;
+/// A segment is not made longer, however large the heap.
+pub(super) const LARGEST_SEGMENT: u64 = 64 << 20;
+/// Nor is it made shorter than this part of the heap, where there is room.
+const MANY_SEGMENTS: u64 = 1024;
+/// A hole that is smaller is not worth a segment.
+const LEAST_HOLE: u64 = 64 << 10;
 
 impl Keeper {
-    /// Finds room for a run that is reckoned to take up to `bound` bytes. Where there is less, and a checkpoint or a caller
-    /// waits for what merging may free, a merged run gets the largest extent there is, since what was trimmed and deleted
-    /// may make it fit; if it does not, it is given up.
-    pub(super) fn allocate_run(&mut self, bound: u64) -> Result<Extent, Trouble> {
-        let full = match self.allocate(bound) {
-            Err(Trouble::Write(error)) if is_full(&error) && self.compacting && self.short_of_room => error,
+    /// Bytes that a segment is to have where there is room for it: so many that a run has few, and so few that a merge can
+    /// publish often what it has done, in stores of any size.
+    pub(super) fn segment_size(&self) -> u64 {
+        let used = self.heap.end() - self.heap.free_bytes();
+        (used / MANY_SEGMENTS).clamp(self.least_segment, LARGEST_SEGMENT).next_multiple_of(SECTOR as u64)
+    }
+
+    /// The smallest hole that is worth a segment, unless all that is left to write fits into less.
+    fn least_hole(&self) -> u64 {
+        LEAST_HOLE.min(self.segment_size() / 2)
+    }
+
+    /// Free bytes that segments could use.
+    pub(super) fn free_room(&self) -> u64 {
+        self.heap.usable(self.least_hole())
+    }
+
+    /// The same, with what the heap may grow by.
+    pub(super) fn room(&self) -> u64 {
+        let Superblock { capacity, .. } = self.superblock;
+        if capacity == 0 { u64::MAX } else { self.free_room() + capacity.saturating_sub(self.heap.end()) }
+    }
+
+    /// Finds room for a segment that needs `least` bytes for its first entry, of a run of which `expected` are still to
+    /// come. Best fit; else a hole that is not much too small, before the heap grows; else the largest there is.
+    pub(super) fn allocate_segment(&mut self, least: u64, expected: u64) -> Result<Extent, Trouble> {
+        let whole = |bytes: u64| bytes.next_multiple_of(SECTOR as u64);
+        let least = whole(least);
+        let wanted = whole(self.segment_size().min(expected.max(LEAST_HOLE))).max(least);
+        self.sweep();
+        if let Some(extent) = self.heap.take(wanted) {
+            return Ok(extent);
+        }
+        let largest = self.heap.largest_free();
+        if largest >= least.max(wanted / 4) {
+            return Ok(self.heap.take(largest).expect("it is there"));
+        }
+        let full = match self.allocate(wanted) {
+            Err(Trouble::Write(error)) if is_full(&error) => error,
             done => return done,
         };
         let capacity = self.superblock.capacity;
         if capacity > self.heap.end() && self.volumes.data.grow(capacity).is_ok() {
             self.heap.grow(capacity);
         }
-        let largest = self.heap.largest_free();
-        if largest <= self.squeezed {
+        let largest = self.heap.largest_free().min(wanted);
+        if largest < least.max(self.least_hole()) {
             return Err(Trouble::Write(full));
         }
-        self.squeezed = largest;
         Ok(self.heap.take(largest).expect("it is there"))
     }
 
@@ -53,13 +92,13 @@ impl Keeper {
         Ok(self.heap.take(len).expect("the heap just grew by that much"))
     }
 
-    /// Gives back the extents of retired runs that no reader holds any more.
+    /// Gives back the extents of retired segments that no reader holds any more.
     pub(super) fn sweep(&mut self) {
         let heap = &mut self.heap;
-        self.retired.retain(|run| {
-            let pinned = Arc::strong_count(run) > 1 && !bug("readers-do-not-pin");
+        self.retired.retain(|segment| {
+            let pinned = Arc::strong_count(segment) > 1 && !bug("readers-do-not-pin");
             if !pinned {
-                heap.give(run.extent());
+                heap.give(segment.extent());
             }
             pinned
         });
