@@ -113,8 +113,10 @@ impl Store {
         let runs = front.runs.clone();
         drop(front);
         let merge = runs.merge().into_iter();
-        let merging: Vec<u64> =
-            merge.flat_map(|(into, inputs)| [into].into_iter().chain(inputs)).map(|run| run.meta.id).collect();
+        let merging: Vec<u64> = merge
+            .flat_map(|(into, inputs)| [into].into_iter().chain(inputs))
+            .map(|run| run.meta.id)
+            .collect();
         let run = |run: &std::sync::Arc<crate::runs::Run>| RunInfo {
             id: run.meta.id,
             level: run.meta.level,

@@ -389,7 +389,8 @@ impl Keeper {
 /// Takes out the runs in which nothing lives any more. Those that are being merged stay until that has ended: the ones that
 /// the instalment `at_hand` merges, and the ones of which something is merged, behind what it is merged into.
 fn take_dead(runs: &mut Vec<Counted>, at_hand: &[u64], merging: Option<&Merging>) -> Vec<Arc<Run>> {
-    let into = merging.and_then(|m| Some((runs.iter().position(|(run, _)| run.meta.id == m.into)?, m.inputs)));
+    let into =
+        merging.and_then(|m| Some((runs.iter().position(|(run, _)| run.meta.id == m.into)?, m.inputs)));
     let published = into.map_or(0..0, |(at, inputs)| at..at + inputs + 1);
     let mut dead = Vec::new();
     let mut is_oldest = true;

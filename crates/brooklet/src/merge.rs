@@ -142,9 +142,7 @@ impl Input {
             return Ok(Some(0));
         };
         let copied = match (&mut part.holder, &self.logs) {
-            (Holder::Tier(slot), Logs::Tier { tier, .. }) => {
-                copy_recent(tier, *slot, &mut part.range, out)
-            }
+            (Holder::Tier(slot), Logs::Tier { tier, .. }) => copy_recent(tier, *slot, &mut part.range, out),
             (Holder::Run(run, chunk), _) => {
                 if !chunk.range().contains(&part.range.start) {
                     *chunk = run.chunk_once(out.key(), part.range.start)?;
@@ -285,12 +283,7 @@ fn begin_merged(
 }
 
 /// Copies about a chunk's bytes of entries of a tier, and takes them off `range`.
-fn copy_recent(
-    tier: &Tier,
-    slot: Slot,
-    range: &mut Range<u64>,
-    out: &mut PieceWriter<Pending>,
-) -> u64 {
+fn copy_recent(tier: &Tier, slot: Slot, range: &mut Range<u64>, out: &mut PieceWriter<Pending>) -> u64 {
     let mut copied = 0;
     for payload in tier.log(slot).payloads(tier, range.clone()) {
         let Ok(()) = out.entry(&payload);
@@ -304,11 +297,7 @@ fn copy_recent(
 }
 
 /// Copies those entries of `range` that a chunk holds, and takes them off.
-fn copy_chunk(
-    chunk: &Chunk,
-    range: &mut Range<u64>,
-    out: &mut PieceWriter<Pending>,
-) -> u64 {
+fn copy_chunk(chunk: &Chunk, range: &mut Range<u64>, out: &mut PieceWriter<Pending>) -> u64 {
     let mut copied = 0;
     let end = range.end.min(chunk.range().end);
     for seq in range.start..end {

@@ -15,8 +15,8 @@ use crate::label::{self, Label};
 use crate::manifest::{Manifest, Merging};
 use crate::model::MAX_KEY;
 use crate::options::Options;
-use crate::policy::MAX_LEVEL;
 use crate::piece::{head_key, split_key};
+use crate::policy::MAX_LEVEL;
 use crate::runs::RunSet;
 use crate::shelf::Shelf;
 use crate::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
@@ -285,7 +285,10 @@ mod tests {
             let first = if first.is_empty() { Vec::new() } else { head_key(first) };
             SegmentMeta { len: 200, extent: 4096, first, ..SegmentMeta::default() }
         };
-        (RunMeta { id, level, logs: 1, entries: 1, ..RunMeta::default() }, firsts.iter().map(segment).collect())
+        (
+            RunMeta { id, level, logs: 1, entries: 1, ..RunMeta::default() },
+            firsts.iter().map(segment).collect(),
+        )
     }
 
     #[track_caller]
@@ -326,7 +329,12 @@ mod tests {
     fn a_merge_that_cannot_be_is_refused() {
         let merging = |into, inputs, from: &[u8]| Some(Merging { into, inputs, from: from.to_vec() });
         let runs = |made, newer, first: &[u8], older| {
-            vec![chain(9, newer, &[b"x"]), chain(8, made, &[first]), chain(1, 0, &[b"m"]), chain(2, older, &[])]
+            vec![
+                chain(9, newer, &[b"x"]),
+                chain(8, made, &[first]),
+                chain(1, 0, &[b"m"]),
+                chain(2, older, &[]),
+            ]
         };
         let sound = Manifest { runs: runs(1, 0, b"a", 0), merging: merging(8, 2, b"c") };
         assert!(check_runs(&sound, 10).is_ok());

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
 use bytes::Bytes;
 
 use crate::error::Error;
@@ -234,12 +235,13 @@ impl RunSet {
 
     /// Opens the runs that a manifest names, which was found to make sense.
     pub fn open(shelf: &Arc<Shelf>, manifest: &Manifest) -> Result<Self, Error> {
+        let merging = manifest.merging.as_ref().filter(|_| !bug("resumed-merge-starts-over"));
         let merged = manifest.merged();
         let runs = manifest.runs.iter().enumerate().map(|(i, chain)| {
-            let from = manifest.merging.as_ref().filter(|_| merged.contains(&i));
+            let from = merging.filter(|_| merged.contains(&i));
             Run::open(shelf, chain, from.map_or(&[], |merging| &merging.from)).map(Arc::new)
         });
-        Ok(Self { runs: runs.collect::<Result<_, _>>()?, merging: manifest.merging.clone() })
+        Ok(Self { runs: runs.collect::<Result<_, _>>()?, merging: merging.cloned() })
     }
 
     pub fn is_empty(&self) -> bool {

@@ -305,7 +305,8 @@ impl fmt::Display for Map<'_> {
         writeln!(f, "           next block {next_block} at position {next_position}; {ended}")?;
         write!(f, "recent     {} logs, {} of memory", recent.logs, bytes(recent.bytes as u64))?;
         if !self.runs.is_empty() {
-            let head = ["run", "level", "segments", "offset", "bytes", "raw", "logs", "entries", "dead", "memory"];
+            let head =
+                ["run", "level", "segments", "offset", "bytes", "raw", "logs", "entries", "dead", "memory"];
             write!(f, "\n\n{}", head.map(|title| format!("{title:>11}")).concat())?;
         }
         for run in &self.runs {

@@ -146,7 +146,11 @@ impl<W: io::Write> Builder<W> {
     /// filter, were added, and then it were [`finish`](Self::finish)ed. For who has only so much room: it is told at once,
     /// without looking at what was written.
     pub fn size_with(&self, key: usize, value: usize, hashes: usize) -> u64 {
-        let open = self.block.len() + FRAME_HEAD + BlockBuilder::EMPTY + FRAME_HEAD + BlockBuilder::most_len(key, value);
+        let open = self.block.len()
+            + FRAME_HEAD
+            + BlockBuilder::EMPTY
+            + FRAME_HEAD
+            + BlockBuilder::most_len(key, value);
         let first = key.max(self.first.len());
         self.out.written
             + open as u64

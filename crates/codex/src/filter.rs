@@ -124,7 +124,10 @@ impl FilterBuilder {
         // What is waiting may begin another part.
         let open = 2 * part + items.saturating_mul(self.bits_per_item).div_ceil(8);
         let pointer = |first: usize| BlockBuilder::most_len(first, POINTER) as u64;
-        let directory = (FRAME_HEAD + BlockBuilder::EMPTY) as u64 + self.firsts + pointer(self.first.len()) + pointer(key);
+        let directory = (FRAME_HEAD + BlockBuilder::EMPTY) as u64
+            + self.firsts
+            + pointer(self.first.len())
+            + pointer(key);
         self.closed + open as u64 + directory
     }
 

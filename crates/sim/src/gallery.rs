@@ -76,6 +76,13 @@ pub const BUGS: &[Bug] = &[
     bug("checkpoint-does-not-wait", "a checkpoint is written before all of its tier is visible"),
     bug("frozen-tier-goes-early", "the frozen tier is dropped before its run is there"),
     bug("runs-are-freed-early", "merged runs are given back before the superblock points elsewhere"),
+    bug(
+        "instalment-frees-early",
+        "what an instalment merged is given back before the superblock points elsewhere",
+    ),
+    bug("instalment-forgets-the-others", "an instalment of a merge drops what the ones before it made"),
+    bug("merge-key-off-by-one", "the next instalment of a merge begins with the last log of the one before"),
+    bug("resumed-merge-starts-over", "after an opening nobody knows of the merge that was going on"),
     bug("readers-do-not-pin", "runs are given back although somebody reads them"),
     bug("merged-run-is-the-oldest", "a merged run takes the wrong place among the others"),
     bug("tombstones-go-early", "a merge drops deletions that older runs still need"),

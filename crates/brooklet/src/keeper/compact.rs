@@ -114,7 +114,8 @@ impl Keeper {
             (Due::Rest, None) => return Ok(()),
         };
         let chosen: Vec<Arc<Run>> = chosen;
-        let oldest = |runs: &mut dyn DoubleEndedIterator<Item = &Arc<Run>>| runs.next_back().map(|r| r.meta.id);
+        let oldest =
+            |runs: &mut dyn DoubleEndedIterator<Item = &Arc<Run>>| runs.next_back().map(|r| r.meta.id);
         let bottom = oldest(&mut chosen.iter()) == oldest(&mut runs.iter()) || bug("tombstones-go-early");
         let input = Input::runs(&chosen, bottom)?;
         // Half of the room is for what an instalment makes; what it frees comes later.
@@ -144,7 +145,10 @@ impl Keeper {
     /// Makes an instalment count.
     fn publish(&mut self, context: &Context<'_>, compaction: Compaction) -> Result<(), Trouble> {
         let Compaction { inputs, build, .. } = compaction;
-        let next = build.input.next_log().map(<[u8]>::to_vec);
+        let mut next = build.input.next_log().map(<[u8]>::to_vec);
+        if next.is_some() && !build.log().is_empty() && bug("merge-key-off-by-one") {
+            next = Some(build.log().to_vec());
+        }
         let passed = build.input.passed();
         let (made, sealed) = self.seal(build)?;
         let old = context.front().runs.clone();
@@ -222,7 +226,11 @@ impl News {
 
     /// Ends the merge.
     fn end(&mut self, into: &Arc<Run>) {
-        let at = self.runs.iter().position(|(run, _)| Arc::ptr_eq(run, into)).expect("it stands for what it merged");
+        let at = self
+            .runs
+            .iter()
+            .position(|(run, _)| Arc::ptr_eq(run, into))
+            .expect("it stands for what it merged");
         let (run, _) = self.runs.remove(at);
         if run.meta.logs > 0 {
             let dead = still_dead(&self.merged, &run);

@@ -255,7 +255,8 @@ impl<'a> World<'a> {
 
     fn work(&mut self, idle: bool) {
         loop {
-            let shapes: Vec<Shape> = self.runs.iter().map(|run| Shape::of(&run.meta, run.bytes, run.dead)).collect();
+            let shapes: Vec<Shape> =
+                self.runs.iter().map(|run| Shape::of(&run.meta, run.bytes, run.dead)).collect();
             let Some(merge) = (self.policy.next)(&shapes, idle) else { return };
             self.merge(&merge);
         }
