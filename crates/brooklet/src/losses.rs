@@ -48,22 +48,7 @@ impl Losses {
 
     /// The log's pieces that matter, newest first, each with the place of its run.
     fn pieces(&mut self, key: &[u8]) -> Result<Vec<(usize, Piece)>, Error> {
-        let mut wanted = Wanted::new(key);
-        let mut found: Vec<(usize, Piece)> = Vec::new();
-        for (i, cursor) in self.runs.iter_mut().enumerate() {
-            let run: &Run = cursor.run();
-            let absent = !run.counts_for(key) || run.may_know(&mut wanted)? == Some(false);
-            if absent || !cursor.seek(wanted.head())? || cursor.key() != wanted.head() {
-                continue;
-            }
-            let head = Head::decode(&cursor.value()).ok_or_else(|| cursor.run().malformed(key))?;
-            found.push((i, head.piece));
-            let so_far = resolve(found.iter().map(|(_, piece)| *piece));
-            if so_far.bounds.is_none_or(|b| so_far.upper == b.first) {
-                break;
-            }
-        }
-        Ok(found)
+        pieces_in(&mut self.runs, key)
     }
 
     fn take_down(&mut self, found: &[(usize, Piece)], newer: Piece) {
@@ -86,4 +71,25 @@ impl Losses {
     pub fn known(&self) -> &[(u64, u64)] {
         &self.known
     }
+}
+
+/// A log's pieces that matter in some runs, newest first, each with the place of its run. For logs in the order of their
+/// keys, so that blocks are read once.
+pub(crate) fn pieces_in(runs: &mut [RunCursor], key: &[u8]) -> Result<Vec<(usize, Piece)>, Error> {
+    let mut wanted = Wanted::new(key);
+    let mut found: Vec<(usize, Piece)> = Vec::new();
+    for (i, cursor) in runs.iter_mut().enumerate() {
+        let run: &Run = cursor.run();
+        let absent = !run.counts_for(key) || run.may_know(&mut wanted)? == Some(false);
+        if absent || !cursor.seek(wanted.head())? || cursor.key() != wanted.head() {
+            continue;
+        }
+        let head = Head::decode(&cursor.value()).ok_or_else(|| cursor.run().malformed(key))?;
+        found.push((i, head.piece));
+        let so_far = resolve(found.iter().map(|(_, piece)| *piece));
+        if so_far.bounds.is_none_or(|b| so_far.upper == b.first) {
+            break;
+        }
+    }
+    Ok(found)
 }

@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
 
+use crate::chain::RunCursor;
 use crate::error::Error;
-use crate::losses::Losses;
-use crate::model::{Piece, Resolved, resolve};
+use crate::losses::{Losses, pieces_in};
+use crate::model::{Bounds, Piece, Resolved, resolve};
 use crate::piece::{CHUNK, Chunk, Head, Out, PieceWriter, filter_hash};
 use crate::recent::{Slot, Tier};
 use crate::runs::Run;
@@ -35,7 +36,7 @@ pub(crate) struct Input {
 /// Where the pieces of a new run come from.
 enum Logs {
     Tier { tier: Arc<Tier>, order: Vec<Slot>, next: usize, losses: Losses },
-    Runs { logs: Vec<RunLogs>, bottom: bool },
+    Runs { logs: Vec<RunLogs>, bottom: bool, newer: Vec<RunCursor> },
 }
 
 /// Entries of a log that lie in one place.
@@ -61,10 +62,12 @@ impl Input {
         Self { logs: Logs::Tier { tier, order, next: 0, losses }, log: None }
     }
 
-    /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them is the oldest of all.
-    pub fn runs(runs: &[Arc<Run>], bottom: bool) -> Result<Self, Error> {
+    /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them is the oldest of all. Entries that
+    /// the `newer` runs have made irrelevant are left out.
+    pub fn runs(runs: &[Arc<Run>], bottom: bool, newer: Vec<Arc<Run>>) -> Result<Self, Error> {
         let logs = runs.iter().map(|run| RunLogs::new(run, b"")).collect::<Result<_, _>>()?;
-        Ok(Self { logs: Logs::Runs { logs, bottom }, log: None })
+        let newer = newer.into_iter().map(RunCursor::new).collect();
+        Ok(Self { logs: Logs::Runs { logs, bottom, newer }, log: None })
     }
 
     /// Bytes that the new run may take: of a tier the most that it can be, of runs about what they take themselves.
@@ -129,7 +132,7 @@ impl Input {
                     self.log = Some(parts);
                     Ok(Some(LOG_COST + LOOK_COST * u64::from(looked)))
                 }
-                Logs::Runs { logs, bottom } => begin_merged(logs, *bottom, out).map(|begun| {
+                Logs::Runs { logs, bottom, newer } => begin_merged(logs, *bottom, newer, out).map(|begun| {
                     let (parts, pieces) = begun?;
                     self.log = parts;
                     Some(LOG_COST * pieces)
@@ -250,6 +253,7 @@ type Begun = (Option<Vec<Part>>, u64);
 fn begin_merged(
     logs: &mut [RunLogs],
     bottom: bool,
+    newer: &mut [RunCursor],
     out: &mut PieceWriter<Pending>,
 ) -> Result<Option<Begun>, Trouble> {
     let keys = logs.iter().filter_map(|l| l.current.as_ref().map(|(key, _)| key));
@@ -274,12 +278,45 @@ fn begin_merged(
     if !starts_right || end != Some(held.end) {
         return Err(heads[0].0.malformed(&key).into());
     }
+    let (piece, parts) = match live_below(newer, &key) {
+        Some(live) if bottom && clipped(&piece.held(), &live).is_empty() => return Ok(Some((None, pieces))),
+        Some(live) => {
+            let parts = parts.into_iter().map(|(i, part)| (i, clipped(&part, &live)));
+            (within(piece, &live), parts.filter(|(_, part)| !part.is_empty()).collect())
+        }
+        None => (piece, parts),
+    };
     out.begin(&key, piece);
     let part = |(i, range)| {
         let (run, head): &(Arc<Run>, Head) = &heads[i];
         Part { range, holder: Holder::Run(run.clone(), head.chunk.clone()) }
     };
     Ok(Some((Some(parts.into_iter().map(part).collect()), pieces)))
+}
+
+/// The entries of a log that newer runs leave alive in older ones; `None` where they do not know it, or cannot be read: what
+/// they made irrelevant is only space.
+fn live_below(newer: &mut [RunCursor], key: &[u8]) -> Option<Range<u64>> {
+    let found = pieces_in(newer, key).unwrap_or_default();
+    if found.is_empty() {
+        return None;
+    }
+    let Resolved { bounds, upper, .. } = resolve(found.into_iter().map(|(_, piece)| piece));
+    let hidden = u64::from(bug("newer-run-hides-too-much"));
+    Some(bounds.map_or(0..0, |bounds| bounds.first + hidden..upper))
+}
+
+fn clipped(range: &Range<u64>, live: &Range<u64>) -> Range<u64> {
+    range.start.max(live.start)..range.end.min(live.end)
+}
+
+/// A piece without the entries outside of `live`. The newer runs that say so tell the log's bounds, too; all that is left for
+/// this piece to tell is what it holds, and that older ones count only below its base.
+fn within(piece: Piece, live: &Range<u64>) -> Piece {
+    let Some(Bounds { first, next }) = piece.bounds else { return piece };
+    let next = next.min(live.end);
+    let first = first.max(live.start).min(next);
+    Piece { bounds: Some(Bounds { first, next }), base: piece.base.min(next) }
 }
 
 /// Copies about a chunk's bytes of entries of a tier, and takes them off `range`.

@@ -229,6 +229,51 @@ fn checkpoints_go_on_beside_a_merge_of_all() {
     check(&volume.within);
 }
 
+/// A log in the midst of a merge is longer than all the room there is: what was merged before it stays merged, also for the
+/// next opening, which goes on once the log is shorter.
+#[test]
+fn a_merge_that_finds_no_room_keeps_what_it_has_done() {
+    let volume = MemVolume::new(1);
+    let small = || options().capacity(1728 << 10);
+    let store = small().create_on(Arc::new(volume.clone())).unwrap();
+    let (mut rng, mut logs) = (Rng::new(3), Logs::new());
+    for _ in 0..8 {
+        for (key, entries, len) in
+            [("a", 2, 2000), ("b", 3, 6000), ("m", 9, 8000), ("x", 1, 100), ("z", 2, 9000)]
+        {
+            let entries: Vec<_> = (0..entries).map(|_| noise(&mut rng, len)).collect();
+            store.append_many(key, &entries).unwrap().wait().unwrap();
+            logs.entry(key.as_bytes().to_vec()).or_default().entries.extend(entries);
+            if key == "m" {
+                store.checkpoint().unwrap();
+            }
+        }
+    }
+    let error = store.compact().unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    let info = store.info().unwrap();
+    assert!(info.compacting && info.keeper.instalments > 0, "{:?}", info.keeper);
+    let made = info.runs.iter().find(|run| run.merging).unwrap();
+    assert_eq!((made.logs, made.entries), (2, 8 * 5), "{made:?}");
+    assert!(store.compact().is_err(), "and again");
+    same(&contents(&store).unwrap(), &logs, "without room");
+    store.close().unwrap();
+    drop(store);
+    check(&volume);
+    let store = small().open_on(Arc::new(volume.clone())).unwrap();
+    same(&contents(&store).unwrap(), &logs, "opened");
+    store.keep_last("m", 10).unwrap().wait().unwrap();
+    let log = logs.get_mut(&b"m"[..]).unwrap();
+    log.first = log.entries.len() as u64 - 10;
+    log.entries.drain(..log.first as usize);
+    let before = store.info().unwrap().keeper;
+    store.compact().unwrap();
+    same(&contents(&store).unwrap(), &logs, "merged");
+    assert_eq!(store.info().unwrap().keeper.compactions - before.compactions, 2, "what was begun, and all");
+    store.close().unwrap();
+    check(&volume);
+}
+
 /// A store so small, and so full of holes of which some are held open by readers, that no run lies in one piece.
 #[test]
 fn a_heap_of_small_holes_holds_the_same() {

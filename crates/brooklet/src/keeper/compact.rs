@@ -117,7 +117,9 @@ impl Keeper {
         let oldest =
             |runs: &mut dyn DoubleEndedIterator<Item = &Arc<Run>>| runs.next_back().map(|r| r.meta.id);
         let bottom = oldest(&mut chosen.iter()) == oldest(&mut runs.iter()) || bug("tombstones-go-early");
-        let input = Input::runs(&chosen, bottom)?;
+        let is_newer = |run: &&Arc<Run>| run.meta.id != id && run.meta.id != chosen[0].meta.id;
+        let newer = runs.iter().take_while(is_newer).cloned().collect();
+        let input = Input::runs(&chosen, bottom, newer)?;
         // Half of the room is for what an instalment makes; what it frees comes later.
         let bytes = self.segment_size().min(self.room() / 2) / 4 * 3;
         let end = End { bytes: Some(bytes), before: self.stop_before.take() };
