@@ -26,6 +26,9 @@ const LOG_COST: u64 = 64;
 /// What a look at the older runs costs, in bytes of payload: roughly.
 const LOOK_COST: u64 = 4096;
 
+/// What a run takes besides its logs, in bytes: roughly.
+const SLACK: u64 = 4096;
+
 /// The logs of a new run, one after another.
 pub(crate) struct Input {
     logs: Logs,
@@ -80,11 +83,11 @@ impl Input {
                     // Keys are escaped, and stand in the head, in every chunk, and in the index.
                     log.payload_bytes() * 3 / 2 + entries * 10 + (log.key.len() as u64 * 2 + 64) * 4
                 };
-                order.iter().map(log).sum::<u64>() + (1 << 16)
+                order.iter().map(log).sum::<u64>() + SLACK
             }
             Logs::Runs { logs, .. } => {
                 let left = |logs: &RunLogs| logs.run().bytes() - bytes_of(logs.passed());
-                logs.iter().map(left).fold(1 << 16, u64::saturating_add)
+                logs.iter().map(left).fold(SLACK, u64::saturating_add)
             }
         }
     }

@@ -70,7 +70,7 @@ impl Keeper {
             self.heap.grow(capacity);
         }
         let largest = self.heap.largest_free().min(wanted);
-        if largest < least.max(self.least_hole()) {
+        if largest < least.max(self.least_hole().min(expected)) {
             return Err(Trouble::Write(full));
         }
         Ok(self.heap.take(largest).expect("it is there"))
