@@ -83,6 +83,12 @@ impl RunCursor {
         self.cursor.as_ref().map(Cursor::value).unwrap_or_default()
     }
 
+    /// Bytes of the segment that it is in, from the block of its entry on.
+    pub fn left(&self) -> u64 {
+        let before = self.cursor.as_ref().map_or(0, Cursor::offset);
+        self.segment().map_or(0, |segment| segment.meta.extent.saturating_sub(before))
+    }
+
     /// Segments before the one that it is in.
     pub fn passed(&self) -> &[Arc<Segment>] {
         &self.run.segments[..self.at.min(self.run.segments.len())]

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::model::resolve;
 use crate::open::{self, Opened};
 use crate::options::{Create, Options};
+use crate::piece::head_key;
 use crate::volumes::{self, Volumes};
 
 /// Something that is wrong with a store.
@@ -116,8 +117,12 @@ fn check_volumes(volumes: &Volumes, progress: &mut dyn FnMut(u64, u64)) -> Resul
 
 fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &mut dyn FnMut(u64, u64)) {
     let mut before = 0;
+    let merging = opened.front.runs.merging();
     for run in opened.front.runs.iter() {
-        if let Err(error) = run.verify(&mut |done| progress(before + done, total)) {
+        // What is being made of others ends where those begin to count.
+        let end =
+            merging.filter(|merging| merging.into == run.meta.id).map(|merging| head_key(&merging.from));
+        if let Err(error) = run.verify(end.as_deref(), &mut |done| progress(before + done, total)) {
             report.add(false, error.to_string());
         }
         before += run.len();

@@ -45,9 +45,8 @@ use crate::shelf::Shelf;
 use crate::superblock::{Place, Superblock};
 use crate::sync::{Mutex, MutexGuard};
 use crate::volumes::Volumes;
-use build::{Build, End};
+use build::Build;
 use compact::Compaction;
-use room::LARGEST_SEGMENT;
 
 /// Counters of checkpoints and compaction since opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,19 +103,16 @@ pub(crate) struct Keeper {
     pub heap: Heap,
     manifest: Option<Extent>,
     retired: Vec<Arc<Segment>>,
-    /// Bytes that a segment has at least, where there is room.
-    least_segment: u64,
+    memory_budget: u64,
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
     /// The free room with which a checkpoint failed: until there is more, compaction comes first, since it may make some.
     short_of_room: Option<u64>,
-    /// Why a merge failed, and with how much free room. None is tried before there is more, or the runs have changed; for
-    /// other reasons than room, none before the store is opened anew.
+    /// Why a merge failed, and how much room there must be, or come of merging, before another is tried: a segment's worth
+    /// more than there was. For other reasons than room, none is before the store is opened anew.
     failed: Option<(Error, u64)>,
-    /// The log before which the next instalment ends, since there was no room for it.
-    stop_before: Option<Vec<u8>>,
     /// Somebody waits for all runs to be merged: compaction comes first.
     insisted: bool,
     /// An instalment was published: even so, a checkpoint that is wanted comes next.
@@ -140,13 +136,12 @@ impl Keeper {
             heap,
             manifest,
             retired: Vec::new(),
-            least_segment: (memory_budget as u64 / 4).clamp(16 << 10, LARGEST_SEGMENT),
+            memory_budget: memory_budget as u64,
             checkpoint: None,
             compaction: None,
             compacting: false,
             short_of_room: None,
             failed: None,
-            stop_before: None,
             insisted: false,
             yields: false,
             stats: KeeperStats::default(),
@@ -190,9 +185,13 @@ impl Keeper {
             Trouble::Fatal(e) => self.stop(context, e),
             Trouble::Other(error) => error,
         };
+        // What was given up is free room again.
+        self.sweep();
         match (&error, self.compacting) {
             (Error::Full { .. }, false) => self.short_of_room = Some(self.free_room()),
-            (Error::Full { .. }, true) => self.failed = Some((error.clone(), self.free_room())),
+            (Error::Full { .. }, true) => {
+                self.failed = Some((error.clone(), self.enough(&context.front().runs)))
+            }
             // What cannot be read now will not be read better at the next try.
             (Error::Damaged { .. } | Error::Io { .. }, true) => self.failed = Some((error.clone(), u64::MAX)),
             _ => {}
@@ -255,7 +254,7 @@ impl Keeper {
         let runs = front.runs.clone();
         drop(front);
         let input = Input::tier(tier, runs.is_empty(), Losses::new(&runs));
-        let build = self.build(input, self.superblock.next_run, 0, End::default());
+        let build = self.build(input, self.superblock.next_run, 0, None);
         self.superblock.next_run += 1;
         self.checkpoint.as_mut().expect("still there").build = Some(build);
         Ok(true)
@@ -365,8 +364,6 @@ impl Keeper {
                 .map_err(Trouble::Fatal)?;
         }
         self.superblock = next;
-        self.failed.take_if(|(error, _)| matches!(error, Error::Full { .. }));
-        self.stop_before = None;
         self.stats.heap_written_bytes += extent.len;
         if let Some(old) = self.manifest.replace(extent) {
             self.heap.give(old);

@@ -13,6 +13,7 @@
 //!       length of its first codex key, and that key
 //! then number of runs that are being merged; 0 where no merge goes on, and then no more of it:
 //!    number of the run that is being made of them; they follow it above
+//!    1 where the last of them was the oldest of all when the merge began, 0 where it was not
 //!    length of a log's key, and that key: the merged run has all logs before it, and the others count only from it on
 //! then 8 XXH3-64 of all before
 //! ```
@@ -68,6 +69,9 @@ pub(crate) struct Merging {
     pub into: u64,
     /// How many runs it merges: those that follow that one.
     pub inputs: usize,
+    /// Whether the last of them was the oldest run when the merge began: then what does not exist needs no mention, and no
+    /// entry is missing. The same for all of the merge, also where what was older has died meanwhile.
+    pub bottom: bool,
     /// The log from which on those count; that one has all before it.
     pub from: Vec<u8>,
 }
@@ -101,8 +105,8 @@ impl Manifest {
             }
         }
         put(&mut out, &[self.merging.as_ref().map_or(0, |merging| merging.inputs as u64)]);
-        if let Some(Merging { into, from, .. }) = &self.merging {
-            put(&mut out, &[*into, from.len() as u64]);
+        if let Some(Merging { into, bottom, from, .. }) = &self.merging {
+            put(&mut out, &[*into, u64::from(*bottom), from.len() as u64]);
             out.extend_from_slice(from);
         }
         let sum = checksum(&out);
@@ -167,8 +171,9 @@ impl Rest<'_> {
         let merging = if inputs == 0 {
             None
         } else {
-            let [into, from] = self.words()?;
-            Some(Merging { into, inputs: usize::try_from(inputs).ok()?, from: self.key(from)? })
+            let [into, bottom, from] = self.words()?;
+            let bottom = [false, true].into_iter().find(|it| u64::from(*it) == bottom)?;
+            Some(Merging { into, inputs: usize::try_from(inputs).ok()?, bottom, from: self.key(from)? })
         };
         Some(Manifest { runs, merging })
     }
@@ -208,7 +213,7 @@ mod tests {
             (RunMeta { id: 12, ..RUN }, vec![]),
             (RunMeta { id: 13, ..RUN }, vec![segment(20, b"")]),
         ];
-        let merging = Some(Merging { into: 1, inputs: 2, from: b"c".to_vec() });
+        let merging = Some(Merging { into: 1, inputs: 2, bottom: true, from: b"c".to_vec() });
         for manifest in
             [Manifest::default(), Manifest { runs: runs.clone(), merging: None }, Manifest { runs, merging }]
         {
@@ -232,7 +237,7 @@ mod tests {
     fn a_forged_manifest_is_refused() {
         let sound = Manifest {
             runs: vec![(RUN, vec![segment(3, b"a")])],
-            merging: Some(Merging { into: 1, inputs: 2, from: b"c".to_vec() }),
+            merging: Some(Merging { into: 1, inputs: 2, bottom: false, from: b"c".to_vec() }),
         };
         let sound = sound.encode();
         for at in [12, 16 + 56, 16 + 64 + 32, sound.len() - 17] {

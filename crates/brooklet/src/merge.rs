@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::losses::{Losses, pieces_in};
 use crate::model::{Bounds, Piece, Resolved, resolve};
 use crate::piece::{CHUNK, Chunk, Head, Out, PieceWriter, filter_hash};
+use crate::policy::Shape;
 use crate::recent::{Slot, Tier};
 use crate::runs::Run;
 use crate::scan::RunLogs;
@@ -88,6 +89,22 @@ impl Input {
             Logs::Runs { logs, .. } => {
                 let left = |logs: &RunLogs| logs.run().bytes() - bytes_of(logs.passed());
                 logs.iter().map(left).fold(SLACK, u64::saturating_add)
+            }
+        }
+    }
+
+    /// Bytes that may have to be written before the first segment of the runs is free: what is left of the segments that
+    /// they stand in, reckoned to be as much alive as their runs.
+    pub fn before_free(&self) -> u64 {
+        match &self.logs {
+            Logs::Tier { .. } => 0,
+            Logs::Runs { logs, .. } => {
+                let alive = |logs: &RunLogs| {
+                    let run = logs.run();
+                    let left = Shape::of(&run.meta, logs.left(), run.dead());
+                    left.bytes - left.garbage
+                };
+                logs.iter().map(alive).sum()
             }
         }
     }

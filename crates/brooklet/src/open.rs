@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::front::Front;
 use crate::heap::{Extent, Heap};
 use crate::label::{self, Label};
-use crate::manifest::{Manifest, Merging};
+use crate::manifest::{Manifest, Merging, RunMeta};
 use crate::model::MAX_KEY;
 use crate::options::Options;
 use crate::piece::{head_key, split_key};
@@ -120,9 +120,12 @@ fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error> {
     let damaged = |what: String| Err(Error::damaged("the manifest", what));
     let merged = manifest.merged();
     if let Some(merging) = &manifest.merging {
-        let Merging { into, from, .. } = merging;
+        let Merging { into, bottom, from, .. } = merging;
         if merged.is_empty() || merged.end > manifest.runs.len() {
             return damaged(format!("run {into} is being made of runs that are not there"));
+        }
+        if *bottom && merged.end < manifest.runs.len() {
+            return damaged(format!("run {into} is being made as the oldest, and is not"));
         }
         let last = manifest.runs[merged.start - 1].1.last();
         if from.is_empty() || from.len() > MAX_KEY || last.is_some_and(|last| last.first >= head_key(from)) {
@@ -133,6 +136,7 @@ fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error> {
     // What is being made of some runs is to take their place among the levels.
     let is_made = |at: usize| !merged.is_empty() && at + 1 == merged.start;
     let (mut without_it, mut with_it) = (0, 0);
+    let mut items = 0u64;
     for (at, (run, segments)) in manifest.runs.iter().enumerate() {
         let falls = run.level < without_it && !is_made(at) || run.level < with_it && !merged.contains(&at);
         let wrong = if segments.iter().any(|segment| segment.len > segment.extent) {
@@ -147,6 +151,8 @@ fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error> {
             "is of a level that no store reaches"
         } else if run.dead > run.entries || run.tombstones.saturating_add(run.empties) > run.logs {
             "counts more than it holds"
+        } else if !adds_up(&mut items, run) {
+            "counts more than any store holds"
         } else if !segments.is_sorted_by(|a, b| a.first < b.first) {
             "has segments that are not in order"
         } else if segments.iter().any(|s| !s.first.is_empty() && split_key(&s.first).is_none()) {
@@ -159,6 +165,13 @@ fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error> {
         return damaged(format!("run {} {wrong}", run.id));
     }
     Ok(())
+}
+
+/// Whether what a run counts can be added to what all before it do.
+fn adds_up(items: &mut u64, run: &RunMeta) -> bool {
+    let sum = items.checked_add(run.logs).and_then(|sum| sum.checked_add(run.entries));
+    *items = sum.unwrap_or(*items);
+    sum.is_some()
 }
 
 /// Reads the manifest, and tells the extent it lies in.
@@ -235,7 +248,7 @@ fn new_mark(last: u64, options: &Options) -> u64 {
 mod tests {
     use brooklet_io::MemVolume;
 
-    use crate::manifest::{Chain, RunMeta, SegmentMeta};
+    use crate::manifest::{Chain, SegmentMeta};
 
     use super::*;
 
@@ -307,6 +320,7 @@ mod tests {
         long.1[0].len = 5000;
         let mut no_key = run(1, 0);
         no_key.1[0].first = b"a".to_vec();
+        let many = |id, entries| (RunMeta { id, logs: 2, entries, ..RunMeta::default() }, run(id, 0).1);
         let with = |meta: RunMeta| vec![(RunMeta { id: 1, logs: 1, entries: 1, ..meta }, run(1, 0).1)];
         for (runs, because) in [
             (vec![long], "longer than its extent"),
@@ -316,6 +330,7 @@ mod tests {
             (vec![run(1, u64::MAX)], "a level that no store reaches"),
             (with(RunMeta { dead: 2, ..RunMeta::default() }), "counts more than it holds"),
             (with(RunMeta { tombstones: 1, empties: u64::MAX, ..RunMeta::default() }), "counts more than"),
+            (vec![many(1, 1), many(2, u64::MAX - 3)], "more than any store holds"),
             (vec![chain(1, 0, &[b"b", b"a"])], "not in order"),
             (vec![chain(1, 0, &[b"a", b"a"])], "not in order"),
             (vec![no_key], "no log's key"),
@@ -327,7 +342,8 @@ mod tests {
     /// The same of the merge that goes on.
     #[test]
     fn a_merge_that_cannot_be_is_refused() {
-        let merging = |into, inputs, from: &[u8]| Some(Merging { into, inputs, from: from.to_vec() });
+        let merging =
+            |into, inputs, from: &[u8]| Some(Merging { into, inputs, bottom: false, from: from.to_vec() });
         let runs = |made, newer, first: &[u8], older| {
             vec![
                 chain(9, newer, &[b"x"]),
@@ -346,6 +362,10 @@ mod tests {
         refused(runs(1, 0, b"a", 0), merging(8, 2, b""), "a log that makes no sense");
         refused(runs(1, 0, b"a", 0), merging(8, 2, &[1; MAX_KEY + 1]), "a log that makes no sense");
         refused(runs(1, 0, b"c", 0), merging(8, 2, b"c"), "a log that makes no sense");
+        let bottom = |inputs| Some(Merging { into: 8, inputs, bottom: true, from: b"c".to_vec() });
+        let sound = Manifest { runs: runs(1, 0, b"a", 0), merging: bottom(2) };
+        assert!(check_runs(&sound, 10).is_ok());
+        refused(runs(1, 0, b"a", 0), bottom(1), "made as the oldest, and is not");
         refused(runs(0, 1, b"a", 1), merging(8, 2, b"c"), "lower level");
         refused(runs(2, 0, b"a", 0), None, "lower level");
     }

@@ -193,11 +193,11 @@ impl Run {
         Error::damaged(format!("run {}", self.meta.id), format!("the piece of log {key} does not make sense"))
     }
 
-    /// Reads everything and checks every checksum.
-    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    /// Reads everything and checks every checksum, and that its keys are less than `end`.
+    pub fn verify(&self, end: Option<&[u8]>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let mut before = 0;
         for (i, segment) in self.segments.iter().enumerate() {
-            let next = self.segments.get(i + 1).map(|next| next.meta.first.as_slice());
+            let next = self.segments.get(i + 1).map(|next| next.meta.first.as_slice()).or(end);
             segment.verify(next, &mut |done| progress(before + done))?;
             before += segment.meta.len;
         }

@@ -55,6 +55,11 @@ impl RunLogs {
         if self.current.is_some() { self.cursor.passed() } else { &self.run().segments }
     }
 
+    /// Bytes of its segment that are still to be merged before that is free.
+    pub fn left(&self) -> u64 {
+        if self.current.is_some() { self.cursor.left() } else { 0 }
+    }
+
     /// Goes on to the next log.
     pub fn advance(&mut self) -> Result<(), Error> {
         let Some((key, _)) = self.current.take() else { return Ok(()) };

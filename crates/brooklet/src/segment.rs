@@ -174,7 +174,8 @@ impl Segment {
         codex_error(self.run, self.meta.offset, error)
     }
 
-    /// Reads everything and checks every checksum, that it begins as the manifest says, and that it ends before `next`.
+    /// Reads everything and checks every checksum, that it begins as the manifest says, and that it ends before
+    /// `next`.
     pub fn verify(&self, next: Option<&[u8]>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let damaged = |what| Error::damaged(format!("run {} at offset {}", self.run, self.meta.offset), what);
         self.reader.verify(progress).map_err(|e| self.error(e))?;
@@ -186,7 +187,7 @@ impl Segment {
         }
         cursor.seek_last().map_err(|e| self.error(e))?;
         if next.is_some_and(|next| cursor.key() >= next) {
-            return Err(damaged("it has keys of the next segment"));
+            return Err(damaged("it has keys beyond its end"));
         }
         Ok(())
     }

@@ -272,8 +272,19 @@ impl Store {
     /// Merges all runs into one: what was trimmed and deleted leaves, and its space is free. Happens by itself, to some of
     /// the runs at a time and as far as it pays; this does all of it now.
     pub fn compact(&self) -> Result<(), Error> {
+        match self.checkpoint() {
+            // Merging what there is may make the room that this takes.
+            Err(Error::Full { .. }) => {
+                self.merge_runs()?;
+                self.checkpoint()?;
+            }
+            done => done?,
+        }
+        self.merge_runs()
+    }
+
+    fn merge_runs(&self) -> Result<(), Error> {
         let inner = self.inner();
-        self.checkpoint()?;
         let context = inner.context()?;
         inner.keeper().insist();
         let before: Vec<u64> = inner.front().runs.iter().map(|run| run.meta.id).collect();
@@ -284,8 +295,12 @@ impl Store {
         };
         while left() {
             inner.keeper().merge_all(&context)?;
-            if !inner.maintain()? {
-                inner.flush()?;
+            match inner.maintain() {
+                Ok(true) => {}
+                Ok(false) => inner.flush()?,
+                // A checkpoint that had its turn found no room. Merging gets on, and makes some; or fails, and says so.
+                Err(Error::Full { .. }) if inner.keeper().was_checkpointing() => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -209,25 +209,28 @@ fn segments_that_overlap_are_found() {
 /// A merge of runs that are not there, or up to no log; and one that hides what its runs hold.
 #[test]
 fn a_merge_that_cannot_be_is_damage() {
-    let merging = |into: u64, inputs: u64, from: &'static [u8]| {
+    let merge = |into: u64, inputs: u64, bottom: u64, from: &'static [u8]| {
         move |image: &mut Vec<u8>| {
             manifest(image, |bytes| {
                 bytes.truncate(bytes.len() - 8);
-                for word in [inputs, into, from.len() as u64] {
+                for word in [inputs, into, bottom, from.len() as u64] {
                     bytes.extend_from_slice(&word.to_le_bytes());
                 }
                 bytes.extend_from_slice(from);
             });
         }
     };
+    let merging = |into, inputs, from| merge(into, inputs, 1, from);
+    refused(merge(3, 1, 1, b"m"), "the manifest", "made as the oldest, and is not");
+    refused(merge(3, 2, 2, b"m"), "the manifest", "the version or the length is wrong");
     for (into, inputs) in [(3, 3), (3, u64::MAX), (2, 2), (1, 1), (9, 1)] {
         refused(merging(into, inputs, b"m"), "the manifest", "being made of runs that are not there");
     }
     for from in [&b""[..], b"a", b"log", &[b'm'; 1025]] {
         refused(merging(3, 2, from), "the manifest", "up to a log that makes no sense");
     }
-    // The newest run is taken to have all before "other", which the others had, too.
-    found(merging(3, 2, b"other"), "is in no tier");
+    // The newest run is taken to have all before "other", and has more.
+    found(merging(3, 2, b"other"), "has keys beyond its end");
 }
 
 #[test]

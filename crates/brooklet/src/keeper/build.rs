@@ -22,25 +22,32 @@ pub(super) struct Build {
     level: u64,
     /// Bytes that are expected in all.
     expected: u64,
-    end: End,
+    /// Where it ends before its input does.
+    end: Option<End>,
     /// The segments that are written, and the one that is being written.
     sealed: Vec<Arc<Segment>>,
     open: Option<SegmentBuilder>,
 }
 
-/// Where an instalment ends, between two logs; else with its input.
-#[derive(Default)]
+/// Where an instalment ends: between two logs, behind its first, once it has written so many bytes or could free twice as
+/// many; else with its input.
 pub(super) struct End {
-    /// Once it has written this much, or could free twice as much.
-    pub bytes: Option<u64>,
-    /// Before this log.
-    pub before: Option<Vec<u8>>,
+    pub bytes: u64,
+    /// The log that it began with.
+    pub start: Option<Vec<u8>>,
 }
 
 impl Build {
     /// The log that was begun last.
     pub fn log(&self) -> &[u8] {
         self.out.key()
+    }
+
+    /// Whether something was merged, or there was nothing.
+    pub fn got_on(&self) -> bool {
+        self.end
+            .as_ref()
+            .is_none_or(|end| end.start.is_none() || self.input.next_log() != end.start.as_deref())
     }
 
     /// Bytes written so far, roughly.
@@ -51,16 +58,16 @@ impl Build {
 
     /// Whether an instalment has come to its end, though there is more to write.
     fn is_enough(&self) -> bool {
-        let long = |bytes| self.written() >= bytes || self.input.passed_bytes() >= 2 * bytes;
-        self.input.is_between_logs()
-            && (self.end.bytes.is_some_and(long)
-                || self.end.before.is_some() && self.end.before.as_deref() == self.input.next_log())
+        let long = |end: &End| {
+            self.written() >= end.bytes || self.input.passed_bytes() >= end.bytes.saturating_mul(2)
+        };
+        self.input.is_between_logs() && self.end.as_ref().is_some_and(long) && self.got_on()
     }
 }
 
 impl Keeper {
     /// Begins a run, or more of one.
-    pub(super) fn build(&self, input: Input, id: u64, level: u64, end: End) -> Build {
+    pub(super) fn build(&self, input: Input, id: u64, level: u64, end: Option<End>) -> Build {
         let expected = input.expected();
         let out = PieceWriter::new(Pending::new(self.shelf.filter_seed()));
         Build { input, out, id, level, expected, end, sealed: Vec::new(), open: None }

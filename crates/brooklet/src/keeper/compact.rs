@@ -14,7 +14,7 @@ use brooklet_io::seeded::bug;
 
 use super::build::{Build, End};
 use super::{Context, Counted, Keeper};
-use crate::error::{Error, is_full};
+use crate::error::Error;
 use crate::manifest::{Merging, RunMeta};
 use crate::merge::{Input, Trouble};
 use crate::policy::{Merge, POLICY, Shape};
@@ -25,8 +25,8 @@ use crate::segment::Segment;
 pub(super) struct Compaction {
     /// The numbers of the runs that it replaces, newest first.
     inputs: Vec<u64>,
-    /// The log that it began with.
-    start: Option<Vec<u8>>,
+    /// Whether no run was older than those when the merge began.
+    bottom: bool,
     build: Build,
 }
 
@@ -73,7 +73,7 @@ impl Keeper {
 
     /// What to merge next, if anything.
     pub fn due(&self, runs: &RunSet, eager: bool) -> Option<Due> {
-        if self.failed.as_ref().is_some_and(|(_, room)| self.free_room() <= *room) {
+        if self.failed.as_ref().is_some_and(|(_, reach)| self.reach(runs) < *reach) {
             return None;
         }
         match runs.merging() {
@@ -96,57 +96,48 @@ impl Keeper {
         match self.write(&mut compaction.build) {
             Ok(true) => self.compaction = Some(compaction),
             Ok(false) => self.publish(context, compaction)?,
-            Err(trouble) => self.fall_short(compaction, trouble)?,
+            Err(trouble) => {
+                self.discard(compaction.build);
+                return Err(trouble);
+            }
         }
         Ok(true)
     }
 
     /// Begins the next instalment.
     fn begin(&mut self, runs: &RunSet, due: Due) -> Result<(), Trouble> {
-        let (chosen, id, level) = match (due, runs.merge()) {
-            (Due::Merge(merge), _) => {
-                let chosen = runs.iter().skip(merge.runs.start).take(merge.runs.len()).cloned().collect();
-                let id = self.superblock.next_run;
-                self.superblock.next_run += 1;
-                (chosen, id, merge.level)
+        let (chosen, id, level, bottom) = match (due, runs.merge()) {
+            (Due::Merge(Merge { runs: places, level }), _) => {
+                let bottom = places.end == runs.iter().len() || bug("tombstones-go-early");
+                let chosen = runs.iter().skip(places.start).take(places.len()).cloned().collect();
+                (chosen, self.superblock.next_run, level, bottom)
             }
-            (Due::Rest, Some((into, inputs))) => (inputs.to_vec(), into.meta.id, into.meta.level),
+            (Due::Rest, Some((into, inputs))) => {
+                let is_last =
+                    inputs.last().map(|run| run.meta.id) == runs.iter().last().map(|run| run.meta.id);
+                let anew = is_last && bug("bottom-is-worked-out-anew");
+                let bottom = runs.merging().is_some_and(|merging| merging.bottom) || anew;
+                (inputs.to_vec(), into.meta.id, into.meta.level, bottom)
+            }
             (Due::Rest, None) => return Ok(()),
         };
         let chosen: Vec<Arc<Run>> = chosen;
-        let oldest =
-            |runs: &mut dyn DoubleEndedIterator<Item = &Arc<Run>>| runs.next_back().map(|r| r.meta.id);
-        let bottom = oldest(&mut chosen.iter()) == oldest(&mut runs.iter()) || bug("tombstones-go-early");
         let is_newer = |run: &&Arc<Run>| run.meta.id != id && run.meta.id != chosen[0].meta.id;
         let newer = runs.iter().take_while(is_newer).cloned().collect();
         let input = Input::runs(&chosen, bottom, newer)?;
-        // Half of the room is for what an instalment makes; what it frees comes later.
-        let bytes = self.segment_size().min(self.room() / 2) / 4 * 3;
-        let end = End { bytes: Some(bytes), before: self.stop_before.take() };
+        self.check_room(input.before_free())?;
+        self.superblock.next_run = self.superblock.next_run.max(id + 1);
         let start = input.next_log().map(<[u8]>::to_vec);
+        let end = Some(End { bytes: self.instalment_size(), start });
         let inputs = chosen.iter().map(|r| r.meta.id).collect();
-        self.compaction = Some(Compaction { inputs, start, build: self.build(input, id, level, end) });
+        self.compaction = Some(Compaction { inputs, bottom, build: self.build(input, id, level, end) });
         Ok(())
-    }
-
-    /// Gives up an instalment. Where room was short in the midst of a log that was not its first one, the next ends before
-    /// that log, so that what it frees is there for it.
-    fn fall_short(&mut self, compaction: Compaction, trouble: Trouble) -> Result<(), Trouble> {
-        let Compaction { start, build, .. } = compaction;
-        let log = build.log().to_vec();
-        self.discard(build);
-        match trouble {
-            Trouble::Write(error) if is_full(&error) && start.is_some_and(|start| start != log) => {
-                self.stop_before = Some(log);
-                Ok(())
-            }
-            trouble => Err(trouble),
-        }
     }
 
     /// Makes an instalment count.
     fn publish(&mut self, context: &Context<'_>, compaction: Compaction) -> Result<(), Trouble> {
-        let Compaction { inputs, build, .. } = compaction;
+        let Compaction { inputs, bottom, build } = compaction;
+        assert!(build.got_on(), "an instalment of nothing would be followed by others for ever");
         let mut next = build.input.next_log().map(<[u8]>::to_vec);
         if next.is_some() && !build.log().is_empty() && bug("merge-key-off-by-one") {
             next = Some(build.log().to_vec());
@@ -162,7 +153,7 @@ impl Keeper {
                 Some(at) => news.merge(run, at, passed[at], &into, next.as_deref()),
             }
         }
-        let merging = next.map(|from| Merging { into: into.meta.id, inputs: inputs.len(), from });
+        let merging = next.map(|from| Merging { into: into.meta.id, inputs: inputs.len(), bottom, from });
         let is_last = merging.is_none();
         if is_last {
             news.end(&into);
@@ -191,10 +182,10 @@ impl Keeper {
         let (before, segments) =
             so_far.map_or((RunMeta::default(), &[][..]), |run| (run.meta(), &run.segments[..]));
         let meta = RunMeta {
-            logs: before.logs + made.logs,
-            entries: before.entries + made.entries,
-            tombstones: before.tombstones + made.tombstones,
-            empties: before.empties + made.empties,
+            logs: before.logs.saturating_add(made.logs),
+            entries: before.entries.saturating_add(made.entries),
+            tombstones: before.tombstones.saturating_add(made.tombstones),
+            empties: before.empties.saturating_add(made.empties),
             dead: before.dead,
             ..made
         };
@@ -250,6 +241,11 @@ fn still_dead(replaced: &[Arc<Run>], merged: &Run) -> u64 {
     let dead = replaced.iter().map(|run| run.dead()).fold(0, u64::saturating_add);
     let dropped = if bug("merge-keeps-its-dead") { 0 } else { entries.saturating_sub(merged.meta.entries) };
     merged.at_most_all(dead.saturating_sub(dropped).saturating_add(merged.meta.dead))
+}
+
+/// Bytes of runs that are known to be garbage.
+pub(super) fn garbage(runs: &RunSet) -> u64 {
+    runs.iter().map(|run| Shape::of(&run.meta, run.bytes(), run.dead()).garbage).sum()
 }
 
 /// How far merging lags behind, in percent.

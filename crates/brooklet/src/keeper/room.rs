@@ -3,37 +3,77 @@
 //! Invariant: the heap ends where the volume does, or before; at a fixed size, be it a device's or a capacity, growing
 //! fails as on a full disk.
 
+use std::io;
 use std::sync::Arc;
 
 use brooklet_io::SECTOR;
 use brooklet_io::seeded::bug;
 
 use super::Keeper;
-use crate::error::is_full;
+use super::compact::garbage;
+use crate::error::{Error, is_full};
 use crate::heap::Extent;
 use crate::merge::Trouble;
+use crate::runs::RunSet;
 use crate::superblock::Superblock;
 
 /// The heap grows by multiples of this.
 const GROWTH: u64 = 256 << 10;
 /// A segment is not made longer, however large the heap.
-pub(super) const LARGEST_SEGMENT: u64 = 64 << 20;
-/// Nor is it made shorter than this part of the heap, where there is room.
-const MANY_SEGMENTS: u64 = 1024;
-/// A hole that is smaller is not worth a segment.
-const LEAST_HOLE: u64 = 64 << 10;
+const LARGEST_SEGMENT: u64 = 64 << 20;
+/// Nor shorter, unless the heap is tiny: so that it holds several chunks, and is worth its footer.
+const LEAST_SEGMENT: u64 = 64 << 10;
+/// The heap has room for so many segments, and more: a merge holds one of each of the runs that it merges.
+const MANY_SEGMENTS: u64 = 128;
+/// A tiny heap, for so many.
+const FEW_SEGMENTS: u64 = 16;
 
 impl Keeper {
     /// Bytes that a segment is to have where there is room for it: so many that a run has few, and so few that a merge can
-    /// publish often what it has done, in stores of any size.
-    pub(super) fn segment_size(&self) -> u64 {
-        let used = self.heap.end() - self.heap.free_bytes();
-        (used / MANY_SEGMENTS).clamp(self.least_segment, LARGEST_SEGMENT).next_multiple_of(SECTOR as u64)
+    /// publish often what it has done. A heap that may grow has room, and segments as large as memory can be used for.
+    fn segment_size(&self) -> u64 {
+        let Superblock { capacity, .. } = self.superblock;
+        let heap = self.heap.end().max(capacity) - self.superblock.heap_offset();
+        let least = (heap / FEW_SEGMENTS).clamp(LEAST_SEGMENT / 4, LEAST_SEGMENT);
+        let may_grow = capacity == 0 && self.volumes.data.info().device.is_none();
+        let least = if may_grow { least.max(self.memory_budget / 4) } else { least };
+        let least = least.min(LARGEST_SEGMENT);
+        (heap / MANY_SEGMENTS).clamp(least, LARGEST_SEGMENT).next_multiple_of(SECTOR as u64)
     }
 
     /// The smallest hole that is worth a segment, unless all that is left to write fits into less.
     fn least_hole(&self) -> u64 {
-        LEAST_HOLE.min(self.segment_size() / 2)
+        self.segment_size() / 4
+    }
+
+    /// Bytes after which an instalment is published: less where room is short, since what it frees comes only then.
+    pub(super) fn instalment_size(&self) -> u64 {
+        self.segment_size().min(self.room() / 2).max(self.least_hole()) / 4 * 3
+    }
+
+    /// Makes sure that there is room for what a merge must write before it frees something, and, unless one failed already,
+    /// for a checkpoint beside it.
+    pub(super) fn check_room(&self, before_free: u64) -> Result<(), Trouble> {
+        let beside = match self.short_of_room {
+            None => self.memory_budget.min(self.superblock.ring_size) / 2,
+            Some(_) => 0,
+        };
+        if self.room() < before_free.saturating_add(beside).max(self.least_hole()) {
+            let why = "merging would take more room than there is, before it gives any back";
+            return Err(Trouble::Write(io::Error::new(io::ErrorKind::StorageFull, why)));
+        }
+        Ok(())
+    }
+
+    /// How much of that is worth another merge, where one failed now.
+    pub(super) fn enough(&self, runs: &RunSet) -> u64 {
+        self.reach(runs).saturating_add(self.segment_size())
+    }
+
+    /// How much room there is and merging could make, as far as is known.
+    pub(super) fn reach(&self, runs: &RunSet) -> u64 {
+        let room = if self.superblock.capacity == 0 { self.free_room() } else { self.room() };
+        room.saturating_add(garbage(runs))
     }
 
     /// Free bytes that segments could use.
@@ -52,7 +92,7 @@ impl Keeper {
     pub(super) fn allocate_segment(&mut self, least: u64, expected: u64) -> Result<Extent, Trouble> {
         let whole = |bytes: u64| bytes.next_multiple_of(SECTOR as u64);
         let least = whole(least);
-        let wanted = whole(self.segment_size().min(expected.max(LEAST_HOLE))).max(least);
+        let wanted = whole(self.segment_size().min(expected.max(LEAST_SEGMENT))).max(least);
         self.sweep();
         if let Some(extent) = self.heap.take(wanted) {
             return Ok(extent);
@@ -89,6 +129,10 @@ impl Keeper {
             Err(_) => self.volumes.data.grow(end).map(|()| end).map_err(Trouble::Write)?,
         };
         self.heap.grow(end);
+        if self.superblock.capacity == 0 {
+            // A disk that was full is not so any more.
+            self.failed.take_if(|(error, _)| matches!(error, Error::Full { .. }));
+        }
         Ok(self.heap.take(len).expect("the heap just grew by that much"))
     }
 
