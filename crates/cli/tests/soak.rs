@@ -4,8 +4,10 @@
 mod common;
 
 use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use common::{Place, text};
@@ -34,7 +36,12 @@ fn people_get_progress_and_a_summary() {
     let output = place.run(&[&QUICK[..], &["--minutes", "0", "--payloads", "small"]].concat());
     let (told, progress) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{progress}");
-    for part in ["500 logs, 4 writers, seed ", "acknowledged", "checks of the whole store", "everything acknowledged is there"] {
+    for part in [
+        "500 logs, 4 writers, seed ",
+        "acknowledged",
+        "checks of the whole store",
+        "everything acknowledged is there",
+    ] {
         assert!(told.contains(part), "{part} is missing: {told}");
     }
     for part in ["filled with 500 logs", "round 1: ", "comparing all logs", "checking"] {
@@ -47,7 +54,10 @@ fn people_get_progress_and_a_summary() {
 fn a_store_that_rots_is_found_wrong_and_kept() {
     let place = Place::new();
     let mut soak = place.command(&[&QUICK[..], &["--minutes", "2"]].concat());
-    let mut soak = soak.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut soak = soak.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut progress = BufReader::new(soak.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(progress.any(|line| line.contains("filled with")), "it is made in peace");
+    let hear = std::thread::spawn(move || progress.for_each(drop));
     let status = loop {
         if let Some(status) = soak.try_wait().unwrap() {
             break status;
@@ -55,9 +65,9 @@ fn a_store_that_rots_is_found_wrong_and_kept() {
         rot(place.dir.path());
         std::thread::sleep(Duration::from_millis(50));
     };
+    hear.join().unwrap();
     assert_eq!(status.code(), Some(1), "{status}");
-    let mut told = String::new();
-    std::io::Read::read_to_string(&mut soak.stdout.take().unwrap(), &mut told).unwrap();
+    let told = std::io::read_to_string(soak.stdout.take().unwrap()).unwrap();
     assert!(told.contains("WRONG") && told.contains("again by: brooklet soak --minutes 2 "), "{told}");
     let kept = std::fs::read_dir(place.dir.path()).unwrap().next().unwrap().unwrap().path();
     assert!(kept.join("soak.brooklet").exists(), "the evidence is kept");

@@ -104,7 +104,10 @@ impl Found {
         if self.is(log) {
             return Ok(());
         }
-        Err(wrong(number, format!("found {self}, must be {}", Found { bounds: log.bounds(), stamps: log.stamps() })))
+        Err(wrong(
+            number,
+            format!("found {self}, must be {}", Found { bounds: log.bounds(), stamps: log.stamps() }),
+        ))
     }
 }
 
@@ -180,7 +183,9 @@ impl Audit {
         for done in 0..=deeds.len() {
             if done > 0 {
                 let steps = deeds[done - 1].done();
-                steps.iter().for_each(|(log, step)| story.redo(now.get_mut(log).expect("it is in flight"), *step));
+                steps
+                    .iter()
+                    .for_each(|(log, step)| story.redo(now.get_mut(log).expect("it is in flight"), *step));
             }
             let fits = found.iter().filter(|(log, one)| one.is(&now[log]));
             let fits: Vec<u32> = fits.map(|(log, _)| *log).collect();
@@ -196,9 +201,12 @@ impl Audit {
             self.tell(format!("{what}, or as one of the {} deeds in flight left it", deeds.len()));
         }
         if never.is_empty() {
-            let logs: Vec<String> = found.iter().map(|(log, one)| format!("{}: {one}", story.number(*log))).collect();
+            let logs: Vec<String> =
+                found.iter().map(|(log, one)| format!("{}: {one}", story.number(*log))).collect();
             let logs = logs.join("; ");
-            self.tell(format!("a commit is half done, or one is missing before another; logs in flight: {logs}"));
+            self.tell(format!(
+                "a commit is half done, or one is missing before another; logs in flight: {logs}"
+            ));
         }
         before
     }
@@ -213,7 +221,8 @@ impl Audit {
         };
         let results: Vec<Vec<Result<u64, String>>> = thread::scope(|scope| {
             let parts = logs.chunks(logs.len().div_ceil(READERS).max(1));
-            let readers: Vec<_> = parts.map(|part| scope.spawn(move || part.iter().map(one).collect())).collect();
+            let readers: Vec<_> =
+                parts.map(|part| scope.spawn(move || part.iter().map(one).collect())).collect();
             readers.into_iter().map(|reader| reader.join().expect("a reader panicked")).collect()
         });
         for result in results.into_iter().flatten() {
@@ -263,7 +272,9 @@ mod tests {
                 stage.store.append(key(log), payload).unwrap().wait().unwrap();
             }
             let mut telling = story();
-            (0..told).for_each(|_| stage.tell(&mut telling, |_| true));
+            for _ in 0..told {
+                stage.tell(&mut telling, |_| true);
+            }
             stage
         }
 
@@ -300,9 +311,10 @@ mod tests {
             let mut audit = Audit::default();
             let eyes = Eyes { store: &self.store, payloads: &self.payloads };
             audit.writer(eyes, &mut self.story, acknowledged, OPEN);
-            let sound = audit.wrong.is_empty();
-            audit.all(eyes, &self.story);
-            assert!(!sound || audit.wrong.is_empty(), "what passed once passes again: {:?}", audit.wrong);
+            if audit.wrong.is_empty() {
+                audit.all(eyes, &self.story);
+                assert!(audit.wrong.is_empty(), "what passed once passes again: {:?}", audit.wrong);
+            }
             audit.wrong
         }
     }
@@ -313,26 +325,17 @@ mod tests {
         story
     }
 
-    /// Some log of several entries after so many deeds, and it.
+    /// Some log of several entries after so many deeds, which those in flight do not touch; and it.
     fn a_long_log() -> (u32, Log) {
-        let mut story = story();
-        (0..DEEDS + OPEN).for_each(|_| {
+        let (mut story, mut in_flight) = (story(), Vec::new());
+        for i in 0..DEEDS + OPEN {
             let deed = story.next();
             story.apply(&deed);
-        });
-        // None that the deeds in flight may have changed.
-        let mut other = super::tests::story();
-        let touched: Vec<u32> = (0..DEEDS + OPEN)
-            .flat_map(|i| {
-                let deed = other.next();
-                other.apply(&deed);
-                deed.done().iter().filter(|_| i >= DEEDS).map(|op| op.0).collect::<Vec<_>>()
-            })
-            .collect();
-        let long = (0..LOGS).find(|log| {
-            story.logs[*log as usize].stamps().len() > 3 && !touched.contains(log)
-        });
-        let log = long.expect("there are logs of several entries");
+            in_flight.extend(deed.done().iter().filter(|_| i >= DEEDS).map(|op| op.0));
+        }
+        let is_long = |log: &u32| story.logs[*log as usize].stamps().len() > 3;
+        let log = (0..LOGS).find(|log| is_long(log) && !in_flight.contains(log));
+        let log = log.expect("there are logs of several entries");
         (log, story.logs[log as usize].clone())
     }
 
@@ -384,24 +387,40 @@ mod tests {
         let harm: [(&str, Deed, &str); 7] = [
             ("an entry goes", |stage, log, last, _| stage.store.truncate(key(log), last).unwrap(), "must be"),
             ("the first goes", |stage, log, last, _| stage.store.trim(key(log), last).unwrap(), "must be"),
-            ("one comes", |stage, log, last, stamp| {
-                stage.store.append(key(log), stage.payloads.of(log, last as u32 + 1, stamp)).unwrap()
-            }, "must be"),
+            (
+                "one comes",
+                |stage, log, last, stamp| {
+                    stage.store.append(key(log), stage.payloads.of(log, last as u32 + 1, stamp)).unwrap()
+                },
+                "must be",
+            ),
             ("the log goes", |stage, log, _, _| stage.store.delete(key(log)).unwrap(), "must be"),
-            ("another log comes in its place", |stage, log, last, stamp| {
-                stage.store.truncate(key(log), last).unwrap().wait().unwrap();
-                stage.store.append(key(log), stage.payloads.of(log + 1, last as u32, stamp)).unwrap()
-            }, "is not what was written"),
-            ("an older entry comes again", |stage, log, last, stamp| {
-                stage.store.truncate(key(log), last).unwrap().wait().unwrap();
-                stage.store.append(key(log), stage.payloads.of(log, last as u32, stamp - 1)).unwrap()
-            }, "must be"),
-            ("a bit flips", |stage, log, last, stamp| {
-                stage.store.truncate(key(log), last).unwrap().wait().unwrap();
-                let mut payload = stage.payloads.of(log, last as u32, stamp);
-                payload[20] ^= 4;
-                stage.store.append(key(log), payload).unwrap()
-            }, "is not what was written"),
+            (
+                "another log comes in its place",
+                |stage, log, last, stamp| {
+                    stage.store.truncate(key(log), last).unwrap().wait().unwrap();
+                    stage.store.append(key(log), stage.payloads.of(log + 1, last as u32, stamp)).unwrap()
+                },
+                "is not what was written",
+            ),
+            (
+                "an older entry comes again",
+                |stage, log, last, stamp| {
+                    stage.store.truncate(key(log), last).unwrap().wait().unwrap();
+                    stage.store.append(key(log), stage.payloads.of(log, last as u32, stamp - 1)).unwrap()
+                },
+                "must be",
+            ),
+            (
+                "a bit flips",
+                |stage, log, last, stamp| {
+                    stage.store.truncate(key(log), last).unwrap().wait().unwrap();
+                    let mut payload = stage.payloads.of(log, last as u32, stamp);
+                    payload[20] ^= 4;
+                    stage.store.append(key(log), payload).unwrap()
+                },
+                "is not what was written",
+            ),
         ];
         for (what, harm, told) in harm {
             let stage = Stage::new(DEEDS + 3);

@@ -103,7 +103,8 @@ impl Log {
 
     /// The stamps of its entries, in order.
     pub fn stamps(&self) -> Vec<u32> {
-        let stamp_of = |seq| self.stretches.iter().rfind(|stretch| stretch.from <= seq).map_or(0, |s| s.stamp);
+        let stamp_of =
+            |seq| self.stretches.iter().rfind(|stretch| stretch.from <= seq).map_or(0, |s| s.stamp);
         (self.first..self.next).map(stamp_of).collect()
     }
 

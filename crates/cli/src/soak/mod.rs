@@ -143,7 +143,12 @@ impl<'a> Soak<'a> {
             }
         }
         store.close()?;
-        eprintln!("{:.0} s: filled with {} logs; seed {}", begin.elapsed().as_secs_f64(), args.logs, plan.seed);
+        eprintln!(
+            "{:.0} s: filled with {} logs; seed {}",
+            begin.elapsed().as_secs_f64(),
+            args.logs,
+            plan.seed
+        );
         let writers = args.writers();
         let own = |writer: u32| (args.logs - writer).div_ceil(writers) as usize;
         let story = |writer| Story::new(writer, writers, vec![Log::filled(); own(writer)]);
@@ -171,7 +176,9 @@ impl<'a> Soak<'a> {
         }
         if self.is_sound() {
             self.say("comparing all logs");
-            self.compare(round, |audit, eyes, stories, _| stories.iter().for_each(|story| audit.all(eyes, story)));
+            self.compare(round, |audit, eyes, stories, _| {
+                stories.iter().for_each(|story| audit.all(eyes, story))
+            });
         }
         if self.is_sound() {
             self.check();
@@ -191,7 +198,8 @@ impl<'a> Soak<'a> {
     fn round(&mut self, round: u16) -> Result<(), Failure> {
         let end = End::by_chance(&mut self.rng, self.plan.args.kill_every);
         self.stories.iter_mut().for_each(|story| story.begin(self.plan.seed, round));
-        let told = round::run(&self.plan, round, &self.stories, end, |told| self.say(self.report.so_far(told)))?;
+        let told =
+            round::run(&self.plan, round, &self.stories, end, |told| self.say(self.report.so_far(told)))?;
         self.say(format_args!("round {round}: {end:?}, {} deeds acknowledged; comparing", told.deeds()));
         self.report.take(&told, end);
         if let Some(what) = &told.wrong {
@@ -234,9 +242,12 @@ impl<'a> Soak<'a> {
             Ok(report) => {
                 let flaws = report.findings.into_iter().filter(|finding| !finding.harmless);
                 self.audit.wrong.extend(flaws.map(|finding| format!("check: {}", finding.what)));
-                let all = self.stories.iter().flat_map(|story| &story.logs).filter(|log| log.exists).count() as u64;
+                let all =
+                    self.stories.iter().flat_map(|story| &story.logs).filter(|log| log.exists).count() as u64;
                 if self.is_sound() && report.logs != all {
-                    self.audit.wrong.push(format!("check: {} logs are there, and {all} must be", report.logs));
+                    self.audit
+                        .wrong
+                        .push(format!("check: {} logs are there, and {all} must be", report.logs));
                 }
             }
             Err(error) => self.audit.wrong.push(format!("check: {error}")),

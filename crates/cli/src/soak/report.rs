@@ -139,17 +139,33 @@ impl Display for Report {
         let Self { logs, writers, seed, seconds, kills, closes, checks, work, .. } = self;
         let (count, bytes) = (HumanCount, HumanBytes);
         writeln!(f, "{} logs, {writers} writers, seed {seed}, {seconds:.0} s", count((*logs).into()))?;
-        writeln!(f, "  acknowledged   {} deeds, {} of payload", count(self.deeds), bytes(self.payload_bytes))?;
-        writeln!(f, "  written        {} to the ring, {} to the heap", bytes(self.ring_written), bytes(work.heap_written))?;
+        writeln!(
+            f,
+            "  acknowledged   {} deeds, {} of payload",
+            count(self.deeds),
+            bytes(self.payload_bytes)
+        )?;
+        writeln!(
+            f,
+            "  written        {} to the ring, {} to the heap",
+            bytes(self.ring_written),
+            bytes(work.heap_written)
+        )?;
         let Work { checkpoints, compactions, dead_runs, .. } = work;
-        writeln!(f, "  by itself      {checkpoints} checkpoints, {compactions} compactions, {dead_runs} dead runs freed")?;
+        writeln!(
+            f,
+            "  by itself      {checkpoints} checkpoints, {compactions} compactions, {dead_runs} dead runs freed"
+        )?;
         writeln!(f, "  ended          {kills} times by SIGKILL, {closes} times by closing the store")?;
         let Spread { median, max } = self.open_ms;
         writeln!(f, "  opened again   in {median:.0} ms, at most {max:.0}")?;
         let Spread { median, max } = self.first_ack_ms;
         writeln!(f, "  first ack      {median:.0} ms after opening began, at most {max:.0}")?;
         let (compared, entries) = (count(self.logs_compared), count(self.entries_compared));
-        writeln!(f, "  compared       {compared} logs, {entries} entries; {checks} checks of the whole store")?;
+        writeln!(
+            f,
+            "  compared       {compared} logs, {entries} entries; {checks} checks of the whole store"
+        )?;
         if self.wrong.is_empty() {
             return write!(f, "  everything acknowledged is there, and nothing else");
         }

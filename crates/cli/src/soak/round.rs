@@ -85,7 +85,9 @@ pub fn run(
     end: End,
     progress: impl Fn(&Told),
 ) -> Result<Told, Failure> {
-    let mut child = command(plan.args, plan.store, plan.seed, round)?.spawn().map_err(Failure::io("starting the writing process"))?;
+    let mut child = command(plan.args, plan.store, plan.seed, round)?
+        .spawn()
+        .map_err(Failure::io("starting the writing process"))?;
     let (input, output) = (child.stdin.take().expect("asked for"), child.stdout.take().expect("asked for"));
     let told = Mutex::new(Told { done: vec![(0, 0); stories.len()], ..Told::default() });
     let status = thread::scope(|scope| {
@@ -110,7 +112,8 @@ pub fn run(
             drop(input);
             let closed = listened.is_some() || ends.recv_timeout(PATIENCE).is_ok();
             if !closed {
-                told.lock().expect("no panics").wrong = Some(format!("the store was not closed within {PATIENCE:?}"));
+                told.lock().expect("no panics").wrong =
+                    Some(format!("the store was not closed within {PATIENCE:?}"));
             }
         }
         // One that has ended is not harmed by it.

@@ -84,7 +84,8 @@ impl Story {
                 vec![(log, Step::Append(stamp)), (log, Step::Trim(next.saturating_sub(3)))]
             }),
             52..60 => self.commit(|story| {
-                let expected = if exists { Step::ExpectNext(story.logs[log as usize].next) } else { Step::ExpectAbsent };
+                let expected =
+                    if exists { Step::ExpectNext(story.logs[log as usize].next) } else { Step::ExpectAbsent };
                 vec![(log, expected), (log, Step::Append(story.stamp(log)))]
             }),
             _ => self.commit(|story| vec![(log, story.step(log))]),
@@ -181,9 +182,21 @@ mod tests {
         };
         let deeds = tell(3);
         assert!(deeds == tell(3) && deeds != tell(4));
-        for what in ["Append", "Snapshot", "Trim", "KeepLast", "Truncate", "Delete", "ExpectNext", "ExpectAbsent",
-            "deferred: true", "Conflict", "NotFound", "Look", "Flush"]
-        {
+        for what in [
+            "Append",
+            "Snapshot",
+            "Trim",
+            "KeepLast",
+            "Truncate",
+            "Delete",
+            "ExpectNext",
+            "ExpectAbsent",
+            "deferred: true",
+            "Conflict",
+            "NotFound",
+            "Look",
+            "Flush",
+        ] {
             assert!(deeds.iter().any(|deed| format!("{deed:?}").contains(what)), "{what} never comes");
         }
     }

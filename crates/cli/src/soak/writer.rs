@@ -54,6 +54,15 @@ pub fn options(seed: u64, round: u16) -> Options {
 
 /// Writes until it is killed, or until its standard input ends.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let done = write(args);
+    match &done {
+        Ok(()) => tell(Line::Closed)?,
+        Err(failure) => tell(Line::Wrong(failure.message.clone()))?,
+    }
+    done
+}
+
+fn write(args: &Args) -> Result<(), Failure> {
     let mut input = BufReader::with_capacity(1 << 20, stdin());
     let mut parts: Vec<Vec<Log>> = (0..args.threads).map(|_| Vec::new()).collect();
     for i in 0..args.logs {
@@ -64,7 +73,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     tell(Line::Opened(begin.elapsed()))?;
     let payloads = Payloads::new(args.seed, args.payloads);
     let (stop, first) = (AtomicBool::new(false), AtomicBool::new(false));
-    let stage = Stage { eyes: Eyes { store: &store, payloads: &payloads }, args, stop: &stop, first: &first, begin };
+    let stage =
+        Stage { eyes: Eyes { store: &store, payloads: &payloads }, args, stop: &stop, first: &first, begin };
     let (ended, ends) = channel::<Result<(), Failure>>();
     thread::spawn({
         let ended = ended.clone();
@@ -87,12 +97,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         done
     });
     // Those who ended later may have failed, too.
-    if let Some(failure) = done.err().or_else(|| ends.try_iter().find_map(Result::err)) {
-        tell(Line::Wrong(failure.message.clone()))?;
-        return Err(failure);
-    }
-    store.close()?;
-    tell(Line::Closed)
+    ends.try_iter().fold(done, Result::and)?;
+    Ok(store.close()?)
 }
 
 /// What all threads share.
@@ -127,7 +133,14 @@ impl Stage<'_> {
 
     /// Goes through a story.
     fn write(&self, mut story: Story) -> Result<(), Failure> {
-        let mut line = Told { stage: self, writer: story.number(0), done: 0, told: 0, bytes: 0, waiting: VecDeque::new() };
+        let mut line = Told {
+            stage: self,
+            writer: story.number(0),
+            done: 0,
+            told: 0,
+            bytes: 0,
+            waiting: VecDeque::new(),
+        };
         while !self.stopped() {
             let deed = story.next();
             story.apply(&deed);
@@ -143,7 +156,8 @@ impl Stage<'_> {
                 Deed::Look(log) => {
                     line.waiting.iter().try_for_each(|(ticket, _)| ticket.wait())?;
                     let found = self.eyes.look(story.number(*log));
-                    let fits = found.and_then(|found| found.compare(story.number(*log), &story.logs[*log as usize]));
+                    let fits =
+                        found.and_then(|found| found.compare(story.number(*log), &story.logs[*log as usize]));
                     fits.map_err(Failure::no)?;
                 }
                 Deed::Flush => self.eyes.store.flush()?,
@@ -216,14 +230,22 @@ impl Told<'_> {
     fn commit(&mut self, story: &Story, ops: &[Op], deferred: bool) -> Result<(), Failure> {
         let (ticket, seqs) = self.hand_in(story, ops, deferred)?;
         if ticket.seqs() != seqs {
-            return Err(Failure::no(format!("{ops:?} were given the numbers {:?} instead of {seqs:?}", ticket.seqs())));
+            return Err(Failure::no(format!(
+                "{ops:?} were given the numbers {:?} instead of {seqs:?}",
+                ticket.seqs()
+            )));
         }
         self.waiting.push_back((ticket, self.done));
         Ok(())
     }
 
     /// Hands in a commit; gives the numbers too that its entries should get.
-    fn hand_in(&mut self, story: &Story, ops: &[Op], deferred: bool) -> Result<(Ticket, Vec<u64>), brooklet::Error> {
+    fn hand_in(
+        &mut self,
+        story: &Story,
+        ops: &[Op],
+        deferred: bool,
+    ) -> Result<(Ticket, Vec<u64>), brooklet::Error> {
         // The story is past it already: numbers are counted back from where its logs stand.
         let numbers = numbers(story, ops);
         let keys: Vec<String> = ops.iter().map(|(log, _)| key(story.number(*log))).collect();
@@ -280,7 +302,8 @@ fn hand_in(
     payloads: &[Vec<u8>],
     deferred: bool,
 ) -> Result<Ticket, brooklet::Error> {
-    let (key, payload, durability) = (&keys[0], &payloads[0], if deferred { Durability::Deferred(BOUND) } else { Durability::Durable });
+    let (key, payload, durability) =
+        (&keys[0], &payloads[0], if deferred { Durability::Deferred(BOUND) } else { Durability::Durable });
     let same_log = ops.iter().all(|(log, step)| *log == ops[0].0 && matches!(step, Step::Append(_)));
     match ops {
         [(_, Step::Append(_))] => store.append_with(key, payload, durability),

@@ -5,9 +5,11 @@
 //! device is measured before and after, on a quiet store.
 //!
 //! `subject` is the store and its logs, `steady` and `throttle` are the loads, `windows` tells when the store was at work
-//! by itself, `restart` has the processes that are killed or gauged, `report` judges and prints, `curves` draws.
+//! by itself, `restart` has the processes that are killed or gauged, `points` keeps what was found,
+//! `report` judges and prints, `curves` draws.
 
 mod curves;
+mod points;
 mod report;
 mod restart;
 mod steady;
@@ -30,6 +32,7 @@ use crate::latency::{Latencies, latencies, micros, record};
 use crate::out::Out;
 use crate::plot::{free_to_write, write_new};
 use crate::size::{self, count};
+use points::{Points, Settings};
 use report::{Point, Table};
 use steady::steady;
 use subject::{BUDGET, Load, Subject, options};
@@ -54,6 +57,10 @@ pub struct Args {
     /// Bytes of the stores' rings (K, M and G are understood)
     #[arg(long, default_value = "256M", value_parser = ring)]
     ring_size: u64,
+    /// Keep what was found for each number of logs in this file, a line each. Numbers that it holds already are not measured
+    /// again: so a long run goes on where it was cut short, or is done in parts
+    #[arg(long, value_name = "FILE")]
+    points: Option<PathBuf>,
     /// Also draw the curves, as SVG, into a new file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -82,6 +89,8 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     if let Some(file) = &args.plot {
         free_to_write(file)?;
     }
+    let settings = Settings { rate: args.rate, seconds: args.seconds.as_secs_f64(), ring: args.ring_size };
+    let mut points = Points::open(args.points.as_deref(), settings)?;
     let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
     let ground = &mut Ground {
         device: Device::new(&dir.path().join("device"), DEVICE_BYTES)?,
@@ -91,11 +100,13 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         span: args.seconds,
         ring: args.ring_size,
     };
-    let mut points = Vec::new();
     for logs in args.logs {
-        points.push(point(ground, &dir.path().join("store"), logs)?);
+        if !points.has(logs) {
+            points.add(point(ground, &dir.path().join("store"), logs)?)?;
+        }
     }
-    let table = Table::new(&ground.device.volume.info(), ground.rate, ground.span, ground.ring, points);
+    let device = ground.device.volume.info();
+    let table = Table::new(&device, ground.rate, ground.span, ground.ring, points.all());
     if let Some(file) = &args.plot {
         write_new(file, &curves::picture(&table).to_string())?;
     }
@@ -181,6 +192,7 @@ fn point(ground: &mut Ground, path: &Path, logs: u64) -> Result<Point, Failure> 
         runs,
         device_p50: micros(&writes, 0.5),
         device_p99: micros(&writes, 0.99),
+        device_p999: micros(&writes, 0.999),
         filled,
         at_work,
         spread,
