@@ -246,11 +246,10 @@ impl Display for Table {
             let unit = if unit.is_empty() { String::new() } else { format!(" [{unit}]") };
             write!(f, "\n{:<44}", format!("{name}{unit}"))?;
             for figure in figures {
-                let figure =
-                    figure.map_or(
-                        "-".to_owned(),
-                        |figure| if figure >= 1e4 { number(figure) } else { plain(figure) },
-                    );
+                let told = |figure: f64| {
+                    if figure >= 1e4 || figure.fract() == 0.0 { number(figure) } else { plain(figure) }
+                };
+                let figure = figure.map_or("-".to_owned(), told);
                 write!(f, "{figure:>12}")?;
             }
             let Some(mark) = mark else { continue };

@@ -64,7 +64,11 @@ pub fn steady(subject: &mut Subject<'_>, load: Load, rate: f64, span: Duration) 
         let windows = watching.join().expect("the watcher panicked");
         offered.map(|offered| (offered, windows))
     })?;
-    let after = subject.store.info()?.keeper;
+    let info = subject.store.info()?;
+    let after = info.keeper;
+    // Without either, the keeper has only looked whether there is something to do.
+    let worked = after != before || info.checkpointing || info.compacting;
+    let windows = if worked { windows } else { windows.map(|_| Windows::default()) };
     let bytes = offered.iter().map(|offered| offered.bytes).sum();
     let read = reads().zip(read).map(|(now, before)| now - before);
     let writes: u64 = offered.iter().map(|offered| offered.samples.len() as u64).sum();
