@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use std::io::{BufReader, Read, Write, stdin, stdout};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ use super::log::{Log, Step};
 use super::payload::{Mix, Payloads};
 use super::story::{Deed, Op, Story, key};
 use super::told::Line;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 
 /// Deeds of a writer that are begun and not told to be done.
 pub const OPEN: u64 = 32;
@@ -54,12 +53,21 @@ pub fn options(seed: u64, round: u16) -> Options {
 
 /// Writes until it is killed, or until its standard input ends.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    // A panic, in the store's own threads too: others would wait for ever for what that thread held.
+    std::panic::set_hook(Box::new(|panic| give_up(&panic.to_string())));
     let done = write(args);
     match &done {
         Ok(()) => tell(Line::Closed)?,
         Err(failure) => tell(Line::Wrong(failure.message.clone()))?,
     }
     done
+}
+
+/// Tells what is wrong and ends the process, whatever its threads are at.
+fn give_up(what: &str) {
+    let _ = tell(Line::Wrong(what.to_owned()));
+    eprintln!("brooklet: {what}");
+    std::process::exit(i32::from(Kind::No as u8));
 }
 
 fn write(args: &Args) -> Result<(), Failure> {
@@ -75,29 +83,19 @@ fn write(args: &Args) -> Result<(), Failure> {
     let (stop, first) = (AtomicBool::new(false), AtomicBool::new(false));
     let stage =
         Stage { eyes: Eyes { store: &store, payloads: &payloads }, args, stop: &stop, first: &first, begin };
-    let (ended, ends) = channel::<Result<(), Failure>>();
-    thread::spawn({
-        let ended = ended.clone();
-        move || {
-            let waited = input.read(&mut [0]).map(drop).map_err(Failure::from);
-            let _ = ended.send(waited);
-        }
-    });
-    let done = thread::scope(|scope| {
+    thread::scope(|scope| {
         let stage = &stage;
         for (writer, logs) in (0..).zip(parts) {
             let mut story = Story::new(writer, args.threads, logs);
             story.begin(args.seed, args.round);
-            stage.spawn(scope, &ended, move || stage.write(story));
+            stage.spawn(scope, move || stage.write(story));
         }
-        stage.spawn(scope, &ended, move || stage.read());
-        stage.spawn(scope, &ended, move || stage.keep());
-        let done = ends.recv().expect("a sender is here");
+        stage.spawn(scope, || stage.read());
+        stage.spawn(scope, || stage.keep());
+        let ended = input.read(&mut [0]);
         stop.store(true, Ordering::Relaxed);
-        done
-    });
-    // Those who ended later may have failed, too.
-    ends.try_iter().fold(done, Result::and)?;
+        ended
+    })?;
     Ok(store.close()?)
 }
 
@@ -116,15 +114,9 @@ impl Stage<'_> {
     fn spawn<'scope>(
         &self,
         scope: &'scope thread::Scope<'scope, '_>,
-        ended: &Sender<Result<(), Failure>>,
         work: impl FnOnce() -> Result<(), Failure> + Send + 'scope,
     ) {
-        let ended = ended.clone();
-        scope.spawn(move || {
-            if let Err(failure) = work() {
-                let _ = ended.send(Err(failure));
-            }
-        });
+        scope.spawn(move || work().unwrap_or_else(|failure| give_up(&failure.message)));
     }
 
     fn stopped(&self) -> bool {
