@@ -11,9 +11,9 @@ const NEVER: u32 = u32::MAX;
 /// A log of more entries than this is cut.
 const LONG: u32 = 48;
 
-/// The key of a log. Logs that follow one another lie apart.
+/// The key of a log. Logs that follow one another lie apart, and keys are of several lengths.
 pub fn key(log: u32) -> String {
-    format!("soak/{:08x}", log.wrapping_mul(0x9e37_79b1))
+    format!("soak/{:08x}{}", log.wrapping_mul(0x9e37_79b1), &"-------"[..log as usize % 8])
 }
 
 /// A writer's own logs, and what it does to them.
