@@ -16,6 +16,12 @@ pub fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "that is too large".to_owned())
 }
 
+/// Parses a number of logs: also as 1e6.
+pub fn count(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|n: &f64| (1.0..=1e8).contains(n) && n.fract() == 0.0);
+    number.map(|n| n as u64).ok_or_else(|| "use 1 to 1e8".to_owned())
+}
+
 /// Parses seconds, if they are in `range`.
 pub fn seconds(text: &str, range: RangeInclusive<Duration>) -> Option<Duration> {
     let time = text.parse().ok().and_then(|n: f64| Duration::try_from_secs_f64(n).ok());
@@ -25,6 +31,12 @@ pub fn seconds(text: &str, range: RangeInclusive<Duration>) -> Option<Duration> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_may_have_exponents() {
+        assert_eq!((count("1e3"), count("100000000")), (Ok(1000), Ok(100_000_000)));
+        assert!(["0", "1e9", "-1", "1.5", "x", "nan"].iter().all(|wrong| count(wrong).is_err()));
+    }
 
     #[test]
     fn sizes_know_their_suffixes() {
