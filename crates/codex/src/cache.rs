@@ -11,7 +11,8 @@
 //! Invariants:
 //! 1. What is kept takes no more than the budget, [`ENTRY`] for each included.
 //! 2. A key is in the queue once if it is among the entries, and not otherwise.
-//! 3. A reader's number is its own for as long as the cache lives: what it kept is never taken for another's.
+//! 3. What is counted is what is there: nobody has to walk over it to tell.
+//! 4. A reader's number is its own for as long as the cache lives: what it kept is never taken for another's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -174,6 +175,8 @@ struct Entries {
     filter_bytes: usize,
     index_bytes: usize,
     data_bytes: usize,
+    /// Bytes of each reader's filters and index blocks, where there are any.
+    overhead: BTreeMap<u64, usize>,
 }
 
 impl Cache {
@@ -214,13 +217,11 @@ impl Cache {
 
     /// Bytes of a reader's filters and index blocks that are held now.
     pub(crate) fn overhead_of(&self, reader: u64) -> usize {
-        let mut bytes = 0;
-        for shard in &self.shards {
+        let of_shard = |shard: &Shard| {
             let entries = shard.entries.read().unwrap_or_else(PoisonError::into_inner);
-            let kept = entries.map.range(Key::all_of(reader)).filter(|(_, entry)| !entry.class.is_data());
-            bytes += kept.map(|(_, entry)| entry.kept.bytes()).sum::<usize>();
-        }
-        bytes
+            entries.overhead.get(&reader).copied().unwrap_or_default()
+        };
+        self.shards.iter().map(of_shard).sum()
     }
 
     fn shard(&self, key: Key) -> &Shard {
@@ -295,6 +296,9 @@ impl Entries {
             turns += 1;
         }
         *self.count(class) += bytes;
+        if !class.is_data() {
+            *self.overhead.entry(key.reader).or_default() += bytes;
+        }
         self.map.insert(key, Entry { kept, class, laps: AtomicU8::new(class.laps()) });
         self.queue.push_back(key);
     }
@@ -313,8 +317,14 @@ impl Entries {
     }
 
     fn drop_entry(&mut self, key: Key) {
-        if let Some(entry) = self.map.remove(&key) {
-            *self.count(entry.class) -= entry.kept.bytes();
+        let Some(Entry { kept, class, .. }) = self.map.remove(&key) else { return };
+        let bytes = kept.bytes();
+        *self.count(class) -= bytes;
+        if let Some(overhead) = self.overhead.get_mut(&key.reader).filter(|_| !class.is_data()) {
+            *overhead -= bytes;
+            if *overhead == 0 {
+                self.overhead.remove(&key.reader);
+            }
         }
     }
 
