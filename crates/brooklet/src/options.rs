@@ -28,6 +28,7 @@ pub struct Options {
     pub(crate) ring: Option<PathBuf>,
     pub(crate) memory_budget: usize,
     pub(crate) cache_budget: usize,
+    pub(crate) remembered: Option<usize>,
     pub(crate) max_payload: usize,
     pub(crate) block_size: usize,
     pub(crate) depth: usize,
@@ -70,6 +71,7 @@ impl Options {
             ring: None,
             memory_budget: 128 << 20,
             cache_budget: 64 << 20,
+            remembered: None,
             max_payload: 16 << 20,
             block_size: wal.block_size,
             depth: wal.depth,
@@ -226,6 +228,13 @@ impl Options {
     #[doc(hidden)]
     pub fn threads(mut self, on: bool) -> Self {
         self.threads = on;
+        self
+    }
+
+    /// Bytes of the cache budget for what is remembered of logs, where a test wants it to be other than half of that.
+    #[doc(hidden)]
+    pub fn remembered(mut self, bytes: usize) -> Self {
+        self.remembered = Some(bytes);
         self
     }
 
