@@ -15,7 +15,7 @@
 //! ```text
 //! bits  0 ..  24  the first number
 //! bits 24 ..  48  the next number, plus 1: so no place that is taken is all zero
-//! bits 48 .. 128  80 bits of the key's hash; by the upper 32 of them it finds its set of 8 places
+//! bits 48 .. 128  80 bits of the key's hash; by the upper 32 of them it finds its set of 16 places
 //! ```
 //!
 //! Logs with larger numbers are not remembered. Other 32 bits of the hash choose the shard. The keys are not here: decision
@@ -27,7 +27,7 @@ use crate::model::Bounds;
 use crate::siphash::Secret;
 
 /// Places of a set: a log may stand in any of one.
-const WAYS: usize = 8;
+const WAYS: usize = 16;
 /// Bytes of a set.
 const SET: usize = WAYS * size_of::<Place>();
 /// The most bytes of a shard, and so of what is moved at once when one grows.
@@ -135,8 +135,13 @@ impl Shard {
 
     /// Puts a log first in its set; gives the sets by which the shard grew.
     fn keep(&mut self, place: Place, most_sets: usize) -> usize {
+        // Half full or so; a set that fills up while there are few is bad luck, and not worth twice the memory.
+        let is_short = |shard: &mut Self| {
+            let crowded = shard.logs >= shard.sets.len() * WAYS / 4;
+            crowded && shard.set(tag_of(place)).is_none_or(|set| set[WAYS - 1] != EMPTY)
+        };
         let mut grown = 0;
-        if self.logs >= self.sets.len() * WAYS * 5 / 8 && self.sets.len() < most_sets {
+        if self.sets.len() < most_sets && is_short(self) {
             grown = self.sets.len().max(1).min(most_sets - self.sets.len());
             self.grow(grown);
         }

@@ -93,7 +93,7 @@ fn a_reader_that_leaves_takes_all_of_its_own_with_it() {
     assert!(stats.filter_bytes == 0 && stats.data_bytes > 100_000);
     assert!(cache.shards.iter().all(|shard| {
         let entries = shard.entries.read().unwrap();
-        entries.queue.len() == entries.map.len()
+        entries.queue.len() == entries.map.len() && entries.overhead.is_empty()
     }));
     assert!(cache.join() > other);
 }
@@ -127,6 +127,8 @@ proptest! {
             let entries = cache.shards[0].entries.read().unwrap();
             prop_assert_eq!(entries.bytes(), entries.map.values().map(|entry| entry.kept.bytes()).sum::<usize>());
             prop_assert_eq!(entries.queue.len(), entries.map.len());
+            let overhead = entries.map.values().filter(|entry| !entry.class.is_data()).map(|entry| entry.kept.bytes());
+            prop_assert_eq!(entries.overhead.get(&0).copied().unwrap_or_default(), overhead.sum::<usize>());
         }
     }
 }
