@@ -27,7 +27,7 @@ pub(crate) struct Shelf {
     /// Seed of the filters of new runs. Kept from callers, so that nobody can choose keys that a filter takes for
     /// others, to have each of them cost a read.
     filter_seed: u64,
-    /// Most bytes for all look-ups, and of those for what is remembered of logs; the cache has the rest.
+    /// Most bytes for all look-ups, and of those for what is remembered of logs; the cache has what that leaves.
     budget: usize,
     pub remembered_budget: usize,
     questions: AtomicU64,
@@ -69,13 +69,18 @@ impl Shelf {
         let remembered_budget = remembered.unwrap_or(budget / REMEMBERED_PART).min(budget);
         Arc::new(Self {
             volume,
-            cache: Arc::new(Cache::new(budget - remembered_budget)),
+            cache: Arc::new(Cache::new(budget)),
             budget,
             remembered_budget,
             filter_seed: Rng::new(seed).next(),
             questions: AtomicU64::new(0),
             false_positives: AtomicU64::new(0),
         })
+    }
+
+    /// Leaves the cache what is not taken by what is remembered of logs.
+    pub fn share(&self, remembered: usize) {
+        self.cache.resize(self.budget - remembered);
     }
 
     /// How the codex of run `id` is built.

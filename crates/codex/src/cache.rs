@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -50,7 +50,7 @@ const LEAST_SHARD: usize = 1 << 20;
 /// ```
 pub struct Cache {
     shards: Box<[Shard]>,
-    budget: usize,
+    budget: AtomicUsize,
     readers: AtomicU64,
     misses: AtomicU64,
     read_bytes: AtomicU64,
@@ -185,14 +185,19 @@ impl Cache {
         let shards = (budget / LEAST_SHARD).clamp(1, MOST_SHARDS);
         let shards = (0..shards).map(|_| Shard::default()).collect();
         let [readers, misses, read_bytes] = [const { AtomicU64::new(0) }; 3];
-        Cache { shards, budget, readers, misses, read_bytes }
+        Cache { shards, budget: AtomicUsize::new(budget), readers, misses, read_bytes }
     }
 
     /// Tells what it holds and what was asked of it.
     pub fn stats(&self) -> CacheStats {
         let [misses, read_bytes] =
             [&self.misses, &self.read_bytes].map(|count| count.load(Ordering::Relaxed));
-        let mut stats = CacheStats { budget: self.budget, misses, read_bytes, ..CacheStats::default() };
+        let mut stats = CacheStats {
+            budget: self.budget.load(Ordering::Relaxed),
+            misses,
+            read_bytes,
+            ..CacheStats::default()
+        };
         for shard in &self.shards {
             let entries = shard.entries.read().unwrap_or_else(PoisonError::into_inner);
             stats.filter_bytes += entries.filter_bytes;
@@ -259,7 +264,19 @@ impl Cache {
 
     /// Bytes that a shard may hold.
     fn room(&self) -> usize {
-        self.budget / self.shards.len()
+        self.budget.load(Ordering::Relaxed) / self.shards.len()
+    }
+
+    /// Lets it hold another number of bytes from now on, and drops what is too much.
+    pub fn resize(&self, budget: usize) {
+        if self.budget.swap(budget, Ordering::Relaxed) == budget {
+            return;
+        }
+        let room = self.room();
+        for shard in &self.shards {
+            let mut entries = shard.entries.write().unwrap_or_else(PoisonError::into_inner);
+            entries.make_room(room);
+        }
     }
 
     /// Keeps something, unless it takes more than there is room for.
@@ -290,17 +307,22 @@ impl Entries {
             return; // another thread read it, too; or a value whose key has the same hash
         }
         let bytes = kept.bytes();
-        let mut turns = 0;
-        while self.bytes() + bytes > room {
-            self.turn(turns < MOST_TURNS);
-            turns += 1;
-        }
+        self.make_room(room - bytes);
         *self.count(class) += bytes;
         if !class.is_data() {
             *self.overhead.entry(key.reader).or_default() += bytes;
         }
         self.map.insert(key, Entry { kept, class, laps: AtomicU8::new(class.laps()) });
         self.queue.push_back(key);
+    }
+
+    /// Drops things until the rest takes `most` bytes or less.
+    fn make_room(&mut self, most: usize) {
+        let mut turns = 0;
+        while self.bytes() > most {
+            self.turn(turns < MOST_TURNS);
+            turns += 1;
+        }
     }
 
     /// Drops what is at the front of the queue, or where it `may_stay`, has it spend a lap.

@@ -89,8 +89,8 @@ pub const BUGS: &[Bug] = &[
     bug("remembered-before-visible", "bounds are remembered before all of their tier is visible"),
     bug("remembered-before-frozen", "what is remembered counts for more than the frozen tier"),
     bug(
-        "some-are-not-remembered",
-        "a checkpoint leaves the bounds of some of its logs as they were remembered before",
+        "last-is-not-remembered",
+        "a checkpoint leaves the bounds of some log as they were remembered before",
     ),
     // What callers see.
     bug("refused-commit-leaves-traces", "a refused commit is not undone"),

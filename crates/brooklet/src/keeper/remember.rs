@@ -16,23 +16,27 @@ impl Keeper {
     /// Remembers some logs of the frozen tier. `false` once there are no more.
     pub(super) fn remember(&mut self, context: &Context<'_>) -> bool {
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint has logs to remember");
-        let done = &mut checkpoint.remembered;
-        for _ in 0..SLICE / AT_ONCE {
-            let mut front = context.front();
-            let front = &mut *front;
-            let tier = front.frozen.as_deref().expect("a tier stays until its checkpoint is done");
-            if *done == tier.logs.len() {
-                return false;
-            }
-            let end = tier.logs.len().min(*done + AT_ONCE);
-            for log in &tier.logs[*done..end] {
-                if bug("some-are-not-remembered") && log.key.len().is_multiple_of(5) {
-                    continue;
-                }
-                front.remembered.set(&log.key, log.piece().map_or(log.origin(), |piece| piece.bounds));
-            }
-            *done = end;
-        }
-        true
+        let more = remember_some(context, &mut checkpoint.remembered);
+        let bytes = context.front().remembered.bytes();
+        self.shelf.share(bytes);
+        more
     }
+}
+
+/// The same; `done` logs are remembered by now.
+fn remember_some(context: &Context<'_>, done: &mut usize) -> bool {
+    for _ in 0..SLICE / AT_ONCE {
+        let mut front = context.front();
+        let front = &mut *front;
+        let tier = front.frozen.as_deref().expect("a tier stays until its checkpoint is done");
+        if *done == tier.logs.len() {
+            return false;
+        }
+        let end = tier.logs.len().min(*done + AT_ONCE);
+        for log in &tier.logs[*done..end - usize::from(bug("last-is-not-remembered"))] {
+            front.remembered.set(&log.key, log.piece().map_or(log.origin(), |piece| piece.bounds));
+        }
+        *done = end;
+    }
+    true
 }

@@ -98,6 +98,29 @@ fn a_reader_that_leaves_takes_all_of_its_own_with_it() {
     assert!(cache.join() > other);
 }
 
+/// What is asked for stays when the cache gets smaller, and there is more room when it gets larger.
+#[test]
+fn a_cache_that_is_resized_keeps_to_what_it_has_then() {
+    let cache = Cache::new(40 << 20);
+    let held = |cache: &Cache| (0..10_000).filter(|&offset| holds(cache, offset)).count();
+    for offset in 0..10_000 {
+        cache.keep(key(offset), Class::Data, block(2_000));
+        if offset < 100 {
+            assert!(holds(&cache, offset));
+        }
+    }
+    assert_eq!(held(&cache), 10_000);
+    for budget in [39 << 20, 8 << 20, 0, 30 << 20] {
+        cache.resize(budget);
+        assert!(cache.stats().bytes() <= budget && cache.stats().budget == budget);
+        assert!(cache.stats().bytes() > 0 || budget == 0 || budget == 30 << 20);
+        for offset in 0..10_000 {
+            cache.keep(key(offset), Class::Data, block(2_000));
+        }
+        assert!(cache.stats().bytes() <= budget && cache.stats().bytes() >= budget.min(20 << 20) * 9 / 10);
+    }
+}
+
 #[test]
 fn what_takes_more_than_there_is_room_for_is_not_kept() {
     let cache = Cache::new(10_000);
