@@ -23,6 +23,7 @@ use crate::error::{Error, Expected, Found, KeyText};
 use crate::model::{Bounds, Effect, Piece};
 use crate::recent::{LogState, Pending, Slot, Tier};
 use crate::record;
+use crate::remembered::Remembered;
 use crate::runs::RunSet;
 
 /// Effects of one block, in the order they boarded.
@@ -45,6 +46,7 @@ pub(crate) struct Front {
     /// The tier that a checkpoint is writing; shared with it once all of its blocks are visible.
     pub frozen: Option<Arc<Tier>>,
     pub runs: Arc<RunSet>,
+    pub remembered: Remembered,
     generation: u64,
     /// The last block that holds a deferred commit on any log.
     pub last_deferred: u64,
@@ -105,11 +107,12 @@ impl Seqs {
 }
 
 impl Front {
-    pub fn new(seed: u64, runs: Arc<RunSet>) -> Self {
+    pub fn new(seed: u64, runs: Arc<RunSet>, remembered: Remembered) -> Self {
         Self {
             active: Tier::new(seed),
             frozen: None,
             runs,
+            remembered,
             generation: 0,
             last_deferred: 0,
             pending: VecDeque::new(),
@@ -120,14 +123,18 @@ impl Front {
         }
     }
 
-    /// Finds a log in the active tier, bringing it there from the frozen one if need be.
+    /// Finds a log in the active tier, bringing it there from the frozen one or from what is remembered if need be.
     fn slot(&mut self, key: &[u8]) -> Option<Slot> {
         if let Some(slot) = self.active.find(key) {
             return Some(slot);
         }
-        let frozen = self.frozen.as_ref()?;
-        let boarded = frozen.log(frozen.find(key)?).boarded;
-        Some(self.active.add(key, boarded))
+        let frozen = self.frozen.as_ref().filter(|_| !bug("remembered-before-frozen"));
+        let frozen = frozen.and_then(|tier| Some(tier.log(tier.find(key)?).boarded));
+        let bounds = match frozen {
+            Some(bounds) => bounds,
+            None => Some(self.remembered.get(key)?),
+        };
+        Some(self.active.add(key, bounds))
     }
 
     /// Remembers the bounds that `runs` give a log. Does nothing where the log or other runs came meanwhile.

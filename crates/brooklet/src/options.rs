@@ -28,6 +28,7 @@ pub struct Options {
     pub(crate) ring: Option<PathBuf>,
     pub(crate) memory_budget: usize,
     pub(crate) cache_budget: usize,
+    pub(crate) remembered: Option<usize>,
     pub(crate) max_payload: usize,
     pub(crate) block_size: usize,
     pub(crate) depth: usize,
@@ -70,6 +71,7 @@ impl Options {
             ring: None,
             memory_budget: 128 << 20,
             cache_budget: 64 << 20,
+            remembered: None,
             max_payload: 16 << 20,
             block_size: wal.block_size,
             depth: wal.depth,
@@ -148,11 +150,14 @@ impl Options {
         self
     }
 
-    /// Bytes of memory for looking logs up in the runs: their filters and indexes, and the blocks that were read last, in one
-    /// cache. 64 MiB: filters and indexes of some twenty million logs, or of fewer and what is read often. At least 256 KiB.
+    /// Bytes of memory for looking logs up. 64 MiB: two million logs that are committed to now and then, and filters and
+    /// indexes of some ten million, or of fewer and what is read often. At least 256 KiB.
     ///
-    /// What does not fit stays on the volume and is read when it is wanted, in blocks of 16 KiB or less. Finding out that a
-    /// run does not have a log then takes one such read.
+    /// Up to half of it is for the bounds of logs that were committed to since the store was opened and rest now, 16 bytes
+    /// each and as much again for room to grow: a commit to one of them looks nothing up. The rest holds filters and
+    /// indexes of the runs, and the blocks that were read last. What does not fit stays on the volume and is read when it is
+    /// wanted, in blocks of 16 KiB or less. Finding out that a run does not have a log then takes one such read. These reads
+    /// go through the system's page cache, which may answer them and is not part of this.
     pub fn cache_budget(mut self, bytes: usize) -> Self {
         self.cache_budget = bytes;
         self
@@ -226,6 +231,13 @@ impl Options {
     #[doc(hidden)]
     pub fn threads(mut self, on: bool) -> Self {
         self.threads = on;
+        self
+    }
+
+    /// Bytes of the cache budget for what is remembered of logs, where a test wants it to be other than half of that.
+    #[doc(hidden)]
+    pub fn remembered(mut self, bytes: usize) -> Self {
+        self.remembered = Some(bytes);
         self
     }
 

@@ -209,8 +209,9 @@ impl Store {
 
     fn find(&self, key: &[u8]) -> Result<Option<Bounds>, Error> {
         self.settle(key)?;
-        let front = self.inner().front();
+        let mut front = self.inner().front();
         let recent = front.recent(key).first().map(|(_, _, piece)| piece.bounds);
+        let recent = recent.or_else(|| front.remembered.get(key).map(Some));
         let runs = front.runs.clone();
         drop(front);
         recent.map_or_else(|| runs.bounds(key), Ok)

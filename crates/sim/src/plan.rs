@@ -42,6 +42,8 @@ pub struct Shape {
     pub apart: bool,
     /// Most bytes of the data's volume; 0: no limit.
     pub capacity: u64,
+    /// Most bytes for the bounds of resting logs that are remembered: a few logs, or all.
+    pub remembered: usize,
 }
 
 impl Shape {
@@ -54,6 +56,7 @@ impl Shape {
             .depth(self.depth)
             .max_payload(self.payload)
             .capacity(self.capacity)
+            .remembered(self.remembered)
             .create(Create::Never)
             .threads(false)
             .environment(clock.clone(), seed)
@@ -263,7 +266,8 @@ impl Plan {
         let inside = if apart { 0 } else { shape.ring };
         let room = LEAST_ROOM + inside + SECTOR as u64 * rng.below(100);
         let capacity = if rng.percent(25) { room } else { 0 };
-        Self { seed, class, shape: Shape { apart, capacity, ..shape }, habits, steps }
+        let remembered = [0, 256, 1024, 64 << 10][rng.below(4) as usize];
+        Self { seed, class, shape: Shape { apart, capacity, remembered, ..shape }, habits, steps }
     }
 }
 
@@ -280,6 +284,7 @@ fn shape(rng: &mut Rng) -> Shape {
         payload: 9 << 10,
         apart: false,
         capacity: 0,
+        remembered: 0,
     }
 }
 
