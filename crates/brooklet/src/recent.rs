@@ -60,8 +60,6 @@ pub(crate) struct LogState {
 pub(crate) struct Limited {
     /// The terms after everything that boarded.
     pub boarded: Option<Arc<Terms>>,
-    /// Those before this tier.
-    origin: Option<Arc<Terms>>,
     visible: Option<Arc<Terms>>,
     /// The sizes of its entries, as boarded, while bytes are limited.
     pub tally: Option<Tally>,
@@ -138,8 +136,8 @@ impl Tier {
             entries: VecDeque::new(),
             deferred: 0,
             limited: terms.clone().map(|terms| {
-                let [origin, visible, boarded] = [(); 3].map(|()| Some(terms.clone()));
-                Box::new(Limited { origin, visible, boarded, ..Limited::default() })
+                let [visible, boarded] = [(); 2].map(|()| Some(terms.clone()));
+                Box::new(Limited { visible, boarded, ..Limited::default() })
             }),
         });
         self.bytes += LOG_COST + key.len() + terms.map_or(0, |terms| size_of::<Limited>() + terms.bound());

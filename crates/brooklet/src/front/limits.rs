@@ -46,25 +46,27 @@ impl Front {
     /// Makes sure that the sizes of entries in memory are known where the commit may ask for them: what it does itself
     /// is counted as it is worked out.
     pub(super) fn count_sizes(&mut self, ops: &[Op<'_>]) {
+        let wants = |op: &Op<'_>| matches!(op.action, Action::Retain(Retention { bytes: Some(_), .. }));
         for (i, op) in ops.iter().enumerate() {
             let slot = self.slots[i];
-            let wanted = matches!(op.action, Action::Retain(Retention { bytes: Some(_), .. }));
             let log = self.active.log(slot);
-            if !wanted && log.limited.is_none() {
-                continue;
-            }
-            let wanted = wanted || log.terms().is_some_and(|terms| terms.bytes.is_some());
+            let limited = log.terms().is_some_and(|terms| terms.bytes.is_some());
+            let counted = log.limited.as_ref().is_some_and(|limited| limited.tally.is_some());
             let first = log.boarded.map_or(0, |bounds| bounds.first);
-            let counted = wanted && log.limited.as_ref().is_none_or(|limited| limited.tally.is_none());
-            let tally = counted.then(|| self.tally(slot));
-            let limited = self.active.log_mut(slot).limited_mut();
-            match &mut limited.tally {
-                known if !wanted => *known = None,
-                known => {
-                    *known = tally.or(known.take());
-                    known.as_mut().expect("it was there, or counted").prune(first);
+            let tally = match (limited || wants(op), counted) {
+                (false, false) => continue,
+                (true, false) => Some(self.tally(slot)),
+                (true, true) => self.active.log_mut(slot).limited_mut().tally.take(),
+                (false, true) => {
+                    // Nobody wants it any more, unless another operation of the commit does.
+                    let others = ops.iter().zip(&self.slots);
+                    if others.into_iter().any(|(op, other)| *other == slot && wants(op)) {
+                        continue;
+                    }
+                    None
                 }
-            }
+            };
+            self.active.log_mut(slot).limited_mut().tally = tally.map(|tally| tally.pruned(first));
         }
     }
 

@@ -81,7 +81,7 @@ impl Tally {
     }
 
     /// Entries before `first` have gone for good.
-    pub fn prune(&mut self, first: u64) {
+    pub fn pruned(mut self, first: u64) -> Self {
         while self.head_from < first && self.head.pop_front().is_some() {
             self.head_from += 1;
         }
@@ -94,6 +94,7 @@ impl Tally {
             self.tail_bytes -= u64::from(size);
         }
         self.tail_from = if self.tail.is_empty() { self.tail_from.max(first) } else { self.tail_from };
+        self
     }
 
     /// Takes down what was looked up.
@@ -238,7 +239,7 @@ mod tests {
                         let left = answer(Box::new(|t| t.left(bounds, held, asked, next)), &mut tally);
                         assert_eq!(left, sum(asked, next), "seed {seed}");
                         first = asked;
-                        tally.prune(first);
+                        tally = tally.pruned(first);
                     }
                     3 => {
                         let enough = rng.below(300);
@@ -250,7 +251,7 @@ mod tests {
                         let size = answer(Box::new(|t| t.size(asked)), &mut tally);
                         assert_eq!(size, u64::from(log[asked as usize]), "seed {seed}");
                     }
-                    _ => tally.prune(first),
+                    _ => tally = tally.pruned(first),
                 }
             }
         }
