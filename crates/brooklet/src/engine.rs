@@ -17,7 +17,8 @@ use crate::model::MAX_KEY;
 use crate::open::Opened;
 use crate::options::Options;
 use crate::pace::Quiet;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sweep::Sweeper;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
 use crate::sync::{Mutex, MutexGuard};
 use crate::volumes::Volumes;
@@ -40,6 +41,9 @@ pub(crate) struct Inner {
     pub recovery: Recovery,
     maintenance: OnceLock<Thread>,
     quiet: Mutex<Quiet>,
+    pub sweeper: Mutex<Sweeper>,
+    /// Commits of the store itself: it is idle all the same.
+    pub own_commits: AtomicU64,
     /// Set while the maintenance thread sleeps until it is woken, though nothing is full: by the next commit.
     asleep: AtomicBool,
     /// Set while a checkpoint is wanted and not begun, or asked for by a caller.
@@ -236,6 +240,8 @@ impl Handle {
             recovery,
             maintenance: OnceLock::new(),
             quiet: Mutex::new(quiet),
+            sweeper: Mutex::default(),
+            own_commits: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             stalled: Mutex::default(),

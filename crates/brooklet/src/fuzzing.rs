@@ -85,8 +85,8 @@ pub fn note(bytes: &[u8]) -> Option<String> {
 }
 
 /// A run of a manifest: number, level, offset, length, bytes of its extent, checksum of its footer, logs, entries,
-/// tombstones, empties, dead entries.
-pub type Run = [u64; 11];
+/// tombstones, empties, dead entries, ageing entries, from when, to when.
+pub type Run = [u64; 14];
 
 /// Decodes a manifest.
 pub fn decode_manifest(bytes: &[u8], sum: u64) -> Result<Vec<Run>, &'static str> {

@@ -81,6 +81,7 @@ mod shelf;
 mod signature;
 mod store;
 mod superblock;
+mod sweep;
 mod terms;
 mod ticket;
 mod volumes;

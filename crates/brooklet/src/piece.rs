@@ -22,7 +22,7 @@ use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
 use crate::model::{Bounds, MAX_KEY, Piece};
-use crate::terms::Terms;
+use crate::terms::{Ageing, Terms};
 
 /// Payload bytes after which a chunk is full.
 pub(crate) const CHUNK: usize = 16 << 10;
@@ -202,6 +202,8 @@ pub(crate) struct PieceWriter<O> {
     pub tombstones: u64,
     /// Logs that are said to be there, without an entry.
     pub empties: u64,
+    /// When the entries of all these logs become too old.
+    pub ageing: Option<Ageing>,
 }
 
 impl<O: Out> PieceWriter<O> {
@@ -220,6 +222,7 @@ impl<O: Out> PieceWriter<O> {
             entries: 0,
             tombstones: 0,
             empties: 0,
+            ageing: None,
         }
     }
 
@@ -229,6 +232,8 @@ impl<O: Out> PieceWriter<O> {
         self.key.extend_from_slice(key);
         self.piece = piece;
         self.terms = terms.filter(|_| piece.bounds.is_some());
+        let ageing = self.terms.as_ref().and_then(|terms| terms.ageing(piece.bounds?, 0));
+        self.ageing = Ageing::sum(self.ageing, ageing);
         self.wrote_head = false;
         self.chunk_base = piece.held().start;
         self.out.log(key);

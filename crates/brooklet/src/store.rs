@@ -315,7 +315,12 @@ impl Store {
     /// the runs at a time and as far as it pays; this does all of it now.
     pub fn compact(&self) -> Result<(), Error> {
         let inner = self.inner();
+        // What is too old by now goes as well.
         self.checkpoint()?;
+        if inner.is_ageing() {
+            while inner.sweep(true)? {}
+            self.checkpoint()?;
+        }
         let context = inner.context()?;
         let before: Vec<u64> = inner.front().runs.iter().map(|run| run.meta.id).collect();
         // A merged run is a new one, with a number of its own; and where the others are freed unread, one is left as it is.

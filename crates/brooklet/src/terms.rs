@@ -72,12 +72,20 @@ struct Mark {
 }
 
 /// When the entries of a log become too old.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ageing {
     pub entries: u64,
     /// The first of them, and the last.
     pub from: u64,
     pub to: u64,
+}
+
+impl Ageing {
+    pub fn sum(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        let (Some(a), Some(b)) = (one, other) else { return one.or(other) };
+        let entries = a.entries.saturating_add(b.entries);
+        Some(Self { entries, from: a.from.min(b.from), to: a.to.max(b.to) })
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -176,12 +184,14 @@ impl Terms {
         self.marks.drain(..begun.saturating_sub(1));
     }
 
-    /// When the log's entries become too old; `None` where they do not.
-    pub fn ageing(&self, bounds: Bounds) -> Option<Ageing> {
+    /// When those of the log's entries become too old that are not at `now`; `None` where none does.
+    pub fn ageing(&self, bounds: Bounds, now: u64) -> Option<Ageing> {
         let age = self.age?;
-        let (first, last) = (self.marks.first()?, self.marks.last()?);
+        let young = self.young(bounds, now);
         let at = |mark: &Mark| mark.time.saturating_add(age);
-        (!bounds.is_empty()).then(|| Ageing { entries: bounds.len(), from: at(first), to: at(last) })
+        let from = self.marks.iter().map(at).find(|at| *at > now)?;
+        let to = self.marks.last().map(at)?;
+        (young < bounds.next).then(|| Ageing { entries: bounds.next - young, from, to })
     }
 
     /// The most bytes that its encoded form takes.
@@ -266,7 +276,9 @@ mod tests {
         let bounds = Bounds { first: 1, next: 5 };
         let young = |now| terms.young(bounds, now);
         assert_eq!([young(0), young(655), young(656), young(663), young(664)], [1, 1, 4, 4, 5]);
-        assert_eq!(terms.ageing(bounds), Some(Ageing { entries: 4, from: 656, to: 664 }));
+        assert_eq!(terms.ageing(bounds, 0), Some(Ageing { entries: 4, from: 656, to: 664 }));
+        assert_eq!(terms.ageing(bounds, 656), Some(Ageing { entries: 1, from: 664, to: 664 }));
+        assert_eq!(terms.ageing(bounds, 664), None);
         assert_eq!(terms.wanted_mark(23), None);
         assert_eq!(terms.wanted_mark(24), Some(32));
     }

@@ -9,3 +9,4 @@ mod crash;
 mod limits;
 mod model;
 mod random;
+mod rest;
