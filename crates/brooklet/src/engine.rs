@@ -131,7 +131,13 @@ impl Inner {
             let refused = if over {
                 Refused::NoRoom(WalError::Busy)
             } else {
-                match front.board(wal, ops, durability, self.options.linger, &Moment::new(&*self.options.clock)) {
+                match front.board(
+                    wal,
+                    ops,
+                    durability,
+                    self.options.linger,
+                    &Moment::new(&*self.options.clock),
+                ) {
                     Ok(on_board) => {
                         self.weigh(&front, on_board.boarded.used);
                         return Ok(on_board);

@@ -13,7 +13,9 @@
 //! What logs drop that keep a part of their entries only is worked out in `limits.rs`.
 
 mod limits;
+mod seqs;
 mod tally;
+mod undo;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -29,9 +31,11 @@ use crate::model::{Bounds, Effect, Piece};
 use crate::recent::{Limited, LogState, Pending, Slot, Tier};
 use crate::record;
 use crate::runs::RunSet;
-use crate::terms::{State, Terms};
+use crate::terms::State;
 pub(crate) use limits::{Moment, wall};
+pub(crate) use seqs::Seqs;
 pub(crate) use tally::{Missing, Tally};
+use undo::Undo;
 
 /// Effects of one block, in the order they boarded.
 #[derive(Debug)]
@@ -45,16 +49,6 @@ struct PendingBlock {
 struct Planned {
     op: usize,
     effect: Effect,
-}
-
-/// What a log was before an effect.
-struct Undo {
-    slot: Slot,
-    bounds: Option<Bounds>,
-    touched: bool,
-    terms: Option<Arc<Terms>>,
-    /// Where the effect takes from it what cannot be worked out again.
-    tally: Option<Option<Tally>>,
 }
 
 /// The state that boarding and reading share, under one lock.
@@ -97,31 +91,6 @@ pub(crate) struct OnBoard {
     pub boarded: Boarded,
     /// The number of every entry, in the order of the operations that added them.
     pub seqs: Seqs,
-}
-
-/// Sequence numbers; the usual single one needs no memory of its own.
-#[derive(Clone, Debug)]
-pub(crate) enum Seqs {
-    One([u64; 1]),
-    Many(Vec<u64>),
-}
-
-impl Seqs {
-    fn of(effects: &[Pending]) -> Self {
-        let mut seqs =
-            effects.iter().filter_map(|p| if let Effect::Append(seq) = p.effect { Some(seq) } else { None });
-        match (seqs.next(), seqs.next()) {
-            (Some(one), None) => Seqs::One([one]),
-            (first, second) => Seqs::Many(first.into_iter().chain(second).chain(seqs).collect()),
-        }
-    }
-
-    pub fn as_slice(&self) -> &[u64] {
-        match self {
-            Seqs::One(one) => one,
-            Seqs::Many(many) => many,
-        }
-    }
 }
 
 impl Front {
@@ -317,7 +286,7 @@ impl Front {
             for (planned, &Undo { slot, bounds, ref terms, .. }) in plan.iter().zip(undo) {
                 let log = active.log_mut(slot);
                 let told = !log.touched && !bug("record-forgets-bounds");
-                let before = told.then(|| State { bounds, terms: terms.clone() }).unwrap_or_default();
+                let before = if told { State { bounds, terms: terms.clone() } } else { State::default() };
                 log.touched = true;
                 let (key, effect, payload) = (ops[planned.op].key, planned.effect, payload(planned));
                 let entry = record::Entry { key, effect, before, payload };
@@ -458,20 +427,6 @@ impl Front {
     pub fn deferred(&self, key: &[u8]) -> u64 {
         let known = self.tiers().filter_map(|tier| Some(tier.log(tier.find(key)?).deferred));
         known.max().unwrap_or_default()
-    }
-}
-
-impl Undo {
-    fn apply(self, tier: &mut Tier) {
-        let log = tier.log_mut(self.slot);
-        (log.boarded, log.touched) = (self.bounds, self.touched);
-        let Some(limited) = &mut log.limited else { return };
-        limited.boarded = self.terms;
-        if let Some(tally) = self.tally {
-            limited.tally = tally;
-        } else if let Some(tally) = &mut limited.tally {
-            tally.truncate(self.bounds.map_or(0, |bounds| bounds.next));
-        }
     }
 }
 

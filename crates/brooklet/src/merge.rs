@@ -69,7 +69,9 @@ impl Input {
                     let log = tier.log(slot);
                     let entries = log.piece().map_or(0, |p| p.held().end - p.held().start);
                     // Keys are escaped, and stand in the head, in every chunk, and in the index.
-                    log.payload_bytes() * 3 / 2 + entries * 10 + (log.key.len() as u64 * 2 + 64) * 4
+                    log.payload_bytes() * 3 / 2
+                        + entries * 10
+                        + (log.key.len() as u64 * 2 + 64) * 4
                         + log.visible_terms().map_or(0, |terms| terms.bound() as u64)
                 };
                 order.iter().map(log).sum::<u64>() + (1 << 16)

@@ -17,6 +17,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
 use brooklet_wal::{put_varint, take_varint};
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
@@ -231,7 +232,7 @@ impl<O: Out> PieceWriter<O> {
         self.key.clear();
         self.key.extend_from_slice(key);
         self.piece = piece;
-        self.terms = terms.filter(|_| piece.bounds.is_some());
+        self.terms = terms.filter(|_| piece.bounds.is_some() && !bug("retention-stays-in-memory"));
         let ageing = self.terms.as_ref().and_then(|terms| terms.ageing(piece.bounds?, 0));
         self.ageing = Ageing::sum(self.ageing, ageing);
         self.wrote_head = false;

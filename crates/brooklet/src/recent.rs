@@ -63,9 +63,8 @@ pub(crate) struct Limited {
     visible: Option<Arc<Terms>>,
     /// The sizes of its entries, as boarded, while bytes are limited.
     pub tally: Option<Tally>,
-    /// Changes of the terms that have boarded and are not visible, and when the first of them boarded.
-    changes: u32,
-    since: u64,
+    /// When the changes of its terms boarded that are not visible.
+    changes: VecDeque<u64>,
 }
 
 /// An effect that waits for its block to become durable.
@@ -228,7 +227,7 @@ impl LogState {
 
     /// When terms boarded that are not visible yet.
     pub fn retained_at(&self) -> Option<u64> {
-        self.limited.as_ref().filter(|limited| limited.changes > 0).map(|limited| limited.since)
+        self.limited.as_ref()?.changes.front().copied()
     }
 
     pub fn limited_mut(&mut self) -> &mut Limited {
@@ -280,15 +279,14 @@ impl Limited {
 
     /// New terms boarded at this time.
     pub fn changes_at(&mut self, now: u64) {
-        self.since = if self.changes == 0 { now } else { self.since };
-        self.changes += 1;
+        self.changes.push_back(now);
     }
 
     fn show(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) {
         terms::apply(&mut self.visible, effect, bounds, len.into());
         if matches!(effect, Effect::Age(_)) {
-            // None of those that recovery brings back were counted.
-            self.changes = self.changes.saturating_sub(1);
+            // There is none for what recovery brings back.
+            self.changes.pop_front();
         }
     }
 }

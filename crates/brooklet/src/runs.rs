@@ -14,8 +14,8 @@ use crate::manifest::RunMeta;
 use crate::model::Piece;
 use crate::piece::{Chunk, Head, Out, chunk_key, filter_hash, head_key, head_piece, split_key};
 use crate::shelf::Shelf;
-use crate::terms::State;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::terms::State;
 
 /// Part of a volume that a codex is read from.
 pub(crate) struct ExtentSource {

@@ -62,14 +62,29 @@ impl Sweeper {
     /// Goes on with a walk, or begins one; `all` runs are worth it, of which anything is too old. Gives the logs of which
     /// entries are, and `false` where there is no run to walk through.
     fn step(&mut self, runs: &RunSet, now: u64, all: bool) -> Result<(Vec<Vec<u8>>, bool), Error> {
-        let Some(mut sweep) = self.going.take().map_or_else(|| self.begin(runs, now, all), |s| Ok(Some(s)))? else {
-            return Ok((Vec::new(), false));
+        let sweep = match self.going.take() {
+            None => self.begin(runs, now, all)?,
+            going => going,
         };
+        let Some(mut sweep) = sweep else { return Ok((Vec::new(), false)) };
+        let id = sweep.run.meta.id;
+        let (old, more) = self.walk(&mut sweep).inspect_err(|_| self.give_up(id))?;
+        self.going = more.then_some(sweep);
+        Ok((old, true))
+    }
+
+    /// What cannot be read now will not be read better at the next try.
+    fn give_up(&mut self, run: u64) {
+        self.swept.insert(run, None);
+    }
+
+    /// Looks at some logs; `false` once there is no more.
+    fn walk(&mut self, sweep: &mut Sweep) -> Result<(Vec<Vec<u8>>, bool), Error> {
         let mut old = Vec::new();
         for _ in 0..LOGS {
             let Some((key, head)) = &sweep.logs.current else {
                 self.swept.insert(sweep.run.meta.id, sweep.left);
-                return Ok((old, true));
+                return Ok((old, false));
             };
             if let (Some(bounds), Some(terms)) = (head.piece.bounds, &head.terms) {
                 if terms.young(bounds, sweep.now) > bounds.first {
@@ -79,7 +94,6 @@ impl Sweeper {
             }
             sweep.logs.advance()?;
         }
-        self.going = Some(sweep);
         Ok((old, true))
     }
 
@@ -87,10 +101,12 @@ impl Sweeper {
         self.swept.retain(|id, _| runs.iter().any(|run| run.meta.id == *id));
         let entries = runs.iter().map(|run| run.meta.entries).fold(0, u64::saturating_add);
         let at = |ageing: Ageing| if all { ageing.from } else { due(ageing, entries) };
-        let Some(run) = runs.iter().find(|run| self.ageing(run).is_some_and(|ageing| at(ageing) <= now)) else {
+        let Some(run) = runs.iter().find(|run| self.ageing(run).is_some_and(|ageing| at(ageing) <= now))
+        else {
             return Ok(None);
         };
-        Ok(Some(Sweep { run: run.clone(), logs: RunLogs::new(run, b"")?, now, left: None }))
+        let logs = RunLogs::new(run, b"").inspect_err(|_| self.give_up(run.meta.id))?;
+        Ok(Some(Sweep { run: run.clone(), logs, now, left: None }))
     }
 }
 
@@ -103,11 +119,17 @@ impl Inner {
     /// Does a part of a sweep. `false` where there is none to be done now.
     pub fn sweep(&self, all: bool) -> Result<bool, Error> {
         let runs = self.front().runs.clone();
-        let mut sweeper = self.sweeper.lock().expect("no panics");
-        let (old, more) = sweeper.step(&runs, self.now(), all)?;
-        drop(sweeper);
+        let (old, more) = self.sweeper.lock().expect("no panics").step(&runs, self.now(), all)?;
         for key in &old {
-            self.sweep_log(key)?;
+            match self.sweep_log(key) {
+                Err(Error::EmptyCommit) => {} // others trimmed it
+                Err(Error::Full { .. }) => {
+                    // The walk is begun anew when there is room.
+                    *self.sweeper.lock().expect("no panics") = Sweeper::default();
+                    return Ok(false);
+                }
+                done => done?,
+            }
         }
         Ok(more)
     }
@@ -121,11 +143,7 @@ impl Inner {
         if swept.is_err() {
             own(u64::MAX);
         }
-        match swept {
-            // Others trimmed it, or there is no room: then the next walk comes to it.
-            Err(Error::EmptyCommit | Error::Full { .. }) => Ok(()),
-            other => other.map(|_| ()),
-        }
+        swept.map(|_| ())
     }
 }
 

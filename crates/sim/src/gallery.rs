@@ -84,6 +84,14 @@ pub const BUGS: &[Bug] = &[
     bug("losses-count-twice", "a run is said to have lost twice what a checkpoint made irrelevant"),
     bug("merge-keeps-its-dead", "a merged run is said to hold the dead entries that the merge dropped"),
     bug("filter-forgets", "a run's filter does not know some of its logs"),
+    // Retention.
+    bug("retention-forgets-bytes", "how many bytes a log holds is not written down with its limits"),
+    bug("age-comes-back", "a commit does not drop for good what readers left out for its age"),
+    bug("retention-stays-in-memory", "a run does not say what a log keeps"),
+    bug(
+        "old-terms-go-on",
+        "readers go by the old limits of a log while the new ones are on their way to disk",
+    ),
     // What callers see.
     bug("refused-commit-leaves-traces", "a refused commit is not undone"),
     bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible"),

@@ -72,7 +72,8 @@ impl Front {
 
     /// The sizes of a log's entries that the tiers in memory hold, as boarded.
     fn tally(&self, slot: Slot) -> Tally {
-        let frozen = self.frozen.as_deref().and_then(|tier| Some((tier, tier.find(&self.active.log(slot).key)?)));
+        let frozen =
+            self.frozen.as_deref().and_then(|tier| Some((tier, tier.find(&self.active.log(slot).key)?)));
         let tiers = [frozen.map(|(tier, slot)| (tier, slot, self.generation - 1))];
         let tiers = tiers.into_iter().flatten().chain([(&self.active, slot, self.generation)]);
         let mut tally: Option<Tally> = None;
@@ -101,7 +102,9 @@ impl Front {
     pub fn learn_sizes(&mut self, runs: &std::sync::Arc<RunSet>, key: &[u8], sizes: &Sizes) {
         let same = std::sync::Arc::ptr_eq(runs, &self.runs);
         let Some(slot) = self.active.find(key).filter(|_| same) else { return };
-        if let Some(tally) = self.active.log_mut(slot).limited.as_mut().and_then(|limited| limited.tally.as_mut()) {
+        if let Some(tally) =
+            self.active.log_mut(slot).limited.as_mut().and_then(|limited| limited.tally.as_mut())
+        {
             tally.learn(sizes);
         }
     }
@@ -141,14 +144,26 @@ impl Front {
     }
 
     /// What an entry needs to have gone before it: a mark of its time.
-    pub(super) fn mark(&mut self, op: &Op<'_>, i: usize, slot: Slot, moment: &Moment<'_>) -> Result<(), Refused> {
+    pub(super) fn mark(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        moment: &Moment<'_>,
+    ) -> Result<(), Refused> {
         let wanted = self.terms(slot).filter(|terms| terms.age.is_some());
         let Some(time) = wanted.and_then(|terms| terms.wanted_mark(moment.ms())) else { return Ok(()) };
         Ok(self.effect(op, i, slot, Effect::Mark(time))?)
     }
 
     /// Drops what a log does not keep.
-    pub(super) fn limit(&mut self, op: &Op<'_>, i: usize, slot: Slot, moment: &Moment<'_>) -> Result<(), Refused> {
+    pub(super) fn limit(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        moment: &Moment<'_>,
+    ) -> Result<(), Refused> {
         let Some(terms) = self.terms(slot) else { return Ok(()) };
         let bounds = self.bounds(slot);
         let now = if terms.age.is_some() && !bug("age-comes-back") { moment.ms() } else { 0 };
@@ -208,6 +223,6 @@ impl Front {
     /// new ones may keep.
     pub fn seen_at(&self, key: &[u8], now: u64) -> u64 {
         let known = self.tiers().filter_map(|tier| tier.log(tier.find(key)?).retained_at());
-        known.min().map_or(now, |since| since.min(now))
+        known.filter(|_| !bug("old-terms-go-on")).min().map_or(now, |since| since.min(now))
     }
 }

@@ -170,10 +170,12 @@ impl Missing {
         let parts = resolve(std::iter::once(newer).chain(heads.iter().map(|(_, head)| head.piece))).parts;
         // The entries of the chunk that holds `seq`, as far as they count.
         let chunk = |seq: u64| -> Result<Sizes, Error> {
-            let lost = || Error::damaged(format!("log {}", KeyText::of(key)), format!("entry {seq} is in no run"));
+            let lost =
+                || Error::damaged(format!("log {}", KeyText::of(key)), format!("entry {seq} is in no run"));
             let (i, part) = parts.iter().find(|(_, part)| part.contains(&seq)).ok_or_else(lost)?;
             let (run, head) = &heads[i.checked_sub(1).ok_or_else(lost)?];
-            let chunk = if head.chunk.range().contains(&seq) { head.chunk.clone() } else { run.chunk(key, seq)? };
+            let chunk =
+                if head.chunk.range().contains(&seq) { head.chunk.clone() } else { run.chunk(key, seq)? };
             let range = chunk.range().start.max(part.start)..chunk.range().end.min(part.end);
             Ok((range.start, range.map(|seq| chunk.payload_bytes(seq).len() as u32).collect()))
         };
@@ -210,18 +212,28 @@ mod tests {
                 let bounds = Bounds { first, next };
                 let held: u64 = log[first as usize..].iter().map(|&size| u64::from(size)).sum();
                 let asked = first + rng.below(next - first + 1);
-                let answer = |mut ask: Box<dyn FnMut(&Tally) -> Result<u64, Missing> + '_>, tally: &mut Tally| loop {
+                let answer = |mut ask: Box<dyn FnMut(&Tally) -> Result<u64, Missing> + '_>,
+                              tally: &mut Tally| loop {
                     match ask(tally) {
                         Ok(answer) => return answer,
                         Err(Missing { gap, newest }) => {
                             assert!(!gap.is_empty() && gap.end <= stored, "seed {seed}: {gap:?}");
                             let some = |n: u64| n.min(gap.end - gap.start);
-                            let facts = if newest { gap.end - some(3)..gap.end } else { gap.start..gap.start + some(3) };
-                            tally.learn(&(facts.start, log[facts.start as usize..facts.end as usize].to_vec()));
+                            let facts = if newest {
+                                gap.end - some(3)..gap.end
+                            } else {
+                                gap.start..gap.start + some(3)
+                            };
+                            tally.learn(&(
+                                facts.start,
+                                log[facts.start as usize..facts.end as usize].to_vec(),
+                            ));
                         }
                     }
                 };
-                let sum = |from: u64, to: u64| log[from as usize..to as usize].iter().map(|&s| u64::from(s)).sum::<u64>();
+                let sum = |from: u64, to: u64| {
+                    log[from as usize..to as usize].iter().map(|&s| u64::from(s)).sum::<u64>()
+                };
                 match rng.below(6) {
                     0 => {
                         let size = rng.below(50) as u32;

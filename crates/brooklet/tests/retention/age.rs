@@ -16,12 +16,12 @@ const LATE: Duration = Duration::from_secs(3600 / 64);
 #[test]
 fn readers_leave_out_what_is_too_old() {
     let (store, clock, _) = store();
-    store.retain("log", Retention::new().age(HOUR)).unwrap().wait().unwrap();
+    drop(store.retain("log", Retention::new().age(HOUR)).unwrap().wait().unwrap());
     for checkpointed in [false, true] {
         let first = store.bounds("log").unwrap().next;
-        store.append("log", "old").unwrap().wait().unwrap();
+        drop(store.append("log", "old").unwrap().wait().unwrap());
         clock.advance(HOUR / 2);
-        store.append("log", "young").unwrap().wait().unwrap();
+        drop(store.append("log", "young").unwrap().wait().unwrap());
         if checkpointed {
             store.checkpoint().unwrap();
         }
@@ -42,8 +42,8 @@ fn readers_leave_out_what_is_too_old() {
 #[test]
 fn a_clock_that_jumps_ahead_and_back_takes_nothing_away_by_reads() {
     let (mut store, clock, volume) = store();
-    store.retain("log", Retention::new().age(HOUR)).unwrap();
-    store.append("log", "entry").unwrap().wait().unwrap();
+    drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
+    drop(store.append("log", "entry").unwrap().wait().unwrap());
     for round in 0..3 {
         clock.set_wall(9 * HOUR);
         assert_eq!(store.bounds("log").unwrap(), bounds(1, 1));
@@ -60,14 +60,14 @@ fn a_clock_that_jumps_ahead_and_back_takes_nothing_away_by_reads() {
 #[test]
 fn what_a_commit_dropped_stays_away_whatever_the_clock_says() {
     let (store, clock, _) = store();
-    store.retain("log", Retention::new().age(HOUR)).unwrap();
-    store.append("log", "entry").unwrap().wait().unwrap();
+    drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
+    drop(store.append("log", "entry").unwrap().wait().unwrap());
     clock.set_wall(2 * HOUR);
-    store.append("log", "next").unwrap().wait().unwrap();
+    drop(store.append("log", "next").unwrap().wait().unwrap());
     clock.set_wall(SEC);
     assert_eq!(store.bounds("log").unwrap(), bounds(1, 2));
     // Entries never seem older than those before them: what the clock dated ahead stays until then.
-    store.append("log", "early").unwrap().wait().unwrap();
+    drop(store.append("log", "early").unwrap().wait().unwrap());
     clock.set_wall(3 * HOUR - SEC);
     assert_eq!(store.bounds("log").unwrap(), bounds(1, 3));
     clock.set_wall(3 * HOUR + LATE);
@@ -78,13 +78,13 @@ fn what_a_commit_dropped_stays_away_whatever_the_clock_says() {
 fn an_age_that_is_lifted_or_longer_brings_nothing_back() {
     for longer in [Retention::new(), Retention::new().age(100 * HOUR)] {
         let (store, clock, _) = store();
-        store.retain("log", Retention::new().age(HOUR)).unwrap();
-        store.append("log", "entry").unwrap().wait().unwrap();
+        drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
+        drop(store.append("log", "entry").unwrap().wait().unwrap());
         clock.advance(HOUR + LATE);
         assert_eq!(store.bounds("log").unwrap(), bounds(1, 1));
-        store.retain("log", longer).unwrap().wait().unwrap();
+        drop(store.retain("log", longer).unwrap().wait().unwrap());
         assert_eq!(store.bounds("log").unwrap(), bounds(1, 1));
-        store.append("log", "entry").unwrap().wait().unwrap();
+        drop(store.append("log", "entry").unwrap().wait().unwrap());
         clock.advance(9 * HOUR);
         assert_eq!(store.bounds("log").unwrap(), bounds(1, 2), "and keeps what comes");
     }
@@ -96,10 +96,10 @@ fn an_age_that_is_lifted_or_longer_brings_nothing_back() {
 fn nothing_comes_back_while_terms_are_on_their_way() {
     for checkpointed in [false, true] {
         let (store, clock, _) = store();
-        store.retain("log", Retention::new().age(HOUR)).unwrap();
-        store.append("log", "old").unwrap().wait().unwrap();
+        drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
+        drop(store.append("log", "old").unwrap().wait().unwrap());
         clock.advance(HOUR / 2);
-        store.append("log", "young").unwrap().wait().unwrap();
+        drop(store.append("log", "young").unwrap().wait().unwrap());
         if checkpointed {
             store.checkpoint().unwrap();
         }
@@ -122,10 +122,10 @@ fn nothing_comes_back_while_terms_are_on_their_way() {
 #[test]
 fn a_log_that_was_there_counts_from_when_its_age_is_set() {
     let (store, clock, _) = store();
-    store.append("log", "entry").unwrap().wait().unwrap();
+    drop(store.append("log", "entry").unwrap().wait().unwrap());
     store.checkpoint().unwrap();
     clock.advance(9 * HOUR);
-    store.retain("log", Retention::new().age(HOUR)).unwrap().wait().unwrap();
+    drop(store.retain("log", Retention::new().age(HOUR)).unwrap().wait().unwrap());
     assert_eq!(store.bounds("log").unwrap(), bounds(0, 1));
     clock.advance(HOUR + LATE);
     assert_eq!(store.bounds("log").unwrap(), bounds(1, 1));

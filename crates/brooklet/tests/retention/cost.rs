@@ -20,16 +20,16 @@ fn a_limit_of_bytes_reads_no_more_than_what_goes() {
     let store = options().create_on(Arc::new(MemVolume::new(1))).unwrap();
     let mut rng = Rng::new(1);
     let mut payload = || -> Vec<u8> { (0..100).map(|_| rng.next() as u8).collect() };
-    store.retain("log", Retention::new().bytes(100 * 100_000)).unwrap();
+    drop(store.retain("log", Retention::new().bytes(100 * 100_000)).unwrap());
     for _ in 0..1000 {
         let payloads: Vec<_> = (0..100).map(|_| payload()).collect();
-        store.append_many("log", payloads).unwrap().wait().unwrap();
+        drop(store.append_many("log", payloads).unwrap().wait().unwrap());
     }
     store.checkpoint().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(0, 100_000));
     let (before, written) = (store.info().unwrap().lookups, store.info().unwrap().keeper.checkpoints);
     for n in 1..=10_000 {
-        store.append("log", payload()).unwrap().wait().unwrap();
+        drop(store.append("log", payload()).unwrap().wait().unwrap());
         if n % 1000 == 0 {
             store.checkpoint().unwrap();
             assert_eq!(store.bounds("log").unwrap(), bounds(n, 100_000 + n));
@@ -50,11 +50,17 @@ fn logs_without_limits_write_what_they_wrote() {
     let sizes = |limited: bool| {
         let store = options(&clock, 1).create_on(Arc::new(MemVolume::new(1))).unwrap();
         if limited {
-            store.retain("other", Retention::new().age(std::time::Duration::from_secs(9))).unwrap().wait().unwrap();
+            drop(
+                store
+                    .retain("other", Retention::new().age(std::time::Duration::from_secs(9)))
+                    .unwrap()
+                    .wait()
+                    .unwrap(),
+            );
         }
         let before = store.info().unwrap().wal.raw_bytes;
         for _ in 0..10 {
-            store.append("log", "entry").unwrap().wait().unwrap();
+            drop(store.append("log", "entry").unwrap().wait().unwrap());
         }
         store.info().unwrap().wal.raw_bytes - before
     };

@@ -55,12 +55,18 @@ fn cut(seed: u64, operations: u64) -> bool {
         state.shown(now(&clock)) == found && listed.all(|log| retained(&log.unwrap(), state))
     };
     let at = states[acked..].iter().position(fits);
-    let at = at.unwrap_or_else(|| panic!("seed {seed}, cut after {operations}: no prefix of at least {acked} commits"));
+    let at = at.unwrap_or_else(|| {
+        panic!("seed {seed}, cut after {operations}: no prefix of at least {acked} commits")
+    });
     // Nothing that was truncated or deleted since tells anything.
     for (key, first) in &gone {
         let (before, log) = (&states[acked].0[key], found.get(key));
         if let Some(log) = log.filter(|log| at == 0 || log.next() > before.next()) {
-            assert!(log.first >= *first || log.next() < *first, "seed {seed}: {first} of {} returns", key.escape_ascii());
+            assert!(
+                log.first >= *first || log.next() < *first,
+                "seed {seed}: {first} of {} returns",
+                key.escape_ascii()
+            );
         }
     }
     states[acked + at].compare(&store, now(&clock), "after the cut");

@@ -28,7 +28,6 @@ pub fn pass(clock: &ManualClock, rng: &mut Rng, jumps: bool) {
 }
 
 fn run(seed: u64, jumps: bool) {
-    eprintln!("seed {seed}");
     let rng = &mut Rng::new(seed);
     let clock = Arc::new(ManualClock::default());
     clock.set_wall(Duration::from_secs(1_700_000_000));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use brooklet::{Retention, Store};
 use brooklet::io::ManualClock;
+use brooklet::{Retention, Store};
 
 use crate::limits::{bounds, store};
 use crate::random::options;
@@ -13,8 +13,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 fn fill(store: &Store, logs: u32) {
     for log in 0..logs {
         let key = format!("log/{log}");
-        store.retain(&key, Retention::new().age(HOUR)).unwrap();
-        store.append(&key, [log as u8; 400]).unwrap().wait().unwrap();
+        drop(store.retain(&key, Retention::new().age(HOUR)).unwrap());
+        drop(store.append(&key, [log as u8; 400]).unwrap().wait().unwrap());
     }
     store.checkpoint().unwrap();
 }
@@ -36,7 +36,7 @@ fn a_store_at_rest_gives_back_what_is_too_old() {
     let (mut store, clock, volume) = store();
     fill(&store, 200);
     store.retain("kept", Retention::new()).unwrap_err();
-    store.append("kept", "for ever").unwrap().wait().unwrap();
+    drop(store.append("kept", "for ever").unwrap().wait().unwrap());
     rest(&store, &clock, HOUR / 2);
     let before = bytes(&store);
     assert!(before > 10_000);
@@ -64,7 +64,7 @@ fn rest_comes_to_an_end() {
     fill(&store, 20);
     clock.advance(HOUR / 2);
     for log in 0..2000 {
-        store.append(format!("other/{log}"), [1; 100]).unwrap();
+        drop(store.append(format!("other/{log}"), [1; 100]).unwrap());
     }
     store.checkpoint().unwrap();
     rest(&store, &clock, 2 * HOUR);
