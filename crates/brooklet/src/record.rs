@@ -164,8 +164,9 @@ mod tests {
         }
         let (mut rest, mut previous) = (&bytes[..], &b""[..]);
         for entry in entries {
-            previous = entry.key;
-            assert_eq!(decode(&mut rest, if rest[0] & SAME_KEY != 0 { previous } else { b"" }), Some(entry));
+            let key = entry.key;
+            assert_eq!(decode(&mut rest, previous), Some(entry));
+            previous = key;
         }
         assert!(rest.is_empty());
     }

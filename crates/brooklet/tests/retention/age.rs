@@ -16,12 +16,12 @@ const LATE: Duration = Duration::from_secs(3600 / 64);
 #[test]
 fn readers_leave_out_what_is_too_old() {
     let (store, clock, _) = store();
-    drop(store.retain("log", Retention::new().age(HOUR)).unwrap().wait().unwrap());
+    store.retain("log", Retention::new().age(HOUR)).unwrap().wait().unwrap();
     for checkpointed in [false, true] {
         let first = store.bounds("log").unwrap().next;
-        drop(store.append("log", "old").unwrap().wait().unwrap());
+        store.append("log", "old").unwrap().wait().unwrap();
         clock.advance(HOUR / 2);
-        drop(store.append("log", "young").unwrap().wait().unwrap());
+        store.append("log", "young").unwrap().wait().unwrap();
         if checkpointed {
             store.checkpoint().unwrap();
         }
@@ -43,7 +43,7 @@ fn readers_leave_out_what_is_too_old() {
 fn a_clock_that_jumps_ahead_and_back_takes_nothing_away_by_reads() {
     let (mut store, clock, volume) = store();
     drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
-    drop(store.append("log", "entry").unwrap().wait().unwrap());
+    store.append("log", "entry").unwrap().wait().unwrap();
     for round in 0..3 {
         clock.set_wall(9 * HOUR);
         assert_eq!(store.bounds("log").unwrap(), bounds(1, 1));
@@ -61,13 +61,13 @@ fn a_clock_that_jumps_ahead_and_back_takes_nothing_away_by_reads() {
 fn what_a_commit_dropped_stays_away_whatever_the_clock_says() {
     let (store, clock, _) = store();
     drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
-    drop(store.append("log", "entry").unwrap().wait().unwrap());
+    store.append("log", "entry").unwrap().wait().unwrap();
     clock.set_wall(2 * HOUR);
-    drop(store.append("log", "next").unwrap().wait().unwrap());
+    store.append("log", "next").unwrap().wait().unwrap();
     clock.set_wall(SEC);
     assert_eq!(store.bounds("log").unwrap(), bounds(1, 2));
     // Entries never seem older than those before them: what the clock dated ahead stays until then.
-    drop(store.append("log", "early").unwrap().wait().unwrap());
+    store.append("log", "early").unwrap().wait().unwrap();
     clock.set_wall(3 * HOUR - SEC);
     assert_eq!(store.bounds("log").unwrap(), bounds(1, 3));
     clock.set_wall(3 * HOUR + LATE);
@@ -79,12 +79,12 @@ fn an_age_that_is_lifted_or_longer_brings_nothing_back() {
     for longer in [Retention::new(), Retention::new().age(100 * HOUR)] {
         let (store, clock, _) = store();
         drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
-        drop(store.append("log", "entry").unwrap().wait().unwrap());
+        store.append("log", "entry").unwrap().wait().unwrap();
         clock.advance(HOUR + LATE);
         assert_eq!(store.bounds("log").unwrap(), bounds(1, 1));
-        drop(store.retain("log", longer).unwrap().wait().unwrap());
+        store.retain("log", longer).unwrap().wait().unwrap();
         assert_eq!(store.bounds("log").unwrap(), bounds(1, 1));
-        drop(store.append("log", "entry").unwrap().wait().unwrap());
+        store.append("log", "entry").unwrap().wait().unwrap();
         clock.advance(9 * HOUR);
         assert_eq!(store.bounds("log").unwrap(), bounds(1, 2), "and keeps what comes");
     }
@@ -97,9 +97,9 @@ fn nothing_comes_back_while_terms_are_on_their_way() {
     for checkpointed in [false, true] {
         let (store, clock, _) = store();
         drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
-        drop(store.append("log", "old").unwrap().wait().unwrap());
+        store.append("log", "old").unwrap().wait().unwrap();
         clock.advance(HOUR / 2);
-        drop(store.append("log", "young").unwrap().wait().unwrap());
+        store.append("log", "young").unwrap().wait().unwrap();
         if checkpointed {
             store.checkpoint().unwrap();
         }
@@ -122,10 +122,10 @@ fn nothing_comes_back_while_terms_are_on_their_way() {
 #[test]
 fn a_log_that_was_there_counts_from_when_its_age_is_set() {
     let (store, clock, _) = store();
-    drop(store.append("log", "entry").unwrap().wait().unwrap());
+    store.append("log", "entry").unwrap().wait().unwrap();
     store.checkpoint().unwrap();
     clock.advance(9 * HOUR);
-    drop(store.retain("log", Retention::new().age(HOUR)).unwrap().wait().unwrap());
+    store.retain("log", Retention::new().age(HOUR)).unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(0, 1));
     clock.advance(HOUR + LATE);
     assert_eq!(store.bounds("log").unwrap(), bounds(1, 1));

@@ -23,13 +23,13 @@ fn a_limit_of_bytes_reads_no_more_than_what_goes() {
     drop(store.retain("log", Retention::new().bytes(100 * 100_000)).unwrap());
     for _ in 0..1000 {
         let payloads: Vec<_> = (0..100).map(|_| payload()).collect();
-        drop(store.append_many("log", payloads).unwrap().wait().unwrap());
+        store.append_many("log", payloads).unwrap().wait().unwrap();
     }
     store.checkpoint().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(0, 100_000));
     let (before, written) = (store.info().unwrap().lookups, store.info().unwrap().keeper.checkpoints);
     for n in 1..=10_000 {
-        drop(store.append("log", payload()).unwrap().wait().unwrap());
+        store.append("log", payload()).unwrap().wait().unwrap();
         if n % 1000 == 0 {
             store.checkpoint().unwrap();
             assert_eq!(store.bounds("log").unwrap(), bounds(n, 100_000 + n));
@@ -60,7 +60,7 @@ fn logs_without_limits_write_what_they_wrote() {
         }
         let before = store.info().unwrap().wal.raw_bytes;
         for _ in 0..10 {
-            drop(store.append("log", "entry").unwrap().wait().unwrap());
+            store.append("log", "entry").unwrap().wait().unwrap();
         }
         store.info().unwrap().wal.raw_bytes - before
     };

@@ -26,30 +26,30 @@ fn the_newest_entries_stay() {
     for n in 0..10u8 {
         drop(store.append("few", [n]).unwrap());
         drop(store.append("none", [n]).unwrap());
-        drop(store.append("small", vec![n; 3]).unwrap().wait().unwrap());
+        store.append("small", vec![n; 3]).unwrap().wait().unwrap();
     }
     assert_eq!(store.bounds("few").unwrap(), bounds(7, 10));
     assert_eq!(store.bounds("none").unwrap(), bounds(10, 10));
     assert_eq!(store.bounds("small").unwrap(), bounds(7, 10), "three times three bytes");
-    drop(store.append("small", [7; 100]).unwrap().wait().unwrap());
+    store.append("small", [7; 100]).unwrap().wait().unwrap();
     assert_eq!(store.bounds("small").unwrap(), bounds(10, 11), "the newest stays, however large");
-    drop(store.append("small", "").unwrap().wait().unwrap());
+    store.append("small", "").unwrap().wait().unwrap();
     assert_eq!(store.bounds("small").unwrap(), bounds(11, 12));
 }
 
 #[test]
 fn limits_apply_to_what_is_there() {
     let (store, ..) = store();
-    drop(store.append_many("log", (0..500u32).map(|n| n.to_le_bytes())).unwrap().wait().unwrap());
+    store.append_many("log", (0..500u32).map(|n| n.to_le_bytes())).unwrap().wait().unwrap();
     store.checkpoint().unwrap();
     drop(store.append_many("log", (0..10u32).map(|n| n.to_le_bytes())).unwrap());
-    drop(store.retain("log", Retention::new().bytes(1_000)).unwrap().wait().unwrap());
+    store.retain("log", Retention::new().bytes(1_000)).unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(260, 510));
-    drop(store.retain("log", Retention::new().entries(100)).unwrap().wait().unwrap());
+    store.retain("log", Retention::new().entries(100)).unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(410, 510));
     // Lifted: everything is kept, and what is gone stays gone.
-    drop(store.retain("log", Retention::new()).unwrap().wait().unwrap());
-    drop(store.append_many("log", (0..500u32).map(|n| n.to_le_bytes())).unwrap().wait().unwrap());
+    store.retain("log", Retention::new()).unwrap().wait().unwrap();
+    store.append_many("log", (0..500u32).map(|n| n.to_le_bytes())).unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(410, 1010));
     assert_eq!(store.retention("log").unwrap(), Retention::new());
 }
@@ -58,10 +58,10 @@ fn limits_apply_to_what_is_there() {
 fn limits_belong_to_the_log() {
     let (mut store, clock, volume) = store();
     let kept = Retention::new().entries(5).bytes(1 << 20).age(Duration::from_secs(3600));
-    drop(store.retain("log", kept).unwrap().wait().unwrap());
+    store.retain("log", kept).unwrap().wait().unwrap();
     assert!(store.exists("log").unwrap(), "a retention creates the log");
     for round in 0..4 {
-        drop(store.append("log", "x").unwrap().wait().unwrap());
+        store.append("log", "x").unwrap().wait().unwrap();
         assert_eq!(store.retention("log").unwrap(), kept, "round {round}");
         assert_eq!(store.scan("").unwrap().next().unwrap().unwrap().retention, kept);
         match round {
@@ -75,7 +75,7 @@ fn limits_belong_to_the_log() {
     }
     store.delete("log").unwrap().wait().unwrap();
     assert!(matches!(store.retention("log"), Err(Error::UnknownLog { .. })));
-    drop(store.append("log", "a new one").unwrap().wait().unwrap());
+    store.append("log", "a new one").unwrap().wait().unwrap();
     assert_eq!(store.retention("log").unwrap(), Retention::new());
 }
 
@@ -98,9 +98,9 @@ fn nonsense_is_refused() {
     assert!(matches!(store.retain("log", nothing), Err(Error::UnknownLog { .. })), "nothing to lift");
     assert!(!store.exists("log").unwrap());
     let most = most.age(Duration::from_secs(31_557_600 * 1000));
-    drop(store.retain("log", most).unwrap().wait().unwrap());
+    store.retain("log", most).unwrap().wait().unwrap();
     assert_eq!(store.retention("log").unwrap(), most);
-    drop(store.append("log", "x").unwrap().wait().unwrap());
+    store.append("log", "x").unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(0, 1));
 }
 
@@ -109,7 +109,7 @@ fn nonsense_is_refused() {
 fn a_refused_commit_leaves_no_trace_in_what_is_counted() {
     let (store, ..) = store();
     drop(store.retain("log", Retention::new().bytes(100)).unwrap());
-    drop(store.append_many("log", [[1; 10]; 5]).unwrap().wait().unwrap());
+    store.append_many("log", [[1; 10]; 5]).unwrap().wait().unwrap();
     store.checkpoint().unwrap();
     for n in 0..20u64 {
         let mut commit = Commit::new();
@@ -120,10 +120,10 @@ fn a_refused_commit_leaves_no_trace_in_what_is_counted() {
         commit.append("log", &[4; 90]).truncate("log", 99);
         assert!(store.commit(&commit).is_err());
         if n < 5 {
-            drop(store.append("log", [5; 10]).unwrap().wait().unwrap());
+            store.append("log", [5; 10]).unwrap().wait().unwrap();
         }
         assert_eq!(store.bounds("log").unwrap(), bounds(0, 5 + (n + 1).min(5)), "{n}: all hundred bytes");
     }
-    drop(store.append("log", [5; 10]).unwrap().wait().unwrap());
+    store.append("log", [5; 10]).unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(1, 11));
 }
