@@ -50,13 +50,8 @@ fn logs_without_limits_write_what_they_wrote() {
     let sizes = |limited: bool| {
         let store = options(&clock, 1).create_on(Arc::new(MemVolume::new(1))).unwrap();
         if limited {
-            drop(
-                store
-                    .retain("other", Retention::new().age(std::time::Duration::from_secs(9)))
-                    .unwrap()
-                    .wait()
-                    .unwrap(),
-            );
+            let kept = Retention::new().age(std::time::Duration::from_secs(9));
+            store.retain("other", kept).unwrap().wait().unwrap();
         }
         let before = store.info().unwrap().wal.raw_bytes;
         for _ in 0..10 {
