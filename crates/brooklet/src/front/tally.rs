@@ -212,8 +212,7 @@ mod tests {
                 let bounds = Bounds { first, next };
                 let held: u64 = log[first as usize..].iter().map(|&size| u64::from(size)).sum();
                 let asked = first + rng.below(next - first + 1);
-                let answer = |mut ask: Box<dyn FnMut(&Tally) -> Result<u64, Missing> + '_>,
-                              tally: &mut Tally| loop {
+                let answer = |ask: &dyn Fn(&Tally) -> Result<u64, Missing>, tally: &mut Tally| loop {
                     match ask(tally) {
                         Ok(answer) => return answer,
                         Err(Missing { gap, newest }) => {
@@ -241,26 +240,26 @@ mod tests {
                         log.push(size);
                     }
                     1 => {
-                        let left = answer(Box::new(|t| t.left(bounds, held, first, asked)), &mut tally);
+                        let left = answer(&|t| t.left(bounds, held, first, asked), &mut tally);
                         assert_eq!(left, sum(first, asked), "seed {seed}");
                         tally.truncate(asked);
                         log.truncate(asked as usize);
                         stored = stored.min(asked);
                     }
                     2 => {
-                        let left = answer(Box::new(|t| t.left(bounds, held, asked, next)), &mut tally);
+                        let left = answer(&|t| t.left(bounds, held, asked, next), &mut tally);
                         assert_eq!(left, sum(asked, next), "seed {seed}");
                         first = asked;
                         tally = tally.pruned(first);
                     }
                     3 => {
                         let enough = rng.below(300);
-                        let at = answer(Box::new(|t| t.newest(bounds, enough).map(|(_, at)| at)), &mut tally);
+                        let at = answer(&|t| t.newest(bounds, enough).map(|(_, at)| at), &mut tally);
                         let newest = sum(at, next);
                         assert!(at == first || newest > enough && sum(at + 1, next) <= enough, "seed {seed}");
                     }
                     4 if asked < next => {
-                        let size = answer(Box::new(|t| t.size(asked)), &mut tally);
+                        let size = answer(&|t| t.size(asked), &mut tally);
                         assert_eq!(size, u64::from(log[asked as usize]), "seed {seed}");
                     }
                     _ => tally = tally.pruned(first),
