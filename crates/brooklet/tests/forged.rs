@@ -9,7 +9,7 @@ use twox_hash::XxHash3_64;
 
 const SLOT: usize = 4096;
 /// Bytes of a run in the manifest, and where the first one starts.
-const RUN: usize = 88;
+const RUN: usize = 112;
 const RUNS: usize = 16;
 
 fn options() -> Options {
