@@ -84,8 +84,8 @@ impl Remembered {
         found.map(bounds)
     }
 
-    /// Remembers the bounds that a log has now; forgets it where it does not exist, or has larger numbers than there is
-    /// room for.
+    /// Remembers the bounds that a log has now, and that it keeps all of its entries; forgets it where it does not exist,
+    /// or has larger numbers than there is room for.
     pub fn set(&mut self, key: &[u8], bounds: Option<Bounds>) {
         let (shard, tag) = self.find(key);
         let shard = &mut self.shards[shard];

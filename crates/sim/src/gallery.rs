@@ -92,6 +92,10 @@ pub const BUGS: &[Bug] = &[
         "last-is-not-remembered",
         "a checkpoint leaves the bounds of some log as they were remembered before",
     ),
+    // Retention.
+    bug("retention-forgets-bytes", "how many bytes a log holds is not written down with its limits"),
+    bug("age-comes-back", "a commit does not drop for good what readers left out for its age"),
+    bug("retention-stays-in-memory", "a run does not say what a log keeps"),
     // What callers see.
     bug("refused-commit-leaves-traces", "a refused commit is not undone"),
     bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible"),

@@ -53,7 +53,8 @@ impl Keeper {
     /// Ends a run and gives back what it did not need of its extent. `None` where it came out empty.
     pub(super) fn seal(&mut self, build: Build) -> Result<Option<Arc<Run>>, Trouble> {
         let Build { out, extent, id, level, .. } = build;
-        let PieceWriter { logs, entries, tombstones, empties, .. } = out;
+        let PieceWriter { logs, entries, tombstones, empties, ageing, .. } = out;
+        let ageing = ageing.unwrap_or_default();
         let sealed = if logs == 0 {
             Ok(None)
         } else {
@@ -79,6 +80,9 @@ impl Keeper {
             tombstones,
             empties,
             dead: 0,
+            ageing: ageing.entries,
+            ages_from: ageing.from,
+            ages_to: ageing.to,
         };
         let run = Run::open(&self.shelf, meta).map_err(|error| {
             self.heap.give(Extent { offset: extent.offset, len: used });

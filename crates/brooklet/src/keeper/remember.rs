@@ -34,7 +34,9 @@ fn remember_some(context: &Context<'_>, done: &mut usize) -> bool {
         }
         let end = tier.logs.len().min(*done + AT_ONCE);
         for log in &tier.logs[*done..end - usize::from(bug("last-is-not-remembered"))] {
-            front.remembered.set(&log.key, log.piece().map_or(log.origin(), |piece| piece.bounds));
+            let bounds = log.piece().map_or(log.origin(), |piece| piece.bounds);
+            // Of a log that keeps a part of its entries only, bounds alone say too little.
+            front.remembered.set(&log.key, bounds.filter(|_| log.visible_terms().is_none()));
         }
         *done = end;
     }

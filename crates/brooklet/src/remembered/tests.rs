@@ -112,7 +112,7 @@ fn compare(store: &Store) -> u64 {
             .as_ref()
             .is_some_and(|tier| tier.find(name).is_some_and(|slot| tier.log(slot).piece().is_some()));
         if let Some(bounds) = front.remembered.get(name).filter(|_| !is_newer) {
-            assert_eq!(runs.bounds(name).unwrap(), Some(bounds), "log {n}");
+            assert_eq!(runs.state(name).unwrap().bounds, Some(bounds), "log {n}");
             known += 1;
         }
     }
