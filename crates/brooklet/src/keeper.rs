@@ -227,10 +227,11 @@ impl Keeper {
             self.short_of_room = false;
         }
         self.compacting = false;
-        if let Some(checkpoint) = &mut self.checkpoint {
-            let Some(build) = &mut checkpoint.build else { return self.drain(context) };
-            let writing = build.slice()?;
-            if !self.remember(context) && !writing {
+        if let Some(checkpoint) = &self.checkpoint {
+            if checkpoint.build.is_none() {
+                return self.drain(context);
+            }
+            if !self.write_and_remember(context)? {
                 self.finish_checkpoint(context)?;
             }
             return Ok(true);
@@ -251,7 +252,7 @@ impl Keeper {
     /// Starts writing once the frozen tier is complete.
     fn drain(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
         if bug("remembered-before-visible") {
-            while self.remember(context) {}
+            self.remember_early(context);
         }
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint drains");
         if context.wal.durable() < checkpoint.cut && !bug("checkpoint-does-not-wait") {

@@ -15,7 +15,7 @@ use crate::runs::{Run, RunBuilder};
 use crate::scan::RunLogs;
 
 /// What a log costs to copy, besides its payload, in bytes of payload: roughly.
-const LOG_COST: u64 = 64;
+pub(crate) const LOG_COST: u64 = 64;
 /// What a look at the older runs costs, in bytes of payload: roughly.
 const LOOK_COST: u64 = 4096;
 

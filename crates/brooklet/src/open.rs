@@ -85,10 +85,10 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
             format!("the extent at {} overlaps another or lies outside", extent.offset),
         )
     })?;
-    let shelf = Shelf::new(volume.clone(), options.cache_budget, options.remembered, options.seed);
+    let shelf = Shelf::new(volume.clone(), options.cache_budget, options.remembered, options.secret);
     let runs = metas.iter().map(|&meta| Run::open(&shelf, meta).map(Arc::new));
     let runs = RunSet::new(runs.collect::<Result<_, _>>()?);
-    let remembered = Remembered::new(options.seed, shelf.remembered_budget);
+    let remembered = Remembered::new(options.secret, shelf.remembered_budget);
     let mut front = Front::new(options.seed, Arc::new(runs), remembered);
     let start = Start {
         cursor: superblock.trim,

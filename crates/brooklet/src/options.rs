@@ -7,6 +7,7 @@ use std::time::Duration;
 use brooklet_io::{Clock, SystemClock, system_seed};
 
 use crate::error::Error;
+use crate::siphash::Secret;
 use crate::superblock::{MAX_RING, Superblock};
 
 /// Bytes of a ring, where none are asked for.
@@ -42,6 +43,7 @@ pub struct Options {
     pub(crate) threads: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
+    pub(crate) secret: Secret,
 }
 
 /// What opening does where no store is.
@@ -85,6 +87,7 @@ impl Options {
             threads: true,
             clock: Arc::new(SystemClock::new()),
             seed: system_seed(),
+            secret: Secret::of_system(),
         }
     }
 
@@ -242,9 +245,18 @@ impl Options {
     }
 
     /// The clock and the seed for everything that needs chance: the system's by default.
+    ///
+    /// Whoever knows the seed can name logs such that a filter or a table takes one for another. Where strangers name
+    /// logs, it must be drawn anew for each opening, and told to nobody.
     pub fn environment(mut self, clock: Arc<dyn Clock>, seed: u64) -> Self {
         self.clock = clock;
+        self.seeded(seed)
+    }
+
+    /// With chances that are the same each time.
+    pub(crate) fn seeded(mut self, seed: u64) -> Self {
         self.seed = seed;
+        self.secret = Secret::of_seed(seed);
         self
     }
 

@@ -1,4 +1,5 @@
-//! The bounds of logs that were committed to lately and rest now, so that the next commit to one of them looks nothing up.
+//! The bounds of logs that were committed to lately and rest now, so that the next commit to one of them, and whoever asks
+//! for its bounds, looks nothing up.
 //!
 //! A checkpoint moves logs out of memory into a run, and their bounds into this table, a few at a time
 //! (`keeper/remember.rs`). Nothing else is remembered: logs that nobody commits to take no place.
@@ -56,11 +57,11 @@ struct Shard {
 }
 
 impl Remembered {
-    /// An empty table that will take `budget` bytes at most; what `seed` is, whoever names the logs must not know.
-    pub fn new(seed: u64, budget: usize) -> Self {
+    /// An empty table that will take `budget` bytes at most; whoever names the logs must not know the secret.
+    pub fn new(secret: Secret, budget: usize) -> Self {
         let shards = (budget / SHARD).max(1);
         Self {
-            secret: Secret::new(seed),
+            secret,
             shards: (0..shards).map(|_| Shard::default()).collect(),
             most_sets: budget / shards / SET,
             bytes: 0,
@@ -78,16 +79,16 @@ impl Remembered {
         if self.bytes == 0 {
             return None;
         }
-        let (shard, tag) = self.find(key);
+        let (shard, tag) = self.find(self.secret.hash(key));
         let found = self.shards[shard].get(tag);
         self.hits += u64::from(found.is_some());
         found.map(bounds)
     }
 
     /// Remembers the bounds that a log has now, and that it keeps all of its entries; forgets it where it does not exist,
-    /// or has larger numbers than there is room for.
-    pub fn set(&mut self, key: &[u8], bounds: Option<Bounds>) {
-        let (shard, tag) = self.find(key);
+    /// or has larger numbers than there is room for. `hash` is that of its key, by the table's secret.
+    pub fn set(&mut self, hash: u128, bounds: Option<Bounds>) {
+        let (shard, tag) = self.find(hash);
         let shard = &mut self.shards[shard];
         match bounds.and_then(|bounds| place(tag, bounds)) {
             Some(place) => self.bytes += shard.keep(place, self.most_sets) * SET,
@@ -96,9 +97,13 @@ impl Remembered {
         }
     }
 
+    /// By what keys are hashed, so that whoever sets many logs can do so beforehand.
+    pub fn secret(&self) -> Secret {
+        self.secret
+    }
+
     /// The shard of a log, and what it is known by there.
-    fn find(&self, key: &[u8]) -> (usize, u128) {
-        let hash = self.secret.hash(key);
+    fn find(&self, hash: u128) -> (usize, u128) {
         (scale((hash >> 96) as u32, self.shards.len()), hash & ((1 << 80) - 1))
     }
 }

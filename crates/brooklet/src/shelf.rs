@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use brooklet_codex::{BuilderOptions, Cache};
-use brooklet_io::{Rng, Volume};
+use brooklet_io::Volume;
 
 use crate::remembered::Remembered;
+use crate::siphash::Secret;
 
 /// Bits of filter for a log. One look-up in two hundred of a log that a run does not have is sent on to the run's index,
 /// and with the index, of logs of a few hundred bytes, it makes less than 2.5 bytes of memory a log.
@@ -25,7 +26,7 @@ pub(crate) struct Shelf {
     pub volume: Arc<dyn Volume>,
     pub cache: Arc<Cache>,
     /// Seed of the filters of new runs. Kept from callers, so that nobody can choose keys that a filter takes for
-    /// others, to have each of them cost a read.
+    /// others, to have each of them cost a read. Runs tell it, and it tells nothing of the secret.
     filter_seed: u64,
     /// Most bytes for all look-ups, and of those for what is remembered of logs; the cache has what that leaves.
     budget: usize,
@@ -65,14 +66,19 @@ pub struct LookupStats {
 impl Shelf {
     /// `budget` is for all look-ups; `remembered` says how much of it for what is remembered of logs, if that is not left to
     /// the shelf.
-    pub fn new(volume: Arc<dyn Volume>, budget: usize, remembered: Option<usize>, seed: u64) -> Arc<Self> {
+    pub fn new(
+        volume: Arc<dyn Volume>,
+        budget: usize,
+        remembered: Option<usize>,
+        secret: Secret,
+    ) -> Arc<Self> {
         let remembered_budget = remembered.unwrap_or(budget / REMEMBERED_PART).min(budget);
         Arc::new(Self {
             volume,
             cache: Arc::new(Cache::new(budget)),
             budget,
             remembered_budget,
-            filter_seed: Rng::new(seed).next(),
+            filter_seed: secret.hash(b"the seed of filters") as u64,
             questions: AtomicU64::new(0),
             false_positives: AtomicU64::new(0),
         })

@@ -3,16 +3,29 @@
 //! Nobody who does not know the secret can do better than to guess which keys have the same hash (Aumasson and Bernstein,
 //! "SipHash: a fast short-input PRF"). `XXH3`, which is quicker, promises no such thing.
 
-use brooklet_io::Rng;
+use std::fmt;
 
-/// The key of the hash.
+use brooklet_io::{Rng, system_seed};
+
+/// The key of the hash. Nothing that is written to a volume may tell it, nor be worked out from what tells it.
 #[derive(Clone, Copy)]
 pub(crate) struct Secret([u64; 2]);
 
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 impl Secret {
-    pub fn new(seed: u64) -> Self {
-        // Not the numbers that filters and tables are seeded with.
-        let mut rng = Rng::new(seed ^ 0x7265_6d65_6d62_6572);
+    /// One that nobody knows.
+    pub fn of_system() -> Self {
+        Self([system_seed(), system_seed()])
+    }
+
+    /// One that whoever knows the seed can work out: for what is to be repeated.
+    pub fn of_seed(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
         Self([rng.next(), rng.next()])
     }
 
@@ -94,8 +107,8 @@ mod tests {
             for at in 0..=len {
                 let mut key = vec![0; len];
                 key.get_mut(at).into_iter().for_each(|byte| *byte = 1);
-                assert!(seen.insert(Secret::new(1).hash(&key)), "{len}, {at}");
-                assert!(seen.insert(Secret::new(2).hash(&key)), "{len}, {at}");
+                assert!(seen.insert(Secret::of_seed(1).hash(&key)), "{len}, {at}");
+                assert!(seen.insert(Secret::of_seed(2).hash(&key)), "{len}, {at}");
             }
         }
     }

@@ -38,7 +38,7 @@ impl Store {
 
     /// An empty store in memory, for tests and trials. `seed` makes its chances repeatable.
     pub fn in_memory(seed: u64) -> Result<Self, Error> {
-        let options = Options { seed, ..Options::new() }.ring_size(4 << 20).max_payload(512 << 10);
+        let options = Options::new().seeded(seed).ring_size(4 << 20).max_payload(512 << 10);
         options.create_on(Arc::new(MemVolume::new(seed)))
     }
 }

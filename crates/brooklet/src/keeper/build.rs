@@ -12,7 +12,7 @@ use crate::piece::PieceWriter;
 use crate::runs::{ExtentWriter, Run, RunBuilder};
 
 /// Bytes of payload after which a slice of work ends.
-const SLICE: u64 = 1 << 20;
+pub(super) const SLICE: u64 = 1 << 20;
 
 /// A run being written.
 pub(super) struct Build {
@@ -26,12 +26,20 @@ pub(super) struct Build {
 impl Build {
     /// Writes some entries. `false` once there is no more.
     pub fn slice(&mut self) -> Result<bool, Trouble> {
+        Ok(self.work(SLICE)?.is_some())
+    }
+
+    /// Writes entries of at least so many bytes of payload, or all that is left; tells how many. `None` once there is no
+    /// more.
+    pub fn work(&mut self, least: u64) -> Result<Option<u64>, Trouble> {
         let mut done = 0;
-        while done < SLICE {
-            let Some(work) = self.input.step(&mut self.out)? else { return Ok(false) };
-            done += work;
+        while done < least {
+            match self.input.step(&mut self.out)? {
+                Some(work) => done += work,
+                None => return Ok((done > 0).then_some(done)),
+            }
         }
-        Ok(true)
+        Ok(Some(done))
     }
 }
 

@@ -13,6 +13,10 @@ fn key(n: u64) -> Vec<u8> {
     n.to_be_bytes().to_vec()
 }
 
+fn set(table: &mut Remembered, key: &[u8], bounds: Option<Bounds>) {
+    table.set(table.secret().hash(key), bounds);
+}
+
 proptest! {
     /// Whatever is told is what was set last; and of a set at most as much as it holds.
     #[test]
@@ -20,11 +24,11 @@ proptest! {
         budget in prop_oneof![Just(0), Just(SET), Just(3 * SET), Just(1 << 14), Just(5 * SHARD)],
         sets: Vec<(u8, Option<(u16, u32)>)>,
     ) {
-        let mut table = Remembered::new(7, budget);
+        let mut table = Remembered::new(Secret::of_seed(7), budget);
         let mut model = BTreeMap::new();
         for (n, bounds) in sets {
             let bounds = bounds.map(|(len, next)| Bounds { first: u64::from(next.saturating_sub(len.into())), next: next.into() });
-            table.set(&key(n.into()), bounds);
+            set(&mut table, &key(n.into()), bounds);
             model.insert(n, bounds);
             for (&n, &bounds) in &model {
                 let told = table.get(&key(n.into()));
@@ -40,30 +44,30 @@ proptest! {
 /// Where there is room nothing goes; past it what was set last stays, and the rest is still counted right.
 #[test]
 fn all_are_remembered_while_there_is_room_and_then_the_newest() {
-    let mut table = Remembered::new(7, 1 << 20);
+    let mut table = Remembered::new(Secret::of_seed(7), 1 << 20);
     let known = |table: &mut Remembered, logs: std::ops::Range<u64>| {
         logs.filter(|&n| table.get(&key(n)).is_some_and(|bounds| bounds == Bounds { first: n / 2, next: n }))
             .count()
     };
     assert_eq!(table.bytes(), 0, "untouched, it takes nothing");
     for n in 0..100 {
-        table.set(&key(n), Some(Bounds { first: n / 2, next: n }));
+        set(&mut table, &key(n), Some(Bounds { first: n / 2, next: n }));
     }
     assert!(table.bytes() <= 16 * SET * 2 && known(&mut table, 0..100) == 100, "{}", table.bytes());
     for n in 100..30_000 {
-        table.set(&key(n), Some(Bounds { first: n / 2, next: n }));
+        set(&mut table, &key(n), Some(Bounds { first: n / 2, next: n }));
     }
     let count = known(&mut table, 0..30_000);
     assert!(count > 29_900 && table.bytes() <= 1 << 20, "{count} of 30000 in {} bytes", table.bytes());
     for n in 30_000..1_000_000 {
-        table.set(&key(n), Some(Bounds { first: n / 2, next: n }));
+        set(&mut table, &key(n), Some(Bounds { first: n / 2, next: n }));
     }
     assert_eq!(table.bytes(), 1 << 20);
     assert!(known(&mut table, 980_000..1_000_000) > 19_000);
     let count = known(&mut table, 0..1_000_000);
     assert!((60_000..=(1 << 20) / 16).contains(&count), "{count}");
     assert_eq!(table.shards.iter().map(|shard| shard.logs).sum::<usize>(), count);
-    (0..1_000_000).for_each(|n| table.set(&key(n), None));
+    (0..1_000_000).for_each(|n| set(&mut table, &key(n), None));
     assert_eq!(
         (known(&mut table, 0..1_000_000), table.shards.iter().map(|shard| shard.logs).sum::<usize>()),
         (0, 0)
@@ -74,10 +78,10 @@ fn all_are_remembered_while_there_is_room_and_then_the_newest() {
 #[test]
 fn keys_chosen_for_one_secret_are_nothing_to_another() {
     let place = |table: &Remembered, n: u64| {
-        let (shard, tag) = table.find(&key(n));
+        let (shard, tag) = table.find(table.secret().hash(&key(n)));
         (shard, tag >> 64)
     };
-    let tables = [1, 2].map(|seed| Remembered::new(seed, 1 << 20));
+    let tables = [1, 2].map(|seed| Remembered::new(Secret::of_seed(seed), 1 << 20));
     let mut seen = BTreeMap::new();
     let mut chosen = Vec::new();
     // Of the 80 bits that have to be equal, 16 are in so many keys; what holds for those holds for all.
