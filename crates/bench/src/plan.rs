@@ -109,7 +109,7 @@ pub fn works(seconds: f64) -> Vec<Work> {
             metrics: [speed("appends/s", marks)]
                 .into_iter()
                 .chain(latency())
-                .chain([bytes(Vec::new())])
+                .chain([switches(), bytes(Vec::new())])
                 .collect(),
         });
     }
@@ -129,20 +129,20 @@ pub fn works(seconds: f64) -> Vec<Work> {
         name: "flight".into(),
         what: "1,024 appends in flight by callbacks; 100,000 logs".into(),
         plan: Plan::Write(Load { how: How::Flight(IN_FLIGHT), ..load }),
-        metrics: vec![speed("appends/s", vec![Mark::AnyPeer(3.0)]), bytes(Vec::new())],
+        metrics: vec![speed("appends/s", vec![Mark::AnyPeer(3.0)]), switches(), bytes(Vec::new())],
     });
     works.push(Work {
         name: "trims-64".into(),
         what: "snapshot-and-trim: 1,000 hot logs, each 16th entry a snapshot of 1 KiB; 64 threads that wait"
             .into(),
         plan: Plan::Write(Load { hot: true, how: How::Waiting(64), ..load }),
-        metrics: vec![speed("ops/s", vec![Mark::Peer(1.5)]), bytes(Vec::new())],
+        metrics: vec![speed("ops/s", vec![Mark::Peer(1.5)]), switches(), bytes(Vec::new())],
     });
     works.push(Work {
         name: "trims-flight".into(),
         what: "the same, 1,024 in flight by callbacks".into(),
         plan: Plan::Write(Load { hot: true, how: How::Flight(IN_FLIGHT), ..load }),
-        metrics: vec![speed("ops/s", vec![Mark::Peer(4.0)]), bytes(Vec::new())],
+        metrics: vec![speed("ops/s", vec![Mark::Peer(4.0)]), switches(), bytes(Vec::new())],
     });
     let counted = Load { how: How::Flight(IN_FLIGHT), until: Until::Count(COUNTED), settle: true, ..load };
     works.push(Work {
@@ -207,6 +207,10 @@ fn speed(unit: &'static str, marks: Vec<Mark>) -> Metric {
 
 fn bytes(marks: Vec<Mark>) -> Metric {
     Metric { marks, ..lower("written per byte", "bytes on device per byte") }
+}
+
+fn switches() -> Metric {
+    lower("switches", "context switches each")
 }
 
 fn latency() -> [Metric; 2] {

@@ -24,6 +24,24 @@ pub fn sync(dir: &Path) -> Result<()> {
     Ok(syncfs(File::open(dir)?)?)
 }
 
+/// Context switches of the calling thread since it began, of its own will and not; `None` where the system does not tell.
+pub fn switches_of_thread() -> Option<u64> {
+    switches(Path::new("/proc/thread-self/status"))
+}
+
+/// Context switches of all threads that live now, since each began.
+pub fn switches_of_living() -> Option<u64> {
+    let tasks = fs::read_dir("/proc/self/task").ok()?;
+    // A thread that ends meanwhile counts as none.
+    Some(tasks.flatten().map(|task| switches(&task.path().join("status")).unwrap_or(0)).sum())
+}
+
+fn switches(status: &Path) -> Option<u64> {
+    let status = fs::read_to_string(status).ok()?;
+    let lines = status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
+    lines.map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
+}
+
 /// Bytes of memory that belong to this process alone and cannot be dropped: not the pages of files.
 pub fn own_memory() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
@@ -69,5 +87,9 @@ mod tests {
         evict(dir.path()).unwrap();
         assert!(space(dir.path()).unwrap() >= 1 << 20);
         assert!(own_memory().unwrap() > 64 << 10);
+        let before = switches_of_thread().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let after = switches_of_thread().unwrap();
+        assert!(after > before && switches_of_living().unwrap() >= after);
     }
 }

@@ -167,7 +167,7 @@ impl Display for Table {
         writeln!(f, "medians of {} rounds; spans of {} s", self.rounds, self.seconds)?;
         write!(f, "{:<26}", "")?;
         self.stores.iter().try_for_each(|kind| write!(f, "{:>12}", kind.name()))?;
-        writeln!(f, "   best peer: ratio  to plain")?;
+        writeln!(f, "   best peer: ratio  to plain  to device")?;
         let mut work = "";
         for row in &self.rows {
             if row.work != work {
@@ -199,10 +199,13 @@ impl Table {
         if let Some(ratio) = row.to_plain {
             write!(f, "  {ratio:.2}")?;
         }
+        if let Some(ratio) = row.to_device {
+            write!(f, "  {ratio:.2}")?;
+        }
         writeln!(f)?;
         for Verdict { mark, figure, holds, .. } in &row.marks {
             let figure = figure.map_or("not measured".to_owned(), plain);
-            writeln!(f, "      {mark}: {figure}, {}", if *holds { "holds" } else { "missed" })?;
+            writeln!(f, "      {mark}: {figure}, {}", if *holds { "met" } else { "missed" })?;
         }
         let mut failures = row.failures.iter();
         failures.try_for_each(|(name, why)| writeln!(f, "      {name}: {why}"))

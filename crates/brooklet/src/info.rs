@@ -111,6 +111,7 @@ impl Store {
         let recent_logs = tiers.iter().flatten().map(|t| t.logs.len()).sum();
         let recent_bytes = front.memory();
         let runs = front.runs.clone();
+        let lookups = shelf.stats(&front.remembered);
         drop(front);
         let merge = runs.merge().into_iter();
         let merging: Vec<u64> = merge
@@ -155,7 +156,7 @@ impl Store {
             keeper,
             checkpointing: at_work.0,
             compacting: at_work.1 || runs.merging().is_some(),
-            lookups: shelf.stats(),
+            lookups,
             runs: runs.iter().map(run).collect(),
             stopped: inner.wal.as_ref().and_then(|wal| wal.failure()).map(|why| match Error::from(why) {
                 Error::Stopped { why } => why,

@@ -18,6 +18,7 @@
 
 mod build;
 mod compact;
+mod remember;
 mod room;
 
 pub(crate) use compact::backlog;
@@ -71,6 +72,8 @@ struct Checkpoint {
     cut: u64,
     cursor: Option<Cursor>,
     build: Option<Build>,
+    /// How many logs of the tier are remembered by now; see `remember.rs`.
+    remembered: usize,
 }
 
 /// What the keeper works on.
@@ -215,7 +218,7 @@ impl Keeper {
         self.compacting = false;
         if let Some(checkpoint) = &mut self.checkpoint {
             let Some(mut build) = checkpoint.build.take() else { return self.drain(context) };
-            match self.write(&mut build) {
+            match self.write_and_remember(context, &mut build) {
                 Ok(true) => self.checkpoint.as_mut().expect("it goes on").build = Some(build),
                 Ok(false) => self.finish_checkpoint(context, build)?,
                 Err(trouble) => {
@@ -236,12 +239,15 @@ impl Keeper {
     fn freeze(&mut self, context: &Context<'_>) -> bool {
         let mut front = context.front();
         let Some(cut) = front.freeze(context.wal, context.seed) else { return false };
-        self.checkpoint = Some(Checkpoint { cut, cursor: None, build: None });
+        self.checkpoint = Some(Checkpoint { cut, cursor: None, build: None, remembered: 0 });
         true
     }
 
     /// Starts writing once the frozen tier is complete.
     fn drain(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+        if bug("remembered-before-visible") {
+            self.remember_early(context);
+        }
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint drains");
         if context.wal.durable() < checkpoint.cut && !bug("checkpoint-does-not-wait") {
             return Ok(false);

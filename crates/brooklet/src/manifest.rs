@@ -7,6 +7,8 @@
 //!    number, level, logs, entries,
 //!    tombstones: logs that it says are gone, empties: logs that it says are there, and holds no entry of,
 //!    dead: entries that newer runs are known to have made irrelevant; never more than there are,
+//!    ageing: entries of its logs under limits of age, older runs' included,
+//!    when the first of them becomes too old, in milliseconds since the Unix epoch, when the last does,
 //!    number of segments
 //!    then per segment, in the order of keys:
 //!       offset on the volume, length of the codex, bytes of its extent, checksum of the codex's footer,
@@ -24,11 +26,13 @@
 //! Versions 1 and 2 knew of no segments: after the runs' number, level, they had offset, length, extent and checksum of the
 //! only one, whose first key is taken to be the first there can be, and then logs, entries, tombstones, empties and dead.
 //! Version 1 had no more than logs and entries: what it did not tell is taken for what it can be at worst, none of the
-//! entries dead, and every log such as may not be forgotten.
+//! entries dead, and every log such as may not be forgotten. Up to version 2 no log had limits.
 
 use std::ops::Range;
 
 use brooklet_wal::checksum;
+
+use crate::terms::Ageing;
 
 const MAGIC: [u8; 8] = *b"BRKMANIF";
 const VERSION: u32 = 3;
@@ -46,6 +50,37 @@ pub(crate) struct RunMeta {
     pub empties: u64,
     /// Entries that newer runs are known to have made irrelevant.
     pub dead: u64,
+    /// Entries of its logs under limits of age, and when the first and the last of them become too old.
+    pub ageing: u64,
+    pub ages_from: u64,
+    pub ages_to: u64,
+}
+
+/// Words of a run.
+const WORDS: usize = 10;
+
+impl RunMeta {
+    fn words(&self) -> [u64; WORDS] {
+        let Self { id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to } = *self;
+        [id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to]
+    }
+
+    fn of_words(words: [u64; WORDS]) -> Self {
+        let [id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to] = words;
+        Self { id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to }
+    }
+
+    /// When entries of its logs become too old.
+    pub fn ageing(&self) -> Option<Ageing> {
+        let Self { ageing: entries, ages_from: from, ages_to: to, .. } = *self;
+        (entries > 0).then_some(Ageing { entries, from, to })
+    }
+
+    /// The same run, whose logs' entries become too old then.
+    pub fn with_ageing(self, ageing: Option<Ageing>) -> Self {
+        let Ageing { entries, from, to } = ageing.unwrap_or_default();
+        Self { ageing: entries, ages_from: from, ages_to: to, ..self }
+    }
 }
 
 /// What the manifest says of a part of a run.
@@ -97,8 +132,8 @@ impl Manifest {
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&(self.runs.len() as u32).to_le_bytes());
         for (run, segments) in &self.runs {
-            let RunMeta { id, level, logs, entries, tombstones, empties, dead } = *run;
-            put(&mut out, &[id, level, logs, entries, tombstones, empties, dead, segments.len() as u64]);
+            put(&mut out, &run.words());
+            put(&mut out, &[segments.len() as u64]);
             for SegmentMeta { offset, len, extent, footer_sum, first } in segments {
                 put(&mut out, &[*offset, *len, *extent, *footer_sum, first.len() as u64]);
                 out.extend_from_slice(first);
@@ -159,13 +194,14 @@ impl Rest<'_> {
     fn whole(&mut self, count: u32) -> Option<Manifest> {
         let mut runs = Vec::new();
         for _ in 0..count {
-            let [id, level, logs, entries, tombstones, empties, dead, parts] = self.words()?;
+            let run = RunMeta::of_words(self.words()?);
+            let [parts] = self.words()?;
             let mut segments = Vec::new();
             for _ in 0..parts {
                 let [offset, len, extent, footer_sum, first] = self.words()?;
                 segments.push(SegmentMeta { offset, len, extent, footer_sum, first: self.key(first)? });
             }
-            runs.push((RunMeta { id, level, logs, entries, tombstones, empties, dead }, segments));
+            runs.push((run, segments));
         }
         let [inputs] = self.words()?;
         let merging = if inputs == 0 {
@@ -184,7 +220,8 @@ impl Rest<'_> {
             let [id, level, offset, len, extent, footer_sum, logs, entries] = self.words()?;
             let [tombstones, empties, dead] = if version == 1 { [0, logs, 0] } else { self.words()? };
             let segment = SegmentMeta { offset, len, extent, footer_sum, first: Vec::new() };
-            runs.push((RunMeta { id, level, logs, entries, tombstones, empties, dead }, vec![segment]));
+            let run = RunMeta { id, level, logs, entries, tombstones, empties, dead, ..RunMeta::default() };
+            runs.push((run, vec![segment]));
         }
         Some(Manifest { runs, merging: None })
     }
@@ -199,8 +236,18 @@ pub(crate) fn sum_of(encoded: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    const RUN: RunMeta =
-        RunMeta { id: 1, level: 2, logs: 7, entries: 8, tombstones: 9, empties: 10, dead: 11 };
+    const RUN: RunMeta = RunMeta {
+        id: 1,
+        level: 2,
+        logs: 7,
+        entries: 8,
+        tombstones: 9,
+        empties: 10,
+        dead: 11,
+        ageing: 12,
+        ages_from: 13,
+        ages_to: 14,
+    };
 
     fn segment(offset: u64, first: &[u8]) -> SegmentMeta {
         SegmentMeta { offset, len: 4, extent: 5, footer_sum: 6, first: first.to_vec() }
@@ -240,7 +287,7 @@ mod tests {
             merging: Some(Merging { into: 1, inputs: 2, bottom: false, from: b"c".to_vec() }),
         };
         let sound = sound.encode();
-        for at in [12, 16 + 56, 16 + 64 + 32, sound.len() - 17] {
+        for at in [12, 16 + 80, 16 + 88 + 32, sound.len() - 17] {
             for word in [u64::MAX, 1 << 40, 200] {
                 let mut bytes = sound[..sound.len() - 8].to_vec();
                 let len = 8.min(if at == 12 { 4 } else { 8 });
@@ -276,6 +323,6 @@ mod tests {
 
     #[test]
     fn a_run_of_version_2_is_a_chain_of_one() {
-        assert_eq!(of_version(2, 11), RUN);
+        assert_eq!(of_version(2, 11), RUN.with_ageing(None));
     }
 }

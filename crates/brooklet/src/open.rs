@@ -17,6 +17,7 @@ use crate::model::MAX_KEY;
 use crate::options::Options;
 use crate::piece::{head_key, split_key};
 use crate::policy::MAX_LEVEL;
+use crate::remembered::Remembered;
 use crate::runs::RunSet;
 use crate::shelf::Shelf;
 use crate::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
@@ -86,9 +87,10 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
             format!("the extent at {} overlaps another or lies outside", extent.offset),
         )
     })?;
-    let shelf = Shelf::new(volume.clone(), options.cache_budget, options.seed);
+    let shelf = Shelf::new(volume.clone(), options.cache_budget, options.remembered, options.secret);
     let runs = RunSet::open(&shelf, &manifest)?;
-    let mut front = Front::new(options.seed, Arc::new(runs));
+    let remembered = Remembered::new(options.secret, shelf.remembered_budget);
+    let mut front = Front::new(options.seed, Arc::new(runs), remembered);
     let start = Start {
         cursor: superblock.trim,
         acked: superblock.acked,

@@ -34,6 +34,14 @@ impl Source for ExtentSource {
         let skip = (from - start) as usize;
         Ok(buf.freeze().slice(skip..skip + len))
     }
+
+    fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
+        if offset.checked_add(len as u64).is_none_or(|end| end > self.len) {
+            return None;
+        }
+        let mut buf = vec![0; len];
+        self.volume.read_cached(self.offset + offset, &mut buf).then(|| buf.into())
+    }
 }
 
 /// Writes a codex into an extent, in large pieces.

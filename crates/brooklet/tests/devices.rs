@@ -370,13 +370,16 @@ fn nothing_acknowledged_is_lost_by_a_kill() {
                 .spawn()
                 .unwrap();
             let output = BufReader::new(child.stdout.take().unwrap());
+            let (tell, told) = std::sync::mpsc::channel();
             let reader = std::thread::Builder::new().spawn(move || {
                 let lines = output.lines().map_while(Result::ok);
                 let acks = lines.filter_map(|line| line.split("ack ").nth(1)?.parse::<u64>().ok());
-                acks.last()
+                acks.inspect(|_| _ = tell.send(())).last()
             });
-            let (_nobody_sends, silence) = std::sync::mpsc::channel::<()>();
-            let _ = silence.recv_timeout(Duration::from_millis(5 + rng.below(150)));
+            // However slow the machine is: some die while they open, some in full swing.
+            let acks = if rng.percent(30) { 0 } else { 1 + rng.below(60) };
+            (0..acks).for_each(|_| told.recv_timeout(Duration::from_secs(60)).expect("the victim writes"));
+            let _ = told.recv_timeout(Duration::from_millis(rng.below(12)));
             child.kill().unwrap();
             child.wait().unwrap();
             let acked = reader.unwrap().join().unwrap().map_or(next, |seq| seq + 1);
@@ -389,7 +392,6 @@ fn nothing_acknowledged_is_lost_by_a_kill() {
             }
             store.abandon();
         }
-        assert!(next > 50, "the victims hardly wrote: {next}");
         Ok(())
     });
 }

@@ -11,18 +11,18 @@ const SLOT: usize = 4096;
 /// Where the first run starts in the manifest, and bytes of each: its numbers, and those of its only segment, whose first
 /// key is that of the head of "log".
 const RUNS: usize = 16;
-const RUN: usize = 64 + 40 + 6;
+const RUN: usize = 88 + 40 + 6;
 /// In there: of the run, and of its segment.
 const LEVEL: usize = 8;
 const LOGS: usize = 16;
 const TOMBSTONES: usize = 32;
 const EMPTIES: usize = 40;
 const DEAD: usize = 48;
-const SEGMENTS: usize = 56;
-const OFFSET: usize = 64;
-const LEN: usize = 72;
-const FIRST_LEN: usize = 96;
-const FIRST: usize = 104;
+const SEGMENTS: usize = 80;
+const OFFSET: usize = 88;
+const LEN: usize = 96;
+const FIRST_LEN: usize = 120;
+const FIRST: usize = 128;
 
 fn options() -> Options {
     let clock = Arc::new(ManualClock::default());

@@ -1,7 +1,7 @@
 //! The `brooklet` command: one store's logs, what the store is made of, and trials of it.
 //!
-//! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices; `replay`, `bench`, `probe` and `demo`
-//! are the trials; `out` prints, `failure` tells what went wrong and gives the exit code.
+//! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices; `replay`, `bench`, `probe`, `demo`
+//! and `soak` are the trials; `out` prints, `failure` tells what went wrong and gives the exit code.
 
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]
@@ -22,6 +22,7 @@ mod plot;
 mod probe;
 mod replay;
 mod size;
+mod soak;
 
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
@@ -59,6 +60,8 @@ enum Command {
     Trim(logs::Trim),
     /// Drop a log's newest entries
     Truncate(logs::Truncate),
+    /// Set what a log keeps, by entries, bytes and age, creating the log if need be
+    Retain(logs::Retain),
     /// Drop a log
     Delete(logs::Log),
     /// List the logs
@@ -82,6 +85,11 @@ enum Command {
     /// The process that the demo kills
     #[command(hide = true)]
     DemoWriter(demo::victim::Args),
+    /// Do everything to many logs at once, killing the store again and again, and compare all that was acknowledged
+    Soak(soak::Args),
+    /// The process that soak kills
+    #[command(hide = true)]
+    SoakWriter(soak::writer::Args),
 }
 
 /// Runs the command that the process's arguments ask for.
@@ -104,6 +112,7 @@ fn run(command: Command, ring: Option<PathBuf>, out: &mut Out) -> Result<(), Fai
         Command::Read(args) => logs::read(args, ring, out),
         Command::Trim(args) => logs::trim(args, ring, out),
         Command::Truncate(args) => logs::truncate(args, ring, out),
+        Command::Retain(args) => logs::retain(args, ring, out),
         Command::Delete(log) => logs::delete(log, ring, out),
         Command::List(args) => logs::list(args, ring, out),
         Command::Inspect(args) => inspect::inspect(args, ring, out),
@@ -118,6 +127,8 @@ fn run(command: Command, ring: Option<PathBuf>, out: &mut Out) -> Result<(), Fai
         Command::Probe(args) => probe::run(args, out),
         Command::Demo => demo::run(out),
         Command::DemoWriter(args) => demo::victim::run(&args),
+        Command::Soak(args) => soak::run(args, out),
+        Command::SoakWriter(args) => soak::writer::run(&args),
     };
     // What was found before a failure is printed in any case.
     let flushed = out.flush();

@@ -52,6 +52,24 @@ fn every_station_gives_its_figures() {
 }
 
 #[test]
+fn a_run_goes_on_where_it_was_cut_short() {
+    let place = Place::new();
+    let args = [&QUICK[..], &["--rate", "500", "--points", "points", "--json", "--logs"]].concat();
+    let logs = |list| {
+        let output = place.run(&[&args[..], &[list]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", common::text(&output.stderr));
+        let table: Value = serde_json::from_slice(&output.stdout).expect("one document");
+        let points = table["points"].as_array().unwrap();
+        let logs: Vec<_> = points.iter().map(|point| point["logs"].as_u64().unwrap()).collect();
+        (logs, common::text(&output.stderr).contains("20 logs, "))
+    };
+    assert_eq!(logs("20"), (vec![20], true));
+    assert_eq!(logs("10,20"), (vec![10, 20], false));
+    let other = ["bench", "scale", "--seconds", "0.1", "--logs", "20", "--points", "points"];
+    assert!(place.fails(2, &other).contains("points holds points of"));
+}
+
+#[test]
 fn people_get_a_table_with_verdicts() {
     let place = Place::new();
     let output = place.run(&[&QUICK[..], &["--rate", "500", "--logs", "100"]].concat());

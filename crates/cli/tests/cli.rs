@@ -47,6 +47,15 @@ fn programs_get_json() {
     assert_eq!(place.json(&["inspect", "STORE", "k"]), [row(1, 3)]);
     assert_eq!(place.json(&["list", "STORE", "k", "--limit", "1"]), [row(1, 3)]);
     assert_eq!(place.json(&["list", "STORE", "z"]), [] as [Value; 0]);
+    let kept = json!({"entries": 9, "age_ms": 7 * 24 * 3_600_000});
+    let row_kept = json!({"key": "k", "first": 1, "next": 3, "entries": 2, "retention": kept});
+    let retain = ["retain", "STORE", "k", "--entries", "9", "--age", "7d"];
+    for told in [&retain[..], &["list", "STORE", "k"], &["inspect", "STORE", "k"]] {
+        assert_eq!(place.json(told), std::slice::from_ref(&row_kept));
+    }
+    assert_eq!(place.json(&["retain", "STORE", "k", "--none"]), [row(1, 3)]);
+    place.fails(2, &["retain", "STORE", "k"]);
+    place.fails(3, &["retain", "STORE", "none", "--none"]);
     let snapshot = ["append", "STORE", "k", "--snapshot", "--no-create", "whole", "more"];
     assert_eq!(place.json(&snapshot), [json!({"key": "k", "seqs": [3, 4]})]);
     assert_eq!(place.json(&["inspect", "STORE", "k"]), [row(3, 5)]);

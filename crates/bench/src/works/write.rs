@@ -67,6 +67,8 @@ pub struct Written {
     took: Duration,
     /// Nanoseconds, where threads waited.
     latencies: Vec<u32>,
+    /// Context switches of all threads meanwhile, the store's own included; `None` where the system does not tell.
+    switches: Option<u64>,
 }
 
 /// Writes to a new store, from its opening to its closing.
@@ -101,6 +103,9 @@ pub fn measure(kind: Kind, dir: &Path, load: &Load, payloads: Payloads) -> Resul
         Figures::from([("per second".to_owned(), written.ops as f64 / written.took.as_secs_f64())]);
     if let Some((before, after)) = before.zip(after) {
         figures.insert("written per byte".into(), (after - before) as f64 / written.bytes as f64);
+    }
+    if let Some(switches) = written.switches {
+        figures.insert("switches".into(), switches as f64 / written.ops as f64);
     }
     written.latencies.sort_unstable();
     if let Some(last) = written.latencies.len().checked_sub(1) {
@@ -175,7 +180,8 @@ impl Until {
 
 fn waiting(store: &dyn Peer, load: &Load, threads: u64, payloads: Payloads) -> Result<Written> {
     let barrier = Barrier::new(threads as usize);
-    let work = |thread: u64| -> Result<(Ops, Vec<u32>, [Instant; 2])> {
+    let before = system::switches_of_living();
+    let work = |thread: u64| -> Result<(Ops, Vec<u32>, [Instant; 2], Option<u64>)> {
         let mut ops = Ops::new(load, thread, threads, payloads);
         let mut latencies = Vec::new();
         barrier.wait();
@@ -187,7 +193,8 @@ fn waiting(store: &dyn Peer, load: &Load, threads: u64, payloads: Payloads) -> R
             latencies.push(u32::try_from((now - at).as_nanos()).unwrap_or(u32::MAX));
             at = now;
         }
-        Ok((ops, latencies, [begin, at]))
+        // Who has ended is not counted with the living.
+        Ok((ops, latencies, [begin, at], system::switches_of_thread()))
     };
     let parts = thread::scope(|scope| {
         let work = &work;
@@ -195,14 +202,17 @@ fn waiting(store: &dyn Peer, load: &Load, threads: u64, payloads: Payloads) -> R
         let parts = running.into_iter().map(|thread| thread.join().expect("a writer panicked"));
         parts.collect::<Result<Vec<_>>>()
     })?;
+    let ended: Option<u64> = parts.iter().map(|(.., switches)| *switches).sum();
+    let living = system::switches_of_living().zip(before).map(|(now, before)| now.saturating_sub(before));
     // By the threads' own clocks: whoever starts them may get his turn when they are done.
-    let begin = parts.iter().map(|(.., [begin, _])| *begin).min().expect("there are threads");
-    let end = parts.iter().map(|(.., [_, end])| *end).max().expect("there are threads");
+    let begin = parts.iter().map(|(_, _, [begin, _], _)| *begin).min().expect("there are threads");
+    let end = parts.iter().map(|(_, _, [_, end], _)| *end).max().expect("there are threads");
     Ok(Written {
         ops: parts.iter().map(|(ops, ..)| ops.given).sum(),
         bytes: parts.iter().map(|(ops, ..)| ops.bytes).sum(),
         took: end - begin,
-        latencies: parts.into_iter().flat_map(|(_, latencies, _)| latencies).collect(),
+        latencies: parts.into_iter().flat_map(|(_, latencies, ..)| latencies).collect(),
+        switches: living.zip(ended).map(|(living, ended)| living + ended),
     })
 }
 
@@ -235,7 +245,7 @@ fn flight(store: &dyn Peer, load: &Load, most: usize, payloads: Payloads) -> Res
     let mut ops = Ops::new(load, 0, 1, payloads);
     let (thread, failure) = (thread::current(), Mutex::default());
     let credits = Arc::new(Credits { free: AtomicUsize::new(most), enough: most / 2, thread, failure });
-    let begin = Instant::now();
+    let (begin, before) = (Instant::now(), system::switches_of_living());
     while load.until.holds(begin, ops.given) {
         let free = credits.free.swap(0, Ordering::AcqRel);
         if free == 0 {
@@ -251,7 +261,9 @@ fn flight(store: &dyn Peer, load: &Load, most: usize, payloads: Payloads) -> Res
         thread::sleep(Duration::from_micros(100));
     }
     credits.check()?;
-    Ok(Written { ops: ops.given, bytes: ops.bytes, took: begin.elapsed(), latencies: Vec::new() })
+    let took = begin.elapsed();
+    let switches = system::switches_of_living().zip(before).map(|(now, before)| now.saturating_sub(before));
+    Ok(Written { ops: ops.given, bytes: ops.bytes, took, latencies: Vec::new(), switches })
 }
 
 fn bulk(store: &dyn Peer, load: &Load, payloads: Payloads) -> Result<Written> {
@@ -262,7 +274,8 @@ fn bulk(store: &dyn Peer, load: &Load, payloads: Payloads) -> Result<Written> {
     let all: Vec<Op> = (0..count).map(|_| ops.next()).collect();
     let begin = Instant::now();
     store.all(&all)?;
-    Ok(Written { ops: ops.given, bytes: ops.bytes, took: begin.elapsed(), latencies: Vec::new() })
+    let took = begin.elapsed();
+    Ok(Written { ops: ops.given, bytes: ops.bytes, took, latencies: Vec::new(), switches: None })
 }
 
 #[cfg(test)]

@@ -16,6 +16,9 @@ use crate::sync::thread;
 /// The least time that the maintenance thread sleeps for idleness to come.
 const LEAST_NAP: Duration = Duration::from_millis(10);
 
+/// The longest that it sleeps for entries to become too old: the clock may be set meanwhile.
+const LONGEST_NAP: Duration = Duration::from_secs(60);
+
 impl Inner {
     /// What the keeper works on. Taken before the keeper's lock is, so that it outlives that.
     pub fn context(&self) -> Result<Context<'_>, Error> {
@@ -26,7 +29,7 @@ impl Inner {
 
     /// Time without a commit.
     fn quiet(&self, wal: &Wal) -> Duration {
-        let commits = wal.stats().records;
+        let commits = wal.stats().records.wrapping_sub(self.own_commits.load(Ordering::Relaxed));
         self.quiet.lock().expect("no panics").observe(self.options.clock.now(), commits)
     }
 
@@ -58,7 +61,9 @@ impl Inner {
             // What came meanwhile may be enough for the next one, and no commit need come to notice.
             self.weigh(&self.front(), context.wal.stats().used);
         }
-        worked
+        let idle = context.quiet >= IDLE;
+        drop(keeper);
+        if idle && matches!(worked, Ok(false)) { self.sweep(false) } else { worked }
     }
 
     /// Asks for a checkpoint when the ring or the memory is part full.
@@ -133,6 +138,11 @@ impl Inner {
         let merge = self.keeper().due(&runs, true).map(|_| IDLE);
         let patience = self.patience(wal).into_iter().chain(merge).min();
         let wait = patience.map(|patience| patience.saturating_sub(self.quiet(wal)).max(LEAST_NAP));
+        let sweep = self.sweeper.lock().expect("no panics").next(&runs).map(|at| {
+            let idle = IDLE.saturating_sub(self.quiet(wal)).max(LEAST_NAP);
+            Duration::from_millis(at.saturating_sub(self.now())).clamp(idle, LONGEST_NAP)
+        });
+        let wait = wait.into_iter().chain(sweep).min();
         // What boarded and is not durable yet will be.
         wait.or_else(|| (!self.front().is_settled()).then_some(IDLE))
     }

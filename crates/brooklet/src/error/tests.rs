@@ -10,7 +10,7 @@ use brooklet_io::{Fault, ManualClock, MemVolume, Volume};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Commit, Create, Options, Store};
+use crate::{Commit, Create, Options, Retention, Store};
 
 /// How to provoke a variant, how to react to it, and what its message holds.
 struct Case {
@@ -42,6 +42,8 @@ errors! {
     EmptyCommit, Invalid, || memory().commit(&Commit::new()).unwrap_err(), ["no operation"];
     InvalidOptions, Invalid, || Options::new().depth(0).open("nowhere").unwrap_err(),
         ["0 writes in flight", "use 1 to 1024"];
+    InvalidRetention, Invalid, || memory().retain("log", Retention::new().entries(u64::MAX)).unwrap_err(),
+        ["a limit of 18446744073709551615 entries", "use at most 2^62"];
     UnknownLog, NotFound, || memory().delete("log/\x01").unwrap_err(), ["no log \"log/\\x01\"", "append to it"];
     OutOfRange, NotFound, out_of_range, ["9 is outside", "\"log\"", "entries 1 to 2", "ask for its bounds"];
     Conflict, Conflict, || conflict(Expected::Next(7)), ["\"log\"", "go on at 7", "it goes on at 2", "retry"];

@@ -12,7 +12,7 @@ use crate::piece::PieceWriter;
 use crate::segment::{Entry, Segment, SegmentBuilder};
 
 /// Bytes of payload after which a slice of work ends.
-const SLICE: u64 = 1 << 20;
+pub(super) const SLICE: u64 = 1 << 20;
 
 /// A run being written, or what an instalment adds to one.
 pub(super) struct Build {
@@ -75,18 +75,24 @@ impl Keeper {
 
     /// Writes some entries. `false` once that is all, or enough.
     pub(super) fn write(&mut self, build: &mut Build) -> Result<bool, Trouble> {
+        Ok(self.work(build, SLICE)?.is_some())
+    }
+
+    /// Writes entries of at least so many bytes of payload, or all that is left; tells how many. `None` once there is no
+    /// more, or enough is written.
+    pub(super) fn work(&mut self, build: &mut Build, least: u64) -> Result<Option<u64>, Trouble> {
         let mut done = 0;
-        while done < SLICE {
+        while done < least {
             if build.is_enough() {
-                return Ok(false);
+                return Ok(None);
             }
-            let Some(work) = build.input.step(&mut build.out)? else { return Ok(false) };
+            let Some(work) = build.input.step(&mut build.out)? else { return Ok((done > 0).then_some(done)) };
             done += work;
             while let Some(entry) = build.out.out().pop() {
                 self.put(build, &entry)?;
             }
         }
-        Ok(true)
+        Ok(Some(done))
     }
 
     fn put(&mut self, build: &mut Build, entry: &Entry) -> Result<(), Trouble> {
@@ -131,8 +137,9 @@ impl Keeper {
             return Err(trouble);
         }
         let Build { id, level, out, sealed, .. } = build;
-        let PieceWriter { logs, entries, tombstones, empties, .. } = out;
-        Ok((RunMeta { id, level, logs, entries, tombstones, empties, dead: 0 }, sealed))
+        let PieceWriter { logs, entries, tombstones, empties, ageing, .. } = out;
+        let meta = RunMeta { id, level, logs, entries, tombstones, empties, ..RunMeta::default() };
+        Ok((meta.with_ageing(ageing), sealed))
     }
 
     /// Gives up what is being written.

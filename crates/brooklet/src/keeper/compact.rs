@@ -20,6 +20,7 @@ use crate::merge::{Input, Trouble};
 use crate::policy::{Merge, POLICY, Shape};
 use crate::runs::{Run, RunSet};
 use crate::segment::Segment;
+use crate::terms::Ageing;
 
 /// An instalment of a compaction.
 pub(super) struct Compaction {
@@ -187,7 +188,7 @@ impl Keeper {
             tombstones: before.tombstones.saturating_add(made.tombstones),
             empties: before.empties.saturating_add(made.empties),
             dead: before.dead,
-            ..made
+            ..made.with_ageing(Ageing::sum(before.ageing(), made.ageing()))
         };
         Arc::new(Run::new(&self.shelf, meta, [segments, sealed].concat(), &[]))
     }

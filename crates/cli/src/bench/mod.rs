@@ -5,12 +5,12 @@
 //! `flying` appends without waiting, `system` is what the system tells of a process.
 
 mod flying;
-mod load;
+pub mod load;
 mod plain;
 mod scale;
 mod store;
 mod system;
-mod table;
+pub mod table;
 mod wal;
 
 use crate::failure::Failure;

@@ -1,5 +1,6 @@
 //! What the system tells of this process: processor time, context switches, memory. What it does not tell is `None`.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Processor time used so far.
@@ -45,6 +46,19 @@ pub fn switches_of_living() -> Option<u64> {
     Some(tasks.map(|task| one(task).unwrap_or(0)).sum())
 }
 
+/// Where the system tells of this process's thread of this name (15 bytes at most).
+pub fn thread_named(name: &str) -> Option<PathBuf> {
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?.filter_map(|task| Some(task.ok()?.path()));
+    let is_it =
+        |task: &PathBuf| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name);
+    tasks.into_iter().find(is_it)
+}
+
+/// Context switches of such a thread since it began.
+pub fn switches_of(thread: &Path) -> Option<u64> {
+    switches(thread.join("status").to_str()?)
+}
+
 fn switches(path: &str) -> Option<u64> {
     let status = std::fs::read_to_string(path).ok()?;
     Some(field(&status, "voluntary_ctxt_switches:")? + field(&status, "nonvoluntary_ctxt_switches:")?)
@@ -88,6 +102,31 @@ mod tests {
         assert_eq!(field(status, "voluntary_ctxt_switches:"), Some(3));
         assert_eq!(field(status, "nonvoluntary_ctxt_switches:"), Some(4));
         assert_eq!(field(status, "VmHWM:"), None);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_thread_is_found_by_its_name_and_seen_to_sleep() {
+        let ((runs, running), (go, told)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+        let sleeper = std::thread::Builder::new().name("a-sleeper".into()).spawn(move || {
+            for _ in 0..2 {
+                runs.send(()).unwrap();
+                told.recv().unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            runs.send(()).unwrap();
+            let _over = told.recv();
+        });
+        running.recv().unwrap();
+        let thread = thread_named("a-sleeper").unwrap();
+        let before = switches_of(&thread).unwrap();
+        for _ in 0..2 {
+            go.send(()).unwrap();
+            running.recv().unwrap();
+        }
+        assert!(switches_of(&thread).unwrap() > before);
+        drop(go);
+        sleeper.unwrap().join().unwrap();
     }
 
     #[test]

@@ -51,6 +51,26 @@ pub fn picture(table: &Table) -> Picture {
                 ],
             ),
             panel(
+                "p99.9 at a steady load (whole line: while a checkpoint or compaction goes on, dashed: without)",
+                "latency, µs",
+                vec![
+                    line("logs at work", BLUE, "", |p| p.at_work.p999_busy),
+                    line("", BLUE, "5 4", |p| p.at_work.p999_quiet),
+                    line("spread over all", ORANGE, "", |p| p.spread.p999_busy),
+                    line("", ORANGE, "5 4", |p| p.spread.p999_quiet),
+                    line("the device, 4 KiB", GREY, "5 4", |p| Some(p.device_p999)),
+                ],
+            ),
+            panel(
+                "Written to the device, and space left alone",
+                "bytes for each payload byte",
+                vec![
+                    line("written, appended only", BLUE, "", |p| Some(p.amplification)),
+                    line("written, snapshots that trim", GREEN, "", |p| Some(p.snapshot_amplification)),
+                    line("space for a live byte", ORANGE, "", |p| Some(p.space_idle)),
+                ],
+            ),
+            panel(
                 &format!("Restart after a kill, a ring of {} MiB 80% full", table.ring >> 20),
                 "seconds to the first acknowledged append",
                 vec![line("restart", BLUE, "", |p| Some(p.restart_s))],
@@ -81,7 +101,7 @@ mod tests {
         let points = vec![made_up(1000, 1.0), made_up(1_000_000, 1.3)];
         let table = Table::new(&MemVolume::new(1).info(), 16e3, Duration::from_secs(20), 1 << 28, points);
         let svg = picture(&table).to_string();
-        assert_eq!(svg.matches("font-weight=\"bold\"").count(), 5, "a title and four panels");
+        assert_eq!(svg.matches("font-weight=\"bold\"").count(), 7, "a title and six panels");
         // What the system did not tell has no line.
         assert!(svg.contains(">1,000,000<") && svg.contains(">bytes a log<") && !svg.contains(">resident<"));
     }

@@ -5,9 +5,11 @@
 //! device is measured before and after, on a quiet store.
 //!
 //! `subject` is the store and its logs, `steady` and `throttle` are the loads, `windows` tells when the store was at work
-//! by itself, `restart` has the processes that are killed or gauged, `report` judges and prints, `curves` draws.
+//! by itself, `restart` has the processes that are killed or gauged, `points` keeps what was found,
+//! `report` judges and prints, `curves` draws.
 
 mod curves;
+mod points;
 mod report;
 mod restart;
 mod steady;
@@ -29,7 +31,8 @@ use crate::failure::Failure;
 use crate::latency::{Latencies, latencies, micros, record};
 use crate::out::Out;
 use crate::plot::{free_to_write, write_new};
-use crate::size;
+use crate::size::{self, count};
+use points::{Points, Settings};
 use report::{Point, Table};
 use steady::steady;
 use subject::{BUDGET, Load, Subject, options};
@@ -54,6 +57,10 @@ pub struct Args {
     /// Bytes of the stores' rings (K, M and G are understood)
     #[arg(long, default_value = "256M", value_parser = ring)]
     ring_size: u64,
+    /// Keep what was found for each number of logs in this file, a line each. Numbers that it holds already are not measured
+    /// again: so a long run goes on where it was cut short, or is done in parts
+    #[arg(long, value_name = "FILE")]
+    points: Option<PathBuf>,
     /// Also draw the curves, as SVG, into a new file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -63,11 +70,6 @@ pub struct Args {
     /// Used by the command itself: measure the memory that the store at this path takes
     #[arg(long, hide = true)]
     gauge: Option<PathBuf>,
-}
-
-fn count(text: &str) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|n: &f64| (1.0..=1e8).contains(n) && n.fract() == 0.0);
-    number.map(|n| n as u64).ok_or_else(|| "use 1 to 1e8".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -87,6 +89,8 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     if let Some(file) = &args.plot {
         free_to_write(file)?;
     }
+    let settings = Settings { rate: args.rate, seconds: args.seconds.as_secs_f64(), ring: args.ring_size };
+    let mut points = Points::open(args.points.as_deref(), settings)?;
     let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
     let ground = &mut Ground {
         device: Device::new(&dir.path().join("device"), DEVICE_BYTES)?,
@@ -96,11 +100,13 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         span: args.seconds,
         ring: args.ring_size,
     };
-    let mut points = Vec::new();
     for logs in args.logs {
-        points.push(point(ground, &dir.path().join("store"), logs)?);
+        if !points.has(logs) {
+            points.add(point(ground, &dir.path().join("store"), logs)?)?;
+        }
     }
-    let table = Table::new(&ground.device.volume.info(), ground.rate, ground.span, ground.ring, points);
+    let device = ground.device.volume.info();
+    let table = Table::new(&device, ground.rate, ground.span, ground.ring, points.all());
     if let Some(file) = &args.plot {
         write_new(file, &curves::picture(&table).to_string())?;
     }
@@ -186,6 +192,7 @@ fn point(ground: &mut Ground, path: &Path, logs: u64) -> Result<Point, Failure> 
         runs,
         device_p50: micros(&writes, 0.5),
         device_p99: micros(&writes, 0.99),
+        device_p999: micros(&writes, 0.999),
         filled,
         at_work,
         spread,
@@ -223,8 +230,6 @@ mod tests {
 
     #[test]
     fn arguments_have_sane_ranges() {
-        assert_eq!((count("1e3"), count("100000000")), (Ok(1000), Ok(100_000_000)));
-        assert!(["0", "1e9", "-1", "1.5", "x", "nan"].iter().all(|wrong| count(wrong).is_err()));
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         assert!(["0", "601", "x"].iter().all(|wrong| seconds(wrong).is_err()));
     }

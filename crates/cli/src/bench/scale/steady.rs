@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brooklet::io::exact_timers;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::subject::{Load, Subject, write};
 use super::windows::{Windows, watch};
@@ -24,7 +24,7 @@ const THREADS: usize = 4;
 type Sample = (Duration, Duration);
 
 /// How a steady load got on. Times in microseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Steady {
     pub p50: f64,
     pub p99: f64,
@@ -33,8 +33,8 @@ pub struct Steady {
     /// Of what was due or on its way while a checkpoint or a compaction went on, and of the rest.
     pub p999_busy: Option<f64>,
     pub p999_quiet: Option<f64>,
-    /// The share of the time in which one went on.
-    pub busy: f64,
+    /// The share of the time in which one went on. These three unknown: none.
+    pub busy: Option<f64>,
     pub checkpoints: u64,
     pub compactions: u64,
     /// Half of the appends were sent so long after they were due.
@@ -51,7 +51,7 @@ pub fn steady(subject: &mut Subject<'_>, load: Load, rate: f64, span: Duration) 
     let begin = Instant::now();
     let ended = AtomicBool::new(false);
     let (offered, windows) = thread::scope(|scope| {
-        let watching = scope.spawn(|| watch(&subject.store, begin, &ended));
+        let watching = scope.spawn(|| watch(begin, &ended));
         let ends = Stop(&ended);
         let offer = |thread| {
             let subject = &*subject;
@@ -62,9 +62,13 @@ pub fn steady(subject: &mut Subject<'_>, load: Load, rate: f64, span: Duration) 
             running.into_iter().map(|thread| thread.join().expect("a writer panicked")).collect();
         drop(ends);
         let windows = watching.join().expect("the watcher panicked");
-        offered.and_then(|offered| Ok((offered, windows?)))
+        offered.map(|offered| (offered, windows))
     })?;
-    let after = subject.store.info()?.keeper;
+    let info = subject.store.info()?;
+    let after = info.keeper;
+    // Without either, the keeper has only looked whether there is something to do.
+    let worked = after != before || info.checkpointing || info.compacting;
+    let windows = if worked { windows } else { windows.map(|_| Windows::default()) };
     let bytes = offered.iter().map(|offered| offered.bytes).sum();
     let read = reads().zip(read).map(|(now, before)| now - before);
     let writes: u64 = offered.iter().map(|offered| offered.samples.len() as u64).sum();
@@ -73,7 +77,7 @@ pub fn steady(subject: &mut Subject<'_>, load: Load, rate: f64, span: Duration) 
         checkpoints: after.checkpoints - before.checkpoints,
         compactions: after.compactions - before.compactions,
         reads: read.map(|read| read as f64 / writes as f64),
-        ..sum_up(&offered, &windows, begin.elapsed())
+        ..sum_up(&offered, windows.as_ref(), begin.elapsed())
     })
 }
 
@@ -130,11 +134,13 @@ fn offer(
     Ok(Offered { samples, late, bytes })
 }
 
-fn sum_up(offered: &[Offered], windows: &Windows, took: Duration) -> Steady {
+fn sum_up(offered: &[Offered], windows: Option<&Windows>, took: Duration) -> Steady {
     let (mut all, mut busy, mut quiet, mut late) = (latencies(), latencies(), latencies(), latencies());
     for &(due, took) in offered.iter().flat_map(|offered| &offered.samples) {
         record(&mut all, took);
-        record(if windows.meet(due, due + took) { &mut busy } else { &mut quiet }, took);
+        if let Some(windows) = windows {
+            record(if windows.meet(due, due + took) { &mut busy } else { &mut quiet }, took);
+        }
     }
     offered.iter().flat_map(|offered| &offered.late).for_each(|&time| record(&mut late, time));
     let p999 = |some: &crate::latency::Latencies| (!some.is_empty()).then(|| micros(some, 0.999));
@@ -145,7 +151,7 @@ fn sum_up(offered: &[Offered], windows: &Windows, took: Duration) -> Steady {
         max: all.max() as f64 / 1e3,
         p999_busy: p999(&busy),
         p999_quiet: p999(&quiet),
-        busy: windows.total().as_secs_f64() / took.as_secs_f64(),
+        busy: windows.map(|windows| windows.total().as_secs_f64() / took.as_secs_f64()),
         checkpoints: 0,
         compactions: 0,
         sent_late_p50: micros(&late, 0.5),
@@ -165,10 +171,12 @@ mod tests {
         // Due before and acknowledged in it; due in it; on both sides of it; before; after.
         let samples = vec![(at(9), at(2)), (at(15), at(1)), (at(5), at(40)), (at(1), at(1)), (at(21), at(3))];
         let offered = [Offered { samples, late: vec![at(0); 4], bytes: 0 }];
-        let steady = sum_up(&offered, &windows, at(100));
+        let steady = sum_up(&offered, Some(&windows), at(100));
         assert_eq!((steady.p999_busy.unwrap() / 1e3).round(), 40.0);
         assert_eq!((steady.p999_quiet.unwrap() / 1e3).round(), 3.0);
-        assert_eq!(((steady.busy * 1e3).round(), steady.sent), (100.0, 0.8));
+        assert_eq!(((steady.busy.unwrap() * 1e3).round(), steady.sent), (100.0, 0.8));
         assert_eq!((steady.max / 1e3).round(), 40.0);
+        let untold = sum_up(&offered, None, at(100));
+        assert_eq!((untold.busy, untold.p999_busy, untold.p999_quiet), (None, None, None));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::subject::{Load, Subject, write};
 use crate::bench::flying::{Credits, on_threads};
@@ -15,7 +15,7 @@ const THREADS: usize = 4;
 const EACH: usize = 256;
 
 /// What full throttle brought about.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Full {
     /// Appends a second.
     pub per_second: f64,

@@ -4,15 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brooklet::Store;
 use brooklet::io::exact_timers;
 
-use crate::failure::Failure;
+use crate::bench::system::{switches_of, thread_named};
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(1);
-/// Who has to wait so long for an answer waits for work that is going on.
-const WAITED: Duration = Duration::from_millis(2);
+/// The longest rest within one piece of work, and something on top.
+const REST: Duration = Duration::from_millis(120);
 
 /// Spans of time, counted from a beginning; in order, and apart.
 #[derive(Default)]
@@ -30,7 +29,7 @@ impl Windows {
     /// Adds a span that begins no earlier than the last one.
     fn add(&mut self, from: Duration, to: Duration) {
         match self.0.last_mut() {
-            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            Some(last) if from <= last.1 + REST => last.1 = last.1.max(to),
             _ => self.0.push((from, to)),
         }
     }
@@ -47,23 +46,23 @@ impl Windows {
     }
 }
 
-/// Looks at the store until it is told to stop. What was going on at one of two looks counts as going on between them.
-pub fn watch(store: &Store, begin: Instant, stop: &AtomicBool) -> Result<Windows, Failure> {
+/// Looks at the keeper's thread until it is told to stop. The store is not asked: to answer, it would have to take the locks
+/// that appends and checkpoints wait for. A thread that rests between two slices of work rests for a tenth of a second at
+/// most; one that has nothing to do wakes up once a second. `None` where the system does not tell of threads.
+pub fn watch(begin: Instant, stop: &AtomicBool) -> Option<Windows> {
     exact_timers();
+    let keeper = thread_named("brooklet-keep")?;
     let mut windows = Windows::default();
-    let (mut looked, mut was_busy) = (begin.elapsed(), false);
+    let (mut looked, mut before) = (begin.elapsed(), switches_of(&keeper)?);
     while !stop.load(Ordering::Relaxed) {
-        let asked = begin.elapsed();
-        let info = store.info()?;
-        let now = begin.elapsed();
-        let busy = info.checkpointing || info.compacting;
-        if busy || was_busy || now - asked > WAITED {
+        let (now, switches) = (begin.elapsed(), switches_of(&keeper)?);
+        if switches != before {
             windows.add(looked, now);
         }
-        (looked, was_busy) = (now, busy);
+        (looked, before) = (now, switches);
         thread::sleep(LOOK);
     }
-    Ok(windows)
+    Some(windows)
 }
 
 #[cfg(test)]
@@ -71,19 +70,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_that_touch_are_one() {
+    fn spans_with_but_a_rest_between_are_one() {
         let at = Duration::from_millis;
-        let windows = Windows::from(vec![(at(1), at(2)), (at(2), at(4)), (at(6), at(8)), (at(7), at(9))]);
-        assert_eq!(windows.0, [(at(1), at(4)), (at(6), at(9))]);
-        assert_eq!(windows.total(), at(6));
+        let windows =
+            Windows::from(vec![(at(1), at(2)), (at(2), at(4)), (at(106), at(108)), (at(300), at(310))]);
+        assert_eq!(windows.0, [(at(1), at(108)), (at(300), at(310))]);
+        assert_eq!(windows.total(), at(117));
         for (from, to, meets) in [
             (0, 0, false),
             (0, 1, true),
-            (3, 3, true),
-            (4, 5, true),
-            (5, 5, false),
-            (5, 20, true),
-            (10, 20, false),
+            (50, 51, true),
+            (108, 200, true),
+            (109, 109, false),
+            (109, 400, true),
+            (311, 400, false),
         ] {
             assert_eq!(windows.meet(at(from), at(to)), meets, "{from} to {to}");
         }

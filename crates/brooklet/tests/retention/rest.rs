@@ -1,0 +1,88 @@
+//! A store at rest: what has become too old goes, though nobody commits.
+
+use std::time::Duration;
+
+use brooklet::io::ManualClock;
+use brooklet::{Retention, Store};
+
+use crate::limits::{bounds, store};
+use crate::random::options;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn fill(store: &Store, logs: u32) {
+    for log in 0..logs {
+        let key = format!("log/{log}");
+        drop(store.retain(&key, Retention::new().age(HOUR)).unwrap());
+        store.append(&key, [log as u8; 400]).unwrap().wait().unwrap();
+    }
+    store.checkpoint().unwrap();
+}
+
+/// Lets time pass in which nobody commits; the store does what it will.
+fn rest(store: &Store, clock: &ManualClock, time: Duration) {
+    for _ in 0..10 {
+        clock.advance(time / 10);
+        while store.step().unwrap() {}
+    }
+}
+
+fn bytes(store: &Store) -> u64 {
+    store.info().unwrap().runs.iter().map(|run| run.bytes).sum()
+}
+
+#[test]
+fn a_store_at_rest_gives_back_what_is_too_old() {
+    let (mut store, clock, volume) = store();
+    fill(&store, 200);
+    store.retain("kept", Retention::new()).unwrap_err();
+    store.append("kept", "for ever").unwrap().wait().unwrap();
+    rest(&store, &clock, HOUR / 2);
+    let before = bytes(&store);
+    assert!(before > 10_000);
+    rest(&store, &clock, 2 * HOUR);
+    let info = store.info().unwrap();
+    let held: u64 = info.runs.iter().map(|run| run.entries - run.dead).sum();
+    assert_eq!(held, 1, "{:?}", info.runs);
+    assert!(bytes(&store) < before / 2, "{} of {before} bytes", bytes(&store));
+    // For good: the clock may say what it likes.
+    clock.set_wall(Duration::ZERO);
+    for round in 0..2 {
+        assert_eq!(store.bounds("log/7").unwrap(), bounds(1, 1), "round {round}");
+        assert_eq!(store.bounds("kept").unwrap(), bounds(0, 1));
+        store.close().unwrap();
+        store = options(&clock, 1).open_on(volume.clone()).unwrap();
+    }
+    drop(store);
+    assert!(brooklet::check_volume(volume, &mut |_, _| {}).unwrap().is_sound());
+}
+
+/// What little is too old is let lie, and a walk that was done is not done again.
+#[test]
+fn rest_comes_to_an_end() {
+    let (store, clock, _) = store();
+    fill(&store, 20);
+    clock.advance(HOUR / 2);
+    for log in 0..2000 {
+        drop(store.append(format!("other/{log}"), [1; 100]).unwrap());
+    }
+    store.checkpoint().unwrap();
+    rest(&store, &clock, 2 * HOUR);
+    let records = store.info().unwrap().wal.records;
+    rest(&store, &clock, 20 * HOUR);
+    let info = store.info().unwrap();
+    assert_eq!(info.wal.records, records, "each log was trimmed once");
+    assert_eq!(records, 20 * 2 + 2000 + 20);
+}
+
+#[test]
+fn compacting_drops_what_is_too_old() {
+    let (store, clock, _) = store();
+    fill(&store, 50);
+    clock.advance(2 * HOUR);
+    store.compact().unwrap();
+    let held: u64 = store.info().unwrap().runs.iter().map(|run| run.entries).sum();
+    assert_eq!(held, 0);
+    assert_eq!(store.bounds("log/7").unwrap(), bounds(1, 1));
+    store.compact().unwrap();
+}
