@@ -83,7 +83,6 @@ pub const BUGS: &[Bug] = &[
     bug("instalment-forgets-the-others", "an instalment of a merge drops what the ones before it made"),
     bug("merge-key-off-by-one", "the next instalment of a merge begins with the last log of the one before"),
     bug("newer-run-hides-too-much", "a merge leaves out an entry more than newer runs have made irrelevant"),
-    bug("bottom-is-worked-out-anew", "a merge takes its runs for the oldest, once those below have died"),
     bug("resumed-merge-starts-over", "after an opening nobody knows of the merge that was going on"),
     bug("readers-do-not-pin", "runs are given back although somebody reads them"),
     bug("merged-run-is-the-oldest", "a merged run takes the wrong place among the others"),

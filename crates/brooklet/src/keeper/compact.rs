@@ -114,10 +114,7 @@ impl Keeper {
                 (chosen, self.superblock.next_run, level, bottom)
             }
             (Due::Rest, Some((into, inputs))) => {
-                let is_last =
-                    inputs.last().map(|run| run.meta.id) == runs.iter().last().map(|run| run.meta.id);
-                let anew = is_last && bug("bottom-is-worked-out-anew");
-                let bottom = runs.merging().is_some_and(|merging| merging.bottom) || anew;
+                let bottom = runs.merging().is_some_and(|merging| merging.bottom);
                 (inputs.to_vec(), into.meta.id, into.meta.level, bottom)
             }
             (Due::Rest, None) => return Ok(()),
