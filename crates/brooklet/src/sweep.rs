@@ -30,10 +30,12 @@ pub(crate) struct Sweeper {
     going: Option<Sweep>,
 }
 
-/// A walk through a run.
+/// A walk through a run. It has the run's number only: one that is replaced between two steps, maybe long before the store
+/// is idle again, is not kept from going.
 struct Sweep {
-    run: Arc<Run>,
-    logs: RunLogs,
+    run: u64,
+    /// The log to go on with.
+    from: Vec<u8>,
     now: u64,
     left: Option<Ageing>,
 }
@@ -62,13 +64,14 @@ impl Sweeper {
     /// Goes on with a walk, or begins one; `all` runs are worth it, of which anything is too old. Gives the logs of which
     /// entries are, and `false` where there is no run to walk through.
     fn step(&mut self, runs: &RunSet, now: u64, all: bool) -> Result<(Vec<Vec<u8>>, bool), Error> {
-        let sweep = match self.going.take() {
-            None => self.begin(runs, now, all)?,
-            going => going,
+        let Some(mut sweep) = self.going.take().or_else(|| self.begin(runs, now, all)) else {
+            return Ok((Vec::new(), false));
         };
-        let Some(mut sweep) = sweep else { return Ok((Vec::new(), false)) };
-        let id = sweep.run.meta.id;
-        let (old, more) = self.walk(&mut sweep).inspect_err(|_| self.give_up(id))?;
+        // Of a run that was replaced, the new one tells what is left.
+        let Some(run) = runs.iter().find(|run| run.meta.id == sweep.run) else {
+            return Ok((Vec::new(), true));
+        };
+        let (old, more) = self.walk(&mut sweep, run).inspect_err(|_| self.give_up(run.meta.id))?;
         self.going = more.then_some(sweep);
         Ok((old, true))
     }
@@ -79,34 +82,35 @@ impl Sweeper {
     }
 
     /// Looks at some logs; `false` once there is no more.
-    fn walk(&mut self, sweep: &mut Sweep) -> Result<(Vec<Vec<u8>>, bool), Error> {
+    fn walk(&mut self, sweep: &mut Sweep, run: &Arc<Run>) -> Result<(Vec<Vec<u8>>, bool), Error> {
+        let mut logs = RunLogs::new(run, &sweep.from)?;
         let mut old = Vec::new();
         for _ in 0..LOGS {
-            let Some((key, head)) = &sweep.logs.current else {
-                self.swept.insert(sweep.run.meta.id, sweep.left);
-                return Ok((old, false));
-            };
+            let Some((key, head)) = &logs.current else { break };
             if let (Some(bounds), Some(terms)) = (head.piece.bounds, &head.terms) {
                 if terms.young(bounds, sweep.now) > bounds.first {
                     old.push(key.clone());
                 }
                 sweep.left = Ageing::sum(sweep.left, terms.ageing(bounds, sweep.now));
             }
-            sweep.logs.advance()?;
+            logs.advance()?;
+        }
+        match logs.current {
+            Some((key, _)) => sweep.from = key,
+            None => {
+                self.swept.insert(sweep.run, sweep.left);
+                return Ok((old, false));
+            }
         }
         Ok((old, true))
     }
 
-    fn begin(&mut self, runs: &RunSet, now: u64, all: bool) -> Result<Option<Sweep>, Error> {
+    fn begin(&mut self, runs: &RunSet, now: u64, all: bool) -> Option<Sweep> {
         self.swept.retain(|id, _| runs.iter().any(|run| run.meta.id == *id));
         let entries = runs.iter().map(|run| run.meta.entries).fold(0, u64::saturating_add);
         let at = |ageing: Ageing| if all { ageing.from } else { due(ageing, entries) };
-        let Some(run) = runs.iter().find(|run| self.ageing(run).is_some_and(|ageing| at(ageing) <= now))
-        else {
-            return Ok(None);
-        };
-        let logs = RunLogs::new(run, b"").inspect_err(|_| self.give_up(run.meta.id))?;
-        Ok(Some(Sweep { run: run.clone(), logs, now, left: None }))
+        let run = runs.iter().find(|run| self.ageing(run).is_some_and(|ageing| at(ageing) <= now))?;
+        Some(Sweep { run: run.meta.id, from: Vec::new(), now, left: None })
     }
 }
 

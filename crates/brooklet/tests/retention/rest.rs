@@ -86,3 +86,28 @@ fn compacting_drops_what_is_too_old() {
     assert_eq!(store.bounds("log/7").unwrap(), bounds(1, 1));
     store.compact().unwrap();
 }
+
+/// A walk that commits interrupted held its run, with all its space, until the store was idle again.
+#[test]
+fn a_walk_that_is_interrupted_holds_nothing() {
+    let (store, clock, _) = store();
+    fill(&store, 1000);
+    clock.advance(2 * HOUR);
+    let records = || store.info().unwrap().wal.records;
+    let before = records();
+    while records() == before {
+        assert!(store.step().unwrap());
+    }
+    assert!(records() < before + 1000, "the walk goes on");
+    for log in 0..1000 {
+        drop(store.delete(format!("log/{log}")).unwrap());
+    }
+    for n in 0..3 {
+        store.append("other", [n; 100]).unwrap().wait().unwrap();
+        store.checkpoint().unwrap();
+    }
+    // What no reader holds is given back with the next checkpoint.
+    let info = store.info().unwrap();
+    let used = info.size - info.heap_offset - info.heap_free;
+    assert!(used <= bytes(&store) + 4096, "{used} bytes of the heap for {} in runs", bytes(&store));
+}
