@@ -319,7 +319,7 @@ impl Store {
         // What is too old by now goes as well.
         self.checkpoint()?;
         if inner.is_ageing() {
-            while inner.sweep(true)? {}
+            inner.sweep_all()?;
             self.checkpoint()?;
         }
         let context = inner.context()?;

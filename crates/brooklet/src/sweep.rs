@@ -7,7 +7,8 @@
 //! such a commit may do, boarding decides by what the log is by then. So a store at rest gives back what is too old as
 //! it gives back what is dead; a run is walked through once for each such share, and once more after each opening at most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::sync::Arc;
 
 use crate::commit::{Action, Durability, Op};
@@ -28,6 +29,10 @@ pub(crate) struct Sweeper {
     /// Of runs that were walked through, what was left to become too old.
     swept: BTreeMap<u64, Option<Ageing>>,
     going: Option<Sweep>,
+    /// Logs of which entries were found to be too old, to be trimmed yet.
+    old: VecDeque<Vec<u8>>,
+    /// The last try to trim them found no room.
+    stuck: bool,
 }
 
 /// A walk through a run. It has the run's number only: one that is replaced between two steps, maybe long before the store
@@ -58,22 +63,22 @@ impl Sweeper {
     pub fn next(&self, runs: &RunSet) -> Option<u64> {
         let entries = runs.iter().map(|run| run.meta.entries).fold(0, u64::saturating_add);
         let due = runs.iter().filter_map(|run| Some(due(self.ageing(run)?, entries)));
-        due.chain(self.going.as_ref().map(|_| 0)).min()
+        let going = self.going.is_some() || !self.old.is_empty();
+        due.chain(going.then_some(0)).min()
     }
 
-    /// Goes on with a walk, or begins one; `all` runs are worth it, of which anything is too old. Gives the logs of which
-    /// entries are, and `false` where there is no run to walk through.
-    fn step(&mut self, runs: &RunSet, now: u64, all: bool) -> Result<(Vec<Vec<u8>>, bool), Error> {
+    /// Goes on with a walk, or begins one; `all` runs are worth it, of which anything is too old. `false` where there is no
+    /// run to walk through.
+    fn step(&mut self, runs: &RunSet, now: u64, all: bool) -> Result<bool, Error> {
         let Some(mut sweep) = self.going.take().or_else(|| self.begin(runs, now, all)) else {
-            return Ok((Vec::new(), false));
+            return Ok(false);
         };
         // Of a run that was replaced, the new one tells what is left.
-        let Some(run) = runs.iter().find(|run| run.meta.id == sweep.run) else {
-            return Ok((Vec::new(), true));
-        };
-        let (old, more) = self.walk(&mut sweep, run).inspect_err(|_| self.give_up(run.meta.id))?;
-        self.going = more.then_some(sweep);
-        Ok((old, true))
+        let Some(run) = runs.iter().find(|run| run.meta.id == sweep.run) else { return Ok(true) };
+        if self.walk(&mut sweep, run).inspect_err(|_| self.give_up(run.meta.id))? {
+            self.going = Some(sweep);
+        }
+        Ok(true)
     }
 
     /// What cannot be read now will not be read better at the next try.
@@ -82,14 +87,13 @@ impl Sweeper {
     }
 
     /// Looks at some logs; `false` once there is no more.
-    fn walk(&mut self, sweep: &mut Sweep, run: &Arc<Run>) -> Result<(Vec<Vec<u8>>, bool), Error> {
+    fn walk(&mut self, sweep: &mut Sweep, run: &Arc<Run>) -> Result<bool, Error> {
         let mut logs = RunLogs::new(run, &sweep.from)?;
-        let mut old = Vec::new();
         for _ in 0..LOGS {
             let Some((key, head)) = &logs.current else { break };
             if let (Some(bounds), Some(terms)) = (head.piece.bounds, &head.terms) {
                 if terms.young(bounds, sweep.now) > bounds.first {
-                    old.push(key.clone());
+                    self.old.push_back(key.clone());
                 }
                 sweep.left = Ageing::sum(sweep.left, terms.ageing(bounds, sweep.now));
             }
@@ -99,10 +103,10 @@ impl Sweeper {
             Some((key, _)) => sweep.from = key,
             None => {
                 self.swept.insert(sweep.run, sweep.left);
-                return Ok((old, false));
+                return Ok(false);
             }
         }
-        Ok((old, true))
+        Ok(true)
     }
 
     fn begin(&mut self, runs: &RunSet, now: u64, all: bool) -> Option<Sweep> {
@@ -120,30 +124,67 @@ impl Inner {
         self.front().runs.iter().any(|run| run.meta.ageing().is_some())
     }
 
-    /// Does a part of a sweep. `false` where there is none to be done now.
-    pub fn sweep(&self, all: bool) -> Result<bool, Error> {
-        let runs = self.front().runs.clone();
-        let (old, more) = self.sweeper.lock().expect("no panics").step(&runs, self.now(), all)?;
-        for key in &old {
-            match self.sweep_log(key) {
-                Err(Error::EmptyCommit) => {} // others trimmed it
-                Err(Error::Full { .. }) => {
-                    // The walk is begun anew when there is room.
-                    *self.sweeper.lock().expect("no panics") = Sweeper::default();
-                    return Ok(false);
+    /// Does a part of a sweep, for an idle store. `false` where there is none to be done now.
+    pub fn sweep(&self) -> Result<bool, Error> {
+        // Another thread is at it, or this very one further out.
+        let Ok(mut sweeper) = self.sweeper.try_lock() else { return Ok(false) };
+        let sweeper = &mut *sweeper;
+        let mut more = true;
+        if sweeper.old.is_empty() {
+            let runs = self.front().runs.clone();
+            more = sweeper.step(&runs, self.now(), false)?;
+        }
+        let left = sweeper.old.len();
+        match self.trim_old(sweeper, false) {
+            Err(Error::Full { .. }) => {
+                // It goes on once what waits is written, and the checkpoint done that was asked for. Where that does not
+                // help, there is nothing to do for now.
+                self.flush()?;
+                let stuck = sweeper.old.len() == left;
+                Ok(!(mem::replace(&mut sweeper.stuck, stuck) && stuck))
+            }
+            done => {
+                sweeper.stuck = false;
+                done.map(|()| more)
+            }
+        }
+    }
+
+    /// Walks through all runs of which anything is too old, and waits for room if need be.
+    pub fn sweep_all(&self) -> Result<(), Error> {
+        let mut sweeper = Sweeper::default();
+        loop {
+            let runs = self.front().runs.clone();
+            let more = sweeper.step(&runs, self.now(), true)?;
+            drop(runs);
+            self.trim_old(&mut sweeper, true)?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Trims what is too old of the logs that were found; those that there is no room for are kept for another try.
+    fn trim_old(&self, sweeper: &mut Sweeper, wait: bool) -> Result<(), Error> {
+        while let Some(key) = sweeper.old.front() {
+            match self.sweep_log(key, wait) {
+                Ok(()) | Err(Error::EmptyCommit) => {} // others trimmed it
+                Err(error @ (Error::Full { .. } | Error::Stopped { .. } | Error::Closed)) => {
+                    return Err(error);
                 }
                 done => done?,
             }
+            sweeper.old.pop_front();
         }
-        Ok(more)
+        Ok(())
     }
 
     /// Trims what is too old of a log.
-    fn sweep_log(&self, key: &[u8]) -> Result<(), Error> {
+    fn sweep_log(&self, key: &[u8], wait: bool) -> Result<(), Error> {
         // The store stays idle.
         let own = |n: u64| self.own_commits.fetch_add(n, Ordering::Relaxed);
         own(1);
-        let swept = self.board(&[Op { key, action: Action::Sweep }], Durability::Durable, false);
+        let swept = self.board(&[Op { key, action: Action::Sweep }], Durability::Durable, wait);
         if swept.is_err() {
             own(u64::MAX);
         }

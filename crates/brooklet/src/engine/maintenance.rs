@@ -63,7 +63,7 @@ impl Inner {
         }
         let idle = context.quiet >= IDLE;
         drop(keeper);
-        if idle && matches!(worked, Ok(false)) { self.sweep(false) } else { worked }
+        if idle && matches!(worked, Ok(false)) { self.sweep() } else { worked }
     }
 
     /// Asks for a checkpoint when the ring or the memory is part full.

@@ -1,8 +1,9 @@
 //! A store at rest: what has become too old goes, though nobody commits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::io::ManualClock;
+use brooklet::io::{ManualClock, MemVolume};
 use brooklet::{Retention, Store};
 
 use crate::limits::{bounds, store};
@@ -110,4 +111,32 @@ fn a_walk_that_is_interrupted_holds_nothing() {
     let info = store.info().unwrap();
     let used = info.size - info.heap_offset - info.heap_free;
     assert!(used <= bytes(&store) + 4096, "{used} bytes of the heap for {} in runs", bytes(&store));
+}
+
+/// Where more is to be trimmed than the ring takes at once, or than waits to be written, the sweep ended as if all was done.
+#[test]
+fn a_sweep_waits_for_room() {
+    for (ring, compacts) in [(256 << 10, true), (256 << 10, false), (8 << 20, true), (8 << 20, false)] {
+        let clock = Arc::new(ManualClock::default());
+        let options = options(&clock, 1).ring_size(ring).block_size(4 << 10);
+        let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let pad = "k".repeat(200);
+        for log in 0..3000 {
+            let key = format!("{log}/{pad}");
+            drop(store.retain(&key, Retention::new().age(HOUR)).unwrap());
+            store.append(&key, [log as u8; 40]).unwrap().wait().unwrap();
+        }
+        store.checkpoint().unwrap();
+        let before = store.info().unwrap();
+        if compacts {
+            clock.advance(2 * HOUR);
+            store.compact().unwrap();
+        } else {
+            rest(&store, &clock, 2 * HOUR);
+        }
+        let info = store.info().unwrap();
+        let held: u64 = info.runs.iter().map(|run| run.entries - run.dead).sum();
+        assert_eq!(held, 0, "ring {ring}, {:?}", info.runs);
+        assert_eq!(info.wal.records - before.wal.records, 3000, "each log was trimmed once");
+    }
 }
