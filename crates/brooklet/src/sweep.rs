@@ -172,7 +172,10 @@ impl Inner {
                 Err(error @ (Error::Full { .. } | Error::Stopped { .. } | Error::Closed)) => {
                     return Err(error);
                 }
-                done => done?,
+                Err(error) => {
+                    let log = key.escape_ascii();
+                    tracing::warn!(%log, %error, "what is too old of a log was not trimmed; going on with others");
+                }
             }
             sweeper.old.pop_front();
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::io::{ManualClock, MemVolume};
-use brooklet::{Retention, Store};
+use brooklet::{Error, Retention, Store};
 
 use crate::limits::{bounds, store};
 use crate::random::options;
@@ -138,5 +138,33 @@ fn a_sweep_waits_for_room() {
         let held: u64 = info.runs.iter().map(|run| run.entries - run.dead).sum();
         assert_eq!(held, 0, "ring {ring}, {:?}", info.runs);
         assert_eq!(info.wal.records - before.wal.records, 3000, "each log was trimmed once");
+    }
+}
+
+/// One look-up that met damage ended the sweep of all logs that were found with its log.
+#[test]
+fn damage_in_one_log_lets_others_be_swept() {
+    let (store, clock, volume) = store();
+    fill(&store, 50);
+    // The newer run knows but one log, and nothing of an age, so that it is not walked through.
+    store.retain("log/23", Retention::new().entries(9)).unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    let run = store.info().unwrap().runs[0];
+    store.close().unwrap();
+    drop(store);
+    let image = volume.crash();
+    let damaged = |at: u64| {
+        let mut image = image.clone();
+        image[at as usize] ^= 1;
+        let store = options(&clock, 1).open_on(Arc::new(MemVolume::from_image(image, 1))).ok()?;
+        matches!(store.bounds("log/23"), Err(Error::Damaged { .. })).then_some(store)
+    };
+    let store = (run.offset..run.offset + run.bytes).find_map(damaged).unwrap();
+    clock.set_wall(2 * HOUR);
+    // Merging meets the damage, too.
+    store.compact().unwrap_err();
+    clock.set_wall(Duration::ZERO);
+    for log in (0..50).filter(|log| *log != 23) {
+        assert_eq!(store.bounds(format!("log/{log}")).unwrap(), bounds(1, 1), "log {log}");
     }
 }
