@@ -316,7 +316,7 @@ impl Store {
     /// the runs at a time and as far as it pays; this does all of it now.
     pub fn compact(&self) -> Result<(), Error> {
         let inner = self.inner();
-        // What is too old by now goes as well.
+        // What is too old as it begins goes as well.
         self.checkpoint()?;
         if inner.is_ageing() {
             inner.sweep_all()?;

@@ -150,12 +150,13 @@ impl Inner {
         }
     }
 
-    /// Walks through all runs of which anything is too old, and waits for room if need be.
+    /// Walks through all runs of which anything is too old by now, each once, and waits for room if need be.
     pub fn sweep_all(&self) -> Result<(), Error> {
-        let mut sweeper = Sweeper::default();
+        // What becomes too old meanwhile is left: it may be ever more.
+        let (mut sweeper, now) = (Sweeper::default(), self.now());
         loop {
             let runs = self.front().runs.clone();
-            let more = sweeper.step(&runs, self.now(), true)?;
+            let more = sweeper.step(&runs, now, true)?;
             drop(runs);
             self.trim_old(&mut sweeper, true)?;
             if !more {

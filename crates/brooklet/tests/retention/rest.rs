@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::io::{ManualClock, MemVolume};
+use brooklet::io::{Clock, ManualClock, MemVolume};
 use brooklet::{Error, Retention, Store};
 
 use crate::limits::{bounds, store};
@@ -167,4 +167,37 @@ fn damage_in_one_log_lets_others_be_swept() {
     for log in (0..50).filter(|log| *log != 23) {
         assert_eq!(store.bounds(format!("log/{log}")).unwrap(), bounds(1, 1), "log {log}");
     }
+}
+
+/// A clock by which a minute passes whenever it is asked for the time of day.
+#[derive(Debug, Default)]
+struct Hasty(ManualClock);
+
+impl Clock for Hasty {
+    fn now(&self) -> Duration {
+        self.0.now()
+    }
+
+    fn wall(&self) -> Duration {
+        self.0.set_wall(self.0.wall() + HOUR / 60);
+        self.0.wall()
+    }
+}
+
+/// While there was always more that had become too old, compacting did not come to its end.
+#[test]
+fn compacting_drops_what_is_too_old_when_it_begins() {
+    let clock = Arc::new(Hasty::default());
+    let options = options(&Arc::default(), 1).environment(clock.clone(), 1);
+    let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+    fill(&store, 200);
+    // The first half is too old.
+    clock.0.set_wall(HOUR + clock.0.wall() / 2);
+    store.compact().unwrap();
+    let is_gone = |log: &u32| {
+        clock.0.set_wall(Duration::ZERO);
+        store.bounds(format!("log/{log}")).unwrap().first == 1
+    };
+    let gone = (0..200).filter(is_gone).count();
+    assert!((90..110).contains(&gone), "{gone} went");
 }
