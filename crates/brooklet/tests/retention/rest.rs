@@ -201,3 +201,16 @@ fn compacting_drops_what_is_too_old_when_it_begins() {
     let gone = (0..200).filter(is_gone).count();
     assert!((90..110).contains(&gone), "{gone} went");
 }
+
+/// One log that is kept for long made all others wait, as if entries became too old evenly until then.
+#[test]
+fn a_log_of_long_age_keeps_no_others() {
+    let (store, clock, _) = store();
+    drop(store.retain("year", Retention::new().age(24 * 365 * HOUR)).unwrap());
+    store.append("year", [1; 400]).unwrap().wait().unwrap();
+    fill(&store, 40);
+    rest(&store, &clock, 3 * HOUR);
+    let info = store.info().unwrap();
+    let held: u64 = info.runs.iter().map(|run| run.entries - run.dead).sum();
+    assert_eq!(held, 1, "{:?}", info.runs);
+}
