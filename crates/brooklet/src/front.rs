@@ -176,13 +176,13 @@ impl Front {
                     self.limit(op, i, slot, moment)?;
                 }
                 Action::Trim(before) => {
+                    known()?;
                     // Trimming what is trimmed already changes nothing, and is no mistake.
-                    let before = before.max(known()?.first);
+                    let before = before.max(self.kept(slot, moment));
                     self.cut(op, i, slot, Effect::Trim(before))?;
                 }
                 Action::KeepLast(n) => {
-                    let bounds = known()?;
-                    let before = bounds.next.saturating_sub(n).max(bounds.first);
+                    let before = known()?.next.saturating_sub(n).max(self.kept(slot, moment));
                     self.cut(op, i, slot, Effect::Trim(before))?;
                 }
                 Action::Truncate(from) => {
