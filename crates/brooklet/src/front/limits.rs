@@ -156,6 +156,15 @@ impl Front {
         Ok(self.effect(op, i, slot, Effect::Mark(time))?)
     }
 
+    /// The first entry that a log keeps by its number and its age.
+    pub(super) fn kept(&self, slot: Slot, moment: &Moment<'_>) -> u64 {
+        let bounds = self.bounds(slot);
+        self.terms(slot).map_or(bounds.first, |terms| {
+            let now = if terms.age.is_some() && !bug("age-comes-back") { moment.ms() } else { 0 };
+            terms.kept(bounds, now)
+        })
+    }
+
     /// Drops what a log does not keep.
     pub(super) fn limit(
         &mut self,
@@ -165,10 +174,8 @@ impl Front {
         moment: &Moment<'_>,
     ) -> Result<(), Refused> {
         let Some(terms) = self.terms(slot) else { return Ok(()) };
-        let bounds = self.bounds(slot);
-        let now = if terms.age.is_some() && !bug("age-comes-back") { moment.ms() } else { 0 };
-        let mut first = terms.kept(bounds, now);
-        let bytes = terms.bytes;
+        let (bounds, bytes) = (self.bounds(slot), terms.bytes);
+        let mut first = self.kept(slot, moment);
         let mut left = self.left(i, slot, first, bounds.next)?;
         if let (Some(left), Some(most)) = (&mut left, bytes) {
             // The newest entry stays.

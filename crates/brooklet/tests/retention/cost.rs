@@ -63,3 +63,21 @@ fn logs_without_limits_write_what_they_wrote() {
     // Length of the record and its place in the block, tag, key, number, length, payload: as in format 3.
     assert_eq!(sizes(false), 10 * (3 + 1 + 1 + 3 + 1 + 1 + 5));
 }
+
+/// Each effect of a commit was once held to write the log's terms, which the first alone does: the first large commit
+/// after a checkpoint was too large.
+#[test]
+fn terms_count_once_for_each_log_of_a_commit() {
+    let clock = Arc::new(ManualClock::default());
+    let options = Options::new().ring_size(4 << 20).memory_budget(16 << 20).max_payload(64 << 10);
+    let store =
+        options.threads(false).environment(clock.clone(), 1).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let hour = std::time::Duration::from_secs(3600);
+    drop(store.retain("log", Retention::new().age(hour)).unwrap());
+    for _ in 0..100 {
+        clock.advance(hour / 100);
+        store.append("log", "x").unwrap().wait().unwrap();
+    }
+    store.checkpoint().unwrap();
+    store.append_many("log", ["y"; 1000]).unwrap().wait().unwrap();
+}
