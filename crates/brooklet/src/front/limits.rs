@@ -204,7 +204,7 @@ impl Front {
         moment: &Moment<'_>,
     ) -> Result<(), Refused> {
         self.limit(op, i, slot, moment)?;
-        let was_counted = self.terms(slot).is_some_and(|terms| terms.bytes.is_some());
+        let counted = self.terms(slot).and_then(|terms| terms.bytes.map(|_| terms.held));
         let limit = |limit: Option<u64>| limit.map_or(0, |n| n + 1);
         let age = retention.age.map(|age| age.as_millis() as u64);
         self.effect(op, i, slot, Effect::Entries(limit(retention.entries)))?;
@@ -214,7 +214,9 @@ impl Front {
         if !bounds.is_empty() && self.terms(slot).is_some_and(|terms| !terms.has_marks()) {
             self.mark(op, i, slot, moment)?;
         }
-        if let Some(most) = retention.bytes.filter(|_| !was_counted) {
+        // Where less stays than goes, what stays is counted.
+        let anew = |most: &u64| counted.is_none_or(|held| *most < held / 2);
+        if let Some(most) = retention.bytes.filter(anew) {
             let newest = self.counted(slot).newest(bounds, most);
             let (held, first) = newest.map_err(|missing: Missing| Refused::Sizes(i, missing))?;
             if first > bounds.first {
