@@ -70,9 +70,9 @@ fn whatever_goes_at_once_takes_few_look_ups() {
     assert_eq!(store.bounds("narrowed").unwrap(), bounds(49_990, 50_000));
     let (between, _) = questions();
     assert!(between - before <= 3 * runs, "{} questions to {runs} runs", between - before);
-    store.trim("trimmed", 25_000).unwrap().wait().unwrap();
-    store.retain("trimmed", Retention::new().bytes(25_000 * 100)).unwrap().wait().unwrap();
-    assert_eq!(store.bounds("trimmed").unwrap(), bounds(25_000, 50_000));
+    store.trim("trimmed", 20_000).unwrap().wait().unwrap();
+    store.retain("trimmed", Retention::new().bytes(30_000 * 100)).unwrap().wait().unwrap();
+    assert_eq!(store.bounds("trimmed").unwrap(), bounds(20_000, 50_000));
     // Some 150 chunks, twice as many with each look-up.
     let (after, _) = questions();
     assert!(after - between <= 14 * runs, "{} questions to {runs} runs", after - between);
