@@ -97,7 +97,13 @@ fn runs() -> std::io::Result<()> {
 }
 
 fn formats() -> std::io::Result<()> {
-    for runs in [vec![], vec![[3, 1, 1 << 20, 200, 4096, 9, 1, 2, 0, 0, 1], [1, 2, 2 << 20, 500, 4096, 8, 7, 6, 1, 2, 5]]] {
+    for runs in [
+        vec![],
+        vec![
+            [3, 1, 1 << 20, 200, 4096, 9, 1, 2, 0, 0, 1, 0, 0, 0],
+            [1, 2, 2 << 20, 500, 4096, 8, 7, 6, 1, 2, 5, 4, 900, 1000],
+        ],
+    ] {
         let (bytes, _) = encode_manifest(&runs);
         seed("manifest", &format!("runs-{}", runs.len()), &[&[0], &bytes[..bytes.len() - 8]])?;
     }
@@ -106,6 +112,7 @@ fn formats() -> std::io::Result<()> {
         key: key.to_vec(),
         does,
         before,
+        terms: None,
         payload: payload.to_vec(),
     };
     let record = [
@@ -113,6 +120,15 @@ fn formats() -> std::io::Result<()> {
         change(b"a", Does::Trim(900), None, b""),
         change(b"b", Does::Truncate(5), before, b""),
         change(b"c", Does::Delete, None, b""),
+        change(b"d", Does::Entries(8), None, b""),
+        change(b"d", Does::Bytes(0), None, b""),
+        change(b"d", Does::Age(1001), None, b""),
+        change(b"d", Does::Mark(1 << 40), None, b""),
+        // Ten entries, 100 bytes of which 50 are held, a second with two marks.
+        Change {
+            terms: Some(vec![7, 10, 100, 50, 232, 7, 2, 3, 128, 8, 2, 16]),
+            ..change(b"e", Does::Held(40), before, b"")
+        },
     ];
     seed("manifest", "record", &[&[1], &encode_record(&record).0])?;
     seed("manifest", "record-one", &[&[1], &encode_record(&record[..1]).0])?;

@@ -165,9 +165,10 @@ fn seams(image: &[u8], ring: Option<usize>) -> Vec<Seam> {
     let mut seams = Vec::new();
     if len > 0 {
         let runs = decode_manifest(&image[offset..offset + len], sum).expect("sound");
+        let told = (len - 24) / runs.len().max(1);
         for (n, [_, _, base, len, ..]) in runs.into_iter().enumerate() {
             let (base, end) = (base as usize, (base + len) as usize);
-            let named = offset + 16 + n * 88 + 40;
+            let named = offset + 16 + n * told + 40;
             let run = crate::codex::seams(&image[base..end], base, vec![end - 8, named]);
             seams.extend(run.expect("its keys do not compress"));
         }

@@ -136,7 +136,7 @@ fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &
 
 /// Reads every log to its end, and compares what lives with what the manifest says.
 fn check_logs(opened: &Opened, report: &mut CheckReport) {
-    let (logs, runs) = crate::scan::Logs::take(&opened.front, b"");
+    let (logs, runs) = crate::scan::Logs::take(&opened.front, b"", 0);
     let logs = match logs.with_runs(&runs) {
         Ok(logs) => logs,
         Err(error) => return report.add(false, error.to_string()),
@@ -145,7 +145,7 @@ fn check_logs(opened: &Opened, report: &mut CheckReport) {
     for log in logs {
         let walked = log.and_then(|log| {
             count_live(opened, &log.key, &mut live)?;
-            let view = crate::read::View::take(&opened.front, &log.key, &..)?;
+            let view = crate::read::View::take(&opened.front, &log.key, &.., 0)?;
             let mut entries = 0;
             for entry in view.entries(&log.key, &..)? {
                 entry?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Expected;
+use crate::retain::Retention;
 
 /// One operation of a commit, as the caller gives it.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +20,17 @@ pub(crate) enum Action<'a> {
     KeepLast(u64),
     Truncate(u64),
     Delete,
+    Retain(Retention),
+    /// Entries that are too old go, if there are any: what the store does by itself.
+    Sweep,
     Expect(Expected),
+}
+
+impl Action<'_> {
+    /// Whether it may make a log larger, or a new one.
+    pub fn adds(&self) -> bool {
+        matches!(self, Action::Append(_) | Action::Snapshot(_) | Action::Retain(_))
+    }
 }
 
 /// When a commit counts as acknowledged.
@@ -103,6 +114,11 @@ impl<'a> Commit<'a> {
     /// Drops the log. A log created later under the same key starts at 0 again.
     pub fn delete<K: AsRef<[u8]> + ?Sized>(&mut self, key: &'a K) -> &mut Self {
         self.push(key, Action::Delete)
+    }
+
+    /// Sets what a log keeps from now on, creating the log if need be; see [`Store::retain`](crate::Store::retain).
+    pub fn retain<K: AsRef<[u8]> + ?Sized>(&mut self, key: &'a K, retention: Retention) -> &mut Self {
+        self.push(key, Action::Retain(retention))
     }
 
     /// Fails the commit unless the log's next number is `next`; 0 also fits a log that does not exist.

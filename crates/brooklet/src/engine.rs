@@ -11,13 +11,14 @@ use brooklet_wal::{Block, Committer, Config, Pause, Recovery, Sink, Wal, WalErro
 
 use crate::commit::{Action, Durability, Op};
 use crate::error::Error;
-use crate::front::{Front, OnBoard, Refused};
+use crate::front::{Front, Moment, OnBoard, Refused, wall};
 use crate::keeper::Keeper;
 use crate::model::MAX_KEY;
 use crate::open::Opened;
 use crate::options::Options;
 use crate::pace::Quiet;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sweep::Sweeper;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
 use crate::sync::{Mutex, MutexGuard};
 use crate::volumes::Volumes;
@@ -40,6 +41,9 @@ pub(crate) struct Inner {
     pub recovery: Recovery,
     maintenance: OnceLock<Thread>,
     quiet: Mutex<Quiet>,
+    pub sweeper: Mutex<Sweeper>,
+    /// Commits of the store itself: it is idle all the same.
+    pub own_commits: AtomicU64,
     /// Set while the maintenance thread sleeps until it is woken, though nothing is full: by the next commit.
     asleep: AtomicBool,
     /// Set while a checkpoint is wanted and not begun, or asked for by a caller.
@@ -102,6 +106,11 @@ impl Inner {
         self.wal.as_ref().ok_or(Error::ReadOnly)
     }
 
+    /// The wall clock, in milliseconds since the Unix epoch.
+    pub fn now(&self) -> u64 {
+        wall(&*self.options.clock)
+    }
+
     pub fn nudge(&self) {
         if let Some(thread) = self.maintenance.get() {
             thread.unpark();
@@ -115,14 +124,20 @@ impl Inner {
             self.check(op)?;
         }
         // What frees space is let through whatever else is full.
-        let freeing = !ops.iter().any(|op| matches!(op.action, Action::Append(_) | Action::Snapshot(_)));
+        let freeing = !ops.iter().any(|op| op.action.adds());
         loop {
             let mut front = self.front();
             let over = !freeing && front.memory() > self.options.memory_budget;
             let refused = if over {
                 Refused::NoRoom(WalError::Busy)
             } else {
-                match front.board(wal, ops, durability, self.options.linger) {
+                match front.board(
+                    wal,
+                    ops,
+                    durability,
+                    self.options.linger,
+                    &Moment::new(&*self.options.clock),
+                ) {
                     Ok(on_board) => {
                         self.weigh(&front, on_board.boarded.used);
                         return Ok(on_board);
@@ -142,10 +157,14 @@ impl Inner {
             match refused {
                 Refused::Error(error) => return Err(error),
                 Refused::Unknown(unknown) => {
-                    let looked = unknown.iter().map(|&i| Ok((ops[i].key, runs.bounds(ops[i].key)?)));
+                    let looked = unknown.iter().map(|&i| Ok((ops[i].key, runs.state(ops[i].key)?)));
                     let looked: Vec<_> = looked.collect::<Result<_, Error>>()?;
                     let mut front = self.front();
-                    looked.into_iter().for_each(|(key, bounds)| front.learn(&runs, key, bounds));
+                    looked.into_iter().for_each(|(key, state)| front.learn(&runs, key, state));
+                }
+                Refused::Sizes(i, missing) => {
+                    let sizes = missing.look(&runs, ops[i].key)?;
+                    self.front().learn_sizes(&runs, ops[i].key, &sizes);
                 }
                 Refused::NoRoom(why) if !wait => return Err(why.into()),
                 Refused::NoRoom(why) => self.make_room(wal, why)?,
@@ -161,6 +180,7 @@ impl Inner {
             {
                 Err(Error::PayloadTooLarge { len: payload.len(), limit: self.options.max_payload })
             }
+            Action::Retain(retention) => retention.check(),
             _ => Ok(()),
         }
     }
@@ -226,6 +246,8 @@ impl Handle {
             recovery,
             maintenance: OnceLock::new(),
             quiet: Mutex::new(quiet),
+            sweeper: Mutex::default(),
+            own_commits: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             stalled: Mutex::default(),

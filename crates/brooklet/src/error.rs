@@ -43,6 +43,9 @@ pub enum Error {
     /// An option makes no sense.
     #[error("{0}")]
     InvalidOptions(String),
+    /// A limit of a retention makes no sense.
+    #[error("{0}")]
+    InvalidRetention(String),
     /// The log does not exist, or was deleted.
     #[error("there is no log {key}: append to it to create it")]
     UnknownLog {
@@ -229,7 +232,8 @@ impl Error {
             | PayloadTooLarge { .. }
             | CommitTooLarge { .. }
             | EmptyCommit
-            | InvalidOptions(_) => ErrorKind::Invalid,
+            | InvalidOptions(_)
+            | InvalidRetention(_) => ErrorKind::Invalid,
             UnknownLog { .. } | OutOfRange { .. } => ErrorKind::NotFound,
             Conflict { .. } => ErrorKind::Conflict,
             Locked { .. } | NotAStore { .. } | Exists { .. } | NewerFormat { .. } => ErrorKind::CannotOpen,

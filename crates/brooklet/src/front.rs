@@ -9,6 +9,13 @@
 //! 1. Under one lock: the order of records in the ring is the order of numbers in every log.
 //! 2. A commit that fails leaves no trace: its changes to the boarded bounds are undone in reverse.
 //! 3. Effects become visible in the order of the blocks, and a commit's effects all at once.
+//!
+//! What logs drop that keep a part of their entries only is worked out in `limits.rs`.
+
+mod limits;
+mod seqs;
+mod tally;
+mod undo;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,9 +28,15 @@ use brooklet_wal::{Block, Boarded, Records, Wal, WalError};
 use crate::commit::{Action, Durability, Op};
 use crate::error::{Error, Expected, Found, KeyText};
 use crate::model::{Bounds, Effect, Piece};
-use crate::recent::{LogState, Pending, Slot, Tier};
+use crate::recent::{Limited, LogState, Pending, Slot, Tier};
 use crate::record;
+use crate::remembered::Remembered;
 use crate::runs::RunSet;
+use crate::terms::State;
+pub(crate) use limits::{Moment, wall};
+pub(crate) use seqs::Seqs;
+pub(crate) use tally::{Missing, Tally};
+use undo::Undo;
 
 /// Effects of one block, in the order they boarded.
 #[derive(Debug)]
@@ -45,6 +58,7 @@ pub(crate) struct Front {
     /// The tier that a checkpoint is writing; shared with it once all of its blocks are visible.
     pub frozen: Option<Arc<Tier>>,
     pub runs: Arc<RunSet>,
+    pub remembered: Remembered,
     generation: u64,
     /// The last block that holds a deferred commit on any log.
     pub last_deferred: u64,
@@ -52,7 +66,7 @@ pub(crate) struct Front {
     /// The commit at hand: the log of each operation, the effects, and what each log was before them.
     slots: Vec<Slot>,
     plan: Vec<Planned>,
-    undo: Vec<(Slot, Option<Bounds>, bool)>,
+    undo: Vec<Undo>,
     effects: Vec<Pending>,
 }
 
@@ -60,6 +74,8 @@ pub(crate) struct Front {
 pub(crate) enum Refused {
     /// The bounds of these logs (by operation) must be looked up in the runs first.
     Unknown(Vec<usize>),
+    /// The sizes of some entries must be, of the log of this operation.
+    Sizes(usize, Missing),
     /// For good.
     Error(Error),
     /// There is no room now.
@@ -79,37 +95,13 @@ pub(crate) struct OnBoard {
     pub seqs: Seqs,
 }
 
-/// Sequence numbers; the usual single one needs no memory of its own.
-#[derive(Clone, Debug)]
-pub(crate) enum Seqs {
-    One([u64; 1]),
-    Many(Vec<u64>),
-}
-
-impl Seqs {
-    fn of(effects: &[Pending]) -> Self {
-        let mut seqs =
-            effects.iter().filter_map(|p| if let Effect::Append(seq) = p.effect { Some(seq) } else { None });
-        match (seqs.next(), seqs.next()) {
-            (Some(one), None) => Seqs::One([one]),
-            (first, second) => Seqs::Many(first.into_iter().chain(second).chain(seqs).collect()),
-        }
-    }
-
-    pub fn as_slice(&self) -> &[u64] {
-        match self {
-            Seqs::One(one) => one,
-            Seqs::Many(many) => many,
-        }
-    }
-}
-
 impl Front {
-    pub fn new(seed: u64, runs: Arc<RunSet>) -> Self {
+    pub fn new(seed: u64, runs: Arc<RunSet>, remembered: Remembered) -> Self {
         Self {
             active: Tier::new(seed),
             frozen: None,
             runs,
+            remembered,
             generation: 0,
             last_deferred: 0,
             pending: VecDeque::new(),
@@ -120,20 +112,24 @@ impl Front {
         }
     }
 
-    /// Finds a log in the active tier, bringing it there from the frozen one if need be.
+    /// Finds a log in the active tier, bringing it there from the frozen one or from what is remembered if need be.
     fn slot(&mut self, key: &[u8]) -> Option<Slot> {
         if let Some(slot) = self.active.find(key) {
             return Some(slot);
         }
-        let frozen = self.frozen.as_ref()?;
-        let boarded = frozen.log(frozen.find(key)?).boarded;
-        Some(self.active.add(key, boarded))
+        let frozen = self.frozen.as_ref().filter(|_| !bug("remembered-before-frozen"));
+        let frozen = frozen.and_then(|tier| Some(tier.log(tier.find(key)?).state()));
+        let state = match frozen {
+            Some(state) => state,
+            None => State::without_terms(self.remembered.get(key)?),
+        };
+        Some(self.active.add(key, state))
     }
 
-    /// Remembers the bounds that `runs` give a log. Does nothing where the log or other runs came meanwhile.
-    pub fn learn(&mut self, runs: &Arc<RunSet>, key: &[u8], bounds: Option<Bounds>) {
+    /// Remembers the state that `runs` give a log. Does nothing where the log or other runs came meanwhile.
+    pub fn learn(&mut self, runs: &Arc<RunSet>, key: &[u8], state: State) {
         if Arc::ptr_eq(runs, &self.runs) && self.slot(key).is_none() {
-            self.active.add(key, bounds);
+            self.active.add(key, state);
         }
     }
 
@@ -144,22 +140,21 @@ impl Front {
         ops: &[Op<'_>],
         durability: Durability,
         linger: Duration,
+        moment: &Moment<'_>,
     ) -> Result<OnBoard, Refused> {
         self.undo.clear();
         self.plan.clear();
-        let result = self.plan(ops).and_then(|()| self.write(wal, ops, durability, linger));
+        let result = self.plan(ops, moment).and_then(|()| self.write(wal, ops, durability, linger, moment));
         if result.is_err() && !bug("refused-commit-leaves-traces") {
-            for (slot, bounds, touched) in self.undo.drain(..).rev() {
-                let log = self.active.log_mut(slot);
-                (log.boarded, log.touched) = (bounds, touched);
-            }
+            self.undo.drain(..).rev().for_each(|undo| undo.apply(&mut self.active));
         }
         result
     }
 
     /// Works out the effect of every operation, on the boarded bounds.
-    fn plan(&mut self, ops: &[Op<'_>]) -> Result<(), Refused> {
+    fn plan(&mut self, ops: &[Op<'_>], moment: &Moment<'_>) -> Result<(), Refused> {
         self.find_all(ops)?;
+        self.count_sizes(ops);
         for (op, &slot) in ops.iter().zip(&self.slots) {
             if let Action::Expect(expected) = op.action {
                 check(op.key, expected, self.active.log(slot).boarded)?;
@@ -171,28 +166,38 @@ impl Front {
             let known = || bounds.ok_or_else(|| Error::UnknownLog { key: KeyText::of(op.key) });
             match op.action {
                 Action::Expect(_) => {}
-                Action::Append(_) => {
-                    self.effect(op, i, slot, Effect::Append(bounds.map_or(0, |b| b.next)))?
-                }
-                Action::Snapshot(_) => {
+                Action::Append(_) | Action::Snapshot(_) => {
                     let seq = bounds.map_or(0, |b| b.next);
+                    self.mark(op, i, slot, moment)?;
                     self.effect(op, i, slot, Effect::Append(seq))?;
-                    self.effect(op, i, slot, Effect::Trim(seq))?;
+                    if matches!(op.action, Action::Snapshot(_)) {
+                        self.cut(op, i, slot, Effect::Trim(seq))?;
+                    }
+                    self.limit(op, i, slot, moment)?;
                 }
                 Action::Trim(before) => {
+                    known()?;
                     // Trimming what is trimmed already changes nothing, and is no mistake.
-                    let before = before.max(known()?.first);
-                    self.effect(op, i, slot, Effect::Trim(before))?;
+                    let before = before.max(self.kept(slot, moment));
+                    self.cut(op, i, slot, Effect::Trim(before))?;
                 }
                 Action::KeepLast(n) => {
-                    let bounds = known()?;
-                    let before = bounds.next.saturating_sub(n).max(bounds.first);
-                    self.effect(op, i, slot, Effect::Trim(before))?;
+                    let before = known()?.next.saturating_sub(n).max(self.kept(slot, moment));
+                    self.cut(op, i, slot, Effect::Trim(before))?;
                 }
                 Action::Truncate(from) => {
                     known()?;
-                    self.effect(op, i, slot, Effect::Truncate(from))?;
+                    // What readers do not see any more must not be cut off: it has gone.
+                    self.limit(op, i, slot, moment)?;
+                    self.cut(op, i, slot, Effect::Truncate(from))?;
                 }
+                Action::Retain(retention) => {
+                    if !retention.is_limited() {
+                        known()?;
+                    }
+                    self.retain(op, i, slot, retention, moment)?;
+                }
+                Action::Sweep => self.limit(op, i, slot, moment)?,
                 Action::Delete => {
                     known()?;
                     self.effect(op, i, slot, Effect::Delete)?;
@@ -209,7 +214,7 @@ impl Front {
         for (i, op) in ops.iter().enumerate() {
             match self.slot(op.key) {
                 Some(slot) => self.slots.push(slot),
-                None if self.runs.is_empty() => self.slots.push(self.active.add(op.key, None)),
+                None if self.runs.is_empty() => self.slots.push(self.active.add(op.key, State::default())),
                 None => unknown.push(i),
             }
         }
@@ -231,8 +236,19 @@ impl Front {
                 next: bounds.next,
             });
         }
-        self.undo.push((slot, log.boarded, log.touched));
-        log.boarded = piece.bounds;
+        let mut undo = Undo { slot, bounds: log.boarded, touched: log.touched, terms: None, tally: None };
+        (log.boarded, log.touched) = (piece.bounds, true);
+        if let Some(limited) = Limited::of(&mut log.limited, effect) {
+            undo.terms = limited.boarded.clone();
+            let loses = matches!(effect, Effect::Truncate(_) | Effect::Delete);
+            undo.tally = loses.then(|| limited.tally.clone());
+            let len = match op.action {
+                Action::Append(payload) | Action::Snapshot(payload) => payload.len() as u32,
+                _ => 0,
+            };
+            limited.board(effect, piece.bounds, len);
+        }
+        self.undo.push(undo);
         self.plan.push(Planned { op: i, effect });
         Ok(())
     }
@@ -244,6 +260,7 @@ impl Front {
         ops: &[Op<'_>],
         durability: Durability,
         linger: Duration,
+        moment: &Moment<'_>,
     ) -> Result<OnBoard, Refused> {
         if self.plan.is_empty() {
             return Err(Error::EmptyCommit.into());
@@ -253,12 +270,13 @@ impl Front {
             _ => &[],
         };
         let keys = std::iter::once(None).chain(self.plan.iter().map(|p| Some(ops[p.op].key)));
-        let bounds = self.plan.iter().zip(keys).map(|(p, previous)| {
+        let bounds = self.plan.iter().zip(keys).zip(&self.undo).map(|((p, previous), undo)| {
             let key = ops[p.op].key;
-            record::bound(if previous == Some(key) { &[] } else { key }, payload(p))
+            let terms = undo.terms.as_ref().filter(|_| !undo.touched).map_or(0, |terms| terms.bound());
+            record::bound(if previous == Some(key) { &[] } else { key }, payload(p)) + terms
         });
         let bound = bounds.sum();
-        let freeing = !self.plan.iter().any(|p| matches!(p.effect, Effect::Append(_)));
+        let freeing = !ops.iter().any(|op| op.action.adds());
         let within = match durability {
             Durability::Durable => linger,
             Durability::Deferred(bound) => bound,
@@ -272,13 +290,12 @@ impl Front {
                 out(bytes);
             };
             let mut previous = None;
-            for (planned, &(slot, before, _)) in plan.iter().zip(undo) {
-                let log = active.log_mut(slot);
-                let before = before.filter(|_| !log.touched && !bug("record-forgets-bounds"));
-                log.touched = true;
+            for (planned, &Undo { slot, bounds, touched, ref terms, .. }) in plan.iter().zip(undo) {
+                let told = !touched && !bug("record-forgets-bounds");
+                let before = if told { State { bounds, terms: terms.clone() } } else { State::default() };
                 let (key, effect, payload) = (ops[planned.op].key, planned.effect, payload(planned));
                 let entry = record::Entry { key, effect, before, payload };
-                record::encode(&mut counted, entry, previous == Some(slot));
+                record::encode(&mut counted, &entry, previous == Some(slot));
                 previous = Some(slot);
                 let offset = (written.get() - payload.len()) as u32;
                 effects.push(Pending { slot, effect, offset, len: payload.len() as u32 });
@@ -294,6 +311,9 @@ impl Front {
             if matches!(durability, Durability::Deferred(_)) {
                 active.log_mut(pending.slot).deferred = boarded.block.seq();
                 self.last_deferred = boarded.block.seq();
+            }
+            if let Effect::Age(_) = pending.effect {
+                active.log_mut(pending.slot).limited_mut().changes_at(moment.ms());
             }
         }
         let seqs = Seqs::of(effects);
@@ -365,6 +385,9 @@ impl Front {
                 piece.apply(entry.effect).ok_or_else(malformed)?;
                 log.boarded = piece.bounds;
                 let len = entry.payload.len() as u32;
+                if let Some(limited) = Limited::of(&mut log.limited, entry.effect) {
+                    limited.board(entry.effect, piece.bounds, len);
+                }
                 let offset = (offset + bytes.len() - rest.len()) as u32 - len;
                 effects.push(Pending { slot, effect: entry.effect, offset, len });
             }

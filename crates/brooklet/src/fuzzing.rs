@@ -1,5 +1,7 @@
 //! What the fuzz targets need of the private parts: the formats, from both sides.
 
+use std::sync::Arc;
+
 use brooklet_wal::slot::InSlot;
 use bytes::Bytes;
 
@@ -9,6 +11,7 @@ use crate::model::{Bounds, Effect, Piece};
 use crate::piece::{self, Chunk, Head, Kept, PieceWriter};
 use crate::record;
 use crate::superblock::{self, Slot, Superblock};
+use crate::terms::{State, Terms};
 
 /// Copies of the superblock.
 pub const COPIES: usize = superblock::COPIES;
@@ -82,8 +85,8 @@ pub fn note(bytes: &[u8]) -> Option<String> {
 }
 
 /// A run of a manifest: number, level, offset, length, bytes of its extent, checksum of its footer, logs, entries,
-/// tombstones, empties, dead entries.
-pub type Run = [u64; 11];
+/// tombstones, empties, dead entries, ageing entries, from when, to when.
+pub type Run = [u64; 14];
 
 /// Decodes a manifest.
 pub fn decode_manifest(bytes: &[u8], sum: u64) -> Result<Vec<Run>, &'static str> {
@@ -109,6 +112,16 @@ pub enum Does {
     Truncate(u64),
     /// Drops the log.
     Delete,
+    /// Limits the entries, or lifts that.
+    Entries(u64),
+    /// Limits the bytes, or lifts that.
+    Bytes(u64),
+    /// Limits the age, or lifts that.
+    Age(u64),
+    /// Tells the time of the entries to come.
+    Mark(u64),
+    /// Tells the bytes of all payloads.
+    Held(u64),
 }
 
 /// An effect of a record.
@@ -120,6 +133,8 @@ pub struct Change {
     pub does: Does,
     /// The log's bounds before, where they are told.
     pub before: Option<Bounds>,
+    /// The log's terms before, where they are told, as they are encoded.
+    pub terms: Option<Vec<u8>>,
     /// An append's payload.
     pub payload: Vec<u8>,
 }
@@ -135,11 +150,21 @@ pub fn decode_record(bytes: &[u8]) -> Option<Vec<Change>> {
             Effect::Trim(n) => Does::Trim(n),
             Effect::Truncate(n) => Does::Truncate(n),
             Effect::Delete => Does::Delete,
+            Effect::Entries(n) => Does::Entries(n),
+            Effect::Bytes(n) => Does::Bytes(n),
+            Effect::Age(n) => Does::Age(n),
+            Effect::Mark(n) => Does::Mark(n),
+            Effect::Held(n) => Does::Held(n),
         };
         changes.push(Change {
             key: key.to_vec(),
             does,
-            before: entry.before,
+            before: entry.before.bounds,
+            terms: entry.before.terms.map(|terms| {
+                let mut bytes = Vec::new();
+                terms.encode(&mut |b| bytes.extend_from_slice(b));
+                bytes
+            }),
             payload: entry.payload.to_vec(),
         });
     }
@@ -155,12 +180,20 @@ pub fn encode_record(changes: &[Change]) -> (Vec<u8>, usize) {
             Does::Trim(n) => Effect::Trim(n),
             Does::Truncate(n) => Effect::Truncate(n),
             Does::Delete => Effect::Delete,
+            Does::Entries(n) => Effect::Entries(n),
+            Does::Bytes(n) => Effect::Bytes(n),
+            Does::Age(n) => Effect::Age(n),
+            Does::Mark(n) => Effect::Mark(n),
+            Does::Held(n) => Effect::Held(n),
         };
         let same = previous == Some(&change.key);
         let (key, payload) = (&change.key[..], &change.payload[..]);
         bound += record::bound(if same { &[] } else { key }, payload);
-        let entry = record::Entry { key, effect, before: change.before, payload };
-        record::encode(&mut |b| bytes.extend_from_slice(b), entry, same);
+        let terms = change.terms.as_ref().and_then(|terms| Terms::decode(&mut &terms[..])).map(Arc::new);
+        bound += terms.as_ref().map_or(0, |terms| terms.bound());
+        let before = State { bounds: change.before, terms };
+        let entry = record::Entry { key, effect, before, payload };
+        record::encode(&mut |b| bytes.extend_from_slice(b), &entry, same);
         previous = Some(&change.key);
     }
     (bytes, bound)
@@ -201,7 +234,7 @@ pub fn write_piece(
     payloads: &[Vec<u8>],
 ) -> Vec<(Vec<u8>, Bytes)> {
     let mut writer = PieceWriter::new(Kept::default());
-    writer.begin(key, Piece { bounds, base });
+    writer.begin(key, Piece { bounds, base }, None);
     for payload in payloads {
         let Ok(()) = writer.entry(payload);
     }

@@ -106,6 +106,7 @@ impl Store {
         let recent_logs = tiers.iter().flatten().map(|t| t.logs.len()).sum();
         let recent_bytes = front.memory();
         let runs = front.runs.clone();
+        let lookups = shelf.stats(&front.remembered);
         drop(front);
         let run = |run: &std::sync::Arc<crate::runs::Run>| RunInfo {
             id: run.meta.id,
@@ -143,7 +144,7 @@ impl Store {
             keeper,
             checkpointing: at_work.0,
             compacting: at_work.1,
-            lookups: shelf.stats(),
+            lookups,
             runs: runs.iter().map(run).collect(),
             stopped: inner.wal.as_ref().and_then(|wal| wal.failure()).map(|why| match Error::from(why) {
                 Error::Stopped { why } => why,

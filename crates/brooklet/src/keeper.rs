@@ -17,6 +17,7 @@
 
 mod build;
 mod compact;
+mod remember;
 mod room;
 
 pub(crate) use compact::backlog;
@@ -67,6 +68,8 @@ struct Checkpoint {
     cut: u64,
     cursor: Option<Cursor>,
     build: Option<Build>,
+    /// How many logs of the tier are remembered by now; see `remember.rs`.
+    remembered: usize,
 }
 
 /// What the keeper works on.
@@ -224,9 +227,11 @@ impl Keeper {
             self.short_of_room = false;
         }
         self.compacting = false;
-        if let Some(checkpoint) = &mut self.checkpoint {
-            let Some(build) = &mut checkpoint.build else { return self.drain(context) };
-            if !build.slice()? {
+        if let Some(checkpoint) = &self.checkpoint {
+            if checkpoint.build.is_none() {
+                return self.drain(context);
+            }
+            if !self.write_and_remember(context)? {
                 self.finish_checkpoint(context)?;
             }
             return Ok(true);
@@ -240,12 +245,15 @@ impl Keeper {
     fn freeze(&mut self, context: &Context<'_>) -> bool {
         let mut front = context.front();
         let Some(cut) = front.freeze(context.wal, context.seed) else { return false };
-        self.checkpoint = Some(Checkpoint { cut, cursor: None, build: None });
+        self.checkpoint = Some(Checkpoint { cut, cursor: None, build: None, remembered: 0 });
         true
     }
 
     /// Starts writing once the frozen tier is complete.
     fn drain(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+        if bug("remembered-before-visible") {
+            self.remember_early(context);
+        }
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint drains");
         if context.wal.durable() < checkpoint.cut && !bug("checkpoint-does-not-wait") {
             return Ok(false);

@@ -28,6 +28,8 @@
 //! # }
 //! ```
 //!
+//! A log keeps everything, or what its [`Retention`] says: by number of entries, by bytes, by age; see [`Store::retain`].
+//!
 //! # Limits
 //!
 //! Keys: 1 to 1,024 bytes. Payloads: 16 MiB by default, at most about a third of the ring. A commit fits in a third of
@@ -35,8 +37,8 @@
 //!
 //! # The rooms
 //!
-//! `model` (what a log is), `superblock`, `label`, `manifest`, `record`, `piece` (formats, each told once), `recent`, `heap`,
-//! `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `read`, `scan`, `merge`, `losses`, `policy`, `pace`,
+//! `model` (what a log is), `superblock`, `label`, `manifest`, `record`, `terms`, `piece` (formats, each told once), `recent`, `heap`,
+//! `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `retain`, `sweep` (what logs keep), `read`, `scan`, `merge`, `losses`, `policy`, `pace`,
 //! `keeper` (checkpoints and compaction: what goes into a run, what is dead, what is merged, how fast), `volumes`, `holder`,
 //! `create`, `format`, `signature`, `open` (recovery), `check`, `engine` (the threads and what they share), `store` and
 //! `ticket` (the public face).
@@ -74,12 +76,17 @@ mod policy;
 mod read;
 mod recent;
 mod record;
+mod remembered;
+mod retain;
 mod runs;
 mod scan;
 mod shelf;
 mod signature;
+mod siphash;
 mod store;
 mod superblock;
+mod sweep;
+mod terms;
 mod ticket;
 mod volumes;
 
@@ -98,6 +105,7 @@ pub use keeper::KeeperStats;
 pub use model::{Bounds, MAX_KEY};
 pub use options::{Create, Options};
 pub use read::{Entries, Entry};
+pub use retain::Retention;
 pub use scan::{LogInfo, Logs};
 pub use shelf::LookupStats;
 pub use store::Store;

@@ -1,24 +1,28 @@
 //! The manifest: which runs there are. Written anew with every change, pointed at by the superblock.
 //!
 //! ```text
-//! 0  8 magic "BRKMANIF"   8  4 version, 1 or 2   12  4 number of runs
-//! then per run, newest first, 88 bytes, little endian:
+//! 0  8 magic "BRKMANIF"   8  4 version, 1 to 3   12  4 number of runs
+//! then per run, newest first, 112 bytes, little endian:
 //!    0 8 number   8 8 level   16 8 offset on the volume   24 8 length of the codex   32 8 bytes of its extent
 //!   40 8 checksum of the codex's footer   48 8 logs   56 8 entries
 //!   64 8 tombstones: logs that it says are gone   72 8 empties: logs that it says are there, and holds no entry of
 //!   80 8 dead: entries that newer runs are known to have made irrelevant; never more than there are
+//!   88 8 ageing: entries of its logs under limits of age, older runs' included
+//!   96 8 when the first of them becomes too old, in milliseconds since the Unix epoch   104 8 when the last does
 //! then 8 XXH3-64 of all before
 //! ```
 //!
-//! Version 1 had the first 64 bytes of each run. What it did not tell is taken for what it can be at worst: none of the
-//! entries dead, and every log such as may not be forgotten.
+//! Version 1 had the first 64 bytes of each run, version 2 the first 88. What version 1 did not tell is taken for what it can
+//! be at worst: none of the entries dead, and every log such as may not be forgotten. Up to version 2 no log had limits.
 
 use brooklet_wal::checksum;
 
+use crate::terms::Ageing;
+
 const MAGIC: [u8; 8] = *b"BRKMANIF";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Words of a run, in each version.
-const WORDS: [usize; 2] = [8, 11];
+const WORDS: [usize; 3] = [8, 11, 14];
 
 /// What the manifest says of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,23 +41,38 @@ pub(crate) struct RunMeta {
     pub empties: u64,
     /// Entries that newer runs are known to have made irrelevant.
     pub dead: u64,
+    /// Entries of its logs under limits of age, and when the first and the last of them become too old.
+    pub ageing: u64,
+    pub ages_from: u64,
+    pub ages_to: u64,
 }
 
 impl RunMeta {
-    pub fn words(&self) -> [u64; 11] {
-        let Self { id, level, offset, len, extent, footer_sum, logs, entries, tombstones, empties, dead } =
-            *self;
-        [id, level, offset, len, extent, footer_sum, logs, entries, tombstones, empties, dead]
+    pub fn words(&self) -> [u64; 14] {
+        let Self { id, level, offset, len, extent, footer_sum, logs, entries, .. } = *self;
+        let Self { tombstones, empties, dead, ageing, ages_from, ages_to, .. } = *self;
+        let counts = [tombstones, empties, dead, ageing, ages_from, ages_to];
+        let mut words = [id, level, offset, len, extent, footer_sum, logs, entries, 0, 0, 0, 0, 0, 0];
+        words[8..].copy_from_slice(&counts);
+        words
     }
 
-    pub fn of_words(words: &[u64; 11]) -> Self {
-        let [id, level, offset, len, extent, footer_sum, logs, entries, tombstones, empties, dead] = *words;
-        Self { id, level, offset, len, extent, footer_sum, logs, entries, tombstones, empties, dead }
+    pub fn of_words(words: &[u64; 14]) -> Self {
+        let [id, level, offset, len, extent, footer_sum, logs, entries, counts @ ..] = *words;
+        let [tombstones, empties, dead, ageing, ages_from, ages_to] = counts;
+        let run = Self { id, level, offset, len, extent, footer_sum, logs, entries, ..Self::default() };
+        Self { tombstones, empties, dead, ageing, ages_from, ages_to, ..run }
+    }
+
+    /// When entries of its logs become too old.
+    pub fn ageing(&self) -> Option<Ageing> {
+        let Self { ageing: entries, ages_from: from, ages_to: to, .. } = *self;
+        (entries > 0).then_some(Ageing { entries, from, to })
     }
 }
 
 pub(crate) fn encode(runs: &[RunMeta]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(24 + runs.len() * WORDS[1] * 8);
+    let mut out = Vec::with_capacity(24 + runs.len() * WORDS[2] * 8);
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&VERSION.to_le_bytes());
     out.extend_from_slice(&(runs.len() as u32).to_le_bytes());
@@ -81,7 +100,7 @@ pub(crate) fn decode(bytes: &[u8], sum: u64) -> Result<Vec<RunMeta>, &'static st
         return Err("the version or the length is wrong");
     };
     let run = |i: usize| {
-        let mut run = [0; 11];
+        let mut run = [0; 14];
         for (field, value) in run[..words].iter_mut().enumerate() {
             *value = word(16 + (i * words + field) * 8);
         }
@@ -114,8 +133,11 @@ mod tests {
             tombstones: 9,
             empties: 10,
             dead: 11,
+            ageing: 12,
+            ages_from: 13,
+            ages_to: 14,
         };
-        let runs = vec![run, RunMeta { id: 12, ..run }];
+        let runs = vec![run, RunMeta { id: 15, ..run }];
         let mut bytes = encode(&runs);
         let sum = sum_of(&bytes);
         assert_eq!(decode(&bytes, sum), Ok(runs));

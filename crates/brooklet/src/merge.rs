@@ -15,7 +15,7 @@ use crate::runs::{Run, RunBuilder};
 use crate::scan::RunLogs;
 
 /// What a log costs to copy, besides its payload, in bytes of payload: roughly.
-const LOG_COST: u64 = 64;
+pub(crate) const LOG_COST: u64 = 64;
 /// What a look at the older runs costs, in bytes of payload: roughly.
 const LOOK_COST: u64 = 4096;
 
@@ -69,7 +69,10 @@ impl Input {
                     let log = tier.log(slot);
                     let entries = log.piece().map_or(0, |p| p.held().end - p.held().start);
                     // Keys are escaped, and stand in the head, in every chunk, and in the index.
-                    log.payload_bytes() * 3 / 2 + entries * 10 + (log.key.len() as u64 * 2 + 64) * 4
+                    log.payload_bytes() * 3 / 2
+                        + entries * 10
+                        + (log.key.len() as u64 * 2 + 64) * 4
+                        + log.visible_terms().map_or(0, |terms| terms.bound() as u64)
                 };
                 order.iter().map(log).sum::<u64>() + (1 << 16)
             }
@@ -168,7 +171,7 @@ fn begin_recent(
     let log = tier.log(slot);
     let piece = log.piece().expect("only visible pieces were chosen");
     let looked = losses.count(&log.key, log.origin(), piece);
-    out.begin(&log.key, piece);
+    out.begin(&log.key, piece, log.visible_terms().cloned());
     let range = piece.held();
     let part = Part { range: range.clone(), holder: Holder::Tier(slot) };
     (if range.is_empty() { Vec::new() } else { vec![part] }, looked)
@@ -205,7 +208,7 @@ fn begin_merged(
     if !starts_right || end != Some(held.end) {
         return Err(heads[0].0.malformed(&key).into());
     }
-    out.begin(&key, piece);
+    out.begin(&key, piece, heads[0].1.terms.clone());
     let part = |(i, range)| {
         let (run, head): &(Arc<Run>, Head) = &heads[i];
         Part { range, holder: Holder::Run(run.clone(), head.chunk.clone()) }

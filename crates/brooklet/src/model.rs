@@ -46,6 +46,16 @@ pub(crate) enum Effect {
     Truncate(u64),
     /// The log goes.
     Delete,
+    /// The most entries that the log keeps, and one more; 0: no limit. Creates the log where there is none.
+    Entries(u64),
+    /// The most bytes of payloads that it keeps, and one more; 0: no limit.
+    Bytes(u64),
+    /// The milliseconds that it keeps entries for, and one more; 0: no limit.
+    Age(u64),
+    /// The entries to come are committed before this time, in milliseconds since the Unix epoch.
+    Mark(u64),
+    /// The payloads of the log have so many bytes.
+    Held(u64),
 }
 
 /// The bounds and the base of a piece; `bounds` is `None` where the log does not exist.
@@ -90,6 +100,8 @@ impl Piece {
                 self.bounds?;
                 *self = Self { bounds: None, base: 0 };
             }
+            Effect::Entries(_) => drop(self.bounds.get_or_insert_default()),
+            Effect::Bytes(_) | Effect::Age(_) | Effect::Mark(_) | Effect::Held(_) => drop(self.bounds?),
         }
         Some(())
     }

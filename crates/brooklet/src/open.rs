@@ -15,6 +15,7 @@ use crate::label::{self, Label};
 use crate::manifest::{self, RunMeta};
 use crate::options::Options;
 use crate::policy::MAX_LEVEL;
+use crate::remembered::Remembered;
 use crate::runs::{Run, RunSet};
 use crate::shelf::Shelf;
 use crate::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
@@ -84,10 +85,11 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
             format!("the extent at {} overlaps another or lies outside", extent.offset),
         )
     })?;
-    let shelf = Shelf::new(volume.clone(), options.cache_budget, options.seed);
+    let shelf = Shelf::new(volume.clone(), options.cache_budget, options.remembered, options.secret);
     let runs = metas.iter().map(|&meta| Run::open(&shelf, meta).map(Arc::new));
     let runs = RunSet::new(runs.collect::<Result<_, _>>()?);
-    let mut front = Front::new(options.seed, Arc::new(runs));
+    let remembered = Remembered::new(options.secret, shelf.remembered_budget);
+    let mut front = Front::new(options.seed, Arc::new(runs), remembered);
     let start = Start {
         cursor: superblock.trim,
         acked: superblock.acked,

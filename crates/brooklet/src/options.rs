@@ -7,6 +7,7 @@ use std::time::Duration;
 use brooklet_io::{Clock, SystemClock, system_seed};
 
 use crate::error::Error;
+use crate::siphash::Secret;
 use crate::superblock::{MAX_RING, Superblock};
 
 /// Bytes of a ring, where none are asked for.
@@ -28,6 +29,7 @@ pub struct Options {
     pub(crate) ring: Option<PathBuf>,
     pub(crate) memory_budget: usize,
     pub(crate) cache_budget: usize,
+    pub(crate) remembered: Option<usize>,
     pub(crate) max_payload: usize,
     pub(crate) block_size: usize,
     pub(crate) depth: usize,
@@ -41,6 +43,7 @@ pub struct Options {
     pub(crate) threads: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
+    pub(crate) secret: Secret,
 }
 
 /// What opening does where no store is.
@@ -70,6 +73,7 @@ impl Options {
             ring: None,
             memory_budget: 128 << 20,
             cache_budget: 64 << 20,
+            remembered: None,
             max_payload: 16 << 20,
             block_size: wal.block_size,
             depth: wal.depth,
@@ -83,6 +87,7 @@ impl Options {
             threads: true,
             clock: Arc::new(SystemClock::new()),
             seed: system_seed(),
+            secret: Secret::of_system(),
         }
     }
 
@@ -148,11 +153,14 @@ impl Options {
         self
     }
 
-    /// Bytes of memory for looking logs up in the runs: their filters and indexes, and the blocks that were read last, in one
-    /// cache. 64 MiB: filters and indexes of some twenty million logs, or of fewer and what is read often. At least 256 KiB.
+    /// Bytes of memory for looking logs up. 64 MiB: two million logs that are committed to now and then, and filters and
+    /// indexes of some ten million, or of fewer and what is read often. At least 256 KiB.
     ///
-    /// What does not fit stays on the volume and is read when it is wanted, in blocks of 16 KiB or less. Finding out that a
-    /// run does not have a log then takes one such read.
+    /// Up to half of it is for the bounds of logs that were committed to since the store was opened and rest now, 16 bytes
+    /// each in places of which a quarter or more are taken: a commit to one of them, and asking for its bounds, looks nothing up.
+    /// The rest holds filters and indexes of the runs, and the blocks that were read last. What does not fit stays on the volume and is read when it is
+    /// wanted, in blocks of 16 KiB or less. Finding out that a run does not have a log then takes one such read. These reads
+    /// go through the system's page cache, which may answer them and is not part of this.
     pub fn cache_budget(mut self, bytes: usize) -> Self {
         self.cache_budget = bytes;
         self
@@ -229,10 +237,26 @@ impl Options {
         self
     }
 
+    /// Bytes of the cache budget for what is remembered of logs, where a test wants it to be other than half of that.
+    #[doc(hidden)]
+    pub fn remembered(mut self, bytes: usize) -> Self {
+        self.remembered = Some(bytes);
+        self
+    }
+
     /// The clock and the seed for everything that needs chance: the system's by default.
+    ///
+    /// Whoever knows the seed can name logs such that a filter or a table takes one for another. Where strangers name
+    /// logs, it must be drawn anew for each opening, and told to nobody.
     pub fn environment(mut self, clock: Arc<dyn Clock>, seed: u64) -> Self {
         self.clock = clock;
+        self.seeded(seed)
+    }
+
+    /// With chances that are the same each time.
+    pub(crate) fn seeded(mut self, seed: u64) -> Self {
         self.seed = seed;
+        self.secret = Secret::of_seed(seed);
         self
     }
 

@@ -4,21 +4,26 @@
 //! codex key   = escaped log key, 0x00 0x01, part            (0x00 in the log key is written 0x00 0xff)
 //! part        = 0x00                                          the head
 //!             | 0x01, number of the chunk's first entry (8 bytes, big endian)
-//! head value  = flags (1 byte: 1 the log exists), first, next, base (varints), chunk: the first entries
+//! head value  = flags (1 byte: 1 the log exists, 2 it has terms), first, next, base (varints), [terms],
+//!               chunk: the first entries
 //! chunk       = number of its first entry, count, length of each payload (varints), payloads
 //! ```
 //!
 //! The escaping keeps the order of log keys, and all parts of a log together, the head first. A small log is one codex
 //! entry. A reader of entry n of a large one seeks the last part at or before n. The entries of a piece are consecutive
-//! and start at `max(first, base)`; the last chunk ends at `next`.
+//! and start at `max(first, base)`; the last chunk ends at `next`. Terms (since format 4 of the store; see `terms.rs`) go
+//! with the bounds: those of the newest piece count.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
 use brooklet_wal::{put_varint, take_varint};
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
 use crate::model::{Bounds, MAX_KEY, Piece};
+use crate::terms::{Ageing, Terms};
 
 /// Payload bytes after which a chunk is full.
 pub(crate) const CHUNK: usize = 16 << 10;
@@ -140,6 +145,7 @@ impl Chunk {
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub piece: Piece,
+    pub terms: Option<Arc<Terms>>,
     pub chunk: Chunk,
 }
 
@@ -147,24 +153,29 @@ impl Head {
     /// Reads a head. `None` where the bytes are not one.
     pub fn decode(bytes: &Bytes) -> Option<Self> {
         let mut rest = &bytes[..];
-        let piece = head_piece(&mut rest)?;
+        let (piece, terms) = head_piece(&mut rest)?;
         let chunk = Chunk::decode(&bytes.slice_ref(rest))?;
         let held = piece.held();
         let fits = chunk.range().is_empty() && held.is_empty()
             || chunk.base == held.start && chunk.range().end <= held.end;
-        fits.then_some(Self { piece, chunk })
+        fits.then_some(Self { piece, terms, chunk })
     }
 }
 
-/// Takes the piece that a head begins with; its chunk is left. `None` where the bytes are not a head.
-pub(crate) fn head_piece(rest: &mut &[u8]) -> Option<Piece> {
+/// Takes what a head begins with, the piece and the log's terms; its chunk is left. `None` where the bytes are not a head.
+pub(crate) fn head_piece(rest: &mut &[u8]) -> Option<(Piece, Option<Arc<Terms>>)> {
     let (&flags, after) = rest.split_first()?;
     *rest = after;
     let (first, next) = (take_varint(rest)?, take_varint(rest)?);
     let base = take_varint(rest)?;
     let bounds = (flags & 1 != 0).then_some(Bounds { first, next });
-    let fits = if bounds.is_some() { first <= next && base <= next } else { [first, next, base] == [0; 3] };
-    fits.then_some(Piece { bounds, base })
+    let terms = if flags & 2 != 0 { Some(Terms::decode(rest)?.into()) } else { None };
+    let fits = if bounds.is_some() {
+        first <= next && base <= next
+    } else {
+        [first, next, base] == [0; 3] && terms.is_none()
+    };
+    fits.then_some((Piece { bounds, base }, terms))
 }
 
 /// Receives codex entries in order.
@@ -180,6 +191,7 @@ pub(crate) struct PieceWriter<O> {
     out: O,
     key: Vec<u8>,
     piece: Piece,
+    terms: Option<Arc<Terms>>,
     wrote_head: bool,
     chunk_base: u64,
     lens: Vec<u32>,
@@ -191,6 +203,8 @@ pub(crate) struct PieceWriter<O> {
     pub tombstones: u64,
     /// Logs that are said to be there, without an entry.
     pub empties: u64,
+    /// When the entries of all these logs become too old.
+    pub ageing: Option<Ageing>,
 }
 
 impl<O: Out> PieceWriter<O> {
@@ -199,6 +213,7 @@ impl<O: Out> PieceWriter<O> {
             out,
             key: Vec::new(),
             piece: Piece { bounds: None, base: 0 },
+            terms: None,
             wrote_head: false,
             chunk_base: 0,
             lens: Vec::new(),
@@ -208,14 +223,18 @@ impl<O: Out> PieceWriter<O> {
             entries: 0,
             tombstones: 0,
             empties: 0,
+            ageing: None,
         }
     }
 
     /// Starts the piece of the next log; all its entries follow, then [`end`](Self::end).
-    pub fn begin(&mut self, key: &[u8], piece: Piece) {
+    pub fn begin(&mut self, key: &[u8], piece: Piece, terms: Option<Arc<Terms>>) {
         self.key.clear();
         self.key.extend_from_slice(key);
         self.piece = piece;
+        self.terms = terms.filter(|_| piece.bounds.is_some() && !bug("retention-stays-in-memory"));
+        let ageing = self.terms.as_ref().and_then(|terms| terms.ageing(piece.bounds?, 0));
+        self.ageing = Ageing::sum(self.ageing, ageing);
         self.wrote_head = false;
         self.chunk_base = piece.held().start;
         self.out.log(key);
@@ -261,9 +280,12 @@ impl<O: Out> PieceWriter<O> {
             chunk_key(&self.key, self.chunk_base)
         } else {
             let bounds = self.piece.bounds.unwrap_or_default();
-            value.push(u8::from(self.piece.bounds.is_some()));
+            value.push(u8::from(self.piece.bounds.is_some()) | self.terms.as_ref().map_or(0, |_| 2));
             for number in [bounds.first, bounds.next, self.piece.base] {
                 put_varint(&mut |b| value.extend_from_slice(b), number);
+            }
+            if let Some(terms) = &self.terms {
+                terms.encode(&mut |b| value.extend_from_slice(b));
             }
             head_key(&self.key)
         };
@@ -329,17 +351,19 @@ mod tests {
     fn a_large_piece_is_a_head_and_chunks() {
         let piece = Piece { bounds: Some(Bounds { first: 3, next: 53 }), base: 10 };
         let mut writer = PieceWriter::new(Kept::default());
-        writer.begin(b"log", piece);
+        let mut terms = None;
+        crate::terms::apply(&mut terms, crate::model::Effect::Entries(100), piece.bounds, 0);
+        writer.begin(b"log", piece, terms.clone());
         for seq in piece.held() {
             writer.entry(&vec![seq as u8; 1000]).unwrap();
         }
         writer.end().unwrap();
-        writer.begin(b"none", Piece { bounds: None, base: 0 });
+        writer.begin(b"none", Piece { bounds: None, base: 0 }, None);
         writer.end().unwrap();
         let kept = writer.into_inner().0;
         assert_eq!(kept.len(), 4, "16 entries to a chunk, and a tombstone");
         let head = Head::decode(&kept[0].1).expect("a head");
-        assert_eq!(head.piece, piece);
+        assert_eq!((head.piece, head.terms), (piece, terms));
         let mut chunks = vec![head.chunk];
         chunks.extend(kept[1..3].iter().map(|(_, value)| Chunk::decode(value).expect("a chunk")));
         let mut next = 10;
@@ -364,6 +388,9 @@ mod tests {
             &[1, 0, 1, 0, 7, 1, 0],
             // A log that does not exist and yet has an entry, or a number for the next one.
             &[0, 0, 1, 0, 0, 1, 1, b'x'],
+            // Terms of a log that does not exist, and none where they should be.
+            &[2, 0, 0, 0, 1, 1, 0, 0],
+            &[3, 0, 0, 0, 0, 0, 0],
             &[0, 0, 1, 0, 0, 0],
         ] {
             assert!(Head::decode(&Bytes::copy_from_slice(bytes)).is_none(), "{bytes:?}");

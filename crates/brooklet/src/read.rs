@@ -13,6 +13,7 @@ use crate::front::Front;
 use crate::model::{Bounds, Piece, Resolved, resolve};
 use crate::piece::{Chunk, Head};
 use crate::runs::{Run, RunSet};
+use crate::terms::shown;
 
 /// An entry of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,11 +54,13 @@ pub(crate) struct View {
     recent: Vec<Part>,
     /// The first number that the recent tiers account for.
     upper: u64,
+    /// When the age of entries is looked at.
+    now: u64,
 }
 
 impl View {
-    /// Looks at the tiers in memory, for the entries that `range` asks for.
-    pub fn take(front: &Front, key: &[u8], range: &impl RangeBounds<u64>) -> Result<Self, Error> {
+    /// Looks at the tiers in memory, for the entries that `range` asks for; entries that are too old `now` are left out.
+    pub fn take(front: &Front, key: &[u8], range: &impl RangeBounds<u64>, now: u64) -> Result<Self, Error> {
         let known = front.recent(key);
         let Resolved { bounds, parts, upper } = resolve(known.iter().map(|(_, _, piece)| *piece));
         let mut view = Self {
@@ -66,8 +69,12 @@ impl View {
             range: 0..0,
             recent: Vec::new(),
             upper,
+            now: front.seen_at(key, now),
         };
         if let Some(bounds) = bounds {
+            let terms = known.first().and_then(|(_, log, _)| log.visible_terms());
+            let bounds = shown(bounds, terms.map(|terms| &**terms), view.now);
+            view.bounds = Some(Some(bounds));
             view.range = clip(key, bounds, range)?;
             for (i, part) in parts {
                 let (tier, log, _) = known[i];
@@ -92,7 +99,9 @@ impl View {
             }
             None => {
                 let heads = self.runs.heads(key, None, u64::MAX)?;
-                let bounds = heads.first().and_then(|(_, head)| head.piece.bounds).ok_or_else(unknown)?;
+                let newest = heads.first().map(|(_, head)| head);
+                let bounds = newest.and_then(|head| head.piece.bounds).ok_or_else(unknown)?;
+                let bounds = shown(bounds, newest.and_then(|head| head.terms.as_deref()), self.now);
                 (heads, bounds, bounds.next, clip(key, bounds, range)?)
             }
         };

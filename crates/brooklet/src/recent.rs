@@ -8,9 +8,12 @@
 //! 1. A log's visible piece only ever holds effects of durable blocks, in the order of the log.
 //! 2. `visible` is set by the first effect applied and starts from `origin`, the bounds that older tiers give.
 //! 3. The piece's entries are those of `Piece::held`, in order.
+//!
+//! What is told of bounds here goes for terms, too (`terms.rs`): those of the few logs that have any lie apart.
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
 use brooklet_wal::Block;
@@ -18,7 +21,9 @@ use bytes::Bytes;
 use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
 
+use crate::front::Tally;
 use crate::model::{Bounds, Effect, Piece};
+use crate::terms::{self, State, Terms};
 
 /// Index of a log in its tier.
 pub(crate) type Slot = u32;
@@ -40,12 +45,26 @@ pub(crate) struct LogState {
     pub boarded: Option<Bounds>,
     /// Its bounds before this tier.
     origin: Option<Bounds>,
-    /// Whether an effect of this tier was written to the ring yet.
+    /// Whether an effect of this tier boarded yet: the first tells the ring what the log was before it.
     pub touched: bool,
     visible: Option<Piece>,
     entries: VecDeque<EntryRef>,
     /// Last block that holds a deferred commit on the log: readers make it durable before they look.
     pub deferred: u64,
+    /// Of a log that keeps a part of its entries only, or did.
+    pub limited: Option<Box<Limited>>,
+}
+
+/// What a tier knows of a log that keeps a part of its entries only.
+#[derive(Debug, Default)]
+pub(crate) struct Limited {
+    /// The terms after everything that boarded.
+    pub boarded: Option<Arc<Terms>>,
+    visible: Option<Arc<Terms>>,
+    /// The sizes of its entries, as boarded, while bytes are limited.
+    pub tally: Option<Tally>,
+    /// When the changes of its terms boarded that are not visible.
+    changes: VecDeque<u64>,
 }
 
 /// An effect that waits for its block to become durable.
@@ -100,8 +119,8 @@ impl Tier {
         self.table.find(hash, |&slot| *self.logs[slot as usize].key == *key).copied()
     }
 
-    /// Adds a log that is not known yet, whose bounds in older tiers are `origin`.
-    pub fn add(&mut self, key: &[u8], origin: Option<Bounds>) -> Slot {
+    /// Adds a log that is not known yet, which older tiers know like that.
+    pub fn add(&mut self, key: &[u8], State { bounds: origin, terms }: State) -> Slot {
         let hash = self.hash(key);
         let slot =
             Slot::try_from(self.logs.len()).expect("a tier is checkpointed long before 4 billion logs");
@@ -115,8 +134,12 @@ impl Tier {
             visible: None,
             entries: VecDeque::new(),
             deferred: 0,
+            limited: terms.clone().map(|terms| {
+                let [visible, boarded] = [(); 2].map(|()| Some(terms.clone()));
+                Box::new(Limited { visible, boarded, ..Limited::default() })
+            }),
         });
-        self.bytes += LOG_COST + key.len();
+        self.bytes += LOG_COST + key.len() + terms.map_or(0, |terms| size_of::<Limited>() + terms.bound());
         slot
     }
 
@@ -142,6 +165,9 @@ impl Tier {
             let log = &mut self.logs[pending.slot as usize];
             let piece = log.visible.get_or_insert(Piece::on_top_of(log.origin));
             piece.apply(pending.effect)?;
+            if let Some(limited) = Limited::of(&mut log.limited, pending.effect) {
+                limited.show(pending.effect, piece.bounds, pending.len);
+            }
             match pending.effect {
                 Effect::Append(_) => {
                     log.entries.push_back(EntryRef {
@@ -161,6 +187,11 @@ impl Tier {
                 }
                 Effect::Delete if bug("deleted-log-lives-on") => {}
                 Effect::Delete => log.entries = VecDeque::new(),
+                Effect::Entries(_)
+                | Effect::Bytes(_)
+                | Effect::Age(_)
+                | Effect::Mark(_)
+                | Effect::Held(_) => {}
             }
         }
         Some(())
@@ -178,6 +209,36 @@ impl LogState {
         self.origin
     }
 
+    /// The log's state after everything that boarded.
+    pub fn state(&self) -> State {
+        let terms = self.limited.as_ref().and_then(|limited| limited.boarded.clone());
+        State { bounds: self.boarded, terms }
+    }
+
+    /// Its terms after everything that boarded.
+    pub fn terms(&self) -> Option<&Terms> {
+        self.limited.as_ref()?.boarded.as_deref()
+    }
+
+    /// The terms that go with what readers see.
+    pub fn visible_terms(&self) -> Option<&Arc<Terms>> {
+        self.limited.as_ref()?.visible.as_ref()
+    }
+
+    /// When terms boarded that are not visible yet.
+    pub fn retained_at(&self) -> Option<u64> {
+        self.limited.as_ref()?.changes.front().copied()
+    }
+
+    pub fn limited_mut(&mut self) -> &mut Limited {
+        self.limited.get_or_insert_default()
+    }
+
+    /// The sizes of the payloads that the piece holds.
+    pub fn sizes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.entries.iter().map(|entry| entry.len)
+    }
+
     /// The payloads of `range`, which must be within the piece's entries.
     pub fn payloads<'a>(&'a self, tier: &'a Tier, range: Range<u64>) -> impl Iterator<Item = Bytes> + 'a {
         let held = self.visible.expect("only a visible piece is read").held();
@@ -192,5 +253,40 @@ impl LogState {
     /// Bytes of the payloads that the piece holds.
     pub fn payload_bytes(&self) -> u64 {
         self.entries.iter().map(|e| u64::from(e.len)).sum()
+    }
+}
+
+impl Limited {
+    /// What is told of a log apart, if an effect changes it.
+    pub fn of(limited: &mut Option<Box<Self>>, effect: Effect) -> Option<&mut Self> {
+        match effect {
+            Effect::Entries(_) | Effect::Bytes(_) | Effect::Age(_) => Some(limited.get_or_insert_default()),
+            _ => limited.as_deref_mut(),
+        }
+    }
+
+    /// Works an effect into what has boarded: the bounds are those after it.
+    pub fn board(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) {
+        terms::apply(&mut self.boarded, effect, bounds, len.into());
+        let Some(tally) = &mut self.tally else { return };
+        match effect {
+            Effect::Append(seq) => tally.join(seq, [len]),
+            Effect::Truncate(next) => tally.truncate(next),
+            Effect::Delete => *tally = Tally::new(0),
+            _ => {}
+        }
+    }
+
+    /// New terms boarded at this time.
+    pub fn changes_at(&mut self, now: u64) {
+        self.changes.push_back(now);
+    }
+
+    fn show(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) {
+        terms::apply(&mut self.visible, effect, bounds, len.into());
+        if matches!(effect, Effect::Age(_)) {
+            // There is none for what recovery brings back.
+            self.changes.pop_front();
+        }
     }
 }

@@ -11,10 +11,11 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::heap::Extent;
 use crate::manifest::RunMeta;
-use crate::model::{Bounds, Piece};
+use crate::model::Piece;
 use crate::piece::{Chunk, Head, Out, chunk_key, filter_hash, head_key, head_piece, split_key};
 use crate::shelf::Shelf;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::terms::State;
 
 /// Part of a volume that a codex is read from.
 pub(crate) struct ExtentSource {
@@ -36,6 +37,14 @@ impl Source for ExtentSource {
         read_exact_at(&*self.volume, start, &mut buf)?;
         let skip = (from - start) as usize;
         Ok(buf.freeze().slice(skip..skip + len))
+    }
+
+    fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
+        if offset.checked_add(len as u64).is_none_or(|end| end > self.len) {
+            return None;
+        }
+        let mut buf = vec![0; len];
+        self.volume.read_cached(self.offset + offset, &mut buf).then(|| buf.into())
     }
 }
 
@@ -219,10 +228,14 @@ impl Run {
         value.map(|value| Head::decode(&value).ok_or_else(|| self.malformed(wanted.key))).transpose()
     }
 
-    /// The piece of a log alone, without its entries.
-    fn piece(&self, wanted: &mut Wanted<'_>) -> Result<Option<Piece>, Error> {
+    /// The state of a log alone, without its entries.
+    fn state(&self, wanted: &mut Wanted<'_>) -> Result<Option<State>, Error> {
         let value = self.find(wanted)?;
-        value.map(|value| head_piece(&mut &value[..]).ok_or_else(|| self.malformed(wanted.key))).transpose()
+        let state = |value: Bytes| {
+            let (piece, terms) = head_piece(&mut &value[..])?;
+            Some(State { bounds: piece.bounds, terms })
+        };
+        value.map(|value| state(value).ok_or_else(|| self.malformed(wanted.key))).transpose()
     }
 
     /// Whether the filter of the run lets a log pass; `Some(false)` is certain, `None` where the filter is damaged: it
@@ -334,15 +347,15 @@ impl RunSet {
         self.runs.iter()
     }
 
-    /// The log's bounds as of the runs; `None` where it does not exist.
-    pub fn bounds(&self, key: &[u8]) -> Result<Option<Bounds>, Error> {
+    /// The log's state as of the runs.
+    pub fn state(&self, key: &[u8]) -> Result<State, Error> {
         let mut wanted = Wanted::new(key);
         for run in &self.runs {
-            if let Some(piece) = run.piece(&mut wanted)? {
-                return Ok(piece.bounds);
+            if let Some(state) = run.state(&mut wanted)? {
+                return Ok(state);
             }
         }
-        Ok(None)
+        Ok(State::default())
     }
 
     /// The log's pieces, newest first, as far as entries from `first` on may be in them; `upper` is the first number

@@ -1,13 +1,15 @@
 //! Listing logs in the order of their keys, merged from all tiers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::error::Error;
 use crate::front::Front;
 use crate::model::Bounds;
 use crate::piece::{Head, escape, key_after, split_key};
+use crate::retain::Retention;
 use crate::runs::{Run, RunCursor, RunReader};
+use crate::terms::{State, retention};
 
 /// A log in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +18,18 @@ pub struct LogInfo {
     pub key: Vec<u8>,
     /// Its bounds.
     pub bounds: Bounds,
+    /// What it keeps.
+    pub retention: Retention,
 }
 
 /// The logs whose keys start with a prefix, in the order of their keys; see [`Store::scan`](crate::Store::scan).
 pub struct Logs {
     prefix: Vec<u8>,
-    recent: VecDeque<(Vec<u8>, Option<Bounds>)>,
+    recent: VecDeque<(Vec<u8>, State)>,
     runs: Vec<RunLogs>,
+    /// When the age of entries is looked at; earlier for these logs.
+    now: u64,
+    earlier: BTreeMap<Vec<u8>, u64>,
     failed: bool,
 }
 
@@ -81,18 +88,26 @@ impl RunLogs {
 }
 
 impl Logs {
-    /// Takes what the tiers in memory know.
-    pub(crate) fn take(front: &Front, prefix: &[u8]) -> (Self, Vec<Arc<Run>>) {
-        let mut recent: Vec<(Vec<u8>, Option<Bounds>)> = Vec::new();
+    /// Takes what the tiers in memory know; entries that are too old `now` are left out.
+    pub(crate) fn take(front: &Front, prefix: &[u8], now: u64) -> (Self, Vec<Arc<Run>>) {
+        let (mut recent, mut earlier) = (Vec::<(Vec<u8>, State)>::new(), BTreeMap::new());
         for tier in [Some(&front.active), front.frozen.as_deref()].into_iter().flatten() {
-            let logs = tier.logs.iter().filter(|log| log.key.starts_with(prefix));
-            recent.extend(logs.filter_map(|log| log.piece().map(|piece| (log.key.to_vec(), piece.bounds))));
+            for log in tier.logs.iter().filter(|log| log.key.starts_with(prefix)) {
+                if let Some(piece) = log.piece() {
+                    let terms = log.visible_terms().cloned();
+                    recent.push((log.key.to_vec(), State { bounds: piece.bounds, terms }));
+                }
+                if log.retained_at().is_some() {
+                    earlier.insert(log.key.to_vec(), front.seen_at(&log.key, now));
+                }
+            }
         }
         // The active tier's word comes first, and counts.
         recent.sort_by(|a, b| a.0.cmp(&b.0));
         recent.dedup_by(|later, earlier| later.0 == earlier.0);
         let runs = front.runs.iter().cloned().collect();
-        (Self { prefix: prefix.to_vec(), recent: recent.into(), runs: Vec::new(), failed: false }, runs)
+        let (prefix, recent) = (prefix.to_vec(), recent.into());
+        (Self { prefix, recent, runs: Vec::new(), now, earlier, failed: false }, runs)
     }
 
     /// Adds the runs, newest first, outside the lock.
@@ -112,16 +127,19 @@ impl Logs {
             }
             let mut newest = None;
             if self.recent.front().is_some_and(|(k, _)| *k == key) {
-                newest = self.recent.pop_front().map(|(_, bounds)| bounds);
+                newest = self.recent.pop_front().map(|(_, state)| state);
             }
             for run in &mut self.runs {
                 if let Some((_, head)) = run.current.as_ref().filter(|(k, _)| *k == key) {
-                    newest = newest.or(Some(head.piece.bounds));
+                    let state = || State { bounds: head.piece.bounds, terms: head.terms.clone() };
+                    newest = newest.or_else(|| Some(state()));
                     run.advance()?;
                 }
             }
-            if let Some(bounds) = newest.flatten() {
-                return Ok(Some(LogInfo { key, bounds }));
+            let now = self.earlier.get(&key).copied().unwrap_or(self.now);
+            let newest = newest.unwrap_or_default();
+            if let Some(bounds) = newest.shown(now) {
+                return Ok(Some(LogInfo { key, bounds, retention: retention(newest.terms.as_deref()) }));
             }
         }
     }

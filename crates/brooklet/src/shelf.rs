@@ -10,18 +10,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use brooklet_codex::{BuilderOptions, Cache};
-use brooklet_io::{Rng, Volume};
+use brooklet_io::Volume;
+
+use crate::remembered::Remembered;
+use crate::siphash::Secret;
 
 /// Bits of filter for a log. One look-up in two hundred of a log that a run does not have is sent on to the run's index,
 /// and with the index, of logs of a few hundred bytes, it makes less than 2.5 bytes of memory a log.
 const BITS_PER_LOG: u32 = 12;
 
+/// What is remembered of logs may take this part of the memory for look-ups: by default, two million logs of 16 bytes.
+const REMEMBERED_PART: usize = 2;
+
 pub(crate) struct Shelf {
     pub volume: Arc<dyn Volume>,
     pub cache: Arc<Cache>,
     /// Seed of the filters of new runs. Kept from callers, so that nobody can choose keys that a filter takes for
-    /// others, to have each of them cost a read.
+    /// others, to have each of them cost a read. Runs tell it, and it tells nothing of the secret.
     filter_seed: u64,
+    /// Most bytes for all look-ups, and of those for what is remembered of logs; the cache has what that leaves.
+    budget: usize,
+    pub remembered_budget: usize,
     questions: AtomicU64,
     false_positives: AtomicU64,
 }
@@ -47,17 +56,37 @@ pub struct LookupStats {
     pub index_bytes: usize,
     /// Bytes of memory that blocks of entries take now.
     pub block_bytes: usize,
+    /// How often a log's bounds were wanted and were remembered since it was last committed to: none of the above is then
+    /// needed.
+    pub remembered: u64,
+    /// Bytes of memory that what is remembered takes now.
+    pub remembered_bytes: usize,
 }
 
 impl Shelf {
-    pub fn new(volume: Arc<dyn Volume>, cache_budget: usize, seed: u64) -> Arc<Self> {
+    /// `budget` is for all look-ups; `remembered` says how much of it for what is remembered of logs, if that is not left to
+    /// the shelf.
+    pub fn new(
+        volume: Arc<dyn Volume>,
+        budget: usize,
+        remembered: Option<usize>,
+        secret: Secret,
+    ) -> Arc<Self> {
+        let remembered_budget = remembered.unwrap_or(budget / REMEMBERED_PART).min(budget);
         Arc::new(Self {
             volume,
-            cache: Arc::new(Cache::new(cache_budget)),
-            filter_seed: Rng::new(seed).next(),
+            cache: Arc::new(Cache::new(budget)),
+            budget,
+            remembered_budget,
+            filter_seed: secret.hash(b"the seed of filters") as u64,
             questions: AtomicU64::new(0),
             false_positives: AtomicU64::new(0),
         })
+    }
+
+    /// Leaves the cache what is not taken by what is remembered of logs.
+    pub fn share(&self, remembered: usize) {
+        self.cache.resize(self.budget - remembered);
     }
 
     /// How the codex of run `id` is built.
@@ -74,7 +103,7 @@ impl Shelf {
         self.false_positives.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn stats(&self) -> LookupStats {
+    pub fn stats(&self, remembered: &Remembered) -> LookupStats {
         let cache = self.cache.stats();
         LookupStats {
             filter_questions: self.questions.load(Ordering::Relaxed),
@@ -82,10 +111,12 @@ impl Shelf {
             cache_hits: cache.hits,
             cache_misses: cache.misses,
             read_bytes: cache.read_bytes,
-            cache_budget: cache.budget,
+            cache_budget: self.budget,
             filter_bytes: cache.filter_bytes,
             index_bytes: cache.index_bytes,
             block_bytes: cache.data_bytes,
+            remembered: remembered.hits,
+            remembered_bytes: remembered.bytes(),
         }
     }
 }

@@ -15,7 +15,9 @@ use crate::front::Front;
 use crate::model::Bounds;
 use crate::options::Options;
 use crate::read::{Entries, View};
+use crate::retain::Retention;
 use crate::scan::Logs;
+use crate::terms::{State, retention};
 use crate::ticket::Ticket;
 use crate::volumes::{self, Volumes};
 use crate::{create, open};
@@ -36,7 +38,7 @@ impl Store {
 
     /// An empty store in memory, for tests and trials. `seed` makes its chances repeatable.
     pub fn in_memory(seed: u64) -> Result<Self, Error> {
-        let options = Options { seed, ..Options::new() }.ring_size(4 << 20).max_payload(512 << 10);
+        let options = Options::new().seeded(seed).ring_size(4 << 20).max_payload(512 << 10);
         options.create_on(Arc::new(MemVolume::new(seed)))
     }
 }
@@ -154,6 +156,27 @@ impl Store {
         self.write_one(&key, Action::Delete)
     }
 
+    /// Sets what a log keeps from now on: its newest entries, within each limit of `retention`. Creates the log, empty,
+    /// where there is none; without a limit everything is kept again, and there must be a log.
+    ///
+    /// The limits belong to the log and go with it. They take effect at once, and hold for everything that commits to it:
+    /// an entry that has gone does not come back, whatever limits follow and whatever is truncated.
+    ///
+    /// Limits of entries and bytes are exact: the append that brings an entry too many drops the oldest. Entries that are
+    /// too old by the wall clock are left out of every read from that moment on. For good they go with the next commit on
+    /// the log, or, if nobody commits, once the store is idle and they are worth the work: all entries of a run, or a
+    /// seventh of all that the runs hold; or an hour later, and ever later where that finds little; and with
+    /// [`compact`](Self::compact). Until then a clock that is wrong does no
+    /// harm that a right one would not undo: entries that went when it jumped ahead are there again when it is set back.
+    /// Those that it dates in the future stay until their time has come. What was in a log before an age was first set
+    /// counts as committed then.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRetention`] where a limit makes no sense; [`Error::UnknownLog`] where there is neither limit nor log.
+    pub fn retain(&self, key: impl AsRef<[u8]>, retention: Retention) -> Result<Ticket, Error> {
+        self.write_one(&key, Action::Retain(retention))
+    }
+
     /// Does everything in a commit, or nothing of it.
     ///
     /// # Errors
@@ -189,7 +212,9 @@ impl Store {
     pub fn read(&self, key: impl AsRef<[u8]>, range: impl RangeBounds<u64>) -> Result<Entries, Error> {
         let key = key.as_ref();
         self.settle(key)?;
-        let view = View::take(&self.inner().front(), key, &range)?;
+        let front = self.inner().front();
+        let view = View::take(&front, key, &range, self.inner().now())?;
+        drop(front);
         view.entries(key, &range)
     }
 
@@ -199,21 +224,38 @@ impl Store {
     /// [`Error::UnknownLog`].
     pub fn bounds(&self, key: impl AsRef<[u8]>) -> Result<Bounds, Error> {
         let key = key.as_ref();
-        self.find(key)?.ok_or_else(|| Error::UnknownLog { key: KeyText::of(key) })
+        let (state, now) = self.find(key)?;
+        state.shown(now).ok_or_else(|| Error::UnknownLog { key: KeyText::of(key) })
+    }
+
+    /// What the log keeps.
+    ///
+    /// # Errors
+    /// [`Error::UnknownLog`].
+    pub fn retention(&self, key: impl AsRef<[u8]>) -> Result<Retention, Error> {
+        let key = key.as_ref();
+        let (State { bounds, terms }, _) = self.find(key)?;
+        bounds.map(|_| retention(terms.as_deref())).ok_or_else(|| Error::UnknownLog { key: KeyText::of(key) })
     }
 
     /// Whether the log exists.
     pub fn exists(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
-        Ok(self.find(key.as_ref())?.is_some())
+        Ok(self.find(key.as_ref())?.0.bounds.is_some())
     }
 
-    fn find(&self, key: &[u8]) -> Result<Option<Bounds>, Error> {
+    /// What a log is, and when the age of its entries is looked at.
+    fn find(&self, key: &[u8]) -> Result<(State, u64), Error> {
         self.settle(key)?;
-        let front = self.inner().front();
-        let recent = front.recent(key).first().map(|(_, _, piece)| piece.bounds);
+        let mut front = self.inner().front();
+        let recent = front.recent(key).first().map(|(_, log, piece)| {
+            let terms = log.visible_terms().cloned();
+            State { bounds: piece.bounds, terms }
+        });
+        let recent = recent.or_else(|| front.remembered.get(key).map(State::without_terms));
+        let now = front.seen_at(key, self.inner().now());
         let runs = front.runs.clone();
         drop(front);
-        recent.map_or_else(|| runs.bounds(key), Ok)
+        Ok((recent.map_or_else(|| runs.state(key), Ok)?, now))
     }
 
     /// Makes durable what was acknowledged on a log without being so, since readers see it and nothing but durable data.
@@ -241,7 +283,9 @@ impl Store {
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
         let deferred = self.inner().front().last_deferred;
         self.settle_block(deferred)?;
-        let (logs, runs) = Logs::take(&self.inner().front(), prefix.as_ref());
+        let front = self.inner().front();
+        let (logs, runs) = Logs::take(&front, prefix.as_ref(), self.inner().now());
+        drop(front);
         logs.with_runs(&runs)
     }
 
@@ -273,7 +317,12 @@ impl Store {
     /// the runs at a time and as far as it pays; this does all of it now.
     pub fn compact(&self) -> Result<(), Error> {
         let inner = self.inner();
+        // What is too old as it begins goes as well.
         self.checkpoint()?;
+        if inner.is_ageing() {
+            inner.sweep_all()?;
+            self.checkpoint()?;
+        }
         let context = inner.context()?;
         let before: Vec<u64> = inner.front().runs.iter().map(|run| run.meta.id).collect();
         // A merged run is a new one, with a number of its own; and where the others are freed unread, one is left as it is.

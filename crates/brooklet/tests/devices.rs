@@ -88,7 +88,7 @@ fn a_store_on_a_device_keeps_what_it_is_given() {
             let store = place.open().unwrap();
             let info = store.info().unwrap();
             let on_device = if place.data.is_some() { info.ring_volume.unwrap() } else { info.volume };
-            assert!(on_device.device.is_some() && info.format == 3);
+            assert!(on_device.device.is_some() && info.format == 4);
             for n in 0..300 {
                 drop(store.append(format!("log/{}", n % 7), noise(round * 300 + n, 3000)).unwrap());
             }
@@ -370,13 +370,16 @@ fn nothing_acknowledged_is_lost_by_a_kill() {
                 .spawn()
                 .unwrap();
             let output = BufReader::new(child.stdout.take().unwrap());
+            let (tell, told) = std::sync::mpsc::channel();
             let reader = std::thread::Builder::new().spawn(move || {
                 let lines = output.lines().map_while(Result::ok);
                 let acks = lines.filter_map(|line| line.split("ack ").nth(1)?.parse::<u64>().ok());
-                acks.last()
+                acks.inspect(|_| _ = tell.send(())).last()
             });
-            let (_nobody_sends, silence) = std::sync::mpsc::channel::<()>();
-            let _ = silence.recv_timeout(Duration::from_millis(5 + rng.below(150)));
+            // However slow the machine is: some die while they open, some in full swing.
+            let acks = if rng.percent(30) { 0 } else { 1 + rng.below(60) };
+            (0..acks).for_each(|_| told.recv_timeout(Duration::from_secs(60)).expect("the victim writes"));
+            let _ = told.recv_timeout(Duration::from_millis(rng.below(12)));
             child.kill().unwrap();
             child.wait().unwrap();
             let acked = reader.unwrap().join().unwrap().map_or(next, |seq| seq + 1);
@@ -389,7 +392,6 @@ fn nothing_acknowledged_is_lost_by_a_kill() {
             }
             store.abandon();
         }
-        assert!(next > 50, "the victims hardly wrote: {next}");
         Ok(())
     });
 }

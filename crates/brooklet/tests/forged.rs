@@ -9,7 +9,7 @@ use twox_hash::XxHash3_64;
 
 const SLOT: usize = 4096;
 /// Bytes of a run in the manifest, and where the first one starts.
-const RUN: usize = 88;
+const RUN: usize = 112;
 const RUNS: usize = 16;
 
 fn options() -> Options {
@@ -123,7 +123,7 @@ fn a_manifest_that_lies_elsewhere_or_says_what_cannot_be_is_damage() {
     refused(|image| superblock(image, |slot| put(slot, 104, 1 << 40)), "the manifest", "lies outside");
     refused(|image| superblock(image, |slot| put(slot, 104, 70_000)), "the manifest", "lies outside");
     refused(|image| superblock(image, |slot| put(slot, 112, 1 << 31)), "the manifest", "lies outside");
-    refused(|image| manifest(image, |bytes| bytes[8] = 3), "the manifest", "the version or the length");
+    refused(|image| manifest(image, |bytes| bytes[8] = 4), "the manifest", "the version or the length");
     refused(|image| manifest(image, |bytes| bytes[12] = 9), "the manifest", "the version or the length");
     refused(|image| manifest(image, |bytes| bytes[0] = 0), "the manifest", "the magic bytes");
     for at in [64, 72, 80] {

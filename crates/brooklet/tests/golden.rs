@@ -1,6 +1,6 @@
 //! Pins every on-disk format: a small store, written with a fixed seed and clock, has exactly these bytes, and a store
-//! written by any released version of each format opens and reads the same. Versions 2 and 3 are written with a capacity,
-//! and the ring on a volume of its own.
+//! written by any released version of each format opens and reads the same. Versions 2 to 4 are written with a
+//! capacity, and the ring on a volume of its own; version 4 with logs that keep a part of their entries.
 //!
 //! A difference means that the format changed: then its version is bumped, and a new golden file joins this one.
 //! `BROOKLET_WRITE_GOLDEN=1 cargo test -p brooklet --test golden` writes the files anew.
@@ -12,9 +12,10 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use brooklet::io::{ManualClock, MemVolume};
-use brooklet::{Commit, Options, Store, check_volume_with_ring};
+use brooklet::{Commit, Options, Retention, Store, check_volume_with_ring};
 use common::Logs;
 
 const SECTOR: usize = 4096;
@@ -25,7 +26,7 @@ fn options() -> Options {
 }
 
 /// Exercises every kind of record, run entry and superblock field.
-fn fill(store: &Store) -> Logs {
+fn fill(store: &Store, limited: bool) -> Logs {
     let wait = |ticket: Result<brooklet::Ticket, brooklet::Error>| ticket.unwrap().wait().unwrap();
     for n in 0..5u8 {
         wait(store.append(b"doc/\x00\xff", [n; 100]));
@@ -43,6 +44,21 @@ fn fill(store: &Store) -> Logs {
     commit.trim("large", 12).truncate("large", 40).append("large", b"again").keep_last("state", 0);
     wait(store.commit(&commit));
     wait(store.append("compressed", vec![7; 7000]));
+    if limited {
+        let all = Retention::new().entries(7).bytes(30).age(Duration::from_secs(100));
+        for checkpointed in [true, false] {
+            wait(store.retain("limited", all));
+            wait(
+                store
+                    .append_many("limited", ["one", "two", "three", "four", "five", "six", "seven", "eight"]),
+            );
+            wait(store.retain("few", Retention::new().entries(1)));
+            wait(store.append("few", "x"));
+            if checkpointed {
+                store.checkpoint().unwrap();
+            }
+        }
+    }
     let contents = common::contents(store).unwrap();
     store.close().unwrap();
     contents
@@ -98,7 +114,7 @@ fn compare(name: &str, image: Vec<u8>) -> Arc<MemVolume> {
 
 #[test]
 fn format_1_still_opens() {
-    let contents = fill(&options().create_on(Arc::new(MemVolume::new(42))).unwrap());
+    let contents = fill(&options().create_on(Arc::new(MemVolume::new(42))).unwrap(), false);
     let golden = golden("v1.store");
     let report = brooklet::check_volume(golden.clone(), &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
@@ -112,7 +128,7 @@ fn format_1_still_opens() {
 fn format_2_still_opens() {
     let options = || options().capacity(2 << 20);
     let blank = || Arc::new(MemVolume::new(42));
-    let contents = fill(&options().create_on_with_ring(blank(), blank()).unwrap());
+    let contents = fill(&options().create_on_with_ring(blank(), blank()).unwrap(), false);
     let golden = (golden("v2.store"), golden("v2.ring"));
     let report = check_volume_with_ring(golden.0.clone(), golden.1.clone(), &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
@@ -135,7 +151,7 @@ fn format_2_still_opens() {
 fn grows_up(store: &Store, contents: &Logs) {
     store.append("new", "x").unwrap().wait().unwrap();
     store.checkpoint().unwrap();
-    assert_eq!(store.info().unwrap().format, 3);
+    assert_eq!(store.info().unwrap().format, 4);
     for merged in [false, true] {
         let mut now = common::contents(store).unwrap();
         assert!(now.remove(&b"new"[..]).is_some());
@@ -146,16 +162,35 @@ fn grows_up(store: &Store, contents: &Logs) {
 }
 
 #[test]
-fn format_3_is_what_it_was() {
+fn format_3_still_opens() {
+    let options = || options().capacity(2 << 20);
+    let blank = || Arc::new(MemVolume::new(42));
+    let contents = fill(&options().create_on_with_ring(blank(), blank()).unwrap(), false);
+    let golden = (golden("v3.store"), golden("v3.ring"));
+    let report = check_volume_with_ring(golden.0.clone(), golden.1.clone(), &mut |_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+    let store = options().read_only(true).open_on_with_ring(golden.0.clone(), golden.1.clone()).unwrap();
+    assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
+    let info = store.info().unwrap();
+    assert_eq!((info.format, info.capacity), (3, 2 << 20));
+    drop(store);
+    grows_up(&options().open_on_with_ring(golden.0, golden.1).unwrap(), &contents);
+}
+
+#[test]
+fn format_4_is_what_it_was() {
     let (data, ring) = (MemVolume::new(42), MemVolume::new(42));
     let options = || options().capacity(2 << 20);
     let create = options().create_on_with_ring(Arc::new(data.clone()), Arc::new(ring.clone()));
-    let contents = fill(&create.unwrap());
-    let golden = (compare("v3.store", data.image()), compare("v3.ring", ring.image()));
+    let contents = fill(&create.unwrap(), true);
+    let golden = (compare("v4.store", data.image()), compare("v4.ring", ring.image()));
     let report = check_volume_with_ring(golden.0.clone(), golden.1.clone(), &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
     let store = options().read_only(true).open_on_with_ring(golden.0, golden.1).unwrap();
     assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
     let info = store.info().unwrap();
-    assert_eq!((info.format, info.capacity), (3, 2 << 20));
+    assert_eq!((info.format, info.capacity), (4, 2 << 20));
+    let all = Retention::new().entries(7).bytes(30).age(Duration::from_secs(100));
+    assert_eq!(store.retention("limited").unwrap(), all);
+    assert_eq!(store.bounds("limited").unwrap().len(), 7);
 }

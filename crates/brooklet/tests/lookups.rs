@@ -200,3 +200,46 @@ fn an_entry_of_a_very_long_log_is_read_at_a_bounded_cost() {
         assert!(reads <= 6, "{reads} reads for entry {n}");
     }
 }
+
+/// A log that was committed to since the store was opened, and rests: the next commit to it looks nothing up, whatever became
+/// of the runs meanwhile. One that nobody has committed to is looked up, and takes no memory.
+#[test]
+fn a_log_that_was_committed_to_is_not_looked_up_again() {
+    const LOGS: u32 = 20_000;
+    let volume = Arc::new(MemVolume::new(1));
+    let store = options().create_on(volume.clone()).unwrap();
+    fill(&store, 3, LOGS / 3, |rng| rng.next().to_le_bytes().to_vec());
+    store.compact().unwrap();
+    let append = |store: &Store, n: u32| {
+        let ticket = store.append(name(n), b"again").unwrap();
+        ticket.seq()
+    };
+    let (before, reads) = (lookups(&store), volume.counts().reads);
+    let mut rng = Rng::new(3);
+    for _ in 0..5_000 {
+        append(&store, rng.below(u64::from(LOGS / 3 * 3)) as u32);
+    }
+    let after = lookups(&store);
+    assert_eq!((after.filter_questions, volume.counts().reads), (before.filter_questions, reads));
+    assert!(after.remembered > before.remembered + 4_000 && after.remembered_bytes > 16 * LOGS as usize);
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    drop(store);
+
+    let store = options().open_on(volume).unwrap();
+    (0..1_000).for_each(|n| assert!(store.exists(name(n)).unwrap()));
+    assert_eq!(
+        (lookups(&store).remembered, lookups(&store).remembered_bytes),
+        (0, 0),
+        "looking is not committing"
+    );
+    let before = lookups(&store).filter_questions;
+    let next = append(&store, 7);
+    assert!(lookups(&store).filter_questions > before);
+    store.checkpoint().unwrap();
+    let before = lookups(&store);
+    assert_eq!(append(&store, 7), next + 1);
+    assert_eq!(store.bounds(name(7)).unwrap().next, next + 1, "what is not durable is not seen");
+    let after = lookups(&store);
+    assert_eq!((after.filter_questions, after.remembered), (before.filter_questions, before.remembered + 2));
+}

@@ -33,7 +33,10 @@ pub struct Only {
 pub fn inspect(args: Inspect, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     let store = open_to_read(&args.store, ring)?;
     match args.log {
-        Some(log) => out.put(&LogRow::new(log.as_bytes(), store.bounds(log.as_bytes())?)),
+        Some(log) => {
+            let log = log.as_bytes();
+            out.put(&LogRow::new(log, store.bounds(log)?, store.retention(log)?))
+        }
         None => out.put(&Map::of(&store.info()?)),
     }
 }

@@ -60,6 +60,8 @@ enum Command {
     Trim(logs::Trim),
     /// Drop a log's newest entries
     Truncate(logs::Truncate),
+    /// Set what a log keeps, by entries, bytes and age, creating the log if need be
+    Retain(logs::Retain),
     /// Drop a log
     Delete(logs::Log),
     /// List the logs
@@ -110,6 +112,7 @@ fn run(command: Command, ring: Option<PathBuf>, out: &mut Out) -> Result<(), Fai
         Command::Read(args) => logs::read(args, ring, out),
         Command::Trim(args) => logs::trim(args, ring, out),
         Command::Truncate(args) => logs::truncate(args, ring, out),
+        Command::Retain(args) => logs::retain(args, ring, out),
         Command::Delete(log) => logs::delete(log, ring, out),
         Command::List(args) => logs::list(args, ring, out),
         Command::Inspect(args) => inspect::inspect(args, ring, out),

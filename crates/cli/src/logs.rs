@@ -6,14 +6,15 @@ use std::io::{BufRead, BufReader, stdin};
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use brooklet::{Bounds, Commit, Create, Entry, Options, Store, Ticket};
+use brooklet::{Bounds, Commit, Create, Entry, Options, Retention, Store, Ticket};
 use clap::Args;
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::out::{Octets, Out};
-use crate::size::size;
+use crate::size::{age, size};
 
 /// A log of a store.
 #[derive(Args)]
@@ -88,6 +89,31 @@ pub struct Truncate {
     /// Drop this entry and all after it; the next one appended gets this number
     #[arg(long, value_name = "N")]
     from: u64,
+}
+
+#[derive(Args)]
+pub struct Retain {
+    #[command(flatten)]
+    log: Log,
+    #[command(flatten)]
+    limits: Limits,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = true)]
+struct Limits {
+    /// Keep at most this many entries
+    #[arg(long, value_name = "N")]
+    entries: Option<u64>,
+    /// Keep at most so many bytes of payloads, and the newest entry in any case (K, M and G are understood)
+    #[arg(long, value_name = "N", value_parser = size)]
+    bytes: Option<u64>,
+    /// Keep entries for this long (ms, s, m, h, d and w are understood)
+    #[arg(long, value_name = "TIME", value_parser = age)]
+    age: Option<Duration>,
+    /// Keep everything
+    #[arg(long, conflicts_with_all = ["entries", "bytes", "age"])]
+    none: bool,
 }
 
 #[derive(Args)]
@@ -231,9 +257,17 @@ fn change(
 ) -> Result<(), Failure> {
     let store = open(&log.store, ring)?;
     act(&store, log.key())?.wait()?;
-    let bounds = store.bounds(log.key())?;
+    let (bounds, retention) = (store.bounds(log.key())?, store.retention(log.key())?);
     store.close()?;
-    out.put(&LogRow::new(log.key(), bounds))
+    out.put(&LogRow::new(log.key(), bounds, retention))
+}
+
+/// Sets what a log keeps; those limits that are not told are lifted.
+pub fn retain(args: Retain, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    let Limits { entries, bytes, age, none: _ } = args.limits;
+    let mut retention = Retention::new();
+    (retention.entries, retention.bytes, retention.age) = (entries, bytes, age);
+    change(&args.log, ring, out, |store, key| store.retain(key, retention))
 }
 
 /// Drops a log.
@@ -250,7 +284,7 @@ pub fn list(args: List, ring: Option<&Path>, out: &mut Out) -> Result<(), Failur
     let prefix = args.prefix.as_deref().map(OsStr::as_bytes).unwrap_or_default();
     for log in store.scan(prefix)?.take(args.limit.unwrap_or(usize::MAX)) {
         let log = log?;
-        out.put(&LogRow::new(&log.key, log.bounds))?;
+        out.put(&LogRow::new(&log.key, log.bounds, log.retention))?;
     }
     Ok(())
 }
@@ -294,7 +328,7 @@ impl fmt::Display for Deleted<'_> {
     }
 }
 
-/// A log and its bounds.
+/// A log, its bounds and what it keeps.
 #[derive(Serialize)]
 pub struct LogRow<'a> {
     #[serde(flatten)]
@@ -302,19 +336,44 @@ pub struct LogRow<'a> {
     first: u64,
     next: u64,
     entries: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retention: Option<Kept>,
+}
+
+/// The limits of a log, those that it has.
+#[derive(Serialize)]
+struct Kept {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_ms: Option<u64>,
 }
 
 impl<'a> LogRow<'a> {
     /// The row of a log.
-    pub fn new(key: &'a [u8], bounds: Bounds) -> Self {
-        Self { key: Octets::key(key), first: bounds.first, next: bounds.next, entries: bounds.len() }
+    pub fn new(key: &'a [u8], bounds: Bounds, retention: Retention) -> Self {
+        let age_ms = retention.age.map(|age| age.as_millis() as u64);
+        let kept = Kept { entries: retention.entries, bytes: retention.bytes, age_ms };
+        Self {
+            key: Octets::key(key),
+            first: bounds.first,
+            next: bounds.next,
+            entries: bounds.len(),
+            retention: retention.is_limited().then_some(kept),
+        }
     }
 }
 
 impl fmt::Display for LogRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, first, next, entries } = self;
+        let Self { key, first, next, entries, retention } = self;
         let s = if *entries == 1 { "entry" } else { "entries" };
-        write!(f, "{key}  first {first}  next {next}  {entries} {s}")
+        write!(f, "{key}  first {first}  next {next}  {entries} {s}")?;
+        let Some(Kept { entries, bytes, age_ms }) = retention else { return Ok(()) };
+        entries.map_or(Ok(()), |n| write!(f, "  at most {n} entries"))?;
+        bytes.map_or(Ok(()), |n| write!(f, "  at most {n} bytes"))?;
+        age_ms.map_or(Ok(()), |ms| write!(f, "  for {:?}", Duration::from_millis(ms)))
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers of bytes and of seconds on the command line.
+//! Numbers of bytes and lengths of time on the command line.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -28,6 +28,22 @@ pub fn seconds(text: &str, range: RangeInclusive<Duration>) -> Option<Duration> 
     time.filter(|time| range.contains(time))
 }
 
+/// Parses a length of time: digits, and ms, s, m, h, d or w.
+pub fn age(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 24 * 3_600_000,
+        "w" => 7 * 24 * 3_600_000,
+        _ => return Err("use digits, and ms, s, m, h, d or w behind them".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "use digits before the unit".to_owned())?;
+    number.checked_mul(unit).map(Duration::from_millis).ok_or_else(|| "that is too long".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,5 +61,15 @@ mod tests {
         assert_eq!(size("2G"), Ok(2 << 30));
         assert!(size("").is_err() && size("M").is_err() && size("1T").is_err());
         assert!(size("99999999999G").is_err());
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(age("7d"), Ok(Duration::from_secs(7 * 24 * 3600)));
+        assert_eq!(age("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!([age("2w"), age("14d")], [age("336h"), age("20160m")]);
+        for wrong in ["", "7", "d", "7y", "-7d", "7 d", "99999999999999w"] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
     }
 }

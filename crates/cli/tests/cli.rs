@@ -47,6 +47,15 @@ fn programs_get_json() {
     assert_eq!(place.json(&["inspect", "STORE", "k"]), [row(1, 3)]);
     assert_eq!(place.json(&["list", "STORE", "k", "--limit", "1"]), [row(1, 3)]);
     assert_eq!(place.json(&["list", "STORE", "z"]), [] as [Value; 0]);
+    let kept = json!({"entries": 9, "age_ms": 7 * 24 * 3_600_000});
+    let row_kept = json!({"key": "k", "first": 1, "next": 3, "entries": 2, "retention": kept});
+    let retain = ["retain", "STORE", "k", "--entries", "9", "--age", "7d"];
+    for told in [&retain[..], &["list", "STORE", "k"], &["inspect", "STORE", "k"]] {
+        assert_eq!(place.json(told), std::slice::from_ref(&row_kept));
+    }
+    assert_eq!(place.json(&["retain", "STORE", "k", "--none"]), [row(1, 3)]);
+    assert_eq!(place.run(&["retain", "STORE", "k"]).status.code(), Some(2), "a limit is wanted");
+    place.fails(3, &["retain", "STORE", "none", "--none"]);
     let snapshot = ["append", "STORE", "k", "--snapshot", "--no-create", "whole", "more"];
     assert_eq!(place.json(&snapshot), [json!({"key": "k", "seqs": [3, 4]})]);
     assert_eq!(place.json(&["inspect", "STORE", "k"]), [row(3, 5)]);
@@ -82,7 +91,7 @@ fn a_ring_apart_is_named_by_every_command() {
     place.ok(&with(&["truncate", "STORE", "doc", "--from", "2"]));
     assert_eq!(place.ok(&with(&["list", "STORE"])), "doc  first 1  next 2  1 entry\n");
     let map = &place.json(&with(&["inspect", "STORE"]))[0];
-    assert_eq!((&map["format"], &map["capacity"]), (&json!(3), &json!(8 << 20)));
+    assert_eq!((&map["format"], &map["capacity"]), (&json!(4), &json!(8 << 20)));
     assert_eq!((&map["ring_volume"]["name"], &map["zones"][2]["offset"]), (&json!("ring"), &json!(64 << 10)));
     let map = place.ok(&with(&["inspect", "STORE"]));
     assert!(map.contains("ring at    ring: ") && map.contains("capacity   8.00 MiB"), "{map}");

@@ -11,12 +11,13 @@
 //! Invariants:
 //! 1. What is kept takes no more than the budget, [`ENTRY`] for each included.
 //! 2. A key is in the queue once if it is among the entries, and not otherwise.
-//! 3. A reader's number is its own for as long as the cache lives: what it kept is never taken for another's.
+//! 3. What is counted is what is there: nobody has to walk over it to tell.
+//! 4. A reader's number is its own for as long as the cache lives: what it kept is never taken for another's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -49,7 +50,7 @@ const LEAST_SHARD: usize = 1 << 20;
 /// ```
 pub struct Cache {
     shards: Box<[Shard]>,
-    budget: usize,
+    budget: AtomicUsize,
     readers: AtomicU64,
     misses: AtomicU64,
     read_bytes: AtomicU64,
@@ -174,6 +175,8 @@ struct Entries {
     filter_bytes: usize,
     index_bytes: usize,
     data_bytes: usize,
+    /// Bytes of each reader's filters and index blocks, where there are any.
+    overhead: BTreeMap<u64, usize>,
 }
 
 impl Cache {
@@ -182,14 +185,19 @@ impl Cache {
         let shards = (budget / LEAST_SHARD).clamp(1, MOST_SHARDS);
         let shards = (0..shards).map(|_| Shard::default()).collect();
         let [readers, misses, read_bytes] = [const { AtomicU64::new(0) }; 3];
-        Cache { shards, budget, readers, misses, read_bytes }
+        Cache { shards, budget: AtomicUsize::new(budget), readers, misses, read_bytes }
     }
 
     /// Tells what it holds and what was asked of it.
     pub fn stats(&self) -> CacheStats {
         let [misses, read_bytes] =
             [&self.misses, &self.read_bytes].map(|count| count.load(Ordering::Relaxed));
-        let mut stats = CacheStats { budget: self.budget, misses, read_bytes, ..CacheStats::default() };
+        let mut stats = CacheStats {
+            budget: self.budget.load(Ordering::Relaxed),
+            misses,
+            read_bytes,
+            ..CacheStats::default()
+        };
         for shard in &self.shards {
             let entries = shard.entries.read().unwrap_or_else(PoisonError::into_inner);
             stats.filter_bytes += entries.filter_bytes;
@@ -214,13 +222,11 @@ impl Cache {
 
     /// Bytes of a reader's filters and index blocks that are held now.
     pub(crate) fn overhead_of(&self, reader: u64) -> usize {
-        let mut bytes = 0;
-        for shard in &self.shards {
+        let of_shard = |shard: &Shard| {
             let entries = shard.entries.read().unwrap_or_else(PoisonError::into_inner);
-            let kept = entries.map.range(Key::all_of(reader)).filter(|(_, entry)| !entry.class.is_data());
-            bytes += kept.map(|(_, entry)| entry.kept.bytes()).sum::<usize>();
-        }
-        bytes
+            entries.overhead.get(&reader).copied().unwrap_or_default()
+        };
+        self.shards.iter().map(of_shard).sum()
     }
 
     fn shard(&self, key: Key) -> &Shard {
@@ -258,7 +264,19 @@ impl Cache {
 
     /// Bytes that a shard may hold.
     fn room(&self) -> usize {
-        self.budget / self.shards.len()
+        self.budget.load(Ordering::Relaxed) / self.shards.len()
+    }
+
+    /// Lets it hold another number of bytes from now on, and drops what is too much.
+    pub fn resize(&self, budget: usize) {
+        if self.budget.swap(budget, Ordering::Relaxed) == budget {
+            return;
+        }
+        let room = self.room();
+        for shard in &self.shards {
+            let mut entries = shard.entries.write().unwrap_or_else(PoisonError::into_inner);
+            entries.make_room(room);
+        }
     }
 
     /// Keeps something, unless it takes more than there is room for.
@@ -289,14 +307,22 @@ impl Entries {
             return; // another thread read it, too; or a value whose key has the same hash
         }
         let bytes = kept.bytes();
+        self.make_room(room - bytes);
+        *self.count(class) += bytes;
+        if !class.is_data() {
+            *self.overhead.entry(key.reader).or_default() += bytes;
+        }
+        self.map.insert(key, Entry { kept, class, laps: AtomicU8::new(class.laps()) });
+        self.queue.push_back(key);
+    }
+
+    /// Drops things until the rest takes `most` bytes or less.
+    fn make_room(&mut self, most: usize) {
         let mut turns = 0;
-        while self.bytes() + bytes > room {
+        while self.bytes() > most {
             self.turn(turns < MOST_TURNS);
             turns += 1;
         }
-        *self.count(class) += bytes;
-        self.map.insert(key, Entry { kept, class, laps: AtomicU8::new(class.laps()) });
-        self.queue.push_back(key);
     }
 
     /// Drops what is at the front of the queue, or where it `may_stay`, has it spend a lap.
@@ -313,8 +339,14 @@ impl Entries {
     }
 
     fn drop_entry(&mut self, key: Key) {
-        if let Some(entry) = self.map.remove(&key) {
-            *self.count(entry.class) -= entry.kept.bytes();
+        let Some(Entry { kept, class, .. }) = self.map.remove(&key) else { return };
+        let bytes = kept.bytes();
+        *self.count(class) -= bytes;
+        if let Some(overhead) = self.overhead.get_mut(&key.reader).filter(|_| !class.is_data()) {
+            *overhead -= bytes;
+            if *overhead == 0 {
+                self.overhead.remove(&key.reader);
+            }
         }
     }
 

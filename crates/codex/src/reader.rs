@@ -262,10 +262,17 @@ impl<S: Source> Reader<S> {
         decode_frame(&self.frame(ptr, limit)?, ptr)
     }
 
-    /// Like [`load`](Self::load), but in memory of its own: what is kept must not hold more of the source's than it counts.
+    /// Like [`load`](Self::load), but for keeping: by way of the source's cache, if it has one, and in memory of its own, as
+    /// what is kept must not hold more of the source's than it counts.
     fn load_own(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
-        let frame = self.frame(ptr, limit)?;
+        check_bounds(ptr, limit)?;
         self.cache.missed(ptr.len);
+        // A cache that is wrong is no damage: what the file holds is what counts.
+        let cached = self.source.read_cached(ptr.offset, ptr.len as usize);
+        if let Some(raw) = cached.and_then(|frame| decode_frame(&frame, ptr).ok()) {
+            return Ok(raw);
+        }
+        let frame = self.frame(ptr, limit)?;
         let raw = decode_frame(&frame, ptr)?;
         Ok(if is_raw(&frame) { Bytes::copy_from_slice(&raw) } else { raw })
     }

@@ -13,6 +13,14 @@ pub trait Source: Send + Sync {
     /// [`io::ErrorKind::UnexpectedEof`] where the source ends earlier; the reader reports that as damage. Any other
     /// error is passed on.
     fn read(&self, offset: u64, len: usize) -> io::Result<Bytes>;
+
+    /// The same, of what is asked for singly and maybe again, by way of a cache that may fail, and may hold what the file
+    /// was before: the reader looks whether it is what it should be, and else [`read`](Self::read)s. What is given must be in
+    /// memory of its own, which the reader may keep. `None`, as by default, where there is no such cache.
+    fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
+        let _ = (offset, len);
+        None
+    }
 }
 
 /// A file in memory; what is read shares its memory.
@@ -40,10 +48,18 @@ impl<T: Source + ?Sized> Source for Arc<T> {
     fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         (**self).read(offset, len)
     }
+
+    fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
+        (**self).read_cached(offset, len)
+    }
 }
 
 impl<T: Source + ?Sized> Source for &T {
     fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         (**self).read(offset, len)
+    }
+
+    fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
+        (**self).read_cached(offset, len)
     }
 }

@@ -77,6 +77,10 @@ impl Volume for Capped {
         }
     }
 
+    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
+        self.limit.inside(offset, buf.len()) == buf.len() && self.within.read_cached(offset, buf)
+    }
+
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         self.limit.check("a write", offset, data.len() as u64)?;
         self.within.write_at(offset, data, persist)

@@ -55,12 +55,20 @@ pub fn exact_timers() {
 #[derive(Debug, Default)]
 pub struct ManualClock {
     nanos: std::sync::atomic::AtomicU64,
+    /// How far the wall clock is ahead; wraps around where it is behind.
+    ahead: std::sync::atomic::AtomicU64,
 }
 
 impl ManualClock {
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         self.nanos.fetch_add(by.as_nanos() as u64, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// Sets the wall clock, forward or back; it goes on from there.
+    pub fn set_wall(&self, to: Duration) {
+        let ahead = (to.as_nanos() as u64).wrapping_sub(self.now().as_nanos() as u64);
+        self.ahead.store(ahead, std::sync::atomic::Ordering::SeqCst);
     }
 }
 
@@ -70,7 +78,8 @@ impl Clock for ManualClock {
     }
 
     fn wall(&self) -> Duration {
-        self.now()
+        let ahead = self.ahead.load(std::sync::atomic::Ordering::SeqCst);
+        Duration::from_nanos((self.now().as_nanos() as u64).wrapping_add(ahead))
     }
 }
 

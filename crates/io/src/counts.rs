@@ -28,6 +28,8 @@ pub struct Counts {
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
+    /// Reads that the page cache answered alone: nothing went down for them, and they are not among the reads.
+    pub cached_reads: u64,
     /// Writes of every kind.
     pub writes: u64,
     /// Bytes written.
@@ -46,6 +48,7 @@ impl Sub for Counts {
         Self {
             reads: self.reads - before.reads,
             read_bytes: self.read_bytes - before.read_bytes,
+            cached_reads: self.cached_reads - before.cached_reads,
             writes: self.writes - before.writes,
             written_bytes: self.written_bytes - before.written_bytes,
             durable_writes: self.durable_writes - before.durable_writes,
@@ -59,6 +62,7 @@ impl Sub for Counts {
 pub(crate) struct Tally {
     reads: AtomicU64,
     read_bytes: AtomicU64,
+    cached_reads: AtomicU64,
     writes: AtomicU64,
     written_bytes: AtomicU64,
     durable_writes: AtomicU64,
@@ -69,6 +73,10 @@ impl Tally {
     pub(crate) fn read(&self, result: &io::Result<usize>) {
         add(&self.reads, 1);
         add(&self.read_bytes, moved(result));
+    }
+
+    pub(crate) fn cached_read(&self) {
+        add(&self.cached_reads, 1);
     }
 
     /// A write ended that carried its own durability, or did not.
@@ -89,6 +97,7 @@ impl Tally {
         Counts {
             reads: get(&self.reads),
             read_bytes: get(&self.read_bytes),
+            cached_reads: get(&self.cached_reads),
             writes: get(&self.writes),
             written_bytes: get(&self.written_bytes),
             durable_writes: get(&self.durable_writes),

@@ -54,6 +54,12 @@ pub trait Layer: Clone + Send + Sync + fmt::Debug + 'static {
         self.below().read_at(offset, buf)
     }
 
+    /// As [`Volume::read_cached`]; not passed on, so that no read passes [`read_at`](Self::read_at) by.
+    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let _ = (offset, buf);
+        false
+    }
+
     /// As [`Volume::write_at`].
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         self.below().write_at(offset, data, persist)
@@ -106,6 +112,10 @@ impl<L: Layer> Volume for L {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         Layer::read_at(self, offset, buf)
+    }
+
+    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
+        Layer::read_cached(self, offset, buf)
     }
 
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {

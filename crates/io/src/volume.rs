@@ -74,6 +74,16 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// Reads into `buf`, which must be aligned; returns the bytes read, fewer only at the end or on a short transfer.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
+    /// Fills `buf`, of any length and from any offset, by way of a cache of the system's, if there is one; whether it did.
+    ///
+    /// For what is small and may soon be wanted again, and can be told from anything else: a cache may hold what the volume
+    /// was before. Where this is `false`, as by default, or gave something wrong, [`read_at`](Self::read_at) has the last word.
+    /// What was read as the cache filled itself is counted among the reads.
+    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
+        let _ = (offset, buf);
+        false
+    }
+
     /// Writes `data`, which must be aligned, and returns the bytes written, which may be fewer.
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize>;
 

@@ -84,6 +84,18 @@ pub const BUGS: &[Bug] = &[
     bug("losses-count-twice", "a run is said to have lost twice what a checkpoint made irrelevant"),
     bug("merge-keeps-its-dead", "a merged run is said to hold the dead entries that the merge dropped"),
     bug("filter-forgets", "a run's filter does not know some of its logs"),
+    // What is remembered of resting logs.
+    bug("remembers-after-delete", "a log that was deleted keeps the bounds that are remembered of it"),
+    bug("remembered-before-visible", "bounds are remembered before all of their tier is visible"),
+    bug("remembered-before-frozen", "what is remembered counts for more than the frozen tier"),
+    bug(
+        "last-is-not-remembered",
+        "a checkpoint leaves the bounds of some log as they were remembered before",
+    ),
+    // Retention.
+    bug("retention-forgets-bytes", "how many bytes a log holds is not written down with its limits"),
+    bug("age-comes-back", "a commit does not drop for good what readers left out for its age"),
+    bug("retention-stays-in-memory", "a run does not say what a log keeps"),
     // What callers see.
     bug("refused-commit-leaves-traces", "a refused commit is not undone"),
     bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible"),
@@ -92,7 +104,7 @@ pub const BUGS: &[Bug] = &[
 ];
 
 /// Seeds that are tried for each bug.
-pub const BUDGET: u64 = 3000;
+pub const BUDGET: u64 = 12_000;
 /// A run, with its story, that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 

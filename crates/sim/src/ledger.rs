@@ -1,12 +1,12 @@
 //! What the world knows of its store: what was acknowledged, what was sent, and what may be seen.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use brooklet::{Bounds, Bytes, Entry, Error, Store, Ticket};
+use brooklet::{Bytes, Entry, Error, LogInfo, Store, Ticket};
 
-use crate::model::{self, Change, Log, Logs, text};
+use crate::model::{self, Change, Log, Logs, Moment, text};
 use crate::stage::Evidence;
 
 /// Something that must not be: what, in words.
@@ -22,6 +22,8 @@ pub fn violated<T>(what: impl Into<String>) -> Result<T, Violation> {
 pub struct Flight {
     /// What it changes.
     pub changes: Arc<[Change]>,
+    /// When it boarded, in milliseconds.
+    pub at: u64,
     /// It was acknowledged at once, whether durable or not.
     pub deferred: bool,
     ticket: Ticket,
@@ -31,13 +33,13 @@ pub struct Flight {
 
 impl Flight {
     /// A flight that watches its ticket in both ways: by asking, and by being told.
-    pub fn new(changes: Arc<[Change]>, ticket: Ticket, deferred: bool) -> Self {
+    pub fn new(changes: Arc<[Change]>, at: u64, ticket: Ticket, deferred: bool) -> Self {
         let told = Arc::new(AtomicU8::new(0));
         if !deferred {
             let told = told.clone();
             ticket.on_done(move |result| told.store(if result.is_ok() { 1 } else { 2 }, Ordering::Relaxed));
         }
-        Self { changes, deferred, ticket, told }
+        Self { changes, at, deferred, ticket, told }
     }
 
     fn is_acknowledged(&self) -> bool {
@@ -84,7 +86,7 @@ impl Ledger {
                 past.push_back(self.durable.clone());
                 past.drain(..past.len().saturating_sub(PAST));
             }
-            model::apply(&mut self.durable, &flight.changes).expect("it was accepted");
+            model::apply(&mut self.durable, &flight.changes, flight.at).expect("it was accepted");
             self.acknowledged += 1;
             if let Some(watched) = &mut self.watched {
                 watched.push(self.durable.clone());
@@ -96,14 +98,28 @@ impl Ledger {
         Ok(())
     }
 
-    /// What may be found if the power went now.
-    pub fn expectation(&self, tolerance: Tolerance) -> Expectation {
+    /// What a reader goes by who asks at `now`.
+    pub fn moment(&self, now: u64) -> Moment {
+        let mut earlier = BTreeMap::new();
+        for flight in &self.flying {
+            for change in flight.changes.iter() {
+                if let Change::Retain(key, _) = change {
+                    earlier.entry(key.clone()).or_insert(flight.at);
+                }
+            }
+        }
+        Moment { now, earlier }
+    }
+
+    /// What may be found if the power went `now`.
+    pub fn expectation(&self, tolerance: Tolerance, now: u64) -> Expectation {
         Expectation {
             durable: self.durable.clone(),
-            unknown: self.flying.iter().map(|flight| flight.changes.clone()).collect(),
+            unknown: self.flying.iter().map(|flight| (flight.changes.clone(), flight.at)).collect(),
             past: self.past.iter().flatten().cloned().collect(),
             epoch: self.epoch,
             tolerance,
+            now,
         }
     }
 }
@@ -123,13 +139,15 @@ pub struct Expectation {
     /// At least this.
     pub durable: Logs,
     /// And any number of these, in order.
-    pub unknown: Vec<Arc<[Change]>>,
+    pub unknown: Vec<(Arc<[Change]>, u64)>,
     /// Earlier states, the newest last.
     pub past: Vec<Logs>,
     /// Every opening has a larger epoch.
     pub epoch: u64,
     /// What else is let pass.
     pub tolerance: Tolerance,
+    /// The clock when it is looked for, in milliseconds.
+    pub now: u64,
 }
 
 impl Expectation {
@@ -137,11 +155,11 @@ impl Expectation {
     pub fn admit(&self, seen: &Seen) -> Result<Logs, Violation> {
         let mut state = self.durable.clone();
         let mut nearest = seen.difference(&state);
-        for changes in &self.unknown {
+        for (changes, at) in &self.unknown {
             if nearest.is_empty() {
                 break;
             }
-            model::apply(&mut state, changes).expect("it was accepted");
+            model::apply(&mut state, changes, *at).expect("it was accepted");
             nearest = seen.difference(&state);
         }
         if nearest.is_empty() {
@@ -167,9 +185,16 @@ pub struct Seen {
     pub unreadable: BTreeSet<Bytes>,
     /// The listing broke off because of damage.
     pub partial: bool,
+    /// When it was read.
+    pub moment: Moment,
 }
 
 impl Seen {
+    /// The same, read at that moment.
+    pub fn at(self, moment: Moment) -> Self {
+        Self { moment, ..self }
+    }
+
     /// Reads everything, by listing and by reading each log; if it is to be thorough, backward and by its bounds, too.
     /// An error is returned unless `damaged` says that damage is to be expected.
     pub fn of(store: &Store, damaged: bool, thorough: bool) -> Result<Result<Self, Error>, Violation> {
@@ -189,8 +214,8 @@ impl Seen {
                 }
                 Err(error) => return Ok(Err(error)),
             };
-            let key = Bytes::from(listed.key);
-            match read_log(store, &key, listed.bounds, thorough)? {
+            let key = Bytes::from(listed.key.clone());
+            match read_log(store, &key, &listed, thorough)? {
                 Ok(log) if log.bounds() == listed.bounds => drop(seen.logs.insert(key, Arc::new(log))),
                 Ok(log) => {
                     let (found, listed) = (log.bounds(), listed.bounds);
@@ -213,6 +238,7 @@ impl Seen {
 
     /// Where this is not `state`, in words.
     pub fn difference(&self, state: &Logs) -> String {
+        let state = &model::shown(state, &self.moment);
         if self.is_whole() {
             return if self.logs == *state { String::new() } else { model::difference(&self.logs, state) };
         }
@@ -231,9 +257,10 @@ impl Seen {
 fn read_log(
     store: &Store,
     key: &Bytes,
-    bounds: Bounds,
+    listed: &LogInfo,
     thorough: bool,
 ) -> Result<Result<Log, Error>, Violation> {
+    let (bounds, retention) = (listed.bounds, listed.retention);
     let read = || -> Result<_, Error> {
         let entries: Vec<Entry> = store.read(key, ..)?.collect::<Result<_, _>>()?;
         if !thorough {
@@ -241,14 +268,17 @@ fn read_log(
         }
         let bounds = store.bounds(key)?;
         let back: Vec<Entry> = store.read(key, bounds.first..bounds.next)?.rev().collect::<Result<_, _>>()?;
-        Ok((entries, Some((bounds, back))))
+        Ok((entries, Some((bounds, store.retention(key)?, back))))
     };
     let (entries, again) = match read() {
         Ok(all) => all,
         Err(error) => return Ok(Err(error)),
     };
-    if let Some((same, mut back)) = again {
+    if let Some((same, kept, mut back)) = again {
         back.reverse();
+        if kept != retention {
+            return violated(format!("{} is listed to keep {retention:?}, and keeps {kept:?}", text(key)));
+        }
         if entries != back {
             return violated(format!("{} reads differently forward and backward", text(key)));
         }
@@ -262,5 +292,5 @@ fn read_log(
         }
     }
     let entries = entries.into_iter().map(|entry| entry.payload).collect();
-    Ok(Ok(Log { first: bounds.first, entries }))
+    Ok(Ok(Log { first: bounds.first, entries, retention, times: Vec::new() }))
 }

@@ -5,15 +5,23 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use brooklet::io::Rng;
-use brooklet::{Bounds, Bytes, Commit, Error};
+use brooklet::{Bounds, Bytes, Commit, Error, Retention};
 
-/// A log: its first number and its entries.
+mod keeping;
+
+pub use keeping::{Moment, shown};
+
+/// A log: its first number and its entries, and what it keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     /// Number of the first entry.
     pub first: u64,
     /// The payloads, oldest first.
     pub entries: Vec<Bytes>,
+    /// What it keeps.
+    pub retention: Retention,
+    /// Before when each entry was committed, in milliseconds; 0 where age does not matter. Readers are not told.
+    pub times: Vec<u64>,
 }
 
 impl Log {
@@ -30,6 +38,7 @@ impl Log {
     fn trim(&mut self, before: u64) {
         if before > self.first {
             self.entries.drain(..(before - self.first) as usize);
+            self.times.drain(..(before - self.first) as usize);
             self.first = before;
         }
     }
@@ -53,6 +62,8 @@ pub enum Change {
     Truncate(Bytes, u64),
     /// Drop the log.
     Delete(Bytes),
+    /// Set what a log keeps.
+    Retain(Bytes, Retention),
     /// Go on only if this is the next number.
     ExpectNext(Bytes, u64),
     /// Go on only if there is no such log.
@@ -68,6 +79,9 @@ impl fmt::Display for Change {
             Change::KeepLast(key, n) => write!(f, "keep the last {n} of {}", text(key)),
             Change::Truncate(key, from) => write!(f, "truncate {} from {from}", text(key)),
             Change::Delete(key) => write!(f, "delete {}", text(key)),
+            Change::Retain(key, Retention { entries, bytes, age, .. }) => {
+                write!(f, "keep {entries:?} entries, {bytes:?} bytes, {age:?} of {}", text(key))
+            }
             Change::ExpectNext(key, next) => write!(f, "expect {} to go on at {next}", text(key)),
             Change::ExpectAbsent(key) => write!(f, "expect no {}", text(key)),
         }
@@ -104,8 +118,8 @@ impl Refusal {
     }
 }
 
-/// Does a commit to the model, whole or not at all; gives the numbers of its entries.
-pub fn apply(logs: &mut Logs, changes: &[Change]) -> Result<Vec<u64>, Refusal> {
+/// Does a commit to the model that boarded at `now`, whole or not at all; gives the numbers of its entries.
+pub fn apply(logs: &mut Logs, changes: &[Change], now: u64) -> Result<Vec<u64>, Refusal> {
     for change in changes {
         match change {
             Change::ExpectNext(key, next) if logs.get(key).map_or(0, |log| log.next()) != *next => {
@@ -118,7 +132,7 @@ pub fn apply(logs: &mut Logs, changes: &[Change]) -> Result<Vec<u64>, Refusal> {
     let mut after = logs.clone();
     let mut seqs = Vec::new();
     for change in changes {
-        apply_one(&mut after, change, &mut seqs)?;
+        apply_one(&mut after, change, now, &mut seqs)?;
     }
     if changes.iter().all(|c| matches!(c, Change::ExpectNext(..) | Change::ExpectAbsent(..))) {
         return Err(Refusal::Empty);
@@ -127,7 +141,7 @@ pub fn apply(logs: &mut Logs, changes: &[Change]) -> Result<Vec<u64>, Refusal> {
     Ok(seqs)
 }
 
-fn apply_one(logs: &mut Logs, change: &Change, seqs: &mut Vec<u64>) -> Result<(), Refusal> {
+fn apply_one(logs: &mut Logs, change: &Change, now: u64, seqs: &mut Vec<u64>) -> Result<(), Refusal> {
     let known = |logs: &mut Logs, key: &Bytes| -> Result<Log, Refusal> {
         logs.remove(key).map(Arc::unwrap_or_clone).ok_or(Refusal::Unknown)
     };
@@ -136,14 +150,16 @@ fn apply_one(logs: &mut Logs, change: &Change, seqs: &mut Vec<u64>) -> Result<()
             let mut log = logs.remove(key).map(Arc::unwrap_or_clone).unwrap_or_default();
             let seq = log.next();
             seqs.push(seq);
-            log.entries.push(payload.clone());
+            log.append(payload.clone(), now);
             if matches!(change, Change::Snapshot(..)) {
                 log.trim(seq);
             }
+            log.limit(now);
             (key, log)
         }
         Change::Trim(key, before) => {
             let mut log = known(logs, key)?;
+            log.limit(now);
             if *before > log.next() {
                 return Err(Refusal::OutOfRange);
             }
@@ -152,20 +168,31 @@ fn apply_one(logs: &mut Logs, change: &Change, seqs: &mut Vec<u64>) -> Result<()
         }
         Change::KeepLast(key, n) => {
             let mut log = known(logs, key)?;
+            log.limit(now);
             log.trim(log.next().saturating_sub(*n));
             (key, log)
         }
         Change::Truncate(key, from) => {
             let mut log = known(logs, key)?;
+            log.limit(now);
             if *from < log.first || *from > log.next() {
                 return Err(Refusal::OutOfRange);
             }
             log.entries.truncate((*from - log.first) as usize);
+            log.times.truncate((*from - log.first) as usize);
             (key, log)
         }
         Change::Delete(key) => {
             known(logs, key)?;
             return Ok(());
+        }
+        Change::Retain(key, retention) => {
+            let mut log = match retention.is_limited() {
+                true => logs.remove(key).map(Arc::unwrap_or_clone).unwrap_or_default(),
+                false => known(logs, key)?,
+            };
+            log.retain(*retention, now);
+            (key, log)
         }
         Change::ExpectNext(..) | Change::ExpectAbsent(..) => return Ok(()),
     };
@@ -184,6 +211,7 @@ pub fn commit(changes: &[Change]) -> Commit<'_> {
             Change::KeepLast(key, n) => commit.keep_last(key, *n),
             Change::Truncate(key, from) => commit.truncate(key, *from),
             Change::Delete(key) => commit.delete(key),
+            Change::Retain(key, retention) => commit.retain(key, *retention),
             Change::ExpectNext(key, next) => commit.expect_next(key, *next),
             Change::ExpectAbsent(key) => commit.expect_absent(key),
         };
@@ -202,8 +230,8 @@ pub struct Habits {
     pub small: u64,
     /// Rare ones have fewer than this.
     pub large: u64,
-    /// Weights of append, snapshot, trim, keep last, truncate, delete, expect next, expect absent.
-    pub weights: [u64; 8],
+    /// Weights of append, snapshot, trim, keep last, truncate, delete, expect next, expect absent, retain.
+    pub weights: [u64; 9],
 }
 
 impl Habits {
@@ -246,7 +274,8 @@ impl Habits {
             4 => Change::Truncate(key, within(rng)),
             5 => Change::Delete(key),
             6 => Change::ExpectNext(key, if rng.percent(80) { next } else { next + 1 }),
-            _ => Change::ExpectAbsent(key),
+            7 => Change::ExpectAbsent(key),
+            _ => Change::Retain(key, keeping::draw(rng)),
         }
     }
 }
@@ -264,7 +293,11 @@ pub fn difference(found: &Logs, expected: &Logs) -> String {
             log.map_or("no log".into(), |log| format!("{}..{}", log.first, log.next()))
         };
         let (is, should) = (show(found), show(expected));
+        let kept = |log: Option<&Arc<Log>>| log.map(|log| log.retention);
         let _ = match is == should {
+            true if kept(found) != kept(expected) => {
+                writeln!(out, "{}: keeps {:?}, expected {:?}", text(key), kept(found), kept(expected))
+            }
             true => writeln!(out, "{}: {is}, but other bytes than were written", text(key)),
             false => writeln!(out, "{}: found {is}, expected {should}", text(key)),
         };

@@ -42,6 +42,8 @@ pub struct Shape {
     pub apart: bool,
     /// Most bytes of the data's volume; 0: no limit.
     pub capacity: u64,
+    /// Most bytes for the bounds of resting logs that are remembered: a few logs, or all.
+    pub remembered: usize,
 }
 
 impl Shape {
@@ -54,6 +56,7 @@ impl Shape {
             .depth(self.depth)
             .max_payload(self.payload)
             .capacity(self.capacity)
+            .remembered(self.remembered)
             .create(Create::Never)
             .threads(false)
             .environment(clock.clone(), seed)
@@ -251,7 +254,7 @@ impl Plan {
     pub fn draw_as(seed: u64, class: Class) -> Self {
         let rng = &mut Rng::new(seed);
         let shape = shape(rng);
-        let habits = habits(rng, &shape, class);
+        let mut habits = habits(rng, &shape, class);
         let len = match class {
             Class::Calm => 100 + rng.below(500),
             _ => 20 + rng.below(180),
@@ -263,7 +266,9 @@ impl Plan {
         let inside = if apart { 0 } else { shape.ring };
         let room = LEAST_ROOM + inside + SECTOR as u64 * rng.below(100);
         let capacity = if rng.percent(25) { room } else { 0 };
-        Self { seed, class, shape: Shape { apart, capacity, ..shape }, habits, steps }
+        let remembered = [0, 256, 1024, 64 << 10][rng.below(4) as usize];
+        habits.weights[8] = if rng.percent(40) { 2 + rng.below(12) } else { 0 };
+        Self { seed, class, shape: Shape { apart, capacity, remembered, ..shape }, habits, steps }
     }
 }
 
@@ -280,12 +285,13 @@ fn shape(rng: &mut Rng) -> Shape {
         payload: 9 << 10,
         apart: false,
         capacity: 0,
+        remembered: 0,
     }
 }
 
 fn habits(rng: &mut Rng, shape: &Shape, class: Class) -> Habits {
-    let mut weights = [60, 7, 8, 5, 7, 5, 5, 3];
-    for weight in &mut weights[1..] {
+    let mut weights = [60, 7, 8, 5, 7, 5, 5, 3, 0];
+    for weight in &mut weights[1..8] {
         // A third of what there is does not happen in a run, and some happens a lot.
         match rng.below(6) {
             0 | 1 => *weight = 0,

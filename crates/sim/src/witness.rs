@@ -2,12 +2,13 @@
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use brooklet::io::{ManualClock, MemVolume, Rng};
 use brooklet::{Error, Store};
 
 use crate::ledger::{Expectation, Seen, Tolerance, Violation, violated};
-use crate::model::Logs;
+use crate::model::{Logs, Moment, shown};
 use crate::plan::{Interrupt, Meanwhile, Place, Shape};
 use crate::stage::Guest;
 
@@ -81,6 +82,7 @@ impl Witness<'_> {
         stage.invite(guest);
         stage.begin(&self.cuts(depth));
         let clock = Arc::new(ManualClock::default());
+        clock.advance(Duration::from_millis(expected.now));
         let opened = self.shape.open(&stage, &clock, self.rng.next());
         stage.begin(&[]);
         let words = format!("a power cut{}", " while recovering from one".repeat(depth));
@@ -91,7 +93,8 @@ impl Witness<'_> {
                 let more = self.rng.percent(10) && !expected.tolerance.damaged;
                 match more {
                     true => {
-                        self.live_on(store, &clock, &disk, &known).map_err(within)?;
+                        self.live_on(store, &clock, &disk, &shown(&known, &Moment::at(expected.now)))
+                            .map_err(within)?;
                         None
                     }
                     false => {
@@ -142,7 +145,7 @@ impl Witness<'_> {
         let seen = Seen::of(store, expected.tolerance.damaged, thorough)?;
         let seen = seen.or_else(|error| violated(format!("what was recovered does not read: {error}")))?;
         self.tally.entries += seen.logs.values().map(|log| log.entries.len() as u64).sum::<u64>();
-        expected.admit(&seen)
+        expected.admit(&seen.at(Moment::at(expected.now)))
     }
 
     /// Goes on with a recovered store for a while: it must be good for everything.

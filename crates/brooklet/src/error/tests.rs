@@ -10,7 +10,7 @@ use brooklet_io::{Fault, ManualClock, MemVolume, Volume};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Commit, Create, Options, Store};
+use crate::{Commit, Create, Options, Retention, Store};
 
 /// How to provoke a variant, how to react to it, and what its message holds.
 struct Case {
@@ -42,6 +42,8 @@ errors! {
     EmptyCommit, Invalid, || memory().commit(&Commit::new()).unwrap_err(), ["no operation"];
     InvalidOptions, Invalid, || Options::new().depth(0).open("nowhere").unwrap_err(),
         ["0 writes in flight", "use 1 to 1024"];
+    InvalidRetention, Invalid, || memory().retain("log", Retention::new().entries(u64::MAX)).unwrap_err(),
+        ["a limit of 18446744073709551615 entries", "use at most 2^62"];
     UnknownLog, NotFound, || memory().delete("log/\x01").unwrap_err(), ["no log \"log/\\x01\"", "append to it"];
     OutOfRange, NotFound, out_of_range, ["9 is outside", "\"log\"", "entries 1 to 2", "ask for its bounds"];
     Conflict, Conflict, || conflict(Expected::Next(7)), ["\"log\"", "go on at 7", "it goes on at 2", "retry"];
@@ -54,7 +56,7 @@ errors! {
     OtherCapacity, CannotOpen, other_capacity,
         ["memory was made with no capacity", "not with one of 4194304", "ask for that, or for none"];
     NotBlank, CannotOpen, not_blank, ["memory is not blank", "Brooklet store at 0", "by force"];
-    NewerFormat, CannotOpen, newer_format, ["format 4", "reads up to 3", "upgrade"];
+    NewerFormat, CannotOpen, newer_format, ["format 5", "reads up to 4", "upgrade"];
     Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
     Full, Full, full, ["no room left for a new store", "70000 bytes", "free space"];
     ReadOnly, Stopped, read_only, ["read-only", "open it for writing"];
@@ -158,7 +160,7 @@ fn not_blank() -> Error {
 
 fn newer_format() -> Error {
     spoiled(|copy| {
-        copy[8] = 4;
+        copy[8] = 5;
         brooklet_wal::slot::seal(copy);
     })
 }

@@ -12,7 +12,7 @@ use crate::piece::PieceWriter;
 use crate::runs::{ExtentWriter, Run, RunBuilder};
 
 /// Bytes of payload after which a slice of work ends.
-const SLICE: u64 = 1 << 20;
+pub(super) const SLICE: u64 = 1 << 20;
 
 /// A run being written.
 pub(super) struct Build {
@@ -26,12 +26,20 @@ pub(super) struct Build {
 impl Build {
     /// Writes some entries. `false` once there is no more.
     pub fn slice(&mut self) -> Result<bool, Trouble> {
+        Ok(self.work(SLICE)?.is_some())
+    }
+
+    /// Writes entries of at least so many bytes of payload, or all that is left; tells how many. `None` once there is no
+    /// more.
+    pub fn work(&mut self, least: u64) -> Result<Option<u64>, Trouble> {
         let mut done = 0;
-        while done < SLICE {
-            let Some(work) = self.input.step(&mut self.out)? else { return Ok(false) };
-            done += work;
+        while done < least {
+            match self.input.step(&mut self.out)? {
+                Some(work) => done += work,
+                None => return Ok((done > 0).then_some(done)),
+            }
         }
-        Ok(true)
+        Ok(Some(done))
     }
 }
 
@@ -53,7 +61,8 @@ impl Keeper {
     /// Ends a run and gives back what it did not need of its extent. `None` where it came out empty.
     pub(super) fn seal(&mut self, build: Build) -> Result<Option<Arc<Run>>, Trouble> {
         let Build { out, extent, id, level, .. } = build;
-        let PieceWriter { logs, entries, tombstones, empties, .. } = out;
+        let PieceWriter { logs, entries, tombstones, empties, ageing, .. } = out;
+        let ageing = ageing.unwrap_or_default();
         let sealed = if logs == 0 {
             Ok(None)
         } else {
@@ -79,6 +88,9 @@ impl Keeper {
             tombstones,
             empties,
             dead: 0,
+            ageing: ageing.entries,
+            ages_from: ageing.from,
+            ages_to: ageing.to,
         };
         let run = Run::open(&self.shelf, meta).map_err(|error| {
             self.heap.give(Extent { offset: extent.offset, len: used });

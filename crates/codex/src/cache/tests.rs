@@ -93,9 +93,32 @@ fn a_reader_that_leaves_takes_all_of_its_own_with_it() {
     assert!(stats.filter_bytes == 0 && stats.data_bytes > 100_000);
     assert!(cache.shards.iter().all(|shard| {
         let entries = shard.entries.read().unwrap();
-        entries.queue.len() == entries.map.len()
+        entries.queue.len() == entries.map.len() && entries.overhead.is_empty()
     }));
     assert!(cache.join() > other);
+}
+
+/// What is asked for stays when the cache gets smaller, and there is more room when it gets larger.
+#[test]
+fn a_cache_that_is_resized_keeps_to_what_it_has_then() {
+    let cache = Cache::new(40 << 20);
+    let held = |cache: &Cache| (0..10_000).filter(|&offset| holds(cache, offset)).count();
+    for offset in 0..10_000 {
+        cache.keep(key(offset), Class::Data, block(2_000));
+        if offset < 100 {
+            assert!(holds(&cache, offset));
+        }
+    }
+    assert_eq!(held(&cache), 10_000);
+    for budget in [39 << 20, 8 << 20, 0, 30 << 20] {
+        cache.resize(budget);
+        assert!(cache.stats().bytes() <= budget && cache.stats().budget == budget);
+        assert!(cache.stats().bytes() > 0 || budget == 0 || budget == 30 << 20);
+        for offset in 0..10_000 {
+            cache.keep(key(offset), Class::Data, block(2_000));
+        }
+        assert!(cache.stats().bytes() <= budget && cache.stats().bytes() >= budget.min(20 << 20) * 9 / 10);
+    }
 }
 
 #[test]
@@ -127,6 +150,8 @@ proptest! {
             let entries = cache.shards[0].entries.read().unwrap();
             prop_assert_eq!(entries.bytes(), entries.map.values().map(|entry| entry.kept.bytes()).sum::<usize>());
             prop_assert_eq!(entries.queue.len(), entries.map.len());
+            let overhead = entries.map.values().filter(|entry| !entry.class.is_data()).map(|entry| entry.kept.bytes());
+            prop_assert_eq!(entries.overhead.get(&0).copied().unwrap_or_default(), overhead.sum::<usize>());
         }
     }
 }

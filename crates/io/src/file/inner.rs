@@ -30,6 +30,8 @@ use crate::{BlockDevice, Op, Persist, VolumeInfo};
 pub(crate) struct FileInner {
     pub(super) path: PathBuf,
     pub(crate) file: File,
+    /// The same file by way of the page cache, where reads may go through it besides.
+    pub(super) cached: Option<File>,
     writable: bool,
     /// What a block device says of itself; its size is fixed.
     pub(super) device: Option<BlockDevice>,
@@ -57,6 +59,7 @@ impl FileInner {
             device,
             named: file.metadata()?.nlink() > 0,
             file,
+            cached: None,
             direct: false,
             size: AtomicU64::new(size),
             resize: Mutex::new(()),
@@ -69,6 +72,7 @@ impl FileInner {
         inner.choose_direct(options)?;
         inner.choose_durable(options)?;
         inner.choose_backend(options)?;
+        inner.open_cached()?;
         Ok(inner)
     }
 

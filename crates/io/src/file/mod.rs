@@ -4,6 +4,7 @@
 //! - `inner`: the open file that the volume and its queues share, its reads and its checks.
 //! - `durable`: how writes become durable; `tune`: the choice between the ways; `sync`: one sync for many callers.
 //! - `backend`: direct I/O and io_uring, used where they can be relied on; `grow`: the size.
+//! - `cached`: reads by way of the page cache, for look-ups.
 
 use std::io;
 use std::ops::Range;
@@ -20,6 +21,7 @@ use crate::uring::UringQueue;
 use crate::{Counts, Persist, Queue, Volume, VolumeInfo};
 
 mod backend;
+mod cached;
 mod device;
 mod durable;
 mod grow;
@@ -130,6 +132,10 @@ impl Volume for FileVolume {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         self.inner.read_at(offset, buf)
+    }
+
+    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
+        self.inner.read_cached(offset, buf)
     }
 
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {

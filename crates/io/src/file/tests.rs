@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use super::*;
 use crate::{AlignedBuf, Op, SECTOR, read_exact_at, write_all_at};
 
+mod cached;
 mod durable;
 
 fn filled(len: usize, byte: u8) -> AlignedBuf {

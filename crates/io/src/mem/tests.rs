@@ -209,8 +209,15 @@ fn what_was_asked_for_is_counted_until_the_power_is_off() {
     queue.submit(0, Op::Read { offset: 3 * S, buf: filled(2, 0) });
     queue.reap(true, &mut Vec::new());
     volume.write_at(4 * S, &filled(1, 1), Persist::Durable).unwrap_err();
-    let expected =
-        Counts { reads: 1, read_bytes: S, writes: 2, written_bytes: 3 * S, durable_writes: 1, flushes: 1 };
+    let expected = Counts {
+        reads: 1,
+        read_bytes: S,
+        writes: 2,
+        written_bytes: 3 * S,
+        durable_writes: 1,
+        flushes: 1,
+        ..Counts::default()
+    };
     assert_eq!(volume.counts(), expected);
     volume.fail(Fault::ErrorAfter { operations: 0, kind: io::ErrorKind::Other, sticky: false });
     volume.write_at(0, &filled(1, 1), Persist::Durable).unwrap_err();

@@ -137,3 +137,19 @@ fn a_partition_is_a_device_and_a_part_of_one() {
     drop(volume);
     open(&place, OpenMode::ReadWrite).unwrap();
 }
+
+/// A claimed device is read by way of its page cache, too, and that sees what direct writes leave.
+#[test]
+fn a_device_is_read_through_its_page_cache() {
+    let _alone = alone();
+    for sector in [512, 4096] {
+        let Some(place) = Place::device(sector) else { continue };
+        let volume = place.open(FileOptions::default());
+        for byte in 1..50 {
+            write_all_at(&volume, 8192, &filled(2 * SECTOR, byte), Persist::Cached).unwrap();
+            let mut piece = [0; 5000];
+            assert!(volume.read_cached(9000, &mut piece));
+            assert!(piece.iter().all(|&found| found == byte), "{byte}");
+        }
+    }
+}

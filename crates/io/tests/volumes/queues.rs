@@ -115,6 +115,7 @@ fn what_goes_down_is_counted_and_what_is_refused_is_not() {
                 written_bytes: 3 * SECTOR as u64,
                 durable_writes: flagged,
                 flushes: 2 - flagged,
+                ..Counts::default()
             };
             assert_eq!(volume.counts(), expected);
 

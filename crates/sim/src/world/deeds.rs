@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::{Durability, Entry, Error};
+use brooklet::{Bytes, Durability, Entry, Error};
 
-use super::{Held, State, World};
+use super::{Held, State, When, World};
 use crate::ledger::{Flight, Seen, Violation, violated};
 use crate::model::{self, Change, Log, Logs, Refusal, text};
 
@@ -29,14 +29,16 @@ impl World {
         });
         let mut state = self.state();
         let mut after = state.ledger.boarded.clone();
-        match (result, model::apply(&mut after, &changes)) {
+        // Whoever came in between boarded before it, and since then no time has passed.
+        let now = self.now();
+        match (result, model::apply(&mut after, &changes, now)) {
             (Ok(_), _) if state.ledger.stopped => violated("a store that has stopped accepts a commit"),
             (Ok(ticket), Ok(seqs)) => {
                 if ticket.seqs() != seqs {
                     return violated(format!("numbers {:?} were given, not {seqs:?}", ticket.seqs()));
                 }
                 state.ledger.boarded = after;
-                state.ledger.flying.push_back(Flight::new(changes, ticket, deferred.is_some()));
+                state.ledger.flying.push_back(Flight::new(changes, now, ticket, deferred.is_some()));
                 Ok(())
             }
             (Err(error), Err(refusal)) if refusal.is(&error) => Ok(()),
@@ -110,12 +112,13 @@ impl World {
             let state = &mut *self.state();
             self.plan.habits.key(&mut state.rng)
         };
-        let outer = self.watch();
+        let (outer, from) = (self.watch(), self.looked_at(&key));
         let read = store.read(&key, ..).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
         let states = self.watched(outer)?;
+        let when = When { from, to: self.now() };
         match read {
             Ok(entries) => {
-                let fits = |log: &Arc<Log>| gives(&entries, log);
+                let fits = |log: &Arc<Log>| gives(&entries, log, when);
                 if states.iter().any(|state| state.get(&key).is_some_and(fits)) {
                     return Ok(());
                 }
@@ -129,6 +132,11 @@ impl World {
             }
             Err(error) => self.excuse(Err::<(), _>(error)),
         }
+    }
+
+    /// When a reader looks at the age of a log's entries.
+    fn looked_at(&self, key: &Bytes) -> u64 {
+        self.state().ledger.moment(self.now()).of(key)
     }
 
     /// Begins to take note of every durable state.
@@ -158,7 +166,7 @@ impl World {
         };
         let mut state = self.state();
         state.ledger.settle()?;
-        let difference = seen.difference(&state.ledger.durable);
+        let difference = seen.at(state.ledger.moment(self.now())).difference(&state.ledger.durable);
         let unseen = state.ledger.flying.iter().any(|flight| flight.deferred);
         if unseen && !state.faulty && !state.damaged && !state.ledger.stopped {
             return violated("a deferred commit is acknowledged at once, and readers do not see it");
@@ -174,13 +182,14 @@ impl World {
             let state = &mut *self.state();
             self.plan.habits.key(&mut state.rng)
         };
-        let outer = self.watch();
+        let (outer, from) = (self.watch(), self.looked_at(&key));
         let entries = self.open_store().read(&key, ..);
         let states = self.watched(outer)?;
+        let when = When { from, to: self.now() };
         match entries {
             Ok(entries) => {
                 let may_give = states.iter().map(|state| state.get(&key).cloned()).collect();
-                self.state().held.push_back(Held { key, entries, may_give });
+                self.state().held.push_back(Held { key, entries, may_give, when });
                 Ok(())
             }
             Err(error) if Refusal::Unknown.is(&error) => {
@@ -210,10 +219,12 @@ impl World {
     }
 
     pub(super) fn release(&self) -> Result<(), Violation> {
-        let Some(Held { key, entries, may_give }) = self.state().held.pop_front() else { return Ok(()) };
+        let Some(Held { key, entries, may_give, when }) = self.state().held.pop_front() else {
+            return Ok(());
+        };
         match entries.collect::<Result<Vec<_>, _>>() {
             Ok(entries) => {
-                if may_give.iter().flatten().any(|log| gives(&entries, log)) {
+                if may_give.iter().flatten().any(|log| gives(&entries, log, when)) {
                     return Ok(());
                 }
                 violated(format!("a reader of {} gives what was not there when it began", text(&key)))
@@ -223,12 +234,14 @@ impl World {
     }
 }
 
-/// Whether these are the entries of a log, numbers and all.
-fn gives(entries: &[Entry], log: &Log) -> bool {
-    let expected = (log.first..).zip(&log.entries);
-    entries.len() == log.entries.len()
-        && entries
-            .iter()
-            .zip(expected)
-            .all(|(entry, (seq, payload))| entry.seq == seq && entry.payload == payload)
+/// Whether these are the entries of a log, numbers and all, but for those that were too old at some time then.
+fn gives(entries: &[Entry], log: &Log, when: When) -> bool {
+    let all: Vec<_> = (log.first..).zip(&log.entries).collect();
+    (log.old(when.from)..=log.old(when.to)).any(|old| {
+        let expected = &all[old..];
+        let same = |(entry, (seq, payload)): (&Entry, &(u64, &Bytes))| {
+            entry.seq == *seq && entry.payload == **payload
+        };
+        entries.len() == expected.len() && entries.iter().zip(expected).all(same)
+    })
 }

@@ -6,6 +6,7 @@ use brooklet::io::{Fault, MemVolume, Rng, SECTOR};
 
 use super::{State, World};
 use crate::ledger::{Expectation, Seen, Violation, violated};
+use crate::model::Moment;
 use crate::stage::{Evidence, Guest};
 use crate::witness::is_refusal;
 
@@ -196,6 +197,7 @@ impl World {
         }
         let seen = Seen::of(&store, expected.tolerance.damaged, true)?;
         let seen = seen.or_else(|error| violated(format!("what was recovered does not read: {error}")))?;
+        let seen = seen.at(Moment::at(expected.now));
         let known = expected.admit(&seen)?;
         if !seen.is_whole() && !expected.unknown.is_empty() {
             // How many of the unknown commits are there cannot be told any more: the story ends here.

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use brooklet::io::{ManualClock, MemVolume, Rng};
+use brooklet::io::{Clock, ManualClock, MemVolume, Rng};
 use brooklet::{Bytes, Entries, Error, Store};
 
 use crate::ledger::{Expectation, Ledger, Tolerance, Violation, violated};
@@ -45,6 +45,14 @@ struct Held {
     key: Bytes,
     entries: Entries,
     may_give: Vec<Option<Arc<Log>>>,
+    when: When,
+}
+
+/// While somebody began to read: from when to when the age of the entries may be looked at.
+#[derive(Clone, Copy, Debug)]
+struct When {
+    from: u64,
+    to: u64,
 }
 
 struct State {
@@ -129,6 +137,11 @@ impl World {
         });
         world.stage().invite(world.me.clone());
         Ok(world)
+    }
+
+    /// What the wall clock says, in milliseconds.
+    fn now(&self) -> u64 {
+        self.clock.wall().as_millis() as u64
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -306,7 +319,7 @@ impl World {
         let tolerance = self.tolerance();
         let mut state = self.state();
         state.ledger.settle()?;
-        Ok(state.ledger.expectation(tolerance))
+        Ok(state.ledger.expectation(tolerance, self.now()))
     }
 
     /// Takes what a power cut here would leave, to be examined after the step.

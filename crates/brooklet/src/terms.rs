@@ -1,0 +1,342 @@
+//! The terms of a log that keeps a part of its entries only: its limits, and what it takes to apply them.
+//!
+//! Limits of entries and bytes are applied as commits board: what no longer fits is trimmed by the commit that brings
+//! the entry for which it goes, or the limit. Age is looked at in two ways. Readers leave out what is too old by the
+//! clock as they ask, and remember nothing of that: a clock that jumps ahead and back takes nothing away. A commit on the
+//! log trims what is too old by then, for good; where nobody commits, `sweep.rs` does.
+//!
+//! Times are kept of groups of entries. The *granule* of an age is the power of two of milliseconds at or below a 64th
+//! of it, and one at least. A *mark* says that the entries from a number on, up to the next mark, were all committed
+//! before its time, a multiple of the granule; they are too old once the age has passed since then. So a log has some 130
+//! marks at most for each doubling that its age went through while the entries were written, usually 66 to 130 for one
+//! that is written to all the time.
+//!
+//! Invariants:
+//! 1. Marks ascend strictly, in number and in time: a clock that goes back makes entries seem younger, never older.
+//! 2. Where an age is set and the log has an entry, its first entry has a mark.
+//! 3. `held` is the sum of the log's payloads where bytes are limited, and 0 elsewhere.
+//!
+//! ```text
+//! terms  = flags (1 byte: 1 entries, 2 bytes, 4 age are limited; one of them at least)
+//!          [most entries (varint)], [most bytes, bytes held (varints)],
+//!          [age in milliseconds, number of marks (varints), marks]
+//! mark   = number, time (varints, each counted from the mark before: from 0 for the first)
+//!          time is in milliseconds since the Unix epoch
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet_io::seeded::bug;
+use brooklet_wal::{put_varint, take_varint};
+
+use crate::model::{Bounds, Effect};
+use crate::retain::Retention;
+
+/// Marks of one age, at the least.
+const MARKS: u64 = 64;
+
+/// A log's bounds, and its terms if it has any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub bounds: Option<Bounds>,
+    pub terms: Option<Arc<Terms>>,
+}
+
+impl State {
+    /// What a log is that keeps all of its entries.
+    pub fn without_terms(bounds: Bounds) -> Self {
+        Self { bounds: Some(bounds), terms: None }
+    }
+
+    /// The bounds that readers see at `now`.
+    pub fn shown(&self, now: u64) -> Option<Bounds> {
+        self.bounds.map(|bounds| shown(bounds, self.terms.as_deref(), now))
+    }
+}
+
+/// The bounds that readers see of a log at `now`.
+pub(crate) fn shown(bounds: Bounds, terms: Option<&Terms>, now: u64) -> Bounds {
+    Bounds { first: terms.map_or(bounds.first, |terms| terms.young(bounds, now)), ..bounds }
+}
+
+/// What readers are told of a log's terms.
+pub(crate) fn retention(terms: Option<&Terms>) -> Retention {
+    terms.map_or(Retention::default(), |terms| Retention {
+        entries: terms.entries,
+        bytes: terms.bytes,
+        age: terms.age.map(Duration::from_millis),
+    })
+}
+
+/// The entries from `seq` on were committed before `time`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    seq: u64,
+    time: u64,
+}
+
+/// When the entries of a log become too old.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ageing {
+    pub entries: u64,
+    /// The first of them, and the last.
+    pub from: u64,
+    pub to: u64,
+}
+
+impl Ageing {
+    pub fn sum(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        let (Some(a), Some(b)) = (one, other) else { return one.or(other) };
+        let entries = a.entries.saturating_add(b.entries);
+        Some(Self { entries, from: a.from.min(b.from), to: a.to.max(b.to) })
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub entries: Option<u64>,
+    pub bytes: Option<u64>,
+    /// In milliseconds.
+    pub age: Option<u64>,
+    pub held: u64,
+    marks: Vec<Mark>,
+}
+
+/// Applies an effect to the terms of a log, which has these bounds after it. `len` is the length of an entry that joins.
+pub(crate) fn apply(terms: &mut Option<Arc<Terms>>, effect: Effect, bounds: Option<Bounds>, len: u64) {
+    let changes = |terms: &Terms| match effect {
+        Effect::Append(_) => terms.bytes.is_some(),
+        Effect::Trim(_) | Effect::Truncate(_) => !terms.marks.is_empty(),
+        _ => true,
+    };
+    let begins = matches!(effect, Effect::Entries(1..) | Effect::Bytes(1..) | Effect::Age(1..));
+    if !terms.as_deref().map_or(begins, changes) {
+        return;
+    }
+    let now = Arc::make_mut(terms.get_or_insert_default());
+    let bounds = bounds.unwrap_or_default();
+    match effect {
+        Effect::Append(_) => now.held = now.held.saturating_add(len),
+        Effect::Trim(_) | Effect::Truncate(_) => now.forget(bounds),
+        Effect::Entries(n) => now.entries = n.checked_sub(1),
+        Effect::Bytes(n) => {
+            now.bytes = n.checked_sub(1);
+            now.held = now.bytes.map_or(0, |_| now.held);
+        }
+        Effect::Age(n) => {
+            now.age = n.checked_sub(1);
+            if now.age.is_none() {
+                now.marks.clear();
+            }
+        }
+        Effect::Mark(time) => now.mark(bounds, time),
+        Effect::Held(held) => now.held = now.bytes.map_or(0, |_| held),
+        Effect::Delete => *now = Terms::default(),
+    }
+    if (now.entries, now.bytes, now.age) == (None, None, None) {
+        *terms = None;
+    }
+}
+
+impl Terms {
+    /// The first entry that is not too old at `now`.
+    pub fn young(&self, bounds: Bounds, now: u64) -> u64 {
+        let Some(age) = self.age else { return bounds.first };
+        let old = self.marks.partition_point(|mark| mark.time.saturating_add(age) <= now);
+        let first = match self.marks.get(old) {
+            _ if old == 0 => bounds.first,
+            Some(mark) => mark.seq,
+            None => bounds.next,
+        };
+        first.clamp(bounds.first, bounds.next)
+    }
+
+    /// The first entry that is kept by its number and its age at `now`.
+    pub fn kept(&self, bounds: Bounds, now: u64) -> u64 {
+        let few = self.entries.map_or(bounds.first, |most| bounds.next.saturating_sub(most));
+        few.max(self.young(bounds, now))
+    }
+
+    /// The time of a mark that an entry committed at `now` needs, if it needs one.
+    pub fn wanted_mark(&self, now: u64) -> Option<u64> {
+        let age = self.age?;
+        let granule = (age / MARKS).checked_ilog2().map_or(1, |log| 1 << log);
+        let time = (now / granule).saturating_add(1).saturating_mul(granule);
+        self.marks.last().is_none_or(|last| last.time < time).then_some(time)
+    }
+
+    pub fn has_marks(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
+    fn mark(&mut self, bounds: Bounds, time: u64) {
+        // The first mark is for all that is there, too.
+        let last = self.marks.last();
+        let seq = if last.is_none() { bounds.first } else { bounds.next };
+        if self.age.is_some() && last.is_none_or(|last| last.time < time && last.seq < seq) {
+            self.marks.push(Mark { seq, time });
+        }
+    }
+
+    /// Drops the marks of entries that are gone.
+    fn forget(&mut self, bounds: Bounds) {
+        if bounds.is_empty() {
+            self.marks.clear();
+        }
+        self.marks.truncate(self.marks.partition_point(|mark| mark.seq < bounds.next));
+        let begun = self.marks.partition_point(|mark| mark.seq <= bounds.first);
+        self.marks.drain(..begun.saturating_sub(1));
+    }
+
+    /// When those of the log's entries become too old that are not at `now`; `None` where none does.
+    pub fn ageing(&self, bounds: Bounds, now: u64) -> Option<Ageing> {
+        let age = self.age?;
+        let young = self.young(bounds, now);
+        let at = |mark: &Mark| mark.time.saturating_add(age);
+        let from = self.marks.iter().map(at).find(|at| *at > now)?;
+        let to = self.marks.last().map(at)?;
+        (young < bounds.next).then(|| Ageing { entries: bounds.next - young, from, to })
+    }
+
+    /// The most bytes that its encoded form takes.
+    pub fn bound(&self) -> usize {
+        1 + 5 * 10 + self.marks.len() * 20
+    }
+
+    pub fn encode(&self, out: &mut impl FnMut(&[u8])) {
+        let flag = |limit: Option<u64>, bit| limit.map_or(0, |_| bit);
+        out(&[flag(self.entries, 1) | flag(self.bytes, 2) | flag(self.age, 4)]);
+        if let Some(entries) = self.entries {
+            put_varint(out, entries);
+        }
+        if let Some(bytes) = self.bytes {
+            put_varint(out, bytes);
+            put_varint(out, if bug("retention-forgets-bytes") { 0 } else { self.held });
+        }
+        if let Some(age) = self.age {
+            put_varint(out, age);
+            put_varint(out, self.marks.len() as u64);
+            let mut last = Mark { seq: 0, time: 0 };
+            for mark in &self.marks {
+                put_varint(out, mark.seq - last.seq);
+                put_varint(out, mark.time - last.time);
+                last = *mark;
+            }
+        }
+    }
+
+    /// Takes terms from the front of `rest`. `None` where the bytes are none.
+    pub fn decode(rest: &mut &[u8]) -> Option<Self> {
+        let (&flags, after) = rest.split_first()?;
+        *rest = after;
+        if flags == 0 || flags > 7 {
+            return None;
+        }
+        let mut terms = Self::default();
+        if flags & 1 != 0 {
+            terms.entries = Some(take_varint(rest)?);
+        }
+        if flags & 2 != 0 {
+            terms.bytes = Some(take_varint(rest)?);
+            terms.held = take_varint(rest)?;
+        }
+        if flags & 4 != 0 {
+            terms.age = Some(take_varint(rest)?);
+            let mut last = Mark { seq: 0, time: 0 };
+            for n in 0..take_varint(rest)? {
+                let (seq, time) = (take_varint(rest)?, take_varint(rest)?);
+                if n > 0 && (seq == 0 || time == 0) {
+                    return None;
+                }
+                last = Mark { seq: last.seq.checked_add(seq)?, time: last.time.checked_add(time)? };
+                terms.marks.push(last);
+            }
+        }
+        Some(terms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(effects: &[(Effect, u64, u64)]) -> Terms {
+        let mut terms = None;
+        for &(effect, first, next) in effects {
+            apply(&mut terms, effect, Some(Bounds { first, next }), 10);
+        }
+        terms.map(Arc::unwrap_or_clone).unwrap_or_default()
+    }
+
+    #[test]
+    fn entries_go_once_all_of_their_mark_are_too_old() {
+        let terms = of(&[
+            (Effect::Age(641), 0, 4),
+            (Effect::Mark(16), 0, 4), // for what is there
+            (Effect::Mark(24), 0, 4),
+            (Effect::Append(4), 0, 5),
+            (Effect::Mark(24), 0, 5), // no later than the last
+        ]);
+        let bounds = Bounds { first: 1, next: 5 };
+        let young = |now| terms.young(bounds, now);
+        assert_eq!([young(0), young(655), young(656), young(663), young(664)], [1, 1, 4, 4, 5]);
+        assert_eq!(terms.ageing(bounds, 0), Some(Ageing { entries: 4, from: 656, to: 664 }));
+        assert_eq!(terms.ageing(bounds, 656), Some(Ageing { entries: 1, from: 664, to: 664 }));
+        assert_eq!(terms.ageing(bounds, 664), None);
+        assert_eq!(terms.wanted_mark(23), None);
+        assert_eq!(terms.wanted_mark(24), Some(32));
+    }
+
+    #[test]
+    fn marks_go_with_their_entries() {
+        let marked = [
+            (Effect::Age(2), 0, 0),
+            (Effect::Mark(5), 0, 0),
+            (Effect::Append(0), 0, 3),
+            (Effect::Mark(6), 0, 3),
+            (Effect::Append(3), 0, 6),
+            (Effect::Mark(7), 0, 6),
+            (Effect::Append(6), 0, 9),
+        ];
+        let after = |effect, first, next| {
+            let mut all = marked.to_vec();
+            all.push((effect, first, next));
+            of(&all).marks.iter().map(|mark| mark.seq).collect::<Vec<_>>()
+        };
+        assert_eq!(after(Effect::Trim(2), 2, 9), [0, 3, 6]);
+        assert_eq!(after(Effect::Trim(3), 3, 9), [3, 6]);
+        assert_eq!(after(Effect::Truncate(6), 0, 6), [0, 3]);
+        assert_eq!(after(Effect::Truncate(7), 0, 7), [0, 3, 6]);
+        assert_eq!(after(Effect::Trim(9), 9, 9), [0; 0]);
+        assert_eq!(after(Effect::Age(0), 0, 9), [0; 0]);
+    }
+
+    #[test]
+    fn terms_round_trip_and_nonsense_is_refused() {
+        let all = of(&[
+            (Effect::Entries(8), 3, 3),
+            (Effect::Bytes(1000), 3, 3),
+            (Effect::Age(500), 3, 3),
+            (Effect::Mark(1 << 40), 3, 3),
+            (Effect::Append(3), 3, 4),
+            (Effect::Mark((1 << 40) + 9), 3, 4),
+            (Effect::Append(4), 3, 5),
+        ]);
+        assert_eq!((all.held, all.marks.len()), (20, 2));
+        for terms in [all, of(&[(Effect::Entries(1), 0, 0)])] {
+            let mut bytes = Vec::new();
+            terms.encode(&mut |b| bytes.extend_from_slice(b));
+            assert!(bytes.len() <= terms.bound());
+            let mut rest = &bytes[..];
+            assert_eq!(Terms::decode(&mut rest), Some(terms));
+            assert!(rest.is_empty());
+            for cut in 0..bytes.len() {
+                assert_eq!(Terms::decode(&mut &bytes[..cut]), None);
+            }
+        }
+        for bytes in [&[0][..], &[8, 1], &[4, 1, 2, 0, 1, 0, 1], &[4, 1, 2, 0, 1, 1, 0]] {
+            assert_eq!(Terms::decode(&mut &bytes[..]), None, "{bytes:?}");
+        }
+    }
+}
