@@ -233,7 +233,9 @@ impl Handle {
         });
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
-        let keeper = Mutex::new(Keeper::new(volumes.clone(), shelf, superblock, heap, manifest));
+        let memory = options.memory_budget;
+        let keeper = Keeper::new(volumes.clone(), shelf, superblock, heap, manifest, memory);
+        let keeper = Mutex::new(keeper);
         let threads = options.threads && wal.is_some();
         let quiet = Quiet::new(options.clock.now());
         let inner = Arc::new(Inner {

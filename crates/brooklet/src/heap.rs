@@ -132,6 +132,11 @@ impl Heap {
         self.by_offset.values().sum()
     }
 
+    /// Free bytes in extents of `least` bytes and more.
+    pub fn usable(&self, least: u64) -> u64 {
+        self.by_size.range((least, 0)..).map(|(len, _)| len).sum()
+    }
+
     /// The largest free extent, in bytes.
     pub fn largest_free(&self) -> u64 {
         self.by_size.last().map_or(0, |(len, _)| *len)

@@ -49,6 +49,7 @@
 #[cfg(doctest)]
 struct Readme;
 
+mod chain;
 mod check;
 mod commit;
 mod create;
@@ -80,6 +81,7 @@ mod remembered;
 mod retain;
 mod runs;
 mod scan;
+mod segment;
 mod shelf;
 mod signature;
 mod siphash;

@@ -25,8 +25,9 @@ const LOGS: usize = 200;
 /// What is known of sweeps.
 #[derive(Default)]
 pub(crate) struct Sweeper {
-    /// Of runs that were walked through, what was left to become too old.
-    swept: BTreeMap<u64, Option<Ageing>>,
+    /// Of runs that were walked through, what they told, and what was left to become too old. A run that is being made
+    /// may tell of more later.
+    swept: BTreeMap<u64, [Option<Ageing>; 2]>,
     going: Option<Sweep>,
 }
 
@@ -49,7 +50,8 @@ fn due(ageing: Ageing, entries: u64) -> u64 {
 
 impl Sweeper {
     fn ageing(&self, run: &Run) -> Option<Ageing> {
-        self.swept.get(&run.meta.id).map_or_else(|| run.meta.ageing(), |left| *left)
+        let told = run.meta.ageing();
+        self.swept.get(&run.meta.id).filter(|swept| swept[0] == told).map_or(told, |swept| swept[1])
     }
 
     /// When the next run is worth a walk.
@@ -67,15 +69,20 @@ impl Sweeper {
             going => going,
         };
         let Some(mut sweep) = sweep else { return Ok((Vec::new(), false)) };
-        let id = sweep.run.meta.id;
-        let (old, more) = self.walk(&mut sweep).inspect_err(|_| self.give_up(id))?;
+        let (old, more) = match self.walk(&mut sweep) {
+            Ok(walked) => walked,
+            Err(error) => {
+                self.give_up(&sweep.run);
+                return Err(error);
+            }
+        };
         self.going = more.then_some(sweep);
         Ok((old, true))
     }
 
     /// What cannot be read now will not be read better at the next try.
-    fn give_up(&mut self, run: u64) {
-        self.swept.insert(run, None);
+    fn give_up(&mut self, run: &Run) {
+        self.swept.insert(run.meta.id, [run.meta.ageing(), None]);
     }
 
     /// Looks at some logs; `false` once there is no more.
@@ -83,7 +90,7 @@ impl Sweeper {
         let mut old = Vec::new();
         for _ in 0..LOGS {
             let Some((key, head)) = &sweep.logs.current else {
-                self.swept.insert(sweep.run.meta.id, sweep.left);
+                self.swept.insert(sweep.run.meta.id, [sweep.run.meta.ageing(), sweep.left]);
                 return Ok((old, false));
             };
             if let (Some(bounds), Some(terms)) = (head.piece.bounds, &head.terms) {
@@ -105,7 +112,7 @@ impl Sweeper {
         else {
             return Ok(None);
         };
-        let logs = RunLogs::new(run, b"").inspect_err(|_| self.give_up(run.meta.id))?;
+        let logs = RunLogs::new(run, b"").inspect_err(|_| self.give_up(run))?;
         Ok(Some(Sweep { run: run.clone(), logs, now, left: None }))
     }
 }
@@ -119,7 +126,13 @@ impl Inner {
     /// Does a part of a sweep. `false` where there is none to be done now.
     pub fn sweep(&self, all: bool) -> Result<bool, Error> {
         let runs = self.front().runs.clone();
-        let (old, more) = self.sweeper.lock().expect("no panics").step(&runs, self.now(), all)?;
+        let step = |sweeper: &mut Sweeper| sweeper.step(&runs, self.now(), all);
+        let (old, more) = match self.sweeper.try_lock() {
+            Ok(mut sweeper) => step(&mut sweeper)?,
+            // A store without threads has one caller, who came again from a volume that calls back: it goes on further out.
+            Err(_) if !self.options.threads => return Ok(false),
+            Err(_) => step(&mut self.sweeper.lock().expect("no panics"))?,
+        };
         for key in &old {
             match self.sweep_log(key) {
                 Err(Error::EmptyCommit) => {} // others trimmed it
