@@ -105,7 +105,7 @@ fn check_volumes(volumes: &Volumes, progress: &mut dyn FnMut(u64, u64)) -> Resul
         report.add(true, format!("copy {copy} of the ring's label is damaged or older; the others serve"));
     }
     report.blocks = opened.recovery.blocks;
-    let total = opened.front.runs.iter().map(|r| r.meta.len * 2).sum::<u64>().max(1);
+    let total = opened.front.runs.iter().map(|r| r.len() * 2).sum::<u64>().max(1);
     check_runs(&opened, &mut report, total, progress);
     if report.findings.iter().all(|f| f.harmless) {
         check_logs(&opened, &mut report);
@@ -120,10 +120,10 @@ fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &
         if let Err(error) = run.verify(&mut |done| progress(before + done, total)) {
             report.add(false, error.to_string());
         }
-        before += run.meta.len;
+        before += run.len();
         report.runs += 1;
     }
-    let used: u64 = opened.front.runs.iter().map(|r| r.meta.extent).sum::<u64>()
+    let used: u64 = opened.front.runs.iter().map(|r| r.bytes()).sum::<u64>()
         + opened.manifest.map_or(0, |extent| extent.len);
     let heap = opened.heap.end() - opened.superblock.heap_offset();
     if used + opened.heap.free_bytes() != heap {

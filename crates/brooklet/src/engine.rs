@@ -6,12 +6,13 @@
 mod maintenance;
 
 use std::sync::{Arc, OnceLock, TryLockError};
+use std::time::Duration;
 
 use brooklet_wal::{Block, Committer, Config, Pause, Recovery, Sink, Wal, WalError};
 
 use crate::commit::{Action, Durability, Op};
 use crate::error::Error;
-use crate::front::{Front, OnBoard, Refused};
+use crate::front::{Front, OnBoard, Refused, Wish};
 use crate::keeper::Keeper;
 use crate::model::MAX_KEY;
 use crate::open::Opened;
@@ -44,6 +45,8 @@ pub(crate) struct Inner {
     asleep: AtomicBool,
     /// Set while a checkpoint is wanted and not begun, or asked for by a caller.
     pub wanted: AtomicBool,
+    /// Set once the keeper has been told that it should look after room, until it does.
+    told: AtomicBool,
     /// Why checkpoints do not get on, while they do not.
     stalled: Mutex<Option<Error>>,
     closing: AtomicBool,
@@ -116,6 +119,28 @@ impl Inner {
         }
         // What frees space is let through whatever else is full.
         let freeing = !ops.iter().any(|op| matches!(op.action, Action::Append(_) | Action::Snapshot(_)));
+        let mut asked = None;
+        let boarded = self.board_once_there_is_room(wal, ops, durability, (freeing, wait), &mut asked);
+        if asked.is_some() {
+            self.front().room.leave();
+        }
+        let (on_board, delay) = boarded?;
+        if !delay.is_zero() {
+            thread::park_timeout(delay);
+        }
+        Ok(on_board)
+    }
+
+    /// Boards a commit, and tells how long its caller should wait before the next. `asked` keeps the number of having asked
+    /// for room.
+    fn board_once_there_is_room(
+        &self,
+        wal: &Wal,
+        ops: &[Op<'_>],
+        durability: Durability,
+        (freeing, wait): (bool, bool),
+        asked: &mut Option<u64>,
+    ) -> Result<(OnBoard, Duration), Error> {
         loop {
             let mut front = self.front();
             let over = !freeing && front.memory() > self.options.memory_budget;
@@ -124,8 +149,11 @@ impl Inner {
             } else {
                 match front.board(wal, ops, durability, self.options.linger) {
                     Ok(on_board) => {
-                        self.weigh(&front, on_board.boarded.used);
-                        return Ok(on_board);
+                        let used = on_board.boarded.used;
+                        self.weigh(&front, used);
+                        let delay =
+                            if freeing || !wait { Duration::ZERO } else { self.pressure(&front, used) };
+                        return Ok((on_board, delay));
                     }
                     Err(refused) => refused,
                 }
@@ -134,8 +162,12 @@ impl Inner {
             // Commits that fail leave what was learned of their logs behind; that counts, too.
             let full = over || matches!(refused, Refused::NoRoom(WalError::Full { .. }));
             self.weigh(&front, if full { u64::MAX } else { 0 });
+            let short = matches!(refused, Refused::Short(_));
+            if let Refused::Short(wish) = refused {
+                *asked = Some(front.room.ask(*asked, wish)?);
+            }
             drop(front);
-            if full {
+            if full || short {
                 // It may be resting between two slices.
                 self.nudge();
             }
@@ -148,6 +180,8 @@ impl Inner {
                     looked.into_iter().for_each(|(key, bounds)| front.learn(&runs, key, bounds));
                 }
                 Refused::NoRoom(why) if !wait => return Err(why.into()),
+                Refused::Short(wish) if !wait => return Err(self.front().room.full(wish)),
+                Refused::Short(wish) => self.wait_for_heap(wal, wish)?,
                 Refused::NoRoom(why) => self.make_room(wal, why)?,
             }
         }
@@ -163,6 +197,17 @@ impl Inner {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Lets the keeper do what may make room in the heap.
+    fn wait_for_heap(&self, wal: &Wal, wish: Wish) -> Result<(), Error> {
+        if self.options.threads {
+            return Ok(wal.wait_for_room()?);
+        }
+        let worked = self.step()?;
+        self.flush()?;
+        let front = self.front();
+        if worked || front.is_pressed().is_none() { Ok(()) } else { Err(front.room.full(wish)) }
     }
 
     fn make_room(&self, wal: &Wal, why: WalError) -> Result<(), Error> {
@@ -213,7 +258,9 @@ impl Handle {
         });
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
-        let keeper = Mutex::new(Keeper::new(volumes.clone(), shelf, superblock, heap, manifest));
+        let memory = options.memory_budget;
+        let keeper = Keeper::new(volumes.clone(), shelf, superblock, heap, manifest, memory);
+        let keeper = Mutex::new(keeper);
         let threads = options.threads && wal.is_some();
         let quiet = Quiet::new(options.clock.now());
         let inner = Arc::new(Inner {
@@ -228,6 +275,7 @@ impl Handle {
             quiet: Mutex::new(quiet),
             asleep: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             stalled: Mutex::default(),
             closing: AtomicBool::new(false),
             closed: Mutex::default(),

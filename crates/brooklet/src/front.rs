@@ -10,6 +10,8 @@
 //! 2. A commit that fails leaves no trace: its changes to the boarded bounds are undone in reverse.
 //! 3. Effects become visible in the order of the blocks, and a commit's effects all at once.
 
+mod room;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use crate::model::{Bounds, Effect, Piece};
 use crate::recent::{LogState, Pending, Slot, Tier};
 use crate::record;
 use crate::runs::RunSet;
+pub(crate) use room::{Need, Press, Room, Told, Wish};
 
 /// Effects of one block, in the order they boarded.
 #[derive(Debug)]
@@ -45,6 +48,8 @@ pub(crate) struct Front {
     /// The tier that a checkpoint is writing; shared with it once all of its blocks are visible.
     pub frozen: Option<Arc<Tier>>,
     pub runs: Arc<RunSet>,
+    /// What the heap has room for.
+    pub room: Room,
     generation: u64,
     /// The last block that holds a deferred commit on any log.
     pub last_deferred: u64,
@@ -62,8 +67,10 @@ pub(crate) enum Refused {
     Unknown(Vec<usize>),
     /// For good.
     Error(Error),
-    /// There is no room now.
+    /// There is no room now in the ring.
     NoRoom(WalError),
+    /// There is none in the heap.
+    Short(Wish),
 }
 
 impl From<Error> for Refused {
@@ -110,6 +117,7 @@ impl Front {
             active: Tier::new(seed),
             frozen: None,
             runs,
+            room: Room::default(),
             generation: 0,
             last_deferred: 0,
             pending: VecDeque::new(),
@@ -259,6 +267,7 @@ impl Front {
         });
         let bound = bounds.sum();
         let freeing = !self.plan.iter().any(|p| matches!(p.effect, Effect::Append(_)));
+        self.admit(ops, freeing)?;
         let within = match durability {
             Durability::Durable => linger,
             Durability::Deferred(bound) => bound,
@@ -273,10 +282,9 @@ impl Front {
             };
             let mut previous = None;
             for (planned, &(slot, before, _)) in plan.iter().zip(undo) {
-                let log = active.log_mut(slot);
-                let before = before.filter(|_| !log.touched && !bug("record-forgets-bounds"));
-                log.touched = true;
                 let (key, effect, payload) = (ops[planned.op].key, planned.effect, payload(planned));
+                let is_first = active.touch(slot, effect, payload.len());
+                let before = before.filter(|_| is_first && !bug("record-forgets-bounds"));
                 let entry = record::Entry { key, effect, before, payload };
                 record::encode(&mut counted, entry, previous == Some(slot));
                 previous = Some(slot);
@@ -359,8 +367,8 @@ impl Front {
                     Some(slot) => slot,
                     None => self.active.add(key, entry.before),
                 };
+                self.active.touch(slot, entry.effect, entry.payload.len());
                 let log = self.active.log_mut(slot);
-                log.touched = true;
                 let mut piece = Piece::on_top_of(log.boarded);
                 piece.apply(entry.effect).ok_or_else(malformed)?;
                 log.boarded = piece.bounds;

@@ -4,7 +4,7 @@ use brooklet_wal::slot::InSlot;
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::manifest::{self, RunMeta};
+use crate::manifest::{self, Manifest};
 use crate::model::{Bounds, Effect, Piece};
 use crate::piece::{self, Chunk, Head, Kept, PieceWriter};
 use crate::record;
@@ -81,19 +81,25 @@ pub fn note(bytes: &[u8]) -> Option<String> {
     superblock::read_note(bytes)
 }
 
-/// A run of a manifest: number, level, offset, length, bytes of its extent, checksum of its footer, logs, entries,
-/// tombstones, empties, dead entries.
-pub type Run = [u64; 11];
+/// What a manifest says, as far as others build on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    manifest: Manifest,
+    /// Of each segment of each run: offset, length and checksum of the footer.
+    pub segments: Vec<[u64; 3]>,
+}
 
 /// Decodes a manifest.
-pub fn decode_manifest(bytes: &[u8], sum: u64) -> Result<Vec<Run>, &'static str> {
-    Ok(manifest::decode(bytes, sum)?.iter().map(RunMeta::words).collect())
+pub fn decode_manifest(bytes: &[u8], sum: u64) -> Result<Listed, &'static str> {
+    let manifest = Manifest::decode(bytes, sum)?;
+    let segments = manifest.runs.iter().flat_map(|(_, segments)| segments);
+    let segments = segments.map(|s| [s.offset, s.len, s.footer_sum]).collect();
+    Ok(Listed { manifest, segments })
 }
 
 /// Encodes a manifest; gives its checksum, too.
-pub fn encode_manifest(runs: &[Run]) -> (Vec<u8>, u64) {
-    let runs: Vec<RunMeta> = runs.iter().map(RunMeta::of_words).collect();
-    let bytes = manifest::encode(&runs);
+pub fn encode_manifest(listed: &Listed) -> (Vec<u8>, u64) {
+    let bytes = listed.manifest.encode();
     let sum = manifest::sum_of(&bytes);
     (bytes, sum)
 }

@@ -4,15 +4,16 @@
 //! maintenance thread calls it in production, a simulator calls it itself.
 //!
 //! A checkpoint, told once: the active tier is frozen at a block boundary; when its last block is visible, its logs are
-//! streamed in key order into a run; the run is flushed, then a manifest that names it, then the superblock that points
-//! at the manifest and trims the ring. A compaction is the same with other runs as its input and no trim. `policy.rs` says
-//! which. Either counts what is known to be dead, and leaves out runs in which nothing lives any more, unread.
+//! streamed in key order into a run, segment after segment; the run is flushed, then a manifest that names it, then the
+//! superblock that points at the manifest and trims the ring. A compaction is the same with other runs as its input and no
+//! trim, and in instalments (`compact.rs`). `policy.rs` says which. Either counts what is known to be dead, and leaves out
+//! runs in which nothing lives any more, unread.
 //!
 //! Invariants:
 //! 1. The superblock is written only after all it refers to is on stable media.
 //! 2. The ring is trimmed, and extents and manifests are given back, only after the last copy of the superblock is
-//!    durable - extents moreover only when no reader holds the run.
-//! 3. A lack of room undoes what was begun and nothing else. Any other failed write, and a flush or superblock that
+//!    durable - extents moreover only when no reader holds the segment.
+//! 3. A lack of room undoes what was begun, of a compaction the instalment at hand, and nothing else. Any other failed write, and a flush or superblock that
 //!    failed for whatever reason, stops the store for good.
 
 mod build;
@@ -31,20 +32,22 @@ use brooklet_io::{AlignedBuf, Persist, write_all_at};
 use brooklet_wal::{Cursor, Untold, Wal};
 
 use crate::error::{Error, is_full, told};
-use crate::front::Front;
+use crate::front::{Front, Press};
 use crate::heap::{Extent, Heap};
 use crate::losses::Losses;
-use crate::manifest::{self, RunMeta};
+use crate::manifest::{self, Manifest, Merging};
 use crate::merge::{Input, Trouble};
 use crate::pace::IDLE;
 use crate::policy::is_dead;
 use crate::runs::{Run, RunSet};
+use crate::segment::Segment;
 use crate::shelf::Shelf;
 use crate::superblock::{Place, Superblock};
 use crate::sync::{Mutex, MutexGuard};
 use crate::volumes::Volumes;
-use build::Build;
+use build::{Build, End};
 use compact::Compaction;
+use room::{LARGEST_SEGMENT, LEAST_SEGMENT, SEGMENT_COST};
 
 /// Counters of checkpoints and compaction since opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,10 +56,14 @@ pub struct KeeperStats {
     pub checkpoints: u64,
     /// Compactions done.
     pub compactions: u64,
+    /// Instalments of compactions done: each frees some of the space that merging frees.
+    pub instalments: u64,
     /// Runs in which nothing lived any more, freed without being read.
     pub dead_runs: u64,
     /// Bytes of runs and manifests written.
     pub heap_written_bytes: u64,
+    /// Bytes given back to the file system in the midst of the volume.
+    pub punched_bytes: u64,
 }
 
 /// A run, and how many of its entries are known to be dead.
@@ -98,20 +105,30 @@ pub(crate) struct Keeper {
     pub superblock: Superblock,
     pub heap: Heap,
     manifest: Option<Extent>,
-    retired: Vec<Arc<Run>>,
+    retired: Vec<Arc<Segment>>,
+    /// Bytes that a segment has at least, where there is room.
+    least_segment: u64,
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
-    /// A checkpoint found no room, or all runs are to be merged: compaction comes first, since it may make some.
-    short_of_room: bool,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
-    /// A merge that nobody waits for found no room: none is tried again before the runs have changed.
-    cramped: bool,
-    /// A compaction met damage: none is tried again until the store is opened anew.
-    barred: bool,
-    /// Bytes of the largest extent, smaller than reckoned, that a compaction has tried since the last flip: the same again
-    /// would end the same.
-    squeezed: u64,
+    /// The free room with which a checkpoint failed: until there is more, compaction comes first, since it may make some.
+    short_of_room: Option<u64>,
+    /// Why a merge failed, and with how much free room. None is tried before there is more, or the runs have changed; for
+    /// other reasons than room, none before the store is opened anew.
+    failed: Option<(Error, u64)>,
+    /// The log before which the next instalment ends, since there was no room for it.
+    stop_before: Option<Vec<u8>>,
+    /// Somebody waits for all runs to be merged: compaction comes first.
+    insisted: bool,
+    /// An instalment was published: even so, a checkpoint that is wanted comes next.
+    yields: bool,
+    /// There was less room to be had than wanted, as of this asking.
+    stunted: Option<u64>,
+    /// Why the volume did not grow, the last time that it did not.
+    why_full: String,
+    /// Whether holes can be punched, as far as was tried.
+    punches: bool,
     pub stats: KeeperStats,
 }
 
@@ -122,6 +139,7 @@ impl Keeper {
         superblock: Superblock,
         heap: Heap,
         manifest: Option<Extent>,
+        memory_budget: usize,
     ) -> Self {
         Self {
             volumes,
@@ -130,20 +148,20 @@ impl Keeper {
             heap,
             manifest,
             retired: Vec::new(),
+            least_segment: (memory_budget as u64 / 4).clamp(LEAST_SEGMENT, LARGEST_SEGMENT),
             checkpoint: None,
             compaction: None,
-            short_of_room: false,
             compacting: false,
-            cramped: false,
-            barred: false,
-            squeezed: 0,
+            short_of_room: None,
+            failed: None,
+            stop_before: None,
+            insisted: false,
+            yields: false,
+            stunted: None,
+            why_full: String::new(),
+            punches: true,
             stats: KeeperStats::default(),
         }
-    }
-
-    /// Whether a checkpoint or a compaction is going on.
-    pub fn is_busy(&self) -> bool {
-        self.checkpoint.is_some() || self.compaction.is_some()
     }
 
     /// Whether a checkpoint is going on.
@@ -156,9 +174,9 @@ impl Keeper {
         self.compaction.is_some()
     }
 
-    /// Whether compaction comes first, since there is no room.
+    /// Whether compaction comes first, since there is no room for a checkpoint.
     pub fn is_short_of_room(&self) -> bool {
-        self.short_of_room
+        self.short_of_room.is_some_and(|room| self.free_room() <= room)
     }
 
     /// Whether the last slice worked on a checkpoint that goes on.
@@ -172,26 +190,30 @@ impl Keeper {
             return Err(why.into());
         }
         let result = self.slice(context, wanted);
-        result.map_err(|trouble| self.bear(context, trouble))
+        result.or_else(|trouble| {
+            let error = self.bear(context, trouble);
+            let front = context.front();
+            let (runs, asked) = (front.runs.clone(), front.room.is_asked());
+            drop(front);
+            // A checkpoint that found no room goes on once merging has made some; and who asked for that gets an answer.
+            let goes_on = if self.compacting { asked } else { self.due_for_room(&runs, true).is_some() };
+            if matches!(error, Error::Full { .. }) && goes_on { Ok(true) } else { Err(error) }
+        })
     }
 
-    /// Gives up what was begun, and stops the store where it must.
+    /// Takes note of what failed, and stops the store where it must.
     fn bear(&mut self, context: &Context<'_>, trouble: Trouble) -> Error {
-        self.abandon();
         let error = match trouble {
             Trouble::Write(e) if is_full(&e) => Error::Full { what: "a run in the heap", why: e.to_string() },
             Trouble::Write(e) => self.stop(context, told("writing", &*self.volumes.data)(e)),
             Trouble::Fatal(e) => self.stop(context, e),
             Trouble::Other(error) => error,
         };
-        match &error {
-            Error::Full { .. } => {
-                self.cramped |= self.compacting && !self.short_of_room;
-                // Each has its turn: compaction where a checkpoint found no room, and the other way round.
-                self.short_of_room = !self.compacting;
-            }
+        match (&error, self.compacting) {
+            (Error::Full { .. }, false) => self.short_of_room = Some(self.free_room()),
+            (Error::Full { .. }, true) => self.failed = Some((error.clone(), self.free_room())),
             // What cannot be read now will not be read better at the next try.
-            Error::Damaged { .. } | Error::Io { .. } if self.compacting => self.barred = true,
+            (Error::Damaged { .. } | Error::Io { .. }, true) => self.failed = Some((error.clone(), u64::MAX)),
             _ => {}
         }
         error
@@ -203,38 +225,55 @@ impl Keeper {
         Error::Stopped { why }
     }
 
-    /// Drops unfinished runs; a frozen tier stays, to be written again.
-    fn abandon(&mut self) {
-        let compaction = self.compaction.take();
-        if compaction.is_some() {
-            // It fell with a checkpoint; the room it had may do all the same.
-            self.squeezed = 0;
-        }
-        let unfinished = [self.checkpoint.as_mut().and_then(|c| c.build.take()), compaction.map(|c| c.build)];
-        for build in unfinished.into_iter().flatten() {
-            self.heap.give(build.extent);
-        }
-    }
-
     fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Trouble> {
-        if self.short_of_room {
-            if self.compact(context)? {
+        self.compacting = false;
+        if self.look(context)? {
+            return Ok(true);
+        }
+        let (pressed, claims) = {
+            let front = context.front();
+            (front.is_pressed(), front.active.bound())
+        };
+        let press = pressed.or(self.is_short_of_room().then_some(Press { frees: true }));
+        if self.is_short_of_room() || self.insisted && !self.yields {
+            if self.compact(context, press)? {
                 return Ok(true);
             }
-            self.short_of_room = false;
+            (self.short_of_room, self.insisted) = (None, false);
         }
         self.compacting = false;
         if let Some(checkpoint) = &mut self.checkpoint {
-            let Some(build) = &mut checkpoint.build else { return self.drain(context) };
-            if !build.slice()? {
-                self.finish_checkpoint(context)?;
+            let Some(mut build) = checkpoint.build.take() else { return self.drain(context) };
+            match self.write(context, &mut build) {
+                Ok(true) => self.checkpoint.as_mut().expect("it goes on").build = Some(build),
+                Ok(false) => self.finish_checkpoint(context, build)?,
+                Err(trouble) => {
+                    // The frozen tier stays, to be written again.
+                    self.discard(build);
+                    return Err(trouble);
+                }
             }
             return Ok(true);
         }
-        if wanted && self.freeze(context) {
+        // A checkpoint turns what might be taken into what is. Many small ones would be in pieces: little waits for merging.
+        let much = pressed.is_some() && claims > self.reserve() / 8;
+        if (wanted || much) && self.freeze(context) {
             return Ok(true);
         }
-        self.compact(context)
+        self.yields = false;
+        if self.compact(context, press)? || self.tidy(context) {
+            return Ok(true);
+        }
+        if pressed.is_some() && claims > 0 && self.freeze(context) {
+            return Ok(true);
+        }
+        if pressed.is_some() {
+            // Merging would have made some, had it not failed.
+            let failed = self.failed.as_ref().map(|(error, _)| format!("merging failed: {error}"));
+            context.front().room.answer(failed.as_deref().unwrap_or(&self.why_full));
+            context.wal.wake();
+        }
+        Ok(false)
     }
 
     fn freeze(&mut self, context: &Context<'_>) -> bool {
@@ -257,41 +296,49 @@ impl Keeper {
         let tier = front.frozen.clone().expect("a draining checkpoint has its tier");
         let runs = front.runs.clone();
         drop(front);
-        let build = self.build(Input::tier(tier, runs.is_empty(), Losses::new(&runs)), 0)?;
+        let input = Input::tier(tier, runs.is_empty(), Losses::new(&runs));
+        let build = self.build(input, self.superblock.next_run, 0, End::default());
+        self.superblock.next_run += 1;
         self.checkpoint.as_mut().expect("still there").build = Some(build);
         Ok(true)
     }
 
-    fn finish_checkpoint(&mut self, context: &Context<'_>) -> Result<(), Trouble> {
-        let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint is finished");
+    fn finish_checkpoint(&mut self, context: &Context<'_>, build: Build) -> Result<(), Trouble> {
+        let checkpoint = self.checkpoint.as_ref().expect("only a checkpoint is finished");
         let cursor = checkpoint.cursor.expect("a durable block was placed");
-        let build = checkpoint.build.take().expect("only what was written is finished");
         let losses = build.input.losses().to_vec();
-        let run = self.seal(build)?;
-        let lost = |run: &Run| losses.iter().find(|(id, _)| *id == run.meta.id).map_or(0, |(_, lost)| *lost);
-        let mut runs: Vec<Counted> = run.iter().map(|run| (run.clone(), 0)).collect();
-        runs.extend(
-            context
-                .front()
-                .runs
-                .iter()
-                .map(|run| (run.clone(), run.at_most_all(run.dead().saturating_add(lost(run))))),
+        let bound = build.input.expected();
+        let (meta, sealed) = self.seal(build)?;
+        let written: u64 = sealed.iter().map(|segment| segment.meta.len).sum();
+        debug_assert!(
+            written <= bound + sealed.len() as u64 * SEGMENT_COST,
+            "{written} bytes in {} segments, which were to take {bound} at most",
+            sealed.len()
         );
+        let run = (meta.logs > 0).then(|| Arc::new(Run::new(&self.shelf, meta, sealed.clone(), &[])));
+        let lost = |run: &Run| losses.iter().find(|(id, _)| *id == run.meta.id).map_or(0, |(_, lost)| *lost);
+        let old = context.front().runs.clone();
+        let mut runs: Vec<Counted> = run.into_iter().map(|run| (run, 0)).collect();
+        let still = |run: &Arc<Run>| (run.clone(), run.at_most_all(run.dead().saturating_add(lost(run))));
+        runs.extend(old.iter().map(still));
         if bug("frozen-tier-goes-early") {
             context.front().frozen = None;
         }
-        self.replace(context, runs, Some(cursor)).map_err(|trouble| self.lose(run, trouble))?;
+        let merging = old.merging().cloned();
+        drop(old);
+        self.replace(context, runs, merging, Some(cursor)).map_err(|trouble| self.lose(sealed, trouble))?;
         self.checkpoint = None;
+        self.yields = false;
         context.wal.trim(cursor);
         self.stats.checkpoints += 1;
-        self.tidy();
+        self.tidy(context);
         Ok(())
     }
 
-    /// Gives up a run that did not become part of the store - unless a superblock that names it may be on the disk.
-    fn lose(&mut self, run: Option<Arc<Run>>, trouble: Trouble) -> Trouble {
+    /// Gives up segments that did not become part of the store - unless a superblock that names them may be on the disk.
+    fn lose(&mut self, sealed: Vec<Arc<Segment>>, trouble: Trouble) -> Trouble {
         if !matches!(trouble, Trouble::Fatal(_)) {
-            self.retired.extend(run);
+            self.retired.extend(sealed);
         }
         trouble
     }
@@ -301,31 +348,39 @@ impl Keeper {
         &mut self,
         context: &Context<'_>,
         mut runs: Vec<Counted>,
+        merging: Option<Merging>,
         trim: Option<Cursor>,
     ) -> Result<(), Trouble> {
-        let merging = self.compaction.as_ref().map_or(&[][..], Compaction::replaces);
-        let dead = take_dead(&mut runs, merging);
-        let metas: Vec<RunMeta> =
-            runs.iter().map(|(run, dead)| RunMeta { dead: *dead, ..run.meta }).collect();
-        self.flip(context, &metas, trim)?;
+        let at_hand = self.compaction.as_ref().map_or(&[][..], Compaction::inputs);
+        let dead = take_dead(&mut runs, at_hand, merging.as_ref());
+        let chains = runs.iter().map(|(run, dead)| run.chain(*dead)).collect();
+        self.flip(context, &Manifest { runs: chains, merging: merging.clone() }, trim)?;
         runs.iter().for_each(|(run, dead)| run.set_dead(*dead));
         let mut front = context.front();
-        front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect()));
+        front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging));
         let written = front.frozen.take_if(|_| trim.is_some());
+        // What was claimed is written now, in the same moment.
+        let told = self.told(&front.need(), &front.runs);
+        front.room.tell(told);
         drop(front);
         // Many logs take long to free: nobody waits for the front meanwhile.
         drop(written);
         self.stats.dead_runs += dead.len() as u64;
-        self.retired.extend(dead);
+        self.retired.extend(dead.iter().flat_map(|run| run.segments.iter().cloned()));
         Ok(())
     }
 
-    /// Makes `runs` the store's runs: flush, manifest, flush, superblock.
-    fn flip(&mut self, context: &Context<'_>, runs: &[RunMeta], trim: Option<Cursor>) -> Result<(), Trouble> {
+    /// Makes `manifest` the store's: flush, manifest, flush, superblock.
+    fn flip(
+        &mut self,
+        context: &Context<'_>,
+        manifest: &Manifest,
+        trim: Option<Cursor>,
+    ) -> Result<(), Trouble> {
         if bug("manifest-goes-early") {
             self.manifest.take().into_iter().for_each(|old| self.heap.give(old));
         }
-        let encoded = manifest::encode(runs);
+        let encoded = manifest.encode();
         let extent = self.allocate(encoded.len() as u64)?;
         let mut buf = AlignedBuf::new(encoded.len());
         buf.extend(&encoded);
@@ -362,8 +417,8 @@ impl Keeper {
                 .map_err(Trouble::Fatal)?;
         }
         self.superblock = next;
-        self.squeezed = 0;
-        self.cramped = false;
+        self.failed.take_if(|(error, _)| matches!(error, Error::Full { .. }));
+        self.stop_before = None;
         self.stats.heap_written_bytes += extent.len;
         if let Some(old) = self.manifest.replace(extent) {
             self.heap.give(old);
@@ -383,15 +438,20 @@ impl Keeper {
     }
 }
 
-/// Takes out the runs in which nothing lives any more. Those that are being merged stay until that has ended.
-fn take_dead(runs: &mut Vec<Counted>, merging: &[u64]) -> Vec<Arc<Run>> {
+/// Takes out the runs in which nothing lives any more. Those that are being merged stay until that has ended: the ones that
+/// the instalment `at_hand` merges, and the ones of which something is merged, behind what it is merged into.
+fn take_dead(runs: &mut Vec<Counted>, at_hand: &[u64], merging: Option<&Merging>) -> Vec<Arc<Run>> {
+    let into =
+        merging.and_then(|m| Some((runs.iter().position(|(run, _)| run.meta.id == m.into)?, m.inputs)));
+    let published = into.map_or(0..0, |(at, inputs)| at..at + inputs + 1);
     let mut dead = Vec::new();
     let mut is_oldest = true;
     // The oldest first, since the next one is the oldest when that goes.
     for at in (0..runs.len()).rev() {
         let (run, count) = &runs[at];
         let frees_live = bug("live-run-is-freed") && count + 1 >= run.meta.entries;
-        if !merging.contains(&run.meta.id) && (is_dead(&run.meta, *count, is_oldest) || frees_live) {
+        let merges = published.contains(&at) || at_hand.contains(&run.meta.id);
+        if !merges && (is_dead(&run.meta, *count, is_oldest) || frees_live) {
             dead.push(runs.remove(at).0);
         } else {
             is_oldest = false;

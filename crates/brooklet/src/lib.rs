@@ -36,7 +36,7 @@
 //! # The rooms
 //!
 //! `model` (what a log is), `superblock`, `label`, `manifest`, `record`, `piece` (formats, each told once), `recent`, `heap`,
-//! `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `read`, `scan`, `merge`, `losses`, `policy`, `pace`,
+//! `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `read`, `scan`, `merge`, `losses`, `policy`, `pace`, `pressure`,
 //! `keeper` (checkpoints and compaction: what goes into a run, what is dead, what is merged, how fast), `volumes`, `holder`,
 //! `create`, `format`, `signature`, `open` (recovery), `check`, `engine` (the threads and what they share), `store` and
 //! `ticket` (the public face).
@@ -47,6 +47,7 @@
 #[cfg(doctest)]
 struct Readme;
 
+mod chain;
 mod check;
 mod commit;
 mod create;
@@ -71,11 +72,13 @@ mod options;
 mod pace;
 mod piece;
 mod policy;
+mod pressure;
 mod read;
 mod recent;
 mod record;
 mod runs;
 mod scan;
+mod segment;
 mod shelf;
 mod signature;
 mod store;

@@ -1,18 +1,25 @@
 //! What goes into a new run: the pieces of a frozen tier, or those of several runs merged.
 //!
-//! Both give log after log in key order, and a long log a chunk at a time, so that the work can be done in slices.
+//! Both give log after log in key order, and a long log a chunk at a time, so that the work can be done in slices. Between
+//! two logs of a merge an instalment may end: then all of it that is needed is the runs and the log that comes next.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
+
+use crate::chain::RunCursor;
 use crate::error::Error;
-use crate::losses::Losses;
-use crate::model::{Piece, Resolved, resolve};
-use crate::piece::{CHUNK, Chunk, Head, PieceWriter};
+use crate::losses::{Losses, pieces_in};
+use crate::model::{Bounds, Piece, Resolved, resolve};
+use crate::piece::{CHUNK, Chunk, Head, Out, PieceWriter, filter_hash};
 use crate::recent::{Slot, Tier};
-use crate::runs::{Run, RunBuilder};
+use crate::runs::Run;
 use crate::scan::RunLogs;
+use crate::segment::{Entry, Segment};
 
 /// What a log costs to copy, besides its payload, in bytes of payload: roughly.
 const LOG_COST: u64 = 64;
@@ -29,7 +36,7 @@ pub(crate) struct Input {
 /// Where the pieces of a new run come from.
 enum Logs {
     Tier { tier: Arc<Tier>, order: Vec<Slot>, next: usize, losses: Losses },
-    Runs { logs: Vec<RunLogs>, bottom: bool },
+    Runs { logs: Vec<RunLogs>, bottom: bool, newer: Vec<RunCursor> },
 }
 
 /// Entries of a log that lie in one place.
@@ -55,37 +62,59 @@ impl Input {
         Self { logs: Logs::Tier { tier, order, next: 0, losses }, log: None }
     }
 
-    /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them is the oldest of all.
-    pub fn runs(runs: &[Arc<Run>], bottom: bool) -> Result<Self, Error> {
+    /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them is the oldest of all. Entries that
+    /// the `newer` runs have made irrelevant are left out.
+    pub fn runs(runs: &[Arc<Run>], bottom: bool, newer: Vec<Arc<Run>>) -> Result<Self, Error> {
         let logs = runs.iter().map(|run| RunLogs::new(run, b"")).collect::<Result<_, _>>()?;
-        Ok(Self { logs: Logs::Runs { logs, bottom }, log: None })
+        let newer = newer.into_iter().map(RunCursor::new).collect();
+        Ok(Self { logs: Logs::Runs { logs, bottom, newer }, log: None })
     }
 
-    /// The most bytes that the new run can take, before compression.
-    pub fn bound(&self) -> u64 {
+    /// Bytes that the new run may take: of a tier the most that it can be, of runs about what they take themselves.
+    pub fn expected(&self) -> u64 {
         match &self.logs {
-            Logs::Tier { tier, order, .. } => {
-                let log = |&slot: &Slot| {
-                    let log = tier.log(slot);
-                    let entries = log.piece().map_or(0, |p| p.held().end - p.held().start);
-                    // Keys are escaped, and stand in the head, in every chunk, and in the index.
-                    log.payload_bytes() * 3 / 2 + entries * 10 + (log.key.len() as u64 * 2 + 64) * 4
-                };
-                order.iter().map(log).sum::<u64>() + (1 << 16)
-            }
-            // Merging drops entries; how well the rest compresses in other company cannot be known before.
+            Logs::Tier { tier, .. } => tier.bound(),
             Logs::Runs { logs, .. } => {
-                logs.iter()
-                    .map(|l| l.run().raw_bytes().saturating_add(l.run().meta.logs).saturating_mul(5) / 4)
-                    .sum::<u64>()
-                    + (1 << 16)
+                let left = |logs: &RunLogs| logs.run().bytes() - bytes_of(logs.passed());
+                logs.iter().map(left).fold(1 << 16, u64::saturating_add)
             }
+        }
+    }
+
+    /// Whether all that was begun of a log is written.
+    pub fn is_between_logs(&self) -> bool {
+        self.log.is_none()
+    }
+
+    /// The log of the runs that comes next, where there is another.
+    pub fn next_log(&self) -> Option<&[u8]> {
+        match &self.logs {
+            Logs::Tier { .. } => None,
+            Logs::Runs { logs, .. } => {
+                logs.iter().filter_map(|log| log.current.as_ref().map(|(key, _)| &key[..])).min()
+            }
+        }
+    }
+
+    /// Segments of each of the runs that hold nothing of what is still to come.
+    pub fn passed(&self) -> Vec<usize> {
+        match &self.logs {
+            Logs::Tier { .. } => Vec::new(),
+            Logs::Runs { logs, .. } => logs.iter().map(|log| log.passed().len()).collect(),
+        }
+    }
+
+    /// Bytes of all those segments.
+    pub fn passed_bytes(&self) -> u64 {
+        match &self.logs {
+            Logs::Tier { .. } => 0,
+            Logs::Runs { logs, .. } => logs.iter().map(|log| bytes_of(log.passed())).sum(),
         }
     }
 
     /// Writes what comes next: a log's beginning, some of its entries, or its end. Tells the work that took, in bytes of
     /// payload; `None` where there is nothing left.
-    pub fn step(&mut self, out: &mut PieceWriter<RunBuilder>) -> Result<Option<u64>, Trouble> {
+    pub fn step(&mut self, out: &mut PieceWriter<Pending>) -> Result<Option<u64>, Trouble> {
         let Some(parts) = &mut self.log else {
             return match &mut self.logs {
                 Logs::Tier { tier, order, next, losses } => {
@@ -95,7 +124,7 @@ impl Input {
                     self.log = Some(parts);
                     Ok(Some(LOG_COST + LOOK_COST * u64::from(looked)))
                 }
-                Logs::Runs { logs, bottom } => begin_merged(logs, *bottom, out).map(|begun| {
+                Logs::Runs { logs, bottom, newer } => begin_merged(logs, *bottom, newer, out).map(|begun| {
                     let (parts, pieces) = begun?;
                     self.log = parts;
                     Some(LOG_COST * pieces)
@@ -104,17 +133,16 @@ impl Input {
         };
         let Some(part) = parts.last_mut() else {
             self.log = None;
-            return out.end().map(|()| Some(0)).map_err(write_error);
+            let Ok(()) = out.end();
+            return Ok(Some(0));
         };
         let copied = match (&mut part.holder, &self.logs) {
-            (Holder::Tier(slot), Logs::Tier { tier, .. }) => {
-                copy_recent(tier, *slot, &mut part.range, out).map_err(write_error)?
-            }
+            (Holder::Tier(slot), Logs::Tier { tier, .. }) => copy_recent(tier, *slot, &mut part.range, out),
             (Holder::Run(run, chunk), _) => {
                 if !chunk.range().contains(&part.range.start) {
                     *chunk = run.chunk_once(out.key(), part.range.start)?;
                 }
-                copy_chunk(chunk, &mut part.range, out).map_err(write_error)?
+                copy_chunk(chunk, &mut part.range, out)
             }
             (Holder::Tier(_), Logs::Runs { .. }) => unreachable!("parts come from the source"),
         };
@@ -129,6 +157,42 @@ impl Input {
         match &self.logs {
             Logs::Tier { losses, .. } => losses.known(),
             Logs::Runs { .. } => &[],
+        }
+    }
+}
+
+fn bytes_of(segments: &[Arc<Segment>]) -> u64 {
+    segments.iter().map(|segment| segment.meta.extent).sum()
+}
+
+/// Codex entries on their way into a segment, which must be found room for first.
+pub(crate) struct Pending {
+    filter_seed: u64,
+    hash: Option<u64>,
+    entries: VecDeque<Entry>,
+}
+
+impl Pending {
+    pub fn new(filter_seed: u64) -> Self {
+        Self { filter_seed, hash: None, entries: VecDeque::new() }
+    }
+
+    pub fn pop(&mut self) -> Option<Entry> {
+        self.entries.pop_front()
+    }
+}
+
+impl Out for Pending {
+    type Error = Infallible;
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Infallible> {
+        self.entries.push_back(Entry { key: key.to_vec(), value: value.to_vec(), hash: self.hash.take() });
+        Ok(())
+    }
+
+    fn log(&mut self, key: &[u8]) {
+        if !(bug("filter-forgets") && key.len().is_multiple_of(5)) {
+            self.hash = Some(filter_hash(self.filter_seed, key));
         }
     }
 }
@@ -163,7 +227,7 @@ fn begin_recent(
     tier: &Tier,
     slot: Slot,
     losses: &mut Losses,
-    out: &mut PieceWriter<RunBuilder>,
+    out: &mut PieceWriter<Pending>,
 ) -> (Vec<Part>, bool) {
     let log = tier.log(slot);
     let piece = log.piece().expect("only visible pieces were chosen");
@@ -181,7 +245,8 @@ type Begun = (Option<Vec<Part>>, u64);
 fn begin_merged(
     logs: &mut [RunLogs],
     bottom: bool,
-    out: &mut PieceWriter<RunBuilder>,
+    newer: &mut [RunCursor],
+    out: &mut PieceWriter<Pending>,
 ) -> Result<Option<Begun>, Trouble> {
     let keys = logs.iter().filter_map(|l| l.current.as_ref().map(|(key, _)| key));
     let Some(key) = keys.min().cloned() else { return Ok(None) };
@@ -205,6 +270,14 @@ fn begin_merged(
     if !starts_right || end != Some(held.end) {
         return Err(heads[0].0.malformed(&key).into());
     }
+    let (piece, parts) = match live_below(newer, &key) {
+        Some(live) if bottom && clipped(&piece.held(), &live).is_empty() => return Ok(Some((None, pieces))),
+        Some(live) => {
+            let parts = parts.into_iter().map(|(i, part)| (i, clipped(&part, &live)));
+            (within(piece, &live), parts.filter(|(_, part)| !part.is_empty()).collect())
+        }
+        None => (piece, parts),
+    };
     out.begin(&key, piece);
     let part = |(i, range)| {
         let (run, head): &(Arc<Run>, Head) = &heads[i];
@@ -213,38 +286,54 @@ fn begin_merged(
     Ok(Some((Some(parts.into_iter().map(part).collect()), pieces)))
 }
 
+/// The entries of a log that newer runs leave alive in older ones; `None` where they do not know it, or cannot be read: what
+/// they made irrelevant is only space.
+fn live_below(newer: &mut [RunCursor], key: &[u8]) -> Option<Range<u64>> {
+    let found = pieces_in(newer, key).unwrap_or_default();
+    if found.is_empty() {
+        return None;
+    }
+    let Resolved { bounds, upper, .. } = resolve(found.into_iter().map(|(_, piece)| piece));
+    let hidden = u64::from(bug("newer-run-hides-too-much"));
+    Some(bounds.map_or(0..0, |bounds| bounds.first + hidden..upper))
+}
+
+fn clipped(range: &Range<u64>, live: &Range<u64>) -> Range<u64> {
+    range.start.max(live.start)..range.end.min(live.end)
+}
+
+/// A piece without the entries outside of `live`. The newer runs that say so tell the log's bounds, too; all that is left for
+/// this piece to tell is what it holds, and that older ones count only below its base.
+fn within(piece: Piece, live: &Range<u64>) -> Piece {
+    let Some(Bounds { first, next }) = piece.bounds else { return piece };
+    let next = next.min(live.end);
+    let first = first.max(live.start).min(next);
+    Piece { bounds: Some(Bounds { first, next }), base: piece.base.min(next) }
+}
+
 /// Copies about a chunk's bytes of entries of a tier, and takes them off `range`.
-fn copy_recent(
-    tier: &Tier,
-    slot: Slot,
-    range: &mut Range<u64>,
-    out: &mut PieceWriter<RunBuilder>,
-) -> Result<u64, brooklet_codex::Error> {
+fn copy_recent(tier: &Tier, slot: Slot, range: &mut Range<u64>, out: &mut PieceWriter<Pending>) -> u64 {
     let mut copied = 0;
     for payload in tier.log(slot).payloads(tier, range.clone()) {
-        out.entry(&payload)?;
+        let Ok(()) = out.entry(&payload);
         range.start += 1;
         copied += payload.len() as u64 + 1;
         if copied >= CHUNK as u64 {
             break;
         }
     }
-    Ok(copied)
+    copied
 }
 
 /// Copies those entries of `range` that a chunk holds, and takes them off.
-fn copy_chunk(
-    chunk: &Chunk,
-    range: &mut Range<u64>,
-    out: &mut PieceWriter<RunBuilder>,
-) -> Result<u64, brooklet_codex::Error> {
+fn copy_chunk(chunk: &Chunk, range: &mut Range<u64>, out: &mut PieceWriter<Pending>) -> u64 {
     let mut copied = 0;
     let end = range.end.min(chunk.range().end);
     for seq in range.start..end {
         let payload = chunk.payload_bytes(seq);
-        out.entry(payload)?;
+        let Ok(()) = out.entry(payload);
         copied += payload.len() as u64 + 1;
     }
     range.start = end;
-    Ok(copied)
+    copied
 }

@@ -8,6 +8,8 @@
 //! 1. A log's visible piece only ever holds effects of durable blocks, in the order of the log.
 //! 2. `visible` is set by the first effect applied and starts from `origin`, the bounds that older tiers give.
 //! 3. The piece's entries are those of `Piece::held`, in order.
+//! 4. `bound` is what the touched logs, their visible entries, and those that boarded and are not visible yet, may take in
+//!    a run.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,6 +21,7 @@ use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
 
 use crate::model::{Bounds, Effect, Piece};
+use crate::piece::CHUNK;
 
 /// Index of a log in its tier.
 pub(crate) type Slot = u32;
@@ -40,8 +43,10 @@ pub(crate) struct LogState {
     pub boarded: Option<Bounds>,
     /// Its bounds before this tier.
     origin: Option<Bounds>,
-    /// Whether an effect of this tier was written to the ring yet.
+    /// Whether an effect of this tier boarded yet.
     pub touched: bool,
+    /// Bytes of the payloads that boarded.
+    boarded_bytes: usize,
     visible: Option<Piece>,
     entries: VecDeque<EntryRef>,
     /// Last block that holds a deferred commit on the log: readers make it durable before they look.
@@ -57,6 +62,20 @@ pub(crate) struct Pending {
     pub len: u32,
 }
 
+/// The most bytes that a run takes for a log besides its entries: the escaped key with what stands around it in a head, and
+/// half as much again for its share of the index, whose keys are as long, and which has one for every 8 KiB at most. The keys
+/// of chunks are in the share of the entries.
+pub(crate) fn log_bound(key: &[u8]) -> u64 {
+    let escaped = key.len() + key.iter().filter(|&&byte| byte == 0).count();
+    (escaped as u64 + 76) * 3 / 2
+}
+
+/// The most bytes that a run takes for an entry, when its payload has so many. A chunk begins with an entry.
+pub(crate) fn entry_bound(payload: usize) -> u64 {
+    let payload = payload as u64;
+    payload + payload / 2 + 10
+}
+
 /// Memory a log costs besides its key and entries.
 const LOG_COST: usize = size_of::<LogState>() + 16;
 
@@ -68,6 +87,10 @@ pub(crate) struct Tier {
     blocks: Vec<Bytes>,
     newest_block: u64,
     bytes: usize,
+    /// The most bytes that a run of what boarded takes.
+    bound: u64,
+    /// The most bytes of an entry that a run gets of what boarded.
+    largest: usize,
 }
 
 impl Tier {
@@ -79,6 +102,17 @@ impl Tier {
     /// Bytes of memory the tier holds, roughly.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The most bytes that a run takes which holds what boarded; what was trimmed and deleted counts until that is durable.
+    /// 0 where nothing boarded, whatever was looked up.
+    pub fn bound(&self) -> u64 {
+        self.bound
+    }
+
+    /// The most bytes of an entry that a run gets: of a head or a chunk, besides its key.
+    pub fn largest(&self) -> usize {
+        self.largest
     }
 
     pub fn is_empty(&self) -> bool {
@@ -112,6 +146,7 @@ impl Tier {
             boarded: origin,
             origin,
             touched: false,
+            boarded_bytes: 0,
             visible: None,
             entries: VecDeque::new(),
             deferred: 0,
@@ -126,6 +161,28 @@ impl Tier {
 
     pub fn log_mut(&mut self, slot: Slot) -> &mut LogState {
         &mut self.logs[slot as usize]
+    }
+
+    /// The most that an effect on a log adds to the [bound](Self::bound).
+    pub fn cost(&self, slot: Slot, effect: Effect, payload: usize) -> u64 {
+        let log = self.log(slot);
+        let log = if log.touched { 0 } else { log_bound(&log.key) };
+        log + if matches!(effect, Effect::Append(_)) { entry_bound(payload) } else { 0 }
+    }
+
+    /// The most bytes of an entry that a run gets of a log, once it has such a payload more.
+    pub fn largest_with(&self, slot: Slot, payload: usize) -> usize {
+        (self.log(slot).boarded_bytes + payload).min(CHUNK + payload)
+    }
+
+    /// Takes note that an effect on a log boarded; `true` for the first of this tier.
+    pub fn touch(&mut self, slot: Slot, effect: Effect, payload: usize) -> bool {
+        self.bound += self.cost(slot, effect, payload);
+        let log = self.log_mut(slot);
+        log.boarded_bytes += payload;
+        let (largest, is_first) = (log.largest_with(payload), !std::mem::replace(&mut log.touched, true));
+        self.largest = self.largest.max(largest);
+        is_first
     }
 
     /// Makes a durable block's effects visible. `None` where one does not fit, which only damage can bring about.
@@ -153,21 +210,31 @@ impl Tier {
                 Effect::Trim(_) => {
                     let held = piece.held();
                     let kept = (held.end - held.start) as usize;
-                    log.entries.drain(..log.entries.len() - kept);
+                    self.bound -= bound_of(log.entries.drain(..log.entries.len() - kept));
                 }
                 Effect::Truncate(_) => {
                     let held = piece.held();
-                    log.entries.truncate((held.end - held.start) as usize);
+                    self.bound -= bound_of(log.entries.drain((held.end - held.start) as usize..));
                 }
                 Effect::Delete if bug("deleted-log-lives-on") => {}
-                Effect::Delete => log.entries = VecDeque::new(),
+                Effect::Delete => self.bound -= bound_of(std::mem::take(&mut log.entries)),
             }
         }
         Some(())
     }
 }
 
+fn bound_of(entries: impl IntoIterator<Item = EntryRef>) -> u64 {
+    entries.into_iter().map(|entry| entry_bound(entry.len as usize)).sum()
+}
+
 impl LogState {
+    /// The most bytes of an entry that a run gets of the log, with a payload of so many bytes. A chunk is full before that, or
+    /// with it.
+    fn largest_with(&self, payload: usize) -> usize {
+        self.boarded_bytes.min(CHUNK + payload)
+    }
+
     /// What readers see, if this tier changed the log visibly.
     pub fn piece(&self) -> Option<Piece> {
         self.visible
@@ -187,10 +254,5 @@ impl LogState {
             let start = entry.offset as usize;
             tier.blocks[entry.block as usize].slice(start..start + entry.len as usize)
         })
-    }
-
-    /// Bytes of the payloads that the piece holds.
-    pub fn payload_bytes(&self) -> u64 {
-        self.entries.iter().map(|e| u64::from(e.len)).sum()
     }
 }

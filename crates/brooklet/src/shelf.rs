@@ -66,6 +66,11 @@ impl Shelf {
         BuilderOptions { id, bits_per_item, filter_seed, ..BuilderOptions::default() }
     }
 
+    /// Seed of the filters of new runs.
+    pub fn filter_seed(&self) -> u64 {
+        self.filter_seed
+    }
+
     pub fn asked(&self) {
         self.questions.fetch_add(1, Ordering::Relaxed);
     }

@@ -275,6 +275,7 @@ impl Store {
         let inner = self.inner();
         self.checkpoint()?;
         let context = inner.context()?;
+        inner.keeper().insist();
         let before: Vec<u64> = inner.front().runs.iter().map(|run| run.meta.id).collect();
         // A merged run is a new one, with a number of its own; and where the others are freed unread, one is left as it is.
         let left = || {
@@ -282,7 +283,6 @@ impl Store {
             runs.iter().len() > 1 && runs.iter().any(|run| before.contains(&run.meta.id))
         };
         while left() {
-            // What goes on already is brought to its end first.
             inner.keeper().merge_all(&context)?;
             if !inner.maintain()? {
                 inner.flush()?;

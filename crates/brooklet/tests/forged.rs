@@ -8,9 +8,21 @@ use brooklet::{CheckReport, Error, ErrorKind, Options, Store};
 use twox_hash::XxHash3_64;
 
 const SLOT: usize = 4096;
-/// Bytes of a run in the manifest, and where the first one starts.
-const RUN: usize = 88;
+/// Where the first run starts in the manifest, and bytes of each: its numbers, and those of its only segment, whose first
+/// key is that of the head of "log".
 const RUNS: usize = 16;
+const RUN: usize = 64 + 40 + 6;
+/// In there: of the run, and of its segment.
+const LEVEL: usize = 8;
+const LOGS: usize = 16;
+const TOMBSTONES: usize = 32;
+const EMPTIES: usize = 40;
+const DEAD: usize = 48;
+const SEGMENTS: usize = 56;
+const OFFSET: usize = 64;
+const LEN: usize = 72;
+const FIRST_LEN: usize = 96;
+const FIRST: usize = 104;
 
 fn options() -> Options {
     let clock = Arc::new(ManualClock::default());
@@ -123,23 +135,23 @@ fn a_manifest_that_lies_elsewhere_or_says_what_cannot_be_is_damage() {
     refused(|image| superblock(image, |slot| put(slot, 104, 1 << 40)), "the manifest", "lies outside");
     refused(|image| superblock(image, |slot| put(slot, 104, 70_000)), "the manifest", "lies outside");
     refused(|image| superblock(image, |slot| put(slot, 112, 1 << 31)), "the manifest", "lies outside");
-    refused(|image| manifest(image, |bytes| bytes[8] = 3), "the manifest", "the version or the length");
+    refused(|image| manifest(image, |bytes| bytes[8] = 4), "the manifest", "the version or the length");
     refused(|image| manifest(image, |bytes| bytes[12] = 9), "the manifest", "the version or the length");
     refused(|image| manifest(image, |bytes| bytes[0] = 0), "the manifest", "the magic bytes");
-    for at in [64, 72, 80] {
+    for at in [TOMBSTONES, EMPTIES, DEAD] {
         let forge = |image: &mut Vec<u8>| manifest(image, |bytes| put(bytes, RUNS + at, 100));
         refused(forge, "the manifest", "counts more than it holds");
     }
     refused(
-        |image| manifest(image, |bytes| put(bytes, RUNS + 24, 1 << 30)),
+        |image| manifest(image, |bytes| put(bytes, RUNS + LEN, 1 << 30)),
         "the manifest",
         "longer than its extent",
     );
     refused(
         |image| {
             manifest(image, |bytes| {
-                let first = word(bytes, RUNS + 16);
-                put(bytes, RUNS + RUN + 16, first);
+                let first = word(bytes, RUNS + OFFSET);
+                put(bytes, RUNS + RUN + OFFSET, first);
             });
         },
         "the manifest",
@@ -147,15 +159,86 @@ fn a_manifest_that_lies_elsewhere_or_says_what_cannot_be_is_damage() {
     );
 }
 
+/// A segment more than a run has, one before the first, and a first key that is none, or of another length.
+#[test]
+fn a_chain_that_cannot_be_is_damage() {
+    let segments = |n: u64| move |image: &mut Vec<u8>| manifest(image, |b| put(b, RUNS + SEGMENTS, n));
+    for n in [0, 2, 1 << 40, u64::MAX] {
+        refused(segments(n), "the manifest", "the version or the length");
+    }
+    for n in [5, 7, u64::MAX] {
+        let forge = |image: &mut Vec<u8>| manifest(image, |b| put(b, RUNS + FIRST_LEN, n));
+        refused(forge, "the manifest", "the version or the length");
+    }
+    let no_key = |image: &mut Vec<u8>| manifest(image, |b| b[RUNS + FIRST + 4] = 7);
+    refused(no_key, "the manifest", "begins with no log's key");
+    let twice = |image: &mut Vec<u8>| {
+        manifest(image, |bytes| {
+            let again = bytes[RUNS + OFFSET..RUNS + RUN].to_vec();
+            put(bytes, RUNS + SEGMENTS, 2);
+            bytes.splice(RUNS + RUN..RUNS + RUN, again);
+        });
+    };
+    refused(twice, "the manifest", "segments that are not in order");
+    let beyond = |image: &mut Vec<u8>| manifest(image, |b| b[RUNS + FIRST..RUNS + FIRST + 3].fill(b'a'));
+    found(beyond, "its first key is not the one that the manifest says");
+}
+
+/// Two runs made one whose segments overlap: the check says so, and a listing does not go back.
+#[test]
+fn segments_that_overlap_are_found() {
+    let forge = |image: &mut Vec<u8>| {
+        manifest(image, |bytes| {
+            // The newest run gets the number and the segment of the next one, behind its own.
+            let mut other = bytes[RUNS + RUN + OFFSET..RUNS + 2 * RUN].to_vec();
+            other[FIRST - OFFSET + 2] = b'h';
+            put(bytes, RUNS + RUN + SEGMENTS, 2);
+            bytes.splice(RUNS + RUN + OFFSET..RUNS + RUN + OFFSET, other);
+            bytes.drain(RUNS..RUNS + RUN);
+            bytes[12] = 2;
+            // Extents do not overlap: the other one is that of the run that was left out.
+            put(bytes, RUNS + LOGS, 2);
+        });
+    };
+    let mut image = image();
+    forge(&mut image);
+    let report = check(image);
+    assert!(!report.is_sound());
+}
+
+/// A merge of runs that are not there, or up to no log; and one that hides what its runs hold.
+#[test]
+fn a_merge_that_cannot_be_is_damage() {
+    let merging = |into: u64, inputs: u64, from: &'static [u8]| {
+        move |image: &mut Vec<u8>| {
+            manifest(image, |bytes| {
+                bytes.truncate(bytes.len() - 8);
+                for word in [inputs, into, from.len() as u64] {
+                    bytes.extend_from_slice(&word.to_le_bytes());
+                }
+                bytes.extend_from_slice(from);
+            });
+        }
+    };
+    for (into, inputs) in [(3, 3), (3, u64::MAX), (2, 2), (1, 1), (9, 1)] {
+        refused(merging(into, inputs, b"m"), "the manifest", "being made of runs that are not there");
+    }
+    for from in [&b""[..], b"a", b"log", &[b'm'; 1025]] {
+        refused(merging(3, 2, from), "the manifest", "up to a log that makes no sense");
+    }
+    // The newest run is taken to have all before "other", which the others had, too.
+    found(merging(3, 2, b"other"), "is in no tier");
+}
+
 #[test]
 fn a_run_in_the_place_of_another_is_damage() {
     refused(
         |image| {
             manifest(image, |bytes| {
-                let other = bytes[RUNS + RUN + 16..RUNS + RUN + 48].to_vec();
-                let mine = bytes[RUNS + 16..RUNS + 48].to_vec();
-                bytes[RUNS + 16..RUNS + 48].copy_from_slice(&other);
-                bytes[RUNS + RUN + 16..RUNS + RUN + 48].copy_from_slice(&mine);
+                let other = bytes[RUNS + RUN + OFFSET..RUNS + RUN + FIRST_LEN].to_vec();
+                let mine = bytes[RUNS + OFFSET..RUNS + FIRST_LEN].to_vec();
+                bytes[RUNS + OFFSET..RUNS + FIRST_LEN].copy_from_slice(&other);
+                bytes[RUNS + RUN + OFFSET..RUNS + RUN + FIRST_LEN].copy_from_slice(&mine);
             });
         },
         "run 3",
@@ -166,12 +249,12 @@ fn a_run_in_the_place_of_another_is_damage() {
 #[test]
 fn the_check_knows_the_order_and_the_numbers_of_runs() {
     found(|image| superblock(image, |slot| put(slot, 128, 3)), "run 3 is newer than the superblock knows");
-    found(|image| manifest(image, |bytes| put(bytes, RUNS + 8, 2)), "of a lower level than a newer one");
+    found(|image| manifest(image, |bytes| put(bytes, RUNS + LEVEL, 2)), "of a lower level than a newer one");
 }
 
 #[test]
 fn the_check_knows_what_lives() {
-    let forge = |image: &mut Vec<u8>| manifest(image, |bytes| put(bytes, RUNS + RUN + 80, 1));
+    let forge = |image: &mut Vec<u8>| manifest(image, |bytes| put(bytes, RUNS + RUN + DEAD, 1));
     found(forge, "run 2 is said to hold 10 live entries and holds 11");
 }
 

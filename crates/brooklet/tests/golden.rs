@@ -1,6 +1,6 @@
 //! Pins every on-disk format: a small store, written with a fixed seed and clock, has exactly these bytes, and a store
-//! written by any released version of each format opens and reads the same. Versions 2 and 3 are written with a capacity,
-//! and the ring on a volume of its own.
+//! written by any released version of each format opens and reads the same. Versions 2 and later are written with a
+//! capacity, and the ring on a volume of its own.
 //!
 //! A difference means that the format changed: then its version is bumped, and a new golden file joins this one.
 //! `BROOKLET_WRITE_GOLDEN=1 cargo test -p brooklet --test golden` writes the files anew.
@@ -110,20 +110,30 @@ fn format_1_still_opens() {
 
 #[test]
 fn format_2_still_opens() {
+    still_opens(2);
+}
+
+#[test]
+fn format_3_still_opens() {
+    still_opens(3);
+}
+
+/// What a release wrote with a capacity, and the ring on a volume of its own.
+fn still_opens(format: u32) {
     let options = || options().capacity(2 << 20);
     let blank = || Arc::new(MemVolume::new(42));
     let contents = fill(&options().create_on_with_ring(blank(), blank()).unwrap());
-    let golden = (golden("v2.store"), golden("v2.ring"));
+    let golden = (golden(&format!("v{format}.store")), golden(&format!("v{format}.ring")));
     let report = check_volume_with_ring(golden.0.clone(), golden.1.clone(), &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
     let store = options().read_only(true).open_on_with_ring(golden.0.clone(), golden.1.clone()).unwrap();
     assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
     let info = store.info().unwrap();
-    assert_eq!((info.format, info.capacity), (2, 2 << 20));
+    assert_eq!((info.format, info.capacity), (format, 2 << 20));
     drop(store);
     let store = options().open_on_with_ring(golden.0, golden.1).unwrap();
     grows_up(&store, &contents);
-    // It knows as little of its old runs as version 2 told.
+    // It knows as little of its old runs as that version told.
     for log in contents.keys().map(|log| &log[..]).chain([&b"new"[..]]) {
         store.delete(log).unwrap().wait().unwrap();
     }
@@ -135,7 +145,7 @@ fn format_2_still_opens() {
 fn grows_up(store: &Store, contents: &Logs) {
     store.append("new", "x").unwrap().wait().unwrap();
     store.checkpoint().unwrap();
-    assert_eq!(store.info().unwrap().format, 3);
+    assert_eq!(store.info().unwrap().format, 4);
     for merged in [false, true] {
         let mut now = common::contents(store).unwrap();
         assert!(now.remove(&b"new"[..]).is_some());
@@ -146,16 +156,16 @@ fn grows_up(store: &Store, contents: &Logs) {
 }
 
 #[test]
-fn format_3_is_what_it_was() {
+fn format_4_is_what_it_was() {
     let (data, ring) = (MemVolume::new(42), MemVolume::new(42));
     let options = || options().capacity(2 << 20);
     let create = options().create_on_with_ring(Arc::new(data.clone()), Arc::new(ring.clone()));
     let contents = fill(&create.unwrap());
-    let golden = (compare("v3.store", data.image()), compare("v3.ring", ring.image()));
+    let golden = (compare("v4.store", data.image()), compare("v4.ring", ring.image()));
     let report = check_volume_with_ring(golden.0.clone(), golden.1.clone(), &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
     let store = options().read_only(true).open_on_with_ring(golden.0, golden.1).unwrap();
     assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
     let info = store.info().unwrap();
-    assert_eq!((info.format, info.capacity), (3, 2 << 20));
+    assert_eq!((info.format, info.capacity), (4, 2 << 20));
 }

@@ -9,8 +9,9 @@
 
 use bytes::Bytes;
 
+use crate::block::BlockBuilder;
 use crate::error::{Result, damaged};
-use crate::format::{u32_at, u64_at};
+use crate::format::{FRAME_HEAD, POINTER, u32_at, u64_at};
 
 const HEAD: usize = 16;
 const LINE: usize = 64;
@@ -63,12 +64,23 @@ pub(crate) struct FilterBuilder {
     hashes: Vec<u64>,
     first: Vec<u8>,
     parts: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Bytes of these as they will be stored, and the most of the directory's entries for them.
+    closed: u64,
+    firsts: u64,
 }
 
 impl FilterBuilder {
     pub fn new(bits_per_item: u32) -> Self {
         let bits_per_item = bits_per_item as usize;
-        Self { bits_per_item, waiting: Vec::new(), hashes: Vec::new(), first: Vec::new(), parts: Vec::new() }
+        Self {
+            bits_per_item,
+            waiting: Vec::new(),
+            hashes: Vec::new(),
+            first: Vec::new(),
+            parts: Vec::new(),
+            closed: 0,
+            firsts: 0,
+        }
     }
 
     pub fn add(&mut self, hash: u64) {
@@ -95,8 +107,28 @@ impl FilterBuilder {
     }
 
     fn close(&mut self) {
-        self.parts.push((std::mem::take(&mut self.first), build(&self.hashes, self.bits_per_item)));
+        let (first, part) = (std::mem::take(&mut self.first), build(&self.hashes, self.bits_per_item));
+        self.closed += (FRAME_HEAD + part.len()) as u64;
+        self.firsts += BlockBuilder::most_len(first.len(), POINTER) as u64;
+        self.parts.push((first, part));
         self.hashes.clear();
+    }
+
+    /// The most bytes that the filter takes with its directory, and with `hashes` more of a key of `key` bytes.
+    pub fn most(&self, key: usize, hashes: usize) -> u64 {
+        let items = self.hashes.len() + self.waiting.len() + hashes;
+        if self.bits_per_item == 0 || items == 0 && self.parts.is_empty() {
+            return 0;
+        }
+        let part = FRAME_HEAD + HEAD + LINE;
+        // What is waiting may begin another part.
+        let open = 2 * part + items.saturating_mul(self.bits_per_item).div_ceil(8);
+        let pointer = |first: usize| BlockBuilder::most_len(first, POINTER) as u64;
+        let directory = (FRAME_HEAD + BlockBuilder::EMPTY) as u64
+            + self.firsts
+            + pointer(self.first.len())
+            + pointer(key);
+        self.closed + open as u64 + directory
     }
 
     /// The parts, each behind its first key. Items that no key came for belong to the last.

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::front::Front;
 use crate::keeper::{Context, backlog};
 use crate::pace::{self, IDLE, Load};
+use crate::pressure::{self, Gauge};
 use crate::sync::atomic::Ordering;
 use crate::sync::thread;
 
@@ -45,6 +46,7 @@ impl Inner {
         if self.patience(context.wal).is_some_and(|patience| context.quiet >= patience) {
             self.wanted.store(true, Ordering::Relaxed);
         }
+        self.told.store(false, Ordering::Relaxed);
         let wanted = self.wanted.load(Ordering::Relaxed);
         let checkpointing = keeper.is_checkpointing();
         let worked = keeper.step(&context, wanted);
@@ -65,6 +67,7 @@ impl Inner {
     pub(super) fn weigh(&self, front: &Front, used: u64) {
         let full = used > self.ring_size / 2 || front.active.bytes() > self.options.memory_budget / 2;
         let wanted = full && front.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed);
+        let wanted = wanted || front.wants_room() && !self.told.swap(true, Ordering::Relaxed);
         // The front's lock orders this with the look that the maintenance thread takes before it sleeps.
         let woken = self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed);
         if wanted || woken {
@@ -108,10 +111,23 @@ impl Inner {
         let used = wal.stats().used;
         let front = self.front();
         // A checkpoint starts when either is half full, and holds writers back when the other half is, too.
-        let memory = front.active.bytes() as u64 * 200 / (self.options.memory_budget as u64).max(1);
-        let ring = (used.saturating_sub(self.ring_size / 2) * 200) / self.ring_size;
-        let fill = if front.frozen.is_some() { memory.max(ring) } else { 0 };
+        let second_half = |used: u64, size: u64| used.saturating_sub(size / 2) * 200 / size.max(1);
+        let memory = second_half(front.memory() as u64, self.options.memory_budget as u64);
+        let fill = if front.frozen.is_some() { memory.max(second_half(used, self.ring_size)) } else { 0 };
+        let fill = fill.max(front.gauge().percent());
         Load { idle: quiet >= IDLE, short_of_room, fill, backlog: backlog(&front.runs) }
+    }
+
+    /// How long whoever has just appended is to wait, so that the keeper keeps up; `used` is what the ring has in use.
+    pub(super) fn pressure(&self, front: &Front, used: u64) -> Duration {
+        // Without threads nothing would come in time.
+        if !self.options.threads {
+            return Duration::ZERO;
+        }
+        let ring = Gauge::last_quarter(used, self.ring_size / 8 * 7);
+        let memory = Gauge::last_quarter(front.memory() as u64, self.options.memory_budget as u64);
+        let checkpoint = if front.frozen.is_some() { [ring, memory] } else { [Gauge::default(); 2] };
+        pressure::delay(&[checkpoint[0], checkpoint[1], front.gauge()])
     }
 
     /// Sleeps until there may be something to do: because somebody says so, or because nobody commits any more.

@@ -54,7 +54,7 @@ errors! {
     OtherCapacity, CannotOpen, other_capacity,
         ["memory was made with no capacity", "not with one of 4194304", "ask for that, or for none"];
     NotBlank, CannotOpen, not_blank, ["memory is not blank", "Brooklet store at 0", "by force"];
-    NewerFormat, CannotOpen, newer_format, ["format 4", "reads up to 3", "upgrade"];
+    NewerFormat, CannotOpen, newer_format, ["format 5", "reads up to 4", "upgrade"];
     Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
     Full, Full, full, ["no room left for a new store", "70000 bytes", "free space"];
     ReadOnly, Stopped, read_only, ["read-only", "open it for writing"];
@@ -158,7 +158,7 @@ fn not_blank() -> Error {
 
 fn newer_format() -> Error {
     spoiled(|copy| {
-        copy[8] = 4;
+        copy[8] = 5;
         brooklet_wal::slot::seal(copy);
     })
 }
