@@ -139,6 +139,18 @@ impl Front {
         };
         let lawful = bounds.first <= first && first <= next && next <= bounds.next;
         let left = if lawful { self.left(i, slot, first, next)? } else { None };
+        self.drop_entries(op, i, slot, effect, left)
+    }
+
+    /// An effect that drops entries, and the bytes that are left then, where bytes are limited.
+    fn drop_entries(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        effect: Effect,
+        left: Option<u64>,
+    ) -> Result<(), Refused> {
         self.effect(op, i, slot, effect)?;
         left.map_or(Ok(()), |left| Ok(self.effect(op, i, slot, Effect::Held(left))?))
     }
@@ -185,13 +197,7 @@ impl Front {
                 first += 1;
             }
         }
-        if first > bounds.first {
-            self.effect(op, i, slot, Effect::Trim(first))?;
-            if let Some(left) = left {
-                self.effect(op, i, slot, Effect::Held(left))?;
-            }
-        }
-        Ok(())
+        if first > bounds.first { self.drop_entries(op, i, slot, Effect::Trim(first), left) } else { Ok(()) }
     }
 
     /// Sets the terms of a log. What the old ones left out by now stays out.

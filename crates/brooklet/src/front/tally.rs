@@ -1,7 +1,7 @@
 //! The sizes of a log's entries, as far as they are known: what a limit of bytes takes to be applied.
 //!
-//! A tally knows the oldest entries that are kept (the *head*, read from the runs a chunk at a time, as they are about to
-//! go) and the newest (the *tail*: all that memory holds, and what is added). Between the two there may be a gap, of which
+//! A tally knows the oldest entries that are kept (the *head*, read from the runs as they are about to go, each time as many
+//! as are known, a chunk at least) and the newest (the *tail*: all that memory holds, and what is added). Between the two there may be a gap, of which
 //! only runs know; what it holds together follows from the sum that the log's terms keep. So what is read of the runs is
 //! in proportion to what goes, whatever the log holds. A tally is kept for one tier, and is no part of any format.
 
