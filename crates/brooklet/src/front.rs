@@ -176,13 +176,13 @@ impl Front {
                     self.limit(op, i, slot, moment)?;
                 }
                 Action::Trim(before) => {
+                    known()?;
                     // Trimming what is trimmed already changes nothing, and is no mistake.
-                    let before = before.max(known()?.first);
+                    let before = before.max(self.kept(slot, moment));
                     self.cut(op, i, slot, Effect::Trim(before))?;
                 }
                 Action::KeepLast(n) => {
-                    let bounds = known()?;
-                    let before = bounds.next.saturating_sub(n).max(bounds.first);
+                    let before = known()?.next.saturating_sub(n).max(self.kept(slot, moment));
                     self.cut(op, i, slot, Effect::Trim(before))?;
                 }
                 Action::Truncate(from) => {
@@ -237,7 +237,7 @@ impl Front {
             });
         }
         let mut undo = Undo { slot, bounds: log.boarded, touched: log.touched, terms: None, tally: None };
-        log.boarded = piece.bounds;
+        (log.boarded, log.touched) = (piece.bounds, true);
         if let Some(limited) = Limited::of(&mut log.limited, effect) {
             undo.terms = limited.boarded.clone();
             let loses = matches!(effect, Effect::Truncate(_) | Effect::Delete);
@@ -290,11 +290,9 @@ impl Front {
                 out(bytes);
             };
             let mut previous = None;
-            for (planned, &Undo { slot, bounds, ref terms, .. }) in plan.iter().zip(undo) {
-                let log = active.log_mut(slot);
-                let told = !log.touched && !bug("record-forgets-bounds");
+            for (planned, &Undo { slot, bounds, touched, ref terms, .. }) in plan.iter().zip(undo) {
+                let told = !touched && !bug("record-forgets-bounds");
                 let before = if told { State { bounds, terms: terms.clone() } } else { State::default() };
-                log.touched = true;
                 let (key, effect, payload) = (ops[planned.op].key, planned.effect, payload(planned));
                 let entry = record::Entry { key, effect, before, payload };
                 record::encode(&mut counted, &entry, previous == Some(slot));

@@ -157,8 +157,8 @@ impl Options {
     /// indexes of some ten million, or of fewer and what is read often. At least 256 KiB.
     ///
     /// Up to half of it is for the bounds of logs that were committed to since the store was opened and rest now, 16 bytes
-    /// each and as much again for room to grow: a commit to one of them looks nothing up. The rest holds filters and
-    /// indexes of the runs, and the blocks that were read last. What does not fit stays on the volume and is read when it is
+    /// each in places of which a quarter or more are taken: a commit to one of them, and asking for its bounds, looks nothing up.
+    /// The rest holds filters and indexes of the runs, and the blocks that were read last. What does not fit stays on the volume and is read when it is
     /// wanted, in blocks of 16 KiB or less. Finding out that a run does not have a log then takes one such read. These reads
     /// go through the system's page cache, which may answer them and is not part of this.
     pub fn cache_budget(mut self, bytes: usize) -> Self {

@@ -45,7 +45,7 @@ pub(crate) struct LogState {
     pub boarded: Option<Bounds>,
     /// Its bounds before this tier.
     origin: Option<Bounds>,
-    /// Whether an effect of this tier was written to the ring yet.
+    /// Whether an effect of this tier boarded yet: the first tells the ring what the log was before it.
     pub touched: bool,
     visible: Option<Piece>,
     entries: VecDeque<EntryRef>,

@@ -40,7 +40,8 @@ pub struct Retention {
     /// The most bytes of all payloads together. The newest entry stays, however large it is. At most 2^62.
     pub bytes: Option<u64>,
     /// How long entries are kept from their commit on, by the wall clock: in whole milliseconds, at least one, at most
-    /// a thousand years. An entry goes a little later than that: by up to a 64th of the age, or a millisecond.
+    /// a thousand years. An entry goes a little later than that: by up to a 64th of the age, or a millisecond; the
+    /// newest ones by a 64th of an age that was longer before.
     pub age: Option<Duration>,
 }
 

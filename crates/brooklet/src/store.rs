@@ -165,7 +165,8 @@ impl Store {
     /// Limits of entries and bytes are exact: the append that brings an entry too many drops the oldest. Entries that are
     /// too old by the wall clock are left out of every read from that moment on. For good they go with the next commit on
     /// the log, or, if nobody commits, once the store is idle and they are worth the work: all entries of a run, or a
-    /// seventh of all that the runs hold; and with [`compact`](Self::compact). Until then a clock that is wrong does no
+    /// seventh of all that the runs hold; or an hour later, and ever later where that finds little; and with
+    /// [`compact`](Self::compact). Until then a clock that is wrong does no
     /// harm that a right one would not undo: entries that went when it jumped ahead are there again when it is set back.
     /// Those that it dates in the future stay until their time has come. What was in a log before an age was first set
     /// counts as committed then.
@@ -315,6 +316,7 @@ impl Store {
     /// Merges all runs into one: what was trimmed and deleted leaves, and its space is free. Happens by itself, to some of
     /// the runs at a time and as far as it pays; this does all of it now.
     pub fn compact(&self) -> Result<(), Error> {
+        // What is too old as it begins goes as well.
         match self.checkpoint() {
             // Merging what there is may make the room that this takes.
             Err(Error::Full { .. }) => {
@@ -323,10 +325,9 @@ impl Store {
             }
             done => done?,
         }
-        // What is too old by now goes as well.
         let inner = self.inner();
         if inner.is_ageing() {
-            while inner.sweep(true)? {}
+            inner.sweep_all()?;
             self.checkpoint()?;
         }
         self.merge_runs()

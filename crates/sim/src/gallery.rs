@@ -112,7 +112,7 @@ pub const BUGS: &[Bug] = &[
 ];
 
 /// Seeds that are tried for each bug.
-pub const BUDGET: u64 = 3000;
+pub const BUDGET: u64 = 12_000;
 /// A run, with its story, that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 

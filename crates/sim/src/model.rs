@@ -159,6 +159,7 @@ fn apply_one(logs: &mut Logs, change: &Change, now: u64, seqs: &mut Vec<u64>) ->
         }
         Change::Trim(key, before) => {
             let mut log = known(logs, key)?;
+            log.limit(now);
             if *before > log.next() {
                 return Err(Refusal::OutOfRange);
             }
@@ -167,6 +168,7 @@ fn apply_one(logs: &mut Logs, change: &Change, now: u64, seqs: &mut Vec<u64>) ->
         }
         Change::KeepLast(key, n) => {
             let mut log = known(logs, key)?;
+            log.limit(now);
             log.trim(log.next().saturating_sub(*n));
             (key, log)
         }

@@ -63,7 +63,7 @@ impl Inner {
         }
         let idle = context.quiet >= IDLE;
         drop(keeper);
-        if idle && matches!(worked, Ok(false)) { self.sweep(false) } else { worked }
+        if idle && matches!(worked, Ok(false)) { self.sweep() } else { worked }
     }
 
     /// Asks for a checkpoint when the ring or the memory is part full.
@@ -122,28 +122,68 @@ impl Inner {
     /// Sleeps until there may be something to do: because somebody says so, or because nobody commits any more.
     fn sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
-        match self.next_look() {
-            Some(wait) => {
-                self.asleep.store(false, Ordering::Relaxed);
-                thread::park_timeout(wait);
-            }
+        let Nap { most, woken_by_commits } = self.nap();
+        self.asleep.store(woken_by_commits, Ordering::Relaxed);
+        match most {
+            Some(wait) => thread::park_timeout(wait),
             None => thread::park(),
         }
+        self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// How long to wait for idleness to give the keeper something to do, if it will.
-    fn next_look(&self) -> Option<Duration> {
-        let wal = self.wal().ok()?;
+    /// How long to wait for idleness, or the clock, to give something to do.
+    fn nap(&self) -> Nap {
+        let Ok(wal) = self.wal() else { return Nap { most: None, woken_by_commits: true } };
         let runs = self.front().runs.clone();
         let merge = self.keeper().due(&runs, true).map(|_| IDLE);
         let patience = self.patience(wal).into_iter().chain(merge).min();
         let wait = patience.map(|patience| patience.saturating_sub(self.quiet(wal)).max(LEAST_NAP));
+        // What boarded and is not durable yet will be.
+        let wait = wait.or_else(|| (!self.front().is_settled()).then_some(IDLE));
         let sweep = self.sweeper.lock().expect("no panics").next(&runs).map(|at| {
             let idle = IDLE.saturating_sub(self.quiet(wal)).max(LEAST_NAP);
             Duration::from_millis(at.saturating_sub(self.now())).clamp(idle, LONGEST_NAP)
         });
-        let wait = wait.into_iter().chain(sweep).min();
-        // What boarded and is not durable yet will be.
-        wait.or_else(|| (!self.front().is_settled()).then_some(IDLE))
+        Nap { most: wait.into_iter().chain(sweep).min(), woken_by_commits: wait.is_none() }
+    }
+}
+
+/// What the maintenance thread waits for.
+#[derive(Debug, PartialEq, Eq)]
+struct Nap {
+    /// The longest that it waits; `None` where it does until it is woken.
+    most: Option<Duration>,
+    /// Whether the next commit wakes it: that is the first one to give it something to do.
+    woken_by_commits: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use brooklet_io::{ManualClock, MemVolume};
+
+    use super::*;
+    use crate::{Options, Retention, Store};
+
+    /// A store with a run of which entries become too old slept for up to a minute, whatever was committed meanwhile.
+    #[test]
+    fn commits_wake_who_waits_for_entries_to_become_too_old() {
+        for aged in [false, true] {
+            let clock = Arc::new(ManualClock::default());
+            let options = Options::new().threads(false).environment(clock.clone(), 1);
+            let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+            let kept = Retention::new().age(Duration::from_secs(3600));
+            drop(aged.then(|| store.retain("log", kept).unwrap()));
+            store.append("log", "entry").unwrap().wait().unwrap();
+            store.checkpoint().unwrap();
+            let nap = || store.inner().nap();
+            assert_eq!(nap(), Nap { most: aged.then_some(LONGEST_NAP), woken_by_commits: true });
+            // On its way to disk, and nobody drives it: it is soon.
+            let ticket = store.append("log", "entry").unwrap();
+            assert_eq!(nap(), Nap { most: Some(IDLE), woken_by_commits: false });
+            ticket.wait().unwrap();
+            assert_eq!(nap(), Nap { most: Some(pace::LONG_IDLE), woken_by_commits: false });
+        }
     }
 }

@@ -139,6 +139,18 @@ impl Front {
         };
         let lawful = bounds.first <= first && first <= next && next <= bounds.next;
         let left = if lawful { self.left(i, slot, first, next)? } else { None };
+        self.drop_entries(op, i, slot, effect, left)
+    }
+
+    /// An effect that drops entries, and the bytes that are left then, where bytes are limited.
+    fn drop_entries(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        effect: Effect,
+        left: Option<u64>,
+    ) -> Result<(), Refused> {
         self.effect(op, i, slot, effect)?;
         left.map_or(Ok(()), |left| Ok(self.effect(op, i, slot, Effect::Held(left))?))
     }
@@ -156,6 +168,15 @@ impl Front {
         Ok(self.effect(op, i, slot, Effect::Mark(time))?)
     }
 
+    /// The first entry that a log keeps by its number and its age.
+    pub(super) fn kept(&self, slot: Slot, moment: &Moment<'_>) -> u64 {
+        let bounds = self.bounds(slot);
+        self.terms(slot).map_or(bounds.first, |terms| {
+            let now = if terms.age.is_some() && !bug("age-comes-back") { moment.ms() } else { 0 };
+            terms.kept(bounds, now)
+        })
+    }
+
     /// Drops what a log does not keep.
     pub(super) fn limit(
         &mut self,
@@ -165,10 +186,8 @@ impl Front {
         moment: &Moment<'_>,
     ) -> Result<(), Refused> {
         let Some(terms) = self.terms(slot) else { return Ok(()) };
-        let bounds = self.bounds(slot);
-        let now = if terms.age.is_some() && !bug("age-comes-back") { moment.ms() } else { 0 };
-        let mut first = terms.kept(bounds, now);
-        let bytes = terms.bytes;
+        let (bounds, bytes) = (self.bounds(slot), terms.bytes);
+        let mut first = self.kept(slot, moment);
         let mut left = self.left(i, slot, first, bounds.next)?;
         if let (Some(left), Some(most)) = (&mut left, bytes) {
             // The newest entry stays.
@@ -178,13 +197,7 @@ impl Front {
                 first += 1;
             }
         }
-        if first > bounds.first {
-            self.effect(op, i, slot, Effect::Trim(first))?;
-            if let Some(left) = left {
-                self.effect(op, i, slot, Effect::Held(left))?;
-            }
-        }
-        Ok(())
+        if first > bounds.first { self.drop_entries(op, i, slot, Effect::Trim(first), left) } else { Ok(()) }
     }
 
     /// Sets the terms of a log. What the old ones left out by now stays out.
@@ -197,7 +210,7 @@ impl Front {
         moment: &Moment<'_>,
     ) -> Result<(), Refused> {
         self.limit(op, i, slot, moment)?;
-        let was_counted = self.terms(slot).is_some_and(|terms| terms.bytes.is_some());
+        let counted = self.terms(slot).and_then(|terms| terms.bytes.map(|_| terms.held));
         let limit = |limit: Option<u64>| limit.map_or(0, |n| n + 1);
         let age = retention.age.map(|age| age.as_millis() as u64);
         self.effect(op, i, slot, Effect::Entries(limit(retention.entries)))?;
@@ -207,7 +220,9 @@ impl Front {
         if !bounds.is_empty() && self.terms(slot).is_some_and(|terms| !terms.has_marks()) {
             self.mark(op, i, slot, moment)?;
         }
-        if let Some(most) = retention.bytes.filter(|_| !was_counted) {
+        // Where less stays than goes, what stays is counted.
+        let anew = |most: &u64| counted.is_none_or(|held| *most < held / 2);
+        if let Some(most) = retention.bytes.filter(anew) {
             let newest = self.counted(slot).newest(bounds, most);
             let (held, first) = newest.map_err(|missing: Missing| Refused::Sizes(i, missing))?;
             if first > bounds.first {

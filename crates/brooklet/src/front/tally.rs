@@ -1,7 +1,7 @@
 //! The sizes of a log's entries, as far as they are known: what a limit of bytes takes to be applied.
 //!
-//! A tally knows the oldest entries that are kept (the *head*, read from the runs a chunk at a time, as they are about to
-//! go) and the newest (the *tail*: all that memory holds, and what is added). Between the two there may be a gap, of which
+//! A tally knows the oldest entries that are kept (the *head*, read from the runs as they are about to go, each time as many
+//! as are known, a chunk at least) and the newest (the *tail*: all that memory holds, and what is added). Between the two there may be a gap, of which
 //! only runs know; what it holds together follows from the sum that the log's terms keep. So what is read of the runs is
 //! in proportion to what goes, whatever the log holds. A tally is kept for one tier, and is no part of any format.
 
@@ -12,7 +12,7 @@ use crate::error::{Error, KeyText};
 use crate::model::{Bounds, Piece, resolve};
 use crate::runs::RunSet;
 
-/// Chunks that are read at once, at most, where all that the log keeps is to be counted.
+/// Chunks that are read at once, at least, where all that the log keeps is to be counted.
 const AT_ONCE: usize = 64;
 
 /// Sizes that are to be looked up in the runs.
@@ -22,6 +22,8 @@ pub(crate) struct Missing {
     gap: Range<u64>,
     /// Whether the newest of them are wanted, or the oldest.
     newest: bool,
+    /// At least so many of them: as many as are known on that side, so that however many it takes, there are few look-ups.
+    least: usize,
 }
 
 /// Sizes that were looked up: of the entries from this number on.
@@ -118,7 +120,12 @@ impl Tally {
         let place = |from: u64| seq.checked_sub(from).and_then(|at| usize::try_from(at).ok());
         let in_head = || self.head.get(place(self.head_from)?);
         let known = place(self.tail_from).map_or_else(in_head, |at| self.tail.get(at));
-        known.map(|&size| size.into()).ok_or(Missing { gap: self.gap(), newest: false })
+        known.map(|&size| size.into()).ok_or_else(|| self.missing(false))
+    }
+
+    fn missing(&self, newest: bool) -> Missing {
+        let least = if newest { self.tail.len() } else { self.head.len() };
+        Missing { gap: self.gap(), newest, least }
     }
 
     fn sum(&self, range: Range<u64>) -> Result<u64, Missing> {
@@ -139,10 +146,10 @@ impl Tally {
         if cost(&kept) <= cost(&gone) {
             // What is kept is at the other end of the log than what goes.
             let newest = next == bounds.next;
-            self.sum(kept).map_err(|missing| Missing { newest, ..missing })
+            self.sum(kept).map_err(|_| self.missing(newest))
         } else {
             let newest = next < bounds.next;
-            let gone = self.sum(gone).map_err(|missing| Missing { newest, ..missing })?;
+            let gone = self.sum(gone).map_err(|_| self.missing(newest))?;
             Ok(held.saturating_sub(gone))
         }
     }
@@ -150,12 +157,12 @@ impl Tally {
     /// The bytes of the entries `bounds`, or of the newest of them that are more than `enough`; and the first of those.
     pub fn newest(&self, bounds: Bounds, enough: u64) -> Result<(u64, u64), Missing> {
         if self.tail_bytes <= enough && self.tail_from > bounds.first && !self.gap().is_empty() {
-            return Err(Missing { gap: self.gap(), newest: true });
+            return Err(self.missing(true));
         }
         let (mut sum, mut first) = (0, bounds.next);
         while first > bounds.first && sum <= enough {
             first -= 1;
-            sum += self.size(first)?;
+            sum += self.size(first).map_err(|_| self.missing(true))?;
         }
         Ok((sum, first))
     }
@@ -180,18 +187,21 @@ impl Missing {
             Ok((range.start, range.map(|seq| chunk.payload_bytes(seq).len() as u32).collect()))
         };
         if !self.newest {
-            return chunk(start);
-        }
-        let (mut from, mut found) = chunk(end - 1)?;
-        for _ in 1..AT_ONCE {
-            if from <= start {
-                break;
+            let (from, mut found) = chunk(start)?;
+            while found.len() < self.least && from + (found.len() as u64) < end {
+                found.extend(chunk(from + found.len() as u64)?.1);
             }
-            let (before, mut sizes) = chunk(from - 1)?;
-            sizes.append(&mut found);
-            (from, found) = (before, sizes);
+            return Ok((from, found));
         }
-        Ok((from, found))
+        let (mut from, sizes) = chunk(end - 1)?;
+        let mut found = VecDeque::from(sizes);
+        let mut chunks = 1;
+        while from > start && (chunks < AT_ONCE || found.len() < self.least) {
+            let (before, sizes) = chunk(from - 1)?;
+            sizes.into_iter().rev().for_each(|size| found.push_front(size));
+            (from, chunks) = (before, chunks + 1);
+        }
+        Ok((from, found.into()))
     }
 }
 
@@ -215,7 +225,7 @@ mod tests {
                 let answer = |ask: &dyn Fn(&Tally) -> Result<u64, Missing>, tally: &mut Tally| loop {
                     match ask(tally) {
                         Ok(answer) => return answer,
-                        Err(Missing { gap, newest }) => {
+                        Err(Missing { gap, newest, .. }) => {
                             assert!(!gap.is_empty() && gap.end <= stored, "seed {seed}: {gap:?}");
                             let some = |n: u64| n.min(gap.end - gap.start);
                             let facts = if newest {

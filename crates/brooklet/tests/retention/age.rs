@@ -74,6 +74,22 @@ fn what_a_commit_dropped_stays_away_whatever_the_clock_says() {
     assert_eq!(store.bounds("log").unwrap(), bounds(3, 3));
 }
 
+/// Trims once took what they were asked to and no more: what readers had not seen any more came back with the clock.
+#[test]
+fn what_a_trim_found_too_old_stays_away() {
+    for keep_last in [false, true] {
+        let (store, clock, _) = store();
+        drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
+        store.append_many("log", ["x"; 5]).unwrap().wait().unwrap();
+        clock.set_wall(3 * HOUR);
+        assert_eq!(store.bounds("log").unwrap(), bounds(5, 5));
+        let cut = if keep_last { store.keep_last("log", 4) } else { store.trim("log", 1) };
+        cut.unwrap().wait().unwrap();
+        clock.set_wall(SEC);
+        assert_eq!(store.bounds("log").unwrap(), bounds(5, 5), "keep_last {keep_last}");
+    }
+}
+
 #[test]
 fn an_age_that_is_lifted_or_longer_brings_nothing_back() {
     for longer in [Retention::new(), Retention::new().age(100 * HOUR)] {

@@ -119,10 +119,14 @@ impl Logs {
                 log.limit(now);
             }
             Change::Trim(before) => {
+                log.limit(now);
                 (*before <= log.next()).then_some(())?;
                 log.trim(*before);
             }
-            Change::KeepLast(n) => log.trim(log.next().saturating_sub(*n)),
+            Change::KeepLast(n) => {
+                log.limit(now);
+                log.trim(log.next().saturating_sub(*n));
+            }
             Change::Truncate(from) => {
                 log.limit(now);
                 (log.first..=log.next()).contains(from).then_some(())?;
