@@ -89,6 +89,11 @@ impl RunCursor {
         self.segment().map_or(0, |segment| segment.meta.extent.saturating_sub(before))
     }
 
+    /// Segments behind the one that it is in.
+    pub fn coming(&self) -> &[Arc<Segment>] {
+        self.run.segments.get(self.at + 1..).unwrap_or_default()
+    }
+
     /// Segments before the one that it is in.
     pub fn passed(&self) -> &[Arc<Segment>] {
         &self.run.segments[..self.at.min(self.run.segments.len())]

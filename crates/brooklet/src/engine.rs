@@ -6,12 +6,13 @@
 mod maintenance;
 
 use std::sync::{Arc, OnceLock, TryLockError};
+use std::time::Duration;
 
 use brooklet_wal::{Block, Committer, Config, Pause, Recovery, Sink, Wal, WalError};
 
 use crate::commit::{Action, Durability, Op};
 use crate::error::Error;
-use crate::front::{Front, Moment, OnBoard, Refused, wall};
+use crate::front::{Front, Moment, OnBoard, Refused, Wish, wall};
 use crate::keeper::Keeper;
 use crate::model::MAX_KEY;
 use crate::open::Opened;
@@ -48,6 +49,8 @@ pub(crate) struct Inner {
     asleep: AtomicBool,
     /// Set while a checkpoint is wanted and not begun, or asked for by a caller.
     pub wanted: AtomicBool,
+    /// Set once the keeper has been told that it should look after room, until it does.
+    told: AtomicBool,
     /// Why checkpoints do not get on, while they do not.
     stalled: Mutex<Option<Error>>,
     closing: AtomicBool,
@@ -125,6 +128,28 @@ impl Inner {
         }
         // What frees space is let through whatever else is full.
         let freeing = !ops.iter().any(|op| op.action.adds());
+        let mut asked = None;
+        let boarded = self.board_once_there_is_room(wal, ops, durability, (freeing, wait), &mut asked);
+        if asked.is_some() {
+            self.front().room.leave();
+        }
+        let (on_board, delay) = boarded?;
+        if !delay.is_zero() {
+            thread::park_timeout(delay);
+        }
+        Ok(on_board)
+    }
+
+    /// Boards a commit, and tells how long its caller should wait before the next. `asked` keeps the number of having asked
+    /// for room in the heap.
+    fn board_once_there_is_room(
+        &self,
+        wal: &Wal,
+        ops: &[Op<'_>],
+        durability: Durability,
+        (freeing, wait): (bool, bool),
+        asked: &mut Option<u64>,
+    ) -> Result<(OnBoard, Duration), Error> {
         loop {
             let mut front = self.front();
             let over = !freeing && front.memory() > self.options.memory_budget;
@@ -140,7 +165,10 @@ impl Inner {
                 ) {
                     Ok(on_board) => {
                         self.weigh(&front, on_board.boarded.used);
-                        return Ok(on_board);
+                        // Without threads nothing would come in time.
+                        let waits = !freeing && wait && self.options.threads;
+                        let delay = if waits { front.gauge().delay() } else { Duration::ZERO };
+                        return Ok((on_board, delay));
                     }
                     Err(refused) => refused,
                 }
@@ -149,8 +177,11 @@ impl Inner {
             // Commits that fail leave what was learned of their logs behind; that counts, too.
             let full = over || matches!(refused, Refused::NoRoom(WalError::Full { .. }));
             self.weigh(&front, if full { u64::MAX } else { 0 });
+            if let (true, Refused::Short(wish)) = (wait, &refused) {
+                *asked = Some(front.room.ask(*asked, *wish)?);
+            }
             drop(front);
-            if full {
+            if full || asked.is_some() {
                 // It may be resting between two slices.
                 self.nudge();
             }
@@ -167,6 +198,8 @@ impl Inner {
                     self.front().learn_sizes(&runs, ops[i].key, &sizes);
                 }
                 Refused::NoRoom(why) if !wait => return Err(why.into()),
+                Refused::Short(wish) if !wait => return Err(self.front().room.full(wish)),
+                Refused::Short(wish) => self.wait_for_heap(wal, wish)?,
                 Refused::NoRoom(why) => self.make_room(wal, why)?,
             }
         }
@@ -183,6 +216,17 @@ impl Inner {
             Action::Retain(retention) => retention.check(),
             _ => Ok(()),
         }
+    }
+
+    /// Lets the keeper do what may make room in the heap.
+    fn wait_for_heap(&self, wal: &Wal, wish: Wish) -> Result<(), Error> {
+        if self.options.threads {
+            return Ok(wal.wait_for_room()?);
+        }
+        let worked = self.step()?;
+        self.flush()?;
+        let front = self.front();
+        if worked || front.press().is_none() { Ok(()) } else { Err(front.room.full(wish)) }
     }
 
     fn make_room(&self, wal: &Wal, why: WalError) -> Result<(), Error> {
@@ -233,8 +277,7 @@ impl Handle {
         });
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
-        let memory = options.memory_budget;
-        let keeper = Keeper::new(volumes.clone(), shelf, superblock, heap, manifest, memory);
+        let keeper = Keeper::new(volumes.clone(), shelf, superblock, heap, manifest);
         let keeper = Mutex::new(keeper);
         let threads = options.threads && wal.is_some();
         let quiet = Quiet::new(options.clock.now());
@@ -252,12 +295,16 @@ impl Handle {
             own_commits: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             stalled: Mutex::default(),
             closing: AtomicBool::new(false),
             closed: Mutex::default(),
             committer: Mutex::new(committer),
         });
         let handle = Handle { inner: inner.clone(), threads: Mutex::default() };
+        if inner.wal.is_some() {
+            inner.keeper().prepare(&inner.context()?)?;
+        }
         if threads {
             let committer = inner.committer.lock().expect("no panics").take();
             let committer = committer.expect("a store with a log has a committer");

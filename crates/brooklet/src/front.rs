@@ -10,9 +10,11 @@
 //! 2. A commit that fails leaves no trace: its changes to the boarded bounds are undone in reverse.
 //! 3. Effects become visible in the order of the blocks, and a commit's effects all at once.
 //!
-//! What logs drop that keep a part of their entries only is worked out in `limits.rs`.
+//! What logs drop that keep a part of their entries only is worked out in `limits.rs`; whether there is room in the heap, in
+//! `room.rs`.
 
 mod limits;
+mod room;
 mod seqs;
 mod tally;
 mod undo;
@@ -34,6 +36,7 @@ use crate::remembered::Remembered;
 use crate::runs::RunSet;
 use crate::terms::State;
 pub(crate) use limits::{Moment, wall};
+pub(crate) use room::{Need, Press, Room, Told, Wish};
 pub(crate) use seqs::Seqs;
 pub(crate) use tally::{Missing, Tally};
 use undo::Undo;
@@ -59,6 +62,8 @@ pub(crate) struct Front {
     pub frozen: Option<Arc<Tier>>,
     pub runs: Arc<RunSet>,
     pub remembered: Remembered,
+    /// What the heap has room for.
+    pub room: Room,
     generation: u64,
     /// The last block that holds a deferred commit on any log.
     pub last_deferred: u64,
@@ -78,8 +83,10 @@ pub(crate) enum Refused {
     Sizes(usize, Missing),
     /// For good.
     Error(Error),
-    /// There is no room now.
+    /// There is no room in the ring now.
     NoRoom(WalError),
+    /// There is none in the heap.
+    Short(Wish),
 }
 
 impl From<Error> for Refused {
@@ -102,6 +109,7 @@ impl Front {
             frozen: None,
             runs,
             remembered,
+            room: Room::default(),
             generation: 0,
             last_deferred: 0,
             pending: VecDeque::new(),
@@ -277,6 +285,7 @@ impl Front {
         });
         let bound = bounds.sum();
         let freeing = !ops.iter().any(|op| op.action.adds());
+        let wish = self.admit(ops, freeing)?;
         let within = match durability {
             Durability::Durable => linger,
             Durability::Deferred(bound) => bound,
@@ -306,6 +315,7 @@ impl Front {
             Err(why @ (WalError::Full { .. } | WalError::Busy)) => return Err(Refused::NoRoom(why)),
             Err(error) => return Err(Refused::Error(error.into())),
         };
+        active.claims(wish.claim, wish.longest);
         for pending in effects.iter_mut() {
             pending.offset += boarded.offset as u32;
             if matches!(durability, Durability::Deferred(_)) {
@@ -379,6 +389,9 @@ impl Front {
                     Some(slot) => slot,
                     None => self.active.add(key, entry.before),
                 };
+                let (is_first, payload) = (!self.active.log(slot).touched, entry.payload.len());
+                let claim = self.active.claim_of(slot, entry.effect, payload, is_first);
+                self.active.claims(claim, payload);
                 let log = self.active.log_mut(slot);
                 log.touched = true;
                 let mut piece = Piece::on_top_of(log.boarded);

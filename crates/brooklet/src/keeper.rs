@@ -13,8 +13,10 @@
 //! 1. The superblock is written only after all it refers to is on stable media.
 //! 2. The ring is trimmed, and extents and manifests are given back, only after the last copy of the superblock is
 //!    durable - extents moreover only when no reader holds the segment.
-//! 3. A lack of room undoes what was begun, of a compaction the instalment at hand, and nothing else. Any other failed write, and a flush or superblock that
-//!    failed for whatever reason, stops the store for good.
+//! 3. A lack of room undoes what was begun, of a compaction the instalment at hand, and nothing else. Any other failed write,
+//!    and a flush or superblock that failed for whatever reason, stops the store for good.
+//! 4. What boards finds room when its checkpoint comes (`room.rs`). Where the word of the file system was not kept, the
+//!    checkpoint is *stuck*, and merging comes first, since it may make room.
 
 mod build;
 mod compact;
@@ -33,7 +35,7 @@ use brooklet_io::{AlignedBuf, Persist, write_all_at};
 use brooklet_wal::{Cursor, Untold, Wal};
 
 use crate::error::{Error, is_full, told};
-use crate::front::Front;
+use crate::front::{Front, Press};
 use crate::heap::{Extent, Heap};
 use crate::losses::Losses;
 use crate::manifest::{self, Manifest, Merging};
@@ -48,6 +50,7 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::volumes::Volumes;
 use build::Build;
 use compact::Compaction;
+use room::SEGMENT_COST;
 
 /// Counters of checkpoints and compaction since opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +65,8 @@ pub struct KeeperStats {
     pub dead_runs: u64,
     /// Bytes of runs and manifests written.
     pub heap_written_bytes: u64,
+    /// Bytes of free space that were given back to the file system in the midst of the file.
+    pub punched_bytes: u64,
 }
 
 /// A run, and how many of its entries are known to be dead.
@@ -106,20 +111,27 @@ pub(crate) struct Keeper {
     pub heap: Heap,
     manifest: Option<Extent>,
     retired: Vec<Arc<Segment>>,
-    memory_budget: u64,
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
-    /// The free room with which a checkpoint failed: until there is more, compaction comes first, since it may make some.
-    short_of_room: Option<u64>,
-    /// Why a merge failed, and how much room there must be, or come of merging, before another is tried: a segment's worth
-    /// more than there was. For other reasons than room, none is before the store is opened anew.
+    /// Why a checkpoint failed for want of room, and the free room with which it did: it is not tried with as little.
+    stuck: Option<(Error, u64)>,
+    /// Why a merge failed, and how much room there must be before another is tried: a segment's worth more than there was.
+    /// For other reasons than room, none is before the store is opened anew.
     failed: Option<(Error, u64)>,
+    /// Room for merging, as of the last look.
+    room: u64,
     /// Somebody waits for all runs to be merged: compaction comes first.
     insisted: bool,
     /// An instalment was published: even so, a checkpoint that is wanted comes next.
     yields: bool,
+    /// There was less room to be had than wanted, as of this asking.
+    stunted: Option<u64>,
+    /// Why the volume did not grow, the last time that it did not.
+    why_full: String,
+    /// Whether holes can be punched, as far as was tried.
+    punches: bool,
     pub stats: KeeperStats,
 }
 
@@ -130,7 +142,6 @@ impl Keeper {
         superblock: Superblock,
         heap: Heap,
         manifest: Option<Extent>,
-        memory_budget: usize,
     ) -> Self {
         Self {
             volumes,
@@ -139,14 +150,17 @@ impl Keeper {
             heap,
             manifest,
             retired: Vec::new(),
-            memory_budget: memory_budget as u64,
             checkpoint: None,
             compaction: None,
             compacting: false,
-            short_of_room: None,
+            stuck: None,
             failed: None,
+            room: 0,
             insisted: false,
             yields: false,
+            stunted: None,
+            why_full: String::new(),
+            punches: true,
             stats: KeeperStats::default(),
         }
     }
@@ -161,14 +175,9 @@ impl Keeper {
         self.compaction.is_some()
     }
 
-    /// Whether compaction comes first, since there is no room for a checkpoint.
-    pub fn is_short_of_room(&self) -> bool {
-        self.short_of_room.is_some_and(|room| self.free_room() <= room)
-    }
-
-    /// Whether the last slice worked on a checkpoint that goes on.
-    pub fn was_checkpointing(&self) -> bool {
-        self.is_checkpointing() && !self.compacting
+    /// Whether there is no room for the checkpoint that goes on.
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.as_ref().is_some_and(|(_, room)| self.free_room() <= *room)
     }
 
     /// Does one slice of work; `wanted` asks for a checkpoint. `false` where there is nothing to do now.
@@ -176,8 +185,20 @@ impl Keeper {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());
         }
-        let result = self.slice(context, wanted);
-        result.map_err(|trouble| self.bear(context, trouble))
+        self.compacting = false;
+        self.slice(context, wanted).or_else(|trouble| match (self.bear(context, trouble), self.compacting) {
+            // It is tried again once there is more; until then there may be other things to do.
+            (error @ Error::Full { .. }, true) => {
+                tracing::warn!(%error, "a merge was given up for now");
+                Ok(true)
+            }
+            (error, _) => Err(error),
+        })
+    }
+
+    /// Makes room for the first commits.
+    pub fn prepare(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        self.look(context).map(drop).map_err(|trouble| self.bear(context, trouble))
     }
 
     /// Takes note of what failed, and stops the store where it must.
@@ -191,9 +212,10 @@ impl Keeper {
         // What was given up is free room again.
         self.sweep();
         match (&error, self.compacting) {
-            (Error::Full { .. }, false) => self.short_of_room = Some(self.free_room()),
+            (Error::Full { .. }, false) => self.stuck = Some((error.clone(), self.free_room())),
             (Error::Full { .. }, true) => {
-                self.failed = Some((error.clone(), self.enough(&context.front().runs)))
+                self.room = self.room_beside(&context.front().need());
+                self.failed = Some((error.clone(), self.room.saturating_add(self.segment_size())));
             }
             // What cannot be read now will not be read better at the next try.
             (Error::Damaged { .. } | Error::Io { .. }, true) => self.failed = Some((error.clone(), u64::MAX)),
@@ -209,31 +231,79 @@ impl Keeper {
     }
 
     fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Trouble> {
-        if self.is_short_of_room() || self.insisted && !self.yields {
-            if self.compact(context)? {
-                return Ok(true);
-            }
-            (self.short_of_room, self.insisted) = (None, false);
-        }
-        self.compacting = false;
-        if let Some(checkpoint) = &mut self.checkpoint {
-            let Some(mut build) = checkpoint.build.take() else { return self.drain(context) };
-            match self.write_and_remember(context, &mut build) {
-                Ok(true) => self.checkpoint.as_mut().expect("it goes on").build = Some(build),
-                Ok(false) => self.finish_checkpoint(context, build)?,
-                Err(trouble) => {
-                    // The frozen tier stays, to be written again.
-                    self.discard(build);
-                    return Err(trouble);
-                }
-            }
+        if self.look(context)? {
             return Ok(true);
         }
-        if wanted && self.freeze(context) {
+        let (pressed, claims) = {
+            let front = context.front();
+            (front.press(), front.active.claim())
+        };
+        if self.is_stuck() {
+            return self.get_unstuck(context);
+        }
+        if self.insisted && !self.yields {
+            if self.compact(context, pressed)? {
+                return Ok(true);
+            }
+            self.insisted = false;
+        }
+        self.compacting = false;
+        if self.checkpoint.is_some() {
+            return self.go_on(context);
+        }
+        // A checkpoint turns what may be taken into what is. Many small ones would be in pieces: little waits for merging.
+        let much = pressed.is_some() && claims > self.segment_size();
+        if (wanted || much) && self.freeze(context) {
             return Ok(true);
         }
         self.yields = false;
-        self.compact(context)
+        if self.compact(context, pressed)? {
+            return Ok(true);
+        }
+        self.compacting = false;
+        if pressed.is_some() {
+            if claims > 0 && self.freeze(context) {
+                return Ok(true);
+            }
+            self.answer(context);
+        }
+        Ok(self.tidy(context))
+    }
+
+    /// Goes on with a checkpoint. `false` while its last block is on its way.
+    fn go_on(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+        let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint goes on");
+        let Some(mut build) = checkpoint.build.take() else { return self.drain(context) };
+        match self.write_and_remember(context, &mut build) {
+            Ok(true) => self.checkpoint.as_mut().expect("it goes on").build = Some(build),
+            Ok(false) => self.finish_checkpoint(context, build)?,
+            Err(trouble) => {
+                // The frozen tier stays, to be written again.
+                self.discard(build);
+                return Err(trouble);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes room for a checkpoint that found none: by growing, or by merging.
+    fn get_unstuck(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+        let claims = context.front().claims();
+        if self.make(claims)? || self.compact(context, Some(Press { frees: true }))? {
+            return Ok(true);
+        }
+        self.compacting = false;
+        self.answer(context);
+        let (error, _) = self.stuck.clone().expect("it is stuck");
+        Err(error.into())
+    }
+
+    /// Nothing more can be done for those who wait for room.
+    fn answer(&self, context: &Context<'_>) {
+        // Merging would have made some, had it not failed.
+        let failed = self.failed.as_ref().map(|(error, _)| format!("merging failed: {error}"));
+        context.front().room.answer(failed.as_deref().unwrap_or(&self.why_full));
+        context.wal.wake();
     }
 
     fn freeze(&mut self, context: &Context<'_>) -> bool {
@@ -270,7 +340,14 @@ impl Keeper {
         let checkpoint = self.checkpoint.as_ref().expect("only a checkpoint is finished");
         let cursor = checkpoint.cursor.expect("a durable block was placed");
         let losses = build.input.losses().to_vec();
+        let claim = build.input.expected();
         let (meta, sealed) = self.seal(build)?;
+        let written: u64 = sealed.iter().map(|segment| segment.meta.len).sum();
+        debug_assert!(
+            written <= claim + sealed.len() as u64 * SEGMENT_COST,
+            "{written} bytes in {} segments, which were to take {claim} at most",
+            sealed.len()
+        );
         let run = (meta.logs > 0).then(|| Arc::new(Run::new(&self.shelf, meta, sealed.clone(), &[])));
         let lost = |run: &Run| losses.iter().find(|(id, _)| *id == run.meta.id).map_or(0, |(_, lost)| *lost);
         let old = context.front().runs.clone();
@@ -284,10 +361,11 @@ impl Keeper {
         drop(old);
         self.replace(context, runs, merging, Some(cursor)).map_err(|trouble| self.lose(sealed, trouble))?;
         self.checkpoint = None;
+        self.stuck = None;
         self.yields = false;
         context.wal.trim(cursor);
         self.stats.checkpoints += 1;
-        self.tidy();
+        self.tidy(context);
         Ok(())
     }
 
@@ -315,6 +393,9 @@ impl Keeper {
         let mut front = context.front();
         front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging));
         let written = front.frozen.take_if(|_| trim.is_some());
+        // What the tier claimed is taken now, or free: before anything else boards.
+        let told = self.told(&front.need(), &front.runs);
+        front.room.tell(told);
         drop(front);
         // Many logs take long to free: nobody waits for the front meanwhile.
         drop(written);

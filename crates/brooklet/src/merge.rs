@@ -16,7 +16,6 @@ use crate::error::Error;
 use crate::losses::{Losses, pieces_in};
 use crate::model::{Bounds, Piece, Resolved, resolve};
 use crate::piece::{CHUNK, Chunk, Head, Out, PieceWriter, filter_hash};
-use crate::policy::Shape;
 use crate::recent::{Slot, Tier};
 use crate::runs::Run;
 use crate::scan::RunLogs;
@@ -77,18 +76,7 @@ impl Input {
     /// Bytes that the new run may take: of a tier the most that it can be, of runs about what they take themselves.
     pub fn expected(&self) -> u64 {
         match &self.logs {
-            Logs::Tier { tier, order, .. } => {
-                let log = |&slot: &Slot| {
-                    let log = tier.log(slot);
-                    let entries = log.piece().map_or(0, |p| p.held().end - p.held().start);
-                    // Keys are escaped, and stand in the head, in every chunk, and in the index.
-                    log.payload_bytes() * 3 / 2
-                        + entries * 10
-                        + (log.key.len() as u64 * 2 + 64) * 4
-                        + log.visible_terms().map_or(0, |terms| terms.bound() as u64)
-                };
-                order.iter().map(log).sum::<u64>() + SLACK
-            }
+            Logs::Tier { tier, .. } => tier.claim(),
             Logs::Runs { logs, .. } => {
                 let left = |logs: &RunLogs| logs.run().bytes() - bytes_of(logs.passed());
                 logs.iter().map(left).fold(SLACK, u64::saturating_add)
@@ -96,20 +84,12 @@ impl Input {
         }
     }
 
-    /// Bytes that may have to be written before the first segment of the runs is free: what is left of the segments that
-    /// they stand in, reckoned to be as much alive as their runs.
-    pub fn before_free(&self) -> u64 {
-        match &self.logs {
-            Logs::Tier { .. } => 0,
-            Logs::Runs { logs, .. } => {
-                let alive = |logs: &RunLogs| {
-                    let run = logs.run();
-                    let left = Shape::of(&run.meta, logs.left(), run.dead());
-                    left.bytes - left.garbage
-                };
-                logs.iter().map(alive).sum()
-            }
-        }
+    /// Bytes that the log which comes next may take, where it does not lie in one segment of each run.
+    pub fn next_log_bytes(&self) -> u64 {
+        let Logs::Runs { logs, .. } = &self.logs else { return 0 };
+        let next = self.next_log();
+        let holds = |logs: &&RunLogs| logs.current.as_ref().map(|(key, _)| &key[..]) == next;
+        logs.iter().filter(holds).map(RunLogs::log_bytes).sum()
     }
 
     /// Whether all that was begun of a log is written.

@@ -17,6 +17,8 @@
 //!
 //! `docs/decisions/0009-compaction.md` compares this with other policies.
 
+mod relief;
+
 use std::ops::Range;
 
 use brooklet_io::seeded::bug;

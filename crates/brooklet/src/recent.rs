@@ -8,6 +8,8 @@
 //! 1. A log's visible piece only ever holds effects of durable blocks, in the order of the log.
 //! 2. `visible` is set by the first effect applied and starts from `origin`, the bounds that older tiers give.
 //! 3. The piece's entries are those of `Piece::held`, in order.
+//! 4. `claim` is the most that a run of the tier takes: for the logs that were touched, their visible entries, and what has
+//!    boarded and is not visible yet.
 //!
 //! What is told of bounds here goes for terms, too (`terms.rs`): those of the few logs that have any lie apart.
 
@@ -76,6 +78,24 @@ pub(crate) struct Pending {
     pub len: u32,
 }
 
+/// The most bytes that a run takes for a log besides its entries: the escaped key with what stands around it in a head, and
+/// half as much again for its share of the index, whose keys are as long, and which has one for every 8 KiB at most. The keys
+/// of chunks are in the share of the entries.
+fn log_claim(log: &LogState) -> u64 {
+    let escaped = log.key.len() + log.key.iter().filter(|&&byte| byte == 0).count();
+    let terms = log.terms().map_or(0, Terms::bound);
+    (escaped + terms + 76) as u64 * 3 / 2
+}
+
+/// The most bytes that a run takes for an entry whose payload has so many. A chunk begins with an entry.
+fn entry_claim(payload: usize) -> u64 {
+    let payload = payload as u64;
+    payload + payload / 2 + 10
+}
+
+/// What an effect may add to a log's terms.
+const TERMS_CLAIM: u64 = 32;
+
 /// Memory a log costs besides its key and entries.
 const LOG_COST: usize = size_of::<LogState>() + 16;
 
@@ -87,6 +107,9 @@ pub(crate) struct Tier {
     blocks: Vec<Bytes>,
     newest_block: u64,
     bytes: usize,
+    claim: u64,
+    /// The longest payload that boarded.
+    longest: usize,
 }
 
 impl Tier {
@@ -98,6 +121,35 @@ impl Tier {
     /// Bytes of memory the tier holds, roughly.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The most bytes that a run takes which holds what boarded; what was trimmed and deleted counts until that is durable.
+    /// 0 where nothing boarded, whatever was looked up.
+    pub fn claim(&self) -> u64 {
+        self.claim
+    }
+
+    /// The longest payload that boarded, in bytes.
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// What an effect on a log adds to the [claim](Self::claim); `is_first`: none of this tier has boarded yet.
+    pub fn claim_of(&self, slot: Slot, effect: Effect, payload: usize, is_first: bool) -> u64 {
+        let log = if is_first { log_claim(self.log(slot)) } else { 0 };
+        log + match effect {
+            Effect::Append(_) => entry_claim(payload),
+            Effect::Trim(_) | Effect::Truncate(_) | Effect::Delete => 0,
+            Effect::Entries(_) | Effect::Bytes(_) | Effect::Age(_) | Effect::Mark(_) | Effect::Held(_) => {
+                TERMS_CLAIM
+            }
+        }
+    }
+
+    /// Takes note of what has boarded.
+    pub fn claims(&mut self, claim: u64, longest: usize) {
+        self.claim += claim;
+        self.longest = self.longest.max(longest);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -179,14 +231,14 @@ impl Tier {
                 Effect::Trim(_) => {
                     let held = piece.held();
                     let kept = (held.end - held.start) as usize;
-                    log.entries.drain(..log.entries.len() - kept);
+                    self.claim -= claim_of(log.entries.drain(..log.entries.len() - kept));
                 }
                 Effect::Truncate(_) => {
                     let held = piece.held();
-                    log.entries.truncate((held.end - held.start) as usize);
+                    self.claim -= claim_of(log.entries.drain((held.end - held.start) as usize..));
                 }
                 Effect::Delete if bug("deleted-log-lives-on") => {}
-                Effect::Delete => log.entries = VecDeque::new(),
+                Effect::Delete => self.claim -= claim_of(std::mem::take(&mut log.entries)),
                 Effect::Entries(_)
                 | Effect::Bytes(_)
                 | Effect::Age(_)
@@ -196,6 +248,10 @@ impl Tier {
         }
         Some(())
     }
+}
+
+fn claim_of(entries: impl IntoIterator<Item = EntryRef>) -> u64 {
+    entries.into_iter().map(|entry| entry_claim(entry.len as usize)).sum()
 }
 
 impl LogState {
@@ -248,11 +304,6 @@ impl LogState {
             let start = entry.offset as usize;
             tier.blocks[entry.block as usize].slice(start..start + entry.len as usize)
         })
-    }
-
-    /// Bytes of the payloads that the piece holds.
-    pub fn payload_bytes(&self) -> u64 {
-        self.entries.iter().map(|e| u64::from(e.len)).sum()
     }
 }
 

@@ -91,6 +91,11 @@ impl Run {
         self.segments.iter().map(|segment| segment.meta.extent).sum()
     }
 
+    /// The bytes of its largest segment on the volume.
+    pub fn largest_segment(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.meta.extent).max().unwrap_or_default()
+    }
+
     /// The place of the last segment that begins at or before a codex key.
     pub fn place_of(&self, key: &[u8]) -> Option<usize> {
         self.segments.partition_point(|segment| segment.meta.first.as_slice() <= key).checked_sub(1)

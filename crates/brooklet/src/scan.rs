@@ -62,9 +62,13 @@ impl RunLogs {
         if self.current.is_some() { self.cursor.passed() } else { &self.run().segments }
     }
 
-    /// Bytes of its segment that are still to be merged before that is free.
-    pub fn left(&self) -> u64 {
-        if self.current.is_some() { self.cursor.left() } else { 0 }
+    /// Bytes of the segments that the log it stands at lies in, from its beginning on, if they are several; else 0.
+    pub fn log_bytes(&self) -> u64 {
+        // It stands at the log's head, whose key differs in its last byte only from those of the chunks.
+        let Some((_, log)) = self.cursor.key().split_last() else { return 0 };
+        let more = self.cursor.coming().iter().take_while(|segment| segment.meta.first.starts_with(log));
+        let more: u64 = more.map(|segment| segment.meta.extent).sum();
+        if more == 0 { 0 } else { more + self.cursor.left() }
     }
 
     /// Goes on to the next log.

@@ -349,7 +349,7 @@ impl Store {
                 Ok(true) => {}
                 Ok(false) => inner.flush()?,
                 // A checkpoint that had its turn found no room. Merging gets on, and makes some; or fails, and says so.
-                Err(Error::Full { .. }) if inner.keeper().was_checkpointing() => {}
+                Err(Error::Full { .. }) if inner.keeper().is_stuck() => {}
                 Err(error) => return Err(error),
             }
         }

@@ -48,15 +48,18 @@ impl Inner {
         if self.patience(context.wal).is_some_and(|patience| context.quiet >= patience) {
             self.wanted.store(true, Ordering::Relaxed);
         }
+        self.told.store(false, Ordering::Relaxed);
         let wanted = self.wanted.load(Ordering::Relaxed);
         let checkpointing = keeper.is_checkpointing();
         let worked = keeper.step(&context, wanted);
         if wanted && (keeper.is_checkpointing() || matches!(worked, Ok(false))) {
             self.wanted.store(false, Ordering::Relaxed);
         }
-        // A compaction that finds no room holds nobody back.
-        let stalled = worked.as_ref().err().filter(|_| keeper.was_checkpointing()).cloned();
-        *self.stalled.lock().expect("no panics") = stalled;
+        // A checkpoint that is stuck and waits for merging may get on, or not.
+        if worked.is_err() || !keeper.is_stuck() {
+            let stalled = worked.as_ref().err().filter(|_| keeper.is_checkpointing()).cloned();
+            *self.stalled.lock().expect("no panics") = stalled;
+        }
         if checkpointing && !keeper.is_checkpointing() {
             // What came meanwhile may be enough for the next one, and no commit need come to notice.
             self.weigh(&self.front(), context.wal.stats().used);
@@ -70,6 +73,7 @@ impl Inner {
     pub(super) fn weigh(&self, front: &Front, used: u64) {
         let full = used > self.ring_size / 2 || front.active.bytes() > self.options.memory_budget / 2;
         let wanted = full && front.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed);
+        let wanted = wanted || front.wants_room() && !self.told.swap(true, Ordering::Relaxed);
         // The front's lock orders this with the look that the maintenance thread takes before it sleeps.
         let woken = self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed);
         if wanted || woken {
@@ -109,13 +113,14 @@ impl Inner {
     fn load(&self) -> Load {
         let Ok(wal) = self.wal() else { return Load::default() };
         let quiet = self.quiet(wal);
-        let short_of_room = self.keeper().is_short_of_room();
+        let is_stuck = self.keeper().is_stuck();
         let used = wal.stats().used;
         let front = self.front();
         // A checkpoint starts when either is half full, and holds writers back when the other half is, too.
         let memory = front.active.bytes() as u64 * 200 / (self.options.memory_budget as u64).max(1);
         let ring = (used.saturating_sub(self.ring_size / 2) * 200) / self.ring_size;
         let fill = if front.frozen.is_some() { memory.max(ring) } else { 0 };
+        let short_of_room = is_stuck || front.room.is_asked();
         Load { idle: quiet >= IDLE, short_of_room, fill, backlog: backlog(&front.runs) }
     }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::Keeper;
+use super::{Context, Keeper};
 use crate::error::Error;
 use crate::heap::Extent;
 use crate::manifest::{RunMeta, SegmentMeta};
@@ -30,9 +30,10 @@ pub(super) struct Build {
 }
 
 /// Where an instalment ends: between two logs, behind its first, once it has written so many bytes or could free twice as
-/// many; else with its input.
+/// many, or where the next log may be longer than `long`; else with its input.
 pub(super) struct End {
     pub bytes: u64,
+    pub long: u64,
     /// The log that it began with.
     pub start: Option<Vec<u8>>,
 }
@@ -50,6 +51,12 @@ impl Build {
             .is_none_or(|end| end.start.is_none() || self.input.next_log() != end.start.as_deref())
     }
 
+    /// Bytes of the extents that it has.
+    pub fn held(&self) -> u64 {
+        let sealed: u64 = self.sealed.iter().map(|segment| segment.meta.extent).sum();
+        sealed + self.open.as_ref().map_or(0, |open| open.extent.len)
+    }
+
     /// Bytes written so far, roughly.
     fn written(&self) -> u64 {
         let sealed: u64 = self.sealed.iter().map(|segment| segment.meta.extent).sum();
@@ -58,10 +65,12 @@ impl Build {
 
     /// Whether an instalment has come to its end, though there is more to write.
     fn is_enough(&self) -> bool {
-        let long = |end: &End| {
-            self.written() >= end.bytes || self.input.passed_bytes() >= end.bytes.saturating_mul(2)
+        let is_due = |end: &End| {
+            self.written() >= end.bytes
+                || self.input.passed_bytes() >= end.bytes.saturating_mul(2)
+                || self.input.next_log_bytes() > end.long
         };
-        self.input.is_between_logs() && self.end.as_ref().is_some_and(long) && self.got_on()
+        self.input.is_between_logs() && self.got_on() && self.end.as_ref().is_some_and(is_due)
     }
 }
 
@@ -74,13 +83,18 @@ impl Keeper {
     }
 
     /// Writes some entries. `false` once that is all, or enough.
-    pub(super) fn write(&mut self, build: &mut Build) -> Result<bool, Trouble> {
-        Ok(self.work(build, SLICE)?.is_some())
+    pub(super) fn write(&mut self, context: &Context<'_>, build: &mut Build) -> Result<bool, Trouble> {
+        Ok(self.work(context, build, SLICE)?.is_some())
     }
 
     /// Writes entries of at least so many bytes of payload, or all that is left; tells how many. `None` once there is no
     /// more, or enough is written.
-    pub(super) fn work(&mut self, build: &mut Build, least: u64) -> Result<Option<u64>, Trouble> {
+    pub(super) fn work(
+        &mut self,
+        context: &Context<'_>,
+        build: &mut Build,
+        least: u64,
+    ) -> Result<Option<u64>, Trouble> {
         let mut done = 0;
         while done < least {
             if build.is_enough() {
@@ -89,19 +103,20 @@ impl Keeper {
             let Some(work) = build.input.step(&mut build.out)? else { return Ok((done > 0).then_some(done)) };
             done += work;
             while let Some(entry) = build.out.out().pop() {
-                self.put(build, &entry)?;
+                self.put(context, build, &entry)?;
             }
         }
         Ok(Some(done))
     }
 
-    fn put(&mut self, build: &mut Build, entry: &Entry) -> Result<(), Trouble> {
+    fn put(&mut self, context: &Context<'_>, build: &mut Build, entry: &Entry) -> Result<(), Trouble> {
         if build.open.as_ref().is_some_and(|open| !open.holds(entry)) {
             self.seal_segment(build)?;
         }
         if build.open.is_none() {
             let left = build.expected.saturating_sub(build.written());
-            let extent = self.allocate_segment(SegmentBuilder::least(&self.shelf, entry), left)?;
+            let least = SegmentBuilder::least(&self.shelf, entry);
+            let extent = self.allocate_segment(context, least, left, build.end.is_some())?;
             build.open = Some(SegmentBuilder::new(&self.shelf, extent, build.id));
         }
         build.open.as_mut().expect("it was just opened").add(entry).map_err(write_error)

@@ -8,6 +8,7 @@
 //! Of the dead entries, those of the merged runs are told with them until the end, however much of them has been merged;
 //! only what newer runs have made irrelevant in the new one meanwhile is told with that.
 
+use std::io;
 use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
@@ -15,6 +16,7 @@ use brooklet_io::seeded::bug;
 use super::build::{Build, End};
 use super::{Context, Counted, Keeper};
 use crate::error::Error;
+use crate::front::Press;
 use crate::manifest::{Merging, RunMeta};
 use crate::merge::{Input, Trouble};
 use crate::policy::{Merge, POLICY, Shape};
@@ -28,12 +30,24 @@ pub(super) struct Compaction {
     inputs: Vec<u64>,
     /// Whether no run was older than those when the merge began.
     bottom: bool,
-    build: Build,
+    /// Bytes that it may take before it frees as many.
+    takes: u64,
+    /// Taken out while a slice works on it.
+    build: Option<Build>,
 }
 
 impl Compaction {
     pub fn inputs(&self) -> &[u64] {
         &self.inputs
+    }
+
+    pub fn takes(&self) -> u64 {
+        self.takes
+    }
+
+    /// Bytes that it has taken.
+    pub fn held(&self) -> u64 {
+        self.build.as_ref().map_or(0, Build::held)
     }
 }
 
@@ -47,9 +61,9 @@ pub(crate) enum Due {
 }
 
 impl Keeper {
-    /// Somebody waits for all runs to be merged: forgets why that failed before.
+    /// Somebody waits for all runs to be merged: forgets why that failed before, and that the volume did not grow.
     pub fn insist(&mut self) {
-        self.failed = None;
+        (self.failed, self.stunted) = (None, None);
     }
 
     /// Goes on with merging all runs into one, before checkpoints but for one between two instalments. What is being merged
@@ -67,14 +81,14 @@ impl Keeper {
             let level = runs.iter().map(|r| r.meta.level).max().unwrap_or_default();
             self.compacting = true;
             let all = Due::Merge(Merge { runs: 0..runs.iter().len(), level });
-            self.begin(&runs, all).map_err(|trouble| self.bear(context, trouble))?;
+            self.begin(context, &runs, all).map_err(|trouble| self.bear(context, trouble))?;
         }
         Ok(())
     }
 
     /// What to merge next, if anything.
     pub fn due(&self, runs: &RunSet, eager: bool) -> Option<Due> {
-        if self.failed.as_ref().is_some_and(|(_, reach)| self.reach(runs) < *reach) {
+        if self.is_barred() {
             return None;
         }
         match runs.merging() {
@@ -83,22 +97,43 @@ impl Keeper {
         }
     }
 
-    /// Starts or goes on with a compaction.
-    pub(super) fn compact(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+    /// What to merge next for room, if anything; `any`: whatever might free some.
+    fn due_for_room(&self, runs: &RunSet, any: bool) -> Option<Due> {
+        let relief = || POLICY.relief(&shapes(runs), any).filter(|_| !self.is_barred()).map(Due::Merge);
+        self.due(runs, true).or_else(relief)
+    }
+
+    /// Whether no merge is tried, since one failed: for want of room, until there is as much as it wanted.
+    fn is_barred(&self) -> bool {
+        self.failed.as_ref().is_some_and(|(_, wanted)| self.room < *wanted)
+    }
+
+    /// Starts or goes on with a compaction; where room is `press`ed for, with one that makes some.
+    pub(super) fn compact(&mut self, context: &Context<'_>, press: Option<Press>) -> Result<bool, Trouble> {
         self.compacting = true;
-        let Some(mut compaction) = self.compaction.take() else {
+        let Some(mut build) = self.compaction.as_mut().and_then(|compaction| compaction.build.take()) else {
             self.sweep();
             let runs = context.front().runs.clone();
-            // Where there is no room, space is worth as much work as while the store is idle.
-            let eager = context.is_idle() || self.is_short_of_room();
-            let Some(due) = self.due(&runs, eager) else { return Ok(false) };
-            return self.begin(&runs, due).map(|()| true);
+            // Where there is little room, space is worth as much work as while the store is idle.
+            let eager = context.is_idle() || self.stunted.is_some();
+            let due = match press {
+                Some(Press { frees }) => self.due_for_room(&runs, frees),
+                None => self.due(&runs, eager),
+            };
+            let Some(due) = due else { return Ok(false) };
+            return self.begin(context, &runs, due).map(|()| true);
         };
-        match self.write(&mut compaction.build) {
-            Ok(true) => self.compaction = Some(compaction),
-            Ok(false) => self.publish(context, compaction)?,
+        let more = self.write(context, &mut build);
+        let compaction = self.compaction.as_mut().expect("it goes on");
+        match more {
+            Ok(true) => compaction.build = Some(build),
+            Ok(false) => {
+                let Compaction { inputs, bottom, .. } = self.compaction.take().expect("it goes on");
+                self.publish(context, (inputs, bottom), build)?;
+            }
             Err(trouble) => {
-                self.discard(compaction.build);
+                self.compaction = None;
+                self.discard(build);
                 return Err(trouble);
             }
         }
@@ -106,9 +141,10 @@ impl Keeper {
     }
 
     /// Begins the next instalment.
-    fn begin(&mut self, runs: &RunSet, due: Due) -> Result<(), Trouble> {
+    fn begin(&mut self, context: &Context<'_>, runs: &RunSet, due: Due) -> Result<(), Trouble> {
         let (chosen, id, level, bottom) = match (due, runs.merge()) {
-            (Due::Merge(Merge { runs: places, level }), _) => {
+            (Due::Merge(merge), _) => {
+                let Merge { runs: places, level } = self.within_room(context, runs, merge)?;
                 let bottom = places.end == runs.iter().len() || bug("tombstones-go-early");
                 let chosen = runs.iter().skip(places.start).take(places.len()).cloned().collect();
                 (chosen, self.superblock.next_run, level, bottom)
@@ -123,18 +159,50 @@ impl Keeper {
         let is_newer = |run: &&Arc<Run>| run.meta.id != id && run.meta.id != chosen[0].meta.id;
         let newer = runs.iter().take_while(is_newer).cloned().collect();
         let input = Input::runs(&chosen, bottom, newer)?;
-        self.check_room(input.before_free())?;
+        let segment = self.segment_size();
+        let mut takes = self.to_merge(&chosen);
+        let log = input.next_log_bytes();
+        if log > segment {
+            // Nothing is published in the midst of a log.
+            takes = takes.saturating_add(log);
+            self.check_room(context, takes)?;
+        }
         self.superblock.next_run = self.superblock.next_run.max(id + 1);
         let start = input.next_log().map(<[u8]>::to_vec);
-        let end = Some(End { bytes: self.instalment_size(), start });
+        let end = Some(End { bytes: segment / 4 * 3, long: segment, start });
         let inputs = chosen.iter().map(|r| r.meta.id).collect();
-        self.compaction = Some(Compaction { inputs, bottom, build: self.build(input, id, level, end) });
+        let build = Some(self.build(input, id, level, end));
+        self.compaction = Some(Compaction { inputs, bottom, takes, build });
         Ok(())
     }
 
+    /// As many of the runs to be merged, newest first, as there is room to merge at once.
+    fn within_room(&mut self, context: &Context<'_>, runs: &RunSet, merge: Merge) -> Result<Merge, Trouble> {
+        let Merge { runs: places, level } = merge;
+        let chosen: Vec<Arc<Run>> = runs.iter().skip(places.start).take(places.len()).cloned().collect();
+        let room = self.room_to_merge(context, self.to_merge(&chosen))?;
+        let fit = (2..=chosen.len()).rev().find(|n| self.to_merge(&chosen[..*n]) <= room).unwrap_or(2);
+        self.check_room(context, self.to_merge(&chosen[..fit]))?;
+        let level = if fit < chosen.len() { chosen[fit - 1].meta.level } else { level };
+        Ok(Merge { runs: places.start..places.start + fit, level })
+    }
+
+    /// Refuses a merge that would take more room than there is.
+    fn check_room(&mut self, context: &Context<'_>, takes: u64) -> Result<(), Trouble> {
+        if self.room_to_merge(context, takes)? >= takes {
+            return Ok(());
+        }
+        let why = format!("merging would take {takes} bytes, more than there are, before it gives any back");
+        Err(Trouble::Write(io::Error::new(io::ErrorKind::StorageFull, why)))
+    }
+
     /// Makes an instalment count.
-    fn publish(&mut self, context: &Context<'_>, compaction: Compaction) -> Result<(), Trouble> {
-        let Compaction { inputs, bottom, build } = compaction;
+    fn publish(
+        &mut self,
+        context: &Context<'_>,
+        (inputs, bottom): (Vec<u64>, bool),
+        build: Build,
+    ) -> Result<(), Trouble> {
         assert!(build.got_on(), "an instalment of nothing would be followed by others for ever");
         let mut next = build.input.next_log().map(<[u8]>::to_vec);
         if next.is_some() && !build.log().is_empty() && bug("merge-key-off-by-one") {
@@ -170,7 +238,7 @@ impl Keeper {
         self.stats.instalments += 1;
         self.stats.compactions += u64::from(is_last);
         self.yields = true;
-        self.tidy();
+        self.tidy(context);
         Ok(())
     }
 
@@ -241,14 +309,14 @@ fn still_dead(replaced: &[Arc<Run>], merged: &Run) -> u64 {
     merged.at_most_all(dead.saturating_sub(dropped).saturating_add(merged.meta.dead))
 }
 
-/// Bytes of runs that are known to be garbage.
-pub(super) fn garbage(runs: &RunSet) -> u64 {
-    runs.iter().map(|run| Shape::of(&run.meta, run.bytes(), run.dead()).garbage).sum()
-}
-
 /// How far merging lags behind, in percent.
 pub(crate) fn backlog(runs: &RunSet) -> u64 {
     POLICY.backlog(&shapes(runs))
+}
+
+/// Whether there is something that a merge for room frees.
+pub(super) fn can_free(runs: &RunSet) -> bool {
+    runs.merging().is_some() || POLICY.relief(&shapes(runs), false).is_some()
 }
 
 /// What the policy knows of the runs; one that is only being made is none.

@@ -30,7 +30,7 @@ impl Keeper {
         let memory = Memory::of(context);
         let mut done = 0;
         let more = loop {
-            let written = self.work(build, BETWEEN)?;
+            let written = self.work(context, build, BETWEEN)?;
             let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint is written");
             let more = memory.take(context, &mut checkpoint.remembered);
             match written {
