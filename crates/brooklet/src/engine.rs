@@ -173,7 +173,9 @@ impl Inner {
                     Err(refused) => refused,
                 }
             };
-            let runs = front.runs.clone();
+            // Whoever waits holds no runs: it would keep what merging frees.
+            let looks = matches!(refused, Refused::Unknown(_) | Refused::Sizes(..));
+            let runs = if looks { front.runs.clone() } else { Arc::default() };
             // Commits that fail leave what was learned of their logs behind; that counts, too.
             let full = over || matches!(refused, Refused::NoRoom(WalError::Full { .. }));
             self.weigh(&front, if full { u64::MAX } else { 0 });

@@ -315,8 +315,9 @@ impl Front {
             Err(why @ (WalError::Full { .. } | WalError::Busy)) => return Err(Refused::NoRoom(why)),
             Err(error) => return Err(Refused::Error(error.into())),
         };
-        active.claims(wish.claim, wish.longest);
+        active.claims(wish.claim);
         for pending in effects.iter_mut() {
+            active.adds(pending.slot, pending.len as usize);
             pending.offset += boarded.offset as u32;
             if matches!(durability, Durability::Deferred(_)) {
                 active.log_mut(pending.slot).deferred = boarded.block.seq();
@@ -391,7 +392,8 @@ impl Front {
                 };
                 let (is_first, payload) = (!self.active.log(slot).touched, entry.payload.len());
                 let claim = self.active.claim_of(slot, entry.effect, payload, is_first);
-                self.active.claims(claim, payload);
+                self.active.claims(claim);
+                self.active.adds(slot, payload);
                 let log = self.active.log_mut(slot);
                 log.touched = true;
                 let mut piece = Piece::on_top_of(log.boarded);

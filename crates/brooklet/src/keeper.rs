@@ -26,6 +26,7 @@ mod room;
 pub(crate) use compact::backlog;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +114,10 @@ pub(crate) struct Keeper {
     retired: Vec<Arc<Segment>>,
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
+    /// The run that a merge makes, and the last key that it has by now; after opening that is not known.
+    merged_to: Option<(u64, Vec<u8>)>,
+    /// Runs that were cleaned, whose tombstones others still needed then.
+    cleaned: BTreeSet<u64>,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
     /// Why a checkpoint failed for want of room, and the free room with which it did: it is not tried with as little.
@@ -152,6 +157,8 @@ impl Keeper {
             retired: Vec::new(),
             checkpoint: None,
             compaction: None,
+            merged_to: None,
+            cleaned: BTreeSet::new(),
             compacting: false,
             stuck: None,
             failed: None,
@@ -215,7 +222,7 @@ impl Keeper {
             (Error::Full { .. }, false) => self.stuck = Some((error.clone(), self.free_room())),
             (Error::Full { .. }, true) => {
                 self.room = self.room_beside(&context.front().need());
-                self.failed = Some((error.clone(), self.room.saturating_add(self.segment_size())));
+                self.failed = Some((error.clone(), self.room.saturating_add(self.segment_size() / 4)));
             }
             // What cannot be read now will not be read better at the next try.
             (Error::Damaged { .. } | Error::Io { .. }, true) => self.failed = Some((error.clone(), u64::MAX)),
@@ -330,7 +337,7 @@ impl Keeper {
         let runs = front.runs.clone();
         drop(front);
         let input = Input::tier(tier, runs.is_empty(), Losses::new(&runs));
-        let build = self.build(input, self.superblock.next_run, 0, None);
+        let build = self.build(input, (self.superblock.next_run, 0), Some(Vec::new()), None);
         self.superblock.next_run += 1;
         self.checkpoint.as_mut().expect("still there").build = Some(build);
         Ok(true)

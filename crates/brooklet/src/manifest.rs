@@ -12,7 +12,7 @@
 //!    number of segments
 //!    then per segment, in the order of keys:
 //!       offset on the volume, length of the codex, bytes of its extent, checksum of the codex's footer,
-//!       length of its first codex key, and that key
+//!       length of a key, and that key: its first codex key, or a shorter one between that and the last of the segment before
 //! then number of runs that are being merged; 0 where no merge goes on, and then no more of it:
 //!    number of the run that is being made of them; they follow it above
 //!    1 where the last of them was the oldest of all when the merge began, 0 where it was not
@@ -90,7 +90,7 @@ pub(crate) struct SegmentMeta {
     pub len: u64,
     pub extent: u64,
     pub footer_sum: u64,
-    /// Its first codex key, or any that lies between that and the last one before.
+    /// Its first codex key, or any that lies between that and the last one before it.
     pub first: Vec<u8>,
 }
 

@@ -17,7 +17,7 @@ use crate::losses::{Losses, pieces_in};
 use crate::model::{Bounds, Piece, Resolved, resolve};
 use crate::piece::{CHUNK, Chunk, Head, Out, PieceWriter, filter_hash};
 use crate::recent::{Slot, Tier};
-use crate::runs::Run;
+use crate::runs::{Run, Wanted};
 use crate::scan::RunLogs;
 use crate::segment::{Entry, Segment};
 
@@ -39,7 +39,15 @@ pub(crate) struct Input {
 /// Where the pieces of a new run come from.
 enum Logs {
     Tier { tier: Arc<Tier>, order: Vec<Slot>, next: usize, losses: Losses },
-    Runs { logs: Vec<RunLogs>, bottom: bool, newer: Vec<RunCursor> },
+    Runs { logs: Vec<RunLogs>, bottom: bool, beside: Beside },
+}
+
+/// The runs that are not merged, and tell what needs not be written.
+struct Beside {
+    /// The newer ones: what they have made irrelevant.
+    newer: Vec<RunCursor>,
+    /// The older ones: the logs of which it matters that they are gone.
+    older: Vec<Arc<Run>>,
 }
 
 /// Entries of a log that lie in one place.
@@ -65,12 +73,17 @@ impl Input {
         Self { logs: Logs::Tier { tier, order, next: 0, losses }, log: None }
     }
 
-    /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them is the oldest of all. Entries that
-    /// the `newer` runs have made irrelevant are left out.
-    pub fn runs(runs: &[Arc<Run>], bottom: bool, newer: Vec<Arc<Run>>) -> Result<Self, Error> {
+    /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them was the oldest of all. Entries that
+    /// the `newer` runs have made irrelevant are left out, and so are logs that are gone, where no `older` run knows them.
+    pub fn runs(
+        runs: &[Arc<Run>],
+        bottom: bool,
+        newer: Vec<Arc<Run>>,
+        older: Vec<Arc<Run>>,
+    ) -> Result<Self, Error> {
         let logs = runs.iter().map(|run| RunLogs::new(run, b"")).collect::<Result<_, _>>()?;
-        let newer = newer.into_iter().map(RunCursor::new).collect();
-        Ok(Self { logs: Logs::Runs { logs, bottom, newer }, log: None })
+        let beside = Beside { newer: newer.into_iter().map(RunCursor::new).collect(), older };
+        Ok(Self { logs: Logs::Runs { logs, bottom, beside }, log: None })
     }
 
     /// Bytes that the new run may take: of a tier the most that it can be, of runs about what they take themselves.
@@ -135,11 +148,13 @@ impl Input {
                     self.log = Some(parts);
                     Ok(Some(LOG_COST + LOOK_COST * u64::from(looked)))
                 }
-                Logs::Runs { logs, bottom, newer } => begin_merged(logs, *bottom, newer, out).map(|begun| {
-                    let (parts, pieces) = begun?;
-                    self.log = parts;
-                    Some(LOG_COST * pieces)
-                }),
+                Logs::Runs { logs, bottom, beside } => {
+                    begin_merged(logs, *bottom, beside, out).map(|begun| {
+                        let (parts, pieces) = begun?;
+                        self.log = parts;
+                        Some(LOG_COST * pieces)
+                    })
+                }
             };
         };
         let Some(part) = parts.last_mut() else {
@@ -256,7 +271,7 @@ type Begun = (Option<Vec<Part>>, u64);
 fn begin_merged(
     logs: &mut [RunLogs],
     bottom: bool,
-    newer: &mut [RunCursor],
+    beside: &mut Beside,
     out: &mut PieceWriter<Pending>,
 ) -> Result<Option<Begun>, Trouble> {
     let keys = logs.iter().filter_map(|l| l.current.as_ref().map(|(key, _)| key));
@@ -270,31 +285,38 @@ fn begin_merged(
     }
     let pieces = heads.len() as u64;
     let Resolved { bounds, parts, upper } = resolve(heads.iter().map(|(_, head)| head.piece));
-    if bounds.is_none() && bottom {
+    if bounds.is_none() && (bottom || !is_known(&beside.older, &key)) {
         return Ok(Some((None, pieces)));
     }
     // `resolve` names the first number that these runs do not account for, which is where the merged piece begins.
     let piece = Piece { bounds, base: upper };
+    let live = live_below(&mut beside.newer, &key);
+    let alive = |range: &Range<u64>| live.as_ref().map_or(range.clone(), |live| clipped(range, live));
+    if live.is_some() && bottom && alive(&piece.held()).is_empty() {
+        return Ok(Some((None, pieces)));
+    }
+    let parts = parts.into_iter().map(|(i, part)| (i, alive(&part)));
+    let parts: Vec<_> = parts.filter(|(_, part)| !part.is_empty()).collect();
+    let piece = live.as_ref().map_or(piece, |live| within(piece, live));
+    // Older runs may have been cleaned of what newer ones have made irrelevant: only what is alive must be there.
     let held = piece.held();
-    let starts_right = !bottom || bounds.is_none_or(|b| held.start <= b.first);
+    let starts_right = !bottom || bounds.is_none_or(|b| held.start <= alive(&(b.first..b.next)).start);
     let end = parts.iter().rev().try_fold(held.start, |at, (_, part)| (part.start == at).then_some(part.end));
     if !starts_right || end != Some(held.end) {
         return Err(heads[0].0.malformed(&key).into());
     }
-    let (piece, parts) = match live_below(newer, &key) {
-        Some(live) if bottom && clipped(&piece.held(), &live).is_empty() => return Ok(Some((None, pieces))),
-        Some(live) => {
-            let parts = parts.into_iter().map(|(i, part)| (i, clipped(&part, &live)));
-            (within(piece, &live), parts.filter(|(_, part)| !part.is_empty()).collect())
-        }
-        None => (piece, parts),
-    };
     out.begin(&key, piece, heads[0].1.terms.clone());
     let part = |(i, range)| {
         let (run, head): &(Arc<Run>, Head) = &heads[i];
         Part { range, holder: Holder::Run(run.clone(), head.chunk.clone()) }
     };
     Ok(Some((Some(parts.into_iter().map(part).collect()), pieces)))
+}
+
+/// Whether some of the runs may know a log: where a filter cannot be read, for all that is known.
+fn is_known(older: &[Arc<Run>], key: &[u8]) -> bool {
+    let mut wanted = Wanted::new(key);
+    older.iter().any(|run| !matches!(run.may_know(&mut wanted), Ok(Some(false))))
 }
 
 /// The entries of a log that newer runs leave alive in older ones; `None` where they do not know it, or cannot be read: what

@@ -15,7 +15,7 @@ use crate::label::{self, Label};
 use crate::manifest::{Manifest, Merging, RunMeta};
 use crate::model::MAX_KEY;
 use crate::options::Options;
-use crate::piece::{head_key, split_key};
+use crate::piece::head_key;
 use crate::policy::MAX_LEVEL;
 use crate::remembered::Remembered;
 use crate::runs::RunSet;
@@ -157,8 +157,6 @@ fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error> {
             "counts more than any store holds"
         } else if !segments.is_sorted_by(|a, b| a.first < b.first) {
             "has segments that are not in order"
-        } else if segments.iter().any(|s| !s.first.is_empty() && split_key(&s.first).is_none()) {
-            "has a segment that begins with no log's key"
         } else {
             without_it = if is_made(at) { without_it } else { run.level };
             with_it = if merged.contains(&at) { with_it } else { run.level };
@@ -320,8 +318,6 @@ mod tests {
         assert!(check_runs(&Manifest { runs: sound, merging: None }, 10).is_ok());
         let mut long = run(1, 0);
         long.1[0].len = 5000;
-        let mut no_key = run(1, 0);
-        no_key.1[0].first = b"a".to_vec();
         let many = |id, entries| (RunMeta { id, logs: 2, entries, ..RunMeta::default() }, run(id, 0).1);
         let with = |meta: RunMeta| vec![(RunMeta { id: 1, logs: 1, entries: 1, ..meta }, run(1, 0).1)];
         for (runs, because) in [
@@ -335,7 +331,6 @@ mod tests {
             (vec![many(1, 1), many(2, u64::MAX - 3)], "more than any store holds"),
             (vec![chain(1, 0, &[b"b", b"a"])], "not in order"),
             (vec![chain(1, 0, &[b"a", b"a"])], "not in order"),
-            (vec![no_key], "no log's key"),
         ] {
             refused(runs, None, because);
         }

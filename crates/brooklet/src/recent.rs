@@ -25,6 +25,7 @@ use twox_hash::XxHash3_64;
 
 use crate::front::Tally;
 use crate::model::{Bounds, Effect, Piece};
+use crate::piece::CHUNK;
 use crate::terms::{self, State, Terms};
 
 /// Index of a log in its tier.
@@ -49,6 +50,8 @@ pub(crate) struct LogState {
     origin: Option<Bounds>,
     /// Whether an effect of this tier boarded yet: the first tells the ring what the log was before it.
     pub touched: bool,
+    /// Bytes of the payloads that boarded in this tier.
+    added: u32,
     visible: Option<Piece>,
     entries: VecDeque<EntryRef>,
     /// Last block that holds a deferred commit on the log: readers make it durable before they look.
@@ -108,8 +111,7 @@ pub(crate) struct Tier {
     newest_block: u64,
     bytes: usize,
     claim: u64,
-    /// The longest payload that boarded.
-    longest: usize,
+    largest: usize,
 }
 
 impl Tier {
@@ -129,9 +131,14 @@ impl Tier {
         self.claim
     }
 
-    /// The longest payload that boarded, in bytes.
-    pub fn longest(&self) -> usize {
-        self.longest
+    /// The most bytes of payloads in one chunk of a run which holds what boarded.
+    pub fn largest(&self) -> usize {
+        self.largest
+    }
+
+    /// The same of a log, once it has such a payload more: a chunk is full before that, or with it.
+    pub fn largest_with(&self, slot: Slot, payload: usize) -> usize {
+        (self.log(slot).added as usize + payload).min(CHUNK + payload)
     }
 
     /// What an effect on a log adds to the [claim](Self::claim); `is_first`: none of this tier has boarded yet.
@@ -146,10 +153,16 @@ impl Tier {
         }
     }
 
-    /// Takes note of what has boarded.
-    pub fn claims(&mut self, claim: u64, longest: usize) {
+    /// Takes note that an entry boarded, or something else without a payload.
+    pub fn adds(&mut self, slot: Slot, payload: usize) {
+        self.largest = self.largest.max(self.largest_with(slot, payload));
+        let log = self.log_mut(slot);
+        log.added = log.added.saturating_add(payload as u32);
+    }
+
+    /// Takes note of what claims what boarded has.
+    pub fn claims(&mut self, claim: u64) {
         self.claim += claim;
-        self.longest = self.longest.max(longest);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -183,6 +196,7 @@ impl Tier {
             boarded: origin,
             origin,
             touched: false,
+            added: 0,
             visible: None,
             entries: VecDeque::new(),
             deferred: 0,

@@ -106,14 +106,16 @@ pub(crate) struct Entry {
 pub(crate) struct SegmentBuilder {
     codex: Builder<ExtentWriter>,
     pub extent: Extent,
+    /// The last key before it, where that is known.
+    before: Option<Vec<u8>>,
     first: Option<Vec<u8>>,
 }
 
 impl SegmentBuilder {
-    /// Begins a segment of run `id`.
-    pub fn new(shelf: &Shelf, extent: Extent, id: u64) -> Self {
+    /// Begins a segment of run `id`, behind one whose last key is `before`; that is empty for the first.
+    pub fn new(shelf: &Shelf, extent: Extent, id: u64, before: Option<Vec<u8>>) -> Self {
         let writer = ExtentWriter::new(shelf.volume.clone(), extent);
-        Self { codex: Builder::new(writer, shelf.builder_options(id)), extent, first: None }
+        Self { codex: Builder::new(writer, shelf.builder_options(id)), extent, before, first: None }
     }
 
     /// Bytes that a segment needs for this entry alone.
@@ -128,7 +130,7 @@ impl SegmentBuilder {
 
     pub fn add(&mut self, entry: &Entry) -> Result<(), brooklet_codex::Error> {
         entry.hash.into_iter().for_each(|hash| self.codex.add_filter(hash));
-        self.first.get_or_insert_with(|| entry.key.clone());
+        self.first.get_or_insert_with(|| separator(self.before.as_deref(), &entry.key).to_vec());
         self.codex.add(&entry.key, &entry.value)
     }
 
@@ -148,6 +150,13 @@ impl SegmentBuilder {
             first: self.first.unwrap_or_default(),
         })
     }
+}
+
+/// The shortest key that parts `key` from what is before it.
+fn separator<'k>(before: Option<&[u8]>, key: &'k [u8]) -> &'k [u8] {
+    let Some(before) = before else { return key };
+    let common = before.iter().zip(key).take_while(|(a, b)| a == b).count();
+    &key[..(common + 1).min(key.len())]
 }
 
 fn size_with<W: io::Write>(codex: &Builder<W>, entry: &Entry) -> u64 {
@@ -182,16 +191,14 @@ impl Segment {
         codex_error(self.run, self.meta.offset, error)
     }
 
-    /// Reads everything and checks every checksum, that it begins as the manifest says, and that it ends before
-    /// `next`.
+    /// Reads everything and checks every checksum, and that its keys lie between what the manifest says and `next`.
     pub fn verify(&self, next: Option<&[u8]>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let damaged = |what| Error::damaged(format!("run {} at offset {}", self.run, self.meta.offset), what);
         self.reader.verify(progress).map_err(|e| self.error(e))?;
         let mut cursor = self.reader.cursor();
         cursor.seek_first().map_err(|e| self.error(e))?;
-        // Of an older store's run nobody wrote the first key down.
-        if !self.meta.first.is_empty() && cursor.key() != self.meta.first {
-            return Err(damaged("its first key is not the one that the manifest says"));
+        if cursor.key() < self.meta.first.as_slice() {
+            return Err(damaged("it has keys before its beginning"));
         }
         cursor.seek_last().map_err(|e| self.error(e))?;
         if next.is_some_and(|next| cursor.key() >= next) {
@@ -230,6 +237,19 @@ impl Deref for SegmentReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_separator_is_as_short_as_can_be() {
+        for (before, key, separator_is) in [
+            (&b""[..], &b"abc"[..], &b"a"[..]),
+            (b"abc", b"abd", b"abd"),
+            (b"abc", b"b", b"b"),
+            (b"ab", b"abcd", b"abc"),
+        ] {
+            assert_eq!(separator(Some(before), key), separator_is);
+        }
+        assert_eq!(separator(None, b"abc"), b"abc");
+    }
 
     /// A pointer to the end of the address space, its checksum sound: telling of it overflowed.
     #[test]

@@ -175,18 +175,17 @@ fn a_commit_that_never_fits_is_refused_at_once() {
 /// Without threads: what can make room is done in the call, and a store from which everything was deleted has room.
 #[test]
 fn a_store_without_threads_is_never_stuck() {
-    for seed in 0..6 {
+    for seed in 0..4 {
         let clock = Arc::new(ManualClock::default());
         let volume = MemVolume::new(seed);
         let mut rng = Rng::new(seed);
-        let capacity = (256 << 10) + (64 << 10) + MIB + rng.below(64) * 4096;
+        let capacity = (256 << 10) + (64 << 10) + 4 * MIB + rng.below(64) * 4096;
         let options = options().threads(false).environment(clock.clone(), seed).capacity(capacity);
         let store = options.create_on(Arc::new(volume.clone())).unwrap();
         for round in 0..3 {
             let (key_len, payload) =
                 ([40, 200, 1000][rng.below(3) as usize], [60, 500, 4000][rng.below(3) as usize]);
             let key = |n: u64| noise(&mut Rng::new(n ^ round << 32), key_len);
-            let began = store.info().unwrap().keeper;
             let filled = fill(&store, |n| (key(n), noise(&mut Rng::new(n), payload)));
             assert!(filled > 10, "seed {seed}, round {round}: {filled}");
             if rng.percent(30) {
@@ -204,8 +203,6 @@ fn a_store_without_threads_is_never_stuck() {
             while store.step().unwrap() {}
             store.append("one", b"1").unwrap().wait().unwrap();
             store.delete("one").unwrap().wait().unwrap();
-            let ended = store.info().unwrap().keeper;
-            println!("seed {seed}: {filled} logs of {key_len} and {payload} bytes: {began:?} {ended:?}");
         }
         store.close().unwrap();
     }
@@ -270,7 +267,6 @@ fn many_threads_fill_and_delete_and_none_hangs() {
             drop(store.delete(log.unwrap().key).unwrap());
         }
         store.append("one", b"1").unwrap().wait().unwrap();
-        println!("{name}: {} refused", refused.load(Ordering::Relaxed));
         sound(store, &volume);
     }
 }

@@ -19,16 +19,17 @@ use super::{Front, Refused};
 use crate::commit::{Action, Op};
 use crate::error::Error;
 use crate::model::Effect;
+use crate::piece::CHUNK;
 use crate::pressure::Gauge;
 
 /// What the keeper tells of the heap, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// Up to where claims of commits that add may go, as long as no payload is longer than `longest`.
+    /// Up to where claims of commits that add may go, as long as no chunk has more bytes of payloads than `largest`.
     pub most: u64,
     /// The same of commits that only free.
     pub most_freeing: u64,
-    pub longest: usize,
+    pub largest: usize,
     /// What the whole heap could ever hold.
     pub whole: u64,
     /// With claims beyond this the keeper wants to look, so as to make space before it is needed.
@@ -41,7 +42,7 @@ pub(crate) struct Told {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wish {
     pub claim: u64,
-    pub longest: usize,
+    pub largest: usize,
     pub freeing: bool,
 }
 
@@ -50,8 +51,8 @@ pub(crate) struct Wish {
 pub(crate) struct Need {
     /// What is in memory only may take so much in runs.
     pub claims: u64,
-    /// The longest payload of that, and of what wishes to board.
-    pub longest: usize,
+    /// The most bytes of payloads in one chunk of that, and of what wishes to board.
+    pub largest: usize,
     /// What whoever waits wishes, and the number of asking.
     pub wish: Option<Wish>,
     pub asked: u64,
@@ -87,9 +88,9 @@ impl Room {
 
     /// Whether a commit finds room beside these claims.
     fn admits(&self, claims: u64, wish: Wish) -> bool {
-        let Told { most, most_freeing, longest, .. } = self.told;
+        let Told { most, most_freeing, largest, .. } = self.told;
         let most = if wish.freeing || bug("reserve-not-kept") { most_freeing } else { most };
-        wish.longest <= longest && claims.saturating_add(wish.claim) <= most
+        wish.largest <= largest && claims.saturating_add(wish.claim) <= most
     }
 
     /// Asks for room; `asked` is the number of an earlier asking. `Err` where that one was answered.
@@ -99,7 +100,7 @@ impl Room {
         }
         let all = self.wish.get_or_insert(wish);
         all.claim = all.claim.max(wish.claim);
-        all.longest = all.longest.max(wish.longest);
+        all.largest = all.largest.max(wish.largest);
         all.freeing &= wish.freeing;
         self.frees |= wish.freeing;
         Ok(asked.unwrap_or_else(|| {
@@ -160,9 +161,9 @@ impl Front {
 
     pub fn need(&self) -> Need {
         let wish = self.room.wish;
-        let longest = self.tiers().map(|tier| tier.longest()).max().unwrap_or_default();
-        let longest = longest.max(wish.map_or(0, |wish| wish.longest));
-        Need { claims: self.claims(), longest, wish, asked: self.room.asked }
+        let largest = self.tiers().map(|tier| tier.largest()).max().unwrap_or_default();
+        let largest = largest.max(wish.map_or(0, |wish| wish.largest));
+        Need { claims: self.claims(), largest, wish, asked: self.room.asked }
     }
 
     /// Whether somebody waits who finds no room.
@@ -173,14 +174,17 @@ impl Front {
 
     /// What the commit that was planned claims; `Err` where it finds no room.
     pub(super) fn admit(&self, ops: &[Op<'_>], freeing: bool) -> Result<Wish, Refused> {
-        let mut wish = Wish { claim: 0, longest: 0, freeing };
+        let mut wish = Wish { claim: 0, largest: 0, freeing };
+        let mut payloads = 0;
         for (planned, undo) in self.plan.iter().zip(&self.undo) {
             let payload = match (planned.effect, ops[planned.op].action) {
                 (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload.len(),
                 _ => 0,
             };
             wish.claim += self.active.claim_of(undo.slot, planned.effect, payload, !undo.touched);
-            wish.longest = wish.longest.max(payload);
+            payloads += payload;
+            let largest = self.active.largest_with(undo.slot, payloads).min(CHUNK + payload);
+            wish.largest = wish.largest.max(largest);
         }
         if self.room.admits(self.claims(), wish) {
             return Ok(wish);
@@ -199,10 +203,10 @@ mod tests {
     use super::*;
 
     const TOLD: Told =
-        Told { most: 800, most_freeing: 950, longest: 50, whole: 1000, look_at: 500, slope: 100 };
+        Told { most: 800, most_freeing: 950, largest: 50, whole: 1000, look_at: 500, slope: 100 };
 
     fn wish(claim: u64, freeing: bool) -> Wish {
-        Wish { claim, longest: 10, freeing }
+        Wish { claim, largest: 10, freeing }
     }
 
     #[test]
@@ -212,7 +216,7 @@ mod tests {
         room.tell(TOLD);
         assert!(room.admits(700, wish(100, false)) && !room.admits(700, wish(101, false)));
         assert!(room.admits(700, wish(250, true)) && !room.admits(700, wish(251, true)));
-        assert!(!room.admits(0, Wish { longest: 51, ..wish(1, false) }));
+        assert!(!room.admits(0, Wish { largest: 51, ..wish(1, false) }));
         assert!(!room.admits(u64::MAX, wish(u64::MAX, false)));
     }
 
@@ -224,7 +228,7 @@ mod tests {
         assert!(room.is_asked() && first < second);
         assert_eq!(
             room.wish,
-            Some(Wish { claim: 7, longest: 10, freeing: false }),
+            Some(Wish { claim: 7, largest: 10, freeing: false }),
             "the most that is wished"
         );
         assert_eq!(room.ask(Some(first), wish(5, true)).unwrap(), first);

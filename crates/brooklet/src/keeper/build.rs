@@ -24,6 +24,8 @@ pub(super) struct Build {
     expected: u64,
     /// Where it ends before its input does.
     end: Option<End>,
+    /// The last codex key, where that is known; empty before the first.
+    last: Option<Vec<u8>>,
     /// The segments that are written, and the one that is being written.
     sealed: Vec<Arc<Segment>>,
     open: Option<SegmentBuilder>,
@@ -39,6 +41,11 @@ pub(super) struct End {
 }
 
 impl Build {
+    /// The last codex key.
+    pub fn last(&self) -> Option<&[u8]> {
+        self.last.as_deref()
+    }
+
     /// The log that was begun last.
     pub fn log(&self) -> &[u8] {
         self.out.key()
@@ -75,11 +82,17 @@ impl Build {
 }
 
 impl Keeper {
-    /// Begins a run, or more of one.
-    pub(super) fn build(&self, input: Input, id: u64, level: u64, end: Option<End>) -> Build {
+    /// Begins a run, or more of one, whose last key is `last`.
+    pub(super) fn build(
+        &self,
+        input: Input,
+        (id, level): (u64, u64),
+        last: Option<Vec<u8>>,
+        end: Option<End>,
+    ) -> Build {
         let expected = input.expected();
         let out = PieceWriter::new(Pending::new(self.shelf.filter_seed()));
-        Build { input, out, id, level, expected, end, sealed: Vec::new(), open: None }
+        Build { input, out, id, level, expected, end, last, sealed: Vec::new(), open: None }
     }
 
     /// Writes some entries. `false` once that is all, or enough.
@@ -103,23 +116,25 @@ impl Keeper {
             let Some(work) = build.input.step(&mut build.out)? else { return Ok((done > 0).then_some(done)) };
             done += work;
             while let Some(entry) = build.out.out().pop() {
-                self.put(context, build, &entry)?;
+                self.put(context, build, entry)?;
             }
         }
         Ok(Some(done))
     }
 
-    fn put(&mut self, context: &Context<'_>, build: &mut Build, entry: &Entry) -> Result<(), Trouble> {
-        if build.open.as_ref().is_some_and(|open| !open.holds(entry)) {
+    fn put(&mut self, context: &Context<'_>, build: &mut Build, entry: Entry) -> Result<(), Trouble> {
+        if build.open.as_ref().is_some_and(|open| !open.holds(&entry)) {
             self.seal_segment(build)?;
         }
         if build.open.is_none() {
             let left = build.expected.saturating_sub(build.written());
-            let least = SegmentBuilder::least(&self.shelf, entry);
+            let least = SegmentBuilder::least(&self.shelf, &entry);
             let extent = self.allocate_segment(context, least, left, build.end.is_some())?;
-            build.open = Some(SegmentBuilder::new(&self.shelf, extent, build.id));
+            build.open = Some(SegmentBuilder::new(&self.shelf, extent, build.id, build.last.take()));
         }
-        build.open.as_mut().expect("it was just opened").add(entry).map_err(write_error)
+        build.open.as_mut().expect("it was just opened").add(&entry).map_err(write_error)?;
+        build.last = Some(entry.key);
+        Ok(())
     }
 
     /// Ends the segment that is being written, and gives back what it did not need of its extent.

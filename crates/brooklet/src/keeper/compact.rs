@@ -99,8 +99,16 @@ impl Keeper {
 
     /// What to merge next for room, if anything; `any`: whatever might free some.
     fn due_for_room(&self, runs: &RunSet, any: bool) -> Option<Due> {
-        let relief = || POLICY.relief(&shapes(runs), any).filter(|_| !self.is_barred()).map(Due::Merge);
-        self.due(runs, true).or_else(relief)
+        if self.is_barred() || runs.merging().is_some() {
+            return self.due(runs, true);
+        }
+        let mut shapes = shapes(runs);
+        for (shape, run) in shapes.iter_mut().zip(runs.iter()) {
+            if self.cleaned.contains(&run.meta.id) {
+                *shape = Shape::of(&RunMeta { tombstones: 0, ..run.meta }, shape.bytes, run.dead());
+            }
+        }
+        POLICY.relief(&shapes, any).map(Due::Merge).or_else(|| self.due(runs, true))
     }
 
     /// Whether no merge is tried, since one failed: for want of room, until there is as much as it wanted.
@@ -158,7 +166,9 @@ impl Keeper {
         let chosen: Vec<Arc<Run>> = chosen;
         let is_newer = |run: &&Arc<Run>| run.meta.id != id && run.meta.id != chosen[0].meta.id;
         let newer = runs.iter().take_while(is_newer).cloned().collect();
-        let input = Input::runs(&chosen, bottom, newer)?;
+        let last = chosen.last().map(|run| run.meta.id);
+        let older = runs.iter().skip_while(|run| Some(run.meta.id) != last).skip(1).cloned().collect();
+        let input = Input::runs(&chosen, bottom, newer, older)?;
         let segment = self.segment_size();
         let mut takes = self.to_merge(&chosen);
         let log = input.next_log_bytes();
@@ -167,22 +177,30 @@ impl Keeper {
             takes = takes.saturating_add(log);
             self.check_room(context, takes)?;
         }
+        // Where room is short, what is freed comes sooner.
+        let bytes = segment.min(self.room / 2).max(segment / 4) / 4 * 3;
         self.superblock.next_run = self.superblock.next_run.max(id + 1);
         let start = input.next_log().map(<[u8]>::to_vec);
-        let end = Some(End { bytes: segment / 4 * 3, long: segment, start });
+        let end = Some(End { bytes, long: segment, start });
         let inputs = chosen.iter().map(|r| r.meta.id).collect();
-        let build = Some(self.build(input, id, level, end));
+        let last = if runs.merging().is_none() {
+            Some(Vec::new())
+        } else {
+            self.merged_to.take_if(|(run, _)| *run == id).map(|(_, last)| last)
+        };
+        let build = Some(self.build(input, (id, level), last, end));
         self.compaction = Some(Compaction { inputs, bottom, takes, build });
         Ok(())
     }
 
-    /// As many of the runs to be merged, newest first, as there is room to merge at once.
+    /// As many of the runs to be merged, newest first, as there is room to merge at once; two are always tried.
     fn within_room(&mut self, context: &Context<'_>, runs: &RunSet, merge: Merge) -> Result<Merge, Trouble> {
         let Merge { runs: places, level } = merge;
         let chosen: Vec<Arc<Run>> = runs.iter().skip(places.start).take(places.len()).cloned().collect();
-        let room = self.room_to_merge(context, self.to_merge(&chosen))?;
+        // While a merge goes on, nobody else can have what it may take.
+        let much = self.heap.bytes() / 8;
+        let room = self.room_to_merge(context, self.to_merge(&chosen).min(much))?.min(much);
         let fit = (2..=chosen.len()).rev().find(|n| self.to_merge(&chosen[..*n]) <= room).unwrap_or(2);
-        self.check_room(context, self.to_merge(&chosen[..fit]))?;
         let level = if fit < chosen.len() { chosen[fit - 1].meta.level } else { level };
         Ok(Merge { runs: places.start..places.start + fit, level })
     }
@@ -209,6 +227,7 @@ impl Keeper {
             next = Some(build.log().to_vec());
         }
         let passed = build.input.passed();
+        let last = build.last().map(<[u8]>::to_vec);
         let (made, sealed) = self.seal(build)?;
         let old = context.front().runs.clone();
         let into = self.joined(&old, made, &sealed);
@@ -233,13 +252,28 @@ impl Keeper {
         if !early {
             self.retired.extend(freed);
         }
+        if is_last {
+            self.note_cleaned(&merged, &into.meta);
+        }
         // Whoever still reads from these holds what was freed of them.
         drop((old, merged));
+        self.merged_to = last.filter(|_| !is_last).map(|last| (into.meta.id, last));
         self.stats.instalments += 1;
         self.stats.compactions += u64::from(is_last);
         self.yields = true;
         self.tidy(context);
         Ok(())
+    }
+
+    /// Takes note of a run that was cleaned, if it was: what tombstones it still has, older runs need.
+    fn note_cleaned(&mut self, merged: &[Arc<Run>], into: &RunMeta) {
+        let items = |meta: &RunMeta| meta.entries.saturating_add(meta.tombstones);
+        let before = merged.iter().map(|run| items(&run.meta)).fold(0, u64::saturating_add);
+        // What has gone may have been what needed tombstones.
+        if merged.len() > 1 || before > items(into) {
+            self.cleaned.clear();
+        }
+        self.cleaned.extend((merged.len() == 1).then_some(into.id));
     }
 
     /// The run that a merge makes, with what an instalment added to it.

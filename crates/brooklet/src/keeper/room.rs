@@ -30,7 +30,6 @@ use crate::front::{Need, Told};
 use crate::heap::Extent;
 use crate::merge::Trouble;
 use crate::model::MAX_KEY;
-use crate::piece::CHUNK;
 use crate::runs::{Run, RunSet};
 
 /// The heap grows by multiples of this; what is smaller is not worth asking for.
@@ -41,25 +40,24 @@ const STEP: [u64; 2] = [1 << 20, 256 << 20];
 const AHEAD: u64 = 64 << 20;
 /// Loose extents that could not be secured, after which no more are tried for now.
 const TRIES: usize = 16;
-/// Payloads of this length are always reckoned with, and longer ones of that length where there is much room.
+/// Chunks of so many bytes are always reckoned with, and larger ones, of so many, where there is much room.
 const USUAL: usize = 1 << 10;
-const LONG: usize = 1 << 20;
+const LARGE: usize = 1 << 20;
 /// What a segment takes besides its entries, at most: its footer, the root of its index, the directory of its filter, and
 /// what fills its last sector.
 pub(super) const SEGMENT_COST: u64 = 5 << 10;
 /// The heap has room for so many segments.
 const SEGMENTS: u64 = 256;
-/// A tiny heap, for so many.
+/// A small heap, for so many.
 const FEW_SEGMENTS: u64 = 64;
-/// A segment is not made shorter where there is room, so that it holds several chunks and is worth its footer; but in a tiny
-/// heap. Nor is it made longer, however large the heap.
-const TINY_SEGMENT: u64 = 16 << 10;
-const LEAST_SEGMENT: u64 = 64 << 10;
-const LARGEST_SEGMENT: u64 = 512 << 20;
+/// The shortest segment, so that it holds several chunks and is worth its footer; but in a small heap.
+const SHORT_SEGMENT: [u64; 2] = [32 << 10, 256 << 10];
+/// The largest one, however large the heap.
+const LONG_SEGMENT: u64 = 512 << 20;
 /// Segments kept for merging two runs: one of each, and those of an instalment.
 const KEPT_TO_MERGE: u64 = 4;
 /// And for what only frees.
-const KEPT_TO_FREE: u64 = 2;
+const KEPT_TO_FREE: u64 = 4;
 /// Holes smaller than this are not punched.
 const HOLE: u64 = 1 << 20;
 
@@ -69,13 +67,13 @@ impl Keeper {
         self.sweep();
         let (need, runs) = needed(context);
         let wanted = self.wanted(&need, &runs);
-        let usable = self.usable(need.longest);
+        let usable = self.usable(need.largest);
         let mut made = false;
         if usable >= wanted {
             self.stunted = None;
         } else if self.stunted != Some(need.asked) {
             made = self.make(wanted - usable)?;
-            self.stunted = (self.usable(need.longest) < wanted).then_some(need.asked);
+            self.stunted = (self.usable(need.largest) < wanted).then_some(need.asked);
         }
         self.room = self.room_beside(&need);
         self.tell(context);
@@ -87,32 +85,52 @@ impl Keeper {
         let mut front = context.front();
         let told = self.told(&front.need(), &front.runs);
         front.room.tell(told);
+            eprintln!(
+                "told {told:?} need {:?} usable {} ready {} holes {:?} kept {} stunted {:?} held {} seg {} failed {:?} runs {:?}",
+                front.need(),
+                self.usable(front.need().largest),
+                self.heap.ready_bytes(),
+                self.heap.ready().map(|e| e.len >> 10).collect::<Vec<_>>(),
+                self.kept_to_merge(&front.runs),
+                self.stunted,
+                self.held(),
+                self.segment_size(),
+                self.failed,
+                front
+                    .runs
+                    .iter()
+                    .map(|r| (r.bytes() >> 10, r.dead(), r.meta.entries, r.segments.len()))
+                    .collect::<Vec<_>>()
+            );
+        }
     }
 
     pub(super) fn told(&self, need: &Need, runs: &RunSet) -> Told {
         let wanted = self.wanted(need, runs);
-        let long = need.longest.max(LONG);
-        let longest = if self.usable(long) >= wanted { long } else { need.longest.max(USUAL) };
-        let usable = self.usable(longest) + self.held();
-        let most_freeing = usable.saturating_sub(self.kept_to_merge(runs));
-        let most = most_freeing.saturating_sub(KEPT_TO_FREE * self.segment_size());
+        let large = need.largest.max(LARGE);
+        let largest = if self.usable(large) >= wanted { large } else { need.largest.max(USUAL) };
+        let usable = self.usable(largest) + self.held();
+        let usable = usable.saturating_sub(self.for_manifest());
+        let kept = self.kept_to_merge(runs);
+        let most_freeing = usable.saturating_sub(kept);
+        let most = usable.saturating_sub(kept + KEPT_TO_FREE * self.segment_size());
         let capacity = self.superblock.capacity;
         let whole = capacity.saturating_sub(self.superblock.heap_offset());
         let stunted = self.stunted.is_some();
         Told {
             most,
             most_freeing,
-            longest,
+            largest,
             whole: if capacity == 0 { 0 } else { whole },
             look_at: if stunted { u64::MAX } else { most.saturating_sub(self.ahead(need) / 2) },
             slope: if stunted && can_free(runs) { self.segment_size() * KEPT_TO_MERGE } else { 0 },
         }
     }
 
-    /// Bytes that checkpoints can write for certain into ready extents, where no payload is longer than `longest`: at the end
+    /// Bytes that checkpoints can write for certain into ready extents, where no chunk has more bytes of payloads than `largest`: at the end
     /// of each extent there may be too little for the next entry, and each segment has what is no entry.
-    fn usable(&self, longest: usize) -> u64 {
-        let entry = (CHUNK + longest.max(USUAL) + 2 * MAX_KEY) as u64;
+    fn usable(&self, largest: usize) -> u64 {
+        let entry = (largest.max(USUAL) + 2 * MAX_KEY) as u64;
         let least = self.least_hole();
         let usable = self.heap.usable(least, least.max(entry + SEGMENT_COST));
         let segment = self.segment_size();
@@ -132,16 +150,16 @@ impl Keeper {
         build.map_or(0, Build::held)
     }
 
-    /// Bytes kept for merging, and for the next manifest.
+    /// Bytes kept for merging.
     fn kept_to_merge(&self, runs: &RunSet) -> u64 {
         let merging = runs.merge().map(|(_, inputs)| self.to_merge(inputs));
         let begun = self.compaction.as_ref().map(Compaction::takes);
         let least = KEPT_TO_MERGE * self.segment_size();
-        least.max(merging.unwrap_or_default()).max(begun.unwrap_or_default()) + self.for_manifest()
+        least.max(merging.unwrap_or_default()).max(begun.unwrap_or_default())
     }
 
     fn for_manifest(&self) -> u64 {
-        self.manifest.map_or(0, |manifest| 2 * manifest.len) + 4 * SECTOR as u64
+        self.manifest.map_or(0, |manifest| manifest.len / 4 * 5) + 2 * SECTOR as u64
     }
 
     /// Bytes that merging these runs takes at most before it frees as many: a segment of each, and an instalment.
@@ -162,7 +180,7 @@ impl Keeper {
 
     /// Bytes that are certain beside what checkpoints and manifests need.
     pub(super) fn room_beside(&self, need: &Need) -> u64 {
-        let certain = self.usable(need.longest) + self.held_by_checkpoint();
+        let certain = self.usable(need.largest) + self.held_by_checkpoint();
         // One that is stuck needs what merging makes, and nothing less.
         let claims = if self.is_stuck() { 0 } else { need.claims };
         certain.saturating_sub(claims).saturating_sub(self.for_manifest())
@@ -180,7 +198,7 @@ impl Keeper {
 
     /// Bytes to have ready.
     fn wanted(&self, need: &Need, runs: &RunSet) -> u64 {
-        let kept = self.kept_to_merge(runs) + KEPT_TO_FREE * self.segment_size();
+        let kept = self.kept_to_merge(runs) + KEPT_TO_FREE * self.segment_size() + self.for_manifest();
         let wish = need.wish.map_or(0, |wish| wish.claim);
         let wanted = need.claims.saturating_add(kept).saturating_add(self.ahead(need)).saturating_add(wish);
         wanted.saturating_sub(self.held())
@@ -253,8 +271,8 @@ impl Keeper {
     /// publish often what it has done, in stores of any size.
     pub(super) fn segment_size(&self) -> u64 {
         let heap = self.heap.bytes();
-        let least = (heap / FEW_SEGMENTS).clamp(TINY_SEGMENT, LEAST_SEGMENT);
-        (heap / SEGMENTS).clamp(least, LARGEST_SEGMENT).next_multiple_of(SECTOR as u64)
+        let least = (heap / FEW_SEGMENTS).clamp(SHORT_SEGMENT[0], SHORT_SEGMENT[1]);
+        (heap / SEGMENTS).clamp(least, LONG_SEGMENT).next_multiple_of(SECTOR as u64)
     }
 
     /// The smallest hole that is worth a segment, unless all that is left to write fits into less.

@@ -1,31 +1,23 @@
-//! What to merge where room is short, though not so much is dead that it would be merged by itself.
+//! What to merge next where room is short: a run is *cleaned*, that is, written anew by itself, without what newer runs have
+//! made irrelevant in it and without the tombstones that no older run needs. That takes little room beside what it frees, and
+//! frees the most for what it writes where the run with the largest share of garbage is taken first, wherever it lies. Merging
+//! it with all newer ones, as is done where there is room, would write those, too.
 
 use super::{Merge, Policy, Shape};
 
-/// Garbage that is worth a merge where somebody waits for room: this part of all bytes. A store that is full of what lives is
+/// Garbage that is worth cleaning where somebody waits for room: this part of all bytes. A store that is full of what lives is
 /// full; it does not rewrite itself for each few bytes.
 const WORTH: u64 = 64;
 
 impl Policy {
-    /// What to merge next for room. With `any`, whatever might free something: what is known to be dead may be too little, and
-    /// what newer runs tell anew of a log is not known at all.
+    /// What to clean for room. With `any`, however little is garbage.
     pub fn relief(&self, runs: &[Shape], any: bool) -> Option<Merge> {
-        if let Some(merge) = self.next(runs, true) {
-            return Some(merge);
-        }
-        let garbage = runs.iter().map(|run| run.garbage).fold(0u64, u64::saturating_add);
         let bytes = runs.iter().map(|run| run.bytes).fold(0u64, u64::saturating_add);
-        if runs.len() < 2 || !any && garbage <= bytes / WORTH {
-            return None;
-        }
-        let mut left = garbage;
-        let enough = runs.iter().position(|run| {
-            left -= run.garbage;
-            left <= garbage / 2
-        });
-        let end = (enough.map_or(0, |at| at + 1)).max(2);
-        let level = if end < runs.len() { runs[end - 1].level } else { self.level_of_all(runs) };
-        Some(Merge { runs: 0..end, level })
+        let least = if any { 1 } else { (bytes / WORTH).max(1) };
+        let share = |run: &Shape| u128::from(run.garbage) * 1000 / u128::from(run.bytes.max(1));
+        let worth = runs.iter().enumerate().filter(|(_, run)| run.garbage >= least);
+        let (at, run) = worth.max_by_key(|(_, run)| share(run))?;
+        Some(Merge { runs: at..at + 1, level: run.level })
     }
 }
 
@@ -39,34 +31,21 @@ mod tests {
     }
 
     #[test]
-    fn little_garbage_is_merged_for_room_and_less_only_for_what_frees() {
-        let runs = [shape(100, 0), shape(100, 0), shape(1000, 20)];
-        assert_eq!(POLICY.next(&runs, true), None);
-        assert_eq!(POLICY.relief(&runs, false).map(|m| m.runs), Some(0..3), "where the garbage is");
-        let runs = [shape(100, 0), shape(100, 0), shape(1000, 18)];
-        assert_eq!(POLICY.relief(&runs, false), None);
-        assert_eq!(POLICY.relief(&runs, true).map(|m| m.runs), Some(0..3));
-        assert_eq!(
-            POLICY.relief(&[shape(100, 0), shape(100, 0), shape(9, 0)], true).map(|m| m.runs),
-            Some(0..2)
-        );
-        assert_eq!(POLICY.relief(&[shape(100, 100)], true), None, "one run is never merged");
+    fn the_run_with_the_largest_share_of_garbage_is_cleaned() {
+        let runs = [shape(100, 10), shape(100, 70), shape(1000, 300)];
+        assert_eq!(POLICY.relief(&runs, false), Some(Merge { runs: 1..2, level: 0 }));
+        let level = Shape { level: 3, ..shape(100, 90) };
+        assert_eq!(POLICY.relief(&[runs[0], level], false), Some(Merge { runs: 1..2, level: 3 }));
     }
 
-    /// Whatever a merge leaves, there comes an end.
     #[test]
-    fn relief_ends() {
-        let mut rng = brooklet_io::Rng::new(1);
-        for _ in 0..500 {
-            let mut runs: Vec<Shape> =
-                (0..rng.below(20)).map(|_| shape(1 + rng.below(100), rng.below(2))).collect();
-            let mut merges = 0;
-            while let Some(merge) = POLICY.relief(&runs, rng.percent(50)) {
-                merges += 1;
-                let bytes = runs[merge.runs.clone()].iter().map(|run| run.bytes).sum();
-                runs.splice(merge.runs, [Shape { level: 0, bytes, garbage: rng.below(2) }]);
-            }
-            assert!(merges < 20);
-        }
+    fn little_garbage_is_cleaned_only_for_what_frees() {
+        let runs = [shape(100, 0), shape(100, 18), shape(1000, 0)];
+        assert_eq!(POLICY.relief(&runs, false), Some(Merge { runs: 1..2, level: 0 }));
+        let runs = [shape(100, 0), shape(100, 17), shape(1000, 1)];
+        assert_eq!(POLICY.relief(&runs, false), None);
+        assert_eq!(POLICY.relief(&runs, true), Some(Merge { runs: 1..2, level: 0 }));
+        assert_eq!(POLICY.relief(&[shape(100, 0)], true), None);
+        assert_eq!(POLICY.relief(&[], true), None);
     }
 }
