@@ -85,24 +85,6 @@ impl Keeper {
         let mut front = context.front();
         let told = self.told(&front.need(), &front.runs);
         front.room.tell(told);
-            eprintln!(
-                "told {told:?} need {:?} usable {} ready {} holes {:?} kept {} stunted {:?} held {} seg {} failed {:?} runs {:?}",
-                front.need(),
-                self.usable(front.need().largest),
-                self.heap.ready_bytes(),
-                self.heap.ready().map(|e| e.len >> 10).collect::<Vec<_>>(),
-                self.kept_to_merge(&front.runs),
-                self.stunted,
-                self.held(),
-                self.segment_size(),
-                self.failed,
-                front
-                    .runs
-                    .iter()
-                    .map(|r| (r.bytes() >> 10, r.dead(), r.meta.entries, r.segments.len()))
-                    .collect::<Vec<_>>()
-            );
-        }
     }
 
     pub(super) fn told(&self, need: &Need, runs: &RunSet) -> Told {
