@@ -197,9 +197,9 @@ impl Keeper {
     fn within_room(&mut self, context: &Context<'_>, runs: &RunSet, merge: Merge) -> Result<Merge, Trouble> {
         let Merge { runs: places, level } = merge;
         let chosen: Vec<Arc<Run>> = runs.iter().skip(places.start).take(places.len()).cloned().collect();
+        let room = self.room_to_merge(context, self.to_merge(&chosen))?;
         // While a merge goes on, nobody else can have what it may take.
-        let much = self.heap.bytes() / 8;
-        let room = self.room_to_merge(context, self.to_merge(&chosen).min(much))?.min(much);
+        let room = if self.stunted.is_some() { room.min(self.heap.bytes() / 8) } else { room };
         let fit = (2..=chosen.len()).rev().find(|n| self.to_merge(&chosen[..*n]) <= room).unwrap_or(2);
         let level = if fit < chosen.len() { chosen[fit - 1].meta.level } else { level };
         Ok(Merge { runs: places.start..places.start + fit, level })

@@ -89,8 +89,10 @@ impl Keeper {
 
     pub(super) fn told(&self, need: &Need, runs: &RunSet) -> Told {
         let wanted = self.wanted(need, runs);
-        let large = need.largest.max(LARGE);
-        let largest = if self.usable(large) >= wanted { large } else { need.largest.max(USUAL) };
+        // Chunks grow with each append, and nobody is to ask for each.
+        let (large, usual) = (need.largest.max(LARGE), need.largest.max(USUAL));
+        let affordable = [large, 2 * usual].into_iter().find(|&largest| self.usable(largest) >= wanted);
+        let largest = affordable.unwrap_or(usual);
         let usable = self.usable(largest) + self.held();
         let usable = usable.saturating_sub(self.for_manifest());
         let kept = self.kept_to_merge(runs);
@@ -346,7 +348,8 @@ impl Keeper {
     fn spare(&self, context: &Context<'_>) -> Option<u64> {
         let (need, runs) = needed(context);
         let used = self.heap.bytes() - self.heap.free_bytes();
-        let spare = self.heap.ready_bytes().saturating_sub(self.wanted(&need, &runs) + self.ahead(&need));
+        let wanted = self.wanted(&need, &runs).saturating_add(self.ahead(&need));
+        let spare = self.usable(need.largest).saturating_sub(wanted);
         (spare > (used / 8).max(HOLE)).then_some(spare)
     }
 
