@@ -179,8 +179,13 @@ impl Inner {
             // Commits that fail leave what was learned of their logs behind; that counts, too.
             let full = over || matches!(refused, Refused::NoRoom(WalError::Full { .. }));
             self.weigh(&front, if full { u64::MAX } else { 0 });
-            if let (true, Refused::Short(wish)) = (wait, &refused) {
-                *asked = Some(front.room.ask(*asked, *wish)?);
+            if let Refused::Short(wish) = refused {
+                if !wait {
+                    let error = front.room.refuse(wish);
+                    self.weigh(&front, 0);
+                    return Err(error);
+                }
+                *asked = Some(front.room.ask(*asked, wish)?);
             }
             drop(front);
             if full || asked.is_some() {
@@ -200,7 +205,6 @@ impl Inner {
                     self.front().learn_sizes(&runs, ops[i].key, &sizes);
                 }
                 Refused::NoRoom(why) if !wait => return Err(why.into()),
-                Refused::Short(wish) if !wait => return Err(self.front().room.full(wish)),
                 Refused::Short(wish) => self.wait_for_heap(wal, wish)?,
                 Refused::NoRoom(why) => self.make_room(wal, why)?,
             }

@@ -296,7 +296,7 @@ impl Keeper {
     /// Makes room for a checkpoint that found none: by growing, or by merging.
     fn get_unstuck(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
         let claims = context.front().claims();
-        if self.make(claims)? || self.compact(context, Some(Press { frees: true }))? {
+        if self.make(claims)? > 0 || self.compact(context, Some(Press { frees: true }))? {
             return Ok(true);
         }
         self.compacting = false;

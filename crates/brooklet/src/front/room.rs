@@ -69,6 +69,8 @@ pub(crate) struct Press {
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     told: Told,
+    /// What those wished who would not wait, since the keeper told last.
+    refused: Option<Wish>,
     wish: Option<Wish>,
     /// Whether one of those who wait only frees.
     frees: bool,
@@ -84,6 +86,13 @@ impl Room {
     /// Takes note of what the keeper tells.
     pub fn tell(&mut self, told: Told) {
         self.told = told;
+        self.refused = None;
+    }
+
+    /// Somebody who would not wait was refused: the next may find room.
+    pub fn refuse(&mut self, wish: Wish) -> Error {
+        self.refused = Some(wish);
+        self.full(wish)
     }
 
     /// Whether a commit finds room beside these claims.
@@ -156,11 +165,11 @@ impl Front {
 
     /// Whether the keeper should look after room: there will soon be too little, or somebody waits for it.
     pub fn wants_room(&self) -> bool {
-        self.claims() > self.room.told.look_at || self.room.is_asked()
+        self.claims() > self.room.told.look_at || self.room.is_asked() || self.room.refused.is_some()
     }
 
     pub fn need(&self) -> Need {
-        let wish = self.room.wish;
+        let wish = self.room.wish.or(self.room.refused);
         let largest = self.tiers().map(|tier| tier.largest()).max().unwrap_or_default();
         let largest = largest.max(wish.map_or(0, |wish| wish.largest));
         Need { claims: self.claims(), largest, wish, asked: self.room.asked }

@@ -68,16 +68,17 @@ impl Keeper {
         let (need, runs) = needed(context);
         let wanted = self.wanted(&need, &runs);
         let usable = self.usable(need.largest);
-        let mut made = false;
+        let mut made = 0;
         if usable >= wanted {
             self.stunted = None;
         } else if self.stunted != Some(need.asked) {
-            made = self.make(wanted - usable)?;
-            self.stunted = (self.usable(need.largest) < wanted).then_some(need.asked);
+            let want = more(wanted - usable);
+            made = self.make(want)?;
+            self.stunted = (made < want).then_some(need.asked);
         }
         self.room = self.room_beside(&need);
         self.tell(context);
-        Ok(made)
+        Ok(made > 0)
     }
 
     /// Tells the front what room there is.
@@ -90,9 +91,11 @@ impl Keeper {
     pub(super) fn told(&self, need: &Need, runs: &RunSet) -> Told {
         let wanted = self.wanted(need, runs);
         // Chunks grow with each append, and nobody is to ask for each.
-        let (large, usual) = (need.largest.max(LARGE), need.largest.max(USUAL));
-        let affordable = [large, 2 * usual].into_iter().find(|&largest| self.usable(largest) >= wanted);
-        let largest = affordable.unwrap_or(usual);
+        let usual = need.largest.max(USUAL);
+        let mut largest = need.largest.max(LARGE);
+        while largest > usual && self.usable(largest) < wanted {
+            largest = (largest / 2).max(usual);
+        }
         let usable = self.usable(largest) + self.held();
         let usable = usable.saturating_sub(self.for_manifest());
         let kept = self.kept_to_merge(runs);
@@ -156,7 +159,7 @@ impl Keeper {
     pub(super) fn room_to_merge(&mut self, context: &Context<'_>, wanted: u64) -> Result<u64, Trouble> {
         self.room = self.room_beside(&context.front().need());
         if self.room < wanted && self.stunted.is_none() {
-            self.make(wanted - self.room)?;
+            self.make(more(wanted - self.room))?;
             self.room = self.room_beside(&context.front().need());
         }
         Ok(self.room)
@@ -188,9 +191,8 @@ impl Keeper {
         wanted.saturating_sub(self.held())
     }
 
-    /// Makes `want` bytes ready, or as many as can be had: loose ones are secured, and then the volume grows. `true` where
-    /// there were any.
-    pub(super) fn make(&mut self, want: u64) -> Result<bool, Trouble> {
+    /// Makes `want` bytes ready, or as many as can be had: loose ones are secured, and then the volume grows. Tells how many.
+    pub(super) fn make(&mut self, want: u64) -> Result<u64, Trouble> {
         let secured = self.secure(want)?;
         let mut grown = 0;
         let mut step = self.growth().max(want.saturating_sub(secured));
@@ -200,7 +202,7 @@ impl Keeper {
                 None => step = if step > GROWTH { step / 2 } else { 0 },
             }
         }
-        Ok(secured + grown > 0)
+        Ok(secured + grown)
     }
 
     /// Secures loose extents, up to `want` bytes; tells how many.
@@ -403,6 +405,11 @@ impl Keeper {
         }
         left < spare && self.punches
     }
+}
+
+/// Bytes to make ready for so many to be usable.
+fn more(usable: u64) -> u64 {
+    usable.saturating_add(usable / 4).saturating_add(GROWTH)
 }
 
 /// What the keeper must see to, and the runs, of a moment.
