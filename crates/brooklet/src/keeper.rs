@@ -133,6 +133,8 @@ pub(crate) struct Keeper {
     yields: bool,
     /// There was less room to be had than wanted, as of this asking.
     stunted: Option<u64>,
+    /// Merging does not get on with what is kept for it: half of that is for what frees.
+    last_resort: bool,
     /// Why the volume did not grow, the last time that it did not.
     why_full: String,
     /// Whether holes can be punched, as far as was tried.
@@ -166,6 +168,7 @@ impl Keeper {
             insisted: false,
             yields: false,
             stunted: None,
+            last_resort: false,
             why_full: String::new(),
             punches: true,
             stats: KeeperStats::default(),
@@ -272,6 +275,12 @@ impl Keeper {
             if claims > 0 && self.freeze(context) {
                 return Ok(true);
             }
+            if pressed.is_some_and(|press| press.frees) && !self.last_resort {
+                self.last_resort = true;
+                self.tell(context);
+                context.wal.wake();
+                return Ok(true);
+            }
             self.answer(context);
         }
         Ok(self.tidy(context))
@@ -309,7 +318,10 @@ impl Keeper {
     fn answer(&self, context: &Context<'_>) {
         // Merging would have made some, had it not failed.
         let failed = self.failed.as_ref().map(|(error, _)| format!("merging failed: {error}"));
-        context.front().room.answer(failed.as_deref().unwrap_or(&self.why_full));
+        let full = Some(&self.why_full).filter(|why| !why.is_empty());
+        let reasons: Vec<&String> = full.into_iter().chain(&failed).collect();
+        let why = reasons.into_iter().map(String::as_str).collect::<Vec<_>>().join("; ");
+        context.front().room.answer(&why);
         context.wal.wake();
     }
 

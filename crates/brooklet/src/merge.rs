@@ -105,6 +105,21 @@ impl Input {
         logs.iter().filter(holds).map(RunLogs::log_bytes).sum()
     }
 
+    /// So many of those bytes that newer runs leave alive, if entries are as long as each other.
+    pub fn next_log_alive(&mut self) -> u64 {
+        let next = self.next_log().map(<[u8]>::to_vec);
+        let (Some(next), Logs::Runs { logs, beside, .. }) = (next, &mut self.logs) else { return 0 };
+        let live = live_below(&mut beside.newer, &next).unwrap_or(0..u64::MAX);
+        let alive = |logs: &RunLogs| {
+            let (_, head) = logs.current.as_ref().filter(|(key, _)| *key == next)?;
+            let held = head.piece.held();
+            let alive = clipped(&held, &live);
+            let [held, alive] = [held, alive].map(|range| u128::from(range.end.saturating_sub(range.start)));
+            Some((u128::from(logs.log_bytes()) * alive / held.max(1)) as u64)
+        };
+        logs.iter().filter_map(alive).sum()
+    }
+
     /// Whether all that was begun of a log is written.
     pub fn is_between_logs(&self) -> bool {
         self.log.is_none()

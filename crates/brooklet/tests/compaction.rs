@@ -108,6 +108,10 @@ fn what_is_dead_is_counted() {
         for _ in 0..rng.below(4) {
             store.step().unwrap();
         }
+        // What is being merged is told as it was before, beside what was made of it.
+        while store.info().unwrap().runs.iter().any(|run| run.merging) {
+            store.step().unwrap();
+        }
         let info = store.info().unwrap();
         let said: u64 = info.runs.iter().map(|run| run.entries - run.dead).sum();
         assert_eq!(said, model.values().map(|(first, next)| next - first).sum::<u64>(), "round {round}");
@@ -370,16 +374,16 @@ fn an_idle_store_without_room_to_merge_rests() {
     drop(store.trim("log", 250).unwrap());
     store.checkpoint().unwrap();
     place.clock.advance(20 * SECOND);
-    let errors = || (0..100).filter_map(|_| store.step().err().map(|error| error.kind())).collect::<Vec<_>>();
-    assert_eq!(errors(), [ErrorKind::Full]);
+    let rests = || (0..100).any(|_| !store.step().unwrap());
+    assert!(rests());
     place.clock.advance(100 * SECOND);
-    assert!(errors().is_empty(), "it has said so, and rests");
+    assert!(rests());
     let written = place.written();
     for _ in 0..5 {
         drop(store.append("other", b"little").unwrap());
         store.checkpoint().unwrap();
         place.clock.advance(20 * SECOND);
-        assert!(errors().is_empty(), "there is no more room than before");
+        assert!(rests(), "there is no more room than before");
     }
     assert!(place.written() - written < 500_000, "{} bytes", place.written() - written);
     assert_eq!(store.compact().unwrap_err().kind(), ErrorKind::Full, "and to whoever asks for it");

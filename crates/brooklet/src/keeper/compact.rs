@@ -168,14 +168,14 @@ impl Keeper {
         let newer = runs.iter().take_while(is_newer).cloned().collect();
         let last = chosen.last().map(|run| run.meta.id);
         let older = runs.iter().skip_while(|run| Some(run.meta.id) != last).skip(1).cloned().collect();
-        let input = Input::runs(&chosen, bottom, newer, older)?;
+        let mut input = Input::runs(&chosen, bottom, newer, older)?;
         let segment = self.segment_size();
         let mut takes = self.to_merge(&chosen);
-        let log = input.next_log_bytes();
+        let log = input.next_log_alive();
         if log > segment {
             // Nothing is published in the midst of a log.
             takes = takes.saturating_add(log);
-            self.check_room(context, takes)?;
+            self.check_room(context, log.saturating_add(2 * segment))?;
         }
         // Where room is short, what is freed comes sooner.
         let bytes = segment.min(self.room / 2).max(segment / 4) / 4 * 3;

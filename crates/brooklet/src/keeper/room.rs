@@ -70,7 +70,7 @@ impl Keeper {
         let usable = self.usable(need.largest);
         let mut made = 0;
         if usable >= wanted {
-            self.stunted = None;
+            (self.stunted, self.last_resort) = (None, false);
         } else if self.stunted != Some(need.asked) {
             let want = more(wanted - usable);
             made = self.make(want)?;
@@ -82,7 +82,7 @@ impl Keeper {
     }
 
     /// Tells the front what room there is.
-    fn tell(&self, context: &Context<'_>) {
+    pub(super) fn tell(&self, context: &Context<'_>) {
         let mut front = context.front();
         let told = self.told(&front.need(), &front.runs);
         front.room.tell(told);
@@ -99,7 +99,8 @@ impl Keeper {
         let usable = self.usable(largest) + self.held();
         let usable = usable.saturating_sub(self.for_manifest());
         let kept = self.kept_to_merge(runs);
-        let most_freeing = usable.saturating_sub(kept);
+        let resort = if self.last_resort { usable / 2 } else { 0 };
+        let most_freeing = usable.saturating_sub(kept).max(resort);
         let most = usable.saturating_sub(kept + KEPT_TO_FREE * self.segment_size());
         let capacity = self.superblock.capacity;
         let whole = capacity.saturating_sub(self.superblock.heap_offset());
