@@ -187,26 +187,25 @@ fn a_checkpoint_that_fails_leaves_nothing_wrong_behind() {
     for seed in 0..10 {
         let rng = &mut Rng::new(seed);
         let volume = Arc::new(MemVolume::new(seed));
-        let store = options(seed, 64).create_on(volume.clone()).unwrap();
+        let ring = Arc::new(MemVolume::new(seed));
+        let store = options(seed, 64).create_on_with_ring(volume.clone(), ring).unwrap();
         for round in 0..10 {
             for _ in 0..30 {
                 act(&store, rng);
                 compare(&store);
             }
-            let size = brooklet_io::Volume::size(&*volume).unwrap();
-            volume.fail(Fault::Full(size + rng.below(3) * 4096));
-            // What is free within it fills up first.
-            let filler = |rng: &mut Rng| (0..8000).map(|_| rng.next() as u8).collect::<Vec<_>>();
-            while store.append("filler", filler(rng)).is_ok() && store.checkpoint().is_ok() {}
             for _ in 0..30 {
                 act(&store, rng);
+                store.flush().unwrap();
+                let kind = std::io::ErrorKind::StorageFull;
+                volume.fail(Fault::ErrorAfter { operations: 0, kind, sticky: false });
                 failed += u64::from(store.checkpoint().is_err());
+                volume.fail(Fault::Full(u64::MAX));
                 compare(&store);
             }
             volume.fail(Fault::Full(u64::MAX));
             store.checkpoint().unwrap_or_else(|error| panic!("seed {seed}, round {round}: {error}"));
             compare(&store);
-            drop(store.delete("filler"));
         }
     }
     assert!(failed > 20, "{failed}");
