@@ -12,7 +12,8 @@
 //!    number of segments
 //!    then per segment, in the order of keys:
 //!       offset on the volume, length of the codex, bytes of its extent, checksum of the codex's footer,
-//!       length of a key, and that key: its first codex key, or a shorter one between that and the last of the segment before
+//!       length of a key, and that key: its first codex key; if that is a head, maybe a shorter one between it and the last
+//!       of the segment before
 //! then number of runs that are being merged; 0 where no merge goes on, and then no more of it:
 //!    number of the run that is being made of them; they follow it above
 //!    1 where the last of them was the oldest of all when the merge began, 0 where it was not

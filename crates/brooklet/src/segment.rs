@@ -11,6 +11,7 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::heap::Extent;
 use crate::manifest::SegmentMeta;
+use crate::piece::split_key;
 use crate::shelf::Shelf;
 
 /// Part of a volume that a codex is read from.
@@ -152,9 +153,11 @@ impl SegmentBuilder {
     }
 }
 
-/// The shortest key that parts `key` from what is before it.
+/// The shortest key that parts `key` from what is before it, and from all that is looked for there: in the midst of a log,
+/// those are the numbers of entries in the chunk before, and nothing shorter does.
 fn separator<'k>(before: Option<&[u8]>, key: &'k [u8]) -> &'k [u8] {
-    let Some(before) = before else { return key };
+    let begins_log = split_key(key).is_none_or(|(_, chunk)| chunk.is_none());
+    let Some(before) = before.filter(|_| begins_log) else { return key };
     let common = before.iter().zip(key).take_while(|(a, b)| a == b).count();
     &key[..(common + 1).min(key.len())]
 }
@@ -249,6 +252,9 @@ mod tests {
             assert_eq!(separator(Some(before), key), separator_is);
         }
         assert_eq!(separator(None, b"abc"), b"abc");
+        // Entry 5,000 may lie in the chunk that begins with 4,990.
+        let [before, key] = [4990, 5010].map(|seq| crate::piece::chunk_key(b"log", seq));
+        assert_eq!(separator(Some(&before), &key), key);
     }
 
     /// A pointer to the end of the address space, its checksum sound: telling of it overflowed.

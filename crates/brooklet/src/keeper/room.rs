@@ -51,7 +51,7 @@ const SEGMENTS: u64 = 256;
 /// A small heap, for so many.
 const FEW_SEGMENTS: u64 = 64;
 /// The shortest segment, so that it holds several chunks and is worth its footer; but in a small heap.
-const SHORT_SEGMENT: [u64; 2] = [32 << 10, 256 << 10];
+const SHORT_SEGMENT: [u64; 2] = [32 << 10, 1 << 20];
 /// The largest one, however large the heap.
 const LONG_SEGMENT: u64 = 512 << 20;
 /// Segments kept for merging two runs: one of each, and those of an instalment.
