@@ -245,12 +245,17 @@ impl Front {
         let counted = self.terms(slot).and_then(|terms| terms.bytes.map(|_| terms.held));
         let limit = |limit: Option<u64>| limit.map_or(0, |n| n + 1);
         let age = retention.age.map(|age| age.as_millis() as u64);
+        let aged = self.terms(slot).filter(|terms| terms.has_marks());
+        let sharper = aged.and_then(|terms| terms.sharper_mark(age, moment.ms()));
         self.effect(op, i, slot, Effect::Entries(limit(retention.entries)))?;
         self.effect(op, i, slot, Effect::Bytes(limit(retention.bytes)))?;
         self.effect(op, i, slot, Effect::Age(limit(age)))?;
         let bounds = self.bounds(slot);
         if !bounds.is_empty() && self.terms(slot).is_some_and(|terms| !terms.has_marks()) {
             self.mark(op, i, slot, moment)?;
+        }
+        if let Some(time) = sharper {
+            self.effect(op, i, slot, Effect::Mark(time))?;
         }
         // Where less stays than goes, what stays is counted.
         let anew = |most: &u64| counted.is_none_or(|held| *most < held / 2);
