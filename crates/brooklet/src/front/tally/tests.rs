@@ -177,6 +177,22 @@ fn what_was_learned_takes_little() {
     }
 }
 
+/// A truncation, and its undoing, moved all that was known of the log.
+#[test]
+fn what_is_cut_off_is_all_that_moves() {
+    let mut tally = Tally::new(0, 0);
+    tally.join(0, vec![1; 1000]);
+    tally.freeze(1000);
+    tally.join(1000, vec![2; 1000]);
+    let before = tally.spans.clone();
+    for next in [1999, 1500, 1000, 999, 0] {
+        let cut = tally.truncate(next);
+        assert_eq!(cut.spans.iter().map(Span::len).sum::<u64>(), 2000 - next);
+        tally.restore(cut);
+        assert_eq!(tally.spans, before, "{next}");
+    }
+}
+
 /// What cannot be read has its share of what is not known, and goes like anything else.
 #[test]
 fn what_cannot_be_read_has_its_share() {
