@@ -231,6 +231,9 @@ impl Tally {
     /// The bytes of a log that has the entries `bounds` and holds `held`, once it begins at `first`, or, for a truncation,
     /// ends at `next`.
     pub fn left(&self, bounds: Bounds, held: u64, first: u64, next: u64) -> Result<u64, Missing> {
+        if (first, next) == (bounds.first, bounds.next) {
+            return Ok(held);
+        }
         let cuts = next < bounds.next;
         let kept = first..next;
         let gone = if cuts { next..bounds.next } else { bounds.first..first };
