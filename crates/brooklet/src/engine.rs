@@ -56,6 +56,31 @@ pub(crate) struct Inner {
     committer: Mutex<Option<Committer>>,
 }
 
+/// The logs whose sizes were looked up for a commit: until it has boarded, or was refused for good, they stay in memory, with
+/// what was learned.
+struct Counting<'a> {
+    inner: &'a Inner,
+    keys: Vec<&'a [u8]>,
+}
+
+impl<'a> Counting<'a> {
+    fn begin(&mut self, front: &mut Front, key: &'a [u8]) {
+        if !self.keys.contains(&key) {
+            self.keys.push(key);
+            front.begin_count(key);
+        }
+    }
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        if !self.keys.is_empty() {
+            let mut front = self.inner.front();
+            self.keys.iter().for_each(|key| front.end_count(key));
+        }
+    }
+}
+
 /// The front, as the log's sink.
 pub(crate) struct Shown(Mutex<Front>);
 
@@ -125,6 +150,7 @@ impl Inner {
         }
         // What frees space is let through whatever else is full.
         let freeing = !ops.iter().any(|op| op.action.adds());
+        let mut counting = Counting { inner: self, keys: Vec::new() };
         loop {
             let mut front = self.front();
             let over = !freeing && front.memory() > self.options.memory_budget;
@@ -146,6 +172,9 @@ impl Inner {
                 }
             };
             let runs = front.runs.clone();
+            if let Refused::Sizes(i, _) = refused {
+                counting.begin(&mut front, ops[i].key);
+            }
             // Commits that fail leave what was learned of their logs behind; that counts, too.
             let full = over || matches!(refused, Refused::NoRoom(WalError::Full { .. }));
             self.weigh(&front, if full { u64::MAX } else { 0 });
@@ -163,8 +192,8 @@ impl Inner {
                     looked.into_iter().for_each(|(key, state)| front.learn(&runs, key, state));
                 }
                 Refused::Sizes(i, missing) => {
-                    let sizes = missing.look(&runs, ops[i].key)?;
-                    self.front().learn_sizes(&runs, ops[i].key, &sizes);
+                    let found = missing.look(&runs, ops[i].key)?;
+                    self.front().learn_sizes(ops[i].key, found);
                 }
                 Refused::NoRoom(why) if !wait => return Err(why.into()),
                 Refused::NoRoom(why) => self.make_room(wal, why)?,

@@ -21,8 +21,9 @@ use bytes::Bytes;
 use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
 
-use crate::front::Tally;
+use crate::front::{Cut, Tally};
 use crate::model::{Bounds, Effect, Piece};
+use crate::sync::Mutex;
 use crate::terms::{self, State, Terms};
 
 /// Index of a log in its tier.
@@ -47,6 +48,8 @@ pub(crate) struct LogState {
     origin: Option<Bounds>,
     /// Whether an effect of this tier boarded yet: the first tells the ring what the log was before it.
     pub touched: bool,
+    /// Effects that boarded and are not visible yet.
+    pub in_flight: u32,
     visible: Option<Piece>,
     entries: VecDeque<EntryRef>,
     /// Last block that holds a deferred commit on the log: readers make it durable before they look.
@@ -61,8 +64,9 @@ pub(crate) struct Limited {
     /// The terms after everything that boarded.
     pub boarded: Option<Arc<Terms>>,
     visible: Option<Arc<Terms>>,
-    /// The sizes of its entries, as boarded, while bytes are limited.
-    pub tally: Option<Tally>,
+    /// The sizes of its entries, as boarded, while bytes are limited. It moves on to the tier that commits join next, and
+    /// by then this one is shared.
+    tally: Mutex<Option<Tally>>,
     /// When the changes of its terms boarded that are not visible.
     changes: VecDeque<u64>,
 }
@@ -104,6 +108,11 @@ impl Tier {
         self.logs.is_empty()
     }
 
+    /// Counts memory that a log takes besides.
+    pub fn charge(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
     /// Whether something visible happened to a log of the tier.
     pub fn is_changed(&self) -> bool {
         !self.blocks.is_empty()
@@ -131,6 +140,7 @@ impl Tier {
             boarded: origin,
             origin,
             touched: false,
+            in_flight: 0,
             visible: None,
             entries: VecDeque::new(),
             deferred: 0,
@@ -163,10 +173,14 @@ impl Tier {
         let index = self.blocks.len() as u32 - 1;
         for pending in effects {
             let log = &mut self.logs[pending.slot as usize];
+            log.in_flight -= 1;
             let piece = log.visible.get_or_insert(Piece::on_top_of(log.origin));
             piece.apply(pending.effect)?;
             if let Some(limited) = Limited::of(&mut log.limited, pending.effect) {
                 limited.show(pending.effect, piece.bounds, pending.len);
+                if limited.tally_mut().is_some() {
+                    self.bytes += size_of::<u32>();
+                }
             }
             match pending.effect {
                 Effect::Append(_) => {
@@ -234,6 +248,16 @@ impl LogState {
         self.limited.get_or_insert_default()
     }
 
+    /// The sizes of its entries, where they are counted.
+    pub fn tally_mut(&mut self) -> Option<&mut Tally> {
+        self.limited.as_mut()?.tally_mut().as_mut()
+    }
+
+    /// Takes them from a tier that commits do not join any more.
+    pub fn take_tally(&self) -> Option<Tally> {
+        self.limited.as_ref()?.tally.lock().expect("no panics").take()
+    }
+
     /// The sizes of the payloads that the piece holds.
     pub fn sizes(&self) -> impl Iterator<Item = u32> + '_ {
         self.entries.iter().map(|entry| entry.len)
@@ -265,16 +289,15 @@ impl Limited {
         }
     }
 
-    /// Works an effect into what has boarded: the bounds are those after it.
-    pub fn board(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) {
+    /// The sizes of the log's entries, where they are counted.
+    pub fn tally_mut(&mut self) -> &mut Option<Tally> {
+        self.tally.get_mut().expect("no panics")
+    }
+
+    /// Works an effect into what has boarded: the bounds are those after it. Gives the sizes of what it cuts off.
+    pub fn board(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) -> Option<Cut> {
         terms::apply(&mut self.boarded, effect, bounds, len.into());
-        let Some(tally) = &mut self.tally else { return };
-        match effect {
-            Effect::Append(seq) => tally.join(seq, [len]),
-            Effect::Truncate(next) => tally.truncate(next),
-            Effect::Delete => *tally = Tally::new(0),
-            _ => {}
-        }
+        self.tally_mut().as_mut()?.apply(effect, len)
     }
 
     /// New terms boarded at this time.
