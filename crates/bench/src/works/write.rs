@@ -183,23 +183,32 @@ impl Until {
     }
 }
 
+/// What one thread of several did.
+struct Part {
+    ops: Ops,
+    latencies: Vec<u32>,
+    begin: Instant,
+    end: Instant,
+    switches: Option<u64>,
+}
+
 fn waiting(store: &dyn Peer, load: &Load, threads: u64, payloads: Payloads) -> Result<Written> {
     let barrier = Barrier::new(threads as usize);
     let before = system::switches_of_living();
-    let work = |thread: u64| -> Result<(Ops, Vec<u32>, [Instant; 2], Option<u64>)> {
+    let work = |thread: u64| -> Result<Part> {
         let mut ops = Ops::new(load, thread, threads, payloads);
         let mut latencies = Vec::new();
         barrier.wait();
         let begin = Instant::now();
-        let mut at = begin;
+        let mut end = begin;
         while load.until.holds(begin, ops.given * threads) {
             store.wait(ops.next())?;
             let now = Instant::now();
-            latencies.push(u32::try_from((now - at).as_nanos()).unwrap_or(u32::MAX));
-            at = now;
+            latencies.push(u32::try_from((now - end).as_nanos()).unwrap_or(u32::MAX));
+            end = now;
         }
         // Who has ended is not counted with the living.
-        Ok((ops, latencies, [begin, at], system::switches_of_thread()))
+        Ok(Part { ops, latencies, begin, end, switches: system::switches_of_thread() })
     };
     let parts = thread::scope(|scope| {
         let work = &work;
@@ -207,16 +216,16 @@ fn waiting(store: &dyn Peer, load: &Load, threads: u64, payloads: Payloads) -> R
         let parts = running.into_iter().map(|thread| thread.join().expect("a writer panicked"));
         parts.collect::<Result<Vec<_>>>()
     })?;
-    let ended: Option<u64> = parts.iter().map(|(.., switches)| *switches).sum();
+    let ended: Option<u64> = parts.iter().map(|part| part.switches).sum();
     let living = system::switches_since(before);
     // By the threads' own clocks: whoever starts them may get his turn when they are done.
-    let begin = parts.iter().map(|(_, _, [begin, _], _)| *begin).min().expect("there are threads");
-    let end = parts.iter().map(|(_, _, [_, end], _)| *end).max().expect("there are threads");
+    let begin = parts.iter().map(|part| part.begin).min().expect("there are threads");
+    let end = parts.iter().map(|part| part.end).max().expect("there are threads");
     Ok(Written {
-        ops: parts.iter().map(|(ops, ..)| ops.given).sum(),
-        bytes: parts.iter().map(|(ops, ..)| ops.bytes).sum(),
+        ops: parts.iter().map(|part| part.ops.given).sum(),
+        bytes: parts.iter().map(|part| part.ops.bytes).sum(),
         took: end - begin,
-        latencies: parts.into_iter().flat_map(|(_, latencies, ..)| latencies).collect(),
+        latencies: parts.into_iter().flat_map(|part| part.latencies).collect(),
         switches: living.zip(ended).map(|(living, ended)| living + ended),
     })
 }
