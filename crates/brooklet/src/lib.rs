@@ -64,6 +64,7 @@ mod heap;
 mod holder;
 mod info;
 mod keeper;
+mod key;
 mod label;
 mod losses;
 mod manifest;

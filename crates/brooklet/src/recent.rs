@@ -12,6 +12,7 @@
 //! What is told of bounds here goes for terms, too (`terms.rs`): those of the few logs that have any lie apart.
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
 
 use crate::front::{Cut, Tally};
+use crate::key::Key;
 use crate::model::{Bounds, Effect, Piece};
 use crate::sync::Mutex;
 use crate::terms::{self, State, Terms};
@@ -37,26 +39,30 @@ struct EntryRef {
     len: u32,
 }
 
-/// A log as a tier knows it.
+/// A log as a tier knows it. Among 100,000 logs an append finds each part of its own in no cache: so what boarding asks
+/// for comes first, in 64 bytes, and what is shown later behind it.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct LogState {
-    pub key: Box<[u8]>,
-    hash: u64,
+    pub key: Key,
     /// The log's bounds after everything that boarded; `None` where it does not exist.
     pub boarded: Option<Bounds>,
-    /// Its bounds before this tier.
-    origin: Option<Bounds>,
+    /// Of a log that keeps a part of its entries only, or did.
+    pub limited: Option<Box<Limited>>,
     /// Whether an effect of this tier boarded yet: the first tells the ring what the log was before it.
     pub touched: bool,
     /// Effects that boarded and are not visible yet.
     pub in_flight: u32,
+    /// Its bounds before this tier.
+    origin: Option<Bounds>,
     visible: Option<Piece>,
     entries: VecDeque<EntryRef>,
     /// Last block that holds a deferred commit on the log: readers make it durable before they look.
     pub deferred: u64,
-    /// Of a log that keeps a part of its entries only, or did.
-    pub limited: Option<Box<Limited>>,
+    hash: u64,
 }
+
+const _: () = assert!(offset_of!(LogState, origin) == 64);
 
 /// What a tier knows of a log that keeps a part of its entries only.
 #[derive(Debug, Default)]
@@ -80,7 +86,7 @@ pub(crate) struct Pending {
     pub len: u32,
 }
 
-/// Memory a log costs besides its key and entries.
+/// Memory a log costs besides a long key and its entries.
 const LOG_COST: usize = size_of::<LogState>() + 16;
 
 #[derive(Debug, Default)]
@@ -134,22 +140,24 @@ impl Tier {
         let slot =
             Slot::try_from(self.logs.len()).expect("a tier is checkpointed long before 4 billion logs");
         self.table.insert_unique(hash, slot, |&slot| self.logs[slot as usize].hash);
+        let key = Key::from(key);
+        self.bytes += LOG_COST + key.bytes_apart();
+        self.bytes += terms.as_deref().map_or(0, |terms| size_of::<Limited>() + terms.bound());
         self.logs.push(LogState {
-            key: key.into(),
-            hash,
+            key,
             boarded: origin,
-            origin,
-            touched: false,
-            in_flight: 0,
-            visible: None,
-            entries: VecDeque::new(),
-            deferred: 0,
-            limited: terms.clone().map(|terms| {
+            limited: terms.map(|terms| {
                 let [visible, boarded] = [(); 2].map(|()| Some(terms.clone()));
                 Box::new(Limited { visible, boarded, ..Limited::default() })
             }),
+            touched: false,
+            in_flight: 0,
+            origin,
+            visible: None,
+            entries: VecDeque::new(),
+            deferred: 0,
+            hash,
         });
-        self.bytes += LOG_COST + key.len() + terms.map_or(0, |terms| size_of::<Limited>() + terms.bound());
         slot
     }
 
