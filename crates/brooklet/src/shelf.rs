@@ -100,8 +100,8 @@ impl Shelf {
         self.filter_seed
     }
 
-    pub fn asked(&self) {
-        self.questions.fetch_add(1, Ordering::Relaxed);
+    pub fn asked(&self, filters: u64) {
+        self.questions.fetch_add(filters, Ordering::Relaxed);
     }
 
     pub fn misled(&self) {
