@@ -296,12 +296,7 @@ impl RunSet {
 
     /// The log's pieces, newest first, as far as entries from `first` on may be in them; `upper` is the first number
     /// that newer tiers account for.
-    pub fn heads(
-        &self,
-        key: &[u8],
-        first: Option<u64>,
-        upper: u64,
-    ) -> Result<Vec<(Arc<Run>, Head)>, Error> {
+    pub fn heads(&self, key: &[u8], first: Option<u64>, upper: u64) -> Result<Vec<(Arc<Run>, Head)>, Error> {
         self.asking(key, |wanted| self.heads_of(wanted, first, upper))
     }
 

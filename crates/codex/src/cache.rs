@@ -6,7 +6,8 @@
 //! A value that a block was read for is kept by itself as well, for four laps, as it takes a small part of what the block
 //! does: so neighbours that are asked for soon are found in the block, and what is asked for again and lies scattered
 //! takes no block each. Filters and index blocks stay longer than what they lead to, as each stands for hundreds of blocks
-//! or thousands of questions. Asking takes a shared lock only.
+//! or thousands of questions. Asking takes a shared lock only. Where room is not short, what nobody asks for goes with
+//! time, if somebody says that it passes ([`Cache::age`]).
 //!
 //! Invariants:
 //! 1. What is kept takes no more than the budget, [`ENTRY`] for each included.
@@ -295,6 +296,34 @@ impl Cache {
         for shard in &self.shards {
             let mut entries = shard.entries.write().unwrap_or_else(PoisonError::into_inner);
             entries.make_room(room);
+        }
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.shards
+            .iter()
+            .all(|shard| shard.entries.read().unwrap_or_else(PoisonError::into_inner).queue.is_empty())
+    }
+
+    /// Takes a lap from everything it holds, and drops what has none left. Whoever calls this from time to time has what
+    /// nobody asks for any more go even where there is room: blocks of entries with the second call after they were
+    /// asked for last, all of it with the ninth.
+    pub fn age(&self) {
+        for shard in &self.shards {
+            let lock = || shard.entries.write().unwrap_or_else(PoisonError::into_inner);
+            // What joins meanwhile, joins at the end.
+            let mut turns = lock().queue.len();
+            while turns > 0 {
+                // A few under one lock: others look things up meanwhile.
+                let mut entries = lock();
+                for _ in 0..turns.min(MOST_TURNS) {
+                    if !entries.queue.is_empty() {
+                        entries.turn(true);
+                    }
+                }
+                turns = turns.saturating_sub(MOST_TURNS);
+            }
         }
     }
 

@@ -44,6 +44,9 @@ impl Inner {
     /// Does a slice of maintenance. `false` where there is nothing to do.
     pub fn maintain(&self) -> Result<bool, Error> {
         let context = self.context()?;
+        if self.ages.lock().expect("no panics").pass(self.options.clock.now()) {
+            self.shelf.cache.age();
+        }
         let Some(mut keeper) = self.free_keeper() else { return Ok(false) };
         if self.patience(context.wal).is_some_and(|patience| context.quiet >= patience) {
             self.wanted.store(true, Ordering::Relaxed);
@@ -131,7 +134,7 @@ impl Inner {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// How long to wait for idleness, or the clock, to give something to do.
+    /// How long to wait for idleness, or the clock, to give something to do: what look-ups keep in memory ages with it.
     fn nap(&self) -> Nap {
         let Ok(wal) = self.wal() else { return Nap { most: None, woken_by_commits: true } };
         let runs = self.front().runs.clone();
@@ -144,7 +147,10 @@ impl Inner {
             let idle = IDLE.saturating_sub(self.quiet(wal)).max(LEAST_NAP);
             Duration::from_millis(at.saturating_sub(self.now())).clamp(idle, LONGEST_NAP)
         });
-        Nap { most: wait.into_iter().chain(sweep).min(), woken_by_commits: wait.is_none() }
+        let now = self.options.clock.now();
+        let age =
+            self.shelf.is_to_age().then(|| self.ages.lock().expect("no panics").left(now).max(LEAST_NAP));
+        Nap { most: wait.into_iter().chain(sweep).chain(age).min(), woken_by_commits: wait.is_none() }
     }
 }
 
