@@ -183,13 +183,49 @@ mod tests {
             drop(aged.then(|| store.retain("log", kept).unwrap()));
             store.append("log", "entry").unwrap().wait().unwrap();
             store.checkpoint().unwrap();
-            let nap = || store.inner().nap();
+            let nap = || {
+                // What look-ups keep is another matter.
+                (0..9).for_each(|_| store.inner().shelf.cache.age());
+                store.inner().nap()
+            };
             assert_eq!(nap(), Nap { most: aged.then_some(LONGEST_NAP), woken_by_commits: true });
             // On its way to disk, and nobody drives it: it is soon.
             let ticket = store.append("log", "entry").unwrap();
             assert_eq!(nap(), Nap { most: Some(IDLE), woken_by_commits: false });
             ticket.wait().unwrap();
             assert_eq!(nap(), Nap { most: Some(pace::LONG_IDLE), woken_by_commits: false });
+        }
+    }
+
+    /// A store that rests, and is only read, kept what was read for good.
+    #[test]
+    fn what_nobody_looks_up_any_more_leaves_memory_and_then_the_store_rests() {
+        let clock = Arc::new(ManualClock::default());
+        let options = Options::new().threads(false).environment(clock.clone(), 1);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        drop(store.append("log", "entry").unwrap());
+        store.checkpoint().unwrap();
+        let (inner, rests) = (store.inner(), Nap { most: None, woken_by_commits: true });
+        let step = |by: Duration| {
+            clock.advance(by);
+            assert!(!store.step().unwrap());
+            inner.shelf.cache.stats()
+        };
+        for _ in 0..2 {
+            while inner.nap() != rests {
+                step(pace::AGE);
+            }
+            assert_eq!(inner.shelf.cache.stats().bytes(), 0);
+            let woken = thread::current();
+            inner.shelf.watched_by(&woken);
+            assert_eq!(store.read("log", ..).unwrap().count(), 1);
+            // A look-up woke whoever rests, so this comes back.
+            thread::park();
+            let Nap { most, woken_by_commits } = inner.nap();
+            assert!(most.is_some_and(|most| most <= pace::AGE) && woken_by_commits);
+            let read = step(Duration::ZERO);
+            let aged = [(); 4].map(|()| step(pace::AGE))[3];
+            assert!(aged.data_bytes < read.data_bytes && aged.filter_bytes == read.filter_bytes, "{aged:?}");
         }
     }
 }
