@@ -22,16 +22,15 @@ use crate::terms::State;
 pub(crate) struct Wanted<'k> {
     key: &'k [u8],
     head: Vec<u8>,
-    /// Its hash for the filters of one seed. Most have the same.
-    seed: u64,
-    hash: u64,
+    /// A seed of filters, and its hash for those: most have the same.
+    hash: Option<(u64, u64)>,
     /// How many filters were asked about it.
     asked: u64,
 }
 
 impl<'k> Wanted<'k> {
     pub fn new(key: &'k [u8]) -> Self {
-        Self { key, head: head_key(key), seed: 0, hash: filter_hash(0, key), asked: 0 }
+        Self { key, head: head_key(key), hash: None, asked: 0 }
     }
 
     /// The key of its head in a run.
@@ -40,10 +39,10 @@ impl<'k> Wanted<'k> {
     }
 
     fn hash(&mut self, seed: u64) -> u64 {
-        if seed != self.seed {
-            (self.seed, self.hash) = (seed, filter_hash(seed, self.key));
+        match self.hash {
+            Some((of, hash)) if of == seed => hash,
+            _ => self.hash.insert((seed, filter_hash(seed, self.key))).1,
         }
-        self.hash
     }
 }
 
