@@ -16,7 +16,8 @@ use crate::keeper::Keeper;
 use crate::model::MAX_KEY;
 use crate::open::Opened;
 use crate::options::Options;
-use crate::pace::Quiet;
+use crate::pace::{Ages, Quiet};
+use crate::shelf::Shelf;
 use crate::sweep::Sweeper;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
@@ -41,6 +42,9 @@ pub(crate) struct Inner {
     pub recovery: Recovery,
     maintenance: OnceLock<Thread>,
     quiet: Mutex<Quiet>,
+    /// For what look-ups keep in memory.
+    shelf: Arc<Shelf>,
+    ages: Mutex<Ages>,
     pub sweeper: Mutex<Sweeper>,
     /// Commits of the store itself: it is idle all the same.
     pub own_commits: AtomicU64,
@@ -263,10 +267,10 @@ impl Handle {
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
         let memory = options.memory_budget;
-        let keeper = Keeper::new(volumes.clone(), shelf, superblock, heap, manifest, memory);
+        let keeper = Keeper::new(volumes.clone(), shelf.clone(), superblock, heap, manifest, memory);
         let keeper = Mutex::new(keeper);
         let threads = options.threads && wal.is_some();
-        let quiet = Quiet::new(options.clock.now());
+        let now = options.clock.now();
         let inner = Arc::new(Inner {
             options,
             ring_size,
@@ -276,7 +280,9 @@ impl Handle {
             keeper,
             recovery,
             maintenance: OnceLock::new(),
-            quiet: Mutex::new(quiet),
+            quiet: Mutex::new(Quiet::new(now)),
+            shelf,
+            ages: Mutex::new(Ages::new(now)),
             sweeper: Mutex::default(),
             own_commits: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
@@ -299,6 +305,7 @@ impl Handle {
             let keep = spawn("brooklet-keep", Box::new(move || keeper.keep()))?;
             // Set here and not by the thread, which might look whether it is wanted while it cannot be woken yet.
             inner.maintenance.get_or_init(|| keep.thread().clone());
+            inner.shelf.watched_by(keep.thread());
             handle.threads.lock().expect("no panics").extend([run, keep]);
         }
         if let Some(wal) = &inner.wal {
