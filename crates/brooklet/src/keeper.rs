@@ -285,7 +285,6 @@ impl Keeper {
         self.replace(context, runs, merging, Some(cursor)).map_err(|trouble| self.lose(sealed, trouble))?;
         self.checkpoint = None;
         self.yields = false;
-        context.wal.trim(cursor);
         self.stats.checkpoints += 1;
         self.tidy();
         Ok(())
@@ -315,6 +314,9 @@ impl Keeper {
         let mut front = context.front();
         front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging));
         let written = front.frozen.take_if(|_| trim.is_some());
+        // In the same moment: a commit that found the tier gone and the ring as full as ever would ask for another
+        // checkpoint.
+        trim.into_iter().for_each(|cursor| context.wal.trim(cursor));
         drop(front);
         // Many logs take long to free: nobody waits for the front meanwhile.
         drop(written);
