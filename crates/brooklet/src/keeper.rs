@@ -18,6 +18,7 @@
 
 mod build;
 mod compact;
+mod leave;
 mod remember;
 mod room;
 
@@ -40,6 +41,7 @@ use crate::manifest::{self, Manifest, Merging};
 use crate::merge::{Input, Trouble};
 use crate::pace::IDLE;
 use crate::policy::is_dead;
+use crate::recent::Tier;
 use crate::runs::{Run, RunSet};
 use crate::segment::Segment;
 use crate::shelf::Shelf;
@@ -109,6 +111,8 @@ pub(crate) struct Keeper {
     memory_budget: u64,
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
+    /// The tier of the last checkpoint, on its way out of memory.
+    leaving: Option<Tier>,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
     /// The free room with which a checkpoint failed: until there is more, compaction comes first, since it may make some.
@@ -142,6 +146,7 @@ impl Keeper {
             memory_budget: memory_budget as u64,
             checkpoint: None,
             compaction: None,
+            leaving: None,
             compacting: false,
             short_of_room: None,
             failed: None,
@@ -209,6 +214,9 @@ impl Keeper {
     }
 
     fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Trouble> {
+        if self.leave(context) {
+            return Ok(true);
+        }
         if self.is_short_of_room() || self.insisted && !self.yields {
             if self.compact(context)? {
                 return Ok(true);
@@ -317,9 +325,11 @@ impl Keeper {
         // In the same moment: a commit that found the tier gone and the ring as full as ever would ask for another
         // checkpoint.
         trim.into_iter().for_each(|cursor| context.wal.trim(cursor));
+        // A reader may hold it still, and frees it then.
+        let leaving = written.and_then(Arc::into_inner);
+        front.leaving = leaving.as_ref().map_or(0, Tier::bytes);
         drop(front);
-        // Many logs take long to free: nobody waits for the front meanwhile.
-        drop(written);
+        self.leaving = leaving;
         self.stats.dead_runs += dead.len() as u64;
         self.retired.extend(dead.iter().flat_map(|run| run.segments.iter().cloned()));
         Ok(())
