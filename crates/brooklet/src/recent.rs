@@ -80,7 +80,7 @@ pub(crate) struct Pending {
 const LOG_COST: usize = size_of::<LogState>() + 16;
 
 /// What it takes to free a log or a block, however small, in bytes of a large one: roughly.
-const FREEING: usize = 1024;
+pub(crate) const FREEING: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Tier {
