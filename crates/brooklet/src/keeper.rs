@@ -38,7 +38,8 @@ use crate::front::Front;
 use crate::heap::{Extent, Heap};
 use crate::losses::Losses;
 use crate::manifest::{self, Manifest, Merging};
-use crate::merge::{Input, Trouble};
+use crate::merge::{Input, Trouble, expected};
+use crate::order::Order;
 use crate::pace::IDLE;
 use crate::policy::is_dead;
 use crate::recent::Tier;
@@ -73,6 +74,8 @@ struct Checkpoint {
     /// The last block of the frozen tier, and, once that is visible, where the ring goes on after it.
     cut: u64,
     cursor: Option<Cursor>,
+    /// Its logs, until they are in order and the run is begun.
+    order: Order,
     build: Option<Build>,
     /// How many logs of the tier are remembered by now; see `remember.rs`.
     remembered: usize,
@@ -247,11 +250,12 @@ impl Keeper {
     fn freeze(&mut self, context: &Context<'_>) -> bool {
         let mut front = context.front();
         let Some(cut) = front.freeze(context.wal, context.seed) else { return false };
-        self.checkpoint = Some(Checkpoint { cut, cursor: None, build: None, remembered: 0 });
+        self.checkpoint =
+            Some(Checkpoint { cut, cursor: None, order: Order::default(), build: None, remembered: 0 });
         true
     }
 
-    /// Starts writing once the frozen tier is complete.
+    /// Brings the frozen tier's logs into order once it is complete, and then starts writing.
     fn drain(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
         if bug("remembered-before-visible") {
             self.remember_early(context);
@@ -267,7 +271,11 @@ impl Keeper {
         let tier = front.frozen.clone().expect("a draining checkpoint has its tier");
         let runs = front.runs.clone();
         drop(front);
-        let input = Input::tier(tier, runs.is_empty(), Losses::new(&runs));
+        let bottom = runs.is_empty();
+        if checkpoint.order.step(&tier, |log| expected(log, bottom)) {
+            return Ok(true);
+        }
+        let input = Input::tier(tier, std::mem::take(&mut checkpoint.order), Losses::new(&runs));
         let build = self.build(input, self.superblock.next_run, 0, None);
         self.superblock.next_run += 1;
         self.checkpoint.as_mut().expect("still there").build = Some(build);
