@@ -93,7 +93,9 @@ mod tests {
     fn logs_come_into_order_by_small_steps() {
         for logs in [0, 1, AT_ONCE - 1, AT_ONCE, 5 * AT_ONCE + 7] {
             let (mut tier, mut rng) = (Tier::new(1), Rng::new(2));
-            (0..logs).for_each(|_| drop(tier.add(&rng.next().to_le_bytes(), State::default())));
+            for _ in 0..logs {
+                tier.add(&rng.next().to_le_bytes(), State::default());
+            }
             let wanted = |log: &LogState| (log.key[0] != 7).then_some(u64::from(log.key[1]));
             let (mut order, mut looks) = (Order::default(), 0);
             while order.step(&tier, |log| {
