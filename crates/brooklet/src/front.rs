@@ -59,6 +59,8 @@ pub(crate) struct Front {
     pub active: Tier,
     /// The tier that a checkpoint is writing; shared with it once all of its blocks are visible.
     pub frozen: Option<Arc<Tier>>,
+    /// Bytes of memory of a tier that nobody sees any more, and that is not freed yet.
+    pub leaving: usize,
     pub runs: Arc<RunSet>,
     pub remembered: Remembered,
     generation: u64,
@@ -107,6 +109,7 @@ impl Front {
         Self {
             active: Tier::new(seed),
             frozen: None,
+            leaving: 0,
             runs,
             remembered,
             generation: 0,
@@ -419,9 +422,9 @@ impl Front {
         [Some(&self.active), self.frozen.as_deref()].into_iter().flatten()
     }
 
-    /// Bytes of memory that the tiers hold, roughly.
+    /// Bytes of memory that the tiers hold, and what is left of the last one, roughly.
     pub fn memory(&self) -> usize {
-        self.tiers().map(Tier::bytes).sum()
+        self.tiers().map(Tier::bytes).sum::<usize>() + self.leaving
     }
 
     /// The oldest tier in memory; tiers are counted from 0.

@@ -18,6 +18,7 @@
 
 mod build;
 mod compact;
+mod leave;
 mod remember;
 mod room;
 
@@ -37,9 +38,11 @@ use crate::front::Front;
 use crate::heap::{Extent, Heap};
 use crate::losses::Losses;
 use crate::manifest::{self, Manifest, Merging};
-use crate::merge::{Input, Trouble};
+use crate::merge::{Input, Trouble, expected};
+use crate::order::Order;
 use crate::pace::IDLE;
 use crate::policy::is_dead;
+use crate::recent::Tier;
 use crate::runs::{Run, RunSet};
 use crate::segment::Segment;
 use crate::shelf::Shelf;
@@ -71,6 +74,8 @@ struct Checkpoint {
     /// The last block of the frozen tier, and, once that is visible, where the ring goes on after it.
     cut: u64,
     cursor: Option<Cursor>,
+    /// Its logs, until they are in order and the run is begun.
+    order: Order,
     build: Option<Build>,
     /// How many logs of the tier are remembered by now; see `remember.rs`.
     remembered: usize,
@@ -109,6 +114,8 @@ pub(crate) struct Keeper {
     memory_budget: u64,
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
+    /// The tier of the last checkpoint, on its way out of memory.
+    leaving: Option<Tier>,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
     /// The free room with which a checkpoint failed: until there is more, compaction comes first, since it may make some.
@@ -142,6 +149,7 @@ impl Keeper {
             memory_budget: memory_budget as u64,
             checkpoint: None,
             compaction: None,
+            leaving: None,
             compacting: false,
             short_of_room: None,
             failed: None,
@@ -209,6 +217,9 @@ impl Keeper {
     }
 
     fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Trouble> {
+        if self.leave(context) {
+            return Ok(true);
+        }
         if self.is_short_of_room() || self.insisted && !self.yields {
             if self.compact(context)? {
                 return Ok(true);
@@ -239,11 +250,12 @@ impl Keeper {
     fn freeze(&mut self, context: &Context<'_>) -> bool {
         let mut front = context.front();
         let Some(cut) = front.freeze(context.wal, context.seed) else { return false };
-        self.checkpoint = Some(Checkpoint { cut, cursor: None, build: None, remembered: 0 });
+        self.checkpoint =
+            Some(Checkpoint { cut, cursor: None, order: Order::default(), build: None, remembered: 0 });
         true
     }
 
-    /// Starts writing once the frozen tier is complete.
+    /// Brings the frozen tier's logs into order once it is complete, and then starts writing.
     fn drain(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
         if bug("remembered-before-visible") {
             self.remember_early(context);
@@ -259,7 +271,11 @@ impl Keeper {
         let tier = front.frozen.clone().expect("a draining checkpoint has its tier");
         let runs = front.runs.clone();
         drop(front);
-        let input = Input::tier(tier, runs.is_empty(), Losses::new(&runs));
+        let bottom = runs.is_empty();
+        if checkpoint.order.step(&tier, |log| expected(log, bottom)) {
+            return Ok(true);
+        }
+        let input = Input::tier(tier, std::mem::take(&mut checkpoint.order), Losses::new(&runs));
         let build = self.build(input, self.superblock.next_run, 0, None);
         self.superblock.next_run += 1;
         self.checkpoint.as_mut().expect("still there").build = Some(build);
@@ -285,7 +301,6 @@ impl Keeper {
         self.replace(context, runs, merging, Some(cursor)).map_err(|trouble| self.lose(sealed, trouble))?;
         self.checkpoint = None;
         self.yields = false;
-        context.wal.trim(cursor);
         self.stats.checkpoints += 1;
         self.tidy();
         Ok(())
@@ -315,9 +330,14 @@ impl Keeper {
         let mut front = context.front();
         front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging));
         let written = front.frozen.take_if(|_| trim.is_some());
+        // In the same moment: a commit that found the tier gone and the ring as full as ever would ask for another
+        // checkpoint.
+        trim.into_iter().for_each(|cursor| context.wal.trim(cursor));
+        // A reader may hold it still, and frees it then.
+        let leaving = written.and_then(Arc::into_inner);
+        front.leaving = leaving.as_ref().map_or(0, Tier::bytes);
         drop(front);
-        // Many logs take long to free: nobody waits for the front meanwhile.
-        drop(written);
+        self.leaving = leaving;
         self.stats.dead_runs += dead.len() as u64;
         self.retired.extend(dead.iter().flat_map(|run| run.segments.iter().cloned()));
         Ok(())

@@ -72,6 +72,7 @@ mod merge;
 mod model;
 mod open;
 mod options;
+mod order;
 mod pace;
 mod piece;
 mod policy;

@@ -15,9 +15,10 @@ use crate::chain::RunCursor;
 use crate::error::Error;
 use crate::losses::{Losses, pieces_in};
 use crate::model::{Bounds, Piece, Resolved, resolve};
+use crate::order::Order;
 use crate::piece::{CHUNK, Chunk, Head, Out, PieceWriter, filter_hash};
 use crate::policy::Shape;
-use crate::recent::{Slot, Tier};
+use crate::recent::{LogState, Slot, Tier};
 use crate::runs::Run;
 use crate::scan::RunLogs;
 use crate::segment::{Entry, Segment};
@@ -39,7 +40,7 @@ pub(crate) struct Input {
 
 /// Where the pieces of a new run come from.
 enum Logs {
-    Tier { tier: Arc<Tier>, order: Vec<Slot>, next: usize, losses: Losses },
+    Tier { tier: Arc<Tier>, order: Vec<Slot>, next: usize, expected: u64, losses: Losses },
     Runs { logs: Vec<RunLogs>, bottom: bool, newer: Vec<RunCursor> },
 }
 
@@ -56,14 +57,10 @@ enum Holder {
 }
 
 impl Input {
-    /// The logs of a tier that something happened to, in key order. With `bottom`, no run is older: what does not
-    /// exist needs no mention. `losses` takes down what older runs lose.
-    pub fn tier(tier: Arc<Tier>, bottom: bool, losses: Losses) -> Self {
-        let matters = |piece: Piece| !bottom || piece.bounds.is_some();
-        let slots = 0..tier.logs.len() as Slot;
-        let mut order: Vec<Slot> = slots.filter(|&s| tier.log(s).piece().is_some_and(matters)).collect();
-        order.sort_unstable_by(|&a, &b| tier.log(a).key.cmp(&tier.log(b).key));
-        Self { logs: Logs::Tier { tier, order, next: 0, losses }, log: None }
+    /// The logs of a tier that [matter](expected), in order. `losses` takes down what older runs lose.
+    pub fn tier(tier: Arc<Tier>, order: Order, losses: Losses) -> Self {
+        let (order, expected) = order.end();
+        Self { logs: Logs::Tier { tier, order, next: 0, expected, losses }, log: None }
     }
 
     /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them is the oldest of all. Entries that
@@ -77,18 +74,7 @@ impl Input {
     /// Bytes that the new run may take: of a tier the most that it can be, of runs about what they take themselves.
     pub fn expected(&self) -> u64 {
         match &self.logs {
-            Logs::Tier { tier, order, .. } => {
-                let log = |&slot: &Slot| {
-                    let log = tier.log(slot);
-                    let entries = log.piece().map_or(0, |p| p.held().end - p.held().start);
-                    // Keys are escaped, and stand in the head, in every chunk, and in the index.
-                    log.payload_bytes() * 3 / 2
-                        + entries * 10
-                        + (log.key.len() as u64 * 2 + 64) * 4
-                        + log.visible_terms().map_or(0, |terms| terms.bound() as u64)
-                };
-                order.iter().map(log).sum::<u64>() + SLACK
-            }
+            Logs::Tier { expected, .. } => expected + SLACK,
             Logs::Runs { logs, .. } => {
                 let left = |logs: &RunLogs| logs.run().bytes() - bytes_of(logs.passed());
                 logs.iter().map(left).fold(SLACK, u64::saturating_add)
@@ -148,7 +134,7 @@ impl Input {
     pub fn step(&mut self, out: &mut PieceWriter<Pending>) -> Result<Option<u64>, Trouble> {
         let Some(parts) = &mut self.log else {
             return match &mut self.logs {
-                Logs::Tier { tier, order, next, losses } => {
+                Logs::Tier { tier, order, next, losses, .. } => {
                     let Some(&slot) = order.get(*next) else { return Ok(None) };
                     *next += 1;
                     let (parts, looked) = begin_recent(tier, slot, losses, out);
@@ -190,6 +176,17 @@ impl Input {
             Logs::Runs { .. } => &[],
         }
     }
+}
+
+/// The most bytes that a log of a tier may take in a run; `None` where it does not matter: nothing happened to it, or it does
+/// not exist and with `bottom` no run is older, so that this needs no mention.
+pub(crate) fn expected(log: &LogState, bottom: bool) -> Option<u64> {
+    let piece = log.piece().filter(|piece| !bottom || piece.bounds.is_some())?;
+    let entries = piece.held().end - piece.held().start;
+    // Keys are escaped, and stand in the head, in every chunk, and in the index.
+    let keys = (log.key.len() as u64 * 2 + 64) * 4;
+    let terms = log.visible_terms().map_or(0, |terms| terms.bound() as u64);
+    Some(log.payload_bytes() * 3 / 2 + entries * 10 + keys + terms)
 }
 
 fn bytes_of(segments: &[Arc<Segment>]) -> u64 {

@@ -89,6 +89,9 @@ pub(crate) struct Pending {
 /// Memory a log costs besides a long key and its entries.
 const LOG_COST: usize = size_of::<LogState>() + 16;
 
+/// What it takes to free a log or a block, however small, in bytes of a large one: roughly.
+pub(crate) const FREEING: usize = 1024;
+
 #[derive(Debug, Default)]
 pub(crate) struct Tier {
     seed: u64,
@@ -126,6 +129,25 @@ impl Tier {
 
     fn hash(&self, key: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(self.seed, key)
+    }
+
+    /// Frees some logs and blocks: so much, in bytes, as that is work. `false` once none are left. Nobody looks at the tier
+    /// any more.
+    pub fn shed(&mut self, work: usize) -> bool {
+        let mut done = 0;
+        while done < work {
+            let (log, block) = (self.logs.pop(), self.blocks.pop());
+            if log.is_none() && block.is_none() {
+                return false;
+            }
+            let log = log.map_or(0, |log| {
+                LOG_COST + log.key.bytes_apart() + log.entries.len() * size_of::<EntryRef>()
+            });
+            let block = block.map_or(0, |block| block.len());
+            self.bytes = self.bytes.saturating_sub(log + block);
+            done += log + block + FREEING;
+        }
+        true
     }
 
     /// Finds a log.

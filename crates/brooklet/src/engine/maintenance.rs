@@ -118,7 +118,7 @@ impl Inner {
         // A checkpoint starts when either is half full, and holds writers back when the other half is, too.
         let memory = front.active.bytes() as u64 * 200 / (self.options.memory_budget as u64).max(1);
         let ring = (used.saturating_sub(self.ring_size / 2) * 200) / self.ring_size;
-        let fill = if front.frozen.is_some() { memory.max(ring) } else { 0 };
+        let fill = if front.frozen.is_some() || front.leaving > 0 { memory.max(ring) } else { 0 };
         Load { idle: quiet >= IDLE, short_of_room, fill, backlog: backlog(&front.runs) }
     }
 
