@@ -20,6 +20,7 @@
 
 mod build;
 mod compact;
+mod leave;
 mod remember;
 mod room;
 
@@ -40,9 +41,11 @@ use crate::front::{Front, Press};
 use crate::heap::{Extent, Heap};
 use crate::losses::Losses;
 use crate::manifest::{self, Manifest, Merging};
-use crate::merge::{Input, Trouble};
+use crate::merge::{Input, Trouble, matters};
+use crate::order::Order;
 use crate::pace::IDLE;
 use crate::policy::is_dead;
+use crate::recent::Tier;
 use crate::runs::{Run, RunSet};
 use crate::segment::Segment;
 use crate::shelf::Shelf;
@@ -77,6 +80,8 @@ struct Checkpoint {
     /// The last block of the frozen tier, and, once that is visible, where the ring goes on after it.
     cut: u64,
     cursor: Option<Cursor>,
+    /// Its logs, until they are in order and the run is begun.
+    order: Order,
     build: Option<Build>,
     /// How many logs of the tier are remembered by now; see `remember.rs`.
     remembered: usize,
@@ -118,6 +123,8 @@ pub(crate) struct Keeper {
     merged_to: Option<(u64, Vec<u8>)>,
     /// Runs that were cleaned, whose tombstones others still needed then.
     cleaned: BTreeSet<u64>,
+    /// The tier of the last checkpoint, on its way out of memory.
+    leaving: Option<Tier>,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
     /// Why a checkpoint failed for want of room, and the free room with which it did: it is not tried with as little.
@@ -133,6 +140,8 @@ pub(crate) struct Keeper {
     yields: bool,
     /// There was less room to be had than wanted, as of this asking.
     stunted: Option<u64>,
+    /// What was claimed was checkpointed, as of this asking, since somebody found no room.
+    eased: Option<u64>,
     /// Merging does not get on with what is kept for it: half of that is for what frees.
     last_resort: bool,
     /// Why the volume did not grow, the last time that it did not.
@@ -161,6 +170,7 @@ impl Keeper {
             compaction: None,
             merged_to: None,
             cleaned: BTreeSet::new(),
+            leaving: None,
             compacting: false,
             stuck: None,
             failed: None,
@@ -168,6 +178,7 @@ impl Keeper {
             insisted: false,
             yields: false,
             stunted: None,
+            eased: None,
             last_resort: false,
             why_full: String::new(),
             punches: true,
@@ -241,7 +252,7 @@ impl Keeper {
     }
 
     fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Trouble> {
-        if self.look(context)? {
+        if self.leave(context) || self.look(context)? {
             return Ok(true);
         }
         let (pressed, claims) = {
@@ -272,7 +283,9 @@ impl Keeper {
         }
         self.compacting = false;
         if pressed.is_some() {
-            if claims > 0 && self.freeze(context) {
+            // Once for whoever asked: others may go on claiming.
+            let asked = context.front().need().asked;
+            if claims > 0 && self.eased.replace(asked) != Some(asked) && self.freeze(context) {
                 return Ok(true);
             }
             if pressed.is_some_and(|press| press.frees) && !self.last_resort {
@@ -328,11 +341,12 @@ impl Keeper {
     fn freeze(&mut self, context: &Context<'_>) -> bool {
         let mut front = context.front();
         let Some(cut) = front.freeze(context.wal, context.seed) else { return false };
-        self.checkpoint = Some(Checkpoint { cut, cursor: None, build: None, remembered: 0 });
+        self.checkpoint =
+            Some(Checkpoint { cut, cursor: None, order: Order::default(), build: None, remembered: 0 });
         true
     }
 
-    /// Starts writing once the frozen tier is complete.
+    /// Brings the frozen tier's logs into order once it is complete, and then starts writing.
     fn drain(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
         if bug("remembered-before-visible") {
             self.remember_early(context);
@@ -348,7 +362,11 @@ impl Keeper {
         let tier = front.frozen.clone().expect("a draining checkpoint has its tier");
         let runs = front.runs.clone();
         drop(front);
-        let input = Input::tier(tier, runs.is_empty(), Losses::new(&runs));
+        let bottom = runs.is_empty();
+        if checkpoint.order.step(&tier, |log| matters(log, bottom)) {
+            return Ok(true);
+        }
+        let input = Input::tier(tier, std::mem::take(&mut checkpoint.order), Losses::new(&runs));
         let build = self.build(input, (self.superblock.next_run, 0), Some(Vec::new()), None);
         self.superblock.next_run += 1;
         self.checkpoint.as_mut().expect("still there").build = Some(build);
@@ -382,7 +400,6 @@ impl Keeper {
         self.checkpoint = None;
         self.stuck = None;
         self.yields = false;
-        context.wal.trim(cursor);
         self.stats.checkpoints += 1;
         self.tidy(context);
         Ok(())
@@ -412,12 +429,17 @@ impl Keeper {
         let mut front = context.front();
         front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging));
         let written = front.frozen.take_if(|_| trim.is_some());
+        // In the same moment: a commit that found the tier gone and the ring as full as ever would ask for another
+        // checkpoint.
+        trim.into_iter().for_each(|cursor| context.wal.trim(cursor));
+        // A reader may hold it still, and frees it then.
+        let leaving = written.and_then(Arc::into_inner);
+        front.leaving = leaving.as_ref().map_or(0, Tier::bytes);
         // What the tier claimed is taken now, or free: before anything else boards.
         let told = self.told(&front.need(), &front.runs);
         front.room.tell(told);
         drop(front);
-        // Many logs take long to free: nobody waits for the front meanwhile.
-        drop(written);
+        self.leaving = leaving;
         self.stats.dead_runs += dead.len() as u64;
         self.retired.extend(dead.iter().flat_map(|run| run.segments.iter().cloned()));
         Ok(())

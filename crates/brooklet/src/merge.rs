@@ -15,8 +15,9 @@ use crate::chain::RunCursor;
 use crate::error::Error;
 use crate::losses::{Losses, pieces_in};
 use crate::model::{Bounds, Piece, Resolved, resolve};
+use crate::order::Order;
 use crate::piece::{CHUNK, Chunk, Head, Out, PieceWriter, filter_hash};
-use crate::recent::{Slot, Tier};
+use crate::recent::{LogState, Slot, Tier};
 use crate::runs::{Run, Wanted};
 use crate::scan::RunLogs;
 use crate::segment::{Entry, Segment};
@@ -63,14 +64,9 @@ enum Holder {
 }
 
 impl Input {
-    /// The logs of a tier that something happened to, in key order. With `bottom`, no run is older: what does not
-    /// exist needs no mention. `losses` takes down what older runs lose.
-    pub fn tier(tier: Arc<Tier>, bottom: bool, losses: Losses) -> Self {
-        let matters = |piece: Piece| !bottom || piece.bounds.is_some();
-        let slots = 0..tier.logs.len() as Slot;
-        let mut order: Vec<Slot> = slots.filter(|&s| tier.log(s).piece().is_some_and(matters)).collect();
-        order.sort_unstable_by(|&a, &b| tier.log(a).key.cmp(&tier.log(b).key));
-        Self { logs: Logs::Tier { tier, order, next: 0, losses }, log: None }
+    /// The logs of a tier that [matter](matters), in order. `losses` takes down what older runs lose.
+    pub fn tier(tier: Arc<Tier>, order: Order, losses: Losses) -> Self {
+        Self { logs: Logs::Tier { tier, order: order.end(), next: 0, losses }, log: None }
     }
 
     /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them was the oldest of all. Entries that
@@ -106,10 +102,10 @@ impl Input {
     }
 
     /// So many of those bytes that newer runs leave alive, if entries are as long as each other.
-    pub fn next_log_alive(&mut self) -> u64 {
+    pub fn next_log_alive(&mut self) -> Result<u64, Error> {
         let next = self.next_log().map(<[u8]>::to_vec);
-        let (Some(next), Logs::Runs { logs, beside, .. }) = (next, &mut self.logs) else { return 0 };
-        let live = live_below(&mut beside.newer, &next).unwrap_or(0..u64::MAX);
+        let (Some(next), Logs::Runs { logs, beside, .. }) = (next, &mut self.logs) else { return Ok(0) };
+        let live = live_below(&mut beside.newer, &next)?.unwrap_or(0..u64::MAX);
         let alive = |logs: &RunLogs| {
             let (_, head) = logs.current.as_ref().filter(|(key, _)| *key == next)?;
             let held = head.piece.held();
@@ -117,7 +113,7 @@ impl Input {
             let [held, alive] = [held, alive].map(|range| u128::from(range.end.saturating_sub(range.start)));
             Some((u128::from(logs.log_bytes()) * alive / held.max(1)) as u64)
         };
-        logs.iter().filter_map(alive).sum()
+        Ok(logs.iter().filter_map(alive).sum())
     }
 
     /// Whether all that was begun of a log is written.
@@ -156,7 +152,7 @@ impl Input {
     pub fn step(&mut self, out: &mut PieceWriter<Pending>) -> Result<Option<u64>, Trouble> {
         let Some(parts) = &mut self.log else {
             return match &mut self.logs {
-                Logs::Tier { tier, order, next, losses } => {
+                Logs::Tier { tier, order, next, losses, .. } => {
                     let Some(&slot) = order.get(*next) else { return Ok(None) };
                     *next += 1;
                     let (parts, looked) = begin_recent(tier, slot, losses, out);
@@ -200,6 +196,11 @@ impl Input {
             Logs::Runs { .. } => &[],
         }
     }
+}
+
+/// Whether a log of a tier goes into a run. With `bottom`, no run is older: what does not exist needs no mention.
+pub(crate) fn matters(log: &LogState, bottom: bool) -> bool {
+    log.piece().is_some_and(|piece| !bottom || piece.bounds.is_some())
 }
 
 fn bytes_of(segments: &[Arc<Segment>]) -> u64 {
@@ -305,9 +306,11 @@ fn begin_merged(
     }
     // `resolve` names the first number that these runs do not account for, which is where the merged piece begins.
     let piece = Piece { bounds, base: upper };
-    let live = live_below(&mut beside.newer, &key);
+    let live = live_below(&mut beside.newer, &key)?;
     let alive = |range: &Range<u64>| live.as_ref().map_or(range.clone(), |live| clipped(range, live));
-    if live.is_some() && bottom && alive(&piece.held()).is_empty() {
+    // Where newer runs need nothing of the log, or there is nothing left of it that they could need, it goes.
+    if live.as_ref().is_some_and(|live| live.is_empty() || bottom && clipped(&piece.held(), live).is_empty())
+    {
         return Ok(Some((None, pieces)));
     }
     let parts = parts.into_iter().map(|(i, part)| (i, alive(&part)));
@@ -334,16 +337,15 @@ fn is_known(older: &[Arc<Run>], key: &[u8]) -> bool {
     older.iter().any(|run| !matches!(run.may_know(&mut wanted), Ok(Some(false))))
 }
 
-/// The entries of a log that newer runs leave alive in older ones; `None` where they do not know it, or cannot be read: what
-/// they made irrelevant is only space.
-fn live_below(newer: &mut [RunCursor], key: &[u8]) -> Option<Range<u64>> {
-    let found = pieces_in(newer, key).unwrap_or_default();
+/// The entries of a log that newer runs leave alive in older ones; `None` where they do not know it.
+fn live_below(newer: &mut [RunCursor], key: &[u8]) -> Result<Option<Range<u64>>, Error> {
+    let found = pieces_in(newer, key)?;
     if found.is_empty() {
-        return None;
+        return Ok(None);
     }
     let Resolved { bounds, upper, .. } = resolve(found.into_iter().map(|(_, piece)| piece));
     let hidden = u64::from(bug("newer-run-hides-too-much"));
-    Some(bounds.map_or(0..0, |bounds| bounds.first + hidden..upper))
+    Ok(Some(bounds.map_or(0..0, |bounds| bounds.first + hidden..upper)))
 }
 
 fn clipped(range: &Range<u64>, live: &Range<u64>) -> Range<u64> {

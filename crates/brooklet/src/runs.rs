@@ -22,14 +22,15 @@ use crate::terms::State;
 pub(crate) struct Wanted<'k> {
     key: &'k [u8],
     head: Vec<u8>,
-    /// Its hash for the filters of one seed. Most have the same.
-    seed: u64,
-    hash: u64,
+    /// A seed of filters, and its hash for those: most have the same.
+    hash: Option<(u64, u64)>,
+    /// How many filters were asked about it.
+    asked: u64,
 }
 
 impl<'k> Wanted<'k> {
     pub fn new(key: &'k [u8]) -> Self {
-        Self { key, head: head_key(key), seed: 0, hash: filter_hash(0, key) }
+        Self { key, head: head_key(key), hash: None, asked: 0 }
     }
 
     /// The key of its head in a run.
@@ -38,10 +39,10 @@ impl<'k> Wanted<'k> {
     }
 
     fn hash(&mut self, seed: u64) -> u64 {
-        if seed != self.seed {
-            (self.seed, self.hash) = (seed, filter_hash(seed, self.key));
+        match self.hash {
+            Some((of, hash)) if of == seed => hash,
+            _ => self.hash.insert((seed, filter_hash(seed, self.key))).1,
         }
-        self.hash
     }
 }
 
@@ -107,7 +108,7 @@ impl Run {
 
     /// Whether a log is to be looked for here.
     pub fn counts_for(&self, key: &[u8]) -> bool {
-        key >= self.from.as_slice()
+        self.from.is_empty() || key >= self.from.as_slice()
     }
 
     /// Its entries that newer runs are known to have made irrelevant; never more than there are.
@@ -144,7 +145,11 @@ impl Run {
     /// Whether the filter of the run lets a log pass; `Some(false)` is certain, `None` where the filter is damaged: it
     /// only saves a look at the index, which says the same.
     pub fn may_know(&self, wanted: &mut Wanted<'_>) -> Result<Option<bool>, Error> {
-        let Some(segment) = self.segment_of(&wanted.head) else { return Ok(Some(false)) };
+        self.segment_of(&wanted.head).map_or(Ok(Some(false)), |segment| self.passes(segment, wanted))
+    }
+
+    /// The same, of the segment that the log would be in.
+    fn passes(&self, segment: &Segment, wanted: &mut Wanted<'_>) -> Result<Option<bool>, Error> {
         let hash = wanted.hash(segment.reader.filter_seed());
         match segment.reader.may_contain(&wanted.head, hash) {
             Err(error @ brooklet_codex::Error::Damaged { .. }) => {
@@ -159,8 +164,8 @@ impl Run {
     fn find(&self, wanted: &mut Wanted<'_>) -> Result<Option<Bytes>, Error> {
         let segment = self.segment_of(&wanted.head).filter(|_| self.counts_for(wanted.key));
         let Some(segment) = segment else { return Ok(None) };
-        self.shelf.asked();
-        let maybe = self.may_know(wanted)?;
+        wanted.asked += 1;
+        let maybe = self.passes(segment, wanted)?;
         if maybe == Some(false) {
             return Ok(None);
         }
@@ -275,31 +280,42 @@ impl RunSet {
 
     /// The log's state as of the runs.
     pub fn state(&self, key: &[u8]) -> Result<State, Error> {
-        let mut wanted = Wanted::new(key);
-        for run in &self.runs {
-            if let Some(state) = run.state(&mut wanted)? {
-                return Ok(state);
+        self.asking(key, |wanted| {
+            for run in &self.runs {
+                if let Some(state) = run.state(wanted)? {
+                    return Ok(state);
+                }
             }
-        }
-        Ok(State::default())
+            Ok(State::default())
+        })
+    }
+
+    /// Asks about a log, and counts how many filters that took: once for all runs, as others count in the same place.
+    fn asking<T>(&self, key: &[u8], ask: impl FnOnce(&mut Wanted<'_>) -> T) -> T {
+        let mut wanted = Wanted::new(key);
+        let told = ask(&mut wanted);
+        self.runs.iter().take(1).for_each(|run| run.shelf.asked(wanted.asked));
+        told
     }
 
     /// The log's pieces, newest first, as far as entries from `first` on may be in them; `upper` is the first number
     /// that newer tiers account for.
-    pub fn heads(
+    pub fn heads(&self, key: &[u8], first: Option<u64>, upper: u64) -> Result<Vec<(Arc<Run>, Head)>, Error> {
+        self.asking(key, |wanted| self.heads_of(wanted, first, upper))
+    }
+
+    fn heads_of(
         &self,
-        key: &[u8],
-        first: Option<u64>,
+        wanted: &mut Wanted<'_>,
+        mut first: Option<u64>,
         mut upper: u64,
     ) -> Result<Vec<(Arc<Run>, Head)>, Error> {
-        let mut wanted = Wanted::new(key);
         let mut heads = Vec::new();
-        let mut first = first;
         for run in &self.runs {
             if first.is_some_and(|first| upper <= first) {
                 break;
             }
-            let Some(head) = run.head(&mut wanted)? else { continue };
+            let Some(head) = run.head(wanted)? else { continue };
             let Piece { bounds, base } = head.piece;
             if first.is_none() {
                 first = Some(bounds.map_or(0, |b| b.first));

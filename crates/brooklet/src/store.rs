@@ -308,6 +308,7 @@ impl Store {
                 inner.flush()?;
             }
         }
+        while inner.front().leaving > 0 && matches!(inner.maintain(), Ok(true)) {}
         // There may be enough runs for a compaction now.
         inner.nudge();
         Ok(())

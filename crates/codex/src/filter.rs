@@ -27,18 +27,20 @@ pub(crate) fn mix(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// The bits of an item as `(byte, mask)`, in a filter of `lines` lines.
-fn bits(hash: u64, lines: usize, probes: u32) -> impl Iterator<Item = (usize, u8)> {
+/// The line of an item, of so many, and its bits in that, as `(byte, mask)`.
+#[inline]
+fn bits(hash: u64, lines: usize, probes: u32) -> (usize, impl Iterator<Item = (usize, u8)>) {
     let hash = mix(hash);
-    let line = ((u128::from(hash) * lines as u128) >> 64) as usize * LINE;
+    let line = ((u128::from(hash) * lines as u128) >> 64) as usize;
     let mut word = hash;
-    (0..probes).map(move |probe| {
+    let bits = (0..probes).map(move |probe| {
         if probe % PROBES_PER_WORD == 0 {
             word = mix(word);
         }
         let bit = (word >> (9 * (probe % PROBES_PER_WORD))) as usize & 511;
-        (line + bit / 8, 1 << (bit % 8))
-    })
+        (bit / 8, 1 << (bit % 8))
+    });
+    (line, bits)
 }
 
 /// Builds a part over `hashes`, with `bits_per_item` bits for each.
@@ -49,7 +51,8 @@ fn build(hashes: &[u64], bits_per_item: usize) -> Vec<u8> {
     out[..4].copy_from_slice(&probes.to_le_bytes());
     out[8..16].copy_from_slice(&(hashes.len() as u64).to_le_bytes());
     for &hash in hashes {
-        bits(hash, lines, probes).for_each(|(byte, mask)| out[HEAD + byte] |= mask);
+        let (line, bits) = bits(hash, lines, probes);
+        bits.for_each(|(byte, mask)| out[HEAD + line * LINE + byte] |= mask);
     }
     out
 }
@@ -163,7 +166,9 @@ impl Filter {
     }
 
     pub fn may_contain(&self, hash: u64) -> bool {
-        bits(hash, self.lines.len() / LINE, self.probes).all(|(byte, mask)| self.lines[byte] & mask != 0)
+        let (line, mut bits) = bits(hash, self.lines.len() / LINE, self.probes);
+        let line: &[u8; LINE] = self.lines[line * LINE..][..LINE].try_into().expect("a whole line");
+        bits.all(|(byte, mask)| line[byte] & mask != 0)
     }
 
     /// Hashes it was built from.

@@ -19,13 +19,12 @@ use super::{Front, Refused};
 use crate::commit::{Action, Op};
 use crate::error::Error;
 use crate::model::Effect;
-use crate::piece::CHUNK;
 use crate::pressure::Gauge;
 
 /// What the keeper tells of the heap, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// Up to where claims of commits that add may go, as long as no chunk has more bytes of payloads than `largest`.
+    /// Up to where claims of commits that add may go, as long as no entry of a run takes more than `largest`.
     pub most: u64,
     /// The same of commits that only free.
     pub most_freeing: u64,
@@ -51,7 +50,7 @@ pub(crate) struct Wish {
 pub(crate) struct Need {
     /// What is in memory only may take so much in runs.
     pub claims: u64,
-    /// The most bytes of payloads in one chunk of that, and of what wishes to board.
+    /// The most bytes that an entry of a run takes, of that and of what wishes to board.
     pub largest: usize,
     /// What whoever waits wishes, and the number of asking.
     pub wish: Option<Wish>,
@@ -92,6 +91,11 @@ impl Room {
     /// Somebody who would not wait was refused: the next may find room.
     pub fn refuse(&mut self, wish: Wish) -> Error {
         self.refused = Some(wish);
+        // A new question, answered at once.
+        self.asked += 1;
+        if self.waiting == 0 {
+            self.answered = self.asked;
+        }
         self.full(wish)
     }
 
@@ -192,7 +196,7 @@ impl Front {
             };
             wish.claim += self.active.claim_of(undo.slot, planned.effect, payload, !undo.touched);
             payloads += payload;
-            let largest = self.active.largest_with(undo.slot, payloads).min(CHUNK + payload);
+            let largest = self.active.largest_with(undo.slot, payloads, payload);
             wish.largest = wish.largest.max(largest);
         }
         if self.room.admits(self.claims(), wish) {

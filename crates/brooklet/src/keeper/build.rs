@@ -11,8 +11,9 @@ use crate::merge::{Input, Pending, Trouble, write_error};
 use crate::piece::PieceWriter;
 use crate::segment::{Entry, Segment, SegmentBuilder};
 
-/// Bytes of payload after which a slice of work ends.
-pub(super) const SLICE: u64 = 1 << 20;
+/// Bytes of payload after which a slice of work ends: some tenths of a millisecond. Those who commit and find all
+/// processors taken wait for so long, since few systems take one from a thread that has just been given it.
+pub(super) const SLICE: u64 = 64 << 10;
 
 /// A run being written, or what an instalment adds to one.
 pub(super) struct Build {

@@ -102,17 +102,27 @@ impl Keeper {
         if self.is_barred() || runs.merging().is_some() {
             return self.due(runs, true);
         }
+        self.relief(runs, any).map(Due::Merge).or_else(|| self.due(runs, true))
+    }
+
+    /// What to clean for room, if anything.
+    fn relief(&self, runs: &RunSet, any: bool) -> Option<Merge> {
         let mut shapes = shapes(runs);
         for (shape, run) in shapes.iter_mut().zip(runs.iter()) {
             if self.cleaned.contains(&run.meta.id) {
                 *shape = Shape::of(&RunMeta { tombstones: 0, ..run.meta }, shape.bytes, run.dead());
             }
         }
-        POLICY.relief(&shapes, any).map(Due::Merge).or_else(|| self.due(runs, true))
+        POLICY.relief(&shapes, any)
+    }
+
+    /// Whether there is something that a merge for room frees.
+    pub(super) fn can_free(&self, runs: &RunSet) -> bool {
+        !self.is_barred() && (runs.merging().is_some() || self.relief(runs, false).is_some())
     }
 
     /// Whether no merge is tried, since one failed: for want of room, until there is as much as it wanted.
-    fn is_barred(&self) -> bool {
+    pub(super) fn is_barred(&self) -> bool {
         self.failed.as_ref().is_some_and(|(_, wanted)| self.room < *wanted)
     }
 
@@ -171,7 +181,7 @@ impl Keeper {
         let mut input = Input::runs(&chosen, bottom, newer, older)?;
         let segment = self.segment_size();
         let mut takes = self.to_merge(&chosen);
-        let log = input.next_log_alive();
+        let log = input.next_log_alive()?;
         if log > segment {
             // Nothing is published in the midst of a log.
             takes = takes.saturating_add(log);
@@ -200,7 +210,14 @@ impl Keeper {
         let room = self.room_to_merge(context, self.to_merge(&chosen))?;
         // While a merge goes on, nobody else can have what it may take.
         let room = if self.stunted.is_some() { room.min(self.heap.bytes() / 8) } else { room };
-        let fit = (2..=chosen.len()).rev().find(|n| self.to_merge(&chosen[..*n]) <= room).unwrap_or(2);
+        let least = chosen.len().min(2);
+        let fit =
+            (least..=chosen.len()).rev().find(|n| self.to_merge(&chosen[..*n]) <= room).unwrap_or(least);
+        // With segments that are larger than what is kept is reckoned with, as those of older formats.
+        let takes = self.to_merge(&chosen[..fit]);
+        if takes > 2 * self.least_kept() {
+            self.check_room(context, takes)?;
+        }
         let level = if fit < chosen.len() { chosen[fit - 1].meta.level } else { level };
         Ok(Merge { runs: places.start..places.start + fit, level })
     }
@@ -346,11 +363,6 @@ fn still_dead(replaced: &[Arc<Run>], merged: &Run) -> u64 {
 /// How far merging lags behind, in percent.
 pub(crate) fn backlog(runs: &RunSet) -> u64 {
     POLICY.backlog(&shapes(runs))
-}
-
-/// Whether there is something that a merge for room frees.
-pub(super) fn can_free(runs: &RunSet) -> bool {
-    runs.merging().is_some() || POLICY.relief(&shapes(runs), false).is_some()
 }
 
 /// What the policy knows of the runs; one that is only being made is none.

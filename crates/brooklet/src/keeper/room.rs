@@ -23,13 +23,12 @@ use brooklet_io::SECTOR;
 use brooklet_io::seeded::bug;
 
 use super::build::Build;
-use super::compact::{Compaction, can_free};
+use super::compact::Compaction;
 use super::{Context, Keeper};
 use crate::error::is_full;
 use crate::front::{Need, Told};
 use crate::heap::Extent;
 use crate::merge::Trouble;
-use crate::model::MAX_KEY;
 use crate::runs::{Run, RunSet};
 
 /// The heap grows by multiples of this; what is smaller is not worth asking for.
@@ -40,7 +39,7 @@ const STEP: [u64; 2] = [1 << 20, 256 << 20];
 const AHEAD: u64 = 64 << 20;
 /// Loose extents that could not be secured, after which no more are tried for now.
 const TRIES: usize = 16;
-/// Chunks of so many bytes are always reckoned with, and larger ones, of so many, where there is much room.
+/// Entries of so many bytes are always reckoned with, and larger ones, of so many, where there is much room.
 const USUAL: usize = 1 << 10;
 const LARGE: usize = 1 << 20;
 /// What a segment takes besides its entries, at most: its footer, the root of its index, the directory of its filter, and
@@ -111,18 +110,22 @@ impl Keeper {
             largest,
             whole: if capacity == 0 { 0 } else { whole },
             look_at: if stunted { u64::MAX } else { most.saturating_sub(self.ahead(need) / 2) },
-            slope: if stunted && can_free(runs) { self.segment_size() * KEPT_TO_MERGE } else { 0 },
+            slope: if stunted && self.can_free(runs) { self.segment_size() * KEPT_TO_MERGE } else { 0 },
         }
     }
 
-    /// Bytes that checkpoints can write for certain into ready extents, where no chunk has more bytes of payloads than `largest`: at the end
+    /// Bytes that checkpoints can write for certain into ready extents, where no entry takes more than `largest`: at the end
     /// of each extent there may be too little for the next entry, and each segment has what is no entry.
     fn usable(&self, largest: usize) -> u64 {
-        let entry = (largest.max(USUAL) + 2 * MAX_KEY) as u64;
         let least = self.least_hole();
-        let usable = self.heap.usable(least, least.max(entry + SEGMENT_COST));
+        let usable = self.heap.usable(least, least.max(largest.max(USUAL) as u64 + SEGMENT_COST));
+        self.for_entries(usable)
+    }
+
+    /// So many of the bytes of segments as are left to their entries.
+    fn for_entries(&self, bytes: u64) -> u64 {
         let segment = self.segment_size();
-        (u128::from(usable) * u128::from(segment) / u128::from(segment + SEGMENT_COST)) as u64
+        (u128::from(bytes) * u128::from(segment) / u128::from(segment + SEGMENT_COST)) as u64
     }
 
     /// Bytes of the extents that were taken for what is being written: a checkpoint's tier still claims them, and for an
@@ -135,15 +138,19 @@ impl Keeper {
 
     fn held_by_checkpoint(&self) -> u64 {
         let build = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.build.as_ref());
-        build.map_or(0, Build::held)
+        self.for_entries(build.map_or(0, Build::held))
     }
 
     /// Bytes kept for merging.
     fn kept_to_merge(&self, runs: &RunSet) -> u64 {
-        let merging = runs.merge().map(|(_, inputs)| self.to_merge(inputs));
+        // One that failed for want of room needs more than is kept.
+        let merging = runs.merge().filter(|_| !self.is_barred()).map(|(_, inputs)| self.to_merge(inputs));
         let begun = self.compaction.as_ref().map(Compaction::takes);
-        let least = KEPT_TO_MERGE * self.segment_size();
-        least.max(merging.unwrap_or_default()).max(begun.unwrap_or_default())
+        self.least_kept().max(merging.unwrap_or_default()).max(begun.unwrap_or_default())
+    }
+
+    pub(super) fn least_kept(&self) -> u64 {
+        KEPT_TO_MERGE * self.segment_size()
     }
 
     fn for_manifest(&self) -> u64 {
@@ -348,63 +355,67 @@ impl Keeper {
     }
 
     /// Free bytes beyond what is needed soon, where they are a good part of the heap.
-    fn spare(&self, context: &Context<'_>) -> Option<u64> {
-        let (need, runs) = needed(context);
+    fn spare(&self, need: &Need, runs: &RunSet) -> Option<u64> {
         let used = self.heap.bytes() - self.heap.free_bytes();
-        let wanted = self.wanted(&need, &runs).saturating_add(self.ahead(&need));
+        let wanted = self.wanted(need, runs).saturating_add(self.ahead(need));
         let spare = self.usable(need.largest).saturating_sub(wanted);
         (spare > (used / 8).max(HOLE)).then_some(spare)
     }
 
     /// Gives space at the end of the volume back when there is much to spare, and, while nobody commits, space in the
-    /// middle. `true` where some was.
+    /// middle. `true` where some was. Nothing boards by it from before it is given back.
     pub(super) fn tidy(&mut self, context: &Context<'_>) -> bool {
         self.sweep();
-        let Some(spare) = self.spare(context) else { return false };
+        let mut front = context.front();
+        let Some(spare) = self.spare(&front.need(), &front.runs) else { return false };
         let cut = spare.min(self.heap.tail_free()) / GROWTH * GROWTH;
-        let mut given = false;
-        if cut >= HOLE
-            && let Some(end) = self.heap.shrink(self.heap.end() - cut)
-        {
-            if let Err(error) = self.volumes.data.shrink(end) {
-                tracing::warn!(%error, "giving space back failed; it is kept for later use");
-            }
-            // A device keeps its size.
-            let size = self.volumes.data.size().unwrap_or(end) / SECTOR as u64 * SECTOR as u64;
-            self.heap.grow(size.max(end));
-            given = size <= end;
-        }
-        given = given || context.is_idle() && self.punch(spare);
-        self.tell(context);
-        given
+        let end = if cut >= HOLE { self.heap.shrink(self.heap.end() - cut) } else { None };
+        let holes = if end.is_none() && context.is_idle() { self.holes(spare) } else { Vec::new() };
+        let told = self.told(&front.need(), &front.runs);
+        front.room.tell(told);
+        drop(front);
+        end.is_some_and(|end| self.cut(end)) || self.punch(&holes)
     }
 
-    /// Punches holes of `spare` bytes in all, the last ones first: what is left lies in front, where it is found again.
-    fn punch(&mut self, spare: u64) -> bool {
+    /// Cuts the volume, whose heap ends there now; `false` where it keeps its size.
+    fn cut(&mut self, end: u64) -> bool {
+        if let Err(error) = self.volumes.data.shrink(end) {
+            tracing::warn!(%error, "giving space back failed; it is kept for later use");
+        }
+        // A device keeps its size.
+        let size = self.volumes.data.size().unwrap_or(end) / SECTOR as u64 * SECTOR as u64;
+        self.heap.grow(size.max(end));
+        size <= end
+    }
+
+    /// Takes holes of `spare` bytes in all for loose, the last ones first: what is left lies in front, where it is found again.
+    fn holes(&mut self, spare: u64) -> Vec<Extent> {
         let mut left = if self.punches { spare } else { 0 };
         let ready: Vec<Extent> = self.heap.ready().rev().collect();
-        for extent in ready {
+        let hole = |extent: Extent| {
             let len = extent.len.min(left) / GROWTH * GROWTH;
-            if len < HOLE {
-                continue;
-            }
-            let hole = Extent { offset: extent.end() - len, len };
+            left -= if len < HOLE { 0 } else { len };
+            (len >= HOLE).then(|| Extent { offset: extent.end() - len, len })
+        };
+        let holes: Vec<Extent> = ready.into_iter().filter_map(hole).collect();
+        holes.iter().for_each(|hole| self.heap.loosened(*hole));
+        holes
+    }
+
+    /// Punches holes that are loose; `true` where there were any.
+    fn punch(&mut self, holes: &[Extent]) -> bool {
+        for hole in holes {
             match self.volumes.data.punch(hole.offset..hole.end()) {
-                Ok(true) => {
-                    self.heap.loosened(hole);
-                    self.stats.punched_bytes += len;
-                    left -= len;
-                }
+                Ok(true) => self.stats.punched_bytes += hole.len,
                 done => {
                     if let Err(error) = done {
                         tracing::warn!(%error, "giving space back failed; it is kept for later use");
                     }
                     self.punches = false;
-                    break;
                 }
             }
         }
-        left < spare && self.punches
+        !holes.is_empty() && self.punches
     }
 }
 
