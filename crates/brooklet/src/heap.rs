@@ -147,11 +147,6 @@ impl Heap {
         self.ready.bytes() + self.loose.bytes()
     }
 
-    /// Free bytes whose space is certain.
-    pub fn ready_bytes(&self) -> u64 {
-        self.ready.bytes()
-    }
-
     /// Bytes that can be written for certain into ready extents of `least` bytes or more, where each may lose `waste` bytes.
     pub fn usable(&self, least: u64, waste: u64) -> u64 {
         self.ready.lens().take_while(|len| *len >= least).map(|len| len.saturating_sub(waste)).sum()
@@ -205,7 +200,7 @@ mod tests {
     #[test]
     fn what_is_loose_is_not_handed_out() {
         let mut heap = Heap::new(0, 20 * S, [e(8, 2)]).unwrap();
-        assert_eq!((heap.take(S), heap.free_bytes(), heap.ready_bytes()), (None, 18 * S, 0));
+        assert_eq!((heap.take(S), heap.free_bytes(), heap.ready.bytes()), (None, 18 * S, 0));
         heap.secured(e(2, 4));
         assert_eq!((heap.take(5 * S), heap.take(4 * S)), (None, Some(e(2, 4))));
         heap.give(e(2, 4));

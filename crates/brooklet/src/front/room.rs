@@ -13,8 +13,6 @@
 //!    frees may claim more of it than what adds.
 //! 2. `answered <= asked`; both only grow.
 
-use brooklet_io::seeded::bug;
-
 use super::{Front, Refused};
 use crate::commit::{Action, Op};
 use crate::error::Error;
@@ -102,7 +100,7 @@ impl Room {
     /// Whether a commit finds room beside these claims.
     fn admits(&self, claims: u64, wish: Wish) -> bool {
         let Told { most, most_freeing, largest, .. } = self.told;
-        let most = if wish.freeing || bug("reserve-not-kept") { most_freeing } else { most };
+        let most = if wish.freeing { most_freeing } else { most };
         wish.largest <= largest && claims.saturating_add(wish.claim) <= most
     }
 

@@ -311,7 +311,7 @@ impl Keeper {
     /// Takes an extent; for a merge not, where checkpoints would be less certain of what they need.
     fn take(&mut self, context: &Context<'_>, len: u64, merges: bool) -> Option<Extent> {
         let extent = self.heap.take(len)?;
-        if merges && !bug("reserve-not-kept") {
+        if merges {
             let mut front = context.front();
             let need = front.need();
             if self.room_beside(&need) == 0 {
