@@ -6,7 +6,7 @@ use brooklet_wal::slot::InSlot;
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::manifest::{self, Manifest};
+use crate::manifest::{self, Manifest, Merging, RunMeta, SegmentMeta};
 use crate::model::{Bounds, Effect, Piece};
 use crate::piece::{self, Chunk, Head, Kept, PieceWriter};
 use crate::record;
@@ -90,6 +90,26 @@ pub struct Listed {
     manifest: Manifest,
     /// Of each segment of each run: offset, length and checksum of the footer.
     pub segments: Vec<[u64; 3]>,
+}
+
+/// Manifests to begin with: of no run, and of some that are being merged.
+pub fn sample_manifests() -> Vec<Listed> {
+    let segment = |offset, first: &[u8]| SegmentMeta {
+        offset,
+        len: 200,
+        extent: 4096,
+        footer_sum: 9,
+        first: first.to_vec(),
+    };
+    let run = |id, ageing| RunMeta { id, logs: 7, entries: 6, dead: 5, ageing, ..RunMeta::default() };
+    let runs = vec![
+        (run(4, 0), vec![segment(1 << 20, b"a"), segment(2 << 20, b"b")]),
+        (run(3, 2), vec![segment(3 << 20, b"c")]),
+        (run(1, 0), vec![]),
+    ];
+    let merging = Some(Merging { into: 4, inputs: 2, bottom: true, from: b"bc".to_vec() });
+    let listed = |manifest| Listed { manifest, segments: Vec::new() };
+    vec![listed(Manifest::default()), listed(Manifest { runs, merging })]
 }
 
 /// Decodes a manifest.

@@ -19,8 +19,11 @@ fn options() -> Options {
     Options::new().ring_size(256 << 10).memory_budget(256 << 10).max_payload(32 << 10).cache_budget(256 << 10)
 }
 
+/// A volume, and what it is called.
+type Named = (&'static str, Arc<dyn Volume>);
+
 /// Volumes to fill: in memory, and in a file.
-fn volumes() -> (tempfile::TempDir, Vec<(&'static str, Arc<dyn Volume>)>) {
+fn volumes() -> (tempfile::TempDir, Vec<Named>) {
     let dir = tempfile::tempdir().unwrap();
     let file = FileVolume::open(&dir.path().join("store"), OpenMode::Create, FileOptions::default()).unwrap();
     (dir, vec![("memory", Arc::new(MemVolume::new(1))), ("file", Arc::new(file))])

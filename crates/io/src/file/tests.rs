@@ -186,7 +186,7 @@ fn alignment_is_asserted() {
 #[cfg(target_os = "linux")]
 fn allocated(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(path).unwrap().blocks() * 512
+    fs::metadata(path).unwrap().blocks() * 512
 }
 
 #[cfg(target_os = "linux")]
