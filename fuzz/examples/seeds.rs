@@ -7,7 +7,9 @@
 use std::fs;
 use std::path::Path;
 
-use brooklet::fuzzing::{Change, Does, encode_manifest, encode_record, part_key, write_piece};
+use brooklet::fuzzing::{
+    Change, Does, encode_manifest, encode_record, part_key, sample_manifests, write_piece,
+};
 use brooklet::{Bounds, io::SECTOR};
 use brooklet_fuzz::log;
 use brooklet_fuzz::store::samples;
@@ -97,15 +99,9 @@ fn runs() -> std::io::Result<()> {
 }
 
 fn formats() -> std::io::Result<()> {
-    for runs in [
-        vec![],
-        vec![
-            [3, 1, 1 << 20, 200, 4096, 9, 1, 2, 0, 0, 1, 0, 0, 0],
-            [1, 2, 2 << 20, 500, 4096, 8, 7, 6, 1, 2, 5, 4, 900, 1000],
-        ],
-    ] {
-        let (bytes, _) = encode_manifest(&runs);
-        seed("manifest", &format!("runs-{}", runs.len()), &[&[0], &bytes[..bytes.len() - 8]])?;
+    for (n, manifest) in sample_manifests().iter().enumerate() {
+        let (bytes, _) = encode_manifest(manifest);
+        seed("manifest", &format!("runs-{n}"), &[&[0], &bytes[..bytes.len() - 8]])?;
     }
     let before = Some(Bounds { first: 3, next: 900 });
     let change = |key: &[u8], does, before, payload: &[u8]| Change {

@@ -29,9 +29,10 @@ fn manifest(bytes: &[u8]) {
     let sum = brooklet_wal::checksum(&bytes);
     bytes.extend_from_slice(&sum.to_le_bytes());
     assert!(decode_manifest(&bytes, !sum).is_err(), "not the one that the superblock names");
-    let Ok(runs) = decode_manifest(&bytes, sum) else { return };
+    let Ok(listed) = decode_manifest(&bytes, sum) else { return };
+    assert!(listed.segments.len() * 40 <= bytes.len());
     if bytes[8] == 3 {
-        assert_eq!(encode_manifest(&runs), (bytes.clone(), sum));
+        assert_eq!(encode_manifest(&listed), (bytes.clone(), sum));
     }
     for at in [0, 8, 12, bytes.len() / 2, bytes.len() - 1] {
         let mut changed = bytes.clone();

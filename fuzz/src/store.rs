@@ -164,11 +164,11 @@ fn seams(image: &[u8], ring: Option<usize>) -> Vec<Seam> {
     let (offset, len) = (offset as usize, len as usize);
     let mut seams = Vec::new();
     if len > 0 {
-        let runs = decode_manifest(&image[offset..offset + len], sum).expect("sound");
-        let told = (len - 24) / runs.len().max(1);
-        for (n, [_, _, base, len, ..]) in runs.into_iter().enumerate() {
+        let manifest = &image[offset..offset + len];
+        for [base, len, sum] in decode_manifest(manifest, sum).expect("sound").segments {
             let (base, end) = (base as usize, (base + len) as usize);
-            let named = offset + 16 + n * told + 40;
+            let named = manifest.windows(8).position(|word| word == sum.to_le_bytes());
+            let named = offset + named.expect("it is named there");
             let run = crate::codex::seams(&image[base..end], base, vec![end - 8, named]);
             seams.extend(run.expect("its keys do not compress"));
         }

@@ -72,7 +72,7 @@ pub enum Mark {
 
 /// Threads that wait.
 const THREADS: [u64; 4] = [1, 8, 64, 256];
-/// Operations in flight, where callbacks are left.
+/// Operations in flight, of callers that leave callbacks or await.
 const IN_FLIGHT: usize = 1024;
 /// Operations whose bytes on the device are counted with all that follows from them.
 const COUNTED: u64 = 500_000;
@@ -82,7 +82,7 @@ impl Work {
     pub fn takes(&self, kind: Kind) -> bool {
         match (kind, self.plan) {
             (Kind::Plain, Plan::Write(_)) => true,
-            (Kind::Device, Plan::Write(load)) => !matches!(load.how, How::Flight(_)) && !load.hot,
+            (Kind::Device, Plan::Write(load)) => matches!(load.how, How::Waiting(_) | How::Bulk) && !load.hot,
             (Kind::Plain | Kind::Device, _) => false,
             _ => true,
         }
@@ -106,56 +106,58 @@ pub fn works(seconds: f64) -> Vec<Work> {
             name: format!("waiting-{threads}"),
             what: format!("threads that wait for each append: {threads}; 100,000 logs, deltas of 200 bytes"),
             plan: Plan::Write(Load { how: How::Waiting(threads), ..load }),
-            metrics: [speed("appends/s", marks)]
-                .into_iter()
-                .chain(latency())
-                .chain([switches(), bytes(Vec::new())])
-                .collect(),
+            metrics: waited("appends/s", marks),
         });
     }
     works.push(Work {
         name: "burst".into(),
         what: "100,000 appends that do not wait, until all are durable; 100,000 logs".into(),
         plan: Plan::Write(Load { until: Until::Count(100_000), ..load }),
-        metrics: vec![speed("appends/s", vec![Mark::Peer(5.0)]), bytes(Vec::new())],
+        metrics: written("appends/s", vec![Mark::Peer(5.0)]),
     });
     works.push(Work {
         name: "burst-cold".into(),
         what: "the same, on logs that rest on the disk since a checkpoint or flush".into(),
         plan: Plan::Write(Load { until: Until::Count(100_000), cold: true, ..load }),
-        metrics: vec![speed("appends/s", Vec::new()), bytes(Vec::new())],
+        metrics: written("appends/s", Vec::new()),
     });
     works.push(Work {
         name: "flight".into(),
         what: "1,024 appends in flight by callbacks; 100,000 logs".into(),
         plan: Plan::Write(Load { how: How::Flight(IN_FLIGHT), ..load }),
-        metrics: vec![speed("appends/s", vec![Mark::AnyPeer(3.0)]), switches(), bytes(Vec::new())],
+        metrics: written("appends/s", vec![Mark::AnyPeer(3.0)]),
+    });
+    works.push(Work {
+        name: "tasks".into(),
+        what: "1,024 tasks on a thread, each of which awaits each of its appends; 100,000 logs".into(),
+        plan: Plan::Write(Load { how: How::Tasks(IN_FLIGHT as u64), ..load }),
+        metrics: written("appends/s", vec![Mark::AnyPeer(3.0)]),
     });
     works.push(Work {
         name: "trims-64".into(),
         what: "snapshot-and-trim: 1,000 hot logs, each 16th entry a snapshot of 1 KiB; 64 threads that wait"
             .into(),
         plan: Plan::Write(Load { hot: true, how: How::Waiting(64), ..load }),
-        metrics: vec![speed("ops/s", vec![Mark::Peer(1.5)]), switches(), bytes(Vec::new())],
+        metrics: waited("ops/s", vec![Mark::Peer(1.5)]),
     });
     works.push(Work {
         name: "trims-flight".into(),
         what: "the same, 1,024 in flight by callbacks".into(),
         plan: Plan::Write(Load { hot: true, how: How::Flight(IN_FLIGHT), ..load }),
-        metrics: vec![speed("ops/s", vec![Mark::Peer(4.0)]), switches(), bytes(Vec::new())],
+        metrics: written("ops/s", vec![Mark::Peer(4.0)]),
     });
     let counted = Load { how: How::Flight(IN_FLIGHT), until: Until::Count(COUNTED), settle: true, ..load };
     works.push(Work {
         name: "bytes-appends".into(),
         what: "500,000 appends, 1,024 in flight, then all is brought to its place: checkpoint, flush".into(),
         plan: Plan::Write(counted),
-        metrics: vec![bytes(vec![Mark::Peer(0.5)])],
+        metrics: vec![cpu(), bytes(vec![Mark::Peer(0.5)])],
     });
     works.push(Work {
         name: "bytes-trims".into(),
         what: "500,000 operations of snapshot-and-trim, likewise".into(),
         plan: Plan::Write(Load { hot: true, ..counted }),
-        metrics: vec![bytes(vec![Mark::Peer(0.5)])],
+        metrics: vec![cpu(), bytes(vec![Mark::Peer(0.5)])],
     });
     works.extend(on_data());
     works
@@ -163,7 +165,8 @@ pub fn works(seconds: f64) -> Vec<Work> {
 
 fn on_data() -> [Work; 4] {
     let reads = |figure, unit| Metric { figure, unit, better: Better::Higher, marks: vec![Mark::Peer(1.0)] };
-    let open = |marks| vec![Metric { figure: "ms", unit: "ms", better: Better::Lower, marks }];
+    let on_device = || lower("written MiB", "MiB on device");
+    let open = |marks| vec![Metric { figure: "ms", unit: "ms", better: Better::Lower, marks }, on_device()];
     [
         Work {
             name: "read".into(),
@@ -173,6 +176,7 @@ fn on_data() -> [Work; 4] {
             metrics: vec![
                 reads("cold", "logs/s, cold"),
                 reads("warm", "logs/s, warm"),
+                on_device(),
                 lower("space per byte", "space on disk per byte"),
             ],
         },
@@ -201,6 +205,17 @@ fn on_data() -> [Work; 4] {
     ]
 }
 
+/// What is measured where operations are in flight.
+fn written(unit: &'static str, marks: Vec<Mark>) -> Vec<Metric> {
+    vec![speed(unit, marks), switches(), cpu(), bytes(Vec::new())]
+}
+
+/// What is measured where threads wait.
+fn waited(unit: &'static str, marks: Vec<Mark>) -> Vec<Metric> {
+    let latency = [lower("p50", "p50, µs"), lower("p99", "p99, µs")];
+    [speed(unit, marks)].into_iter().chain(latency).chain([switches(), cpu(), bytes(Vec::new())]).collect()
+}
+
 fn speed(unit: &'static str, marks: Vec<Mark>) -> Metric {
     Metric { figure: "per second", unit, better: Better::Higher, marks }
 }
@@ -213,8 +228,8 @@ fn switches() -> Metric {
     lower("switches", "context switches each")
 }
 
-fn latency() -> [Metric; 2] {
-    [lower("p50", "p50, µs"), lower("p99", "p99, µs")]
+fn cpu() -> Metric {
+    lower("cpu", "CPU time, µs each")
 }
 
 fn lower(figure: &'static str, unit: &'static str) -> Metric {

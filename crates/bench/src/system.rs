@@ -6,8 +6,10 @@
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise, major, minor, stat, syncfs};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::stores::Result;
 
@@ -17,6 +19,21 @@ pub fn device_bytes(dir: &Path) -> Option<u64> {
     let path = format!("/sys/dev/block/{}:{}/stat", major(device), minor(device));
     let sectors: u64 = fs::read_to_string(path).ok()?.split_whitespace().nth(6)?.parse().ok()?;
     Some(sectors * 512)
+}
+
+/// What `act` makes the device under a directory write, with all that the file system still holds back then.
+pub fn count_written<T>(dir: &Path, act: impl FnOnce() -> Result<T>) -> Result<(T, Option<u64>)> {
+    sync(dir)?;
+    let before = device_bytes(dir);
+    let done = act()?;
+    sync(dir)?;
+    Ok((done, device_bytes(dir).zip(before).map(|(after, before)| after - before)))
+}
+
+/// Time that the cores have spent for this process so far, in it or in the system on its behalf.
+pub fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Writes whatever the file system under a directory still holds back.
@@ -34,6 +51,11 @@ pub fn switches_of_living() -> Option<u64> {
     let tasks = fs::read_dir("/proc/self/task").ok()?;
     // A thread that ends meanwhile counts as none.
     Some(tasks.flatten().map(|task| switches(&task.path().join("status")).unwrap_or(0)).sum())
+}
+
+/// Context switches of all threads that live now, since so many were counted.
+pub fn switches_since(before: Option<u64>) -> Option<u64> {
+    switches_of_living().zip(before).map(|(now, before)| now.saturating_sub(before))
 }
 
 fn switches(status: &Path) -> Option<u64> {
@@ -91,5 +113,7 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(1));
         let after = switches_of_thread().unwrap();
         assert!(after > before && switches_of_living().unwrap() >= after);
+        let before = cpu();
+        while cpu() == before {}
     }
 }

@@ -62,7 +62,7 @@ impl Row {
             if values.is_empty() {
                 continue;
             }
-            let least = metric.figure == "written per byte";
+            let least = metric.figure.starts_with("written");
             let figure =
                 if least { values.iter().copied().fold(f64::MAX, f64::min) } else { median(values.clone()) };
             figures.insert(kind.name(), figure);
@@ -75,7 +75,9 @@ impl Row {
             if better == Better::Higher { order } else { order.reverse() }
         });
         let ours = figures.get(Kind::Brooklet.name()).copied();
-        let to = |name: &str| Some(ours? / figures.get(name)?);
+        let to = |name: &str| {
+            figures.get(name).filter(|theirs| **theirs != 0.0).and_then(|theirs| Some(ours? / theirs))
+        };
         let (to_peer, to_plain) = (best_peer.and_then(to), to(Kind::Plain.name()));
         let to_device = to(Kind::Device.name());
         let marks = metric.marks.iter().map(|mark| {
@@ -212,12 +214,13 @@ impl Table {
     }
 }
 
-/// Three digits or more, thousands apart.
+/// Two digits or more, thousands apart.
 fn plain(value: f64) -> String {
     let digits = match value.abs() {
         100.0.. => 0,
         10.0.. => 1,
-        _ => 2,
+        0.1.. => 2,
+        _ => 4,
     };
     let text = format!("{value:.digits$}");
     if value < 10_000.0 {
@@ -265,9 +268,14 @@ mod tests {
             "written per byte",
             &[(Kind::Brooklet, &[0.5, 9.0, 0.6]), (Kind::Redb, &[40.0]), (Kind::Lmdb, &[2.0])],
         );
-        let row = &Row::of(&work("bytes-appends"), &given)[0];
+        let rows = Row::of(&work("bytes-appends"), &given);
+        let row = rows.iter().find(|row| row.unit == "bytes on device per byte").unwrap();
         assert_eq!((row.best_peer, row.to_peer), (Some("lmdb"), Some(0.25)));
         assert!(row.marks[0].holds);
+        // There is no ratio to nothing.
+        let given = rounds("bytes per log", &[(Kind::Brooklet, &[0.1]), (Kind::Redb, &[0.0])]);
+        let row = &Row::of(&work("idle"), &given)[0];
+        assert_eq!((row.best_peer, row.to_peer), (Some("redb"), None));
     }
 
     #[test]
@@ -292,8 +300,8 @@ mod tests {
     #[test]
     fn numbers_are_readable() {
         assert_eq!(
-            ["0.25", "12.3", "9999", "10,000", "1,234,567"],
-            [0.25, 12.3, 9999.0, 1e4, 1234567.0].map(plain)[..]
+            ["0.0068", "0.25", "12.3", "9999", "10,000", "1,234,567"],
+            [0.0068, 0.25, 12.3, 9999.0, 1e4, 1234567.0].map(plain)[..]
         );
     }
 }

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::model::resolve;
 use crate::open::{self, Opened};
 use crate::options::{Create, Options};
+use crate::piece::head_key;
 use crate::volumes::{self, Volumes};
 
 /// Something that is wrong with a store.
@@ -105,7 +106,7 @@ fn check_volumes(volumes: &Volumes, progress: &mut dyn FnMut(u64, u64)) -> Resul
         report.add(true, format!("copy {copy} of the ring's label is damaged or older; the others serve"));
     }
     report.blocks = opened.recovery.blocks;
-    let total = opened.front.runs.iter().map(|r| r.meta.len * 2).sum::<u64>().max(1);
+    let total = opened.front.runs.iter().map(|r| r.len() * 2).sum::<u64>().max(1);
     check_runs(&opened, &mut report, total, progress);
     if report.findings.iter().all(|f| f.harmless) {
         check_logs(&opened, &mut report);
@@ -116,14 +117,18 @@ fn check_volumes(volumes: &Volumes, progress: &mut dyn FnMut(u64, u64)) -> Resul
 
 fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &mut dyn FnMut(u64, u64)) {
     let mut before = 0;
+    let merging = opened.front.runs.merging();
     for run in opened.front.runs.iter() {
-        if let Err(error) = run.verify(&mut |done| progress(before + done, total)) {
+        // What is being made of others ends where those begin to count.
+        let end =
+            merging.filter(|merging| merging.into == run.meta.id).map(|merging| head_key(&merging.from));
+        if let Err(error) = run.verify(end.as_deref(), &mut |done| progress(before + done, total)) {
             report.add(false, error.to_string());
         }
-        before += run.meta.len;
+        before += run.len();
         report.runs += 1;
     }
-    let used: u64 = opened.front.runs.iter().map(|r| r.meta.extent).sum::<u64>()
+    let used: u64 = opened.front.runs.iter().map(|r| r.bytes()).sum::<u64>()
         + opened.manifest.map_or(0, |extent| extent.len);
     let heap = opened.heap.end() - opened.superblock.heap_offset();
     if used + opened.heap.free_bytes() != heap {

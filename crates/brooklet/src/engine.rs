@@ -6,17 +6,19 @@
 mod maintenance;
 
 use std::sync::{Arc, OnceLock, TryLockError};
+use std::time::Duration;
 
 use brooklet_wal::{Block, Committer, Config, Pause, Recovery, Sink, Wal, WalError};
 
 use crate::commit::{Action, Durability, Op};
 use crate::error::Error;
-use crate::front::{Front, Moment, OnBoard, Refused, wall};
+use crate::front::{Front, Moment, OnBoard, Refused, Wish, wall};
 use crate::keeper::Keeper;
 use crate::model::MAX_KEY;
 use crate::open::Opened;
 use crate::options::Options;
-use crate::pace::Quiet;
+use crate::pace::{Ages, Quiet};
+use crate::shelf::Shelf;
 use crate::sweep::Sweeper;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
@@ -41,6 +43,9 @@ pub(crate) struct Inner {
     pub recovery: Recovery,
     maintenance: OnceLock<Thread>,
     quiet: Mutex<Quiet>,
+    /// For what look-ups keep in memory.
+    shelf: Arc<Shelf>,
+    ages: Mutex<Ages>,
     pub sweeper: Mutex<Sweeper>,
     /// Commits of the store itself: it is idle all the same.
     pub own_commits: AtomicU64,
@@ -48,12 +53,39 @@ pub(crate) struct Inner {
     asleep: AtomicBool,
     /// Set while a checkpoint is wanted and not begun, or asked for by a caller.
     pub wanted: AtomicBool,
+    /// Set once the keeper has been told that it should look after room, until it does.
+    told: AtomicBool,
     /// Why checkpoints do not get on, while they do not.
     stalled: Mutex<Option<Error>>,
     closing: AtomicBool,
     /// How closing went, once it did.
     pub closed: Mutex<Option<Result<(), Error>>>,
     committer: Mutex<Option<Committer>>,
+}
+
+/// The logs whose sizes were looked up for a commit: until it has boarded, or was refused for good, they stay in memory, with
+/// what was learned.
+struct Counting<'a> {
+    inner: &'a Inner,
+    keys: Vec<&'a [u8]>,
+}
+
+impl<'a> Counting<'a> {
+    fn begin(&mut self, front: &mut Front, key: &'a [u8]) {
+        if !self.keys.contains(&key) {
+            self.keys.push(key);
+            front.begin_count(key);
+        }
+    }
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        if !self.keys.is_empty() {
+            let mut front = self.inner.front();
+            self.keys.iter().for_each(|key| front.end_count(key));
+        }
+    }
 }
 
 /// The front, as the log's sink.
@@ -125,6 +157,29 @@ impl Inner {
         }
         // What frees space is let through whatever else is full.
         let freeing = !ops.iter().any(|op| op.action.adds());
+        let mut asked = None;
+        let boarded = self.board_once_there_is_room(wal, ops, durability, (freeing, wait), &mut asked);
+        if asked.is_some() {
+            self.front().room.leave();
+        }
+        let (on_board, delay) = boarded?;
+        if !delay.is_zero() {
+            thread::park_timeout(delay);
+        }
+        Ok(on_board)
+    }
+
+    /// Boards a commit, and tells how long its caller should wait before the next. `asked` keeps the number of having asked
+    /// for room in the heap.
+    fn board_once_there_is_room(
+        &self,
+        wal: &Wal,
+        ops: &[Op<'_>],
+        durability: Durability,
+        (freeing, wait): (bool, bool),
+        asked: &mut Option<u64>,
+    ) -> Result<(OnBoard, Duration), Error> {
+        let mut counting = Counting { inner: self, keys: Vec::new() };
         loop {
             let mut front = self.front();
             let over = !freeing && front.memory() > self.options.memory_budget;
@@ -140,17 +195,33 @@ impl Inner {
                 ) {
                     Ok(on_board) => {
                         self.weigh(&front, on_board.boarded.used);
-                        return Ok(on_board);
+                        // Without threads nothing would come in time.
+                        let waits = !freeing && wait && self.options.threads;
+                        let delay = if waits { front.gauge().delay() } else { Duration::ZERO };
+                        return Ok((on_board, delay));
                     }
                     Err(refused) => refused,
                 }
             };
-            let runs = front.runs.clone();
+            // Whoever waits holds no runs: it would keep what merging frees.
+            let looks = matches!(refused, Refused::Unknown(_) | Refused::Sizes(..));
+            let runs = if looks { front.runs.clone() } else { Arc::default() };
+            if let Refused::Sizes(i, _) = refused {
+                counting.begin(&mut front, ops[i].key);
+            }
             // Commits that fail leave what was learned of their logs behind; that counts, too.
             let full = over || matches!(refused, Refused::NoRoom(WalError::Full { .. }));
             self.weigh(&front, if full { u64::MAX } else { 0 });
+            if let Refused::Short(wish) = refused {
+                if !wait {
+                    let error = front.room.refuse(wish);
+                    self.weigh(&front, 0);
+                    return Err(error);
+                }
+                *asked = Some(front.room.ask(*asked, wish)?);
+            }
             drop(front);
-            if full {
+            if full || asked.is_some() {
                 // It may be resting between two slices.
                 self.nudge();
             }
@@ -163,10 +234,11 @@ impl Inner {
                     looked.into_iter().for_each(|(key, state)| front.learn(&runs, key, state));
                 }
                 Refused::Sizes(i, missing) => {
-                    let sizes = missing.look(&runs, ops[i].key)?;
-                    self.front().learn_sizes(&runs, ops[i].key, &sizes);
+                    let found = missing.look(&runs, ops[i].key)?;
+                    self.front().learn_sizes(ops[i].key, found);
                 }
                 Refused::NoRoom(why) if !wait => return Err(why.into()),
+                Refused::Short(wish) => self.wait_for_heap(wal, wish)?,
                 Refused::NoRoom(why) => self.make_room(wal, why)?,
             }
         }
@@ -185,15 +257,30 @@ impl Inner {
         }
     }
 
+    /// Lets the keeper do what may make room in the heap.
+    fn wait_for_heap(&self, wal: &Wal, wish: Wish) -> Result<(), Error> {
+        if self.options.threads {
+            return self.wait_for_room(wal);
+        }
+        let worked = self.step()?;
+        self.flush()?;
+        let front = self.front();
+        if worked || front.press().is_none() { Ok(()) } else { Err(front.room.full(wish)) }
+    }
+
     fn make_room(&self, wal: &Wal, why: WalError) -> Result<(), Error> {
         if self.options.threads {
-            // The maintenance thread tries again by itself; until it gets on, waiting would be for nothing.
-            let stalled = self.stalled.lock().expect("no panics").clone();
-            return stalled.map_or_else(|| Ok(wal.wait_for_room()?), Err);
+            return self.wait_for_room(wal);
         }
         let worked = self.step()?;
         self.flush()?;
         if worked { Ok(()) } else { Err(why.into()) }
+    }
+
+    fn wait_for_room(&self, wal: &Wal) -> Result<(), Error> {
+        // The maintenance thread tries again by itself; until it gets on, waiting would be for nothing.
+        let stalled = self.stalled.lock().expect("no panics").clone();
+        stalled.map_or_else(|| Ok(wal.wait_for_room()?), Err)
     }
 
     /// Makes everything that boarded durable.
@@ -233,9 +320,10 @@ impl Handle {
         });
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
-        let keeper = Mutex::new(Keeper::new(volumes.clone(), shelf, superblock, heap, manifest));
+        let keeper = Keeper::new(volumes.clone(), shelf.clone(), superblock, heap, manifest);
+        let keeper = Mutex::new(keeper);
         let threads = options.threads && wal.is_some();
-        let quiet = Quiet::new(options.clock.now());
+        let now = options.clock.now();
         let inner = Arc::new(Inner {
             options,
             ring_size,
@@ -245,17 +333,23 @@ impl Handle {
             keeper,
             recovery,
             maintenance: OnceLock::new(),
-            quiet: Mutex::new(quiet),
+            quiet: Mutex::new(Quiet::new(now)),
+            shelf,
+            ages: Mutex::new(Ages::new(now)),
             sweeper: Mutex::default(),
             own_commits: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             stalled: Mutex::default(),
             closing: AtomicBool::new(false),
             closed: Mutex::default(),
             committer: Mutex::new(committer),
         });
         let handle = Handle { inner: inner.clone(), threads: Mutex::default() };
+        if inner.wal.is_some() {
+            inner.keeper().prepare(&inner.context()?)?;
+        }
         if threads {
             let committer = inner.committer.lock().expect("no panics").take();
             let committer = committer.expect("a store with a log has a committer");
@@ -268,6 +362,7 @@ impl Handle {
             let keep = spawn("brooklet-keep", Box::new(move || keeper.keep()))?;
             // Set here and not by the thread, which might look whether it is wanted while it cannot be woken yet.
             inner.maintenance.get_or_init(|| keep.thread().clone());
+            inner.shelf.watched_by(keep.thread());
             handle.threads.lock().expect("no panics").extend([run, keep]);
         }
         if let Some(wal) = &inner.wal {

@@ -10,10 +10,14 @@
 //! 2. A commit that fails leaves no trace: its changes to the boarded bounds are undone in reverse.
 //! 3. Effects become visible in the order of the blocks, and a commit's effects all at once.
 //!
-//! What logs drop that keep a part of their entries only is worked out in `limits.rs`.
+//! What logs drop that keep a part of their entries only is worked out in `limits.rs`; whether there is room in the heap, in
+//! `room.rs`.
 
 mod limits;
+mod look;
+mod room;
 mod seqs;
+mod span;
 mod tally;
 mod undo;
 
@@ -34,8 +38,9 @@ use crate::remembered::Remembered;
 use crate::runs::RunSet;
 use crate::terms::State;
 pub(crate) use limits::{Moment, wall};
+pub(crate) use room::{Need, Press, Room, Told, Wish};
 pub(crate) use seqs::Seqs;
-pub(crate) use tally::{Missing, Tally};
+pub(crate) use tally::{Cut, Missing, Tally};
 use undo::Undo;
 
 /// Effects of one block, in the order they boarded.
@@ -57,12 +62,21 @@ pub(crate) struct Front {
     pub active: Tier,
     /// The tier that a checkpoint is writing; shared with it once all of its blocks are visible.
     pub frozen: Option<Arc<Tier>>,
+    /// Bytes of memory of a tier that nobody sees any more, and that is not freed yet.
+    pub leaving: usize,
     pub runs: Arc<RunSet>,
     pub remembered: Remembered,
+    /// What the heap has room for.
+    pub room: Room,
     generation: u64,
     /// The last block that holds a deferred commit on any log.
     pub last_deferred: u64,
     pending: VecDeque<PendingBlock>,
+    /// Logs whose sizes are being looked up for a commit: they stay in the active tier until that is done. A log is here as
+    /// often as there are such commits.
+    counting: Vec<Box<[u8]>>,
+    /// Tallies made so far.
+    tallies: u64,
     /// The commit at hand: the log of each operation, the effects, and what each log was before them.
     slots: Vec<Slot>,
     plan: Vec<Planned>,
@@ -78,8 +92,10 @@ pub(crate) enum Refused {
     Sizes(usize, Missing),
     /// For good.
     Error(Error),
-    /// There is no room now.
+    /// There is no room in the ring now.
     NoRoom(WalError),
+    /// There is none in the heap.
+    Short(Wish),
 }
 
 impl From<Error> for Refused {
@@ -100,11 +116,15 @@ impl Front {
         Self {
             active: Tier::new(seed),
             frozen: None,
+            leaving: 0,
             runs,
             remembered,
+            room: Room::default(),
             generation: 0,
             last_deferred: 0,
             pending: VecDeque::new(),
+            counting: Vec::new(),
+            tallies: 0,
             slots: Vec::new(),
             plan: Vec::new(),
             undo: Vec::new(),
@@ -118,12 +138,18 @@ impl Front {
             return Some(slot);
         }
         let frozen = self.frozen.as_ref().filter(|_| !bug("remembered-before-frozen"));
-        let frozen = frozen.and_then(|tier| Some(tier.log(tier.find(key)?).state()));
-        let state = match frozen {
-            Some(state) => state,
-            None => State::without_terms(self.remembered.get(key)?),
+        let frozen = frozen.and_then(|tier| Some(tier.log(tier.find(key)?)));
+        let (state, tally) = match frozen {
+            Some(log) => (log.state(), log.take_tally()),
+            None => (State::without_terms(self.remembered.get(key)?), None),
         };
-        Some(self.active.add(key, state))
+        let next = state.bounds.map_or(0, |bounds| bounds.next);
+        let slot = self.active.add(key, state);
+        if let Some(mut tally) = tally {
+            tally.freeze(next);
+            self.keep_tally(slot, tally);
+        }
+        Some(slot)
     }
 
     /// Remembers the state that `runs` give a log. Does nothing where the log or other runs came meanwhile.
@@ -236,17 +262,15 @@ impl Front {
                 next: bounds.next,
             });
         }
-        let mut undo = Undo { slot, bounds: log.boarded, touched: log.touched, terms: None, tally: None };
+        let mut undo = Undo { slot, bounds: log.boarded, touched: log.touched, terms: None, cut: None };
         (log.boarded, log.touched) = (piece.bounds, true);
         if let Some(limited) = Limited::of(&mut log.limited, effect) {
             undo.terms = limited.boarded.clone();
-            let loses = matches!(effect, Effect::Truncate(_) | Effect::Delete);
-            undo.tally = loses.then(|| limited.tally.clone());
             let len = match op.action {
                 Action::Append(payload) | Action::Snapshot(payload) => payload.len() as u32,
                 _ => 0,
             };
-            limited.board(effect, piece.bounds, len);
+            undo.cut = limited.board(effect, piece.bounds, len);
         }
         self.undo.push(undo);
         self.plan.push(Planned { op: i, effect });
@@ -277,6 +301,7 @@ impl Front {
         });
         let bound = bounds.sum();
         let freeing = !ops.iter().any(|op| op.action.adds());
+        let wish = self.admit(ops, freeing)?;
         let within = match durability {
             Durability::Durable => linger,
             Durability::Deferred(bound) => bound,
@@ -306,14 +331,18 @@ impl Front {
             Err(why @ (WalError::Full { .. } | WalError::Busy)) => return Err(Refused::NoRoom(why)),
             Err(error) => return Err(Refused::Error(error.into())),
         };
+        active.claims(wish.claim);
         for pending in effects.iter_mut() {
+            active.adds(pending.slot, pending.len as usize);
             pending.offset += boarded.offset as u32;
+            let log = active.log_mut(pending.slot);
+            log.in_flight += 1;
             if matches!(durability, Durability::Deferred(_)) {
-                active.log_mut(pending.slot).deferred = boarded.block.seq();
+                log.deferred = boarded.block.seq();
                 self.last_deferred = boarded.block.seq();
             }
             if let Effect::Age(_) = pending.effect {
-                active.log_mut(pending.slot).limited_mut().changes_at(moment.ms());
+                log.limited_mut().changes_at(moment.ms());
             }
         }
         let seqs = Seqs::of(effects);
@@ -361,6 +390,7 @@ impl Front {
         let old = std::mem::replace(&mut self.active, Tier::new(seed));
         self.frozen = Some(Arc::new(old));
         self.generation += 1;
+        self.carry_counted();
         Some(cut)
     }
 
@@ -379,8 +409,13 @@ impl Front {
                     Some(slot) => slot,
                     None => self.active.add(key, entry.before),
                 };
+                let (is_first, payload) = (!self.active.log(slot).touched, entry.payload.len());
+                let claim = self.active.claim_of(slot, entry.effect, payload, is_first);
+                self.active.claims(claim);
+                self.active.adds(slot, payload);
                 let log = self.active.log_mut(slot);
                 log.touched = true;
+                log.in_flight += 1;
                 let mut piece = Piece::on_top_of(log.boarded);
                 piece.apply(entry.effect).ok_or_else(malformed)?;
                 log.boarded = piece.bounds;
@@ -402,9 +437,9 @@ impl Front {
         [Some(&self.active), self.frozen.as_deref()].into_iter().flatten()
     }
 
-    /// Bytes of memory that the tiers hold, roughly.
+    /// Bytes of memory that the tiers hold, and what is left of the last one, roughly.
     pub fn memory(&self) -> usize {
-        self.tiers().map(Tier::bytes).sum()
+        self.tiers().map(Tier::bytes).sum::<usize>() + self.leaving
     }
 
     /// The oldest tier in memory; tiers are counted from 0.

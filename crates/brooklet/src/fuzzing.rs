@@ -6,7 +6,7 @@ use brooklet_wal::slot::InSlot;
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::manifest::{self, RunMeta};
+use crate::manifest::{self, Manifest, Merging, RunMeta, SegmentMeta};
 use crate::model::{Bounds, Effect, Piece};
 use crate::piece::{self, Chunk, Head, Kept, PieceWriter};
 use crate::record;
@@ -84,19 +84,45 @@ pub fn note(bytes: &[u8]) -> Option<String> {
     superblock::read_note(bytes)
 }
 
-/// A run of a manifest: number, level, offset, length, bytes of its extent, checksum of its footer, logs, entries,
-/// tombstones, empties, dead entries, ageing entries, from when, to when.
-pub type Run = [u64; 14];
+/// What a manifest says, as far as others build on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    manifest: Manifest,
+    /// Of each segment of each run: offset, length and checksum of the footer.
+    pub segments: Vec<[u64; 3]>,
+}
+
+/// Manifests to begin with: of no run, and of some that are being merged.
+pub fn sample_manifests() -> Vec<Listed> {
+    let segment = |offset, first: &[u8]| SegmentMeta {
+        offset,
+        len: 200,
+        extent: 4096,
+        footer_sum: 9,
+        first: first.to_vec(),
+    };
+    let run = |id, ageing| RunMeta { id, logs: 7, entries: 6, dead: 5, ageing, ..RunMeta::default() };
+    let runs = vec![
+        (run(4, 0), vec![segment(1 << 20, b"a"), segment(2 << 20, b"b")]),
+        (run(3, 2), vec![segment(3 << 20, b"c")]),
+        (run(1, 0), vec![]),
+    ];
+    let merging = Some(Merging { into: 4, inputs: 2, bottom: true, from: b"bc".to_vec() });
+    let listed = |manifest| Listed { manifest, segments: Vec::new() };
+    vec![listed(Manifest::default()), listed(Manifest { runs, merging })]
+}
 
 /// Decodes a manifest.
-pub fn decode_manifest(bytes: &[u8], sum: u64) -> Result<Vec<Run>, &'static str> {
-    Ok(manifest::decode(bytes, sum)?.iter().map(RunMeta::words).collect())
+pub fn decode_manifest(bytes: &[u8], sum: u64) -> Result<Listed, &'static str> {
+    let manifest = Manifest::decode(bytes, sum)?;
+    let segments = manifest.runs.iter().flat_map(|(_, segments)| segments);
+    let segments = segments.map(|s| [s.offset, s.len, s.footer_sum]).collect();
+    Ok(Listed { manifest, segments })
 }
 
 /// Encodes a manifest; gives its checksum, too.
-pub fn encode_manifest(runs: &[Run]) -> (Vec<u8>, u64) {
-    let runs: Vec<RunMeta> = runs.iter().map(RunMeta::of_words).collect();
-    let bytes = manifest::encode(&runs);
+pub fn encode_manifest(listed: &Listed) -> (Vec<u8>, u64) {
+    let bytes = listed.manifest.encode();
     let sum = manifest::sum_of(&bytes);
     (bytes, sum)
 }

@@ -1,12 +1,17 @@
 //! The heap: which extents are free. Rebuilt at open from the extents in use, kept in memory only.
 //!
-//! Free space is indexed by offset, to join neighbours, and by size, for best fit: small needs go into small holes.
-//! Invariants: free extents do not overlap or touch each other; both indexes hold the same extents; every extent is a
-//! whole number of sectors and lies in `start..end`.
+//! What is free is *ready* where its space is certain to be there, and *loose* where other files may have taken it: after a
+//! hole was punched, and after opening, since nobody remembers where the holes are. Only what is ready is handed out; what is
+//! loose becomes ready once the volume has secured it.
+//!
+//! Invariants: free extents do not overlap, and those of a kind do not touch each other; every extent is a whole number of
+//! sectors and lies in `start..end`.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod free;
 
 use brooklet_io::SECTOR;
+
+use free::Free;
 
 /// A range of the volume, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,16 +30,17 @@ impl Extent {
 pub(crate) struct Heap {
     start: u64,
     end: u64,
-    by_offset: BTreeMap<u64, u64>,
-    by_size: BTreeSet<(u64, u64)>,
+    ready: Free,
+    loose: Free,
 }
 
 impl Heap {
-    /// A heap in `start..end` with these extents in use. `Err` names an extent that overlaps another or lies outside.
+    /// A heap in `start..end` with these extents in use, and the rest loose. `Err` names an extent that overlaps another or
+    /// lies outside.
     pub fn new(start: u64, end: u64, used: impl IntoIterator<Item = Extent>) -> Result<Self, Extent> {
         let mut used: Vec<Extent> = used.into_iter().collect();
         used.sort();
-        let mut heap = Self { start, end, by_offset: BTreeMap::new(), by_size: BTreeSet::new() };
+        let mut heap = Self { start, end, ready: Free::default(), loose: Free::default() };
         let mut at = start;
         for extent in used {
             let whole =
@@ -42,40 +48,33 @@ impl Heap {
             if !whole || extent.offset < at || extent.offset.checked_add(extent.len).is_none_or(|e| e > end) {
                 return Err(extent);
             }
-            heap.insert(Extent { offset: at, len: extent.offset - at });
+            heap.loose.add(Extent { offset: at, len: extent.offset - at });
             at = extent.end();
         }
-        heap.insert(Extent { offset: at, len: end - at });
+        heap.loose.add(Extent { offset: at, len: end - at });
         Ok(heap)
     }
 
-    fn insert(&mut self, extent: Extent) {
-        if extent.len > 0 {
-            self.by_offset.insert(extent.offset, extent.len);
-            self.by_size.insert((extent.len, extent.offset));
-        }
-    }
-
-    fn remove(&mut self, extent: Extent) {
-        self.by_offset.remove(&extent.offset);
-        self.by_size.remove(&(extent.len, extent.offset));
-    }
-
-    /// Takes the smallest free extent that holds `len` bytes; what it is too large stays free.
+    /// Takes the smallest ready extent that holds `len` bytes; what it is too large stays free.
     pub fn take(&mut self, len: u64) -> Option<Extent> {
         assert!(
             len > 0 && len.is_multiple_of(SECTOR as u64),
             "an extent of {len} bytes is not whole sectors"
         );
-        let &(size, offset) = self.by_size.range((len, 0)..).next()?;
-        self.remove(Extent { offset, len: size });
-        self.insert(Extent { offset: offset + len, len: size - len });
-        Some(Extent { offset, len })
+        let Extent { offset, .. } = self.ready.best(len)?;
+        let taken = Extent { offset, len };
+        self.ready.cut(taken);
+        Some(taken)
     }
 
-    /// Where the heap must end for an extent of `len` bytes to be had at its end.
-    pub fn end_for(&self, len: u64) -> u64 {
-        self.end + len - self.tail_free().min(len)
+    /// Gives an extent back, whose space is there, since it was in use.
+    pub fn give(&mut self, extent: Extent) {
+        if extent.len == 0 {
+            return;
+        }
+        assert!(self.start <= extent.offset && extent.end() <= self.end, "{extent:?} is outside the heap");
+        assert!(self.loose.touching(extent).is_none(), "{extent:?} was free already");
+        self.ready.add(extent);
     }
 
     /// Takes in the space up to `end`, which the volume now has.
@@ -84,57 +83,83 @@ impl Heap {
         self.give(Extent { offset: old, len: end - old });
     }
 
-    /// Gives an extent back and joins it with its neighbours.
-    pub fn give(&mut self, mut extent: Extent) {
-        if extent.len == 0 {
-            return;
-        }
-        assert!(self.start <= extent.offset && extent.end() <= self.end, "{extent:?} is outside the heap");
-        let before =
-            self.by_offset.range(..extent.offset).next_back().map(|(&offset, &len)| Extent { offset, len });
-        let after =
-            self.by_offset.range(extent.offset..).next().map(|(&offset, &len)| Extent { offset, len });
-        assert!(before.is_none_or(|b| b.end() <= extent.offset), "{extent:?} was free already");
-        assert!(after.is_none_or(|a| extent.end() <= a.offset), "{extent:?} was free already");
-        if let Some(before) = before.filter(|b| b.end() == extent.offset) {
-            self.remove(before);
-            extent = Extent { offset: before.offset, len: before.len + extent.len };
-        }
-        if let Some(after) = after.filter(|a| a.offset == extent.end()) {
-            self.remove(after);
-            extent.len += after.len;
-        }
-        self.insert(extent);
-    }
-
-    /// Drops free space at the end; returns the new end if there was any.
-    pub fn shrink(&mut self) -> Option<u64> {
-        let (&offset, &len) = self.by_offset.last_key_value()?;
-        if offset + len != self.end {
+    /// Drops free space at the end, as far as `to` at most; returns the new end if that is another one.
+    pub fn shrink(&mut self, to: u64) -> Option<u64> {
+        let new = to.max(self.end - self.tail_free());
+        if new >= self.end {
             return None;
         }
-        self.remove(Extent { offset, len });
-        self.end = offset;
-        Some(offset)
+        for free in [&mut self.ready, &mut self.loose] {
+            while let Some(last) = free.last().filter(|last| last.end() > new) {
+                let offset = last.offset.max(new);
+                free.cut(Extent { offset, len: last.end() - offset });
+            }
+        }
+        self.end = new;
+        Some(new)
     }
 
     /// Free bytes at the very end.
     pub fn tail_free(&self) -> u64 {
-        let last = self.by_offset.last_key_value().filter(|(o, l)| *o + *l == self.end);
-        last.map_or(0, |(_, len)| *len)
+        let mut at = self.end;
+        let before = |at: u64| {
+            let byte = Extent { offset: at.checked_sub(1)?, len: 1 };
+            self.ready.touching(byte).or_else(|| self.loose.touching(byte))
+        };
+        while let Some(last) = before(at) {
+            at = last.offset;
+        }
+        self.end - at
+    }
+
+    /// Loose extents, by offset.
+    pub fn loose(&self) -> impl Iterator<Item = Extent> {
+        self.loose.iter()
+    }
+
+    /// Ready extents, by offset.
+    pub fn ready(&self) -> impl DoubleEndedIterator<Item = Extent> {
+        self.ready.iter()
+    }
+
+    /// Takes note that the space of a loose extent, or of a part of one, is certain now.
+    pub fn secured(&mut self, extent: Extent) {
+        self.loose.cut(extent);
+        self.ready.add(extent);
+    }
+
+    /// Takes note that the space of a ready extent, or of a part of one, is not certain any more.
+    pub fn loosened(&mut self, extent: Extent) {
+        self.ready.cut(extent);
+        self.loose.add(extent);
     }
 
     pub fn end(&self) -> u64 {
         self.end
     }
 
+    /// Bytes of the heap, free or not.
+    pub fn bytes(&self) -> u64 {
+        self.end - self.start
+    }
+
     pub fn free_bytes(&self) -> u64 {
-        self.by_offset.values().sum()
+        self.ready.bytes() + self.loose.bytes()
+    }
+
+    /// Bytes that can be written for certain into ready extents of `least` bytes or more, where each may lose `waste` bytes.
+    pub fn usable(&self, least: u64, waste: u64) -> u64 {
+        self.ready.lens().take_while(|len| *len >= least).map(|len| len.saturating_sub(waste)).sum()
+    }
+
+    /// The largest ready extent, in bytes.
+    pub fn largest_ready(&self) -> u64 {
+        self.ready.lens().next().unwrap_or(0)
     }
 
     /// The largest free extent, in bytes.
     pub fn largest_free(&self) -> u64 {
-        self.by_size.last().map_or(0, |(len, _)| *len)
+        self.largest_ready().max(self.loose.lens().next().unwrap_or(0))
     }
 }
 
@@ -147,10 +172,18 @@ mod tests {
         Extent { offset: offset * S, len: len * S }
     }
 
+    /// A heap all of whose free space is ready.
+    fn ready(start: u64, end: u64, used: &[Extent]) -> Heap {
+        let mut heap = Heap::new(start, end, used.iter().copied()).unwrap();
+        let loose: Vec<_> = heap.loose().collect();
+        loose.into_iter().for_each(|extent| heap.secured(extent));
+        heap
+    }
+
     #[test]
     fn best_fit_and_coalescing() {
-        let mut heap = Heap::new(0, 20 * S, [e(2, 1), e(5, 5), e(12, 8)]).unwrap();
-        assert_eq!(heap.free_bytes(), 6 * S);
+        let mut heap = ready(0, 20 * S, &[e(2, 1), e(5, 5), e(12, 8)]);
+        assert_eq!((heap.free_bytes(), heap.bytes()), (6 * S, 20 * S));
         assert_eq!(heap.take(2 * S), Some(e(0, 2)), "the first of the smallest that fit");
         assert_eq!(heap.take(2 * S), Some(e(3, 2)));
         assert_eq!(heap.take(3 * S), None);
@@ -158,10 +191,25 @@ mod tests {
         heap.give(e(3, 2));
         heap.give(e(0, 2));
         assert_eq!(heap.largest_free(), 5 * S);
-        assert_eq!(heap.end_for(4 * S), 24 * S);
         heap.grow(24 * S);
-        assert_eq!(heap.end_for(6 * S), 26 * S);
-        assert_eq!((heap.shrink(), heap.shrink()), (Some(20 * S), None));
+        assert_eq!((heap.largest_ready(), heap.tail_free()), (5 * S, 4 * S));
+        assert_eq!((heap.shrink(22 * S), heap.tail_free()), (Some(22 * S), 2 * S));
+        assert_eq!((heap.shrink(0), heap.shrink(0)), (Some(20 * S), None));
+    }
+
+    #[test]
+    fn what_is_loose_is_not_handed_out() {
+        let mut heap = Heap::new(0, 20 * S, [e(8, 2)]).unwrap();
+        assert_eq!((heap.take(S), heap.free_bytes(), heap.ready.bytes()), (None, 18 * S, 0));
+        heap.secured(e(2, 4));
+        assert_eq!((heap.take(5 * S), heap.take(4 * S)), (None, Some(e(2, 4))));
+        heap.give(e(2, 4));
+        heap.secured(e(15, 5));
+        assert_eq!((heap.usable(5 * S, S), heap.usable(S, S), heap.usable(S, 5 * S)), (4 * S, 7 * S, 0));
+        heap.loosened(e(16, 2));
+        assert_eq!(heap.loose().collect::<Vec<_>>(), [e(0, 2), e(6, 2), e(10, 5), e(16, 2)]);
+        assert_eq!((heap.tail_free(), heap.largest_free()), (10 * S, 5 * S));
+        assert_eq!((heap.shrink(11 * S), heap.free_bytes()), (Some(11 * S), 9 * S));
     }
 
     #[test]
@@ -174,19 +222,28 @@ mod tests {
     #[test]
     fn random_use_never_hands_out_a_byte_twice() {
         let mut rng = brooklet_io::Rng::new(5);
-        let mut heap = Heap::new(0, 256 * S, []).unwrap();
+        let mut heap = ready(0, 256 * S, &[]);
         let mut used: Vec<Extent> = Vec::new();
         for _ in 0..20_000 {
-            if rng.percent(50)
-                && let Some(extent) = heap.take((1 + rng.below(12)) * S)
-            {
-                used.push(extent);
-            } else if !used.is_empty() {
-                heap.give(used.swap_remove(rng.below(used.len() as u64) as usize));
+            match rng.below(10) {
+                0 => {
+                    let loose: Vec<_> = heap.loose().collect();
+                    loose.into_iter().for_each(|extent| heap.secured(extent));
+                }
+                1 => {
+                    let ready = heap.ready().next();
+                    ready.into_iter().for_each(|extent| heap.loosened(extent));
+                }
+                2..6 => used.extend(heap.take((1 + rng.below(12)) * S)),
+                _ if used.is_empty() => {}
+                _ => heap.give(used.swap_remove(rng.below(used.len() as u64) as usize)),
             }
             assert_eq!(heap.free_bytes() + used.iter().map(|e| e.len).sum::<u64>(), 256 * S);
         }
-        let again = Heap::new(0, 256 * S, used.iter().copied()).unwrap();
-        assert_eq!((again.by_offset, again.by_size), (heap.by_offset, heap.by_size));
+        let mut again = ready(0, 256 * S, &used);
+        let loose: Vec<_> = heap.loose().collect();
+        loose.into_iter().for_each(|extent| heap.secured(extent));
+        assert_eq!(again.ready, heap.ready);
+        assert_eq!(again.shrink(0), heap.shrink(0));
     }
 }

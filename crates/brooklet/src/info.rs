@@ -16,7 +16,9 @@ pub struct RunInfo {
     pub id: u64,
     /// Its level: 0 for a checkpoint's, one more for each merge.
     pub level: u64,
-    /// Where it starts on the volume, in bytes.
+    /// Segments that it consists of.
+    pub segments: usize,
+    /// Where the first of them starts on the volume, in bytes; 0 where there is none.
     pub offset: u64,
     /// Its bytes on the volume.
     pub bytes: u64,
@@ -28,6 +30,9 @@ pub struct RunInfo {
     pub entries: u64,
     /// Those of them that are known to have been trimmed, truncated or deleted since.
     pub dead: u64,
+    /// Whether it is being merged with others, or is what has been made of them so far. What was merged of a run is not
+    /// there any more, but counts above until all of it is.
+    pub merging: bool,
     /// Bytes of memory its index and filter take now.
     pub memory_bytes: usize,
 }
@@ -108,15 +113,22 @@ impl Store {
         let runs = front.runs.clone();
         let lookups = shelf.stats(&front.remembered);
         drop(front);
+        let merge = runs.merge().into_iter();
+        let merging: Vec<u64> = merge
+            .flat_map(|(into, inputs)| [into].into_iter().chain(inputs))
+            .map(|run| run.meta.id)
+            .collect();
         let run = |run: &std::sync::Arc<crate::runs::Run>| RunInfo {
             id: run.meta.id,
             level: run.meta.level,
-            offset: run.meta.offset,
-            bytes: run.meta.extent,
+            segments: run.segments.len(),
+            offset: run.segments.first().map_or(0, |segment| segment.meta.offset),
+            bytes: run.bytes(),
             raw_bytes: run.raw_bytes(),
             logs: run.meta.logs,
             entries: run.meta.entries,
             dead: run.dead(),
+            merging: merging.contains(&run.meta.id),
             memory_bytes: run.memory(),
         };
         Ok(StoreInfo {
@@ -143,7 +155,7 @@ impl Store {
             wal: inner.wal.as_ref().map(|wal| wal.stats()).unwrap_or_default(),
             keeper,
             checkpointing: at_work.0,
-            compacting: at_work.1,
+            compacting: at_work.1 || runs.merging().is_some(),
             lookups,
             runs: runs.iter().map(run).collect(),
             stopped: inner.wal.as_ref().and_then(|wal| wal.failure()).map(|why| match Error::from(why) {

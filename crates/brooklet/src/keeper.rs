@@ -4,25 +4,30 @@
 //! maintenance thread calls it in production, a simulator calls it itself.
 //!
 //! A checkpoint, told once: the active tier is frozen at a block boundary; when its last block is visible, its logs are
-//! streamed in key order into a run; the run is flushed, then a manifest that names it, then the superblock that points
-//! at the manifest and trims the ring. A compaction is the same with other runs as its input and no trim. `policy.rs` says
-//! which. Either counts what is known to be dead, and leaves out runs in which nothing lives any more, unread.
+//! streamed in key order into a run, segment after segment; the run is flushed, then a manifest that names it, then the
+//! superblock that points at the manifest and trims the ring. A compaction is the same with other runs as its input and no
+//! trim, and in instalments (`compact.rs`). `policy.rs` says which. Either counts what is known to be dead, and leaves out
+//! runs in which nothing lives any more, unread.
 //!
 //! Invariants:
 //! 1. The superblock is written only after all it refers to is on stable media.
 //! 2. The ring is trimmed, and extents and manifests are given back, only after the last copy of the superblock is
-//!    durable - extents moreover only when no reader holds the run.
-//! 3. A lack of room undoes what was begun and nothing else. Any other failed write, and a flush or superblock that
-//!    failed for whatever reason, stops the store for good.
+//!    durable - extents moreover only when no reader holds the segment.
+//! 3. A lack of room undoes what was begun, of a compaction the instalment at hand, and nothing else. Any other failed write,
+//!    and a flush or superblock that failed for whatever reason, stops the store for good.
+//! 4. What boards finds room when its checkpoint comes (`room.rs`). Where the word of the file system was not kept, the
+//!    checkpoint is *stuck*, and merging comes first, since it may make room.
 
 mod build;
 mod compact;
+mod leave;
 mod remember;
 mod room;
 
 pub(crate) use compact::backlog;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,20 +37,24 @@ use brooklet_io::{AlignedBuf, Persist, write_all_at};
 use brooklet_wal::{Cursor, Untold, Wal};
 
 use crate::error::{Error, is_full, told};
-use crate::front::Front;
+use crate::front::{Front, Press};
 use crate::heap::{Extent, Heap};
 use crate::losses::Losses;
-use crate::manifest::{self, RunMeta};
-use crate::merge::{Input, Trouble};
+use crate::manifest::{self, Manifest, Merging};
+use crate::merge::{Input, Trouble, matters};
+use crate::order::Order;
 use crate::pace::IDLE;
 use crate::policy::is_dead;
+use crate::recent::Tier;
 use crate::runs::{Run, RunSet};
+use crate::segment::Segment;
 use crate::shelf::Shelf;
 use crate::superblock::{Place, Superblock};
 use crate::sync::{Mutex, MutexGuard};
 use crate::volumes::Volumes;
 use build::Build;
 use compact::Compaction;
+use room::SEGMENT_COST;
 
 /// Counters of checkpoints and compaction since opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,10 +63,14 @@ pub struct KeeperStats {
     pub checkpoints: u64,
     /// Compactions done.
     pub compactions: u64,
+    /// Instalments of compactions done: each frees some of the space that merging frees.
+    pub instalments: u64,
     /// Runs in which nothing lived any more, freed without being read.
     pub dead_runs: u64,
     /// Bytes of runs and manifests written.
     pub heap_written_bytes: u64,
+    /// Bytes of free space that were given back to the file system in the midst of the file.
+    pub punched_bytes: u64,
 }
 
 /// A run, and how many of its entries are known to be dead.
@@ -67,6 +80,8 @@ struct Checkpoint {
     /// The last block of the frozen tier, and, once that is visible, where the ring goes on after it.
     cut: u64,
     cursor: Option<Cursor>,
+    /// Its logs, until they are in order and the run is begun.
+    order: Order,
     build: Option<Build>,
     /// How many logs of the tier are remembered by now; see `remember.rs`.
     remembered: usize,
@@ -101,20 +116,38 @@ pub(crate) struct Keeper {
     pub superblock: Superblock,
     pub heap: Heap,
     manifest: Option<Extent>,
-    retired: Vec<Arc<Run>>,
+    retired: Vec<Arc<Segment>>,
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
-    /// A checkpoint found no room, or all runs are to be merged: compaction comes first, since it may make some.
-    short_of_room: bool,
+    /// The run that a merge makes, and the last key that it has by now; after opening that is not known.
+    merged_to: Option<(u64, Vec<u8>)>,
+    /// Runs that were cleaned, whose tombstones others still needed then.
+    cleaned: BTreeSet<u64>,
+    /// The tier of the last checkpoint, on its way out of memory.
+    leaving: Option<Tier>,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
-    /// A merge that nobody waits for found no room: none is tried again before the runs have changed.
-    cramped: bool,
-    /// A compaction met damage: none is tried again until the store is opened anew.
-    barred: bool,
-    /// Bytes of the largest extent, smaller than reckoned, that a compaction has tried since the last flip: the same again
-    /// would end the same.
-    squeezed: u64,
+    /// Why a checkpoint failed for want of room, and the free room with which it did: it is not tried with as little.
+    stuck: Option<(Error, u64)>,
+    /// Why a merge failed, and how much room there must be before another is tried: a segment's worth more than there was.
+    /// For other reasons than room, none is before the store is opened anew.
+    failed: Option<(Error, u64)>,
+    /// Room for merging, as of the last look.
+    room: u64,
+    /// Somebody waits for all runs to be merged: compaction comes first.
+    insisted: bool,
+    /// An instalment was published: even so, a checkpoint that is wanted comes next.
+    yields: bool,
+    /// There was less room to be had than wanted, as of this asking.
+    stunted: Option<u64>,
+    /// What was claimed was checkpointed, as of this asking, since somebody found no room.
+    eased: Option<u64>,
+    /// Merging does not get on with what is kept for it: half of that is for what frees.
+    last_resort: bool,
+    /// Why the volume did not grow, the last time that it did not.
+    why_full: String,
+    /// Whether holes can be punched, as far as was tried.
+    punches: bool,
     pub stats: KeeperStats,
 }
 
@@ -135,18 +168,22 @@ impl Keeper {
             retired: Vec::new(),
             checkpoint: None,
             compaction: None,
-            short_of_room: false,
+            merged_to: None,
+            cleaned: BTreeSet::new(),
+            leaving: None,
             compacting: false,
-            cramped: false,
-            barred: false,
-            squeezed: 0,
+            stuck: None,
+            failed: None,
+            room: 0,
+            insisted: false,
+            yields: false,
+            stunted: None,
+            eased: None,
+            last_resort: false,
+            why_full: String::new(),
+            punches: true,
             stats: KeeperStats::default(),
         }
-    }
-
-    /// Whether a checkpoint or a compaction is going on.
-    pub fn is_busy(&self) -> bool {
-        self.checkpoint.is_some() || self.compaction.is_some()
     }
 
     /// Whether a checkpoint is going on.
@@ -159,14 +196,9 @@ impl Keeper {
         self.compaction.is_some()
     }
 
-    /// Whether compaction comes first, since there is no room.
-    pub fn is_short_of_room(&self) -> bool {
-        self.short_of_room
-    }
-
-    /// Whether the last slice worked on a checkpoint that goes on.
-    pub fn was_checkpointing(&self) -> bool {
-        self.is_checkpointing() && !self.compacting
+    /// Whether there is no room for the checkpoint that goes on.
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.as_ref().is_some_and(|(_, room)| self.free_room() <= *room)
     }
 
     /// Does one slice of work; `wanted` asks for a checkpoint. `false` where there is nothing to do now.
@@ -174,27 +206,40 @@ impl Keeper {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());
         }
-        let result = self.slice(context, wanted);
-        result.map_err(|trouble| self.bear(context, trouble))
+        self.compacting = false;
+        self.slice(context, wanted).or_else(|trouble| match (self.bear(context, trouble), self.compacting) {
+            // It is tried again once there is more; until then there may be other things to do.
+            (error @ Error::Full { .. }, true) => {
+                tracing::warn!(%error, "a merge was given up for now");
+                Ok(true)
+            }
+            (error, _) => Err(error),
+        })
     }
 
-    /// Gives up what was begun, and stops the store where it must.
+    /// Makes room for the first commits.
+    pub fn prepare(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        self.look(context).map(drop).map_err(|trouble| self.bear(context, trouble))
+    }
+
+    /// Takes note of what failed, and stops the store where it must.
     fn bear(&mut self, context: &Context<'_>, trouble: Trouble) -> Error {
-        self.abandon();
         let error = match trouble {
             Trouble::Write(e) if is_full(&e) => Error::Full { what: "a run in the heap", why: e.to_string() },
             Trouble::Write(e) => self.stop(context, told("writing", &*self.volumes.data)(e)),
             Trouble::Fatal(e) => self.stop(context, e),
             Trouble::Other(error) => error,
         };
-        match &error {
-            Error::Full { .. } => {
-                self.cramped |= self.compacting && !self.short_of_room;
-                // Each has its turn: compaction where a checkpoint found no room, and the other way round.
-                self.short_of_room = !self.compacting;
+        // What was given up is free room again.
+        self.sweep();
+        match (&error, self.compacting) {
+            (Error::Full { .. }, false) => self.stuck = Some((error.clone(), self.free_room())),
+            (Error::Full { .. }, true) => {
+                self.room = self.room_beside(&context.front().need());
+                self.failed = Some((error.clone(), self.room.saturating_add(self.segment_size() / 4)));
             }
             // What cannot be read now will not be read better at the next try.
-            Error::Damaged { .. } | Error::Io { .. } if self.compacting => self.barred = true,
+            (Error::Damaged { .. } | Error::Io { .. }, true) => self.failed = Some((error.clone(), u64::MAX)),
             _ => {}
         }
         error
@@ -206,50 +251,102 @@ impl Keeper {
         Error::Stopped { why }
     }
 
-    /// Drops unfinished runs; a frozen tier stays, to be written again.
-    fn abandon(&mut self) {
-        let compaction = self.compaction.take();
-        if compaction.is_some() {
-            // It fell with a checkpoint; the room it had may do all the same.
-            self.squeezed = 0;
-        }
-        let unfinished = [self.checkpoint.as_mut().and_then(|c| c.build.take()), compaction.map(|c| c.build)];
-        for build in unfinished.into_iter().flatten() {
-            self.heap.give(build.extent);
-        }
-    }
-
     fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Trouble> {
-        if self.short_of_room {
-            if self.compact(context)? {
+        if self.leave(context) || self.look(context)? {
+            return Ok(true);
+        }
+        let (pressed, claims) = {
+            let front = context.front();
+            (front.press(), front.active.claim())
+        };
+        if self.is_stuck() {
+            return self.get_unstuck(context);
+        }
+        if self.insisted && !self.yields {
+            if self.compact(context, pressed)? {
                 return Ok(true);
             }
-            self.short_of_room = false;
+            self.insisted = false;
         }
         self.compacting = false;
-        if let Some(checkpoint) = &self.checkpoint {
-            if checkpoint.build.is_none() {
-                return self.drain(context);
-            }
-            if !self.write_and_remember(context)? {
-                self.finish_checkpoint(context)?;
-            }
+        if self.checkpoint.is_some() {
+            return self.go_on(context);
+        }
+        // A checkpoint turns what may be taken into what is. Many small ones would be in pieces: little waits for merging.
+        let much = pressed.is_some() && claims > self.segment_size();
+        if (wanted || much) && self.freeze(context) {
             return Ok(true);
         }
-        if wanted && self.freeze(context) {
+        self.yields = false;
+        if self.compact(context, pressed)? {
             return Ok(true);
         }
-        self.compact(context)
+        self.compacting = false;
+        if pressed.is_some() {
+            // Once for whoever asked: others may go on claiming.
+            let asked = context.front().need().asked;
+            if claims > 0 && self.eased.replace(asked) != Some(asked) && self.freeze(context) {
+                return Ok(true);
+            }
+            if pressed.is_some_and(|press| press.frees) && !self.last_resort {
+                self.last_resort = true;
+                self.tell(context);
+                context.wal.wake();
+                return Ok(true);
+            }
+            self.answer(context);
+        }
+        Ok(self.tidy(context))
+    }
+
+    /// Goes on with a checkpoint. `false` while its last block is on its way.
+    fn go_on(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+        let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint goes on");
+        let Some(mut build) = checkpoint.build.take() else { return self.drain(context) };
+        match self.write_and_remember(context, &mut build) {
+            Ok(true) => self.checkpoint.as_mut().expect("it goes on").build = Some(build),
+            Ok(false) => self.finish_checkpoint(context, build)?,
+            Err(trouble) => {
+                // The frozen tier stays, to be written again.
+                self.discard(build);
+                return Err(trouble);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes room for a checkpoint that found none: by growing, or by merging.
+    fn get_unstuck(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+        let claims = context.front().claims();
+        if self.make(claims)? > 0 || self.compact(context, Some(Press { frees: true }))? {
+            return Ok(true);
+        }
+        self.compacting = false;
+        self.answer(context);
+        let (error, _) = self.stuck.clone().expect("it is stuck");
+        Err(error.into())
+    }
+
+    /// Nothing more can be done for those who wait for room.
+    fn answer(&self, context: &Context<'_>) {
+        // Merging would have made some, had it not failed.
+        let failed = self.failed.as_ref().map(|(error, _)| format!("merging failed: {error}"));
+        let full = Some(&self.why_full).filter(|why| !why.is_empty());
+        let reasons: Vec<&String> = full.into_iter().chain(&failed).collect();
+        let why = reasons.into_iter().map(String::as_str).collect::<Vec<_>>().join("; ");
+        context.front().room.answer(&why);
+        context.wal.wake();
     }
 
     fn freeze(&mut self, context: &Context<'_>) -> bool {
         let mut front = context.front();
         let Some(cut) = front.freeze(context.wal, context.seed) else { return false };
-        self.checkpoint = Some(Checkpoint { cut, cursor: None, build: None, remembered: 0 });
+        self.checkpoint =
+            Some(Checkpoint { cut, cursor: None, order: Order::default(), build: None, remembered: 0 });
         true
     }
 
-    /// Starts writing once the frozen tier is complete.
+    /// Brings the frozen tier's logs into order once it is complete, and then starts writing.
     fn drain(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
         if bug("remembered-before-visible") {
             self.remember_early(context);
@@ -265,41 +362,53 @@ impl Keeper {
         let tier = front.frozen.clone().expect("a draining checkpoint has its tier");
         let runs = front.runs.clone();
         drop(front);
-        let build = self.build(Input::tier(tier, runs.is_empty(), Losses::new(&runs)), 0)?;
+        let bottom = runs.is_empty();
+        if checkpoint.order.step(&tier, |log| matters(log, bottom)) {
+            return Ok(true);
+        }
+        let input = Input::tier(tier, std::mem::take(&mut checkpoint.order), Losses::new(&runs));
+        let build = self.build(input, (self.superblock.next_run, 0), Some(Vec::new()), None);
+        self.superblock.next_run += 1;
         self.checkpoint.as_mut().expect("still there").build = Some(build);
         Ok(true)
     }
 
-    fn finish_checkpoint(&mut self, context: &Context<'_>) -> Result<(), Trouble> {
-        let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint is finished");
+    fn finish_checkpoint(&mut self, context: &Context<'_>, build: Build) -> Result<(), Trouble> {
+        let checkpoint = self.checkpoint.as_ref().expect("only a checkpoint is finished");
         let cursor = checkpoint.cursor.expect("a durable block was placed");
-        let build = checkpoint.build.take().expect("only what was written is finished");
         let losses = build.input.losses().to_vec();
-        let run = self.seal(build)?;
-        let lost = |run: &Run| losses.iter().find(|(id, _)| *id == run.meta.id).map_or(0, |(_, lost)| *lost);
-        let mut runs: Vec<Counted> = run.iter().map(|run| (run.clone(), 0)).collect();
-        runs.extend(
-            context
-                .front()
-                .runs
-                .iter()
-                .map(|run| (run.clone(), run.at_most_all(run.dead().saturating_add(lost(run))))),
+        let claim = build.input.expected();
+        let (meta, sealed) = self.seal(build)?;
+        let written: u64 = sealed.iter().map(|segment| segment.meta.len).sum();
+        debug_assert!(
+            written <= claim + sealed.len() as u64 * SEGMENT_COST,
+            "{written} bytes in {} segments, which were to take {claim} at most",
+            sealed.len()
         );
+        let run = (meta.logs > 0).then(|| Arc::new(Run::new(&self.shelf, meta, sealed.clone(), &[])));
+        let lost = |run: &Run| losses.iter().find(|(id, _)| *id == run.meta.id).map_or(0, |(_, lost)| *lost);
+        let old = context.front().runs.clone();
+        let mut runs: Vec<Counted> = run.into_iter().map(|run| (run, 0)).collect();
+        let still = |run: &Arc<Run>| (run.clone(), run.at_most_all(run.dead().saturating_add(lost(run))));
+        runs.extend(old.iter().map(still));
         if bug("frozen-tier-goes-early") {
             context.front().frozen = None;
         }
-        self.replace(context, runs, Some(cursor)).map_err(|trouble| self.lose(run, trouble))?;
+        let merging = old.merging().cloned();
+        drop(old);
+        self.replace(context, runs, merging, Some(cursor)).map_err(|trouble| self.lose(sealed, trouble))?;
         self.checkpoint = None;
-        context.wal.trim(cursor);
+        self.stuck = None;
+        self.yields = false;
         self.stats.checkpoints += 1;
-        self.tidy();
+        self.tidy(context);
         Ok(())
     }
 
-    /// Gives up a run that did not become part of the store - unless a superblock that names it may be on the disk.
-    fn lose(&mut self, run: Option<Arc<Run>>, trouble: Trouble) -> Trouble {
+    /// Gives up segments that did not become part of the store - unless a superblock that names them may be on the disk.
+    fn lose(&mut self, sealed: Vec<Arc<Segment>>, trouble: Trouble) -> Trouble {
         if !matches!(trouble, Trouble::Fatal(_)) {
-            self.retired.extend(run);
+            self.retired.extend(sealed);
         }
         trouble
     }
@@ -309,31 +418,44 @@ impl Keeper {
         &mut self,
         context: &Context<'_>,
         mut runs: Vec<Counted>,
+        merging: Option<Merging>,
         trim: Option<Cursor>,
     ) -> Result<(), Trouble> {
-        let merging = self.compaction.as_ref().map_or(&[][..], Compaction::replaces);
-        let dead = take_dead(&mut runs, merging);
-        let metas: Vec<RunMeta> =
-            runs.iter().map(|(run, dead)| RunMeta { dead: *dead, ..run.meta }).collect();
-        self.flip(context, &metas, trim)?;
+        let at_hand = self.compaction.as_ref().map_or(&[][..], Compaction::inputs);
+        let dead = take_dead(&mut runs, at_hand, merging.as_ref());
+        let chains = runs.iter().map(|(run, dead)| run.chain(*dead)).collect();
+        self.flip(context, &Manifest { runs: chains, merging: merging.clone() }, trim)?;
         runs.iter().for_each(|(run, dead)| run.set_dead(*dead));
         let mut front = context.front();
-        front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect()));
+        front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging));
         let written = front.frozen.take_if(|_| trim.is_some());
+        // In the same moment: a commit that found the tier gone and the ring as full as ever would ask for another
+        // checkpoint.
+        trim.into_iter().for_each(|cursor| context.wal.trim(cursor));
+        // A reader may hold it still, and frees it then.
+        let leaving = written.and_then(Arc::into_inner);
+        front.leaving = leaving.as_ref().map_or(0, Tier::bytes);
+        // What the tier claimed is taken now, or free: before anything else boards.
+        let told = self.told(&front.need(), &front.runs);
+        front.room.tell(told);
         drop(front);
-        // Many logs take long to free: nobody waits for the front meanwhile.
-        drop(written);
+        self.leaving = leaving;
         self.stats.dead_runs += dead.len() as u64;
-        self.retired.extend(dead);
+        self.retired.extend(dead.iter().flat_map(|run| run.segments.iter().cloned()));
         Ok(())
     }
 
-    /// Makes `runs` the store's runs: flush, manifest, flush, superblock.
-    fn flip(&mut self, context: &Context<'_>, runs: &[RunMeta], trim: Option<Cursor>) -> Result<(), Trouble> {
+    /// Makes `manifest` the store's: flush, manifest, flush, superblock.
+    fn flip(
+        &mut self,
+        context: &Context<'_>,
+        manifest: &Manifest,
+        trim: Option<Cursor>,
+    ) -> Result<(), Trouble> {
         if bug("manifest-goes-early") {
             self.manifest.take().into_iter().for_each(|old| self.heap.give(old));
         }
-        let encoded = manifest::encode(runs);
+        let encoded = manifest.encode();
         let extent = self.allocate(encoded.len() as u64)?;
         let mut buf = AlignedBuf::new(encoded.len());
         buf.extend(&encoded);
@@ -370,8 +492,6 @@ impl Keeper {
                 .map_err(Trouble::Fatal)?;
         }
         self.superblock = next;
-        self.squeezed = 0;
-        self.cramped = false;
         self.stats.heap_written_bytes += extent.len;
         if let Some(old) = self.manifest.replace(extent) {
             self.heap.give(old);
@@ -391,15 +511,20 @@ impl Keeper {
     }
 }
 
-/// Takes out the runs in which nothing lives any more. Those that are being merged stay until that has ended.
-fn take_dead(runs: &mut Vec<Counted>, merging: &[u64]) -> Vec<Arc<Run>> {
+/// Takes out the runs in which nothing lives any more. Those that are being merged stay until that has ended: the ones that
+/// the instalment `at_hand` merges, and the ones of which something is merged, behind what it is merged into.
+fn take_dead(runs: &mut Vec<Counted>, at_hand: &[u64], merging: Option<&Merging>) -> Vec<Arc<Run>> {
+    let into =
+        merging.and_then(|m| Some((runs.iter().position(|(run, _)| run.meta.id == m.into)?, m.inputs)));
+    let published = into.map_or(0..0, |(at, inputs)| at..at + inputs + 1);
     let mut dead = Vec::new();
     let mut is_oldest = true;
     // The oldest first, since the next one is the oldest when that goes.
     for at in (0..runs.len()).rev() {
         let (run, count) = &runs[at];
         let frees_live = bug("live-run-is-freed") && count + 1 >= run.meta.entries;
-        if !merging.contains(&run.meta.id) && (is_dead(&run.meta, *count, is_oldest) || frees_live) {
+        let merges = published.contains(&at) || at_hand.contains(&run.meta.id);
+        if !merges && (is_dead(&run.meta, *count, is_oldest) || frees_live) {
             dead.push(runs.remove(at).0);
         } else {
             is_oldest = false;

@@ -38,7 +38,7 @@
 //! # The rooms
 //!
 //! `model` (what a log is), `superblock`, `label`, `manifest`, `record`, `terms`, `piece` (formats, each told once), `recent`, `heap`,
-//! `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `retain`, `sweep` (what logs keep), `read`, `scan`, `merge`, `losses`, `policy`, `pace`,
+//! `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `retain`, `sweep` (what logs keep), `read`, `scan`, `merge`, `losses`, `policy`, `pace`, `pressure`,
 //! `keeper` (checkpoints and compaction: what goes into a run, what is dead, what is merged, how fast), `volumes`, `holder`,
 //! `create`, `format`, `signature`, `open` (recovery), `check`, `engine` (the threads and what they share), `store` and
 //! `ticket` (the public face).
@@ -49,6 +49,7 @@
 #[cfg(doctest)]
 struct Readme;
 
+mod chain;
 mod check;
 mod commit;
 mod create;
@@ -63,6 +64,7 @@ mod heap;
 mod holder;
 mod info;
 mod keeper;
+mod key;
 mod label;
 mod losses;
 mod manifest;
@@ -70,9 +72,11 @@ mod merge;
 mod model;
 mod open;
 mod options;
+mod order;
 mod pace;
 mod piece;
 mod policy;
+mod pressure;
 mod read;
 mod recent;
 mod record;
@@ -80,6 +84,7 @@ mod remembered;
 mod retain;
 mod runs;
 mod scan;
+mod segment;
 mod shelf;
 mod signature;
 mod siphash;

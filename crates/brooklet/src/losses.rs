@@ -3,28 +3,26 @@
 //! Only logs that lost something are looked up, in key order, so that a run's block is read once for all of them. What
 //! cannot be read is not counted. So a run never counts as more dead than it is.
 
-use std::sync::Arc;
-
 use brooklet_io::seeded::bug;
 
+use crate::chain::RunCursor;
 use crate::error::Error;
 use crate::model::{Bounds, Piece, resolve};
 use crate::piece::Head;
-use crate::runs::{Run, RunCursor, RunReader, RunSet, Wanted};
+use crate::runs::{Run, RunSet, Wanted};
 
 /// Counts what the runs lose to one checkpoint.
 pub(crate) struct Losses {
     /// The runs, newest first.
-    runs: Vec<(Arc<Run>, RunCursor)>,
+    runs: Vec<RunCursor>,
     /// For each of them, its number and the entries that it lost.
     known: Vec<(u64, u64)>,
 }
 
 impl Losses {
     pub fn new(runs: &RunSet) -> Self {
-        let cursor = |run: &Arc<Run>| (run.clone(), RunCursor::new(RunReader(run.clone())));
         Self {
-            runs: runs.iter().map(cursor).collect(),
+            runs: runs.iter().cloned().map(RunCursor::new).collect(),
             known: runs.iter().map(|run| (run.meta.id, 0)).collect(),
         }
     }
@@ -50,24 +48,7 @@ impl Losses {
 
     /// The log's pieces that matter, newest first, each with the place of its run.
     fn pieces(&mut self, key: &[u8]) -> Result<Vec<(usize, Piece)>, Error> {
-        let mut wanted = Wanted::new(key);
-        let mut found: Vec<(usize, Piece)> = Vec::new();
-        for (i, (run, cursor)) in self.runs.iter_mut().enumerate() {
-            let absent = run.may_know(&mut wanted)? == Some(false);
-            if absent
-                || !cursor.seek(wanted.head()).map_err(|e| run.error(e))?
-                || cursor.key() != wanted.head()
-            {
-                continue;
-            }
-            let head = Head::decode(&cursor.value()).ok_or_else(|| run.malformed(key))?;
-            found.push((i, head.piece));
-            let so_far = resolve(found.iter().map(|(_, piece)| *piece));
-            if so_far.bounds.is_none_or(|b| so_far.upper == b.first) {
-                break;
-            }
-        }
-        Ok(found)
+        pieces_in(&mut self.runs, key)
     }
 
     fn take_down(&mut self, found: &[(usize, Piece)], newer: Piece) {
@@ -90,4 +71,25 @@ impl Losses {
     pub fn known(&self) -> &[(u64, u64)] {
         &self.known
     }
+}
+
+/// A log's pieces that matter in some runs, newest first, each with the place of its run. For logs in the order of their
+/// keys, so that blocks are read once.
+pub(crate) fn pieces_in(runs: &mut [RunCursor], key: &[u8]) -> Result<Vec<(usize, Piece)>, Error> {
+    let mut wanted = Wanted::new(key);
+    let mut found: Vec<(usize, Piece)> = Vec::new();
+    for (i, cursor) in runs.iter_mut().enumerate() {
+        let run: &Run = cursor.run();
+        let absent = !run.counts_for(key) || run.may_know(&mut wanted)? == Some(false);
+        if absent || !cursor.seek(wanted.head())? || cursor.key() != wanted.head() {
+            continue;
+        }
+        let head = Head::decode(&cursor.value()).ok_or_else(|| cursor.run().malformed(key))?;
+        found.push((i, head.piece));
+        let so_far = resolve(found.iter().map(|(_, piece)| *piece));
+        if so_far.bounds.is_none_or(|b| so_far.upper == b.first) {
+            break;
+        }
+    }
+    Ok(found)
 }

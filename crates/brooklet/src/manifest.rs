@@ -1,19 +1,35 @@
-//! The manifest: which runs there are. Written anew with every change, pointed at by the superblock.
+//! The manifest: which runs there are, of which segments, and which merge goes on. Written anew with every change, pointed
+//! at by the superblock.
 //!
 //! ```text
 //! 0  8 magic "BRKMANIF"   8  4 version, 1 to 3   12  4 number of runs
-//! then per run, newest first, 112 bytes, little endian:
-//!    0 8 number   8 8 level   16 8 offset on the volume   24 8 length of the codex   32 8 bytes of its extent
-//!   40 8 checksum of the codex's footer   48 8 logs   56 8 entries
-//!   64 8 tombstones: logs that it says are gone   72 8 empties: logs that it says are there, and holds no entry of
-//!   80 8 dead: entries that newer runs are known to have made irrelevant; never more than there are
-//!   88 8 ageing: entries of its logs under limits of age, older runs' included
-//!   96 8 when the first of them becomes too old, in milliseconds since the Unix epoch   104 8 when the last does
+//! then per run, newest first; little endian, 8 bytes each, here and below:
+//!    number, level, logs, entries,
+//!    tombstones: logs that it says are gone, empties: logs that it says are there, and holds no entry of,
+//!    dead: entries that newer runs are known to have made irrelevant; never more than there are,
+//!    ageing: entries of its logs under limits of age, older runs' included,
+//!    when the first of them becomes too old, in milliseconds since the Unix epoch, when the last does,
+//!    number of segments
+//!    then per segment, in the order of keys:
+//!       offset on the volume, length of the codex, bytes of its extent, checksum of the codex's footer,
+//!       length of a key, and that key: its first codex key; if that is a head, maybe a shorter one between it and the last
+//!       of the segment before
+//! then number of runs that are being merged; 0 where no merge goes on, and then no more of it:
+//!    number of the run that is being made of them; they follow it above
+//!    1 where the last of them was the oldest of all when the merge began, 0 where it was not
+//!    length of a log's key, and that key: the merged run has all logs before it, and the others count only from it on
 //! then 8 XXH3-64 of all before
 //! ```
 //!
-//! Version 1 had the first 64 bytes of each run, version 2 the first 88. What version 1 did not tell is taken for what it can
-//! be at worst: none of the entries dead, and every log such as may not be forgotten. Up to version 2 no log had limits.
+//! A run that is being merged is told with the counts that it had before, and with those of its segments that are still
+//! needed.
+//!
+//! Versions 1 and 2 knew of no segments: after the runs' number, level, they had offset, length, extent and checksum of the
+//! only one, whose first key is taken to be the first there can be, and then logs, entries, tombstones, empties and dead.
+//! Version 1 had no more than logs and entries: what it did not tell is taken for what it can be at worst, none of the
+//! entries dead, and every log such as may not be forgotten. Up to version 2 no log had limits.
+
+use std::ops::Range;
 
 use brooklet_wal::checksum;
 
@@ -21,18 +37,12 @@ use crate::terms::Ageing;
 
 const MAGIC: [u8; 8] = *b"BRKMANIF";
 const VERSION: u32 = 3;
-/// Words of a run, in each version.
-const WORDS: [usize; 3] = [8, 11, 14];
 
 /// What the manifest says of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunMeta {
     pub id: u64,
     pub level: u64,
-    pub offset: u64,
-    pub len: u64,
-    pub extent: u64,
-    pub footer_sum: u64,
     pub logs: u64,
     pub entries: u64,
     /// Logs that it says are gone.
@@ -47,21 +57,18 @@ pub(crate) struct RunMeta {
     pub ages_to: u64,
 }
 
+/// Words of a run.
+const WORDS: usize = 10;
+
 impl RunMeta {
-    pub fn words(&self) -> [u64; 14] {
-        let Self { id, level, offset, len, extent, footer_sum, logs, entries, .. } = *self;
-        let Self { tombstones, empties, dead, ageing, ages_from, ages_to, .. } = *self;
-        let counts = [tombstones, empties, dead, ageing, ages_from, ages_to];
-        let mut words = [id, level, offset, len, extent, footer_sum, logs, entries, 0, 0, 0, 0, 0, 0];
-        words[8..].copy_from_slice(&counts);
-        words
+    fn words(&self) -> [u64; WORDS] {
+        let Self { id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to } = *self;
+        [id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to]
     }
 
-    pub fn of_words(words: &[u64; 14]) -> Self {
-        let [id, level, offset, len, extent, footer_sum, logs, entries, counts @ ..] = *words;
-        let [tombstones, empties, dead, ageing, ages_from, ages_to] = counts;
-        let run = Self { id, level, offset, len, extent, footer_sum, logs, entries, ..Self::default() };
-        Self { tombstones, empties, dead, ageing, ages_from, ages_to, ..run }
+    fn of_words(words: [u64; WORDS]) -> Self {
+        let [id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to] = words;
+        Self { id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to }
     }
 
     /// When entries of its logs become too old.
@@ -69,45 +76,156 @@ impl RunMeta {
         let Self { ageing: entries, ages_from: from, ages_to: to, .. } = *self;
         (entries > 0).then_some(Ageing { entries, from, to })
     }
+
+    /// The same run, whose logs' entries become too old then.
+    pub fn with_ageing(self, ageing: Option<Ageing>) -> Self {
+        let Ageing { entries, from, to } = ageing.unwrap_or_default();
+        Self { ageing: entries, ages_from: from, ages_to: to, ..self }
+    }
 }
 
-pub(crate) fn encode(runs: &[RunMeta]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(24 + runs.len() * WORDS[2] * 8);
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&VERSION.to_le_bytes());
-    out.extend_from_slice(&(runs.len() as u32).to_le_bytes());
-    for word in runs.iter().flat_map(RunMeta::words) {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
-    let sum = checksum(&out);
-    out.extend_from_slice(&sum.to_le_bytes());
-    out
+/// What the manifest says of a part of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SegmentMeta {
+    pub offset: u64,
+    pub len: u64,
+    pub extent: u64,
+    pub footer_sum: u64,
+    /// Its first codex key, or any that lies between that and the last one before it.
+    pub first: Vec<u8>,
 }
 
-/// Reads a manifest whose checksum, as the superblock gives it, is `sum`.
-pub(crate) fn decode(bytes: &[u8], sum: u64) -> Result<Vec<RunMeta>, &'static str> {
-    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-    if bytes.len() < 24 || bytes[..8] != MAGIC {
-        return Err("the magic bytes are missing");
+/// A run and its segments, in the order of their keys.
+pub(crate) type Chain = (RunMeta, Vec<SegmentMeta>);
+
+/// A merge that has published some of what it makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Merging {
+    /// The number of the run it makes.
+    pub into: u64,
+    /// How many runs it merges: those that follow that one.
+    pub inputs: usize,
+    /// Whether the last of them was the oldest run when the merge began: then what does not exist needs no mention, and no
+    /// entry is missing. The same for all of the merge, also where what was older has died meanwhile.
+    pub bottom: bool,
+    /// The log from which on those count; that one has all before it.
+    pub from: Vec<u8>,
+}
+
+/// All that a manifest says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    /// Newest first.
+    pub runs: Vec<Chain>,
+    pub merging: Option<Merging>,
+}
+
+impl Manifest {
+    /// The places of the runs that are being merged; none where the run that they follow is not there.
+    pub fn merged(&self) -> Range<usize> {
+        let at = |merging: &Merging| self.runs.iter().position(|(run, _)| run.id == merging.into);
+        let place = self.merging.as_ref().and_then(|merging| Some((at(merging)? + 1, merging.inputs)));
+        place.map_or(0..0, |(start, inputs)| start..start.saturating_add(inputs))
     }
-    let end = bytes.len() - 8;
-    if word(end) != sum || checksum(&bytes[..end]) != sum {
-        return Err("the checksum is not the one the superblock names");
-    }
-    let count = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
-    let words = (word(8) as u32).checked_sub(1).and_then(|version| WORDS.get(version as usize));
-    let Some(&words) = words.filter(|&words| end == 16 + count * words * 8) else {
-        return Err("the version or the length is wrong");
-    };
-    let run = |i: usize| {
-        let mut run = [0; 14];
-        for (field, value) in run[..words].iter_mut().enumerate() {
-            *value = word(16 + (i * words + field) * 8);
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&(self.runs.len() as u32).to_le_bytes());
+        for (run, segments) in &self.runs {
+            put(&mut out, &run.words());
+            put(&mut out, &[segments.len() as u64]);
+            for SegmentMeta { offset, len, extent, footer_sum, first } in segments {
+                put(&mut out, &[*offset, *len, *extent, *footer_sum, first.len() as u64]);
+                out.extend_from_slice(first);
+            }
         }
-        let run = RunMeta::of_words(&run);
-        if words == WORDS[0] { RunMeta { empties: run.logs, ..run } } else { run }
-    };
-    Ok((0..count).map(run).collect())
+        put(&mut out, &[self.merging.as_ref().map_or(0, |merging| merging.inputs as u64)]);
+        if let Some(Merging { into, bottom, from, .. }) = &self.merging {
+            put(&mut out, &[*into, u64::from(*bottom), from.len() as u64]);
+            out.extend_from_slice(from);
+        }
+        let sum = checksum(&out);
+        put(&mut out, &[sum]);
+        out
+    }
+
+    /// Reads a manifest whose checksum, as the superblock gives it, is `sum`.
+    pub fn decode(bytes: &[u8], sum: u64) -> Result<Self, &'static str> {
+        if bytes.len() < 24 || bytes[..8] != MAGIC {
+            return Err("the magic bytes are missing");
+        }
+        let (body, end) = bytes.split_at(bytes.len() - 8);
+        if end != sum.to_le_bytes() || checksum(body) != sum {
+            return Err("the checksum is not the one the superblock names");
+        }
+        let half = |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().expect("four bytes"));
+        let (version, count) = (half(8), half(12));
+        let mut rest = Rest(&body[16..]);
+        let decoded = match version {
+            1 | 2 => rest.old(version, count),
+            3 => rest.whole(count),
+            _ => None,
+        };
+        decoded.filter(|_| rest.0.is_empty()).ok_or("the version or the length is wrong")
+    }
+}
+
+fn put(out: &mut Vec<u8>, words: &[u64]) {
+    words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+}
+
+/// What is still to be decoded. `None` where it ends too early.
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn words<const N: usize>(&mut self) -> Option<[u64; N]> {
+        let (taken, rest) = self.0.split_at_checked(N * 8)?;
+        self.0 = rest;
+        let word = |i: usize| u64::from_le_bytes(taken[i * 8..i * 8 + 8].try_into().expect("eight bytes"));
+        Some(std::array::from_fn(word))
+    }
+
+    fn key(&mut self, len: u64) -> Option<Vec<u8>> {
+        let (taken, rest) = self.0.split_at_checked(usize::try_from(len).ok()?)?;
+        self.0 = rest;
+        Some(taken.to_vec())
+    }
+
+    fn whole(&mut self, count: u32) -> Option<Manifest> {
+        let mut runs = Vec::new();
+        for _ in 0..count {
+            let run = RunMeta::of_words(self.words()?);
+            let [parts] = self.words()?;
+            let mut segments = Vec::new();
+            for _ in 0..parts {
+                let [offset, len, extent, footer_sum, first] = self.words()?;
+                segments.push(SegmentMeta { offset, len, extent, footer_sum, first: self.key(first)? });
+            }
+            runs.push((run, segments));
+        }
+        let [inputs] = self.words()?;
+        let merging = if inputs == 0 {
+            None
+        } else {
+            let [into, bottom, from] = self.words()?;
+            let bottom = [false, true].into_iter().find(|it| u64::from(*it) == bottom)?;
+            Some(Merging { into, inputs: usize::try_from(inputs).ok()?, bottom, from: self.key(from)? })
+        };
+        Some(Manifest { runs, merging })
+    }
+
+    fn old(&mut self, version: u32, count: u32) -> Option<Manifest> {
+        let mut runs = Vec::new();
+        for _ in 0..count {
+            let [id, level, offset, len, extent, footer_sum, logs, entries] = self.words()?;
+            let [tombstones, empties, dead] = if version == 1 { [0, logs, 0] } else { self.words()? };
+            let segment = SegmentMeta { offset, len, extent, footer_sum, first: Vec::new() };
+            let run = RunMeta { id, level, logs, entries, tombstones, empties, dead, ..RunMeta::default() };
+            runs.push((run, vec![segment]));
+        }
+        Some(Manifest { runs, merging: None })
+    }
 }
 
 /// The checksum by which the superblock names an encoded manifest.
@@ -119,48 +237,93 @@ pub(crate) fn sum_of(encoded: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
+    const RUN: RunMeta = RunMeta {
+        id: 1,
+        level: 2,
+        logs: 7,
+        entries: 8,
+        tombstones: 9,
+        empties: 10,
+        dead: 11,
+        ageing: 12,
+        ages_from: 13,
+        ages_to: 14,
+    };
+
+    fn segment(offset: u64, first: &[u8]) -> SegmentMeta {
+        SegmentMeta { offset, len: 4, extent: 5, footer_sum: 6, first: first.to_vec() }
+    }
+
     #[test]
     fn a_manifest_survives_the_round_trip_and_no_flipped_bit() {
-        let run = RunMeta {
-            id: 1,
-            level: 2,
-            offset: 3,
-            len: 4,
-            extent: 5,
-            footer_sum: 6,
-            logs: 7,
-            entries: 8,
-            tombstones: 9,
-            empties: 10,
-            dead: 11,
-            ageing: 12,
-            ages_from: 13,
-            ages_to: 14,
+        let runs = vec![
+            (RUN, vec![segment(3, b"a"), segment(8, b"b\0\x01\0")]),
+            (RunMeta { id: 12, ..RUN }, vec![]),
+            (RunMeta { id: 13, ..RUN }, vec![segment(20, b"")]),
+        ];
+        let merging = Some(Merging { into: 1, inputs: 2, bottom: true, from: b"c".to_vec() });
+        for manifest in
+            [Manifest::default(), Manifest { runs: runs.clone(), merging: None }, Manifest { runs, merging }]
+        {
+            let mut bytes = manifest.encode();
+            let sum = sum_of(&bytes);
+            assert_eq!(Manifest::decode(&bytes, sum), Ok(manifest));
+            assert!(Manifest::decode(&bytes, sum ^ 1).is_err());
+            for bit in 0..bytes.len() * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(Manifest::decode(&bytes, sum).is_err(), "bit {bit}");
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            for cut in 0..bytes.len() {
+                assert!(Manifest::decode(&bytes[..cut], sum).is_err());
+            }
+        }
+    }
+
+    /// Lengths and numbers that a sound checksum goes with, and that nothing can have.
+    #[test]
+    fn a_forged_manifest_is_refused() {
+        let sound = Manifest {
+            runs: vec![(RUN, vec![segment(3, b"a")])],
+            merging: Some(Merging { into: 1, inputs: 2, bottom: false, from: b"c".to_vec() }),
         };
-        let runs = vec![run, RunMeta { id: 15, ..run }];
-        let mut bytes = encode(&runs);
-        let sum = sum_of(&bytes);
-        assert_eq!(decode(&bytes, sum), Ok(runs));
-        assert!(decode(&bytes, sum ^ 1).is_err());
-        for bit in 0..bytes.len() * 8 {
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode(&bytes, sum).is_err(), "bit {bit}");
-            bytes[bit / 8] ^= 1 << (bit % 8);
+        let sound = sound.encode();
+        for at in [12, 16 + 80, 16 + 88 + 32, sound.len() - 17] {
+            for word in [u64::MAX, 1 << 40, 200] {
+                let mut bytes = sound[..sound.len() - 8].to_vec();
+                let len = 8.min(if at == 12 { 4 } else { 8 });
+                bytes[at..at + len].copy_from_slice(&word.to_le_bytes()[..len]);
+                let sum = checksum(&bytes);
+                put(&mut bytes, &[sum]);
+                if bytes != sound && at != 12 || word != 1 << 40 {
+                    assert!(Manifest::decode(&bytes, sum).is_err(), "{word} at {at}");
+                }
+            }
         }
-        for cut in 0..bytes.len() {
-            assert!(decode(&bytes[..cut], sum).is_err());
-        }
+    }
+
+    fn of_version(version: u8, words: u64) -> RunMeta {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&[version, 0, 0, 0, 1, 0, 0, 0]);
+        (1..=words).for_each(|word| put(&mut bytes, &[word]));
+        let sum = checksum(&bytes);
+        put(&mut bytes, &[sum]);
+        let manifest = Manifest::decode(&bytes, sum).unwrap();
+        assert!(manifest.merging.is_none() && manifest.runs.len() == 1);
+        let (run, segments) = &manifest.runs[0];
+        let segment = SegmentMeta { offset: 3, len: 4, extent: 5, footer_sum: 6, first: Vec::new() };
+        assert_eq!(segments[..], [segment]);
+        *run
     }
 
     #[test]
     fn version_1_is_taken_at_its_worst() {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
-        (1..=8u64).for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
-        let sum = checksum(&bytes);
-        bytes.extend_from_slice(&sum.to_le_bytes());
-        let run = decode(&bytes, sum).unwrap()[0];
-        assert_eq!((run.logs, run.entries), (7, 8));
-        assert_eq!((run.tombstones, run.empties, run.dead), (0, 7, 0));
+        let RunMeta { logs, entries, tombstones, empties, dead, .. } = of_version(1, 8);
+        assert_eq!((logs, entries, tombstones, empties, dead), (7, 8, 0, 7, 0));
+    }
+
+    #[test]
+    fn a_run_of_version_2_is_a_chain_of_one() {
+        assert_eq!(of_version(2, 11), RUN.with_ageing(None));
     }
 }

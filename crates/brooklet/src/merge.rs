@@ -1,23 +1,34 @@
 //! What goes into a new run: the pieces of a frozen tier, or those of several runs merged.
 //!
-//! Both give log after log in key order, and a long log a chunk at a time, so that the work can be done in slices.
+//! Both give log after log in key order, and a long log a chunk at a time, so that the work can be done in slices. Between
+//! two logs of a merge an instalment may end: then all of it that is needed is the runs and the log that comes next.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
+
+use crate::chain::RunCursor;
 use crate::error::Error;
-use crate::losses::Losses;
-use crate::model::{Piece, Resolved, resolve};
-use crate::piece::{CHUNK, Chunk, Head, PieceWriter};
-use crate::recent::{Slot, Tier};
-use crate::runs::{Run, RunBuilder};
+use crate::losses::{Losses, pieces_in};
+use crate::model::{Bounds, Piece, Resolved, resolve};
+use crate::order::Order;
+use crate::piece::{CHUNK, Chunk, Head, Out, PieceWriter, filter_hash};
+use crate::recent::{LogState, Slot, Tier};
+use crate::runs::{Run, Wanted};
 use crate::scan::RunLogs;
+use crate::segment::{Entry, Segment};
 
 /// What a log costs to copy, besides its payload, in bytes of payload: roughly.
 pub(crate) const LOG_COST: u64 = 64;
 /// What a look at the older runs costs, in bytes of payload: roughly.
 const LOOK_COST: u64 = 4096;
+
+/// What a run takes besides its logs, in bytes: roughly.
+const SLACK: u64 = 4096;
 
 /// The logs of a new run, one after another.
 pub(crate) struct Input {
@@ -29,7 +40,15 @@ pub(crate) struct Input {
 /// Where the pieces of a new run come from.
 enum Logs {
     Tier { tier: Arc<Tier>, order: Vec<Slot>, next: usize, losses: Losses },
-    Runs { logs: Vec<RunLogs>, bottom: bool },
+    Runs { logs: Vec<RunLogs>, bottom: bool, beside: Beside },
+}
+
+/// The runs that are not merged, and tell what needs not be written.
+struct Beside {
+    /// The newer ones: what they have made irrelevant.
+    newer: Vec<RunCursor>,
+    /// The older ones: the logs of which it matters that they are gone.
+    older: Vec<Arc<Run>>,
 }
 
 /// Entries of a log that lie in one place.
@@ -45,79 +64,122 @@ enum Holder {
 }
 
 impl Input {
-    /// The logs of a tier that something happened to, in key order. With `bottom`, no run is older: what does not
-    /// exist needs no mention. `losses` takes down what older runs lose.
-    pub fn tier(tier: Arc<Tier>, bottom: bool, losses: Losses) -> Self {
-        let matters = |piece: Piece| !bottom || piece.bounds.is_some();
-        let slots = 0..tier.logs.len() as Slot;
-        let mut order: Vec<Slot> = slots.filter(|&s| tier.log(s).piece().is_some_and(matters)).collect();
-        order.sort_unstable_by(|&a, &b| tier.log(a).key.cmp(&tier.log(b).key));
-        Self { logs: Logs::Tier { tier, order, next: 0, losses }, log: None }
+    /// The logs of a tier that [matter](matters), in order. `losses` takes down what older runs lose.
+    pub fn tier(tier: Arc<Tier>, order: Order, losses: Losses) -> Self {
+        Self { logs: Logs::Tier { tier, order: order.end(), next: 0, losses }, log: None }
     }
 
-    /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them is the oldest of all.
-    pub fn runs(runs: &[Arc<Run>], bottom: bool) -> Result<Self, Error> {
+    /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them was the oldest of all. Entries that
+    /// the `newer` runs have made irrelevant are left out, and so are logs that are gone, where no `older` run knows them.
+    pub fn runs(
+        runs: &[Arc<Run>],
+        bottom: bool,
+        newer: Vec<Arc<Run>>,
+        older: Vec<Arc<Run>>,
+    ) -> Result<Self, Error> {
         let logs = runs.iter().map(|run| RunLogs::new(run, b"")).collect::<Result<_, _>>()?;
-        Ok(Self { logs: Logs::Runs { logs, bottom }, log: None })
+        let beside = Beside { newer: newer.into_iter().map(RunCursor::new).collect(), older };
+        Ok(Self { logs: Logs::Runs { logs, bottom, beside }, log: None })
     }
 
-    /// The most bytes that the new run can take, before compression.
-    pub fn bound(&self) -> u64 {
+    /// Bytes that the new run may take: of a tier the most that it can be, of runs about what they take themselves.
+    pub fn expected(&self) -> u64 {
         match &self.logs {
-            Logs::Tier { tier, order, .. } => {
-                let log = |&slot: &Slot| {
-                    let log = tier.log(slot);
-                    let entries = log.piece().map_or(0, |p| p.held().end - p.held().start);
-                    // Keys are escaped, and stand in the head, in every chunk, and in the index.
-                    log.payload_bytes() * 3 / 2
-                        + entries * 10
-                        + (log.key.len() as u64 * 2 + 64) * 4
-                        + log.visible_terms().map_or(0, |terms| terms.bound() as u64)
-                };
-                order.iter().map(log).sum::<u64>() + (1 << 16)
-            }
-            // Merging drops entries; how well the rest compresses in other company cannot be known before.
+            Logs::Tier { tier, .. } => tier.claim(),
             Logs::Runs { logs, .. } => {
-                logs.iter()
-                    .map(|l| l.run().raw_bytes().saturating_add(l.run().meta.logs).saturating_mul(5) / 4)
-                    .sum::<u64>()
-                    + (1 << 16)
+                let left = |logs: &RunLogs| logs.run().bytes() - bytes_of(logs.passed());
+                logs.iter().map(left).fold(SLACK, u64::saturating_add)
             }
+        }
+    }
+
+    /// Bytes that the log which comes next may take, where it does not lie in one segment of each run.
+    pub fn next_log_bytes(&self) -> u64 {
+        let Logs::Runs { logs, .. } = &self.logs else { return 0 };
+        let next = self.next_log();
+        let holds = |logs: &&RunLogs| logs.current.as_ref().map(|(key, _)| &key[..]) == next;
+        logs.iter().filter(holds).map(RunLogs::log_bytes).sum()
+    }
+
+    /// So many of those bytes that newer runs leave alive, if entries are as long as each other.
+    pub fn next_log_alive(&mut self) -> Result<u64, Error> {
+        let next = self.next_log().map(<[u8]>::to_vec);
+        let (Some(next), Logs::Runs { logs, beside, .. }) = (next, &mut self.logs) else { return Ok(0) };
+        let live = live_below(&mut beside.newer, &next)?.unwrap_or(0..u64::MAX);
+        let alive = |logs: &RunLogs| {
+            let (_, head) = logs.current.as_ref().filter(|(key, _)| *key == next)?;
+            let held = head.piece.held();
+            let alive = clipped(&held, &live);
+            let [held, alive] = [held, alive].map(|range| u128::from(range.end.saturating_sub(range.start)));
+            Some((u128::from(logs.log_bytes()) * alive / held.max(1)) as u64)
+        };
+        Ok(logs.iter().filter_map(alive).sum())
+    }
+
+    /// Whether all that was begun of a log is written.
+    pub fn is_between_logs(&self) -> bool {
+        self.log.is_none()
+    }
+
+    /// The log of the runs that comes next, where there is another.
+    pub fn next_log(&self) -> Option<&[u8]> {
+        match &self.logs {
+            Logs::Tier { .. } => None,
+            Logs::Runs { logs, .. } => {
+                logs.iter().filter_map(|log| log.current.as_ref().map(|(key, _)| &key[..])).min()
+            }
+        }
+    }
+
+    /// Segments of each of the runs that hold nothing of what is still to come.
+    pub fn passed(&self) -> Vec<usize> {
+        match &self.logs {
+            Logs::Tier { .. } => Vec::new(),
+            Logs::Runs { logs, .. } => logs.iter().map(|log| log.passed().len()).collect(),
+        }
+    }
+
+    /// Bytes of all those segments.
+    pub fn passed_bytes(&self) -> u64 {
+        match &self.logs {
+            Logs::Tier { .. } => 0,
+            Logs::Runs { logs, .. } => logs.iter().map(|log| bytes_of(log.passed())).sum(),
         }
     }
 
     /// Writes what comes next: a log's beginning, some of its entries, or its end. Tells the work that took, in bytes of
     /// payload; `None` where there is nothing left.
-    pub fn step(&mut self, out: &mut PieceWriter<RunBuilder>) -> Result<Option<u64>, Trouble> {
+    pub fn step(&mut self, out: &mut PieceWriter<Pending>) -> Result<Option<u64>, Trouble> {
         let Some(parts) = &mut self.log else {
             return match &mut self.logs {
-                Logs::Tier { tier, order, next, losses } => {
+                Logs::Tier { tier, order, next, losses, .. } => {
                     let Some(&slot) = order.get(*next) else { return Ok(None) };
                     *next += 1;
                     let (parts, looked) = begin_recent(tier, slot, losses, out);
                     self.log = Some(parts);
                     Ok(Some(LOG_COST + LOOK_COST * u64::from(looked)))
                 }
-                Logs::Runs { logs, bottom } => begin_merged(logs, *bottom, out).map(|begun| {
-                    let (parts, pieces) = begun?;
-                    self.log = parts;
-                    Some(LOG_COST * pieces)
-                }),
+                Logs::Runs { logs, bottom, beside } => {
+                    begin_merged(logs, *bottom, beside, out).map(|begun| {
+                        let (parts, pieces) = begun?;
+                        self.log = parts;
+                        Some(LOG_COST * pieces)
+                    })
+                }
             };
         };
         let Some(part) = parts.last_mut() else {
             self.log = None;
-            return out.end().map(|()| Some(0)).map_err(write_error);
+            let Ok(()) = out.end();
+            return Ok(Some(0));
         };
         let copied = match (&mut part.holder, &self.logs) {
-            (Holder::Tier(slot), Logs::Tier { tier, .. }) => {
-                copy_recent(tier, *slot, &mut part.range, out).map_err(write_error)?
-            }
+            (Holder::Tier(slot), Logs::Tier { tier, .. }) => copy_recent(tier, *slot, &mut part.range, out),
             (Holder::Run(run, chunk), _) => {
                 if !chunk.range().contains(&part.range.start) {
                     *chunk = run.chunk_once(out.key(), part.range.start)?;
                 }
-                copy_chunk(chunk, &mut part.range, out).map_err(write_error)?
+                copy_chunk(chunk, &mut part.range, out)
             }
             (Holder::Tier(_), Logs::Runs { .. }) => unreachable!("parts come from the source"),
         };
@@ -132,6 +194,47 @@ impl Input {
         match &self.logs {
             Logs::Tier { losses, .. } => losses.known(),
             Logs::Runs { .. } => &[],
+        }
+    }
+}
+
+/// Whether a log of a tier goes into a run. With `bottom`, no run is older: what does not exist needs no mention.
+pub(crate) fn matters(log: &LogState, bottom: bool) -> bool {
+    log.piece().is_some_and(|piece| !bottom || piece.bounds.is_some())
+}
+
+fn bytes_of(segments: &[Arc<Segment>]) -> u64 {
+    segments.iter().map(|segment| segment.meta.extent).sum()
+}
+
+/// Codex entries on their way into a segment, which must be found room for first.
+pub(crate) struct Pending {
+    filter_seed: u64,
+    hash: Option<u64>,
+    entries: VecDeque<Entry>,
+}
+
+impl Pending {
+    pub fn new(filter_seed: u64) -> Self {
+        Self { filter_seed, hash: None, entries: VecDeque::new() }
+    }
+
+    pub fn pop(&mut self) -> Option<Entry> {
+        self.entries.pop_front()
+    }
+}
+
+impl Out for Pending {
+    type Error = Infallible;
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Infallible> {
+        self.entries.push_back(Entry { key: key.to_vec(), value: value.to_vec(), hash: self.hash.take() });
+        Ok(())
+    }
+
+    fn log(&mut self, key: &[u8]) {
+        if !(bug("filter-forgets") && key.len().is_multiple_of(5)) {
+            self.hash = Some(filter_hash(self.filter_seed, key));
         }
     }
 }
@@ -166,7 +269,7 @@ fn begin_recent(
     tier: &Tier,
     slot: Slot,
     losses: &mut Losses,
-    out: &mut PieceWriter<RunBuilder>,
+    out: &mut PieceWriter<Pending>,
 ) -> (Vec<Part>, bool) {
     let log = tier.log(slot);
     let piece = log.piece().expect("only visible pieces were chosen");
@@ -184,7 +287,8 @@ type Begun = (Option<Vec<Part>>, u64);
 fn begin_merged(
     logs: &mut [RunLogs],
     bottom: bool,
-    out: &mut PieceWriter<RunBuilder>,
+    beside: &mut Beside,
+    out: &mut PieceWriter<Pending>,
 ) -> Result<Option<Begun>, Trouble> {
     let keys = logs.iter().filter_map(|l| l.current.as_ref().map(|(key, _)| key));
     let Some(key) = keys.min().cloned() else { return Ok(None) };
@@ -197,13 +301,24 @@ fn begin_merged(
     }
     let pieces = heads.len() as u64;
     let Resolved { bounds, parts, upper } = resolve(heads.iter().map(|(_, head)| head.piece));
-    if bounds.is_none() && bottom {
+    if bounds.is_none() && (bottom || !is_known(&beside.older, &key)) {
         return Ok(Some((None, pieces)));
     }
     // `resolve` names the first number that these runs do not account for, which is where the merged piece begins.
     let piece = Piece { bounds, base: upper };
+    let live = live_below(&mut beside.newer, &key)?;
+    let alive = |range: &Range<u64>| live.as_ref().map_or(range.clone(), |live| clipped(range, live));
+    // Where newer runs need nothing of the log, or there is nothing left of it that they could need, it goes.
+    if live.as_ref().is_some_and(|live| live.is_empty() || bottom && clipped(&piece.held(), live).is_empty())
+    {
+        return Ok(Some((None, pieces)));
+    }
+    let parts = parts.into_iter().map(|(i, part)| (i, alive(&part)));
+    let parts: Vec<_> = parts.filter(|(_, part)| !part.is_empty()).collect();
+    let piece = live.as_ref().map_or(piece, |live| within(piece, live));
+    // Older runs may have been cleaned of what newer ones have made irrelevant: only what is alive must be there.
     let held = piece.held();
-    let starts_right = !bottom || bounds.is_none_or(|b| held.start <= b.first);
+    let starts_right = !bottom || bounds.is_none_or(|b| held.start <= alive(&(b.first..b.next)).start);
     let end = parts.iter().rev().try_fold(held.start, |at, (_, part)| (part.start == at).then_some(part.end));
     if !starts_right || end != Some(held.end) {
         return Err(heads[0].0.malformed(&key).into());
@@ -216,38 +331,59 @@ fn begin_merged(
     Ok(Some((Some(parts.into_iter().map(part).collect()), pieces)))
 }
 
+/// Whether some of the runs may know a log: where a filter cannot be read, for all that is known.
+fn is_known(older: &[Arc<Run>], key: &[u8]) -> bool {
+    let mut wanted = Wanted::new(key);
+    older.iter().any(|run| !matches!(run.may_know(&mut wanted), Ok(Some(false))))
+}
+
+/// The entries of a log that newer runs leave alive in older ones; `None` where they do not know it.
+fn live_below(newer: &mut [RunCursor], key: &[u8]) -> Result<Option<Range<u64>>, Error> {
+    let found = pieces_in(newer, key)?;
+    if found.is_empty() {
+        return Ok(None);
+    }
+    let Resolved { bounds, upper, .. } = resolve(found.into_iter().map(|(_, piece)| piece));
+    let hidden = u64::from(bug("newer-run-hides-too-much"));
+    Ok(Some(bounds.map_or(0..0, |bounds| bounds.first + hidden..upper)))
+}
+
+fn clipped(range: &Range<u64>, live: &Range<u64>) -> Range<u64> {
+    range.start.max(live.start)..range.end.min(live.end)
+}
+
+/// A piece without the entries outside of `live`. The newer runs that say so tell the log's bounds, too; all that is left for
+/// this piece to tell is what it holds, and that older ones count only below its base.
+fn within(piece: Piece, live: &Range<u64>) -> Piece {
+    let Some(Bounds { first, next }) = piece.bounds else { return piece };
+    let next = next.min(live.end);
+    let first = first.max(live.start).min(next);
+    Piece { bounds: Some(Bounds { first, next }), base: piece.base.min(next) }
+}
+
 /// Copies about a chunk's bytes of entries of a tier, and takes them off `range`.
-fn copy_recent(
-    tier: &Tier,
-    slot: Slot,
-    range: &mut Range<u64>,
-    out: &mut PieceWriter<RunBuilder>,
-) -> Result<u64, brooklet_codex::Error> {
+fn copy_recent(tier: &Tier, slot: Slot, range: &mut Range<u64>, out: &mut PieceWriter<Pending>) -> u64 {
     let mut copied = 0;
     for payload in tier.log(slot).payloads(tier, range.clone()) {
-        out.entry(&payload)?;
+        let Ok(()) = out.entry(&payload);
         range.start += 1;
         copied += payload.len() as u64 + 1;
         if copied >= CHUNK as u64 {
             break;
         }
     }
-    Ok(copied)
+    copied
 }
 
 /// Copies those entries of `range` that a chunk holds, and takes them off.
-fn copy_chunk(
-    chunk: &Chunk,
-    range: &mut Range<u64>,
-    out: &mut PieceWriter<RunBuilder>,
-) -> Result<u64, brooklet_codex::Error> {
+fn copy_chunk(chunk: &Chunk, range: &mut Range<u64>, out: &mut PieceWriter<Pending>) -> u64 {
     let mut copied = 0;
     let end = range.end.min(chunk.range().end);
     for seq in range.start..end {
         let payload = chunk.payload_bytes(seq);
-        out.entry(payload)?;
+        let Ok(()) = out.entry(payload);
         copied += payload.len() as u64 + 1;
     }
     range.start = end;
-    Ok(copied)
+    copied
 }

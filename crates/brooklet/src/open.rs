@@ -12,11 +12,13 @@ use crate::error::Error;
 use crate::front::Front;
 use crate::heap::{Extent, Heap};
 use crate::label::{self, Label};
-use crate::manifest::{self, RunMeta};
+use crate::manifest::{Manifest, Merging, RunMeta};
+use crate::model::MAX_KEY;
 use crate::options::Options;
+use crate::piece::head_key;
 use crate::policy::MAX_LEVEL;
 use crate::remembered::Remembered;
-use crate::runs::{Run, RunSet};
+use crate::runs::RunSet;
 use crate::shelf::Shelf;
 use crate::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
 use crate::volumes::Volumes;
@@ -72,12 +74,12 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         *volume = capped(volume.clone(), superblock.capacity);
     }
     let size = size.min(if superblock.capacity > 0 { superblock.capacity } else { u64::MAX });
-    let (metas, manifest) = read_manifest(volume, &superblock, size)?;
-    check_runs(&metas, superblock.next_run)?;
-    let used = metas
-        .iter()
+    let (manifest, manifest_at) = read_manifest(volume, &superblock, size)?;
+    check_runs(&manifest, superblock.next_run)?;
+    let segments = manifest.runs.iter().flat_map(|(_, segments)| segments);
+    let used = segments
         .map(|m| Extent { offset: m.offset, len: m.extent })
-        .chain(manifest.filter(|_| !bug("manifest-is-free-space")));
+        .chain(manifest_at.filter(|_| !bug("manifest-is-free-space")));
     let end = size / SECTOR as u64 * SECTOR as u64;
     let heap = Heap::new(superblock.heap_offset(), end, used).map_err(|extent| {
         Error::damaged(
@@ -86,8 +88,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         )
     })?;
     let shelf = Shelf::new(volume.clone(), options.cache_budget, options.remembered, options.secret);
-    let runs = metas.iter().map(|&meta| Run::open(&shelf, meta).map(Arc::new));
-    let runs = RunSet::new(runs.collect::<Result<_, _>>()?);
+    let runs = RunSet::open(&shelf, &manifest)?;
     let remembered = Remembered::new(options.secret, shelf.remembered_budget);
     let mut front = Front::new(options.seed, Arc::new(runs), remembered);
     let start = Start {
@@ -97,7 +98,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         epoch: superblock.epoch,
     };
     let recovery = recover(&**volumes.ring(), superblock.zone(), start, |block, _| front.replay(block))?;
-    Ok(Opened { volumes, shelf, label, superblock, slots, heap, manifest, front, recovery })
+    Ok(Opened { volumes, shelf, label, superblock, slots, heap, manifest: manifest_at, front, recovery })
 }
 
 /// Makes sure that the ring is where it should be, and of the same moment; gives its label.
@@ -117,29 +118,60 @@ fn find_ring(
 }
 
 /// Refuses runs that compaction could not have left: it finds them by number, and what is newer by level.
-fn check_runs(metas: &[RunMeta], next_run: u64) -> Result<(), Error> {
+fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error> {
+    let damaged = |what: String| Err(Error::damaged("the manifest", what));
+    let merged = manifest.merged();
+    if let Some(merging) = &manifest.merging {
+        let Merging { into, bottom, from, .. } = merging;
+        if merged.is_empty() || merged.end > manifest.runs.len() {
+            return damaged(format!("run {into} is being made of runs that are not there"));
+        }
+        if *bottom && merged.end < manifest.runs.len() {
+            return damaged(format!("run {into} is being made as the oldest, and is not"));
+        }
+        let last = manifest.runs[merged.start - 1].1.last();
+        if from.is_empty() || from.len() > MAX_KEY || last.is_some_and(|last| last.first >= head_key(from)) {
+            return damaged(format!("run {into} is being made up to a log that makes no sense"));
+        }
+    }
     let mut seen = BTreeSet::new();
-    let mut newer = 0;
-    for run in metas {
-        let wrong = if run.len > run.extent {
+    // What is being made of some runs is to take their place among the levels.
+    let is_made = |at: usize| !merged.is_empty() && at + 1 == merged.start;
+    let (mut without_it, mut with_it) = (0, 0);
+    let mut items = 0u64;
+    for (at, (run, segments)) in manifest.runs.iter().enumerate() {
+        let falls = run.level < without_it && !is_made(at) || run.level < with_it && !merged.contains(&at);
+        let wrong = if segments.iter().any(|segment| segment.len > segment.extent) {
             "is longer than its extent"
         } else if run.id >= next_run {
             "is newer than the superblock knows"
         } else if !seen.insert(run.id) {
             "is there twice"
-        } else if run.level < newer {
+        } else if falls {
             "is of a lower level than a newer one"
         } else if run.level > MAX_LEVEL {
             "is of a level that no store reaches"
         } else if run.dead > run.entries || run.tombstones.saturating_add(run.empties) > run.logs {
             "counts more than it holds"
+        } else if !adds_up(&mut items, run) {
+            "counts more than any store holds"
+        } else if !segments.is_sorted_by(|a, b| a.first < b.first) {
+            "has segments that are not in order"
         } else {
-            newer = run.level;
+            without_it = if is_made(at) { without_it } else { run.level };
+            with_it = if merged.contains(&at) { with_it } else { run.level };
             continue;
         };
-        return Err(Error::damaged("the manifest", format!("run {} {wrong}", run.id)));
+        return damaged(format!("run {} {wrong}", run.id));
     }
     Ok(())
+}
+
+/// Whether what a run counts can be added to what all before it do.
+fn adds_up(items: &mut u64, run: &RunMeta) -> bool {
+    let sum = items.checked_add(run.logs).and_then(|sum| sum.checked_add(run.entries));
+    *items = sum.unwrap_or(*items);
+    sum.is_some()
 }
 
 /// Reads the manifest, and tells the extent it lies in.
@@ -147,10 +179,10 @@ pub(crate) fn read_manifest(
     volume: &Arc<dyn Volume>,
     superblock: &Superblock,
     size: u64,
-) -> Result<(Vec<RunMeta>, Option<Extent>), Error> {
+) -> Result<(Manifest, Option<Extent>), Error> {
     let Place { offset, len, sum } = superblock.manifest;
     if len == 0 {
-        return Ok((Vec::new(), None));
+        return Ok((Manifest::default(), None));
     }
     let damaged = |what: &str| Error::damaged(format!("the manifest at offset {offset}"), what);
     let fits =
@@ -161,8 +193,8 @@ pub(crate) fn read_manifest(
     };
     let mut buf = AlignedBuf::zeroed(whole as usize);
     read_exact_at(&**volume, offset, &mut buf).map_err(Error::io("reading the manifest"))?;
-    let metas = manifest::decode(&buf[..len as usize], sum).map_err(damaged)?;
-    Ok((metas, Some(Extent { offset, len: whole })))
+    let manifest = Manifest::decode(&buf[..len as usize], sum).map_err(damaged)?;
+    Ok((manifest, Some(Extent { offset, len: whole })))
 }
 
 /// Makes what was read durable and starts a new epoch, so that no block of an earlier opening is taken for a new one.
@@ -216,6 +248,8 @@ fn new_mark(last: u64, options: &Options) -> u64 {
 mod tests {
     use brooklet_io::MemVolume;
 
+    use crate::manifest::{Chain, SegmentMeta};
+
     use super::*;
 
     fn on(volume: &Arc<dyn Volume>) -> Volumes {
@@ -259,23 +293,77 @@ mod tests {
         }
     }
 
+    fn chain(id: u64, level: u64, firsts: &[&[u8]]) -> Chain {
+        let segment = |first: &&[u8]| {
+            let first = if first.is_empty() { Vec::new() } else { head_key(first) };
+            SegmentMeta { len: 200, extent: 4096, first, ..SegmentMeta::default() }
+        };
+        (
+            RunMeta { id, level, logs: 1, entries: 1, ..RunMeta::default() },
+            firsts.iter().map(segment).collect(),
+        )
+    }
+
+    #[track_caller]
+    fn refused(runs: Vec<Chain>, merging: Option<Merging>, because: &str) {
+        let error = check_runs(&Manifest { runs, merging }, 10).expect_err(because).to_string();
+        assert!(error.contains(because), "{error}");
+    }
+
     /// A manifest with sound checksums could make compaction merge the wrong runs, go on for ever or overflow.
     #[test]
     fn runs_that_no_compaction_leaves_are_refused() {
-        let sound = RunMeta { len: 200, extent: 4096, logs: 1, entries: 1, ..RunMeta::default() };
-        let run = |id, level| RunMeta { id, level, ..sound };
-        assert!(check_runs(&[run(9, 0), run(7, 0), run(8, 1)], 10).is_ok());
+        let run = |id, level| chain(id, level, &[b""]);
+        let sound = vec![run(9, 0), run(7, 0), chain(8, 1, &[b"a", b"b", b"ba"])];
+        assert!(check_runs(&Manifest { runs: sound, merging: None }, 10).is_ok());
+        let mut long = run(1, 0);
+        long.1[0].len = 5000;
+        let many = |id, entries| (RunMeta { id, logs: 2, entries, ..RunMeta::default() }, run(id, 0).1);
+        let with = |meta: RunMeta| vec![(RunMeta { id: 1, logs: 1, entries: 1, ..meta }, run(1, 0).1)];
         for (runs, because) in [
-            (vec![RunMeta { len: 5000, ..run(1, 0) }], "longer than its extent"),
+            (vec![long], "longer than its extent"),
             (vec![run(10, 0)], "newer than the superblock knows"),
             (vec![run(1, 0), run(1, 1)], "there twice"),
             (vec![run(2, 1), run(1, 0)], "lower level than a newer one"),
             (vec![run(1, u64::MAX)], "a level that no store reaches"),
-            (vec![RunMeta { dead: 2, ..run(1, 0) }], "counts more than it holds"),
-            (vec![RunMeta { tombstones: 1, empties: u64::MAX, ..run(1, 0) }], "counts more than it holds"),
+            (with(RunMeta { dead: 2, ..RunMeta::default() }), "counts more than it holds"),
+            (with(RunMeta { tombstones: 1, empties: u64::MAX, ..RunMeta::default() }), "counts more than"),
+            (vec![many(1, 1), many(2, u64::MAX - 3)], "more than any store holds"),
+            (vec![chain(1, 0, &[b"b", b"a"])], "not in order"),
+            (vec![chain(1, 0, &[b"a", b"a"])], "not in order"),
         ] {
-            let error = check_runs(&runs, 10).expect_err(because).to_string();
-            assert!(error.contains(because), "{error}");
+            refused(runs, None, because);
         }
+    }
+
+    /// The same of the merge that goes on.
+    #[test]
+    fn a_merge_that_cannot_be_is_refused() {
+        let merging =
+            |into, inputs, from: &[u8]| Some(Merging { into, inputs, bottom: false, from: from.to_vec() });
+        let runs = |made, newer, first: &[u8], older| {
+            vec![
+                chain(9, newer, &[b"x"]),
+                chain(8, made, &[first]),
+                chain(1, 0, &[b"m"]),
+                chain(2, older, &[]),
+            ]
+        };
+        let sound = Manifest { runs: runs(1, 0, b"a", 0), merging: merging(8, 2, b"c") };
+        assert!(check_runs(&sound, 10).is_ok());
+        let lower = Manifest { runs: runs(0, 0, b"a", 3), merging: merging(8, 2, b"c") };
+        assert!(check_runs(&lower, 10).is_ok(), "the oldest run may fall in level");
+        refused(runs(1, 0, b"a", 0), merging(7, 2, b"c"), "run 7 is being made of runs that are not there");
+        refused(runs(1, 0, b"a", 0), merging(8, 3, b"c"), "that are not there");
+        refused(runs(1, 0, b"a", 0), merging(8, usize::MAX, b"c"), "that are not there");
+        refused(runs(1, 0, b"a", 0), merging(8, 2, b""), "a log that makes no sense");
+        refused(runs(1, 0, b"a", 0), merging(8, 2, &[1; MAX_KEY + 1]), "a log that makes no sense");
+        refused(runs(1, 0, b"c", 0), merging(8, 2, b"c"), "a log that makes no sense");
+        let bottom = |inputs| Some(Merging { into: 8, inputs, bottom: true, from: b"c".to_vec() });
+        let sound = Manifest { runs: runs(1, 0, b"a", 0), merging: bottom(2) };
+        assert!(check_runs(&sound, 10).is_ok());
+        refused(runs(1, 0, b"a", 0), bottom(1), "made as the oldest, and is not");
+        refused(runs(0, 1, b"a", 1), merging(8, 2, b"c"), "lower level");
+        refused(runs(2, 0, b"a", 0), None, "lower level");
     }
 }

@@ -160,7 +160,9 @@ impl Options {
     /// each in places of which a quarter or more are taken: a commit to one of them, and asking for its bounds, looks nothing up.
     /// The rest holds filters and indexes of the runs, and the blocks that were read last. What does not fit stays on the volume and is read when it is
     /// wanted, in blocks of 16 KiB or less. Finding out that a run does not have a log then takes one such read. These reads
-    /// go through the system's page cache, which may answer them and is not part of this.
+    /// go through the system's page cache, which may answer them and is not part of this. What nobody asks for leaves memory
+    /// after some ten seconds, filters after a minute and a half, unless the store is open read-only: it has no thread to see
+    /// to that.
     pub fn cache_budget(mut self, bytes: usize) -> Self {
         self.cache_budget = bytes;
         self

@@ -10,6 +10,10 @@ pub(crate) const LONG_IDLE: Duration = Duration::from_secs(20);
 /// A checkpoint is for little where less than this part of the ring and of the memory budget is in use.
 pub(crate) const LITTLE: u64 = 64;
 
+/// What look-ups keep in memory ages in steps of this: blocks of entries that nobody asks for go after one or two of them,
+/// all else after five to nine. To read such a thing again costs some 100 µs.
+pub(crate) const AGE: Duration = Duration::from_secs(10);
+
 /// At its slowest, work rests for so many times as long as it works: a fifth of the time is its.
 const REST: u32 = 4;
 /// From this urgency on work does not rest, in percent.
@@ -63,6 +67,33 @@ impl Quiet {
     }
 }
 
+/// Tells when things have aged again.
+#[derive(Debug)]
+pub(crate) struct Ages {
+    last: Duration,
+}
+
+impl Ages {
+    /// They are new, as of `now`.
+    pub fn new(now: Duration) -> Self {
+        Self { last: now }
+    }
+
+    /// Whether they are older by a step, as of `now`; says so once for each, or for several that nobody saw.
+    pub fn pass(&mut self, now: Duration) -> bool {
+        let passed = now.saturating_sub(self.last) >= AGE;
+        if passed {
+            self.last = now;
+        }
+        passed
+    }
+
+    /// Time until they are.
+    pub fn left(&self, now: Duration) -> Duration {
+        AGE.saturating_sub(now.saturating_sub(self.last))
+    }
+}
+
 /// How long nobody must have committed for a checkpoint to be worth it. `uses` tells how many bytes are in use, of how
 /// many: of the ring, and of the memory budget.
 pub(crate) fn patience(uses: [(u64, u64); 2]) -> Duration {
@@ -112,6 +143,16 @@ mod tests {
         assert_eq!(quiet.observe(9 * MS, 1), 4 * MS);
         assert_eq!(quiet.observe(12 * MS, 3), Duration::ZERO);
         assert_eq!(quiet.observe(11 * MS, 3), Duration::ZERO, "a clock that goes back");
+    }
+
+    #[test]
+    fn ages_pass_one_at_a_time() {
+        let mut ages = Ages::new(MS);
+        assert!(!ages.pass(AGE) && ages.left(AGE) == MS);
+        assert!(ages.pass(AGE + MS) && !ages.pass(AGE + MS));
+        assert_eq!(ages.left(AGE + 2 * MS), AGE - MS);
+        assert!(ages.pass(9 * AGE) && !ages.pass(9 * AGE), "a sleep");
+        assert_eq!(ages.left(MS), AGE, "a clock that goes back");
     }
 
     #[test]

@@ -302,6 +302,12 @@ impl<O: Out> PieceWriter<O> {
         self.out.put(&codex_key, &self.value)
     }
 
+    /// What receives them.
+    pub fn out(&mut self) -> &mut O {
+        &mut self.out
+    }
+
+    #[cfg(any(test, fuzzing))]
     pub fn into_inner(self) -> O {
         self.out
     }

@@ -17,6 +17,8 @@
 //!
 //! `docs/decisions/0009-compaction.md` compares this with other policies.
 
+mod relief;
+
 use std::ops::Range;
 
 use brooklet_io::seeded::bug;
@@ -59,13 +61,13 @@ pub(crate) struct Merge {
 }
 
 impl Shape {
-    /// What counts of a run of which `dead` entries are known to be dead. Its bytes are reckoned to be shared equally by its
-    /// entries and the logs of which it only tells that they are empty or gone.
-    pub fn of(meta: &RunMeta, dead: u64) -> Self {
+    /// What counts of a run of so many bytes, of which `dead` entries are known to be dead. Its bytes are reckoned to be
+    /// shared equally by its entries and the logs of which it only tells that they are empty or gone.
+    pub fn of(meta: &RunMeta, bytes: u64, dead: u64) -> Self {
         let items = u128::from(meta.entries) + u128::from(meta.tombstones) + u128::from(meta.empties);
         let garbage = u128::from(dead) + u128::from(meta.tombstones);
-        let garbage = u128::from(meta.extent) * garbage / items.max(1);
-        Self { level: meta.level, bytes: meta.extent, garbage: (garbage as u64).min(meta.extent) }
+        let garbage = u128::from(bytes) * garbage / items.max(1);
+        Self { level: meta.level, bytes, garbage: (garbage as u64).min(bytes) }
     }
 }
 

@@ -8,10 +8,13 @@
 //! 1. A log's visible piece only ever holds effects of durable blocks, in the order of the log.
 //! 2. `visible` is set by the first effect applied and starts from `origin`, the bounds that older tiers give.
 //! 3. The piece's entries are those of `Piece::held`, in order.
+//! 4. `claim` is the most that a run of the tier takes: for the logs that were touched, their visible entries, and what has
+//!    boarded and is not visible yet.
 //!
 //! What is told of bounds here goes for terms, too (`terms.rs`): those of the few logs that have any lie apart.
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,8 +24,11 @@ use bytes::Bytes;
 use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
 
-use crate::front::Tally;
+use crate::front::{Cut, Tally};
+use crate::key::Key;
 use crate::model::{Bounds, Effect, Piece};
+use crate::piece::CHUNK;
+use crate::sync::Mutex;
 use crate::terms::{self, State, Terms};
 
 /// Index of a log in its tier.
@@ -36,24 +42,32 @@ struct EntryRef {
     len: u32,
 }
 
-/// A log as a tier knows it.
+/// A log as a tier knows it. Among 100,000 logs an append finds each part of its own in no cache: so what boarding asks
+/// for comes first, in 64 bytes, and what is shown later behind it.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct LogState {
-    pub key: Box<[u8]>,
-    hash: u64,
+    pub key: Key,
     /// The log's bounds after everything that boarded; `None` where it does not exist.
     pub boarded: Option<Bounds>,
-    /// Its bounds before this tier.
-    origin: Option<Bounds>,
+    /// Of a log that keeps a part of its entries only, or did.
+    pub limited: Option<Box<Limited>>,
     /// Whether an effect of this tier boarded yet: the first tells the ring what the log was before it.
     pub touched: bool,
+    /// Bytes of the payloads that boarded in this tier, as far as they can be in one chunk.
+    added: u16,
+    /// Effects that boarded and are not visible yet.
+    pub in_flight: u32,
+    /// Its bounds before this tier.
+    origin: Option<Bounds>,
     visible: Option<Piece>,
     entries: VecDeque<EntryRef>,
     /// Last block that holds a deferred commit on the log: readers make it durable before they look.
     pub deferred: u64,
-    /// Of a log that keeps a part of its entries only, or did.
-    pub limited: Option<Box<Limited>>,
+    hash: u64,
 }
+
+const _: () = assert!(offset_of!(LogState, origin) == 64);
 
 /// What a tier knows of a log that keeps a part of its entries only.
 #[derive(Debug, Default)]
@@ -61,8 +75,9 @@ pub(crate) struct Limited {
     /// The terms after everything that boarded.
     pub boarded: Option<Arc<Terms>>,
     visible: Option<Arc<Terms>>,
-    /// The sizes of its entries, as boarded, while bytes are limited.
-    pub tally: Option<Tally>,
+    /// The sizes of its entries, as boarded, while bytes are limited. It moves on to the tier that commits join next, and
+    /// by then this one is shared.
+    tally: Mutex<Option<Tally>>,
     /// When the changes of its terms boarded that are not visible.
     changes: VecDeque<u64>,
 }
@@ -76,8 +91,32 @@ pub(crate) struct Pending {
     pub len: u32,
 }
 
-/// Memory a log costs besides its key and entries.
+/// The most bytes that a run takes for a log besides its entries: the escaped key with what stands around it in a head, and
+/// half as much again for its share of the index, whose keys are as long, and which has one for every 8 KiB at most. The keys
+/// of chunks are in the share of the entries.
+fn log_claim(log: &LogState) -> u64 {
+    let terms = log.terms().map_or(0, Terms::bound);
+    (escaped(&log.key) + terms + 76) as u64 * 3 / 2
+}
+
+fn escaped(key: &[u8]) -> usize {
+    key.len() + key.iter().filter(|&&byte| byte == 0).count()
+}
+
+/// The most bytes that a run takes for an entry whose payload has so many. A chunk begins with an entry.
+fn entry_claim(payload: usize) -> u64 {
+    let payload = payload as u64;
+    payload + payload / 2 + 10
+}
+
+/// What an effect may add to a log's terms.
+const TERMS_CLAIM: u64 = 32;
+
+/// Memory a log costs besides a long key and its entries.
 const LOG_COST: usize = size_of::<LogState>() + 16;
+
+/// What it takes to free a log or a block, however small, in bytes of a large one: roughly.
+pub(crate) const FREEING: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Tier {
@@ -87,6 +126,8 @@ pub(crate) struct Tier {
     blocks: Vec<Bytes>,
     newest_block: u64,
     bytes: usize,
+    claim: u64,
+    largest: usize,
 }
 
 impl Tier {
@@ -100,8 +141,55 @@ impl Tier {
         self.bytes
     }
 
+    /// The most bytes that a run takes which holds what boarded; what was trimmed and deleted counts until that is durable.
+    /// 0 where nothing boarded, whatever was looked up.
+    pub fn claim(&self) -> u64 {
+        self.claim
+    }
+
+    /// The most bytes that an entry takes, of a run which holds what boarded.
+    pub fn largest(&self) -> usize {
+        self.largest
+    }
+
+    /// The same of a log, once it has so many bytes of payloads more, the longest of them of `payload`: a chunk is full before
+    /// that, or with it. Its key stands in the entry and, twice at most, in the index, where no key shares a part with the one before.
+    pub fn largest_with(&self, slot: Slot, more: usize, payload: usize) -> usize {
+        let log = self.log(slot);
+        6 * escaped(&log.key) + (log.added as usize + more).min(CHUNK + payload)
+    }
+
+    /// What an effect on a log adds to the [claim](Self::claim); `is_first`: none of this tier has boarded yet.
+    pub fn claim_of(&self, slot: Slot, effect: Effect, payload: usize, is_first: bool) -> u64 {
+        let log = if is_first { log_claim(self.log(slot)) } else { 0 };
+        log + match effect {
+            Effect::Append(_) => entry_claim(payload),
+            Effect::Trim(_) | Effect::Truncate(_) | Effect::Delete => 0,
+            Effect::Entries(_) | Effect::Bytes(_) | Effect::Age(_) | Effect::Mark(_) | Effect::Held(_) => {
+                TERMS_CLAIM
+            }
+        }
+    }
+
+    /// Takes note that an entry boarded, or something else without a payload.
+    pub fn adds(&mut self, slot: Slot, payload: usize) {
+        self.largest = self.largest.max(self.largest_with(slot, payload, payload));
+        let log = self.log_mut(slot);
+        log.added = log.added.saturating_add(payload.min(CHUNK) as u16);
+    }
+
+    /// Takes note of what claims what boarded has.
+    pub fn claims(&mut self, claim: u64) {
+        self.claim += claim;
+    }
+
     pub fn is_empty(&self) -> bool {
         self.logs.is_empty()
+    }
+
+    /// Counts memory that a log takes besides.
+    pub fn charge(&mut self, bytes: usize) {
+        self.bytes += bytes;
     }
 
     /// Whether something visible happened to a log of the tier.
@@ -111,6 +199,25 @@ impl Tier {
 
     fn hash(&self, key: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(self.seed, key)
+    }
+
+    /// Frees some logs and blocks: so much, in bytes, as that is work. `false` once none are left. Nobody looks at the tier
+    /// any more.
+    pub fn shed(&mut self, work: usize) -> bool {
+        let mut done = 0;
+        while done < work {
+            let (log, block) = (self.logs.pop(), self.blocks.pop());
+            if log.is_none() && block.is_none() {
+                return false;
+            }
+            let log = log.map_or(0, |log| {
+                LOG_COST + log.key.bytes_apart() + log.entries.len() * size_of::<EntryRef>()
+            });
+            let block = block.map_or(0, |block| block.len());
+            self.bytes = self.bytes.saturating_sub(log + block);
+            done += log + block + FREEING;
+        }
+        true
     }
 
     /// Finds a log.
@@ -125,21 +232,25 @@ impl Tier {
         let slot =
             Slot::try_from(self.logs.len()).expect("a tier is checkpointed long before 4 billion logs");
         self.table.insert_unique(hash, slot, |&slot| self.logs[slot as usize].hash);
+        let key = Key::from(key);
+        self.bytes += LOG_COST + key.bytes_apart();
+        self.bytes += terms.as_deref().map_or(0, |terms| size_of::<Limited>() + terms.bound());
         self.logs.push(LogState {
-            key: key.into(),
-            hash,
+            key,
             boarded: origin,
-            origin,
-            touched: false,
-            visible: None,
-            entries: VecDeque::new(),
-            deferred: 0,
-            limited: terms.clone().map(|terms| {
+            limited: terms.map(|terms| {
                 let [visible, boarded] = [(); 2].map(|()| Some(terms.clone()));
                 Box::new(Limited { visible, boarded, ..Limited::default() })
             }),
+            touched: false,
+            added: 0,
+            in_flight: 0,
+            origin,
+            visible: None,
+            entries: VecDeque::new(),
+            deferred: 0,
+            hash,
         });
-        self.bytes += LOG_COST + key.len() + terms.map_or(0, |terms| size_of::<Limited>() + terms.bound());
         slot
     }
 
@@ -163,10 +274,14 @@ impl Tier {
         let index = self.blocks.len() as u32 - 1;
         for pending in effects {
             let log = &mut self.logs[pending.slot as usize];
+            log.in_flight -= 1;
             let piece = log.visible.get_or_insert(Piece::on_top_of(log.origin));
             piece.apply(pending.effect)?;
             if let Some(limited) = Limited::of(&mut log.limited, pending.effect) {
                 limited.show(pending.effect, piece.bounds, pending.len);
+                if limited.tally_mut().is_some() {
+                    self.bytes += size_of::<u32>();
+                }
             }
             match pending.effect {
                 Effect::Append(_) => {
@@ -179,14 +294,14 @@ impl Tier {
                 Effect::Trim(_) => {
                     let held = piece.held();
                     let kept = (held.end - held.start) as usize;
-                    log.entries.drain(..log.entries.len() - kept);
+                    self.claim -= claim_of(log.entries.drain(..log.entries.len() - kept));
                 }
                 Effect::Truncate(_) => {
                     let held = piece.held();
-                    log.entries.truncate((held.end - held.start) as usize);
+                    self.claim -= claim_of(log.entries.drain((held.end - held.start) as usize..));
                 }
                 Effect::Delete if bug("deleted-log-lives-on") => {}
-                Effect::Delete => log.entries = VecDeque::new(),
+                Effect::Delete => self.claim -= claim_of(std::mem::take(&mut log.entries)),
                 Effect::Entries(_)
                 | Effect::Bytes(_)
                 | Effect::Age(_)
@@ -196,6 +311,10 @@ impl Tier {
         }
         Some(())
     }
+}
+
+fn claim_of(entries: impl IntoIterator<Item = EntryRef>) -> u64 {
+    entries.into_iter().map(|entry| entry_claim(entry.len as usize)).sum()
 }
 
 impl LogState {
@@ -234,6 +353,16 @@ impl LogState {
         self.limited.get_or_insert_default()
     }
 
+    /// The sizes of its entries, where they are counted.
+    pub fn tally_mut(&mut self) -> Option<&mut Tally> {
+        self.limited.as_mut()?.tally_mut().as_mut()
+    }
+
+    /// Takes them from a tier that commits do not join any more.
+    pub fn take_tally(&self) -> Option<Tally> {
+        self.limited.as_ref()?.tally.lock().expect("no panics").take()
+    }
+
     /// The sizes of the payloads that the piece holds.
     pub fn sizes(&self) -> impl Iterator<Item = u32> + '_ {
         self.entries.iter().map(|entry| entry.len)
@@ -249,11 +378,6 @@ impl LogState {
             tier.blocks[entry.block as usize].slice(start..start + entry.len as usize)
         })
     }
-
-    /// Bytes of the payloads that the piece holds.
-    pub fn payload_bytes(&self) -> u64 {
-        self.entries.iter().map(|e| u64::from(e.len)).sum()
-    }
 }
 
 impl Limited {
@@ -265,16 +389,15 @@ impl Limited {
         }
     }
 
-    /// Works an effect into what has boarded: the bounds are those after it.
-    pub fn board(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) {
+    /// The sizes of the log's entries, where they are counted.
+    pub fn tally_mut(&mut self) -> &mut Option<Tally> {
+        self.tally.get_mut().expect("no panics")
+    }
+
+    /// Works an effect into what has boarded: the bounds are those after it. Gives the sizes of what it cuts off.
+    pub fn board(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) -> Option<Cut> {
         terms::apply(&mut self.boarded, effect, bounds, len.into());
-        let Some(tally) = &mut self.tally else { return };
-        match effect {
-            Effect::Append(seq) => tally.join(seq, [len]),
-            Effect::Truncate(next) => tally.truncate(next),
-            Effect::Delete => *tally = Tally::new(0),
-            _ => {}
-        }
+        self.tally_mut().as_mut()?.apply(effect, len)
     }
 
     /// New terms boarded at this time.

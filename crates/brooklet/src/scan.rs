@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::chain::RunCursor;
 use crate::error::Error;
 use crate::front::Front;
 use crate::model::Bounds;
 use crate::piece::{Head, escape, key_after, split_key};
 use crate::retain::Retention;
-use crate::runs::{Run, RunCursor, RunReader};
+use crate::runs::Run;
+use crate::segment::Segment;
 use crate::terms::{State, retention};
 
 /// A log in a listing.
@@ -35,41 +37,53 @@ pub struct Logs {
 
 /// The logs of one run, head by head.
 pub(crate) struct RunLogs {
-    run: Arc<Run>,
     cursor: RunCursor,
     /// The log it stands at.
     pub current: Option<(Vec<u8>, Head)>,
 }
 
 impl RunLogs {
-    /// Stands at the first log whose key is at or after `prefix`.
+    /// Stands at the first log that counts and whose key is at or after `prefix`.
     pub fn new(run: &Arc<Run>, prefix: &[u8]) -> Result<Self, Error> {
-        let mut logs =
-            Self { run: run.clone(), cursor: RunCursor::new(RunReader(run.clone())), current: None };
+        let mut logs = Self { cursor: RunCursor::new(run.clone()), current: None };
         let mut from = Vec::new();
-        escape(prefix, &mut from);
-        logs.cursor.seek(&from).map_err(|e| run.error(e))?;
+        escape(prefix.max(&run.from), &mut from);
+        logs.cursor.seek(&from)?;
         logs.read()?;
         Ok(logs)
     }
 
     pub fn run(&self) -> &Arc<Run> {
-        &self.run
+        self.cursor.run()
+    }
+
+    /// Segments that hold nothing of the log it stands at and of those that follow.
+    pub fn passed(&self) -> &[Arc<Segment>] {
+        if self.current.is_some() { self.cursor.passed() } else { &self.run().segments }
+    }
+
+    /// Bytes of the segments that the log it stands at lies in, from its beginning on, if they are several; else 0.
+    pub fn log_bytes(&self) -> u64 {
+        // It stands at the log's head, whose key differs in its last byte only from those of the chunks.
+        let Some((_, log)) = self.cursor.key().split_last() else { return 0 };
+        let more = self.cursor.coming().iter().take_while(|segment| segment.meta.first.starts_with(log));
+        let more: u64 = more.map(|segment| segment.meta.extent).sum();
+        if more == 0 { 0 } else { more + self.cursor.left() }
     }
 
     /// Goes on to the next log.
     pub fn advance(&mut self) -> Result<(), Error> {
         let Some((key, _)) = self.current.take() else { return Ok(()) };
-        let mut more = self.cursor.next().map_err(|e| self.run.error(e))?;
+        let mut more = self.cursor.next()?;
         // A small log is one entry; the chunks of a larger one are skipped.
         if more && split_key(self.cursor.key()).is_none_or(|(k, _)| k == key) {
-            more = self.cursor.seek(&key_after(&key)).map_err(|e| self.run.error(e))?;
+            more = self.cursor.seek(&key_after(&key))?;
         }
         if more {
             self.read()?;
         }
         match &self.current {
-            Some((next, _)) if *next <= key => Err(self.run.malformed(&key)),
+            Some((next, _)) if *next <= key => Err(self.run().malformed(&key)),
             _ => Ok(()),
         }
     }
@@ -78,9 +92,9 @@ impl RunLogs {
         self.current = None;
         if self.cursor.valid() {
             let Some((key, None)) = split_key(self.cursor.key()) else {
-                return Err(self.run.malformed(self.cursor.key()));
+                return Err(self.run().malformed(self.cursor.key()));
             };
-            let head = Head::decode(&self.cursor.value()).ok_or_else(|| self.run.malformed(&key))?;
+            let head = Head::decode(&self.cursor.value()).ok_or_else(|| self.run().malformed(&key))?;
             self.current = Some((key, head));
         }
         Ok(())

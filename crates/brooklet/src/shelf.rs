@@ -4,16 +4,18 @@
 //! Filters, indexes and blocks of all runs are kept in one [`Cache`] of bounded size. Past the bound they stay on the
 //! volume, and a look-up in a run costs at most: one read of 16 KiB for the filter; where that says "maybe", one for each
 //! level of the index below the root and one for the block. The filter's directory and the index's root, a few hundred
-//! bytes for a hundred thousand logs, are what the cache gives up last.
+//! bytes for a hundred thousand logs, are what the cache gives up last. What nobody asks for goes with time, even where there
+//! is room: the thread that keeps the store sees to that (`engine/maintenance.rs`).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use brooklet_codex::{BuilderOptions, Cache};
 use brooklet_io::Volume;
 
 use crate::remembered::Remembered;
 use crate::siphash::Secret;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::thread::Thread;
 
 /// Bits of filter for a log. One look-up in two hundred of a log that a run does not have is sent on to the run's index,
 /// and with the index, of logs of a few hundred bytes, it makes less than 2.5 bytes of memory a log.
@@ -33,6 +35,10 @@ pub(crate) struct Shelf {
     pub remembered_budget: usize,
     questions: AtomicU64,
     false_positives: AtomicU64,
+    /// Set while nobody looks after the cache, as it holds nothing: by the next look-up.
+    unwatched: AtomicBool,
+    /// Who does.
+    watcher: OnceLock<Thread>,
 }
 
 /// How logs were looked up in the runs since the store was opened, and what is kept in memory for that.
@@ -81,6 +87,8 @@ impl Shelf {
             filter_seed: secret.hash(b"the seed of filters") as u64,
             questions: AtomicU64::new(0),
             false_positives: AtomicU64::new(0),
+            unwatched: AtomicBool::new(false),
+            watcher: OnceLock::new(),
         })
     }
 
@@ -95,8 +103,33 @@ impl Shelf {
         BuilderOptions { id, bits_per_item, filter_seed, ..BuilderOptions::default() }
     }
 
-    pub fn asked(&self) {
-        self.questions.fetch_add(1, Ordering::Relaxed);
+    /// Seed of the filters of new runs.
+    pub fn filter_seed(&self) -> u64 {
+        self.filter_seed
+    }
+
+    /// Says who ages the cache, which is not done by anybody else.
+    pub fn watched_by(&self, thread: &Thread) {
+        self.watcher.get_or_init(|| thread.clone());
+    }
+
+    /// Whether there is something to age. Where there is not, whoever looks something up next wakes the watcher.
+    pub fn is_to_age(&self) -> bool {
+        // In this order: what a look-up that does not see this keeps is seen here.
+        self.unwatched.store(true, Ordering::Relaxed);
+        let holds = !self.cache.is_empty();
+        if holds {
+            self.unwatched.store(false, Ordering::Relaxed);
+        }
+        holds
+    }
+
+    /// Takes note of a look-up, which asked so many filters and keeps what it read by now.
+    pub fn asked(&self, filters: u64) {
+        self.questions.fetch_add(filters, Ordering::Relaxed);
+        if self.unwatched.load(Ordering::Relaxed) && self.unwatched.swap(false, Ordering::Relaxed) {
+            self.watcher.get().inspect(|thread| thread.unpark());
+        }
     }
 
     pub fn misled(&self) {

@@ -308,6 +308,7 @@ impl Store {
                 inner.flush()?;
             }
         }
+        while inner.front().leaving > 0 && matches!(inner.maintain(), Ok(true)) {}
         // There may be enough runs for a compaction now.
         inner.nudge();
         Ok(())
@@ -316,14 +317,27 @@ impl Store {
     /// Merges all runs into one: what was trimmed and deleted leaves, and its space is free. Happens by itself, to some of
     /// the runs at a time and as far as it pays; this does all of it now.
     pub fn compact(&self) -> Result<(), Error> {
-        let inner = self.inner();
         // What is too old as it begins goes as well.
-        self.checkpoint()?;
+        match self.checkpoint() {
+            // Merging what there is may make the room that this takes.
+            Err(Error::Full { .. }) => {
+                self.merge_runs()?;
+                self.checkpoint()?;
+            }
+            done => done?,
+        }
+        let inner = self.inner();
         if inner.is_ageing() {
             inner.sweep_all()?;
             self.checkpoint()?;
         }
+        self.merge_runs()
+    }
+
+    fn merge_runs(&self) -> Result<(), Error> {
+        let inner = self.inner();
         let context = inner.context()?;
+        inner.keeper().insist();
         let before: Vec<u64> = inner.front().runs.iter().map(|run| run.meta.id).collect();
         // A merged run is a new one, with a number of its own; and where the others are freed unread, one is left as it is.
         let left = || {
@@ -331,10 +345,13 @@ impl Store {
             runs.iter().len() > 1 && runs.iter().any(|run| before.contains(&run.meta.id))
         };
         while left() {
-            // What goes on already is brought to its end first.
             inner.keeper().merge_all(&context)?;
-            if !inner.maintain()? {
-                inner.flush()?;
+            match inner.maintain() {
+                Ok(true) => {}
+                Ok(false) => inner.flush()?,
+                // A checkpoint that had its turn found no room. Merging gets on, and makes some; or fails, and says so.
+                Err(Error::Full { .. }) if inner.keeper().is_stuck() => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -33,8 +33,9 @@
 //!
 //! Version 1 had no capacity, no ring apart, and ring blocks of version 1 (`brooklet-wal`, `format.rs`). Version 2 had a
 //! manifest of version 1 (`manifest.rs`), and runs of version 1 of the codex format only (`brooklet-codex`, `format.rs`); in
-//! version 3 they may be of version 2, too. Up to version 3 no log had terms (`record.rs`, `piece.rs`). An older store
-//! becomes one of version 4 when it is opened for writing, since it then gets blocks, runs and a manifest of those.
+//! version 3 they may be of version 2, too. Up to version 3 no log had terms (`record.rs`, `piece.rs`), and no manifest was of
+//! version 3. An older store becomes one of version 4 when it is opened for writing, since it then gets blocks, runs and a
+//! manifest of those.
 //!
 //! All copies are written at every change, one after another, each durable before the next. So either all hold the
 //! newest generation, or the crash came in between and the older one still stands, because nothing it refers to is

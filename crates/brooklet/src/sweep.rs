@@ -46,10 +46,12 @@ pub(crate) struct Sweeper {
 }
 
 /// A run that was walked through.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Swept {
     /// As of when.
     at: u64,
+    /// What it told then; one that is being made tells of more later.
+    told: Option<Ageing>,
     /// What was left to become too old.
     left: Option<Ageing>,
 }
@@ -99,7 +101,11 @@ impl Sweeper {
     }
 
     fn ageing(&self, run: &Run) -> Option<Ageing> {
-        self.swept.get(&run.meta.id).map_or_else(|| run.meta.ageing(), |swept| swept.left)
+        self.swept(run).map_or_else(|| run.meta.ageing(), |swept| swept.left)
+    }
+
+    fn swept(&self, run: &Run) -> Option<Swept> {
+        self.swept.get(&run.meta.id).copied().filter(|swept| swept.told == run.meta.ageing())
     }
 
     /// When the next run is worth a walk, or a round comes.
@@ -125,15 +131,15 @@ impl Sweeper {
         };
         // Of a run that was replaced, the new one tells what is left.
         let Some(run) = runs.iter().find(|run| run.meta.id == sweep.run) else { return Ok(true) };
-        if self.walk(&mut sweep, run).inspect_err(|_| self.give_up(run.meta.id))? {
+        if self.walk(&mut sweep, run).inspect_err(|_| self.give_up(run))? {
             self.going = Some(sweep);
         }
         Ok(true)
     }
 
     /// What cannot be read now will not be read better at the next try.
-    fn give_up(&mut self, run: u64) {
-        self.swept.insert(run, Swept::default());
+    fn give_up(&mut self, run: &Run) {
+        self.swept.insert(run.meta.id, Swept { at: 0, told: run.meta.ageing(), left: None });
     }
 
     /// Looks at some logs; `false` once there is no more.
@@ -157,7 +163,8 @@ impl Sweeper {
                 if let Some(round) = &mut self.round {
                     round.found = round.found.saturating_add(found);
                 }
-                self.swept.insert(sweep.run, Swept { at: sweep.now, left: sweep.left });
+                self.swept
+                    .insert(sweep.run, Swept { at: sweep.now, told: run.meta.ageing(), left: sweep.left });
                 return Ok(false);
             }
         }
@@ -180,7 +187,7 @@ impl Sweeper {
             }
             return None;
         };
-        let since = self.swept.get(&run.meta.id).map_or(0, |swept| swept.at);
+        let since = self.swept(run).map_or(0, |swept| swept.at);
         Some(Sweep { run: run.meta.id, from: Vec::new(), since, now, left: None })
     }
 }

@@ -9,7 +9,8 @@
 //! of it, and one at least. A *mark* says that the entries from a number on, up to the next mark, were all committed
 //! before its time, a multiple of the granule; they are too old once the age has passed since then. So a log has some 130
 //! marks at most for each doubling that its age went through while the entries were written, usually 66 to 130 for one
-//! that is written to all the time.
+//! that is written to all the time. As an age is made shorter, the newest mark is set to the time that it would have by the
+//! new one: what is there goes by then.
 //!
 //! Invariants:
 //! 1. Marks ascend strictly, in number and in time: a clock that goes back makes entries seem younger, never older.
@@ -58,6 +59,12 @@ impl State {
 /// The bounds that readers see of a log at `now`.
 pub(crate) fn shown(bounds: Bounds, terms: Option<&Terms>, now: u64) -> Bounds {
     Bounds { first: terms.map_or(bounds.first, |terms| terms.young(bounds, now)), ..bounds }
+}
+
+/// The time of a mark for what is committed at `now`, under this age.
+fn end_of_granule(age: u64, now: u64) -> u64 {
+    let granule = (age / MARKS).checked_ilog2().map_or(1, |log| 1 << log);
+    (now / granule).saturating_add(1).saturating_mul(granule)
 }
 
 /// What readers are told of a log's terms.
@@ -160,10 +167,19 @@ impl Terms {
 
     /// The time of a mark that an entry committed at `now` needs, if it needs one.
     pub fn wanted_mark(&self, now: u64) -> Option<u64> {
-        let age = self.age?;
-        let granule = (age / MARKS).checked_ilog2().map_or(1, |log| 1 << log);
-        let time = (now / granule).saturating_add(1).saturating_mul(granule);
+        let time = end_of_granule(self.age?, now);
         self.marks.last().is_none_or(|last| last.time < time).then_some(time)
+    }
+
+    /// The time of the newest mark once the log has another age, from `now` on, where that makes it earlier: all that it is
+    /// for is there by now, and what comes needs a mark by the new age. By no more than its granule, and not where the
+    /// clock was set back: a wrong clock makes nothing old.
+    pub fn sharper_mark(&self, age: Option<u64>, now: u64) -> Option<u64> {
+        let time = end_of_granule(age?, now);
+        let mut newest = self.marks.iter().rev().map(|mark| mark.time);
+        let is_now = newest.next()? == end_of_granule(self.age?, now);
+        (is_now && time < end_of_granule(self.age?, now) && newest.all(|before| before < time))
+            .then_some(time)
     }
 
     pub fn has_marks(&self) -> bool {
@@ -171,11 +187,16 @@ impl Terms {
     }
 
     fn mark(&mut self, bounds: Bounds, time: u64) {
-        // The first mark is for all that is there, too.
-        let last = self.marks.last();
-        let seq = if last.is_none() { bounds.first } else { bounds.next };
-        if self.age.is_some() && last.is_none_or(|last| last.time < time && last.seq < seq) {
-            self.marks.push(Mark { seq, time });
+        let before = self.marks.iter().nth_back(1).map(|mark| mark.time);
+        match self.marks.last_mut() {
+            _ if self.age.is_none() => {}
+            // The first mark is for all that is there, too.
+            None => self.marks.push(Mark { seq: bounds.first, time }),
+            Some(last) if time < last.time && before.is_none_or(|before| before < time) => last.time = time,
+            Some(last) if time > last.time && last.seq < bounds.next => {
+                self.marks.push(Mark { seq: bounds.next, time });
+            }
+            Some(_) => {}
         }
     }
 
@@ -286,6 +307,25 @@ mod tests {
         assert_eq!(terms.ageing(bounds, 664), None);
         assert_eq!(terms.wanted_mark(23), None);
         assert_eq!(terms.wanted_mark(24), Some(32));
+    }
+
+    #[test]
+    fn a_shorter_age_sharpens_the_newest_mark() {
+        let long = [(Effect::Age(64 * 64 + 1), 0, 4), (Effect::Mark(64), 0, 4), (Effect::Mark(128), 0, 4)];
+        let terms = of(&long);
+        assert_eq!(terms.sharper_mark(Some(640), 100), Some(104));
+        assert_eq!(terms.sharper_mark(Some(64 * 64), 100), None, "the same granule");
+        assert_eq!(terms.sharper_mark(Some(64 * 640), 100), None, "a longer age");
+        assert_eq!(terms.sharper_mark(None, 100), None);
+        assert_eq!(terms.sharper_mark(Some(1), 128), None, "of an earlier granule");
+        assert_eq!(terms.sharper_mark(Some(1), 63), None, "the clock was set back");
+        let times = |marks: &[u64]| {
+            let marks = marks.iter().map(|&time| (Effect::Mark(time), 0, 4));
+            let all: Vec<_> = long.into_iter().chain(marks).collect();
+            of(&all).marks.iter().map(|mark| mark.time).collect::<Vec<_>>()
+        };
+        assert_eq!(times(&[104]), [64, 104]);
+        assert_eq!(times(&[64]), [64, 128], "they ascend");
     }
 
     #[test]

@@ -379,7 +379,7 @@ fn a_file_grows_to_its_capacity_and_no_further() {
     let capacity = 3 << 20;
     let volume = MemVolume::new(3);
     let store = options(3).capacity(capacity).create_on(Arc::new(volume.clone())).unwrap();
-    assert!(volume.size().unwrap() < 1 << 20, "it is not there before it is needed");
+    assert!(volume.size().unwrap() < capacity, "it is not there before it is needed");
     let mut appended = 0;
     let full = loop {
         let payload: Vec<u8> = noise(appended);

@@ -8,9 +8,21 @@ use brooklet::{CheckReport, Error, ErrorKind, Options, Store};
 use twox_hash::XxHash3_64;
 
 const SLOT: usize = 4096;
-/// Bytes of a run in the manifest, and where the first one starts.
-const RUN: usize = 112;
+/// Where the first run starts in the manifest, and bytes of each: its numbers, and those of its only segment, of whose first
+/// key a byte is told.
 const RUNS: usize = 16;
+const RUN: usize = 88 + 40 + 1;
+/// In there: of the run, and of its segment.
+const LEVEL: usize = 8;
+const LOGS: usize = 16;
+const TOMBSTONES: usize = 32;
+const EMPTIES: usize = 40;
+const DEAD: usize = 48;
+const SEGMENTS: usize = 80;
+const OFFSET: usize = 88;
+const LEN: usize = 96;
+const FIRST_LEN: usize = 120;
+const FIRST: usize = 128;
 
 fn options() -> Options {
     let clock = Arc::new(ManualClock::default());
@@ -126,20 +138,20 @@ fn a_manifest_that_lies_elsewhere_or_says_what_cannot_be_is_damage() {
     refused(|image| manifest(image, |bytes| bytes[8] = 4), "the manifest", "the version or the length");
     refused(|image| manifest(image, |bytes| bytes[12] = 9), "the manifest", "the version or the length");
     refused(|image| manifest(image, |bytes| bytes[0] = 0), "the manifest", "the magic bytes");
-    for at in [64, 72, 80] {
+    for at in [TOMBSTONES, EMPTIES, DEAD] {
         let forge = |image: &mut Vec<u8>| manifest(image, |bytes| put(bytes, RUNS + at, 100));
         refused(forge, "the manifest", "counts more than it holds");
     }
     refused(
-        |image| manifest(image, |bytes| put(bytes, RUNS + 24, 1 << 30)),
+        |image| manifest(image, |bytes| put(bytes, RUNS + LEN, 1 << 30)),
         "the manifest",
         "longer than its extent",
     );
     refused(
         |image| {
             manifest(image, |bytes| {
-                let first = word(bytes, RUNS + 16);
-                put(bytes, RUNS + RUN + 16, first);
+                let first = word(bytes, RUNS + OFFSET);
+                put(bytes, RUNS + RUN + OFFSET, first);
             });
         },
         "the manifest",
@@ -147,15 +159,87 @@ fn a_manifest_that_lies_elsewhere_or_says_what_cannot_be_is_damage() {
     );
 }
 
+/// A segment more than a run has, one before the first, and a first key of another length.
+#[test]
+fn a_chain_that_cannot_be_is_damage() {
+    let segments = |n: u64| move |image: &mut Vec<u8>| manifest(image, |b| put(b, RUNS + SEGMENTS, n));
+    for n in [0, 2, 1 << 40, u64::MAX] {
+        refused(segments(n), "the manifest", "the version or the length");
+    }
+    for n in [0, 2, u64::MAX] {
+        let forge = |image: &mut Vec<u8>| manifest(image, |b| put(b, RUNS + FIRST_LEN, n));
+        refused(forge, "the manifest", "the version or the length");
+    }
+    let twice = |image: &mut Vec<u8>| {
+        manifest(image, |bytes| {
+            let again = bytes[RUNS + OFFSET..RUNS + RUN].to_vec();
+            put(bytes, RUNS + SEGMENTS, 2);
+            bytes.splice(RUNS + RUN..RUNS + RUN, again);
+        });
+    };
+    refused(twice, "the manifest", "segments that are not in order");
+    let beyond = |image: &mut Vec<u8>| manifest(image, |b| b[RUNS + FIRST] = b'm');
+    found(beyond, "it has keys before its beginning");
+}
+
+/// Two runs made one whose segments overlap: the check says so, and a listing does not go back.
+#[test]
+fn segments_that_overlap_are_found() {
+    let forge = |image: &mut Vec<u8>| {
+        manifest(image, |bytes| {
+            // The newest run gets the number and the segment of the next one, behind its own.
+            let mut other = bytes[RUNS + RUN + OFFSET..RUNS + 2 * RUN].to_vec();
+            other[FIRST - OFFSET] = b'm';
+            put(bytes, RUNS + RUN + SEGMENTS, 2);
+            bytes.splice(RUNS + RUN + OFFSET..RUNS + RUN + OFFSET, other);
+            bytes.drain(RUNS..RUNS + RUN);
+            bytes[12] = 2;
+            // Extents do not overlap: the other one is that of the run that was left out.
+            put(bytes, RUNS + LOGS, 2);
+        });
+    };
+    let mut image = image();
+    forge(&mut image);
+    let report = check(image);
+    assert!(!report.is_sound());
+}
+
+/// A merge of runs that are not there, or up to no log; and one that hides what its runs hold.
+#[test]
+fn a_merge_that_cannot_be_is_damage() {
+    let merge = |into: u64, inputs: u64, bottom: u64, from: &'static [u8]| {
+        move |image: &mut Vec<u8>| {
+            manifest(image, |bytes| {
+                bytes.truncate(bytes.len() - 8);
+                for word in [inputs, into, bottom, from.len() as u64] {
+                    bytes.extend_from_slice(&word.to_le_bytes());
+                }
+                bytes.extend_from_slice(from);
+            });
+        }
+    };
+    let merging = |into, inputs, from| merge(into, inputs, 1, from);
+    refused(merge(3, 1, 1, b"m"), "the manifest", "made as the oldest, and is not");
+    refused(merge(3, 2, 2, b"m"), "the manifest", "the version or the length is wrong");
+    for (into, inputs) in [(3, 3), (3, u64::MAX), (2, 2), (1, 1), (9, 1)] {
+        refused(merging(into, inputs, b"m"), "the manifest", "being made of runs that are not there");
+    }
+    for from in [&b""[..], b"a", &[b'm'; 1025]] {
+        refused(merging(3, 2, from), "the manifest", "up to a log that makes no sense");
+    }
+    // The newest run is taken to have all before "other", and has more.
+    found(merging(3, 2, b"other"), "has keys beyond its end");
+}
+
 #[test]
 fn a_run_in_the_place_of_another_is_damage() {
     refused(
         |image| {
             manifest(image, |bytes| {
-                let other = bytes[RUNS + RUN + 16..RUNS + RUN + 48].to_vec();
-                let mine = bytes[RUNS + 16..RUNS + 48].to_vec();
-                bytes[RUNS + 16..RUNS + 48].copy_from_slice(&other);
-                bytes[RUNS + RUN + 16..RUNS + RUN + 48].copy_from_slice(&mine);
+                let other = bytes[RUNS + RUN + OFFSET..RUNS + RUN + FIRST_LEN].to_vec();
+                let mine = bytes[RUNS + OFFSET..RUNS + FIRST_LEN].to_vec();
+                bytes[RUNS + OFFSET..RUNS + FIRST_LEN].copy_from_slice(&other);
+                bytes[RUNS + RUN + OFFSET..RUNS + RUN + FIRST_LEN].copy_from_slice(&mine);
             });
         },
         "run 3",
@@ -166,12 +250,12 @@ fn a_run_in_the_place_of_another_is_damage() {
 #[test]
 fn the_check_knows_the_order_and_the_numbers_of_runs() {
     found(|image| superblock(image, |slot| put(slot, 128, 3)), "run 3 is newer than the superblock knows");
-    found(|image| manifest(image, |bytes| put(bytes, RUNS + 8, 2)), "of a lower level than a newer one");
+    found(|image| manifest(image, |bytes| put(bytes, RUNS + LEVEL, 2)), "of a lower level than a newer one");
 }
 
 #[test]
 fn the_check_knows_what_lives() {
-    let forge = |image: &mut Vec<u8>| manifest(image, |bytes| put(bytes, RUNS + RUN + 80, 1));
+    let forge = |image: &mut Vec<u8>| manifest(image, |bytes| put(bytes, RUNS + RUN + DEAD, 1));
     found(forge, "run 2 is said to hold 10 live entries and holds 11");
 }
 

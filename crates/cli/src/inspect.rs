@@ -207,19 +207,22 @@ struct Recent {
 struct Run {
     id: u64,
     level: u64,
+    segments: usize,
     offset: u64,
     bytes: u64,
     raw_bytes: u64,
     logs: u64,
     entries: u64,
     dead: u64,
+    merging: bool,
     memory_bytes: usize,
 }
 
 impl From<&RunInfo> for Run {
     fn from(run: &RunInfo) -> Self {
-        let &RunInfo { id, level, offset, bytes, raw_bytes, logs, entries, dead, memory_bytes } = run;
-        Self { id, level, offset, bytes, raw_bytes, logs, entries, dead, memory_bytes }
+        let &RunInfo { id, level, segments, offset, bytes, raw_bytes, .. } = run;
+        let &RunInfo { logs, entries, dead, merging, memory_bytes, .. } = run;
+        Self { id, level, segments, offset, bytes, raw_bytes, logs, entries, dead, merging, memory_bytes }
     }
 }
 
@@ -305,17 +308,21 @@ impl fmt::Display for Map<'_> {
         writeln!(f, "           next block {next_block} at position {next_position}; {ended}")?;
         write!(f, "recent     {} logs, {} of memory", recent.logs, bytes(recent.bytes as u64))?;
         if !self.runs.is_empty() {
-            let head = ["run", "level", "offset", "bytes", "raw", "logs", "entries", "dead", "memory"];
+            let head =
+                ["run", "level", "segments", "offset", "bytes", "raw", "logs", "entries", "dead", "memory"];
             write!(f, "\n\n{}", head.map(|title| format!("{title:>11}")).concat())?;
         }
         for run in &self.runs {
-            let Run { id, level, offset, logs, entries, dead, .. } = run;
+            let Run { id, level, segments, offset, logs, entries, dead, .. } = run;
             let (size, raw, memory) =
                 (bytes(run.bytes), bytes(run.raw_bytes), bytes(run.memory_bytes as u64));
             write!(
                 f,
-                "\n{id:>11}{level:>11}{offset:>11}{size:>11}{raw:>11}{logs:>11}{entries:>11}{dead:>11}{memory:>11}"
+                "\n{id:>11}{level:>11}{segments:>11}{offset:>11}{size:>11}{raw:>11}{logs:>11}{entries:>11}{dead:>11}{memory:>11}"
             )?;
+            if run.merging {
+                write!(f, "  being merged")?;
+            }
         }
         Ok(())
     }

@@ -30,9 +30,17 @@ impl BlockBuilder {
         self.data.len() + 4 * self.restarts.len() + 4
     }
 
+    /// Length of a block without entries.
+    pub const EMPTY: usize = 4;
+
     /// The most that an entry adds, in bytes.
     pub fn most(key: &[u8], value: &[u8]) -> usize {
-        3 * 5 + 4 + key.len() + value.len()
+        Self::most_len(key.len(), value.len())
+    }
+
+    /// The most that an entry adds whose key and value have these lengths.
+    pub fn most_len(key: usize, value: usize) -> usize {
+        3 * 5 + 4 + key + value
     }
 
     pub fn add(&mut self, key: &[u8], value: &[u8]) {

@@ -11,7 +11,8 @@ use crate::block::BlockBuilder;
 use crate::error::{Error, Result};
 use crate::filter::FilterBuilder;
 use crate::format::{
-    FOOTER, Footer, MAX_KEY, MAX_METADATA, MAX_VALUE, Ptr, VERSION, encode_frame, sum, u64_at,
+    FOOTER, FRAME_HEAD, Footer, MAX_KEY, MAX_METADATA, MAX_VALUE, POINTER, Ptr, VERSION, encode_frame, sum,
+    u64_at,
 };
 
 /// The smallest and largest target for a block: what is smaller is all overhead, what is larger is slow to read in.
@@ -141,6 +142,23 @@ impl<W: io::Write> Builder<W> {
         self.out.written
     }
 
+    /// The most bytes that the file can have, if an entry with a key and a value of these lengths, and `hashes` for the
+    /// filter, were added, and then it were [`finish`](Self::finish)ed. For who has only so much room: it is told at once,
+    /// without looking at what was written.
+    pub fn size_with(&self, key: usize, value: usize, hashes: usize) -> u64 {
+        let open = self.block.len()
+            + FRAME_HEAD
+            + BlockBuilder::EMPTY
+            + FRAME_HEAD
+            + BlockBuilder::most_len(key, value);
+        let first = key.max(self.first.len());
+        self.out.written
+            + open as u64
+            + self.index.most(first)
+            + self.filter.most(key, hashes)
+            + FOOTER as u64
+    }
+
     /// Completes the file. Flushing the output, and making it durable, is the caller's part.
     ///
     /// # Errors
@@ -243,9 +261,31 @@ struct Level {
     children: u64,
     /// The child added last; the root, where it is the only one.
     last: Ptr,
+    /// Bytes of the frames of full blocks, and the most that the pointers to them can take in the level above.
+    frames: u64,
+    above: u64,
 }
 
 impl Level {
+    /// The most bytes that this level and all above it take with two children more, whose first keys have up to `first`
+    /// bytes.
+    fn most(&self, first: usize) -> u64 {
+        let frame = (FRAME_HEAD + BlockBuilder::EMPTY) as u64;
+        let pointer = |first: usize| BlockBuilder::most_len(first, POINTER) as u64;
+        // Each of the two may come to lie in a block of its own.
+        let this = self.frames + (FRAME_HEAD + self.filling.len()) as u64 + 2 * (pointer(first) + frame);
+        let mut blocks = self.blocks.len() as u64 + 3;
+        let above = self.above + pointer(self.first.len()) + 2 * pointer(first);
+        let mut most = this;
+        // The first keys of a level are some of those of the level below.
+        while blocks > 1 {
+            let parents = blocks.div_ceil(LEAST_CHILDREN as u64);
+            most += above + parents * frame;
+            blocks = parents;
+        }
+        most
+    }
+
     fn push(&mut self, first: &[u8], ptr: Ptr, options: &BuilderOptions) {
         let value = ptr.encode();
         let full = self.filling.len() + BlockBuilder::most(first, &value) > options.block_size;
@@ -265,6 +305,8 @@ impl Level {
         encode_frame(self.filling.finish(), options.compress, &mut frame);
         frame.shrink_to_fit();
         self.filling.reset();
+        self.frames += frame.len() as u64;
+        self.above += BlockBuilder::most_len(self.first.len(), POINTER) as u64;
         self.blocks.push((mem::take(&mut self.first), frame));
     }
 }

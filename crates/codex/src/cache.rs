@@ -6,7 +6,8 @@
 //! A value that a block was read for is kept by itself as well, for four laps, as it takes a small part of what the block
 //! does: so neighbours that are asked for soon are found in the block, and what is asked for again and lies scattered
 //! takes no block each. Filters and index blocks stay longer than what they lead to, as each stands for hundreds of blocks
-//! or thousands of questions. Asking takes a shared lock only.
+//! or thousands of questions. Asking takes a shared lock only. Where room is not short, what nobody asks for goes with
+//! time, if somebody says that it passes ([`Cache::age`]).
 //!
 //! Invariants:
 //! 1. What is kept takes no more than the budget, [`ENTRY`] for each included.
@@ -18,12 +19,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 
 use crate::block::Block;
-use crate::filter::{Filter, mix};
+use crate::directory::{Held, Piece, stays};
+use crate::filter::mix;
 use crate::format::sum;
 
 /// Memory that an entry costs besides what is kept.
@@ -109,7 +111,8 @@ impl Key {
 #[derive(Clone, Debug)]
 pub(crate) enum Kept {
     Block(Block),
-    Filter(Filter),
+    /// Something of a reader's filter, which lies with the reader, and the bytes of that.
+    Filter(Arc<Held>, Piece, usize),
     /// A value and its key: hashes may be equal where keys are not.
     Value(Box<[u8]>, Bytes),
 }
@@ -119,7 +122,7 @@ impl Kept {
         ENTRY
             + match self {
                 Kept::Block(block) => block.memory(),
-                Kept::Filter(filter) => filter.memory(),
+                Kept::Filter(_, _, bytes) => *bytes,
                 Kept::Value(key, value) => key.len() + value.len(),
             }
     }
@@ -146,7 +149,7 @@ impl Class {
     }
 
     /// Laps it stays though nobody asks for it.
-    fn laps(self) -> u8 {
+    pub fn laps(self) -> u8 {
         match self {
             Class::Data => 0,
             Class::Value | Class::Leaf => 4,
@@ -159,7 +162,21 @@ impl Class {
 struct Entry {
     kept: Kept,
     class: Class,
+    /// Of what lies with a reader, it counts the laps.
     laps: AtomicU8,
+}
+
+impl Entry {
+    /// Takes a lap from it; `false` where it has none left.
+    fn spend_lap(&mut self) -> bool {
+        if let Kept::Filter(held, piece, _) = &self.kept {
+            return held.spend_lap(*piece);
+        }
+        let laps = self.laps.get_mut();
+        let had = *laps > 0;
+        *laps = laps.saturating_sub(1);
+        had
+    }
 }
 
 #[derive(Default)]
@@ -239,16 +256,19 @@ impl Cache {
         let shard = self.shard(key);
         let entries = shard.entries.read().unwrap_or_else(PoisonError::into_inner);
         let found = entries.map.get(&key).and_then(|entry| {
-            let laps = entry.class.laps() + 1;
-            if entry.laps.load(Ordering::Relaxed) != laps {
-                entry.laps.store(laps, Ordering::Relaxed);
-            }
+            stays(&entry.laps, entry.class);
             take(&entry.kept)
         });
         if found.is_some() {
             shard.hits.fetch_add(1, Ordering::Relaxed);
         }
         found
+    }
+
+    /// Counts what a reader was asked for that lies with it.
+    pub(crate) fn found(&self, reader: u64, pieces: u64) {
+        let shard = &self.shards[(reader % self.shards.len() as u64) as usize];
+        shard.hits.fetch_add(pieces, Ordering::Relaxed);
     }
 
     /// Counts a read of what was asked for and is not kept.
@@ -279,12 +299,47 @@ impl Cache {
         }
     }
 
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.shards
+            .iter()
+            .all(|shard| shard.entries.read().unwrap_or_else(PoisonError::into_inner).queue.is_empty())
+    }
+
+    /// Takes a lap from everything it holds, and drops what has none left. Whoever calls this from time to time has what
+    /// nobody asks for any more go even where there is room: blocks of entries with the second call after they were
+    /// asked for last, all of it with the ninth.
+    pub fn age(&self) {
+        for shard in &self.shards {
+            let lock = || shard.entries.write().unwrap_or_else(PoisonError::into_inner);
+            // What joins meanwhile, joins at the end.
+            let mut turns = lock().queue.len();
+            while turns > 0 {
+                // A few under one lock: others look things up meanwhile.
+                let mut entries = lock();
+                for _ in 0..turns.min(MOST_TURNS) {
+                    if !entries.queue.is_empty() {
+                        entries.turn(true);
+                    }
+                }
+                turns = turns.saturating_sub(MOST_TURNS);
+            }
+        }
+    }
+
     /// Keeps something, unless it takes more than there is room for.
     pub(crate) fn keep(&self, key: Key, class: Class, kept: Kept) {
+        self.keep_with(key, class, kept, || {});
+    }
+
+    /// Like [`keep`](Self::keep); `put` puts in its place what lies with a reader, if it is kept.
+    pub(crate) fn keep_with(&self, key: Key, class: Class, kept: Kept, put: impl FnOnce()) {
         let room = self.room();
         if kept.bytes() <= room {
             let mut entries = self.shard(key).entries.write().unwrap_or_else(PoisonError::into_inner);
-            entries.keep(key, class, kept, room);
+            if entries.keep(key, class, kept, room) {
+                put();
+            }
         }
     }
 }
@@ -302,9 +357,10 @@ impl Entries {
         }
     }
 
-    fn keep(&mut self, key: Key, class: Class, kept: Kept, room: usize) {
+    /// `false` where there is something already.
+    fn keep(&mut self, key: Key, class: Class, kept: Kept, room: usize) -> bool {
         if self.map.contains_key(&key) {
-            return; // another thread read it, too; or a value whose key has the same hash
+            return false; // another thread read it, too; or a value whose key has the same hash
         }
         let bytes = kept.bytes();
         self.make_room(room - bytes);
@@ -314,6 +370,7 @@ impl Entries {
         }
         self.map.insert(key, Entry { kept, class, laps: AtomicU8::new(class.laps()) });
         self.queue.push_back(key);
+        true
     }
 
     /// Drops things until the rest takes `most` bytes or less.
@@ -329,17 +386,18 @@ impl Entries {
     fn turn(&mut self, may_stay: bool) {
         let key = self.queue.pop_front().expect("what takes room is in the queue");
         let entry = self.map.get_mut(&key).expect("what is in the queue is an entry");
-        match entry.laps.get_mut() {
-            laps if may_stay && *laps > 0 => {
-                *laps -= 1;
-                self.queue.push_back(key);
-            }
-            _ => self.drop_entry(key),
+        if may_stay && entry.spend_lap() {
+            self.queue.push_back(key);
+        } else {
+            self.drop_entry(key);
         }
     }
 
     fn drop_entry(&mut self, key: Key) {
         let Some(Entry { kept, class, .. }) = self.map.remove(&key) else { return };
+        if let Kept::Filter(held, piece, _) = &kept {
+            held.drop_piece(*piece);
+        }
         let bytes = kept.bytes();
         *self.count(class) -= bytes;
         if let Some(overhead) = self.overhead.get_mut(&key.reader).filter(|_| !class.is_data()) {

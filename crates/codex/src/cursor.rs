@@ -131,6 +131,11 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         if self.valid() { self.leaf.value() } else { Bytes::new() }
     }
 
+    /// Where in the codex the block of the entry begins: about all before it is of lesser keys. 0 where it is at none.
+    pub fn offset(&self) -> u64 {
+        if self.valid() { self.leaf.block().at() } else { 0 }
+    }
+
     /// The reader it moves through.
     pub fn reader(&self) -> &R {
         &self.reader

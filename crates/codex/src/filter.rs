@@ -9,8 +9,9 @@
 
 use bytes::Bytes;
 
+use crate::block::BlockBuilder;
 use crate::error::{Result, damaged};
-use crate::format::{u32_at, u64_at};
+use crate::format::{FRAME_HEAD, POINTER, u32_at, u64_at};
 
 const HEAD: usize = 16;
 const LINE: usize = 64;
@@ -26,18 +27,20 @@ pub(crate) fn mix(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// The bits of an item as `(byte, mask)`, in a filter of `lines` lines.
-fn bits(hash: u64, lines: usize, probes: u32) -> impl Iterator<Item = (usize, u8)> {
+/// The line of an item, of so many, and its bits in that, as `(byte, mask)`.
+#[inline]
+fn bits(hash: u64, lines: usize, probes: u32) -> (usize, impl Iterator<Item = (usize, u8)>) {
     let hash = mix(hash);
-    let line = ((u128::from(hash) * lines as u128) >> 64) as usize * LINE;
+    let line = ((u128::from(hash) * lines as u128) >> 64) as usize;
     let mut word = hash;
-    (0..probes).map(move |probe| {
+    let bits = (0..probes).map(move |probe| {
         if probe % PROBES_PER_WORD == 0 {
             word = mix(word);
         }
         let bit = (word >> (9 * (probe % PROBES_PER_WORD))) as usize & 511;
-        (line + bit / 8, 1 << (bit % 8))
-    })
+        (bit / 8, 1 << (bit % 8))
+    });
+    (line, bits)
 }
 
 /// Builds a part over `hashes`, with `bits_per_item` bits for each.
@@ -48,7 +51,8 @@ fn build(hashes: &[u64], bits_per_item: usize) -> Vec<u8> {
     out[..4].copy_from_slice(&probes.to_le_bytes());
     out[8..16].copy_from_slice(&(hashes.len() as u64).to_le_bytes());
     for &hash in hashes {
-        bits(hash, lines, probes).for_each(|(byte, mask)| out[HEAD + byte] |= mask);
+        let (line, bits) = bits(hash, lines, probes);
+        bits.for_each(|(byte, mask)| out[HEAD + line * LINE + byte] |= mask);
     }
     out
 }
@@ -63,12 +67,23 @@ pub(crate) struct FilterBuilder {
     hashes: Vec<u64>,
     first: Vec<u8>,
     parts: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Bytes of these as they will be stored, and the most of the directory's entries for them.
+    closed: u64,
+    firsts: u64,
 }
 
 impl FilterBuilder {
     pub fn new(bits_per_item: u32) -> Self {
         let bits_per_item = bits_per_item as usize;
-        Self { bits_per_item, waiting: Vec::new(), hashes: Vec::new(), first: Vec::new(), parts: Vec::new() }
+        Self {
+            bits_per_item,
+            waiting: Vec::new(),
+            hashes: Vec::new(),
+            first: Vec::new(),
+            parts: Vec::new(),
+            closed: 0,
+            firsts: 0,
+        }
     }
 
     pub fn add(&mut self, hash: u64) {
@@ -95,8 +110,28 @@ impl FilterBuilder {
     }
 
     fn close(&mut self) {
-        self.parts.push((std::mem::take(&mut self.first), build(&self.hashes, self.bits_per_item)));
+        let (first, part) = (std::mem::take(&mut self.first), build(&self.hashes, self.bits_per_item));
+        self.closed += (FRAME_HEAD + part.len()) as u64;
+        self.firsts += BlockBuilder::most_len(first.len(), POINTER) as u64;
+        self.parts.push((first, part));
         self.hashes.clear();
+    }
+
+    /// The most bytes that the filter takes with its directory, and with `hashes` more of a key of `key` bytes.
+    pub fn most(&self, key: usize, hashes: usize) -> u64 {
+        let items = self.hashes.len() + self.waiting.len() + hashes;
+        if self.bits_per_item == 0 || items == 0 && self.parts.is_empty() {
+            return 0;
+        }
+        let part = FRAME_HEAD + HEAD + LINE;
+        // What is waiting may begin another part.
+        let open = 2 * part + items.saturating_mul(self.bits_per_item).div_ceil(8);
+        let pointer = |first: usize| BlockBuilder::most_len(first, POINTER) as u64;
+        let directory = (FRAME_HEAD + BlockBuilder::EMPTY) as u64
+            + self.firsts
+            + pointer(self.first.len())
+            + pointer(key);
+        self.closed + open as u64 + directory
     }
 
     /// The parts, each behind its first key. Items that no key came for belong to the last.
@@ -131,7 +166,9 @@ impl Filter {
     }
 
     pub fn may_contain(&self, hash: u64) -> bool {
-        bits(hash, self.lines.len() / LINE, self.probes).all(|(byte, mask)| self.lines[byte] & mask != 0)
+        let (line, mut bits) = bits(hash, self.lines.len() / LINE, self.probes);
+        let line: &[u8; LINE] = self.lines[line * LINE..][..LINE].try_into().expect("a whole line");
+        bits.all(|(byte, mask)| line[byte] & mask != 0)
     }
 
     /// Hashes it was built from.

@@ -79,7 +79,7 @@ pub(crate) const RESTART_EVERY: usize = 16;
 pub(crate) const FOOTER: usize = 128;
 pub(crate) const POINTER: usize = 20;
 const MAGIC: &[u8; 8] = b"BRKCODEX";
-const FRAME_HEAD: usize = 5;
+pub(crate) const FRAME_HEAD: usize = 5;
 const RAW: u8 = 0;
 const LZ4: u8 = 1;
 /// LZ4 cannot grow a byte into more than this. A frame that claims more is not worth an allocation.

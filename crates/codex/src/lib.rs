@@ -43,7 +43,7 @@
 //!
 //! - `format`: the layout of the file; the only description there is.
 //! - `block`: sorted entries in a block, and a place among them.
-//! - `filter`: the bloom filter, in parts. `cache`: [`Cache`].
+//! - `filter`: the bloom filter, in parts. `directory`: the way to them. `cache`: [`Cache`].
 //! - `builder`: [`Builder`]. `reader`: [`Reader`]. `cursor`: [`Cursor`]. `verify`: [`Reader::verify`].
 
 #![forbid(unsafe_code)]
@@ -53,6 +53,7 @@ mod block;
 mod builder;
 mod cache;
 mod cursor;
+mod directory;
 mod error;
 mod filter;
 mod format;

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use crate::block::{Aim, Block, Spot};
 use crate::cache::{Cache, Class, Kept, Key};
 use crate::cursor::Cursor;
+use crate::directory::{Answer, Directory, Held, Piece};
 use crate::error::{Error, Result, damaged};
 use crate::filter::Filter;
 use crate::format::{FOOTER, Footer, Ptr, decode_frame, is_raw, u64_at};
@@ -35,6 +36,7 @@ pub struct Reader<S: Source> {
     cache: Arc<Cache>,
     /// Its number in the cache.
     number: u64,
+    filter: Arc<Held>,
 }
 
 impl<S: Source> Reader<S> {
@@ -53,7 +55,11 @@ impl<S: Source> Reader<S> {
     pub fn open_with(source: S, len: u64, footer_sum: Option<u64>, cache: Arc<Cache>) -> Result<Self> {
         let (footer, footer_at, footer_sum) = read_footer(&source, len, footer_sum)?;
         let number = cache.join();
-        Ok(Reader { source, footer, footer_at, footer_sum, cache, number })
+        let filter = Arc::<Held>::default();
+        if footer.version == 1 {
+            filter.put_directory(Directory::of_one(footer.filter, footer_at));
+        }
+        Ok(Reader { source, footer, footer_at, footer_sum, cache, number, filter })
     }
 
     /// The identity given by [`BuilderOptions::id`](crate::BuilderOptions::id).
@@ -114,36 +120,42 @@ impl<S: Source> Reader<S> {
     /// As any read.
     pub fn may_contain(&self, key: &[u8], hash: u64) -> Result<bool> {
         let Some(root) = self.footer.filter.some() else { return Ok(true) };
-        if self.footer.version == 1 {
+        if self.footer.version == 1 && !self.cache.has_room(root.len as usize) {
             // One piece: where it cannot be kept, reading all of it each time would cost more than it saves.
-            return if self.cache.has_room(root.len as usize) {
-                self.ask(root, self.footer_at, hash)
-            } else {
-                Ok(true)
-            };
+            return Ok(true);
         }
-        let (directory, _) = self.kept_block(root, self.footer_at, Class::Directory)?;
-        let limit = directory.at();
-        let mut spot = Spot::default();
-        spot.enter(directory);
-        // No part begins at or before the key: no item has such a key.
-        Ok(spot.aim(Aim::AtMost(key))? && self.ask(spot.ptr()?, limit, hash)?)
-    }
-
-    /// Asks one part of the filter.
-    fn ask(&self, ptr: Ptr, limit: u64, hash: u64) -> Result<bool> {
-        check_bounds(ptr, limit)?;
-        let kept = self.cache.look(self.key(ptr), |kept| match kept {
-            Kept::Filter(filter) => Some(filter.may_contain(hash)),
-            _ => None,
-        });
-        if let Some(answer) = kept {
-            return Ok(answer);
-        }
+        let (index, ptr, limit) = match self.filter.ask(key, hash) {
+            Answer::Known(answer) => {
+                self.cache.found(self.number, 2);
+                return Ok(answer);
+            }
+            Answer::NoPart(index, ptr, limit) => {
+                self.cache.found(self.number, 1);
+                (index, ptr, limit)
+            }
+            Answer::NoDirectory => {
+                let block = Block::new(self.load_own(root, self.footer_at)?, root.offset)?;
+                let directory = Directory::new(block)?;
+                let part = directory.part_of(key);
+                self.keep_piece(root, Piece::Directory, Class::Directory, directory.memory(), |held| {
+                    held.put_directory(directory);
+                });
+                let Some(part) = part else { return Ok(false) };
+                part
+            }
+        };
         let filter = Filter::new(self.load_own(ptr, limit)?, ptr.offset)?;
         let answer = filter.may_contain(hash);
-        self.cache.keep(self.key(ptr), Class::Filter, Kept::Filter(filter));
+        self.keep_piece(ptr, Piece::Part(index), Class::Filter, filter.memory(), |held| {
+            held.put_part(index, filter);
+        });
         Ok(answer)
+    }
+
+    /// Keeps what was read of the filter from `ptr`.
+    fn keep_piece(&self, ptr: Ptr, piece: Piece, class: Class, bytes: usize, put: impl FnOnce(&Held)) {
+        let kept = Kept::Filter(self.filter.clone(), piece, bytes);
+        self.cache.keep_with(self.key(ptr), class, kept, || put(&self.filter));
     }
 
     /// The value of `key`. It shares the memory of what is kept, and may keep a whole decoded block alive.

@@ -45,6 +45,20 @@ fn options() -> impl Strategy<Value = BuilderOptions> {
     )
 }
 
+/// What is told is not much more than what it comes to: room that is said to be needed is needed.
+#[test]
+fn what_is_told_is_about_what_is_needed() {
+    let options = BuilderOptions { compress: false, ..BuilderOptions::default() };
+    let mut builder = Builder::new(Vec::new(), options);
+    for n in 0..50_000u64 {
+        builder.add_filter(n);
+        builder.add(&n.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    let told = builder.size_with(8, 100, 1);
+    let (summary, _) = builder.finish().unwrap();
+    assert!((summary.len..summary.len * 103 / 100).contains(&told), "{} bytes, {told} told", summary.len);
+}
+
 #[derive(Clone, Debug)]
 enum Move {
     Seek(Vec<u8>),
@@ -71,6 +85,20 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whoever has only so much room knows before each entry whether the file would still fit.
+    #[test]
+    fn no_file_is_longer_than_was_told(map in map(300), options in options(), cut in 0usize..300) {
+        let mut builder = Builder::new(Vec::new(), options.clone());
+        let mut told = u64::MAX;
+        for (n, (key, value)) in map.iter().enumerate().take(cut + 1) {
+            told = builder.size_with(key.len(), value.len(), 1);
+            builder.add_filter(n as u64);
+            builder.add(key, value).unwrap();
+        }
+        let (summary, _) = builder.finish().unwrap();
+        prop_assert!(summary.len <= told, "{} bytes, and {told} were told", summary.len);
+    }
 
     #[test]
     fn gets_like_a_map(map in map(300), options in options(), others in vec(key(), 0..50), cache in 0usize..20_000) {

@@ -99,6 +99,16 @@ impl Volume for Capped {
         self.within.shrink(size)
     }
 
+    fn secure(&self, range: Range<u64>) -> io::Result<()> {
+        self.limit.check("space", range.start, range.end.saturating_sub(range.start))?;
+        self.within.secure(range)
+    }
+
+    fn punch(&self, range: Range<u64>) -> io::Result<bool> {
+        self.limit.check("a hole", range.start, range.end.saturating_sub(range.start))?;
+        self.within.punch(range)
+    }
+
     fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
         self.limit.check("scratch space", scratch.start, scratch.end.saturating_sub(scratch.start))?;
         self.within.tune(scratch)

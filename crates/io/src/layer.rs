@@ -134,6 +134,14 @@ impl<L: Layer> Volume for L {
         self.below().shrink(size)
     }
 
+    fn secure(&self, range: Range<u64>) -> io::Result<()> {
+        self.below().secure(range)
+    }
+
+    fn punch(&self, range: Range<u64>) -> io::Result<bool> {
+        self.below().punch(range)
+    }
+
     fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
         self.below().tune(scratch)
     }

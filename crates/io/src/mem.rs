@@ -61,6 +61,11 @@ impl MemVolume {
         self.disk().operations()
     }
 
+    /// Bytes that take room: all but those in holes ([`Volume::punch`]).
+    pub fn taken(&self) -> u64 {
+        self.disk().taken()
+    }
+
     /// Reads so far, failed ones included.
     pub fn reads(&self) -> u64 {
         self.disk().reads()
@@ -149,6 +154,14 @@ impl Volume for MemVolume {
 
     fn shrink(&self, size: u64) -> io::Result<()> {
         self.disk().shrink(size)
+    }
+
+    fn secure(&self, range: Range<u64>) -> io::Result<()> {
+        self.disk().secure(range)
+    }
+
+    fn punch(&self, range: Range<u64>) -> io::Result<bool> {
+        self.disk().punch(range).map(|()| true)
     }
 
     fn zero_rest(&self) -> io::Result<()> {

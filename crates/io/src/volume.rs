@@ -102,6 +102,25 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// Gives the space from `size` on back. A volume that cannot shrink ignores the call.
     fn shrink(&self, size: u64) -> io::Result<()>;
 
+    /// Sees to it that the space of `range`, whole sectors inside the volume, is there: no write to it fails for want of
+    /// room, whatever else fills the file system. What it holds stays.
+    ///
+    /// Fails as [`grow`](Self::grow) does where there is no room. By default space is always there, as a device's is. A
+    /// volume around another one passes this on.
+    fn secure(&self, range: Range<u64>) -> io::Result<()> {
+        let _ = range;
+        Ok(())
+    }
+
+    /// Gives the space of `range`, whole sectors inside the volume, back to the file system; the size stays. It reads as
+    /// zero then, but after a power cut may read as before. `false`: that cannot be done here, and nothing was.
+    ///
+    /// By default it cannot. A volume around another one passes this on.
+    fn punch(&self, range: Range<u64>) -> io::Result<bool> {
+        let _ = range;
+        Ok(false)
+    }
+
     /// Finds out in which way durable writes serve better here, and uses it from now on; [`info`](Self::info) tells
     /// which, and what was measured.
     ///

@@ -268,6 +268,10 @@ impl Plan {
         let capacity = if rng.percent(25) { room } else { 0 };
         let remembered = [0, 256, 1024, 64 << 10][rng.below(4) as usize];
         habits.weights[8] = if rng.percent(40) { 2 + rng.below(12) } else { 0 };
+        if capacity > 0 && rng.percent(60) {
+            // So that it is full some time.
+            habits.small = 7000;
+        }
         Self { seed, class, shape: Shape { apart, capacity, remembered, ..shape }, habits, steps }
     }
 }

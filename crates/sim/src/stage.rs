@@ -294,6 +294,15 @@ impl Volume for Stage {
         self.disk.shrink(self.part.start + size)
     }
 
+    fn secure(&self, range: Range<u64>) -> io::Result<()> {
+        self.disk.secure(self.part.start + range.start..self.part.start + range.end)
+    }
+
+    fn punch(&self, range: Range<u64>) -> io::Result<bool> {
+        self.knock(9, self.part.start + range.start, &range.end.to_le_bytes());
+        self.disk.punch(self.part.start + range.start..self.part.start + range.end)
+    }
+
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
         let queue = self.disk.queue(depth)?;
         Ok(Box::new(StageQueue { stage: self.clone(), queue, writes: Vec::new() }))

@@ -264,8 +264,13 @@ impl Wal {
     pub fn trim(&self, cursor: Cursor) {
         let mut core = self.shared.lock();
         core.trim(cursor);
-        let waiters = std::mem::take(&mut core.room_waiters);
         drop(core);
+        self.wake();
+    }
+
+    /// Wakes whoever [waits for room](Self::wait_for_room): there may be some now, or none to wait for.
+    pub fn wake(&self) {
+        let waiters = std::mem::take(&mut self.shared.lock().room_waiters);
         waiters.iter().for_each(Thread::unpark);
     }
 

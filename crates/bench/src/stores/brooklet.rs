@@ -4,10 +4,9 @@ use std::path::Path;
 
 use brooklet::Store;
 
-use super::{Done, Op, Peer, Result};
+use super::{Awaited, Done, Op, Peer, Result};
 
-pub const SETTING: &str =
-    "defaults; threads wait for a ticket, callbacks are left on it; a snapshot is one operation";
+pub const SETTING: &str = "defaults; threads wait for a ticket, tasks await it, callbacks are left on it; a snapshot is one operation";
 
 pub struct Brooklet {
     store: Store,
@@ -18,7 +17,7 @@ impl Brooklet {
         Ok(Self { store: Store::open(dir.join("store"))? })
     }
 
-    fn begin(&self, op: &Op) -> Result<brooklet::Ticket> {
+    fn write(&self, op: &Op) -> Result<brooklet::Ticket> {
         let key = op.log.to_be_bytes();
         let ticket = match op.is_snapshot() {
             true => self.store.snapshot(key, op.payload)?,
@@ -33,19 +32,24 @@ impl Brooklet {
 
 impl Peer for Brooklet {
     fn wait(&self, op: Op) -> Result<()> {
-        Ok(self.begin(&op)?.wait()?)
+        Ok(self.write(&op)?.wait()?)
     }
 
     fn submit(&self, op: Op, done: Done) -> Result<()> {
-        let ticket = self.begin(&op)?;
+        let ticket = self.write(&op)?;
         ticket.on_done(|outcome| done(outcome.map_err(|error| error.to_string().into())));
         Ok(())
+    }
+
+    fn begin(&self, op: Op) -> Result<Awaited> {
+        let ticket = self.write(&op)?;
+        Ok(Box::pin(async { Ok(ticket.await?) }))
     }
 
     fn all(&self, ops: &[Op]) -> Result<()> {
         let mut last = None;
         for op in ops {
-            last = Some(self.begin(op)?);
+            last = Some(self.write(op)?);
         }
         // Acknowledgements come in order.
         Ok(last.map_or(Ok(()), |ticket| ticket.wait())?)

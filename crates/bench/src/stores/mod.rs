@@ -14,12 +14,15 @@ mod redb;
 mod rocksdb;
 mod sqlite;
 
+use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Batched;
+use crate::promise::awaited;
 
 /// Whatever a store says went wrong.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -29,6 +32,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub type Outcome = std::result::Result<(), Arc<str>>;
 /// What is called when an operation is durable, or has failed.
 pub type Done = Box<dyn FnOnce(Outcome) + Send>;
+
+/// An operation that a task awaits.
+pub type Awaited = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// Adds an entry to a log, and drops those from `first` up to it.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +63,11 @@ pub trait Peer: Send + Sync {
 
     /// Takes an operation; `done` is called once it is durable.
     fn submit(&self, op: Op, done: Done) -> Result<()>;
+
+    /// Takes an operation, for a task that awaits when it is durable.
+    fn begin(&self, op: Op) -> Result<Awaited> {
+        awaited(|done| self.submit(op, done))
+    }
 
     /// Carries out operations in whatever way is quickest; returns once all are durable.
     fn all(&self, ops: &[Op]) -> Result<()>;

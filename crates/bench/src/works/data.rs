@@ -56,29 +56,33 @@ impl Data {
 
     /// Opens the store and reads logs, twice.
     pub fn read(self, kind: Kind, dir: &Path) -> Result<Figures> {
-        let store = kind.open(dir)?;
         let mut rng = Rng::new(3);
         let logs: Vec<u64> = (0..READS).map(|_| rng.below(self.logs)).collect();
-        let mut figures = Figures::new();
-        for name in ["cold", "warm"] {
-            let begin = Instant::now();
-            logs.iter().try_for_each(|log| self.check(&*store, *log))?;
-            figures.insert(name.into(), READS as f64 / begin.elapsed().as_secs_f64());
-        }
-        store.close()?;
-        Ok(figures)
+        with_writes(dir, || {
+            let store = kind.open(dir)?;
+            let mut figures = Figures::new();
+            for name in ["cold", "warm"] {
+                let begin = Instant::now();
+                logs.iter().try_for_each(|log| self.check(&*store, *log))?;
+                figures.insert(name.into(), READS as f64 / begin.elapsed().as_secs_f64());
+            }
+            store.close()?;
+            Ok(figures)
+        })
     }
 
     /// Opens the store; reading a log counts as part of it, so that nothing is put off.
     pub fn open(self, kind: Kind, dir: &Path) -> Result<Figures> {
-        let begin = Instant::now();
-        let store = kind.open(dir)?;
-        self.check(&*store, 0)?;
-        let took = begin.elapsed();
-        let mut rng = Rng::new(4);
-        (0..SPOT_CHECKS).try_for_each(|_| self.check(&*store, rng.below(self.logs)))?;
-        store.close()?;
-        Ok(Figures::from([("ms".into(), took.as_secs_f64() * 1e3)]))
+        with_writes(dir, || {
+            let begin = Instant::now();
+            let store = kind.open(dir)?;
+            self.check(&*store, 0)?;
+            let took = begin.elapsed();
+            let mut rng = Rng::new(4);
+            (0..SPOT_CHECKS).try_for_each(|_| self.check(&*store, rng.below(self.logs)))?;
+            store.close()?;
+            Ok(Figures::from([("ms".into(), took.as_secs_f64() * 1e3)]))
+        })
     }
 
     /// Opens the store, reads a log, and tells the memory of the process beyond what it was before.
@@ -105,4 +109,11 @@ impl Data {
             Err(format!("log {log} is not as it was written").into())
         }
     }
+}
+
+/// Adds what the device was made to write meanwhile.
+fn with_writes(dir: &Path, act: impl FnOnce() -> Result<Figures>) -> Result<Figures> {
+    let (mut figures, written) = system::count_written(dir, act)?;
+    figures.extend(written.map(|bytes| ("written MiB".to_owned(), bytes as f64 / f64::from(1 << 20))));
+    Ok(figures)
 }

@@ -3,6 +3,8 @@
 //! Each step has a process of its own, so that no store meets the threads, the memory or the caches of another.
 
 mod data;
+mod flight;
+mod tasks;
 mod write;
 
 use std::collections::BTreeMap;

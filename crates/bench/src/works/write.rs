@@ -1,17 +1,16 @@
-//! Writing: threads that wait for each operation, one that leaves callbacks, and all at once.
+//! Writing: threads that wait for each operation, and all at once; `flight` has those who do not wait on a thread.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
-use std::thread::{self, Thread};
+use std::sync::Barrier;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use brooklet::io::Rng;
 use serde::{Deserialize, Serialize};
 
-use super::Figures;
+use super::{Figures, flight};
 use crate::payloads::Payloads;
-use crate::stores::{Kind, Op, Outcome, Peer, Result};
+use crate::stores::{Kind, Op, Peer, Result};
 use crate::system;
 
 /// Logs that are appended to.
@@ -45,8 +44,10 @@ pub struct Load {
 pub enum How {
     /// So many threads, each for each of its operations.
     Waiting(u64),
-    /// One thread, until fewer than so many operations are in flight.
+    /// One thread, which leaves callbacks, with so many operations in flight.
     Flight(usize),
+    /// So many tasks on one thread, each of which awaits each of its operations.
+    Tasks(u64),
     /// Everything is handed in, and waited for once.
     Bulk,
 }
@@ -62,13 +63,13 @@ pub enum Until {
 
 /// What was written.
 pub struct Written {
-    ops: u64,
-    bytes: u64,
-    took: Duration,
+    pub ops: u64,
+    pub bytes: u64,
+    pub took: Duration,
     /// Nanoseconds, where threads waited.
-    latencies: Vec<u32>,
+    pub latencies: Vec<u32>,
     /// Context switches of all threads meanwhile, the store's own included; `None` where the system does not tell.
-    switches: Option<u64>,
+    pub switches: Option<u64>,
 }
 
 /// Writes to a new store, from its opening to its closing.
@@ -90,19 +91,22 @@ pub fn measure(kind: Kind, dir: &Path, load: &Load, payloads: Payloads) -> Resul
     if load.cold {
         store.settle()?;
     }
-    system::sync(dir)?;
-    let before = system::device_bytes(dir);
-    let mut written = write(&*store, load, payloads)?;
-    if load.settle {
-        store.settle()?;
-    }
-    store.close()?;
-    system::sync(dir)?;
-    let after = system::device_bytes(dir);
-    let mut figures =
-        Figures::from([("per second".to_owned(), written.ops as f64 / written.took.as_secs_f64())]);
-    if let Some((before, after)) = before.zip(after) {
-        figures.insert("written per byte".into(), (after - before) as f64 / written.bytes as f64);
+    let (written, on_device) = system::count_written(dir, || {
+        let before = system::cpu();
+        let written = write(&*store, load, payloads)?;
+        if load.settle {
+            store.settle()?;
+        }
+        store.close()?;
+        Ok((written, system::cpu() - before))
+    })?;
+    let (mut written, cpu) = written;
+    let mut figures = Figures::from([
+        ("per second".to_owned(), written.ops as f64 / written.took.as_secs_f64()),
+        ("cpu".to_owned(), cpu.as_secs_f64() * 1e6 / written.ops as f64),
+    ]);
+    if let Some(on_device) = on_device {
+        figures.insert("written per byte".into(), on_device as f64 / written.bytes as f64);
     }
     if let Some(switches) = written.switches {
         figures.insert("switches".into(), switches as f64 / written.ops as f64);
@@ -120,13 +124,14 @@ pub fn measure(kind: Kind, dir: &Path, load: &Load, payloads: Payloads) -> Resul
 pub fn write(store: &dyn Peer, load: &Load, payloads: Payloads) -> Result<Written> {
     match load.how {
         How::Waiting(threads) => waiting(store, load, threads, payloads),
-        How::Flight(most) => flight(store, load, most, payloads),
+        How::Flight(most) => flight::callbacks(store, load, most, payloads),
+        How::Tasks(tasks) => flight::tasks(store, load, tasks, payloads),
         How::Bulk => bulk(store, load, payloads),
     }
 }
 
-/// The operations of one thread: each log is one thread's.
-struct Ops {
+/// The operations of one thread or task: each log is one's own.
+pub struct Ops {
     rng: Rng,
     hot: bool,
     first_log: u64,
@@ -135,12 +140,12 @@ struct Ops {
     /// The oldest and the next entry of each log.
     bounds: Vec<[u64; 2]>,
     payloads: Payloads,
-    given: u64,
-    bytes: u64,
+    pub given: u64,
+    pub bytes: u64,
 }
 
 impl Ops {
-    fn new(load: &Load, thread: u64, threads: u64, payloads: Payloads) -> Self {
+    pub fn new(load: &Load, thread: u64, threads: u64, payloads: Payloads) -> Self {
         let (logs, next) = match (load.hot, load.first_log) {
             (true, _) => (HOT_LOGS, 0),
             (false, 0) => (LOGS, 1),
@@ -151,7 +156,7 @@ impl Ops {
         Self { rng: Rng::new(thread), hot, first_log, thread, threads, bounds, payloads, given: 0, bytes: 0 }
     }
 
-    fn next(&mut self) -> Op {
+    pub fn next(&mut self) -> Op {
         let own = self.rng.below(self.bounds.len() as u64);
         let [oldest, next] = &mut self.bounds[own as usize];
         let (log, seq) = (self.first_log + self.thread + own * self.threads, *next);
@@ -170,7 +175,7 @@ impl Ops {
 }
 
 impl Until {
-    fn holds(self, begin: Instant, done: u64) -> bool {
+    pub fn holds(self, begin: Instant, done: u64) -> bool {
         match self {
             Self::Seconds(seconds) => begin.elapsed().as_secs_f64() < seconds,
             Self::Count(count) => done < count,
@@ -178,23 +183,32 @@ impl Until {
     }
 }
 
+/// What one thread of several did.
+struct Part {
+    ops: Ops,
+    latencies: Vec<u32>,
+    begin: Instant,
+    end: Instant,
+    switches: Option<u64>,
+}
+
 fn waiting(store: &dyn Peer, load: &Load, threads: u64, payloads: Payloads) -> Result<Written> {
     let barrier = Barrier::new(threads as usize);
     let before = system::switches_of_living();
-    let work = |thread: u64| -> Result<(Ops, Vec<u32>, [Instant; 2], Option<u64>)> {
+    let work = |thread: u64| -> Result<Part> {
         let mut ops = Ops::new(load, thread, threads, payloads);
         let mut latencies = Vec::new();
         barrier.wait();
         let begin = Instant::now();
-        let mut at = begin;
+        let mut end = begin;
         while load.until.holds(begin, ops.given * threads) {
             store.wait(ops.next())?;
             let now = Instant::now();
-            latencies.push(u32::try_from((now - at).as_nanos()).unwrap_or(u32::MAX));
-            at = now;
+            latencies.push(u32::try_from((now - end).as_nanos()).unwrap_or(u32::MAX));
+            end = now;
         }
         // Who has ended is not counted with the living.
-        Ok((ops, latencies, [begin, at], system::switches_of_thread()))
+        Ok(Part { ops, latencies, begin, end, switches: system::switches_of_thread() })
     };
     let parts = thread::scope(|scope| {
         let work = &work;
@@ -202,68 +216,18 @@ fn waiting(store: &dyn Peer, load: &Load, threads: u64, payloads: Payloads) -> R
         let parts = running.into_iter().map(|thread| thread.join().expect("a writer panicked"));
         parts.collect::<Result<Vec<_>>>()
     })?;
-    let ended: Option<u64> = parts.iter().map(|(.., switches)| *switches).sum();
-    let living = system::switches_of_living().zip(before).map(|(now, before)| now.saturating_sub(before));
+    let ended: Option<u64> = parts.iter().map(|part| part.switches).sum();
+    let living = system::switches_since(before);
     // By the threads' own clocks: whoever starts them may get his turn when they are done.
-    let begin = parts.iter().map(|(_, _, [begin, _], _)| *begin).min().expect("there are threads");
-    let end = parts.iter().map(|(_, _, [_, end], _)| *end).max().expect("there are threads");
+    let begin = parts.iter().map(|part| part.begin).min().expect("there are threads");
+    let end = parts.iter().map(|part| part.end).max().expect("there are threads");
     Ok(Written {
-        ops: parts.iter().map(|(ops, ..)| ops.given).sum(),
-        bytes: parts.iter().map(|(ops, ..)| ops.bytes).sum(),
+        ops: parts.iter().map(|part| part.ops.given).sum(),
+        bytes: parts.iter().map(|part| part.ops.bytes).sum(),
         took: end - begin,
-        latencies: parts.into_iter().flat_map(|(_, latencies, ..)| latencies).collect(),
+        latencies: parts.into_iter().flat_map(|part| part.latencies).collect(),
         switches: living.zip(ended).map(|(living, ended)| living + ended),
     })
-}
-
-/// What may still be handed in, given back by callbacks.
-struct Credits {
-    free: AtomicUsize,
-    /// So many wake the thread: waking it for each would be a wake-up per operation.
-    enough: usize,
-    thread: Thread,
-    failure: Mutex<Option<Arc<str>>>,
-}
-
-impl Credits {
-    fn give(&self, outcome: Outcome) {
-        if let Err(why) = outcome {
-            *self.failure.lock().expect("no panics") = Some(why);
-        }
-        if self.free.fetch_add(1, Ordering::AcqRel) + 1 == self.enough {
-            self.thread.unpark();
-        }
-    }
-
-    fn check(&self) -> Result<()> {
-        let failure = self.failure.lock().expect("no panics").clone();
-        Ok(failure.map_or(Ok(()), |why| Err(why.to_string()))?)
-    }
-}
-
-fn flight(store: &dyn Peer, load: &Load, most: usize, payloads: Payloads) -> Result<Written> {
-    let mut ops = Ops::new(load, 0, 1, payloads);
-    let (thread, failure) = (thread::current(), Mutex::default());
-    let credits = Arc::new(Credits { free: AtomicUsize::new(most), enough: most / 2, thread, failure });
-    let (begin, before) = (Instant::now(), system::switches_of_living());
-    while load.until.holds(begin, ops.given) {
-        let free = credits.free.swap(0, Ordering::AcqRel);
-        if free == 0 {
-            thread::park();
-        }
-        for _ in 0..free {
-            let credits = credits.clone();
-            store.submit(ops.next(), Box::new(move |outcome| credits.give(outcome)))?;
-        }
-        credits.check()?;
-    }
-    while credits.free.load(Ordering::Acquire) < most {
-        thread::sleep(Duration::from_micros(100));
-    }
-    credits.check()?;
-    let took = begin.elapsed();
-    let switches = system::switches_of_living().zip(before).map(|(now, before)| now.saturating_sub(before));
-    Ok(Written { ops: ops.given, bytes: ops.bytes, took, latencies: Vec::new(), switches })
 }
 
 fn bulk(store: &dyn Peer, load: &Load, payloads: Payloads) -> Result<Written> {
@@ -272,10 +236,11 @@ fn bulk(store: &dyn Peer, load: &Load, payloads: Payloads) -> Result<Written> {
     };
     let mut ops = Ops::new(load, 0, 1, payloads);
     let all: Vec<Op> = (0..count).map(|_| ops.next()).collect();
-    let begin = Instant::now();
+    let (begin, before) = (Instant::now(), system::switches_of_living());
     store.all(&all)?;
     let took = begin.elapsed();
-    Ok(Written { ops: ops.given, bytes: ops.bytes, took, latencies: Vec::new(), switches: None })
+    let switches = system::switches_since(before);
+    Ok(Written { ops: ops.given, bytes: ops.bytes, took, latencies: Vec::new(), switches })
 }
 
 #[cfg(test)]

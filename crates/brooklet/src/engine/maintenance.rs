@@ -44,19 +44,25 @@ impl Inner {
     /// Does a slice of maintenance. `false` where there is nothing to do.
     pub fn maintain(&self) -> Result<bool, Error> {
         let context = self.context()?;
+        if self.ages.lock().expect("no panics").pass(self.options.clock.now()) {
+            self.shelf.cache.age();
+        }
         let Some(mut keeper) = self.free_keeper() else { return Ok(false) };
         if self.patience(context.wal).is_some_and(|patience| context.quiet >= patience) {
             self.wanted.store(true, Ordering::Relaxed);
         }
+        self.told.store(false, Ordering::Relaxed);
         let wanted = self.wanted.load(Ordering::Relaxed);
         let checkpointing = keeper.is_checkpointing();
         let worked = keeper.step(&context, wanted);
         if wanted && (keeper.is_checkpointing() || matches!(worked, Ok(false))) {
             self.wanted.store(false, Ordering::Relaxed);
         }
-        // A compaction that finds no room holds nobody back.
-        let stalled = worked.as_ref().err().filter(|_| keeper.was_checkpointing()).cloned();
-        *self.stalled.lock().expect("no panics") = stalled;
+        // A checkpoint that is stuck and waits for merging may get on, or not.
+        if worked.is_err() || !keeper.is_stuck() {
+            let stalled = worked.as_ref().err().filter(|_| keeper.is_checkpointing()).cloned();
+            *self.stalled.lock().expect("no panics") = stalled;
+        }
         if checkpointing && !keeper.is_checkpointing() {
             // What came meanwhile may be enough for the next one, and no commit need come to notice.
             self.weigh(&self.front(), context.wal.stats().used);
@@ -70,6 +76,7 @@ impl Inner {
     pub(super) fn weigh(&self, front: &Front, used: u64) {
         let full = used > self.ring_size / 2 || front.active.bytes() > self.options.memory_budget / 2;
         let wanted = full && front.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed);
+        let wanted = wanted || front.wants_room() && !self.told.swap(true, Ordering::Relaxed);
         // The front's lock orders this with the look that the maintenance thread takes before it sleeps.
         let woken = self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed);
         if wanted || woken {
@@ -109,13 +116,14 @@ impl Inner {
     fn load(&self) -> Load {
         let Ok(wal) = self.wal() else { return Load::default() };
         let quiet = self.quiet(wal);
-        let short_of_room = self.keeper().is_short_of_room();
+        let is_stuck = self.keeper().is_stuck();
         let used = wal.stats().used;
         let front = self.front();
         // A checkpoint starts when either is half full, and holds writers back when the other half is, too.
         let memory = front.active.bytes() as u64 * 200 / (self.options.memory_budget as u64).max(1);
         let ring = (used.saturating_sub(self.ring_size / 2) * 200) / self.ring_size;
-        let fill = if front.frozen.is_some() { memory.max(ring) } else { 0 };
+        let fill = if front.frozen.is_some() || front.leaving > 0 { memory.max(ring) } else { 0 };
+        let short_of_room = is_stuck || front.room.is_asked();
         Load { idle: quiet >= IDLE, short_of_room, fill, backlog: backlog(&front.runs) }
     }
 
@@ -131,7 +139,7 @@ impl Inner {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// How long to wait for idleness, or the clock, to give something to do.
+    /// How long to wait for idleness, or the clock, to give something to do: what look-ups keep in memory ages with it.
     fn nap(&self) -> Nap {
         let Ok(wal) = self.wal() else { return Nap { most: None, woken_by_commits: true } };
         let runs = self.front().runs.clone();
@@ -144,7 +152,10 @@ impl Inner {
             let idle = IDLE.saturating_sub(self.quiet(wal)).max(LEAST_NAP);
             Duration::from_millis(at.saturating_sub(self.now())).clamp(idle, LONGEST_NAP)
         });
-        Nap { most: wait.into_iter().chain(sweep).min(), woken_by_commits: wait.is_none() }
+        let now = self.options.clock.now();
+        let age =
+            self.shelf.is_to_age().then(|| self.ages.lock().expect("no panics").left(now).max(LEAST_NAP));
+        Nap { most: wait.into_iter().chain(sweep).chain(age).min(), woken_by_commits: wait.is_none() }
     }
 }
 
@@ -177,13 +188,49 @@ mod tests {
             drop(aged.then(|| store.retain("log", kept).unwrap()));
             store.append("log", "entry").unwrap().wait().unwrap();
             store.checkpoint().unwrap();
-            let nap = || store.inner().nap();
+            let nap = || {
+                // What look-ups keep is another matter.
+                (0..9).for_each(|_| store.inner().shelf.cache.age());
+                store.inner().nap()
+            };
             assert_eq!(nap(), Nap { most: aged.then_some(LONGEST_NAP), woken_by_commits: true });
             // On its way to disk, and nobody drives it: it is soon.
             let ticket = store.append("log", "entry").unwrap();
             assert_eq!(nap(), Nap { most: Some(IDLE), woken_by_commits: false });
             ticket.wait().unwrap();
             assert_eq!(nap(), Nap { most: Some(pace::LONG_IDLE), woken_by_commits: false });
+        }
+    }
+
+    /// A store that rests, and is only read, kept what was read for good.
+    #[test]
+    fn what_nobody_looks_up_any_more_leaves_memory_and_then_the_store_rests() {
+        let clock = Arc::new(ManualClock::default());
+        let options = Options::new().threads(false).environment(clock.clone(), 1);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        drop(store.append("log", "entry").unwrap());
+        store.checkpoint().unwrap();
+        let (inner, rests) = (store.inner(), Nap { most: None, woken_by_commits: true });
+        let step = |by: Duration| {
+            clock.advance(by);
+            assert!(!store.step().unwrap());
+            inner.shelf.cache.stats()
+        };
+        for _ in 0..2 {
+            while inner.nap() != rests {
+                step(pace::AGE);
+            }
+            assert_eq!(inner.shelf.cache.stats().bytes(), 0);
+            let woken = thread::current();
+            inner.shelf.watched_by(&woken);
+            assert_eq!(store.read("log", ..).unwrap().count(), 1);
+            // A look-up woke whoever rests, so this comes back.
+            thread::park();
+            let Nap { most, woken_by_commits } = inner.nap();
+            assert!(most.is_some_and(|most| most <= pace::AGE) && woken_by_commits);
+            let read = step(Duration::ZERO);
+            let aged = [(); 4].map(|()| step(pace::AGE))[3];
+            assert!(aged.data_bytes < read.data_bytes && aged.filter_bytes == read.filter_bytes, "{aged:?}");
         }
     }
 }

@@ -5,17 +5,17 @@
 //! ([`Refused::Sizes`] names them).
 
 use std::cell::Cell;
+use std::mem;
 
 use brooklet_io::Clock;
 use brooklet_io::seeded::bug;
 
 use super::{Front, Refused};
 use crate::commit::{Action, Op};
-use crate::front::tally::{Missing, Sizes, Tally};
+use crate::front::tally::{Found, Tally};
 use crate::model::{Bounds, Effect};
 use crate::recent::Slot;
 use crate::retain::Retention;
-use crate::runs::RunSet;
 use crate::terms::Terms;
 
 /// The wall clock as of one commit, asked once and only if need be.
@@ -49,29 +49,34 @@ impl Front {
         let wants = |op: &Op<'_>| matches!(op.action, Action::Retain(Retention { bytes: Some(_), .. }));
         for (i, op) in ops.iter().enumerate() {
             let slot = self.slots[i];
-            let log = self.active.log(slot);
+            let log = self.active.log_mut(slot);
             let limited = log.terms().is_some_and(|terms| terms.bytes.is_some());
-            let counted = log.limited.as_ref().is_some_and(|limited| limited.tally.is_some());
             let first = log.boarded.map_or(0, |bounds| bounds.first);
-            let tally = match (limited || wants(op), counted) {
-                (false, false) => continue,
-                (true, false) => Some(self.tally(slot)),
-                (true, true) => self.active.log_mut(slot).limited_mut().tally.take(),
-                (false, true) => {
-                    // Nobody wants it any more, unless another operation of the commit does.
-                    let others = ops.iter().zip(&self.slots);
-                    if others.into_iter().any(|(op, other)| *other == slot && wants(op)) {
-                        continue;
+            match (log.tally_mut(), limited || wants(op)) {
+                (Some(tally), true) => tally.begin(first),
+                (Some(tally), false) => {
+                    // Nobody wants it any more, unless another operation of the commit does, or another commit.
+                    let mut others = ops.iter().zip(&self.slots);
+                    let wanted = others.any(|(op, other)| *other == slot && wants(op));
+                    if wanted || self.counting.iter().any(|key| **key == *op.key) {
+                        tally.begin(first);
+                    } else {
+                        *log.limited_mut().tally_mut() = None;
                     }
-                    None
                 }
-            };
-            self.active.log_mut(slot).limited_mut().tally = tally.map(|tally| tally.pruned(first));
+                (None, true) => {
+                    let mut tally = self.tally(slot);
+                    tally.begin(first);
+                    self.keep_tally(slot, tally);
+                }
+                (None, false) => {}
+            }
         }
     }
 
     /// The sizes of a log's entries that the tiers in memory hold, as boarded.
-    fn tally(&self, slot: Slot) -> Tally {
+    fn tally(&mut self, slot: Slot) -> Tally {
+        self.tallies += 1;
         let frozen =
             self.frozen.as_deref().and_then(|tier| Some((tier, tier.find(&self.active.log(slot).key)?)));
         let tiers = [frozen.map(|(tier, slot)| (tier, slot, self.generation - 1))];
@@ -79,34 +84,59 @@ impl Front {
         let mut tally: Option<Tally> = None;
         for (tier, slot, generation) in tiers {
             let log = tier.log(slot);
-            let tally = tally.get_or_insert_with(|| Tally::new(log.origin().map_or(0, |b| b.next)));
+            let origin = log.origin().map_or(0, |bounds| bounds.next);
+            let tally = tally.get_or_insert_with(|| Tally::new(self.tallies, origin));
             match log.piece() {
-                Some(piece) if piece.bounds.is_none() => *tally = Tally::new(0),
-                Some(piece) => tally.join(piece.held().start, log.sizes()),
+                Some(piece) if piece.bounds.is_none() => tally.hold(0, []),
+                Some(piece) => tally.hold(piece.held().start, log.sizes()),
                 None => {}
             }
-            let blocks = self.pending.iter().filter(|block| block.generation == generation);
-            for effect in blocks.flat_map(|block| &block.effects).filter(|effect| effect.slot == slot) {
-                match effect.effect {
-                    Effect::Append(seq) => tally.join(seq, [effect.len]),
-                    Effect::Truncate(next) => tally.truncate(next),
-                    Effect::Delete => *tally = Tally::new(0),
-                    _ => {}
-                }
+            let blocks = self.pending.iter().rev().filter(|block| block.generation == generation);
+            let effects = blocks.flat_map(|block| block.effects.iter().rev());
+            let effects: Vec<_> =
+                effects.filter(|effect| effect.slot == slot).take(log.in_flight as usize).collect();
+            for pending in effects.into_iter().rev() {
+                tally.apply(pending.effect, pending.len);
             }
         }
         tally.expect("the active tier was asked")
     }
 
-    /// Takes down sizes that `runs` give of a log. Does nothing where other runs came meanwhile.
-    pub fn learn_sizes(&mut self, runs: &std::sync::Arc<RunSet>, key: &[u8], sizes: &Sizes) {
-        let same = std::sync::Arc::ptr_eq(runs, &self.runs);
-        let Some(slot) = self.active.find(key).filter(|_| same) else { return };
-        if let Some(tally) =
-            self.active.log_mut(slot).limited.as_mut().and_then(|limited| limited.tally.as_mut())
-        {
-            tally.learn(sizes);
+    pub(super) fn keep_tally(&mut self, slot: Slot, tally: Tally) {
+        self.active.charge(tally.memory());
+        *self.active.log_mut(slot).limited_mut().tally_mut() = Some(tally);
+    }
+
+    /// The sizes of a log are being looked up, for a commit that will [`end_count`](Self::end_count).
+    pub fn begin_count(&mut self, key: &[u8]) {
+        self.counting.push(key.into());
+    }
+
+    pub fn end_count(&mut self, key: &[u8]) {
+        let at = self.counting.iter().position(|other| **other == *key).expect("it was begun");
+        self.counting.swap_remove(at);
+    }
+
+    /// Brings logs whose sizes are being looked up over to a fresh tier: what was learned goes with them.
+    pub(super) fn carry_counted(&mut self) {
+        let counting = mem::take(&mut self.counting);
+        for key in &counting {
+            self.slot(key);
         }
+        self.counting = counting;
+    }
+
+    /// Takes down sizes of a log that were looked up.
+    pub fn learn_sizes(&mut self, key: &[u8], found: Found) {
+        let Some(slot) = self.active.find(key) else { return };
+        let log = self.active.log_mut(slot);
+        let bounds = log.boarded.unwrap_or_default();
+        let held = log.terms().and_then(|terms| terms.bytes.map(|_| terms.held));
+        let Some(tally) = log.tally_mut() else { return };
+        let before = tally.memory();
+        tally.learn(found, bounds, held);
+        let more = tally.memory().saturating_sub(before);
+        self.active.charge(more);
     }
 
     fn terms(&self, slot: Slot) -> Option<&Terms> {
@@ -117,15 +147,15 @@ impl Front {
         self.active.log(slot).boarded.unwrap_or_default()
     }
 
-    fn counted(&self, slot: Slot) -> &Tally {
-        let limited = self.active.log(slot).limited.as_ref();
-        limited.and_then(|limited| limited.tally.as_ref()).expect("sizes are counted where bytes are limited")
+    fn counted(&mut self, slot: Slot) -> &Tally {
+        self.active.log_mut(slot).tally_mut().expect("sizes are counted where bytes are limited")
     }
 
     /// The bytes that a log of limited bytes holds once it has the entries `first..next` of those it has.
-    fn left(&self, i: usize, slot: Slot, first: u64, next: u64) -> Result<Option<u64>, Refused> {
-        let Some(Terms { bytes: Some(_), held, .. }) = self.terms(slot) else { return Ok(None) };
-        let left = self.counted(slot).left(self.bounds(slot), *held, first, next);
+    fn left(&mut self, i: usize, slot: Slot, first: u64, next: u64) -> Result<Option<u64>, Refused> {
+        let Some(&Terms { bytes: Some(_), held, .. }) = self.terms(slot) else { return Ok(None) };
+        let bounds = self.bounds(slot);
+        let left = self.counted(slot).left(bounds, held, first, next);
         left.map(Some).map_err(|missing| Refused::Sizes(i, missing))
     }
 
@@ -189,13 +219,15 @@ impl Front {
         let (bounds, bytes) = (self.bounds(slot), terms.bytes);
         let mut first = self.kept(slot, moment);
         let mut left = self.left(i, slot, first, bounds.next)?;
-        if let (Some(left), Some(most)) = (&mut left, bytes) {
+        if let (Some(left), Some(most)) = (&mut left, bytes)
+            && *left > most
+            && first < bounds.next
+        {
             // The newest entry stays.
-            while *left > most && bounds.next - first > 1 {
-                let size = self.counted(slot).size(first).map_err(|missing| Refused::Sizes(i, missing))?;
-                *left = left.saturating_sub(size);
-                first += 1;
-            }
+            let counted = self.counted(slot).walk(first..bounds.next - 1, false, *left - most - 1);
+            let (kept, gone) = counted.map_err(|missing| Refused::Sizes(i, missing))?;
+            *left = left.saturating_sub(gone);
+            first = kept;
         }
         if first > bounds.first { self.drop_entries(op, i, slot, Effect::Trim(first), left) } else { Ok(()) }
     }
@@ -213,6 +245,8 @@ impl Front {
         let counted = self.terms(slot).and_then(|terms| terms.bytes.map(|_| terms.held));
         let limit = |limit: Option<u64>| limit.map_or(0, |n| n + 1);
         let age = retention.age.map(|age| age.as_millis() as u64);
+        let aged = self.terms(slot).filter(|terms| terms.has_marks());
+        let sharper = aged.and_then(|terms| terms.sharper_mark(age, moment.ms()));
         self.effect(op, i, slot, Effect::Entries(limit(retention.entries)))?;
         self.effect(op, i, slot, Effect::Bytes(limit(retention.bytes)))?;
         self.effect(op, i, slot, Effect::Age(limit(age)))?;
@@ -220,11 +254,14 @@ impl Front {
         if !bounds.is_empty() && self.terms(slot).is_some_and(|terms| !terms.has_marks()) {
             self.mark(op, i, slot, moment)?;
         }
+        if let Some(time) = sharper {
+            self.effect(op, i, slot, Effect::Mark(time))?;
+        }
         // Where less stays than goes, what stays is counted.
         let anew = |most: &u64| counted.is_none_or(|held| *most < held / 2);
         if let Some(most) = retention.bytes.filter(anew) {
-            let newest = self.counted(slot).newest(bounds, most);
-            let (held, first) = newest.map_err(|missing: Missing| Refused::Sizes(i, missing))?;
+            let newest = self.counted(slot).walk(bounds.first..bounds.next, true, most);
+            let (first, held) = newest.map_err(|missing| Refused::Sizes(i, missing))?;
             if first > bounds.first {
                 self.effect(op, i, slot, Effect::Trim(first))?;
             }

@@ -1,280 +1,333 @@
 //! The sizes of a log's entries, as far as they are known: what a limit of bytes takes to be applied.
 //!
-//! A tally knows the oldest entries that are kept (the *head*, read from the runs as they are about to go, each time as many
-//! as are known, a chunk at least) and the newest (the *tail*: all that memory holds, and what is added). Between the two there may be a gap, of which
-//! only runs know; what it holds together follows from the sum that the log's terms keep. So what is read of the runs is
-//! in proportion to what goes, whatever the log holds. A tally is kept for one tier, and is no part of any format.
+//! A tally knows each size of what memory holds, and, of what only runs hold, what it was told: the sizes of some entries
+//! that are about to go, and the sums of others that had to be counted together. For the rest it says what is missing
+//! (`look.rs` reads that, without the lock), never more than it takes; what the log holds in all its terms tell. So what is
+//! read of the runs is in proportion to what goes, and what is kept here to what memory holds of the log anyway, whatever
+//! the log holds. Runs and tiers may come and go while somebody looks: what the entries have does not change by that.
+//!
+//! A tally is with its log in the tier that commits join, and moves there from the frozen one. It is no part of any format.
+//!
+//! Invariants:
+//! 1. Spans ascend, and do not overlap. From `memory` on they leave nothing out, and below that runs hold all.
+//! 2. No span begins before `recent` and ends behind it, so that sizes can be forgotten once runs hold the entries.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::ops::Range;
 
-use crate::error::{Error, KeyText};
-use crate::model::{Bounds, Piece, resolve};
-use crate::runs::RunSet;
+use super::span::Span;
+use crate::model::{Bounds, Effect};
 
-/// Chunks that are read at once, at least, where all that the log keeps is to be counted.
-const AT_ONCE: usize = 64;
+/// Spans of what only runs hold, beyond which those are put together.
+const MOST: usize = 32;
 
-/// Sizes that are to be looked up in the runs.
+/// Bytes that must be looked up in the runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Missing {
-    /// Entries of which none is known; the runs hold them all.
-    gap: Range<u64>,
-    /// Whether the newest of them are wanted, or the oldest.
-    newest: bool,
-    /// At least so many of them: as many as are known on that side, so that however many it takes, there are few look-ups.
-    least: usize,
+    stamp: (u64, u64),
+    /// Entries that runs hold.
+    pub range: Range<u64>,
+    /// They are added up from the newest on, or from the oldest.
+    pub newest: bool,
+    /// Until they are more bytes than that. Of the entries that make it so each size is wanted, of those before only the
+    /// sum.
+    pub enough: u64,
 }
 
-/// Sizes that were looked up: of the entries from this number on.
-pub(crate) type Sizes = (u64, Vec<u32>);
+/// What was looked up.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub missing: Missing,
+    /// One behind the other, as they were read.
+    pub spans: Vec<Span>,
+}
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tally {
-    head_from: u64,
-    head: VecDeque<u32>,
-    tail_from: u64,
-    tail: VecDeque<u32>,
-    /// The sum of the tail.
-    tail_bytes: u64,
+    /// Which tally of its log it is, and how often the log was cut where only runs hold it: what was looked up before is
+    /// not about the same entries.
+    stamp: (u64, u64),
+    /// The same as the commit at hand began: what that cuts off may come back. It asks for nothing that it cut off.
+    begun: (u64, u64),
+    spans: VecDeque<Span>,
+    /// The first entry that memory may hold, and the first that the tier does that commits join.
+    memory: u64,
+    recent: u64,
+}
+
+/// What was cut off a tally.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    stamp: (u64, u64),
+    /// The newest first.
+    spans: Vec<Span>,
+    memory: u64,
+    recent: u64,
 }
 
 impl Tally {
-    /// Knows nothing of the entries before `next`.
-    pub fn new(next: u64) -> Self {
-        Self { tail_from: next, ..Self::default() }
+    /// Knows nothing of the entries before `next`. No other of the store's has the same `id`.
+    pub fn new(id: u64, next: u64) -> Self {
+        Self { stamp: (id, 0), begun: (id, 0), spans: VecDeque::new(), memory: next, recent: next }
     }
 
-    fn head_end(&self) -> u64 {
-        self.head_from + self.head.len() as u64
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + self.spans.iter().map(Span::memory).sum::<usize>()
     }
 
-    fn tail_end(&self) -> u64 {
-        self.tail_from + self.tail.len() as u64
+    /// Works in an effect; `len` is the length of an entry that joins. Gives what it cuts off.
+    pub fn apply(&mut self, effect: Effect, len: u32) -> Option<Cut> {
+        match effect {
+            Effect::Append(seq) => self.join(seq, [len]),
+            Effect::Truncate(next) => return Some(self.truncate(next)),
+            Effect::Delete => return Some(self.truncate(0)),
+            _ => {}
+        }
+        None
     }
 
-    fn gap(&self) -> Range<u64> {
-        self.head_end()..self.tail_from
-    }
-
-    /// Entries join from `seq` on, in the place of any that are there.
+    /// Entries join from `seq` on, behind all that are there.
     pub fn join(&mut self, seq: u64, sizes: impl IntoIterator<Item = u32>) {
-        if seq > self.tail_end() {
-            *self = Self::new(seq);
-        }
-        self.truncate(seq);
-        for size in sizes {
-            self.tail.push_back(size);
-            self.tail_bytes += u64::from(size);
-        }
-    }
-
-    /// Entries from `next` on go.
-    pub fn truncate(&mut self, next: u64) {
-        if next < self.tail_from {
-            (self.tail_from, self.tail_bytes) = (next, 0);
-            self.tail.clear();
-            self.head.truncate(next.saturating_sub(self.head_from) as usize);
-        }
-        while self.tail_end() > next {
-            let size = self.tail.pop_back().expect("it is longer than that");
-            self.tail_bytes -= u64::from(size);
-        }
-    }
-
-    /// Entries before `first` have gone for good.
-    pub fn pruned(mut self, first: u64) -> Self {
-        while self.head_from < first && self.head.pop_front().is_some() {
-            self.head_from += 1;
-        }
-        if self.head.is_empty() {
-            self.head_from = first;
-        }
-        while self.tail_from < first {
-            let Some(size) = self.tail.pop_front() else { break };
-            self.tail_from += 1;
-            self.tail_bytes -= u64::from(size);
-        }
-        self.tail_from = if self.tail.is_empty() { self.tail_from.max(first) } else { self.tail_from };
-        self
-    }
-
-    /// Takes down what was looked up.
-    pub fn learn(&mut self, (from, sizes): &Sizes) {
-        let gap = self.gap();
-        let known = |seq: u64| sizes[(seq - from) as usize];
-        let end = gap.end.min(from + sizes.len() as u64);
-        if *from <= gap.start && gap.start < end {
-            self.head.extend((gap.start..end).map(known));
-        } else if *from < gap.end && end == gap.end {
-            for size in (*from.max(&gap.start)..end).rev().map(known) {
-                self.tail.push_front(size);
-                self.tail_from -= 1;
-                self.tail_bytes += u64::from(size);
+        for (seq, size) in (seq..).zip(sizes) {
+            match self.spans.back_mut().filter(|last| last.range.start >= self.recent) {
+                Some(last) => last.push(size),
+                None => self.spans.push_back(Span::each(seq, [size].into())),
             }
         }
     }
 
-    /// The size of an entry.
-    pub fn size(&self, seq: u64) -> Result<u64, Missing> {
-        let place = |from: u64| seq.checked_sub(from).and_then(|at| usize::try_from(at).ok());
-        let in_head = || self.head.get(place(self.head_from)?);
-        let known = place(self.tail_from).map_or_else(in_head, |at| self.tail.get(at));
-        known.map(|&size| size.into()).ok_or_else(|| self.missing(false))
+    /// Entries from `next` on go; 0 where the log goes.
+    pub fn truncate(&mut self, next: u64) -> Cut {
+        let Self { stamp, memory, recent, .. } = *self;
+        let mut spans = Vec::new();
+        while self.spans.back().is_some_and(|last| last.range.end > next) {
+            let last = self.spans.pop_back().expect("just seen");
+            match if last.range.start < next { last.split_off(next) } else { Err(last) } {
+                Ok((kept, gone)) => {
+                    self.spans.push_back(kept);
+                    spans.push(gone);
+                }
+                Err(whole) => spans.push(whole),
+            }
+        }
+        self.stamp.1 += u64::from(next < memory);
+        (self.memory, self.recent) = (memory.min(next), recent.min(next));
+        Cut { stamp, spans, memory, recent }
     }
 
-    fn missing(&self, newest: bool) -> Missing {
-        let least = if newest { self.tail.len() } else { self.head.len() };
-        Missing { gap: self.gap(), newest, least }
+    /// Entries come back that were cut off last.
+    pub fn restore(&mut self, cut: Cut) {
+        (self.stamp, self.memory, self.recent) = (cut.stamp, cut.memory, cut.recent);
+        for span in cut.spans.into_iter().rev() {
+            let joins = |last: &&mut Span| {
+                last.range.end == span.range.start
+                    && [self.memory, self.recent].iter().all(|edge| *edge != span.range.start)
+            };
+            match self.spans.back_mut().filter(joins) {
+                Some(last) => {
+                    if let Err(span) = last.append(span) {
+                        self.spans.push_back(span);
+                    }
+                }
+                None => self.spans.push_back(span),
+            }
+        }
     }
 
-    fn sum(&self, range: Range<u64>) -> Result<u64, Missing> {
-        range.map(|seq| self.size(seq)).sum()
+    /// A commit begins: what those before it did is for good, and entries before `first` have gone.
+    pub fn begin(&mut self, first: u64) {
+        self.begun = self.stamp;
+        while let Some(oldest) = self.spans.front_mut().filter(|oldest| oldest.range.start < first) {
+            if oldest.range.end > first && oldest.prune(first) {
+                break;
+            }
+            self.spans.pop_front();
+        }
+    }
+
+    /// A tier is frozen, and commits join another. By now runs hold what memory held before that one.
+    pub fn freeze(&mut self, next: u64) {
+        let old = self.memory..self.recent;
+        for span in self.spans.iter_mut().skip(1).filter(|span| old.contains(&span.range.start)) {
+            span.forget_sizes();
+        }
+        (self.memory, self.recent) = (self.recent, next);
+        self.tidy();
+    }
+
+    /// Puts together what is known of the past, where that is much. The oldest entries are about to go, and the newest
+    /// that somebody looked up may be.
+    fn tidy(&mut self) {
+        let past = self.spans.partition_point(|span| span.range.end <= self.memory);
+        if past <= MOST {
+            return;
+        }
+        let mut spans: VecDeque<Span> = VecDeque::new();
+        for (i, mut span) in mem::take(&mut self.spans).into_iter().enumerate() {
+            if i > 0 && i < past {
+                span.forget_sizes();
+            }
+            match spans.back_mut().filter(|last| i > 1 && i < past && last.range.end == span.range.start) {
+                Some(last) if last.is_sum() && span.is_sum() => {
+                    *last = Span::sum(last.range.start..span.range.end, last.bytes + span.bytes);
+                }
+                _ => spans.push_back(span),
+            }
+        }
+        self.spans = spans;
+    }
+
+    /// Entries that a tier in memory holds, from `seq` on, in the place of what older ones hold from there.
+    pub fn hold(&mut self, seq: u64, sizes: impl IntoIterator<Item = u32>) {
+        self.truncate(seq);
+        if self.spans.back().map_or(self.memory, |last| last.range.end) < seq {
+            // What was in between has been trimmed.
+            *self = Self::new(self.stamp.0, seq);
+        }
+        self.join(seq, sizes);
+    }
+
+    /// Adds up entries of `range`, from the newest or the oldest on, until they are more than `enough` bytes; gives where
+    /// that is so, and the bytes.
+    pub fn walk(&self, range: Range<u64>, newest: bool, enough: u64) -> Result<(u64, u64), Missing> {
+        let (mut rest, mut sum) = (range, 0);
+        while rest.start < rest.end && sum <= enough {
+            let at = if newest { rest.end - 1 } else { rest.start };
+            let place = self.place(at);
+            let span = self.spans.get(place).filter(|span| span.range.contains(&at));
+            let whole = span.filter(|span| within(&span.range, &rest) && span.bytes <= enough - sum);
+            let (counted, bytes) = match (whole, span.and_then(|span| span.size(at))) {
+                (Some(span), _) => (span.len(), span.bytes),
+                (None, Some(size)) => (1, size),
+                (None, None) => {
+                    let part = span.map_or_else(|| self.gap(place), |span| span.range.clone());
+                    let range = part.start.max(rest.start)..part.end.min(rest.end);
+                    return Err(Missing { stamp: self.begun, range, newest, enough: enough - sum });
+                }
+            };
+            sum += bytes;
+            if newest {
+                rest.end -= counted;
+            } else {
+                rest.start += counted;
+            }
+        }
+        Ok((if newest { rest.end } else { rest.start }, sum))
+    }
+
+    /// The place of the first span that ends behind an entry.
+    fn place(&self, seq: u64) -> usize {
+        self.spans.partition_point(|span| span.range.end <= seq)
+    }
+
+    /// The entries before the span at a place of which nothing is known.
+    fn gap(&self, place: usize) -> Range<u64> {
+        let before = place.checked_sub(1).map_or(0, |before| self.spans[before].range.end);
+        before..self.spans.get(place).map_or(u64::MAX, |span| span.range.start)
     }
 
     /// The bytes of a log that has the entries `bounds` and holds `held`, once it begins at `first`, or, for a truncation,
     /// ends at `next`.
     pub fn left(&self, bounds: Bounds, held: u64, first: u64, next: u64) -> Result<u64, Missing> {
-        let (kept, gap) = (first..next, self.gap());
-        let unknown = |range: &Range<u64>| {
-            let (from, to) = (range.start.max(gap.start), range.end.min(gap.end));
-            to.saturating_sub(from)
-        };
-        let gone = if next < bounds.next { next..bounds.next } else { bounds.first..first };
-        let len = |range: &Range<u64>| range.end - range.start;
-        let cost = |range: &Range<u64>| (unknown(range), len(range));
+        if (first, next) == (bounds.first, bounds.next) {
+            return Ok(held);
+        }
+        let cuts = next < bounds.next;
+        let kept = first..next;
+        let gone = if cuts { next..bounds.next } else { bounds.first..first };
+        let cost = |range: &Range<u64>| (self.unknown(range), range.end - range.start);
+        // What is kept is at the other end of the log than what goes.
         if cost(&kept) <= cost(&gone) {
-            // What is kept is at the other end of the log than what goes.
-            let newest = next == bounds.next;
-            self.sum(kept).map_err(|_| self.missing(newest))
+            self.walk(kept, !cuts, u64::MAX).map(|(_, kept)| kept)
         } else {
-            let newest = next < bounds.next;
-            let gone = self.sum(gone).map_err(|_| self.missing(newest))?;
-            Ok(held.saturating_sub(gone))
+            self.walk(gone, cuts, u64::MAX).map(|(_, gone)| held.saturating_sub(gone))
         }
     }
 
-    /// The bytes of the entries `bounds`, or of the newest of them that are more than `enough`; and the first of those.
-    pub fn newest(&self, bounds: Bounds, enough: u64) -> Result<(u64, u64), Missing> {
-        if self.tail_bytes <= enough && self.tail_from > bounds.first && !self.gap().is_empty() {
-            return Err(self.missing(true));
+    /// How many entries of `range` would have to be looked up for their sum.
+    fn unknown(&self, range: &Range<u64>) -> u64 {
+        let known = |span: &Span| {
+            let part = span.range.start.max(range.start)..span.range.end.min(range.end);
+            let counts = !span.is_sum() || part == span.range;
+            if counts { part.end.saturating_sub(part.start) } else { 0 }
+        };
+        range.end - range.start - self.spans.iter().map(known).sum::<u64>()
+    }
+
+    /// Takes down what was looked up, of a log that has the entries `bounds` now, and holds `held`, where that is counted.
+    pub fn learn(&mut self, found: Found, bounds: Bounds, held: Option<u64>) {
+        if found.missing.stamp != self.stamp {
+            return;
         }
-        let (mut sum, mut first) = (0, bounds.next);
-        while first > bounds.first && sum <= enough {
-            first -= 1;
-            sum += self.size(first).map_err(|_| self.missing(true))?;
+        self.begin(bounds.first);
+        self.tidy();
+        let mut last: Option<Span> = None;
+        for span in found.spans {
+            // Others have learned, and trimmed, meanwhile.
+            if span.range.start < bounds.first || !self.takes(&span.range) {
+                continue;
+            }
+            last = match last {
+                Some(last) if last.is_sum() && span.is_sum() && are_neighbours(&last.range, &span.range) => {
+                    let range = last.range.start.min(span.range.start)..last.range.end.max(span.range.end);
+                    Some(Span::sum(range, last.bytes + span.bytes))
+                }
+                last => {
+                    last.into_iter().for_each(|last| self.insert(last, bounds, held));
+                    Some(span)
+                }
+            };
         }
-        Ok((sum, first))
+        last.into_iter().for_each(|last| self.insert(last, bounds, held));
+    }
+
+    /// Whether something new would be known of entries: of all of them nothing is, or only the sum of a span.
+    fn takes(&self, range: &Range<u64>) -> bool {
+        let place = self.place(range.start);
+        within(range, &self.gap(place)) && range.end <= self.memory
+            || self.spans.get(place).is_some_and(|span| span.is_sum() && within(range, &span.range))
+    }
+
+    fn insert(&mut self, mut span: Span, bounds: Bounds, held: Option<u64>) {
+        let place = self.place(span.range.start);
+        let known = self.spans.get(place).filter(|known| known.range.start < span.range.end);
+        let Some(known) = known.map(|known| (known.range.clone(), known.bytes)) else {
+            if span.is_unreadable() {
+                let of = |what: fn(&Span) -> u64| self.spans.iter().map(what).sum::<u64>();
+                let (bytes, entries) = (of(|span| span.bytes), of(Span::len));
+                let bytes = held.unwrap_or_default().saturating_sub(bytes);
+                span.take_share(bytes, bounds.len() - entries);
+            }
+            return self.spans.insert(place, span);
+        };
+        let (range, bytes) = known;
+        if !within(&span.range, &range) {
+            return;
+        }
+        if span.is_unreadable() {
+            span.take_share(bytes, range.end - range.start);
+        }
+        // Of the rest of what was known together the sum is known, if it lies on one side.
+        let bytes = bytes.saturating_sub(span.bytes);
+        let (before, after) = (range.start..span.range.start, span.range.end..range.end);
+        let one = before.is_empty() || after.is_empty();
+        self.spans.remove(place);
+        let rest = |range: Range<u64>| (one && !range.is_empty()).then(|| Span::sum(range, bytes));
+        for part in [rest(after), Some(span), rest(before)].into_iter().flatten() {
+            self.spans.insert(place, part);
+        }
     }
 }
 
-impl Missing {
-    /// Looks the sizes up, a chunk or some at a time.
-    pub fn look(&self, runs: &RunSet, key: &[u8]) -> Result<Sizes, Error> {
-        let Range { start, end } = self.gap;
-        let heads = runs.heads(key, Some(start), end)?;
-        let newer = Piece { bounds: Some(Bounds { first: start, next: end }), base: end };
-        let parts = resolve(std::iter::once(newer).chain(heads.iter().map(|(_, head)| head.piece))).parts;
-        // The entries of the chunk that holds `seq`, as far as they count.
-        let chunk = |seq: u64| -> Result<Sizes, Error> {
-            let lost =
-                || Error::damaged(format!("log {}", KeyText::of(key)), format!("entry {seq} is in no run"));
-            let (i, part) = parts.iter().find(|(_, part)| part.contains(&seq)).ok_or_else(lost)?;
-            let (run, head) = &heads[i.checked_sub(1).ok_or_else(lost)?];
-            let chunk =
-                if head.chunk.range().contains(&seq) { head.chunk.clone() } else { run.chunk(key, seq)? };
-            let range = chunk.range().start.max(part.start)..chunk.range().end.min(part.end);
-            Ok((range.start, range.map(|seq| chunk.payload_bytes(seq).len() as u32).collect()))
-        };
-        if !self.newest {
-            let (from, mut found) = chunk(start)?;
-            while found.len() < self.least && from + (found.len() as u64) < end {
-                found.extend(chunk(from + found.len() as u64)?.1);
-            }
-            return Ok((from, found));
-        }
-        let (mut from, sizes) = chunk(end - 1)?;
-        let mut found = VecDeque::from(sizes);
-        let mut chunks = 1;
-        while from > start && (chunks < AT_ONCE || found.len() < self.least) {
-            let (before, sizes) = chunk(from - 1)?;
-            sizes.into_iter().rev().for_each(|size| found.push_front(size));
-            (from, chunks) = (before, chunks + 1);
-        }
-        Ok((from, found.into()))
-    }
+fn within(inner: &Range<u64>, outer: &Range<u64>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}
+
+fn are_neighbours(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.end == b.start || b.end == a.start
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whatever is truncated, appended, trimmed and learned: what is known is right, and sums come out.
-    #[test]
-    fn a_tally_knows_what_the_log_holds() {
-        for seed in 0..300 {
-            let mut rng = brooklet_io::Rng::new(seed);
-            let mut log: Vec<u32> = (0..rng.below(60)).map(|_| rng.below(50) as u32).collect();
-            let (mut first, mut stored) = (0, log.len() as u64);
-            let mut tally = Tally::new(stored);
-            for _ in 0..60 {
-                let next = log.len() as u64;
-                let bounds = Bounds { first, next };
-                let held: u64 = log[first as usize..].iter().map(|&size| u64::from(size)).sum();
-                let asked = first + rng.below(next - first + 1);
-                let answer = |ask: &dyn Fn(&Tally) -> Result<u64, Missing>, tally: &mut Tally| loop {
-                    match ask(tally) {
-                        Ok(answer) => return answer,
-                        Err(Missing { gap, newest, .. }) => {
-                            assert!(!gap.is_empty() && gap.end <= stored, "seed {seed}: {gap:?}");
-                            let some = |n: u64| n.min(gap.end - gap.start);
-                            let facts = if newest {
-                                gap.end - some(3)..gap.end
-                            } else {
-                                gap.start..gap.start + some(3)
-                            };
-                            tally.learn(&(
-                                facts.start,
-                                log[facts.start as usize..facts.end as usize].to_vec(),
-                            ));
-                        }
-                    }
-                };
-                let sum = |from: u64, to: u64| {
-                    log[from as usize..to as usize].iter().map(|&s| u64::from(s)).sum::<u64>()
-                };
-                match rng.below(6) {
-                    0 => {
-                        let size = rng.below(50) as u32;
-                        tally.join(next, [size]);
-                        log.push(size);
-                    }
-                    1 => {
-                        let left = answer(&|t| t.left(bounds, held, first, asked), &mut tally);
-                        assert_eq!(left, sum(first, asked), "seed {seed}");
-                        tally.truncate(asked);
-                        log.truncate(asked as usize);
-                        stored = stored.min(asked);
-                    }
-                    2 => {
-                        let left = answer(&|t| t.left(bounds, held, asked, next), &mut tally);
-                        assert_eq!(left, sum(asked, next), "seed {seed}");
-                        first = asked;
-                        tally = tally.pruned(first);
-                    }
-                    3 => {
-                        let enough = rng.below(300);
-                        let at = answer(&|t| t.newest(bounds, enough).map(|(_, at)| at), &mut tally);
-                        let newest = sum(at, next);
-                        assert!(at == first || newest > enough && sum(at + 1, next) <= enough, "seed {seed}");
-                    }
-                    4 if asked < next => {
-                        let size = answer(&|t| t.size(asked), &mut tally);
-                        assert_eq!(size, u64::from(log[asked as usize]), "seed {seed}");
-                    }
-                    _ => tally = tally.pruned(first),
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Tally;
+use super::Cut;
 use crate::model::Bounds;
 use crate::recent::{Slot, Tier};
 use crate::terms::Terms;
@@ -13,8 +13,8 @@ pub(super) struct Undo {
     pub bounds: Option<Bounds>,
     pub touched: bool,
     pub terms: Option<Arc<Terms>>,
-    /// Where the effect takes from it what cannot be worked out again.
-    pub tally: Option<Option<Tally>>,
+    /// What the effect cut off its tally.
+    pub cut: Option<Cut>,
 }
 
 impl Undo {
@@ -24,10 +24,11 @@ impl Undo {
         (log.boarded, log.touched) = (self.bounds, self.touched);
         let Some(limited) = &mut log.limited else { return };
         limited.boarded = self.terms;
-        if let Some(tally) = self.tally {
-            limited.tally = tally;
-        } else if let Some(tally) = &mut limited.tally {
-            tally.truncate(self.bounds.map_or(0, |bounds| bounds.next));
+        let Some(tally) = limited.tally_mut() else { return };
+        match self.cut {
+            Some(cut) => tally.restore(cut),
+            // What joined goes.
+            None => drop(tally.truncate(self.bounds.map_or(0, |bounds| bounds.next))),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
 
-use super::build::SLICE;
+use super::build::{Build, SLICE};
 use super::{Context, Keeper};
 use crate::merge::{LOG_COST, Trouble};
 use crate::recent::Tier;
@@ -22,13 +22,16 @@ const BETWEEN: u64 = AT_ONCE as u64 * LOG_COST;
 
 impl Keeper {
     /// Does a slice of a checkpoint that writes: of its run, and of what is remembered. `false` once there is no more.
-    pub(super) fn write_and_remember(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
-        let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint is written");
-        let build = checkpoint.build.as_mut().expect("only what was begun goes on");
+    pub(super) fn write_and_remember(
+        &mut self,
+        context: &Context<'_>,
+        build: &mut Build,
+    ) -> Result<bool, Trouble> {
         let memory = Memory::of(context);
         let mut done = 0;
         let more = loop {
-            let written = build.work(BETWEEN)?;
+            let written = self.work(context, build, BETWEEN)?;
+            let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint is written");
             let more = memory.take(context, &mut checkpoint.remembered);
             match written {
                 None => break more,

@@ -105,6 +105,7 @@ fn by_size(runs: &[Shape], from: usize) -> Option<Merge> {
 /// A run of the model.
 struct Run {
     meta: RunMeta,
+    bytes: u64,
     dead: u64,
     pieces: Vec<(u32, Piece)>,
 }
@@ -115,11 +116,11 @@ impl Run {
         let entries = pieces.iter().map(|(_, piece)| held(piece)).sum();
         let tombstones = pieces.iter().filter(|(_, piece)| piece.bounds.is_none()).count() as u64;
         let bare = pieces.iter().filter(|(_, piece)| held(piece) == 0).count() as u64;
-        let extent = entries * PAYLOAD + pieces.len() as u64 * HEAD;
+        let bytes = entries * PAYLOAD + pieces.len() as u64 * HEAD;
         let logs = pieces.len() as u64;
         let empties = bare - tombstones;
-        let meta = RunMeta { level, extent, logs, entries, tombstones, empties, ..RunMeta::default() };
-        Self { meta, dead: 0, pieces }
+        let meta = RunMeta { level, logs, entries, tombstones, empties, ..RunMeta::default() };
+        Self { meta, bytes, dead: 0, pieces }
     }
 
     fn piece(&self, log: u32) -> Option<Piece> {
@@ -237,7 +238,7 @@ impl<'a> World<'a> {
     }
 
     fn add(&mut self, at: usize, run: Run) {
-        self.figures.written += run.meta.extent;
+        self.figures.written += run.bytes;
         if run.meta.logs > 0 {
             self.runs.insert(at, run);
         }
@@ -254,7 +255,8 @@ impl<'a> World<'a> {
 
     fn work(&mut self, idle: bool) {
         loop {
-            let shapes: Vec<Shape> = self.runs.iter().map(|run| Shape::of(&run.meta, run.dead)).collect();
+            let shapes: Vec<Shape> =
+                self.runs.iter().map(|run| Shape::of(&run.meta, run.bytes, run.dead)).collect();
             let Some(merge) = (self.policy.next)(&shapes, idle) else { return };
             self.merge(&merge);
         }
@@ -279,7 +281,7 @@ impl<'a> World<'a> {
     }
 
     fn space(&self) -> f64 {
-        let bytes: u64 = self.runs.iter().map(|run| run.meta.extent).sum();
+        let bytes: u64 = self.runs.iter().map(|run| run.bytes).sum();
         let lives = |(log, bounds): (&u32, &Option<Bounds>)| {
             let bounds = self.tier.get(log).map_or(*bounds, |(origin, _)| *origin);
             bounds.map_or(0, |b| b.len() * PAYLOAD + HEAD)

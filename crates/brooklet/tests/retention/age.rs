@@ -146,3 +146,20 @@ fn a_log_that_was_there_counts_from_when_its_age_is_set() {
     clock.advance(HOUR + LATE);
     assert_eq!(store.bounds("log").unwrap(), bounds(1, 1));
 }
+
+/// The newest group, and what joined it, lasted as the longer age had it.
+#[test]
+fn an_age_that_is_made_shorter_counts_from_then_on() {
+    let (store, clock, _) = store();
+    let (long, short) = (Duration::from_secs(64 * 3600), Duration::from_secs(10));
+    store.retain("log", Retention::new().age(long)).unwrap().wait().unwrap();
+    store.append("log", "before").unwrap().wait().unwrap();
+    store.retain("log", Retention::new().age(short)).unwrap().wait().unwrap();
+    clock.advance(Duration::from_secs(5));
+    store.append("log", "after").unwrap().wait().unwrap();
+    assert_eq!(store.bounds("log").unwrap(), bounds(0, 2));
+    clock.advance(Duration::from_secs(5) + short / 64);
+    assert_eq!(store.bounds("log").unwrap(), bounds(1, 2));
+    clock.advance(Duration::from_secs(5));
+    assert_eq!(store.bounds("log").unwrap(), bounds(2, 2));
+}

@@ -10,3 +10,4 @@ mod limits;
 mod model;
 mod random;
 mod rest;
+mod sizes;

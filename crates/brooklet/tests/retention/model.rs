@@ -81,11 +81,25 @@ impl Log {
         if let (None, Some(age)) = (self.retention.age, retention.age) {
             self.entries.iter_mut().for_each(|(_, time)| *time = rounded(now, age));
         }
+        if let (Some(old), Some(age)) = (self.retention.age, retention.age) {
+            self.sharpen(rounded(now, old), rounded(now, age));
+        }
         if retention.age.is_none() {
             self.entries.iter_mut().for_each(|(_, time)| *time = 0);
         }
         self.retention = retention;
         self.limit(now);
+    }
+}
+
+impl Log {
+    /// The entries of the granule of now have a smaller one.
+    fn sharpen(&mut self, old: u64, new: u64) {
+        let newest = self.entries.iter().rposition(|(_, time)| *time != old).map_or(0, |last| last + 1);
+        let (before, newest) = self.entries.split_at_mut(newest);
+        if before.last().is_none_or(|(_, time)| *time < new) {
+            newest.iter_mut().for_each(|(_, time)| *time = new.min(*time));
+        }
     }
 }
 

@@ -84,6 +84,30 @@ fn checkpoints_and_compactions_change_nothing_that_readers_see() {
     });
 }
 
+/// Each commit that came when the tier was gone and the ring not yet trimmed asked for another one.
+#[test]
+fn a_checkpoint_that_ends_asks_for_no_other_one() {
+    explore("brooklet::once", 3_000, || {
+        let world = World::new(MILLI);
+        let append = |world: &World, writer, len| {
+            world.append(writer, len, Durability::Durable).unwrap().wait().unwrap();
+        };
+        // More than half of the ring, which the next commit finds.
+        (0..5).for_each(|_| append(&world, 0, 6000));
+        let writers =
+            world.spawn_all(2, move |world, writer| (0..3).for_each(|_| append(world, 1 + writer, 100)));
+        writers.into_iter().for_each(|thread| thread.join().unwrap());
+        let done = || world.store().info().map(|info| (info.keeper.checkpoints, info.checkpointing)).unwrap();
+        while done().0 == 0 {
+            others();
+        }
+        // One that is wanted begins soon.
+        (0..30).for_each(|_| others());
+        assert_eq!(done(), (1, false));
+        world.close_and_check();
+    });
+}
+
 #[test]
 fn the_power_may_go_at_any_time() {
     explore("brooklet::power", 3_000, || {

@@ -18,7 +18,7 @@ pub struct Work {
 
 impl From<KeeperStats> for Work {
     fn from(stats: KeeperStats) -> Self {
-        let KeeperStats { checkpoints, compactions, dead_runs, heap_written_bytes } = stats;
+        let KeeperStats { checkpoints, compactions, dead_runs, heap_written_bytes, .. } = stats;
         Self { checkpoints, compactions, dead_runs, heap_written: heap_written_bytes }
     }
 }

@@ -121,6 +121,42 @@ fn a_cache_that_is_resized_keeps_to_what_it_has_then() {
     }
 }
 
+/// What nobody asks for goes with time, though there is room for all; what is asked for in time stays.
+#[test]
+fn what_nobody_asks_for_goes_with_time() {
+    let classes = [Class::Data, Class::Value, Class::Leaf, Class::Filter, Class::Index, Class::Directory];
+    let cache = Cache::new(10 << 20);
+    for (offset, class) in (0..).zip(classes) {
+        // More than are passed by under one lock.
+        for n in 0..1_000 {
+            cache.keep(key(100 * n + offset), class, block(100));
+            assert!(holds(&cache, 100 * n + offset));
+        }
+    }
+    let mut lives = [0; 6];
+    for _ in 0..20 {
+        cache.age();
+        assert!(holds(&cache, 0) && holds(&cache, 3), "asked for each time");
+        for (offset, lives) in (0..).zip(&mut lives) {
+            let entries = cache.shards.iter().map(|shard| shard.entries.read().unwrap());
+            let kept = |entries: &Entries| {
+                (1..1_000).filter(|n| entries.map.contains_key(&key(100 * n + offset))).count()
+            };
+            let left: usize = entries.map(|entries| kept(&entries)).sum();
+            assert!(left == 0 || left == 999, "{left}");
+            *lives += usize::from(left > 0);
+        }
+    }
+    assert_eq!(lives, classes.map(|class| usize::from(class.laps()) + 1));
+    let stats = cache.stats();
+    let left = |offset| block(100).bytes() * usize::from(holds(&cache, offset));
+    assert!(
+        (stats.data_bytes, stats.filter_bytes, stats.index_bytes) == (left(0), left(3), 0) && left(3) > 0
+    );
+    (0..9).for_each(|_| cache.age());
+    assert!(cache.is_empty() && cache.stats().bytes() == 0);
+}
+
 #[test]
 fn what_takes_more_than_there_is_room_for_is_not_kept() {
     let cache = Cache::new(10_000);

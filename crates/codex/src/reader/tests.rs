@@ -169,3 +169,37 @@ fn bytes_between_the_parts_of_a_filter_are_noticed() {
         refused(reader.verify(&mut |_| {}), "do not follow one another");
     }
 }
+
+/// What the cache let go of would stay with the reader otherwise, counted nowhere.
+#[test]
+fn what_of_the_filter_leaves_the_cache_leaves_the_reader() {
+    let options = BuilderOptions { bits_per_item: 12, ..BuilderOptions::default() };
+    let mut builder = Builder::new(Vec::new(), options);
+    for n in 0..40_000u32 {
+        builder.add_filter(n.into());
+        builder.add(&n.to_be_bytes(), b"").unwrap();
+    }
+    let (summary, file) = builder.finish().unwrap();
+    let cache = Arc::new(Cache::new(32 << 20));
+    let reader = Reader::open_with(Bytes::from(file), summary.len, None, cache.clone()).unwrap();
+    // Whether all that were added pass, in each of the four parts; and how many reads that took.
+    let ask = || {
+        let before = cache.stats().misses;
+        let passes = |n: &u32| reader.may_contain(&n.to_be_bytes(), (*n).into()).unwrap();
+        assert!((0..40_000).step_by(7).all(|n| passes(&n)));
+        assert!((100_000..100_100).filter(passes).count() < 5);
+        cache.stats().misses - before
+    };
+    assert_eq!((ask(), ask()), (5, 0));
+    let all = cache.stats().filter_bytes;
+    for (ages, reads) in [(7, 0), (8, 4), (9, 5)] {
+        (0..ages).for_each(|_| cache.age());
+        assert_eq!(ask(), reads, "after {ages}");
+        assert_eq!(cache.stats().filter_bytes, all);
+    }
+    (0..9).for_each(|_| cache.age());
+    assert!(cache.is_empty() && cache.stats().bytes() == 0);
+    let hits = cache.stats().hits;
+    assert!(reader.may_contain(&7u32.to_be_bytes(), 7).unwrap() && cache.stats().hits == hits);
+    assert!(reader.may_contain(&7u32.to_be_bytes(), 7).unwrap() && cache.stats().hits == hits + 2);
+}

@@ -44,7 +44,8 @@ pub enum Fault {
         /// What becomes of that one.
         lie: Lie,
     },
-    /// Growing beyond this size, in bytes, fails with [`io::ErrorKind::StorageFull`].
+    /// The disk has room for so many bytes, those in holes not counted. Growing, and filling holes, beyond that fails with
+    /// [`io::ErrorKind::StorageFull`].
     Full(u64),
     /// About every other read and write of more than one unit of alignment moves only a part.
     ShortTransfers,

@@ -3,7 +3,8 @@
 //! One model serves everywhere that a disk is to fail: under a [`MemVolume`](crate::MemVolume) in tests and in the
 //! simulator, under a file of a FUSE file system, and behind a network block device below a virtual machine.
 //!
-//! What it holds is `media`, what is to go wrong `fault`; here is when which of them is asked.
+//! What it holds is `media`, where that takes no room `holes`, what is to go wrong `fault`; here is when which of them is
+//! asked.
 //!
 //! All chance comes from the disk's own generator: the same calls with the same seed end the same way.
 
@@ -15,10 +16,12 @@ use bytes::Bytes;
 
 use self::fault::{ErrorPlan, Plan};
 pub use self::fault::{Fault, Lie, Lied};
+use self::holes::Holes;
 use self::media::{Media, Tearing};
 use crate::{Counts, Persist, Rng};
 
 mod fault;
+mod holes;
 mod media;
 
 /// What a power cut may tear a write into, in bytes.
@@ -36,6 +39,7 @@ pub struct Disk {
     plan: Plan,
     lied: Vec<Lied>,
     tearing: Tearing,
+    holes: Holes,
 }
 
 /// What becomes of a write or flush.
@@ -58,6 +62,7 @@ impl Disk {
             plan: Plan::default(),
             lied: Vec::new(),
             tearing: Tearing { piece: TEAR, garbage: true },
+            holes: Holes::default(),
         }
     }
 
@@ -164,6 +169,7 @@ impl Disk {
             let message = format!("a write of {} bytes at {offset} passes the end, {size}", data.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        self.secure(offset..offset + data.len() as u64)?;
         let start = offset as usize;
         self.counts.writes += 1;
         self.counts.durable_writes += u64::from(persist == Persist::Durable);
@@ -230,20 +236,51 @@ impl Disk {
     /// Makes the disk at least `size` bytes long. The new size is durable at once, which is kinder than a file.
     pub fn grow(&mut self, size: u64) -> io::Result<()> {
         self.check_power()?;
-        if size <= self.media.len() as u64 {
+        let Some(more) = size.checked_sub(self.media.len() as u64).filter(|more| *more > 0) else {
             return Ok(());
-        }
-        if let Some(full) = self.plan.full.filter(|full| size > *full) {
-            let message = format!("the disk has room for {full} bytes, not for {size}");
-            return Err(io::Error::new(io::ErrorKind::StorageFull, message));
-        }
+        };
+        self.check_room(more)?;
         self.media.grow(size as usize);
         Ok(())
+    }
+
+    /// Fills the holes in `range`.
+    pub fn secure(&mut self, range: Range<u64>) -> io::Result<()> {
+        self.check_power()?;
+        let missing = self.holes.within(&range);
+        if missing > 0 {
+            self.check_room(missing)?;
+            self.holes.fill(range);
+        }
+        Ok(())
+    }
+
+    /// Makes a hole: `range`, whole sectors of the disk, reads as zero, and takes no room until it is written to. A power
+    /// cut before the next flush may undo what is read.
+    pub fn punch(&mut self, range: Range<u64>) -> io::Result<()> {
+        self.check_power()?;
+        assert!(self.media.holds(range.start, (range.end - range.start) as usize), "a hole lies inside");
+        self.media.pend(range.start as usize, &vec![0; (range.end - range.start) as usize]);
+        self.holes.add(range);
+        Ok(())
+    }
+
+    /// Bytes that take room: all but those in holes.
+    pub fn taken(&self) -> u64 {
+        self.media.len() as u64 - self.holes.bytes()
+    }
+
+    fn check_room(&self, more: u64) -> io::Result<()> {
+        let needed = self.taken() + more;
+        let Some(full) = self.plan.full.filter(|full| needed > *full) else { return Ok(()) };
+        let message = format!("the disk has room for {full} bytes, not for {needed}");
+        Err(io::Error::new(io::ErrorKind::StorageFull, message))
     }
 
     /// Cuts the disk to at most `size` bytes.
     pub fn shrink(&mut self, size: u64) -> io::Result<()> {
         self.check_power()?;
+        self.holes.fill(size..u64::MAX);
         self.media.truncate(self.media.len().min(usize::try_from(size).unwrap_or(usize::MAX)));
         Ok(())
     }

@@ -1,7 +1,9 @@
-//! The size of a file: it grows with its space allocated, and never by a write.
+//! The size of a file, and its space: it grows with its space allocated, and never by a write. What is given back in the
+//! middle others may take, so it must be allocated anew before it is relied on.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -9,6 +11,7 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 
 use super::inner::{FileInner, is_refusal, retry};
+use crate::SECTOR;
 
 impl FileInner {
     pub(super) fn grow(&self, size: u64) -> io::Result<()> {
@@ -52,6 +55,59 @@ impl FileInner {
         self.size.store(size, Ordering::Release);
         self.file.set_len(size).inspect_err(|_| self.size.store(old, Ordering::Release))
     }
+
+    pub(super) fn secure(&self, range: Range<u64>) -> io::Result<()> {
+        let _resizing = self.resize.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_inside(&range)?;
+        // Holes are punched on Linux only, and elsewhere allocating may cut what follows.
+        if self.device.is_some() || cfg!(not(target_os = "linux")) {
+            return Ok(());
+        }
+        let made = retry(|| allocate(&self.file, range.start, range.end - range.start));
+        match made {
+            // As when it grew: where nothing can be allocated in advance, writing will tell.
+            Err(error) if is_refusal(&error) => Ok(()),
+            made => made,
+        }
+    }
+
+    pub(super) fn punch(&self, range: Range<u64>) -> io::Result<bool> {
+        let _resizing = self.resize.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_inside(&range)?;
+        if self.device.is_some() || !self.gives_back.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        match retry(|| deallocate(&self.file, range.start, range.end - range.start)) {
+            Err(error) if is_refusal(&error) => {
+                self.gives_back.store(false, Ordering::Relaxed);
+                self.note(format!("space in the middle is not given back: {error}"));
+                Ok(false)
+            }
+            punched => punched.map(|()| true),
+        }
+    }
+
+    fn check_inside(&self, range: &Range<u64>) -> io::Result<()> {
+        assert!(range.start.is_multiple_of(SECTOR as u64) && range.end.is_multiple_of(SECTOR as u64));
+        self.check_writable()?;
+        self.check_file()?;
+        if range.start < range.end && range.end <= self.size() {
+            return Ok(());
+        }
+        let message = format!("{range:?} is not inside the volume, which ends at {}", self.size());
+        Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn deallocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    use rustix::fs::FallocateFlags;
+    Ok(rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn deallocate(_file: &File, _offset: u64, _len: u64) -> io::Result<()> {
+    Err(rustix::io::Errno::NOSYS.into())
 }
 
 #[cfg(any(target_os = "linux", target_os = "macos"))]

@@ -5,7 +5,7 @@
 //!   changes the file's length, and with it its metadata.
 //! - Whatever would exceed `RLIMIT_FSIZE` is refused before the kernel sees it: the kernel would answer with
 //!   `SIGXFSZ`, which ends the process.
-//! - `uring` only ever goes from true to false, with a line in `fallbacks`.
+//! - `uring` and `gives_back` only ever go from true to false, with a line in `fallbacks`.
 //! - The lock belongs to the open file. Queues share it, so the file stays locked until the volume and all its queues
 //!   are gone.
 
@@ -41,6 +41,8 @@ pub(crate) struct FileInner {
     pub(super) size: AtomicU64,
     /// Held while the size changes.
     pub(super) resize: Mutex<()>,
+    /// Whether space inside the file can be given back, and be allocated anew, as far as anybody tried.
+    pub(super) gives_back: AtomicBool,
     pub(super) durable: DurableBy,
     pub(super) syncs: SharedSync,
     pub(super) uring: AtomicBool,
@@ -63,6 +65,7 @@ impl FileInner {
             direct: false,
             size: AtomicU64::new(size),
             resize: Mutex::new(()),
+            gives_back: AtomicBool::new(true),
             durable: DurableBy::default(),
             syncs: SharedSync::default(),
             uring: AtomicBool::new(false),

@@ -3,7 +3,7 @@
 //! - `open`: names, opening and locks; `device`: what a block device says of itself.
 //! - `inner`: the open file that the volume and its queues share, its reads and its checks.
 //! - `durable`: how writes become durable; `tune`: the choice between the ways; `sync`: one sync for many callers.
-//! - `backend`: direct I/O and io_uring, used where they can be relied on; `grow`: the size.
+//! - `backend`: direct I/O and io_uring, used where they can be relied on; `grow`: the size, and the space.
 //! - `cached`: reads by way of the page cache, for look-ups.
 
 use std::io;
@@ -152,6 +152,14 @@ impl Volume for FileVolume {
 
     fn shrink(&self, size: u64) -> io::Result<()> {
         self.inner.shrink(size)
+    }
+
+    fn secure(&self, range: Range<u64>) -> io::Result<()> {
+        self.inner.secure(range)
+    }
+
+    fn punch(&self, range: Range<u64>) -> io::Result<bool> {
+        self.inner.punch(range)
     }
 
     fn tune(&self, scratch: Range<u64>) -> io::Result<()> {

@@ -181,3 +181,38 @@ fn alignment_is_asserted() {
     let volume = create(&dir, FileOptions { direct: false, io_uring: false, ..FileOptions::default() });
     let _ = volume.read_at(512, &mut AlignedBuf::zeroed(SECTOR));
 }
+
+/// Bytes that the file takes on its file system.
+#[cfg(target_os = "linux")]
+fn allocated(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn space_is_given_back_and_taken_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let volume = FileVolume::open(&path, OpenMode::Create, FileOptions::default()).unwrap();
+    const MIB: u64 = 1 << 20;
+    volume.grow(4 * MIB).unwrap();
+    let mut data = AlignedBuf::zeroed(4 << 20);
+    data.fill(7);
+    volume.write_at(0, &data, Persist::Cached).unwrap();
+    volume.flush().unwrap();
+    let before = allocated(&path);
+    if !volume.punch(MIB..3 * MIB).unwrap() {
+        println!("skipped: {:?}", volume.info().fallbacks);
+        return;
+    }
+    assert!(allocated(&path) + 2 * MIB <= before + (64 << 10), "{} of {before}", allocated(&path));
+    assert_eq!(volume.size().unwrap(), 4 * MIB);
+    volume.secure(2 * MIB..4 * MIB).unwrap();
+    volume.read_at(0, &mut data).unwrap();
+    let at = |mib: usize| data[mib << 20];
+    assert_eq!((at(0), at(1), at(2), at(3)), (7, 0, 0, 7), "what was not given back stays");
+    volume.flush().unwrap();
+    assert!(allocated(&path) + MIB <= before + (64 << 10) && allocated(&path) + MIB + (64 << 10) >= before);
+    assert!(volume.punch(3 * MIB..5 * MIB).is_err() && volume.secure(3 * MIB..5 * MIB).is_err());
+}

@@ -284,3 +284,31 @@ fn size_changes_keep_the_rest() {
 fn alignment_is_asserted() {
     let _ = disk(1).write_at(0, &filled(1, 1)[..512], Persist::Cached);
 }
+
+#[test]
+fn a_hole_takes_no_room_until_it_is_filled() {
+    let volume = MemVolume::new(1);
+    volume.grow(8 * S).unwrap();
+    let mut data = AlignedBuf::zeroed(8 * SECTOR);
+    data.fill(3);
+    volume.write_at(0, &data, Persist::Durable).unwrap();
+    assert!(volume.punch(2 * S..6 * S).unwrap());
+    assert_eq!((volume.taken(), volume.size().unwrap()), (4 * S, 8 * S));
+    volume.read_at(0, &mut data).unwrap();
+    assert_eq!([data[2 * SECTOR - 1], data[2 * SECTOR], data[6 * SECTOR]], [3, 0, 3]);
+    let crashes: Vec<u8> = (0..32).map(|_| volume.crash()[3 * SECTOR]).collect();
+    assert!(crashes.contains(&3) && crashes.contains(&0), "it is not durable yet");
+    volume.flush().unwrap();
+    assert_eq!(volume.crash()[3 * SECTOR], 0);
+    // Somebody else takes most of the room.
+    volume.fail(Fault::Full(5 * S));
+    assert_eq!(volume.write_at(S, &data[..2 * SECTOR], Persist::Cached).unwrap(), 2 * SECTOR, "one hole");
+    assert_eq!(
+        volume.write_at(4 * S, &data[..SECTOR], Persist::Cached).unwrap_err().kind(),
+        io::ErrorKind::StorageFull
+    );
+    assert!(volume.secure(2 * S..4 * S).is_err() && volume.grow(9 * S).is_err());
+    volume.secure(0..3 * S).unwrap();
+    volume.shrink(3 * S).unwrap();
+    assert_eq!(volume.taken(), 3 * S);
+}

@@ -83,10 +83,19 @@ impl Log {
         match (self.retention.age, retention.age) {
             (None, Some(age)) => self.times.fill(rounded(now, age)),
             (_, None) => self.times.fill(0),
-            _ => {}
+            (Some(old), Some(age)) => self.sharpen(rounded(now, old), rounded(now, age)),
         }
         self.retention = retention;
         self.limit(now);
+    }
+
+    /// The entries of the granule of now have a smaller one.
+    fn sharpen(&mut self, old: u64, new: u64) {
+        let newest = self.times.iter().rposition(|time| *time != old).map_or(0, |last| last + 1);
+        let (before, newest) = self.times.split_at_mut(newest);
+        if before.last().is_none_or(|time| *time < new) {
+            newest.iter_mut().for_each(|time| *time = new.min(*time));
+        }
     }
 }
 

@@ -70,11 +70,18 @@ pub struct Args {
     /// Used by the command itself: measure the memory that the store at this path takes
     #[arg(long, hide = true)]
     gauge: Option<PathBuf>,
+    /// Used by the command itself: how long to leave it alone for that
+    #[arg(long, hide = true, default_value = "0", value_parser = left_alone)]
+    left_alone: Duration,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(10)..=Duration::from_secs(600);
     size::seconds(text, range).ok_or_else(|| "use 0.01 to 600".to_owned())
+}
+
+fn left_alone(text: &str) -> Result<Duration, String> {
+    size::seconds(text, Duration::ZERO..=AGED).ok_or_else(|| "use 0 to 100".to_owned())
 }
 
 /// Runs the measurements and prints the table.
@@ -84,7 +91,7 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         return restart::fill_and_die(path, args.ring_size, largest);
     }
     if let Some(path) = &args.gauge {
-        return out.document(&restart::gauge(path, args.ring_size, largest)?);
+        return out.document(&restart::gauge(path, args.ring_size, largest, args.left_alone)?);
     }
     if let Some(file) = &args.plot {
         free_to_write(file)?;
@@ -95,7 +102,7 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     let ground = &mut Ground {
         device: Device::new(&dir.path().join("device"), DEVICE_BYTES)?,
         payloads: deltas(),
-        empty: restart::memory(&dir.path().join("empty"), args.ring_size, 1)?.resident,
+        empty: restart::memory(&dir.path().join("empty"), args.ring_size, 1, Duration::ZERO)?.resident,
         rate: f64::from(args.rate),
         span: args.seconds,
         ring: args.ring_size,
@@ -128,6 +135,8 @@ struct Ground {
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long the store is left alone before its space is looked at.
 const IDLE: Duration = Duration::from_secs(60);
+/// How long nobody looks anything up before the memory is looked at that this leaves: as long as it takes all to go.
+const AGED: Duration = Duration::from_secs(100);
 
 /// Takes a store with so many logs through all stations.
 fn point(ground: &mut Ground, path: &Path, logs: u64) -> Result<Point, Failure> {
@@ -173,7 +182,7 @@ fn point(ground: &mut Ground, path: &Path, logs: u64) -> Result<Point, Failure> 
     drop(subject);
 
     told("memory, and a kill");
-    let memory = restart::memory(path, ring, logs)?;
+    let memory = restart::memory(path, ring, logs, AGED.min(5 * span))?;
     live += restart::kill(path, ring, logs)?;
     let (restart_s, restart_cpu_s) = restart::restart(path, ring)?;
     told("compacting");
@@ -185,7 +194,7 @@ fn point(ground: &mut Ground, path: &Path, logs: u64) -> Result<Point, Failure> 
     std::fs::remove_file(path)?;
     device(&mut ground.device, span / 10, &mut writes)?;
     let per_log = |bytes: u64| bytes as f64 / all_logs as f64;
-    let resident = memory.resident.zip(ground.empty);
+    let resident = |now: Option<u64>| Some(per_log(now?.saturating_sub(ground.empty?)));
     Ok(Point {
         logs,
         all_logs,
@@ -206,7 +215,9 @@ fn point(ground: &mut Ground, path: &Path, logs: u64) -> Result<Point, Failure> 
         space_idle,
         space_compacted,
         memory_told: per_log(memory.told),
-        memory_resident: resident.map(|(now, empty)| per_log(now.saturating_sub(empty))),
+        memory_resident: resident(memory.resident),
+        memory_rested: per_log(memory.rested),
+        memory_rested_resident: resident(memory.rested_resident),
         restart_s,
         restart_cpu_s,
         seconds: begin.elapsed().as_secs_f64(),

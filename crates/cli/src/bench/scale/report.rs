@@ -43,9 +43,13 @@ pub struct Point {
     /// Bytes on the disk for each payload byte that lives, after an idle minute, and after a compaction that was asked for.
     pub space_idle: f64,
     pub space_compacted: f64,
-    /// Bytes of memory a log: as the store tells, and as the system sees it beyond an empty store.
+    /// Bytes of memory a log, just after look-ups all over the store: as the store tells, and as the system sees it beyond
+    /// an empty store.
     pub memory_told: f64,
     pub memory_resident: Option<f64>,
+    /// The same, once nobody has looked anything up for a while.
+    pub memory_rested: f64,
+    pub memory_rested_resident: Option<f64>,
     /// Seconds from opening to the first acknowledged append, after a kill with a ring 80% full.
     pub restart_s: f64,
     /// Seconds of processor time that this took.
@@ -93,7 +97,7 @@ const AT_WORK_QUIET: To = To::Other("that without", |p| p.at_work.p999_quiet);
 const SPREAD_QUIET: To = To::Other("that without", |p| p.spread.p999_quiet);
 const APPENDS: To = To::Other("appends to logs at work", |p| Some(p.full_at_work.per_second));
 
-const ROWS: [Row; 51] = [
+const ROWS: [Row; 53] = [
     row("the device's durable 4 KiB write: p50", "us", |p| Some(p.device_p50)),
     row("  p99", "us", |p| Some(p.device_p99)),
     row("  p99.9", "us", |p| Some(p.device_p999)),
@@ -144,6 +148,8 @@ const ROWS: [Row; 51] = [
     row("memory a log, told by the store", "B", |p| Some(p.memory_told))
         .mark(To::MostLogs, Mark::Within(2.5)),
     row("  resident", "B", |p| p.memory_resident).mark(To::MostLogs, Mark::Within(2.5)),
+    row("  told, left alone", "B", |p| Some(p.memory_rested)),
+    row("  resident, left alone", "B", |p| p.memory_rested_resident),
     row("written per byte, appended only", "", |p| Some(p.amplification))
         .mark(To::Nothing, Mark::Within(3.0)),
     row("  times the memory budget appended", "", |p| Some(p.budgets)),
@@ -308,6 +314,8 @@ pub mod tests {
             space_compacted: 1.0,
             memory_told: 1000.0 / logs as f64 + 2.0,
             memory_resident: None,
+            memory_rested: 0.0,
+            memory_rested_resident: None,
             restart_s: 0.5 * slower,
             restart_cpu_s: None,
             seconds: 100.0,

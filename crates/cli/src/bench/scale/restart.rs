@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use brooklet::io::Rng;
 use serde::{Deserialize, Serialize};
@@ -20,10 +21,10 @@ const OPENINGS: usize = 3;
 const LOOKUPS: u64 = 10_000;
 
 /// Runs this program on the store at `path`, for what `flag` says.
-fn this_program(flag: &str, path: &Path, ring: u64, logs: u64) -> Result<Output, Failure> {
+fn this_program(flag: &[&str], path: &Path, ring: u64, logs: u64) -> Result<Output, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     let (ring, logs) = (ring.to_string(), logs.to_string());
-    command.args(["--json", "bench", "scale", "--ring-size", &ring, "--logs", &logs, flag]).arg(path);
+    command.args(["--json", "bench", "scale", "--ring-size", &ring, "--logs", &logs]).args(flag).arg(path);
     Ok(command.stderr(Stdio::null()).output()?)
 }
 
@@ -36,7 +37,7 @@ fn answer<T: for<'a> Deserialize<'a>>(output: &Output) -> Result<T, Failure> {
 
 /// Has a process fill four fifths of the ring with appends to up to `logs` logs, and die. The payload bytes.
 pub fn kill(path: &Path, ring: u64, logs: u64) -> Result<u64, Failure> {
-    let output = this_program("--fill", path, ring, logs)?;
+    let output = this_program(&["--fill"], path, ring, logs)?;
     if output.status.code().is_some() {
         return Err(Failure::from(io::Error::other("the filling process did not die as it should")));
     }
@@ -86,22 +87,30 @@ pub struct Memory {
     pub resident: Option<u64>,
     /// Bytes of filters and indexes that the store tells of.
     pub told: u64,
+    /// The same, once it has been left alone; told is all that look-ups keep.
+    pub rested_resident: Option<u64>,
+    pub rested: u64,
 }
 
-/// Has a process open the store and look for some of its `logs`.
-pub fn memory(path: &Path, ring: u64, logs: u64) -> Result<Memory, Failure> {
-    answer(&this_program("--gauge", path, ring, logs)?)
+/// Has a process open the store, look for some of its `logs`, and leave it alone for a while.
+pub fn memory(path: &Path, ring: u64, logs: u64, left_alone: Duration) -> Result<Memory, Failure> {
+    let left_alone = left_alone.as_secs_f64().to_string();
+    answer(&this_program(&["--left-alone", &left_alone, "--gauge"], path, ring, logs)?)
 }
 
 /// The process whose memory counts.
-pub fn gauge(path: &Path, ring: u64, logs: u64) -> Result<Memory, Failure> {
+pub fn gauge(path: &Path, ring: u64, logs: u64, left_alone: Duration) -> Result<Memory, Failure> {
     let before = resident();
     let store = options(ring).open(path)?;
     let mut rng = Rng::new(6);
     for _ in 0..LOOKUPS {
         let _known = store.exists(key(rng.below(logs)))?;
     }
-    let resident = resident().zip(before).map(|(now, before)| now.saturating_sub(before));
-    let told = store.info()?.runs.iter().map(|run| run.memory_bytes as u64).sum();
-    Ok(Memory { resident, told })
+    let more = || resident().zip(before).map(|(now, before)| now.saturating_sub(before));
+    let (resident, info) = (more(), store.info()?);
+    let told = info.runs.iter().map(|run| run.memory_bytes as u64).sum();
+    thread::sleep(left_alone);
+    let (rested_resident, lookups) = (more(), store.info()?.lookups);
+    let rested = lookups.filter_bytes + lookups.index_bytes + lookups.block_bytes;
+    Ok(Memory { resident, told, rested_resident, rested: rested as u64 })
 }

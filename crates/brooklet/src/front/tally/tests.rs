@@ -1,0 +1,217 @@
+use brooklet_io::Rng;
+
+use super::*;
+
+/// A log as it is, of which runs hold the entries before `stored`.
+struct Log {
+    sizes: Vec<u32>,
+    first: u64,
+    stored: u64,
+}
+
+impl Log {
+    fn next(&self) -> u64 {
+        self.sizes.len() as u64
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds { first: self.first, next: self.next() }
+    }
+
+    fn sum(&self, range: Range<u64>) -> u64 {
+        self.sizes[range.start as usize..range.end as usize].iter().copied().map(u64::from).sum()
+    }
+
+    /// What is missing, read in chunks of seven entries, a few of them at a time.
+    fn look(&self, missing: &Missing, chunks: u64) -> Found {
+        let (mut rest, mut sum, mut spans) = (missing.range.clone(), 0, Vec::new());
+        for _ in 0..chunks {
+            if rest.is_empty() || sum > missing.enough {
+                break;
+            }
+            let at = if missing.newest { rest.end - 1 } else { rest.start };
+            let range = rest.start.max(at / 7 * 7)..rest.end.min((at / 7 + 1) * 7);
+            let sizes = &self.sizes[range.start as usize..range.end as usize];
+            let mut span = Span::each(range.start, sizes.iter().copied().collect());
+            sum += span.bytes;
+            if sum <= missing.enough {
+                span.forget_sizes();
+            }
+            spans.push(span);
+            rest = if missing.newest { rest.start..range.start } else { range.end..rest.end };
+        }
+        Found { missing: missing.clone(), spans }
+    }
+
+    fn check(&self, tally: &Tally, when: &str) {
+        let mut at = None;
+        for span in &tally.spans {
+            assert!(at.is_none_or(|at| at <= span.range.start), "{when}: {:?}", tally.spans);
+            assert!(!span.range.is_empty() && span.range.end <= self.next(), "{when}: {:?}", tally.spans);
+            assert_eq!(span.bytes, self.sum(span.range.clone()), "{when}: {:?}", tally.spans);
+            assert!(span.range.end <= tally.recent || span.range.start >= tally.recent, "{when}");
+            at = Some(span.range.end);
+        }
+        let held: u64 = tally.spans.iter().filter(|span| span.range.end > tally.memory).map(Span::len).sum();
+        assert!(held >= self.next() - tally.memory.max(self.first), "{when}: {tally:?}");
+        assert!(tally.memory <= self.stored, "{when}: entries from {} on are in memory only", self.stored);
+    }
+}
+
+/// Asks until everything that it takes was looked up. Others may look, too, and have their answers late.
+fn ask<T>(
+    log: &Log,
+    tally: &mut Tally,
+    late: &mut Vec<Found>,
+    rng: &mut Rng,
+    question: impl Fn(&Tally) -> Result<T, Missing>,
+) -> T {
+    let held = Some(log.sum(log.first..log.next()));
+    for _ in 0..1000 {
+        tally.begin(log.first);
+        let missing = match question(tally) {
+            Ok(answer) => return answer,
+            Err(missing) => missing,
+        };
+        assert!(!missing.range.is_empty() && missing.range.end <= log.stored, "{missing:?}");
+        let found = log.look(&missing, 1 + rng.below(9));
+        if rng.percent(20) {
+            late.push(log.look(&missing, 1 + rng.below(9)));
+        }
+        tally.learn(found, log.bounds(), held);
+        if rng.percent(20) && !late.is_empty() {
+            let found = late.swap_remove(rng.below(late.len() as u64) as usize);
+            tally.learn(found, log.bounds(), held);
+        }
+    }
+    panic!("no answer");
+}
+
+fn story(seed: u64) {
+    let rng = &mut Rng::new(seed);
+    let sizes: Vec<u32> = (0..rng.below(300)).map(|_| rng.below(50) as u32).collect();
+    let stored = sizes.len() as u64;
+    let mut log = Log { sizes, first: 0, stored };
+    let (mut tally, mut late) = (Tally::new(0, stored), Vec::new());
+    for step in 0..150 {
+        let when = format!("seed {seed}, step {step}");
+        let (bounds, next) = (log.bounds(), log.next());
+        let held = log.sum(log.first..next);
+        let asked = log.first + rng.below(bounds.len() + 1);
+        match rng.below(8) {
+            0 | 1 => {
+                let size = rng.below(50) as u32;
+                assert!(tally.apply(Effect::Append(next), size).is_none());
+                log.sizes.push(size);
+            }
+            2 => {
+                let left =
+                    ask(&log, &mut tally, &mut late, rng, |t| t.left(bounds, held, bounds.first, asked));
+                assert_eq!(left, log.sum(bounds.first..asked), "{when}");
+                tally.truncate(asked);
+                log.sizes.truncate(asked as usize);
+                log.stored = log.stored.min(asked);
+            }
+            3 => {
+                let left = ask(&log, &mut tally, &mut late, rng, |t| t.left(bounds, held, asked, next));
+                assert_eq!(left, log.sum(asked..next), "{when}");
+                log.first = asked;
+                tally.begin(asked);
+            }
+            4 => {
+                // A commit that is refused.
+                let before = tally.spans.clone();
+                let cut = if rng.percent(30) { tally.truncate(0) } else { tally.truncate(asked) };
+                let from = tally.spans.back().map_or(tally.memory, |last| last.range.end);
+                tally.join(from, [9; 3]);
+                tally.truncate(from);
+                tally.restore(cut);
+                let (kept, before): (u64, u64) = (
+                    tally.spans.iter().map(|span| span.bytes).sum(),
+                    before.iter().map(|span| span.bytes).sum(),
+                );
+                assert_eq!(kept, before, "{when}");
+            }
+            5 => {
+                // Runs hold what was frozen before.
+                log.stored = tally.recent;
+                tally.freeze(next);
+            }
+            _ => {
+                let (enough, newest) = (rng.below(2000), rng.percent(50));
+                let range = bounds.first..next;
+                let (at, sum) =
+                    ask(&log, &mut tally, &mut late, rng, |t| t.walk(range.clone(), newest, enough));
+                let part = if newest { at..next } else { bounds.first..at };
+                assert_eq!(sum, log.sum(part.clone()), "{when}");
+                let less = if newest { (at + 1).min(next)..next } else { bounds.first..at.max(1) - 1 };
+                assert!(part.end - part.start == bounds.len() || sum > enough, "{when}");
+                assert!(part.is_empty() || sum <= enough || log.sum(less) <= enough, "{when}");
+            }
+        }
+        log.check(&tally, &when);
+        assert!(tally.spans.len() <= MOST + 8, "{when}: {} spans", tally.spans.len());
+    }
+}
+
+/// Whatever is truncated, appended, trimmed, frozen and learned, soon or late: what is known is right, and sums come out.
+#[test]
+fn a_tally_knows_what_the_log_holds() {
+    (0..400).for_each(story);
+}
+
+/// A log of a million entries is counted, and was counted before from the other end: few spans tell what that gave.
+#[test]
+fn what_was_learned_takes_little() {
+    let log = Log { sizes: vec![100; 1_000_000], first: 0, stored: 1_000_000 };
+    let mut tally = Tally::new(0, log.stored);
+    for (newest, enough, place) in [(true, 30_000_000, 699_999), (false, 60_000_000, 600_001)] {
+        let counted = loop {
+            match tally.walk(0..log.next(), newest, enough) {
+                Ok(counted) => break counted,
+                Err(missing) => tally.learn(log.look(&missing, 500), log.bounds(), None),
+            }
+            assert!(tally.memory() < 4 << 10, "{} bytes", tally.memory());
+        };
+        assert_eq!(counted, (place, enough + 100));
+    }
+}
+
+/// A truncation, and its undoing, moved all that was known of the log.
+#[test]
+fn what_is_cut_off_is_all_that_moves() {
+    let mut tally = Tally::new(0, 0);
+    tally.join(0, vec![1; 1000]);
+    tally.freeze(1000);
+    tally.join(1000, vec![2; 1000]);
+    let before = tally.spans.clone();
+    for next in [1999, 1500, 1000, 999, 0] {
+        let cut = tally.truncate(next);
+        assert_eq!(cut.spans.iter().map(Span::len).sum::<u64>(), 2000 - next);
+        tally.restore(cut);
+        assert_eq!(tally.spans, before, "{next}");
+    }
+}
+
+/// What cannot be read has its share of what is not known, and goes like anything else.
+#[test]
+fn what_cannot_be_read_has_its_share() {
+    let mut tally = Tally::new(0, 100);
+    tally.join(100, [40; 10]);
+    let bounds = Bounds { first: 0, next: 110 };
+    let missing = tally.walk(0..109, false, 99).unwrap_err();
+    assert_eq!((missing.range.clone(), missing.enough), (0..100, 99));
+    let spans = vec![Span::each(0, [10; 5].into()), Span::unreadable(5..45)];
+    tally.learn(Found { missing, spans }, bounds, Some(50 + 950 + 400));
+    // 95 entries have 950 bytes; 40 of them cannot be read.
+    assert_eq!(tally.walk(0..45, false, u64::MAX).unwrap(), (45, 450));
+    assert_eq!(tally.walk(0..109, false, 99).unwrap(), (10, 100));
+    assert_eq!(tally.left(bounds, 1400, 30, 110).unwrap(), 1100);
+    tally.begin(30);
+    assert_eq!(tally.walk(30..45, false, u64::MAX).unwrap(), (45, 150));
+    // Of a log that is counted for the first time nobody knows what that may be.
+    let mut tally = Tally::new(1, 10);
+    let missing = tally.walk(0..10, true, u64::MAX).unwrap_err();
+    tally.learn(Found { missing, spans: vec![Span::unreadable(0..10)] }, Bounds { first: 0, next: 10 }, None);
+    assert_eq!(tally.walk(0..10, true, 0).unwrap(), (0, 0));
+}

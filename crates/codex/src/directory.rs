@@ -1,0 +1,257 @@
+//! The directory of a filter, made ready for questions, and what of the filter is in memory.
+//!
+//! Whoever looks for a key asks many files, and most of them for nothing. So a question takes one lock, which others who
+//! ask share, and compares numbers to find the part: of the first keys of the parts, what they have in common is compared
+//! once, and the eight bytes behind that are kept as a number; whole keys are compared only where those are equal.
+//!
+//! The cache decides what stays: it counts the directory and each part as an entry, and tells them to go.
+//!
+//! Lock order: the cache's shard, then this. Nobody who holds this one takes another.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::block::{Block, Spot};
+use crate::cache::Class;
+use crate::error::{Result, damaged};
+use crate::filter::Filter;
+use crate::format::Ptr;
+
+/// Where the parts of a filter are, and with which keys they begin.
+pub(crate) struct Directory {
+    /// What all first keys begin with.
+    common: Box<[u8]>,
+    /// The eight bytes behind that, of each of them.
+    heads: Box<[u64]>,
+    firsts: Box<[Box<[u8]>]>,
+    parts: Box<[Ptr]>,
+    /// The byte that parts have to end by.
+    limit: u64,
+}
+
+impl Directory {
+    /// Takes the directory out of its block.
+    pub fn new(block: Block) -> Result<Self> {
+        let (limit, mut spot) = (block.at(), Spot::default());
+        let (mut firsts, mut parts) = (Vec::<Box<[u8]>>::new(), Vec::new());
+        spot.enter(block);
+        while spot.step()? {
+            if firsts.last().is_some_and(|last| **last >= *spot.key()) {
+                return damaged(limit, "the parts of the filter are not in order");
+            }
+            firsts.push(spot.key().into());
+            parts.push(spot.ptr()?);
+        }
+        Ok(Self::of(firsts, parts, limit))
+    }
+
+    /// That of a filter of one part, which is about all keys.
+    pub fn of_one(part: Ptr, limit: u64) -> Self {
+        Self::of(vec![Box::default()], vec![part], limit)
+    }
+
+    fn of(firsts: Vec<Box<[u8]>>, parts: Vec<Ptr>, limit: u64) -> Self {
+        let ends = firsts.first().zip(firsts.last());
+        let common = ends.map_or(0, |(a, b)| a.iter().zip(b).take_while(|(a, b)| a == b).count());
+        Self {
+            common: ends.map_or_else(Box::default, |(first, _)| first[..common].into()),
+            heads: firsts.iter().map(|first| head(&first[common..])).collect(),
+            firsts: firsts.into(),
+            parts: parts.into(),
+            limit,
+        }
+    }
+
+    /// The part that a key belongs to; `None` where all begin behind it.
+    fn find(&self, key: &[u8]) -> Option<usize> {
+        let Some(tail) = key.strip_prefix(&*self.common) else {
+            return (*key > *self.common).then(|| self.parts.len().checked_sub(1)).flatten();
+        };
+        let head = head(tail);
+        let mut end = self.heads.partition_point(|&other| other <= head);
+        if end > 0 && self.heads[end - 1] == head {
+            let start = self.heads[..end].partition_point(|&other| other < head);
+            end = start + self.firsts[start..end].partition_point(|first| **first <= *key);
+        }
+        end.checked_sub(1)
+    }
+
+    /// The number of that, where it is, and the byte that it has to end by.
+    pub fn part_of(&self, key: &[u8]) -> Option<(usize, Ptr, u64)> {
+        self.find(key).map(|index| (index, self.parts[index], self.limit))
+    }
+
+    /// Bytes of memory it holds.
+    pub fn memory(&self) -> usize {
+        let part = size_of::<u64>() + size_of::<Box<[u8]>>() + size_of::<Ptr>() + size_of::<Part>();
+        let firsts: usize = self.firsts.iter().map(|first| first.len()).sum();
+        self.common.len() + firsts + self.parts.len() * part
+    }
+}
+
+/// The first eight bytes, as a number; of keys in order, those are in order.
+fn head(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let len = key.len().min(8);
+    bytes[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(bytes)
+}
+
+/// What of a reader's filter is in memory.
+#[derive(Default)]
+pub(crate) struct Held {
+    state: RwLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    directory: Option<Directory>,
+    /// Laps that the directory has left in the cache.
+    laps: AtomicU8,
+    /// As many as the directory tells, once there was one.
+    parts: Vec<Part>,
+}
+
+#[derive(Default)]
+struct Part {
+    filter: Option<Filter>,
+    laps: AtomicU8,
+}
+
+/// Something of a filter that may be in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Directory,
+    Part(usize),
+}
+
+/// What is known at once.
+pub(crate) enum Answer {
+    /// Whether the filter lets the item pass.
+    Known(bool),
+    /// The directory has to be read first.
+    NoDirectory,
+    /// This part has to be, which has to end by the byte that comes with it.
+    NoPart(usize, Ptr, u64),
+}
+
+impl Held {
+    /// Asks about the item of a key.
+    pub fn ask(&self, key: &[u8], hash: u64) -> Answer {
+        let state = self.read();
+        let Some(directory) = &state.directory else { return Answer::NoDirectory };
+        stays(&state.laps, Class::Directory);
+        // Where no part begins at or before the key, no item has such a key.
+        let Some(index) = directory.find(key) else { return Answer::Known(false) };
+        let part = &state.parts[index];
+        let Some(filter) = &part.filter else {
+            return Answer::NoPart(index, directory.parts[index], directory.limit);
+        };
+        stays(&part.laps, Class::Filter);
+        Answer::Known(filter.may_contain(hash))
+    }
+
+    pub fn put_directory(&self, directory: Directory) {
+        let mut state = self.write();
+        let parts = directory.parts.len();
+        state.parts.resize_with(parts, Part::default);
+        state.directory = Some(directory);
+        *state.laps.get_mut() = Class::Directory.laps();
+    }
+
+    pub fn put_part(&self, index: usize, filter: Filter) {
+        let mut state = self.write();
+        if state.parts.len() <= index {
+            // The directory did not stay.
+            state.parts.resize_with(index + 1, Part::default);
+        }
+        state.parts[index] = Part { filter: Some(filter), laps: AtomicU8::new(Class::Filter.laps()) };
+    }
+
+    /// Lets something go.
+    pub fn drop_piece(&self, piece: Piece) {
+        let mut state = self.write();
+        match piece {
+            Piece::Directory => state.directory = None,
+            Piece::Part(index) => state.parts[index].filter = None,
+        }
+    }
+
+    /// Takes a lap from something; `false` where it has none left.
+    pub fn spend_lap(&self, piece: Piece) -> bool {
+        let state = self.read();
+        let laps = match piece {
+            Piece::Directory => &state.laps,
+            Piece::Part(index) => &state.parts[index].laps,
+        };
+        let left = laps.load(Ordering::Relaxed);
+        laps.store(left.saturating_sub(1), Ordering::Relaxed);
+        left > 0
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is asked for gets one lap more than its class starts with.
+pub(crate) fn stays(laps: &AtomicU8, class: Class) {
+    let most = class.laps() + 1;
+    if laps.load(Ordering::Relaxed) != most {
+        laps.store(most, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.read();
+        let parts = state.parts.iter().filter(|part| part.filter.is_some()).count();
+        write!(f, "Held({parts} of {} parts)", state.parts.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn directory(firsts: &[Vec<u8>]) -> Directory {
+        let ptr = |index| Ptr { offset: index as u64, len: 1, sum: 1 };
+        let parts = (0..firsts.len()).map(ptr).collect();
+        Directory::of(firsts.iter().map(|first| first.as_slice().into()).collect(), parts, 0)
+    }
+
+    proptest! {
+        /// Keys of few letters have much in common, end where others go on, and are equal for eight bytes and more.
+        #[test]
+        fn the_part_of_a_key_is_the_last_that_begins_at_or_before_it(
+            common in proptest::collection::vec(0u8..2, 0..12),
+            firsts in proptest::collection::btree_set(proptest::collection::vec(0u8..2, 0..12), 1..40),
+            keys in proptest::collection::vec(proptest::collection::vec(0u8..2, 0..24), 40),
+        ) {
+            let whole = |tail: &Vec<u8>| [common.as_slice(), tail].concat();
+            let firsts: Vec<Vec<u8>> = firsts.iter().map(whole).collect();
+            let directory = directory(&firsts);
+            for key in keys.iter().cloned().chain(keys.iter().map(whole)).chain(firsts.iter().cloned()) {
+                let expected = firsts.iter().rposition(|first| *first <= key);
+                prop_assert_eq!(directory.find(&key), expected, "{:?} in {:?}", key, firsts);
+            }
+        }
+    }
+
+    #[test]
+    fn parts_out_of_order_are_refused() {
+        let mut builder = crate::block::BlockBuilder::default();
+        for key in [b"b", b"a"] {
+            builder.add(key, &Ptr { offset: 1, len: 1, sum: 1 }.encode());
+        }
+        let block = Block::new(builder.finish().to_vec().into(), 9).unwrap();
+        assert!(matches!(Directory::new(block), Err(crate::Error::Damaged { offset: 9, .. })));
+    }
+}

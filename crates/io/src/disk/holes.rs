@@ -1,0 +1,34 @@
+//! Which parts of a disk take no room: whole sectors that were given back and not written to since.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use crate::SECTOR;
+
+/// The sectors in holes.
+#[derive(Debug, Default)]
+pub(super) struct Holes(BTreeSet<u64>);
+
+impl Holes {
+    pub fn add(&mut self, range: Range<u64>) {
+        self.0.extend(sectors(&range));
+    }
+
+    pub fn fill(&mut self, range: Range<u64>) {
+        let sectors = sectors(&range);
+        self.0.retain(|sector| !sectors.contains(sector));
+    }
+
+    /// Bytes of the holes that `range` touches.
+    pub fn within(&self, range: &Range<u64>) -> u64 {
+        self.0.range(sectors(range)).count() as u64 * SECTOR as u64
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.0.len() as u64 * SECTOR as u64
+    }
+}
+
+fn sectors(range: &Range<u64>) -> Range<u64> {
+    range.start / SECTOR as u64..range.end.div_ceil(SECTOR as u64)
+}
