@@ -18,6 +18,7 @@ use crate::model::MAX_KEY;
 use crate::open::Opened;
 use crate::options::Options;
 use crate::pace::{Ages, Quiet};
+use crate::pressure::Ration;
 use crate::shelf::Shelf;
 use crate::sweep::Sweeper;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,6 +56,13 @@ pub(crate) struct Inner {
     pub wanted: AtomicBool,
     /// Set once the keeper has been told that it should look after room, until it does.
     told: AtomicBool,
+    ration: Mutex<Ration>,
+    /// Up to where writers may use memory and the ring for now.
+    limits: [AtomicU64; 2],
+    /// Bytes of the ring in use, as far as was told.
+    used: AtomicU64,
+    /// Set while a writer is held back by a limit.
+    held_back: AtomicBool,
     /// Why checkpoints do not get on, while they do not.
     stalled: Mutex<Option<Error>>,
     closing: AtomicBool,
@@ -182,7 +190,10 @@ impl Inner {
         let mut counting = Counting { inner: self, keys: Vec::new() };
         loop {
             let mut front = self.front();
-            let over = !freeing && front.memory() > self.options.memory_budget;
+            let memory = front.memory();
+            // Without threads a checkpoint is always as far as it can be.
+            let rationed = self.options.threads && self.is_beyond_ration(memory);
+            let over = !freeing && (rationed || memory > self.options.memory_budget);
             let refused = if over {
                 Refused::NoRoom(WalError::Busy)
             } else {
@@ -194,6 +205,7 @@ impl Inner {
                     &Moment::new(&*self.options.clock),
                 ) {
                     Ok(on_board) => {
+                        self.used.store(on_board.boarded.used, Ordering::Relaxed);
                         self.weigh(&front, on_board.boarded.used);
                         // Without threads nothing would come in time.
                         let waits = !freeing && wait && self.options.threads;
@@ -341,6 +353,10 @@ impl Handle {
             asleep: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             told: AtomicBool::new(false),
+            ration: Mutex::default(),
+            limits: [u64::MAX; 2].map(AtomicU64::new),
+            used: AtomicU64::new(0),
+            held_back: AtomicBool::new(false),
             stalled: Mutex::default(),
             closing: AtomicBool::new(false),
             closed: Mutex::default(),

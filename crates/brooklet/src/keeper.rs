@@ -189,6 +189,12 @@ impl Keeper {
         self.checkpoint.is_some()
     }
 
+    /// How far the checkpoint is that is going on, per mille, if one is.
+    pub fn progress(&self) -> Option<u64> {
+        let checkpoint = self.checkpoint.as_ref()?;
+        Some(checkpoint.build.as_ref().map_or(0, |build| build.input.progress()))
+    }
+
     /// Whether a compaction is going on.
     pub fn is_compacting(&self) -> bool {
         self.compaction.is_some()

@@ -189,6 +189,14 @@ impl Input {
         Ok(Some(copied))
     }
 
+    /// How many of a tier's logs are written, or begun, per mille.
+    pub fn progress(&self) -> u64 {
+        match &self.logs {
+            Logs::Tier { order, next, .. } => *next as u64 * 1000 / (order.len() as u64).max(1),
+            Logs::Runs { .. } => 0,
+        }
+    }
+
     /// Entries that each of the older runs, by its number, is now known to have lost to the tier.
     pub fn losses(&self) -> &[(u64, u64)] {
         match &self.logs {

@@ -1,6 +1,6 @@
-//! Back-pressure: how long an append waits though there is room for it in the heap, so that what merging frees comes in time,
-//! and whoever writes to a store that is nearly full feels a slope and not a wall. Decided from figures; threads and clocks
-//! are the caller's.
+//! Back-pressure: whoever writes faster than the store's own work gets on feels a slope and not a wall. In the heap an append
+//! waits a little though there is room for it, so that what merging frees comes in time; of memory and of the ring writers get
+//! a ration while a checkpoint goes on. Decided from figures; threads and clocks are the caller's.
 
 use std::time::Duration;
 
@@ -31,9 +31,55 @@ impl Gauge {
     }
 }
 
+/// The share of what is left when a checkpoint begins that writers may use at once, per mille.
+const AT_ONCE: u64 = 250;
+
+/// Up to where writers may use memory and the ring while a checkpoint goes on: of what was left when it began, a part at once,
+/// and the rest as it gets on. So they wait a little for each slice of it, and not for its end.
+#[derive(Debug, Default)]
+pub(crate) struct Ration {
+    /// What was in use of each when the checkpoint began.
+    begun: Option<[u64; 2]>,
+}
+
+impl Ration {
+    /// The limits. `done` says how far the checkpoint is, per mille, if one goes on; `uses`, how many bytes are in use of how
+    /// many.
+    pub fn limits(&mut self, done: Option<u64>, uses: [(u64, u64); 2]) -> [u64; 2] {
+        let Some(done) = done else {
+            self.begun = None;
+            return [u64::MAX; 2];
+        };
+        let begun = *self.begun.get_or_insert(uses.map(|(used, _)| used));
+        let share = AT_ONCE + (1000 - AT_ONCE) * done.min(1000) / 1000;
+        let limit = |i: usize| {
+            let left = u128::from(uses[i].1.saturating_sub(begun[i]));
+            begun[i] + (left * u128::from(share) / 1000) as u64
+        };
+        [limit(0), limit(1)]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ration_grows_as_the_checkpoint_gets_on() {
+        let mut ration = Ration::default();
+        let free = [u64::MAX; 2];
+        assert_eq!(ration.limits(None, [(50, 100), (0, 10)]), free);
+        assert_eq!(ration.limits(Some(0), [(50, 90), (100, 500)]), [60, 200]);
+        assert_eq!(ration.limits(Some(500), [(80, 90), (400, 500)]), [75, 350], "of what was left at first");
+        assert_eq!(ration.limits(Some(1000), [(80, 90), (400, 500)]), [90, 500]);
+        assert_eq!(ration.limits(Some(9999), [(0, 90), (0, 500)]), [90, 500]);
+        assert_eq!(ration.limits(None, [(0, 90), (0, 500)]), free);
+        assert_eq!(
+            ration.limits(Some(0), [(95, 90), (0, u64::MAX)]),
+            [95, u64::MAX / 4],
+            "more than there is"
+        );
+    }
 
     #[test]
     fn the_less_is_left_the_longer_an_append_waits() {

@@ -63,6 +63,7 @@ impl Inner {
             let stalled = worked.as_ref().err().filter(|_| keeper.is_checkpointing()).cloned();
             *self.stalled.lock().expect("no panics") = stalled;
         }
+        self.ration(context.wal, keeper.progress());
         if checkpointing && !keeper.is_checkpointing() {
             // What came meanwhile may be enough for the next one, and no commit need come to notice.
             self.weigh(&self.front(), context.wal.stats().used);
@@ -70,6 +71,40 @@ impl Inner {
         let idle = context.quiet >= IDLE;
         drop(keeper);
         if idle && matches!(worked, Ok(false)) { self.sweep() } else { worked }
+    }
+
+    /// Says up to where writers may use memory and the ring, and wakes those who wait for more.
+    fn ration(&self, wal: &Wal, done: Option<u64>) {
+        let used = wal.stats().used;
+        self.used.store(used, Ordering::Relaxed);
+        let memory = self.front().memory() as u64;
+        // The last eighth of the ring is for what frees.
+        let sizes = [self.options.memory_budget as u64, self.ring_size / 8 * 7];
+        let limits =
+            self.ration.lock().expect("no panics").limits(done, [(memory, sizes[0]), (used, sizes[1])]);
+        let mut more = false;
+        for ((told, limit), size) in self.limits.iter().zip(limits).zip(sizes) {
+            let before = told.load(Ordering::Relaxed);
+            // Nobody is woken for next to nothing.
+            if limit < before || limit - before >= size / 64 {
+                told.store(limit, Ordering::Relaxed);
+                more |= limit > before;
+            }
+        }
+        if more && self.held_back.swap(false, Ordering::Relaxed) {
+            wal.wake();
+        }
+    }
+
+    /// Whether writers have had what there is for them as long as the checkpoint is no further.
+    pub(super) fn is_beyond_ration(&self, memory: usize) -> bool {
+        let uses = [memory as u64, self.used.load(Ordering::Relaxed)];
+        let mut pairs = self.limits.iter().zip(uses);
+        let beyond = pairs.any(|(limit, used)| used > limit.load(Ordering::Relaxed));
+        if beyond {
+            self.held_back.store(true, Ordering::Relaxed);
+        }
+        beyond
     }
 
     /// Asks for a checkpoint when the ring or the memory is part full.
@@ -123,6 +158,7 @@ impl Inner {
         let memory = front.active.bytes() as u64 * 200 / (self.options.memory_budget as u64).max(1);
         let ring = (used.saturating_sub(self.ring_size / 2) * 200) / self.ring_size;
         let fill = if front.frozen.is_some() || front.leaving > 0 { memory.max(ring) } else { 0 };
+        let fill = if self.held_back.load(Ordering::Relaxed) { fill.max(100) } else { fill };
         let short_of_room = is_stuck || front.room.is_asked();
         Load { idle: quiet >= IDLE, short_of_room, fill, backlog: backlog(&front.runs) }
     }
@@ -176,6 +212,26 @@ mod tests {
 
     use super::*;
     use crate::{Options, Retention, Store};
+
+    #[test]
+    fn writers_get_a_ration_while_a_checkpoint_goes_on() {
+        let options =
+            Options::new().threads(false).ring_size(1 << 20).memory_budget(1 << 20).max_payload(64 << 10);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let (inner, wal) = (store.inner(), store.inner().wal().unwrap());
+        let beyond = |memory: usize| inner.is_beyond_ration(memory << 10);
+        assert!(!beyond(2000));
+        inner.ration(wal, Some(0));
+        assert!(!beyond(256) && beyond(257), "a quarter at once");
+        inner.ration(wal, Some(10));
+        assert!(beyond(260), "a step so small wakes nobody");
+        inner.ration(wal, Some(500));
+        assert!(!beyond(640) && beyond(641) && inner.held_back.load(Ordering::Relaxed));
+        inner.used.store(600 << 10, Ordering::Relaxed);
+        assert!(beyond(0), "the ring counts, too");
+        inner.ration(wal, None);
+        assert!(!beyond(2000) && inner.limits.iter().all(|limit| limit.load(Ordering::Relaxed) == u64::MAX));
+    }
 
     /// A store with a run of which entries become too old slept for up to a minute, whatever was committed meanwhile.
     #[test]
