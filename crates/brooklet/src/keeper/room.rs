@@ -31,8 +31,9 @@ use crate::heap::Extent;
 use crate::merge::Trouble;
 use crate::runs::{Run, RunSet};
 
-/// The heap grows by multiples of this; what is smaller is not worth asking for.
+/// The heap grows by multiples of this, but for the last bit that there is.
 const GROWTH: u64 = 256 << 10;
+const LEAST_GROWTH: u64 = 16 << 10;
 /// The least and the most that it grows by; in between, a sixteenth of it.
 const STEP: [u64; 2] = [1 << 20, 256 << 20];
 /// The most that is made ready before it is needed.
@@ -207,7 +208,7 @@ impl Keeper {
         while secured + grown < want && step > 0 {
             match self.grow(step)? {
                 Some(more) => grown += more,
-                None => step = if step > GROWTH { step / 2 } else { 0 },
+                None => step = if step > LEAST_GROWTH { step / 2 } else { 0 },
             }
         }
         Ok(secured + grown)
@@ -245,7 +246,7 @@ impl Keeper {
     /// Grows the volume by `step` bytes, or up to its capacity; tells how much that is. `None` where it cannot.
     fn grow(&mut self, step: u64) -> Result<Option<u64>, Trouble> {
         let (old, capacity) = (self.heap.end(), self.superblock.capacity);
-        let end = old.saturating_add(step).next_multiple_of(GROWTH);
+        let end = old.saturating_add(step).next_multiple_of(GROWTH.min(step.next_power_of_two()));
         // At its capacity the volume itself says why there is no more.
         let end = if capacity > old { end.min(capacity) } else { end };
         match self.volumes.data.grow(end) {

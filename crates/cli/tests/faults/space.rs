@@ -14,7 +14,7 @@ const TOO_MANY: u64 = 40_000;
 fn fill(store: &Path) -> Log {
     let mut log = Log::create(store, 600);
     log.run(&[], &["append", "other", "to be deleted"]).ok();
-    log.append(&[], TOO_MANY).refused(&[6], "no room left for a run in the heap");
+    log.append(&[], TOO_MANY).refused(&[6], "no room left for the commit in the heap");
     log.reads();
     log.run(&[], &["delete", "other"]).ok();
     log.run(&[], &["trim", "log", "--before", "100"]).ok();
