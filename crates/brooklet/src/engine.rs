@@ -188,12 +188,14 @@ impl Inner {
         asked: &mut Option<u64>,
     ) -> Result<(OnBoard, Duration), Error> {
         let mut counting = Counting { inner: self, keys: Vec::new() };
+        let mut looked = false;
         loop {
             let mut front = self.front();
             let memory = front.memory();
             // Without threads a checkpoint is always as far as it can be.
             let rationed = self.options.threads && self.is_beyond_ration(memory);
-            let over = !freeing && (rationed || memory > self.options.memory_budget);
+            // What was looked up for this commit is let in: a checkpoint would drop it, and the next look-up bring it again.
+            let over = !freeing && !looked && (rationed || memory > self.options.memory_budget);
             let refused = if over {
                 Refused::NoRoom(WalError::Busy)
             } else {
@@ -218,6 +220,7 @@ impl Inner {
             // Whoever waits holds no runs: it would keep what merging frees.
             let looks = matches!(refused, Refused::Unknown(_) | Refused::Sizes(..));
             let runs = if looks { front.runs.clone() } else { Arc::default() };
+            looked |= looks;
             if let Refused::Sizes(i, _) = refused {
                 counting.begin(&mut front, ops[i].key);
             }

@@ -333,7 +333,7 @@ impl Front {
         };
         active.claims(wish.claim);
         for pending in effects.iter_mut() {
-            active.adds(pending.slot, pending.len as usize);
+            active.adds(pending.slot, pending.effect, pending.len as usize);
             pending.offset += boarded.offset as u32;
             let log = active.log_mut(pending.slot);
             log.in_flight += 1;
@@ -412,7 +412,7 @@ impl Front {
                 let (is_first, payload) = (!self.active.log(slot).touched, entry.payload.len());
                 let claim = self.active.claim_of(slot, entry.effect, payload, is_first);
                 self.active.claims(claim);
-                self.active.adds(slot, payload);
+                self.active.adds(slot, entry.effect, payload);
                 let log = self.active.log_mut(slot);
                 log.touched = true;
                 log.in_flight += 1;

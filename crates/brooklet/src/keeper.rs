@@ -136,8 +136,8 @@ pub(crate) struct Keeper {
     insisted: bool,
     /// An instalment was published: even so, a checkpoint that is wanted comes next.
     yields: bool,
-    /// There was less room to be had than wanted, as of this asking.
-    stunted: Option<u64>,
+    /// There was less room to be had than wanted, as of this asking, and so many refusals.
+    stunted: Option<(u64, u64)>,
     /// What was claimed was checkpointed, as of this asking, since somebody found no room.
     eased: Option<u64>,
     /// Merging does not get on with what is kept for it: half of that is for what frees.

@@ -316,9 +316,8 @@ fn begin_merged(
     let piece = Piece { bounds, base: upper };
     let live = live_below(&mut beside.newer, &key)?;
     let alive = |range: &Range<u64>| live.as_ref().map_or(range.clone(), |live| clipped(range, live));
-    // Where newer runs need nothing of the log, or there is nothing left of it that they could need, it goes.
-    if live.as_ref().is_some_and(|live| live.is_empty() || bottom && clipped(&piece.held(), live).is_empty())
-    {
+    // Where newer runs need nothing of this piece, it goes: they tell of what is older, too.
+    if live.as_ref().is_some_and(|live| clipped(&piece.held(), live).is_empty()) {
         return Ok(Some((None, pieces)));
     }
     let parts = parts.into_iter().map(|(i, part)| (i, alive(&part)));

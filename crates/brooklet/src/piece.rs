@@ -25,7 +25,7 @@ use twox_hash::XxHash3_64;
 use crate::model::{Bounds, MAX_KEY, Piece};
 use crate::terms::{Ageing, Terms};
 
-/// Payload bytes after which a chunk is full.
+/// Bytes after which a chunk is full: of payloads, and one for each.
 pub(crate) const CHUNK: usize = 16 << 10;
 
 const END: [u8; 2] = [0, 1];
@@ -250,7 +250,9 @@ impl<O: Out> PieceWriter<O> {
 
     /// Adds the next entry of the log.
     pub fn entry(&mut self, payload: &[u8]) -> Result<(), O::Error> {
-        if !self.lens.is_empty() && self.payloads.len() + payload.len() > CHUNK {
+        // A length takes a byte at least.
+        let len = self.payloads.len() + self.lens.len() + payload.len() + 1;
+        if !self.lens.is_empty() && len > CHUNK {
             self.flush()?;
         }
         self.lens.push(payload.len() as u32);

@@ -54,7 +54,7 @@ pub(crate) struct LogState {
     pub limited: Option<Box<Limited>>,
     /// Whether an effect of this tier boarded yet: the first tells the ring what the log was before it.
     pub touched: bool,
-    /// Bytes of the payloads that boarded in this tier, as far as they can be in one chunk.
+    /// Bytes of the entries that boarded in this tier, as far as they can be in one chunk.
     added: u16,
     /// Effects that boarded and are not visible yet.
     pub in_flight: u32,
@@ -109,6 +109,14 @@ fn entry_claim(payload: usize) -> u64 {
     payload + payload / 2 + 10
 }
 
+/// What an effect adds to a chunk, as chunks are measured.
+pub(crate) fn entry_bytes(effect: Effect, payload: usize) -> usize {
+    if matches!(effect, Effect::Append(_)) { payload + 1 } else { 0 }
+}
+
+/// What the lengths of the entries of a chunk take beyond a byte each, at most: those of 128 bytes and more a second one.
+const LENGTHS: usize = CHUNK / 128 + 8;
+
 /// What an effect may add to a log's terms.
 const TERMS_CLAIM: u64 = 32;
 
@@ -152,11 +160,13 @@ impl Tier {
         self.largest
     }
 
-    /// The same of a log, once it has so many bytes of payloads more, the longest of them of `payload`: a chunk is full before
-    /// that, or with it. Its key stands in the entry and, twice at most, in the index, where no key shares a part with the one before.
-    pub fn largest_with(&self, slot: Slot, more: usize, payload: usize) -> usize {
+    /// The same of a log, once it has so many bytes of entries more, the longest of them of `entry`: a chunk is full before
+    /// that, or with it. Its key stands in the entry and, twice at most, in the index, where no key shares a part with the one
+    /// before.
+    pub fn largest_with(&self, slot: Slot, more: usize, entry: usize) -> usize {
         let log = self.log(slot);
-        6 * escaped(&log.key) + (log.added as usize + more).min(CHUNK + payload)
+        let terms = log.terms().map_or(0, Terms::bound);
+        6 * escaped(&log.key) + terms + LENGTHS + (log.added as usize + more).min(CHUNK + entry)
     }
 
     /// What an effect on a log adds to the [claim](Self::claim); `is_first`: none of this tier has boarded yet.
@@ -171,11 +181,12 @@ impl Tier {
         }
     }
 
-    /// Takes note that an entry boarded, or something else without a payload.
-    pub fn adds(&mut self, slot: Slot, payload: usize) {
-        self.largest = self.largest.max(self.largest_with(slot, payload, payload));
+    /// Takes note of an effect that boarded.
+    pub fn adds(&mut self, slot: Slot, effect: Effect, payload: usize) {
+        let entry = entry_bytes(effect, payload);
+        self.largest = self.largest.max(self.largest_with(slot, entry, entry));
         let log = self.log_mut(slot);
-        log.added = log.added.saturating_add(payload.min(CHUNK) as u16);
+        log.added = log.added.saturating_add(entry.min(CHUNK) as u16);
     }
 
     /// Takes note of what claims what boarded has.

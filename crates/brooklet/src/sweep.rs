@@ -42,7 +42,9 @@ pub(crate) struct Sweeper {
     /// Logs of which entries were found to be too old, to be trimmed yet.
     old: VecDeque<Vec<u8>>,
     /// The last try to trim them found no room.
-    stuck: bool,
+    in_vain: bool,
+    /// Nor did the one before, with so much of it.
+    stuck: Option<u64>,
 }
 
 /// A run that was walked through.
@@ -110,7 +112,7 @@ impl Sweeper {
 
     /// When the next run is worth a walk, or a round comes.
     pub fn next(&self, runs: &RunSet) -> Option<u64> {
-        if self.going.is_some() || self.round.is_some() || !self.old.is_empty() {
+        if self.stuck.is_none() && (self.going.is_some() || self.round.is_some() || !self.old.is_empty()) {
             return Some(0);
         }
         let entries = entries(runs);
@@ -208,17 +210,23 @@ impl Inner {
             let runs = self.front().runs.clone();
             more = sweeper.step(&runs, self.now())?;
         }
+        let room = self.front().room.most_freeing();
+        if sweeper.stuck == Some(room) {
+            return Ok(false);
+        }
         let left = sweeper.old.len();
         match self.trim_old(sweeper, false) {
             Err(Error::Full { .. }) => {
                 // It goes on once what waits is written, and the checkpoint done that was asked for. Where that does not
-                // help, there is nothing to do for now.
+                // help, there is nothing to do before there is more room.
                 self.flush()?;
-                let stuck = sweeper.old.len() == left;
-                Ok(!(mem::replace(&mut sweeper.stuck, stuck) && stuck))
+                let in_vain = sweeper.old.len() == left;
+                let stuck = mem::replace(&mut sweeper.in_vain, in_vain) && in_vain;
+                sweeper.stuck = stuck.then_some(room);
+                Ok(!stuck)
             }
             done => {
-                sweeper.stuck = false;
+                (sweeper.stuck, sweeper.in_vain) = (None, false);
                 done.map(|()| more)
             }
         }

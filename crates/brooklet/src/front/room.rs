@@ -18,6 +18,7 @@ use crate::commit::{Action, Op};
 use crate::error::Error;
 use crate::model::Effect;
 use crate::pressure::Gauge;
+use crate::recent::entry_bytes;
 
 /// What the keeper tells of the heap, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub(crate) struct Need {
     /// What whoever waits wishes, and the number of asking.
     pub wish: Option<Wish>,
     pub asked: u64,
+    /// How many were refused who would not wait.
+    pub refusals: u64,
 }
 
 /// Somebody waits, and finds no room.
@@ -68,6 +71,8 @@ pub(crate) struct Room {
     told: Told,
     /// What those wished who would not wait, since the keeper told last.
     refused: Option<Wish>,
+    /// How many of those there have been.
+    refusals: u64,
     wish: Option<Wish>,
     /// Whether one of those who wait only frees.
     frees: bool,
@@ -89,11 +94,7 @@ impl Room {
     /// Somebody who would not wait was refused: the next may find room.
     pub fn refuse(&mut self, wish: Wish) -> Error {
         self.refused = Some(wish);
-        // A new question, answered at once.
-        self.asked += 1;
-        if self.waiting == 0 {
-            self.answered = self.asked;
-        }
+        self.refusals += 1;
         self.full(wish)
     }
 
@@ -140,6 +141,11 @@ impl Room {
         self.answered < self.asked
     }
 
+    /// Up to where claims of commits that only free may go.
+    pub fn most_freeing(&self) -> u64 {
+        self.told.most_freeing
+    }
+
     /// Why a commit is refused.
     pub fn full(&self, wish: Wish) -> Error {
         let Told { most, most_freeing, .. } = self.told;
@@ -174,7 +180,7 @@ impl Front {
         let wish = self.room.wish.or(self.room.refused);
         let largest = self.tiers().map(|tier| tier.largest()).max().unwrap_or_default();
         let largest = largest.max(wish.map_or(0, |wish| wish.largest));
-        Need { claims: self.claims(), largest, wish, asked: self.room.asked }
+        Need { claims: self.claims(), largest, wish, asked: self.room.asked, refusals: self.room.refusals }
     }
 
     /// Whether somebody waits who finds no room.
@@ -186,15 +192,16 @@ impl Front {
     /// What the commit that was planned claims; `Err` where it finds no room.
     pub(super) fn admit(&self, ops: &[Op<'_>], freeing: bool) -> Result<Wish, Refused> {
         let mut wish = Wish { claim: 0, largest: 0, freeing };
-        let mut payloads = 0;
+        let mut entries = 0;
         for (planned, undo) in self.plan.iter().zip(&self.undo) {
             let payload = match (planned.effect, ops[planned.op].action) {
                 (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload.len(),
                 _ => 0,
             };
             wish.claim += self.active.claim_of(undo.slot, planned.effect, payload, !undo.touched);
-            payloads += payload;
-            let largest = self.active.largest_with(undo.slot, payloads, payload);
+            let entry = entry_bytes(planned.effect, payload);
+            entries += entry;
+            let largest = self.active.largest_with(undo.slot, entries, entry);
             wish.largest = wish.largest.max(largest);
         }
         if self.room.admits(self.claims(), wish) {

@@ -144,7 +144,11 @@ impl Keeper {
         let more = self.write(context, &mut build);
         let compaction = self.compaction.as_mut().expect("it goes on");
         match more {
-            Ok(true) => compaction.build = Some(build),
+            Ok(true) => {
+                compaction.build = Some(build);
+                // While it was at work what it has taken did not count.
+                self.tell(context);
+            }
             Ok(false) => {
                 let Compaction { inputs, bottom, .. } = self.compaction.take().expect("it goes on");
                 self.publish(context, (inputs, bottom), build)?;

@@ -54,6 +54,10 @@ impl Keeper {
         drop(front);
         self.leaving = leaving;
         self.stats.dead_runs += dead.len() as u64;
+        if !dead.is_empty() {
+            // What died may have been what needed tombstones.
+            self.cleaned.clear();
+        }
         self.retired.extend(dead.iter().flat_map(|run| run.segments.iter().cloned()));
         Ok(())
     }

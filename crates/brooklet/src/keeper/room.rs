@@ -71,10 +71,10 @@ impl Keeper {
         let mut made = 0;
         if usable >= wanted {
             (self.stunted, self.last_resort) = (None, false);
-        } else if self.stunted != Some(need.asked) {
+        } else if self.stunted != Some((need.asked, need.refusals)) {
             let want = more(wanted - usable);
             made = self.make(want)?;
-            self.stunted = (made < want).then_some(need.asked);
+            self.stunted = (made < want).then_some((need.asked, need.refusals));
         }
         self.room = self.room_beside(&need);
         self.tell(context);
@@ -99,7 +99,9 @@ impl Keeper {
         let usable = self.usable(largest) + self.held();
         let usable = usable.saturating_sub(self.for_manifest());
         let kept = self.kept_to_merge(runs);
-        let resort = if self.last_resort { usable / 2 } else { 0 };
+        // What an instalment has taken was kept for it, and is not certain once less is kept.
+        let certain = self.usable(largest) + self.held_by_checkpoint();
+        let resort = if self.last_resort { certain.saturating_sub(self.for_manifest()) / 2 } else { 0 };
         let most_freeing = usable.saturating_sub(kept).max(resort);
         let most = usable.saturating_sub(kept + KEPT_TO_FREE * self.segment_size());
         let capacity = self.superblock.capacity;
