@@ -139,10 +139,10 @@ impl Hog {
         }
     }
 
-    /// Removes the file.
-    pub fn remove(mut self) -> anyhow::Result<()> {
+    /// Gives everything back. The file stays: on a full disk there may be no room for a new one, be it empty.
+    pub fn give_back(mut self) -> anyhow::Result<()> {
         self.stop()?;
-        std::fs::remove_file(&self.path).context("removing the other file")
+        File::create(&self.path).map(drop).context("cutting the other file")
     }
 }
 

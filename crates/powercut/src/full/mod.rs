@@ -36,7 +36,8 @@ use writer::Plan;
 
 /// Bytes of payloads after which the other file takes the rest of the disk.
 const CROWDED: u64 = 6 << 20;
-/// Bytes of the other file of a disk that promises nothing.
+/// Bytes that lie on the disk from the beginning, so that filling the rest takes seconds; a disk that promises nothing is
+/// rid of them.
 const BALLAST: usize = 24 << 20;
 /// Kills in a row.
 const KILLS: u64 = 3;
@@ -69,6 +70,8 @@ pub fn run(small: Small, seed: u64) -> anyhow::Result<Tally> {
         heartbeat,
         tally: Tally::default(),
     };
+    fs::write(story.ballast(), vec![1; BALLAST])
+        .and_then(|()| fs::File::open(story.ballast())?.sync_all())?;
     let told = if small.keeps_its_word() { story.tell() } else { story.tell_of_copies() };
     told.map_err(|error| story.keep(small, error)).map(|()| story.tally)
 }
@@ -115,7 +118,7 @@ impl Story {
     fn killed(&mut self) -> anyhow::Result<()> {
         self.set_hog()?;
         for _ in 0..KILLS {
-            let until = 200 + self.rng.below(4_000);
+            let until = 100 + self.rng.below(900);
             self.life_until(Plan::Churn, |_, said| Ok(said.acknowledged > until))?;
             self.audit()?;
         }
@@ -136,7 +139,7 @@ impl Story {
 
     /// There is room, merges go on, and then there is none.
     fn merging(&mut self) -> anyhow::Result<()> {
-        self.remove_hog()?;
+        self.dismiss_hog()?;
         let (merged, more) = (2 + self.rng.below(20), 1_000 + self.rng.below(4_000));
         let mut until = None;
         self.life_until(Plan::Churn, |story, said| {
@@ -154,7 +157,7 @@ impl Story {
 
     /// The store takes all there is; what is left of that, the other file.
     fn alone(&mut self) -> anyhow::Result<()> {
-        self.remove_hog()?;
+        self.dismiss_hog()?;
         let first = self.fill(1)?;
         self.set_hog()?;
         self.hog().sated()?;
@@ -164,22 +167,20 @@ impl Story {
         self.audit()?;
         self.life(Plan::Empty, true)?;
         self.audit()?;
-        self.remove_hog()?;
+        self.dismiss_hog()?;
         self.fill(first / 4 * 3)?;
         self.audit()
     }
 
     /// A disk that may break its word while it is full.
     fn tell_of_copies(&mut self) -> anyhow::Result<()> {
-        let ballast = self.disk.path().join("ballast");
-        fs::write(&ballast, vec![1; BALLAST]).and_then(|()| fs::File::open(&ballast)?.sync_all())?;
         self.fill_beside_hog_or_stop()?;
-        fs::remove_file(&ballast)?;
-        self.remove_hog()?;
+        fs::remove_file(self.ballast())?;
+        self.dismiss_hog()?;
         self.audit()?;
         self.life(Plan::Empty, true)?;
         self.audit()?;
-        self.fill(CROWDED)?;
+        self.life_until(Plan::Fill, |_, said| Ok(said.bytes > CROWDED))?;
         self.audit()
     }
 
@@ -297,6 +298,7 @@ impl Story {
         self.tally.entries += self.promises.audit(&store)?;
         if self.rng.percent(50) {
             store.close()?;
+            drop(store);
         } else {
             store.abandon();
         }
@@ -311,6 +313,10 @@ impl Story {
         store_in(self.disk.path())
     }
 
+    fn ballast(&self) -> PathBuf {
+        self.disk.path().join("ballast")
+    }
+
     fn set_hog(&mut self) -> anyhow::Result<()> {
         self.hog = None;
         self.hog = Some(Hog::start(self.disk.path())?);
@@ -321,13 +327,13 @@ impl Story {
         self.hog.as_mut().expect("it was set")
     }
 
-    fn remove_hog(&mut self) -> anyhow::Result<()> {
-        self.hog.take().map_or(Ok(()), Hog::remove)
+    fn dismiss_hog(&mut self) -> anyhow::Result<()> {
+        self.hog.take().map_or(Ok(()), Hog::give_back)
     }
 
     /// Keeps the store that led to an error.
     fn keep(&self, small: Small, error: anyhow::Error) -> anyhow::Error {
-        let to = format!("full-{}-{}.store", named(&small), std::process::id());
+        let to = format!("full-{}-{}.brooklet", named(&small), std::process::id());
         match fs::copy(self.store(), &to) {
             Ok(_) => error.context(format!("the store is kept in {to}")),
             Err(failed) => error.context(format!("the store could not be kept: {failed}")),

@@ -18,7 +18,7 @@ use super::logs::{Act, Log, Logs, Op, commit, mark, read};
 use crate::victim::STOPPED;
 
 /// Refusals in a row after which a disk counts as full.
-const REFUSALS: u32 = 20;
+const REFUSALS: u32 = 10;
 
 /// What the process prints; a number is a writer's.
 #[derive(Debug, Serialize, Deserialize)]
@@ -218,7 +218,7 @@ impl<'a> Writer<'a> {
     fn churn(&mut self) -> anyhow::Result<()> {
         loop {
             let any = self.rng.below(self.logs.len().max(1) as u64) as usize;
-            let ops = match self.logs.iter().nth(any).filter(|_| self.rng.percent(30)) {
+            let ops = match self.logs.iter().nth(any).filter(|_| self.rng.percent(20)) {
                 Some((log, held)) => {
                     let (log, held) = (log.clone(), held.clone());
                     vec![Op { log, act: self.less(&held) }]
