@@ -142,7 +142,9 @@ impl Hog {
     /// Gives everything back. The file stays: on a full disk there may be no room for a new one, be it empty.
     pub fn give_back(mut self) -> anyhow::Result<()> {
         self.stop()?;
-        File::create(&self.path).map(drop).context("cutting the other file")
+        // Where cutting takes room, removing has some that is kept for it.
+        let cut = File::create(&self.path).map(drop);
+        cut.or_else(|_| std::fs::remove_file(&self.path)).context("cutting the other file")
     }
 }
 
