@@ -56,6 +56,11 @@ fn fill(store: &Store, mut next: impl FnMut(u64) -> (Vec<u8>, Vec<u8>)) -> u64 {
     }
 }
 
+/// No delete may be refused.
+fn delete(store: &Store, key: Vec<u8>, when: &str) {
+    drop(store.delete(key).unwrap_or_else(|error| panic!("{when}: {error}")));
+}
+
 fn long_key(n: u64) -> Vec<u8> {
     let mut key = noise(&mut Rng::new(n), 1000);
     key.extend_from_slice(format!("{n:08}").as_bytes());
@@ -106,7 +111,7 @@ fn a_store_of_long_keys_can_be_emptied() {
         let first = fill(&store, |n| (long_key(n), b"x".to_vec()));
         assert!(first > 1000, "{name}: {first}");
         for n in 0..first {
-            drop(store.delete(long_key(n)).unwrap_or_else(|error| panic!("{name}: {n} of {first}: {error}")));
+            delete(&store, long_key(n), &format!("{name}: {n} of {first}"));
         }
         store.flush().unwrap();
         let anew = fill(&store, |n| (long_key(n), b"y".to_vec()));
@@ -124,11 +129,7 @@ fn random_deletes_make_room() {
         let first = fill(&store, |n| (long_key(n), b"x".to_vec()));
         for n in 0..first {
             if rng.percent(50) {
-                drop(
-                    store
-                        .delete(long_key(n))
-                        .unwrap_or_else(|error| panic!("{name}: {n} of {first}: {error}")),
-                );
+                delete(&store, long_key(n), &format!("{name}: {n} of {first}"));
             }
         }
         let again = fill(&store, |n| (long_key(first + n), b"y".to_vec()));
@@ -194,12 +195,7 @@ fn a_store_without_threads_is_never_stuck() {
                 store.checkpoint().unwrap();
             }
             for n in 0..filled {
-                let deleted = store.delete(key(n));
-                drop(
-                    deleted.unwrap_or_else(|error| {
-                        panic!("seed {seed}, round {round}: {n} of {filled}: {error}")
-                    }),
-                );
+                delete(&store, key(n), &format!("seed {seed}, round {round}: {n} of {filled}"));
             }
             store.flush().unwrap();
             while store.step().unwrap() {}

@@ -1,13 +1,15 @@
 //! Merging in instalments: cut anywhere, gone on with, read meanwhile; and runs in a heap of many small holes.
 
+#[path = "common/busy.rs"]
+mod busy;
 mod common;
 
-use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
-use brooklet::io::{Fault, Layer, ManualClock, MemVolume, Persist, Rng, Volume};
+use brooklet::io::{Fault, ManualClock, MemVolume, Rng, Volume};
 use brooklet::{Commit, Entries, Error, Options, Store};
+use busy::{Before, Busy};
 use common::{Log, Logs, contents};
 
 fn options() -> Options {
@@ -159,41 +161,12 @@ fn readers_hold_what_instalments_free() {
     }
 }
 
-type Deed = Box<dyn FnMut() + Send>;
-
-/// A volume whose caller does something else before each cached write, of which there are some for each instalment.
-#[derive(Clone)]
-struct Busy {
-    within: MemVolume,
-    deed: Arc<Mutex<Option<Deed>>>,
-}
-
-impl std::fmt::Debug for Busy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Busy({:?})", self.within)
-    }
-}
-
-impl Layer for Busy {
-    fn below(&self) -> &dyn Volume {
-        &self.within
-    }
-    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
-        let deed = if persist == Persist::Cached { self.deed.lock().unwrap().take() } else { None };
-        if let Some(mut deed) = deed {
-            deed();
-            self.deed.lock().unwrap().replace(deed);
-        }
-        self.within.write_at(offset, data, persist)
-    }
-}
-
 /// Checkpoints have their turn between two instalments, however long somebody waits for all to be merged: so nobody who
 /// appends meanwhile is refused for want of room in the ring.
 #[test]
 fn checkpoints_go_on_beside_a_merge_of_all() {
     let (image, mut logs) = runs(50, 10);
-    let volume = Busy { within: MemVolume::from_image(image, 1), deed: Arc::default() };
+    let volume = Busy::new(MemVolume::from_image(image, 1), Before::CachedWrites);
     let store = options().open_on(Arc::new(volume.clone())).unwrap();
     let appended = Arc::new(AtomicU64::new(0));
     let (other, count) = (store.clone(), appended.clone());
@@ -209,9 +182,9 @@ fn checkpoints_go_on_beside_a_merge_of_all() {
         other.commit_now(&commit).unwrap().wait().unwrap();
         count.fetch_add(1, Ordering::Relaxed);
     };
-    *volume.deed.lock().unwrap() = Some(Box::new(deed));
+    volume.begin(deed);
     store.compact().unwrap();
-    *volume.deed.lock().unwrap() = None;
+    volume.end();
     let appended = appended.load(Ordering::Relaxed);
     for n in 0..appended {
         if let Some(log) = logs.get_mut(format!("log/{:02}", n % 40).as_bytes()) {

@@ -23,7 +23,6 @@ use brooklet_io::SECTOR;
 use brooklet_io::seeded::bug;
 
 use super::build::Build;
-use super::compact::Compaction;
 use super::{Context, Keeper};
 use crate::error::is_full;
 use crate::front::{Need, Told};
@@ -96,14 +95,11 @@ impl Keeper {
         while largest > usual && self.usable(largest) < wanted {
             largest = (largest / 2).max(usual);
         }
-        let usable = self.usable(largest) + self.held();
-        let usable = usable.saturating_sub(self.for_manifest());
+        let certain = self.certain(largest);
         let kept = self.kept_to_merge(runs);
-        // What an instalment has taken was kept for it, and is not certain once less is kept.
-        let certain = self.usable(largest) + self.held_by_checkpoint();
-        let resort = if self.last_resort { certain.saturating_sub(self.for_manifest()) / 2 } else { 0 };
-        let most_freeing = usable.saturating_sub(kept).max(resort);
-        let most = usable.saturating_sub(kept + KEPT_TO_FREE * self.segment_size());
+        let resort = if self.last_resort { certain / 2 } else { 0 };
+        let most_freeing = certain.saturating_sub(kept).max(resort);
+        let most = certain.saturating_sub(kept + KEPT_TO_FREE * self.segment_size());
         let capacity = self.superblock.capacity;
         let whole = capacity.saturating_sub(self.superblock.heap_offset());
         let stunted = self.stunted.is_some();
@@ -131,25 +127,23 @@ impl Keeper {
         (u128::from(bytes) * u128::from(segment) / u128::from(segment + SEGMENT_COST)) as u64
     }
 
-    /// Bytes of the extents that were taken for what is being written: a checkpoint's tier still claims them, and for an
-    /// instalment they were kept.
-    fn held(&self) -> u64 {
-        let instalment =
-            self.compaction.as_ref().map_or(0, |compaction| compaction.held().min(compaction.takes()));
-        self.held_by_checkpoint() + instalment
+    /// Bytes that are certain for checkpoints, once the next manifest has its own.
+    fn certain(&self, largest: usize) -> u64 {
+        (self.usable(largest) + self.held_by_checkpoint()).saturating_sub(self.for_manifest())
     }
 
+    /// Bytes that the checkpoint which goes on has taken, and its tier still claims.
     fn held_by_checkpoint(&self) -> u64 {
         let build = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.build.as_ref());
         self.for_entries(build.map_or(0, Build::held))
     }
 
-    /// Bytes kept for merging.
+    /// Bytes kept for merging, besides what the instalment at hand has taken of them.
     fn kept_to_merge(&self, runs: &RunSet) -> u64 {
         // One that failed for want of room needs more than is kept.
         let merging = runs.merge().filter(|_| !self.is_barred()).map(|(_, inputs)| self.to_merge(inputs));
-        let begun = self.compaction.as_ref().map(Compaction::takes);
-        self.least_kept().max(merging.unwrap_or_default()).max(begun.unwrap_or_default())
+        let (takes, held) = self.compaction.as_ref().map_or((0, 0), |begun| (begun.takes(), begun.held()));
+        self.least_kept().max(merging.unwrap_or_default()).max(takes) - held.min(takes)
     }
 
     pub(super) fn least_kept(&self) -> u64 {
@@ -178,10 +172,9 @@ impl Keeper {
 
     /// Bytes that are certain beside what checkpoints and manifests need.
     pub(super) fn room_beside(&self, need: &Need) -> u64 {
-        let certain = self.usable(need.largest) + self.held_by_checkpoint();
         // One that is stuck needs what merging makes, and nothing less.
         let claims = if self.is_stuck() { 0 } else { need.claims };
-        certain.saturating_sub(claims).saturating_sub(self.for_manifest())
+        self.certain(need.largest).saturating_sub(claims)
     }
 
     /// Bytes that the heap grows by.
@@ -199,7 +192,7 @@ impl Keeper {
         let kept = self.kept_to_merge(runs) + KEPT_TO_FREE * self.segment_size() + self.for_manifest();
         let wish = need.wish.map_or(0, |wish| wish.claim);
         let wanted = need.claims.saturating_add(kept).saturating_add(self.ahead(need)).saturating_add(wish);
-        wanted.saturating_sub(self.held())
+        wanted.saturating_sub(self.held_by_checkpoint())
     }
 
     /// Makes `want` bytes ready, or as many as can be had: loose ones are secured, and then the volume grows. Tells how many.

@@ -1,5 +1,7 @@
 //! Retention: what logs keep by entries, bytes and age, against a plain model and wherever the store is cut short.
 
+#[path = "../common/busy.rs"]
+mod busy;
 #[path = "../common/mod.rs"]
 mod common;
 

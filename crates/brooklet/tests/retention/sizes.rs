@@ -1,12 +1,12 @@
 //! What is looked up of sizes, for limits of bytes: beside writers who are faster, and where it does not read back.
 
-use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
-use brooklet::io::{Layer, ManualClock, MemVolume, Rng, Volume};
+use brooklet::io::{ManualClock, MemVolume, Rng};
 use brooklet::{Error, Retention, Store};
 
+use crate::busy::{Before, Busy};
 use crate::limits::bounds;
 use crate::random::options;
 
@@ -31,35 +31,6 @@ fn filled(entries: u64, kept: Option<u64>) -> Vec<u8> {
     volume.crash()
 }
 
-type Deed = Box<dyn FnMut() + Send>;
-
-/// A volume whose caller does something else before reads.
-#[derive(Clone)]
-struct Busy {
-    within: MemVolume,
-    deed: Arc<Mutex<Option<Deed>>>,
-}
-
-impl std::fmt::Debug for Busy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Busy({:?})", self.within)
-    }
-}
-
-impl Layer for Busy {
-    fn below(&self) -> &dyn Volume {
-        &self.within
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let deed = self.deed.lock().unwrap().take();
-        if let Some(mut deed) = deed {
-            deed();
-            self.deed.lock().unwrap().replace(deed);
-        }
-        self.within.read_at(offset, buf)
-    }
-}
-
 /// A checkpoint came between looking up and learning, or the log was appended to, again and again: what was learned was
 /// lost, and whoever had much to look up never got on.
 #[test]
@@ -75,12 +46,12 @@ fn whoever_looks_sizes_up_gets_on_beside_busy_writers() {
         (Some(800_000), &large, 100),
     ];
     for (i, (kept, change, first)) in changes.into_iter().enumerate() {
-        let volume = Busy { within: MemVolume::from_image(filled(8_000, kept), 1), deed: Arc::default() };
+        let volume = Busy::new(MemVolume::from_image(filled(8_000, kept), 1), Before::Reads);
         let store =
             options(&Arc::default(), 1).cache_budget(256 << 10).open_on(Arc::new(volume.clone())).unwrap();
         let done = Arc::new(AtomicU64::new(0));
         let (other, count) = (store.clone(), done.clone());
-        *volume.deed.lock().unwrap() = Some(Box::new(move || {
+        volume.begin(move || {
             let n = count.fetch_add(1, Ordering::Relaxed);
             assert!(n < 5_000, "change {i} does not get on");
             // What takes a read or two, such as bounds, is not overtaken each time.
@@ -90,9 +61,9 @@ fn whoever_looks_sizes_up_gets_on_beside_busy_writers() {
             drop(other.append("log", "").unwrap());
             other.append("other", [1; 100]).unwrap().wait().unwrap();
             other.checkpoint().unwrap();
-        }));
+        });
         let ticket = change(&store).unwrap();
-        *volume.deed.lock().unwrap() = None;
+        volume.end();
         ticket.wait().unwrap();
         let (deeds, found) = (done.load(Ordering::Relaxed), store.bounds("log").unwrap());
         println!("change {i}: {deeds} reads, {found:?}");
