@@ -178,6 +178,10 @@ impl<T: Transactions> Peer for Batched<T> {
         self.shared.store.settle()
     }
 
+    fn compact(&self) -> Result<()> {
+        self.shared.store.compact()
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         let Self { shared, committer } = *self;
         shared.state().closed = true;

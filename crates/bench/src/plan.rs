@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::stores::Kind;
-use crate::works::{Data, How, Load, Until};
+use crate::works::{Data, How, Left, Load, Until};
 
 /// A workload.
 pub struct Work {
@@ -22,8 +22,8 @@ pub struct Work {
 pub enum Plan {
     /// Write to a new store.
     Write(Load),
-    /// Read from [`DATA`].
-    Read,
+    /// Read from [`DATA`], or from [`RESTED`].
+    Read { rested: bool },
     /// Open [`DATA`], after a clean close or a kill.
     Open { killed: bool },
     /// Weigh [`IDLE`] beside [`ONE`].
@@ -31,11 +31,13 @@ pub enum Plan {
 }
 
 /// What is read and opened: a million entries.
-pub const DATA: Data = Data { logs: 100_000, each: 10, settled: false };
+pub const DATA: Data = Data { logs: 100_000, each: 10, left: Left::AsItIs };
+/// The same, in the shape for reading.
+pub const RESTED: Data = Data { left: Left::Compacted, ..DATA };
 /// What idles.
-pub const IDLE: Data = Data { logs: 1_000_000, each: 1, settled: true };
+pub const IDLE: Data = Data { logs: 1_000_000, each: 1, left: Left::Settled };
 /// What takes the same memory but for the logs.
-pub const ONE: Data = Data { logs: 1, each: 1, settled: true };
+pub const ONE: Data = Data { logs: 1, each: 1, left: Left::Settled };
 
 /// One figure of a workload, a line of the table.
 pub struct Metric {
@@ -163,22 +165,32 @@ pub fn works(seconds: f64) -> Vec<Work> {
     works
 }
 
-fn on_data() -> [Work; 4] {
+fn on_data() -> [Work; 5] {
     let reads = |figure, unit| Metric { figure, unit, better: Better::Higher, marks: vec![Mark::Peer(1.0)] };
     let on_device = || lower("written MiB", "MiB on device");
+    let read = || {
+        vec![
+            reads("cold", "logs/s, cold"),
+            reads("warm", "logs/s, warm"),
+            on_device(),
+            lower("space per byte", "space on disk per byte"),
+        ]
+    };
     let open = |marks| vec![Metric { figure: "ms", unit: "ms", better: Better::Lower, marks }, on_device()];
     [
         Work {
             name: "read".into(),
             what: "10,000 random logs of 100,000 with 10 entries each, one after another, after a reopening"
                 .into(),
-            plan: Plan::Read,
-            metrics: vec![
-                reads("cold", "logs/s, cold"),
-                reads("warm", "logs/s, warm"),
-                on_device(),
-                lower("space per byte", "space on disk per byte"),
-            ],
+            plan: Plan::Read { rested: false },
+            metrics: read(),
+        },
+        Work {
+            name: "read-rested".into(),
+            what: "the same of stores that were compacted, as Brooklet does by itself once it is left alone"
+                .into(),
+            plan: Plan::Read { rested: true },
+            metrics: read(),
         },
         Work {
             name: "open-closed".into(),

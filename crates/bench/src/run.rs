@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::plan::{DATA, IDLE, ONE, Plan, Work};
+use crate::plan::{DATA, IDLE, ONE, Plan, RESTED, Work};
 use crate::stores::{Kind, Result};
 use crate::system;
 use crate::works::{Data, Figures, READY, Step, Task};
@@ -61,10 +61,11 @@ impl Bench {
                 fs::remove_dir_all(&dir)?;
                 figures
             }
-            Plan::Read => {
-                let (dir, mut figures) = self.filled(kind, "data", DATA)?;
+            Plan::Read { rested } => {
+                let (name, data) = if rested { ("rested", RESTED) } else { ("data", DATA) };
+                let (dir, mut figures) = self.filled(kind, name, data)?;
                 system::evict(&dir)?;
-                figures.extend(child(kind, &dir, Step::Read(DATA))?);
+                figures.extend(child(kind, &dir, Step::Read(data))?);
                 Ok(figures)
             }
             Plan::Open { killed } => {

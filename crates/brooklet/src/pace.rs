@@ -5,7 +5,8 @@ use std::time::Duration;
 
 /// The store is idle after this long without a commit.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
-/// Little is checkpointed after this long without a commit, so that one append now and then does not cost a checkpoint each.
+/// And at rest after this long: little is checkpointed then, so that one append now and then does not cost a checkpoint each,
+/// and runs are merged for who reads.
 pub(crate) const LONG_IDLE: Duration = Duration::from_secs(20);
 /// A checkpoint is for little where less than this part of the ring and of the memory budget is in use.
 pub(crate) const LITTLE: u64 = 64;

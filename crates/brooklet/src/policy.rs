@@ -1,6 +1,6 @@
 //! What to merge next: a pure function of what is known of the runs.
 //!
-//! A bound on runs, and one on garbage. With `F` the bytes of a checkpoint's run (about half the memory budget, or what half
+//! A bound on runs, one on garbage, and fewer runs at rest. With `F` the bytes of a checkpoint's run (about half the memory budget, or what half
 //! the ring makes of it), `n` the bytes of all runs divided by `F`, and `R` the most runs:
 //!
 //! - **Runs.** A run of level `d` holds entries that were written `d + 1` times at most. Where there are more than `R` runs,
@@ -12,8 +12,12 @@
 //!   takes to bring the share down to half of that. With `g` the share, a byte of garbage is paid with at most `2 / g` bytes
 //!   written. The share is lower while the store is idle or short of room: space is worth work then, and only
 //!   then.
+//! - **Rest.** Once nobody has committed for long, the newest runs are merged, as many as end with one that is no larger than
+//!   all newer ones. What is left is few runs, each larger than all newer ones: `log2 n` and one at most, and one where the
+//!   store was filled at a go. So a store that is only read is read at the speed of a run or two. However often it rests, an
+//!   entry is written so at most `log2 n` times and once more: after its first such merge each next one doubles its run.
 //!
-//! Both end: each merge leaves fewer runs than there were, and one run by itself is never merged.
+//! All end: each merge leaves fewer runs than there were, and one run by itself is never merged.
 //!
 //! `docs/decisions/0009-compaction.md` compares this with other policies.
 
@@ -51,6 +55,17 @@ pub(crate) struct Shape {
     pub garbage: u64,
 }
 
+/// What merging may be done for: each time for what stands before, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worth {
+    /// To keep the bounds.
+    Bounds,
+    /// For space: nobody commits, or there is no room.
+    Space,
+    /// For quick reads: nobody has committed for long.
+    Reads,
+}
+
 /// Neighbouring runs to be merged into one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Merge {
@@ -72,11 +87,11 @@ impl Shape {
 }
 
 impl Policy {
-    /// What to merge next of these runs, newest first, whose levels never fall from one to the next. `eager`: space is worth
-    /// more work, since nobody commits or there is no room.
-    pub fn next(&self, runs: &[Shape], eager: bool) -> Option<Merge> {
-        let share = if eager { self.idle_garbage } else { self.garbage };
-        let merge = self.too_many(runs).or_else(|| too_much_garbage(runs, share))?;
+    /// What to merge next of these runs, newest first, whose levels never fall from one to the next.
+    pub fn next(&self, runs: &[Shape], worth: Worth) -> Option<Merge> {
+        let share = if worth == Worth::Bounds { self.garbage } else { self.idle_garbage };
+        let merge = self.too_many(runs).or_else(|| too_much_garbage(runs, share));
+        let merge = merge.or_else(|| no_larger_than_newer(runs).filter(|_| worth == Worth::Reads))?;
         Some(if merge.runs.end < runs.len() {
             merge
         } else {
@@ -141,6 +156,19 @@ fn too_much_garbage(runs: &[Shape], share: u64) -> Option<Merge> {
     Some(Merge { runs: 0..end, level: runs[end - 1].level })
 }
 
+/// The newest runs, as many as end with one that is no larger than all newer ones together.
+fn no_larger_than_newer(runs: &[Shape]) -> Option<Merge> {
+    let mut newer = 0u64;
+    let mut ends = 0..0;
+    for (i, run) in runs.iter().enumerate() {
+        if i > 0 && run.bytes <= newer {
+            ends.end = i + 1;
+        }
+        newer = newer.saturating_add(run.bytes);
+    }
+    (!ends.is_empty()).then(|| Merge { level: runs[ends.end - 1].level, runs: ends })
+}
+
 /// Whether nothing lives in a run any more, so that it can go without being read: its entries are dead, and nobody needs it
 /// to tell that a log is empty, or, but for older runs, gone. `dead` never exceeds what is dead.
 pub(crate) fn is_dead(meta: &RunMeta, dead: u64, is_oldest: bool) -> bool {
@@ -163,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_newest_runs_are_merged_where_there_are_too_many() {
-        let next = |levels: &[u64]| THREE.next(&runs(levels), false).map(|m| (m.runs, m.level));
+        let next = |levels: &[u64]| THREE.next(&runs(levels), Worth::Bounds).map(|m| (m.runs, m.level));
         assert_eq!(next(&[]), None);
         assert_eq!(next(&[0, 1, 2]), None);
         assert_eq!(next(&[0, 0, 1, 2]), Some((0..2, 1)));
@@ -179,7 +207,7 @@ mod tests {
         let mut full = Vec::new();
         for n in 1..=1000u64 {
             runs.insert(0, Shape { level: 0, bytes: 100, garbage: 0 });
-            while let Some(merge) = THREE.next(&runs, false) {
+            while let Some(merge) = THREE.next(&runs, Worth::Bounds) {
                 let bytes = runs[merge.runs.clone()].iter().map(|run| run.bytes).sum();
                 runs.splice(merge.runs, [Shape { level: merge.level, bytes, garbage: 0 }]);
             }
@@ -218,7 +246,7 @@ mod tests {
     #[test]
     fn levels_follow_what_lives() {
         let shape = |level, bytes, garbage| Shape { level, bytes, garbage };
-        let next = |runs: &[Shape]| THREE.next(runs, true).map(|m| (m.runs, m.level));
+        let next = |runs: &[Shape]| THREE.next(runs, Worth::Space).map(|m| (m.runs, m.level));
         assert_eq!(next(&[shape(0, 100, 0), shape(9, 400, 300)]), Some((0..2, 1)));
         assert_eq!(next(&[shape(0, 100, 0), shape(9, 100, 100)]), Some((0..2, 0)));
         assert_eq!(next(&[shape(0, 100, 0), shape(9, 1800, 900)]), Some((0..2, 2)));
@@ -234,22 +262,60 @@ mod tests {
     #[test]
     fn garbage_is_merged_once_it_is_too_much() {
         let shape = |bytes, garbage, level| Shape { level, bytes, garbage };
-        let next = |runs: &[Shape], idle| THREE.next(runs, idle).map(|m| (m.runs, m.level));
+        let next = |runs: &[Shape], worth| THREE.next(runs, worth).map(|m| (m.runs, m.level));
         let some = [shape(10, 0, 0), shape(10, 5, 0), shape(80, 30, 2)];
-        assert_eq!(next(&some, false), None);
-        assert_eq!(next(&some, true), Some((0..3, 2)), "10 bytes a checkpoint, and 65 that live");
+        assert_eq!(next(&some, Worth::Bounds), None);
+        assert_eq!(next(&some, Worth::Space), Some((0..3, 2)), "10 bytes a checkpoint, and 65 that live");
         let little = [shape(10, 0, 0), shape(10, 5, 0), shape(80, 15, 2)];
-        assert_eq!(next(&little, true), None, "20 percent is borne");
+        assert_eq!(next(&little, Worth::Space), None, "20 percent is borne");
         let newer = [shape(40, 0, 0), shape(40, 30, 1), shape(100, 15, 3)];
-        assert_eq!(next(&newer, true), Some((0..2, 1)), "what is left is half of what is borne");
-        assert_eq!(next(&[shape(10, 10, 0)], true), None, "one run is never merged");
-        assert_eq!(next(&[shape(10, 10, 0), shape(1, 0, 0), shape(5, 0, 1)], true), Some((0..2, 0)));
+        assert_eq!(next(&newer, Worth::Space), Some((0..2, 1)), "what is left is half of what is borne");
+        assert_eq!(next(&[shape(10, 10, 0)], Worth::Space), None, "one run is never merged");
+        assert_eq!(next(&[shape(10, 10, 0), shape(1, 0, 0), shape(5, 0, 1)], Worth::Space), Some((0..2, 0)));
+    }
+
+    #[test]
+    fn at_rest_each_run_is_larger_than_all_newer_ones() {
+        let shape = |bytes| Shape { level: 0, bytes, garbage: 0 };
+        let next = |sizes: &[u64]| {
+            let runs: Vec<Shape> = sizes.iter().copied().map(shape).collect();
+            assert_eq!(POLICY.next(&runs, Worth::Space), None);
+            POLICY.next(&runs, Worth::Reads).map(|merge| merge.runs)
+        };
+        assert_eq!(next(&[]), None);
+        assert_eq!(next(&[5]), None);
+        assert_eq!(next(&[5, 6, 12, 24]), None);
+        assert_eq!(next(&[5, 5, 11]), Some(0..2));
+        assert_eq!(next(&[4, 7, 6, 7, 7]), Some(0..5), "as many as can be");
+        assert_eq!(next(&[1, 2, 3, 99]), Some(0..3));
+    }
+
+    /// The bound at the head, however often the store rests, and whatever the size of what came meanwhile.
+    #[test]
+    fn however_often_a_store_rests_it_writes_an_entry_a_few_times() {
+        let mut rng = brooklet_io::Rng::new(2);
+        for most in [1, 30, 1000] {
+            let (mut runs, mut written, mut bytes): (Vec<Shape>, u64, u64) = (Vec::new(), 0, 0);
+            for _ in 0..1000 {
+                let size = 1 + rng.below(most);
+                bytes += size;
+                runs.insert(0, Shape { level: 0, bytes: size, garbage: 0 });
+                while let Some(merge) = POLICY.next(&runs, Worth::Reads) {
+                    let size = runs[merge.runs.clone()].iter().map(|run| run.bytes).sum();
+                    written += size;
+                    runs.splice(merge.runs, [Shape { level: merge.level, bytes: size, garbage: 0 }]);
+                }
+                assert!(runs.len() as u32 <= bytes.ilog2() + 1, "{runs:?}");
+            }
+            assert!(written <= bytes * u64::from(bytes.ilog2() + 1), "{written} of {bytes}");
+        }
     }
 
     /// Merging goes on until there is nothing to merge, whatever garbage is left.
     #[test]
     fn merging_ends() {
         let mut rng = brooklet_io::Rng::new(1);
+        let worth = [Worth::Bounds, Worth::Space, Worth::Reads];
         for _ in 0..2000 {
             let mut runs: Vec<Shape> = (0..rng.below(40))
                 .map(|_| {
@@ -258,7 +324,7 @@ mod tests {
                 })
                 .collect();
             runs.sort_by_key(|run| run.level);
-            while let Some(merge) = THREE.next(&runs, rng.percent(50)) {
+            while let Some(merge) = THREE.next(&runs, worth[rng.below(3) as usize]) {
                 assert!(merge.runs.len() > 1);
                 let merged = &runs[merge.runs.clone()];
                 let bytes = merged.iter().map(|r| r.bytes).sum();

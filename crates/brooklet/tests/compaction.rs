@@ -274,6 +274,38 @@ fn an_idle_store_checkpoints_and_rests() {
     assert_eq!(place.written(), written, "nothing happened, and nothing is written");
 }
 
+/// Runs are merged for who reads once nobody has committed for long, not before; then the store rests.
+#[test]
+fn a_store_at_rest_leaves_few_runs_to_read() {
+    let place = Place::new();
+    let mut store = place.create();
+    let mut rng = Rng::new(1);
+    let mut sizes = Vec::new();
+    for round in 1..=5 {
+        for _ in 0..round {
+            (0..100).for_each(|log| drop(store.append(format!("log/{log}"), noise(&mut rng, 100)).unwrap()));
+            checkpoint(&store);
+        }
+        let runs = store.info().unwrap().runs.len();
+        place.clock.advance(10 * SECOND);
+        work(&store);
+        assert_eq!(store.info().unwrap().runs.len(), runs, "it is only idle");
+        place.clock.advance(10 * SECOND);
+        work(&store);
+        sizes.push(store.info().unwrap().runs.iter().map(|run| run.entries / 100).collect::<Vec<_>>());
+        let written = place.written();
+        place.clock.advance(100 * SECOND);
+        work(&store);
+        assert_eq!(place.written(), written, "once is enough");
+        store.close().unwrap();
+        drop(store);
+        place.check();
+        store = place.open();
+    }
+    assert_eq!(sizes, [vec![1], vec![3], vec![6], vec![4, 6], vec![15]]);
+    (0..100).for_each(|log| assert_eq!(store.read(format!("log/{log}"), ..).unwrap().count(), 15));
+}
+
 #[test]
 fn a_store_in_which_nothing_happens_is_not_written_to() {
     let place = Place::new();

@@ -67,6 +67,11 @@ impl Peer for Brooklet {
         Ok(self.store.checkpoint()?)
     }
 
+    fn compact(&self) -> Result<()> {
+        self.settle()?;
+        Ok(self.store.compact()?)
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         Ok(self.store.close()?)
     }

@@ -44,4 +44,9 @@ impl Transactions for Fjall {
     fn settle(&self) -> Result<()> {
         Ok(self.entries.rotate_memtable_and_wait()?)
     }
+
+    fn compact(&self) -> Result<()> {
+        self.settle()?;
+        Ok(self.entries.major_compact()?)
+    }
 }

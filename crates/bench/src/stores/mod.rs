@@ -78,6 +78,11 @@ pub trait Peer: Send + Sync {
     /// Brings to its place what waits in memory or in a write-ahead log, where the store has a call for it.
     fn settle(&self) -> Result<()>;
 
+    /// Settles it, and merges all that it has in several places, so that it is read best.
+    fn compact(&self) -> Result<()> {
+        self.settle()
+    }
+
     /// Closes the store as its users should.
     fn close(self: Box<Self>) -> Result<()>;
 }
@@ -96,6 +101,11 @@ pub trait Transactions: Send + Sync + 'static {
     /// See [`Peer::settle`].
     fn settle(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// See [`Peer::compact`].
+    fn compact(&self) -> Result<()> {
+        self.settle()
     }
 
     /// See [`Peer::close`].
@@ -218,10 +228,10 @@ mod tests {
             let (tell, told) = std::sync::mpsc::channel();
             store.submit(append(1, 4), Box::new(move |outcome| tell.send(outcome).unwrap())).unwrap();
             told.recv().unwrap().unwrap();
-            for settled in [false, true] {
-                if settled {
-                    store.settle().unwrap();
-                }
+            for bring in
+                [|_: &dyn Peer| Ok(()), |store: &dyn Peer| store.settle(), |store: &dyn Peer| store.compact()]
+            {
+                bring(&*store).unwrap();
                 assert_eq!(
                     entries(&*store, 1),
                     [(3, b"snapshot".to_vec()), (4, b"delta".to_vec())],

@@ -62,4 +62,10 @@ impl Transactions for Rocksdb {
     fn settle(&self) -> Result<()> {
         Ok(self.db.flush()?)
     }
+
+    fn compact(&self) -> Result<()> {
+        self.settle()?;
+        self.db.compact_range::<&[u8], &[u8]>(None, None);
+        Ok(())
+    }
 }

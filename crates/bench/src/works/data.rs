@@ -18,8 +18,18 @@ pub struct Data {
     pub logs: u64,
     /// Entries of each.
     pub each: u64,
-    /// Whether everything is brought to its place before the store is closed.
-    pub settled: bool,
+    /// How the store is left.
+    pub left: Left,
+}
+
+/// What is done before a store with data is closed.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Left {
+    AsItIs,
+    /// See [`Peer::settle`].
+    Settled,
+    /// See [`Peer::compact`].
+    Compacted,
 }
 
 /// Logs that are read.
@@ -46,8 +56,10 @@ impl Data {
             }
         }
         store.all(&ops)?;
-        if self.settled {
-            store.settle()?;
+        match self.left {
+            Left::AsItIs => {}
+            Left::Settled => store.settle()?,
+            Left::Compacted => store.compact()?,
         }
         store.close()?;
         let bytes = self.logs * self.each * DELTA as u64;

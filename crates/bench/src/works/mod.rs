@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::payloads::Payloads;
 use crate::stores::{Kind, Result};
 
-pub use data::Data;
+pub use data::{Data, Left};
 pub use write::{How, Load, Until};
 
 /// Figures by their names.

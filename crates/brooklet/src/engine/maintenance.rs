@@ -179,7 +179,7 @@ impl Inner {
     fn nap(&self) -> Nap {
         let Ok(wal) = self.wal() else { return Nap { most: None, woken_by_commits: true } };
         let runs = self.front().runs.clone();
-        let merge = self.keeper().due(&runs, true).map(|_| IDLE);
+        let merge = self.keeper().due_after(&runs);
         let patience = self.patience(wal).into_iter().chain(merge).min();
         let wait = patience.map(|patience| patience.saturating_sub(self.quiet(wal)).max(LEAST_NAP));
         // What boarded and is not durable yet will be.

@@ -10,6 +10,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brooklet_io::seeded::bug;
 
@@ -19,7 +20,8 @@ use crate::error::Error;
 use crate::front::Press;
 use crate::manifest::{Merging, RunMeta};
 use crate::merge::{Input, Trouble};
-use crate::policy::{Merge, POLICY, Shape};
+use crate::pace::{IDLE, LONG_IDLE};
+use crate::policy::{Merge, POLICY, Shape, Worth};
 use crate::runs::{Run, RunSet};
 use crate::segment::Segment;
 use crate::terms::Ageing;
@@ -86,23 +88,38 @@ impl Keeper {
         Ok(())
     }
 
+    /// What merging may be done for after so long without a commit. Where there is little room, space is worth as much work
+    /// as while the store is idle, and reads are worth none.
+    fn worth(&self, quiet: Duration) -> Worth {
+        match self.stunted {
+            None if quiet >= LONG_IDLE => Worth::Reads,
+            None if quiet < IDLE => Worth::Bounds,
+            _ => Worth::Space,
+        }
+    }
+
+    /// After how long without a commit there is something to merge, if ever.
+    pub fn due_after(&self, runs: &RunSet) -> Option<Duration> {
+        [IDLE, LONG_IDLE].into_iter().find(|&quiet| self.due(runs, self.worth(quiet)).is_some())
+    }
+
     /// What to merge next, if anything.
-    pub fn due(&self, runs: &RunSet, eager: bool) -> Option<Due> {
+    fn due(&self, runs: &RunSet, worth: Worth) -> Option<Due> {
         if self.is_barred() {
             return None;
         }
         match runs.merging() {
             Some(_) => Some(Due::Rest),
-            None => POLICY.next(&shapes(runs), eager).map(Due::Merge),
+            None => POLICY.next(&shapes(runs), worth).map(Due::Merge),
         }
     }
 
     /// What to merge next for room, if anything; `any`: whatever might free some.
     fn due_for_room(&self, runs: &RunSet, any: bool) -> Option<Due> {
         if self.is_barred() || runs.merging().is_some() {
-            return self.due(runs, true);
+            return self.due(runs, Worth::Space);
         }
-        self.relief(runs, any).map(Due::Merge).or_else(|| self.due(runs, true))
+        self.relief(runs, any).map(Due::Merge).or_else(|| self.due(runs, Worth::Space))
     }
 
     /// What to clean for room, if anything.
@@ -132,11 +149,9 @@ impl Keeper {
         let Some(mut build) = self.compaction.as_mut().and_then(|compaction| compaction.build.take()) else {
             self.sweep();
             let runs = context.front().runs.clone();
-            // Where there is little room, space is worth as much work as while the store is idle.
-            let eager = context.is_idle() || self.stunted.is_some();
             let due = match press {
                 Some(Press { frees }) => self.due_for_room(&runs, frees),
-                None => self.due(&runs, eager),
+                None => self.due(&runs, self.worth(context.quiet)),
             };
             let Some(due) = due else { return Ok(false) };
             return self.begin(context, &runs, due).map(|()| true);

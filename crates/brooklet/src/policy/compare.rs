@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use brooklet_io::Rng;
 
-use super::{Merge, POLICY, Policy, Shape, binomial, is_dead, too_much_garbage};
+use super::{Merge, POLICY, Policy, Shape, Worth, binomial, is_dead, too_much_garbage};
 use crate::manifest::RunMeta;
 use crate::model::{Bounds, Effect, Piece, resolve};
 
@@ -44,11 +44,21 @@ const CANDIDATES: &[Candidate] = &[
         name: "by size, from 8 on",
         next: |runs, idle| by_size(runs, 8).or_else(|| garbage(runs, idle)),
     },
-    Candidate { name: "at most 8 runs", next: |runs, idle| Policy { most: 8, ..POLICY }.next(runs, idle) },
-    Candidate { name: "**at most 12 runs (chosen)**", next: |runs, idle| POLICY.next(runs, idle) },
-    Candidate { name: "at most 20 runs", next: |runs, idle| Policy { most: 20, ..POLICY }.next(runs, idle) },
+    Candidate {
+        name: "at most 8 runs",
+        next: |runs, idle| Policy { most: 8, ..POLICY }.next(runs, worth(idle)),
+    },
+    Candidate { name: "**at most 12 runs (chosen)**", next: |runs, idle| POLICY.next(runs, worth(idle)) },
+    Candidate {
+        name: "at most 20 runs",
+        next: |runs, idle| Policy { most: 20, ..POLICY }.next(runs, worth(idle)),
+    },
 ];
 const CHOSEN: &Candidate = &CANDIDATES[7];
+
+fn worth(idle: bool) -> Worth {
+    if idle { Worth::Space } else { Worth::Bounds }
+}
 
 fn garbage(runs: &[Shape], idle: bool) -> Option<Merge> {
     too_much_garbage(runs, if idle { POLICY.idle_garbage } else { POLICY.garbage })

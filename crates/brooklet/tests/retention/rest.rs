@@ -35,7 +35,7 @@ fn bytes(store: &Store) -> u64 {
 #[test]
 fn a_store_at_rest_gives_back_what_is_too_old() {
     let (mut store, clock, volume) = store();
-    fill(&store, 200);
+    fill(&store, 600);
     store.retain("kept", Retention::new()).unwrap_err();
     store.append("kept", "for ever").unwrap().wait().unwrap();
     rest(&store, &clock, HOUR / 2);
