@@ -336,6 +336,7 @@ impl Menu {
             (12, Act::Work),
             (3, Act::Idle(ms(1))),
             (2, Act::Idle(ms(1_200))),
+            (1, Act::Idle(ms(20_000))),
             (3, Act::Flush),
             (3, Act::Checkpoint),
             (1, Act::Compact),
