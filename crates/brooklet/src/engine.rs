@@ -195,7 +195,8 @@ impl Inner {
             // Without threads a checkpoint is always as far as it can be.
             let rationed = self.options.threads && self.is_beyond_ration(memory);
             // What was looked up for this commit is let in: a checkpoint would drop it, and the next look-up bring it again.
-            let over = !freeing && !looked && (rationed || memory > self.options.memory_budget);
+            let over =
+                !freeing && !looked && (rationed || memory > front.most_memory(self.options.memory_budget));
             let refused = if over {
                 Refused::NoRoom(WalError::Busy)
             } else {
@@ -323,7 +324,8 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
 impl Handle {
     /// Starts a store that was opened, and its threads.
     pub fn start(opened: Opened, options: Options) -> Result<Self, Error> {
-        let Opened { volumes, shelf, superblock, heap, manifest, front, recovery, .. } = opened;
+        let Opened { volumes, shelf, superblock, heap, manifest, mut front, recovery, .. } = opened;
+        front.inherits(options.memory_budget);
         let ring_size = superblock.ring_size;
         let front = Arc::new(Shown(Mutex::new(front)));
         let wal = (!options.read_only).then(|| {

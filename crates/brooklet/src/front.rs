@@ -64,6 +64,9 @@ pub(crate) struct Front {
     pub frozen: Option<Arc<Tier>>,
     /// Bytes of memory of a tier that nobody sees any more, and that is not freed yet.
     pub leaving: usize,
+    /// Bytes of memory that recovery brought beyond half of the budget, until they have left: writers have as many more, so
+    /// that they need not wait for the first checkpoint.
+    inherited: usize,
     pub runs: Arc<RunSet>,
     pub remembered: Remembered,
     /// What the heap has room for.
@@ -117,6 +120,7 @@ impl Front {
             active: Tier::new(seed),
             frozen: None,
             leaving: 0,
+            inherited: 0,
             runs,
             remembered,
             room: Room::default(),
@@ -440,6 +444,22 @@ impl Front {
     /// Bytes of memory that the tiers hold, and what is left of the last one, roughly.
     pub fn memory(&self) -> usize {
         self.tiers().map(Tier::bytes).sum::<usize>() + self.leaving
+    }
+
+    /// Bytes of memory that writers may use, of a `budget`.
+    pub fn most_memory(&self, budget: usize) -> usize {
+        budget + self.inherited
+    }
+
+    /// What there is by now was found by recovery.
+    pub fn inherits(&mut self, budget: usize) {
+        self.inherited = self.memory().saturating_sub(budget / 2);
+    }
+
+    /// So many bytes are left of a tier that was written.
+    pub fn leaves(&mut self, bytes: usize) {
+        self.leaving = bytes;
+        self.inherited = self.inherited.min(bytes);
     }
 
     /// The oldest tier in memory; tiers are counted from 0.

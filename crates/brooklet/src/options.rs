@@ -147,7 +147,8 @@ impl Options {
     }
 
     /// Bytes of memory for recent entries. 128 MiB: twice the default ring, since the ring is compressed. Half of it
-    /// starts a checkpoint.
+    /// starts a checkpoint. What is found in the ring when a store is opened comes on top, as far as it takes more than half,
+    /// until it has been checkpointed.
     pub fn memory_budget(mut self, bytes: usize) -> Self {
         self.memory_budget = bytes;
         self

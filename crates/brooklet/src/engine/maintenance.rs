@@ -77,9 +77,12 @@ impl Inner {
     fn ration(&self, wal: &Wal, done: Option<u64>) {
         let used = wal.stats().used;
         self.used.store(used, Ordering::Relaxed);
-        let memory = self.front().memory() as u64;
+        let (memory, most) = {
+            let front = self.front();
+            (front.memory() as u64, front.most_memory(self.options.memory_budget) as u64)
+        };
         // The last eighth of the ring is for what frees.
-        let sizes = [self.options.memory_budget as u64, self.ring_size / 8 * 7];
+        let sizes = [most, self.ring_size / 8 * 7];
         let limits =
             self.ration.lock().expect("no panics").limits(done, [(memory, sizes[0]), (used, sizes[1])]);
         let mut more = false;
@@ -256,6 +259,34 @@ mod tests {
             ticket.wait().unwrap();
             assert_eq!(nap(), Nap { most: Some(pace::LONG_IDLE), woken_by_commits: false });
         }
+    }
+
+    /// With what was found, memory is beyond its budget until that is checkpointed; commits need not wait for it.
+    #[test]
+    fn whoever_opens_a_store_need_not_wait_for_a_checkpoint() {
+        const BUDGET: usize = 256 << 10;
+        let volume = MemVolume::new(1);
+        let options = Options::new().threads(false).ring_size(2 << 20).max_payload(64 << 10);
+        let options = options.environment(Arc::new(ManualClock::default()), 1);
+        let fill = |store: &Store| drop(store.append("log", [7; 1000]).unwrap());
+        let store = options.clone().memory_budget(1 << 20).create_on(Arc::new(volume.clone())).unwrap();
+        (0..600).for_each(|_| fill(&store));
+        store.flush().unwrap();
+        store.abandon();
+        let store = options.memory_budget(BUDGET).open_on(Arc::new(volume)).unwrap();
+        let memory = || store.inner().front().memory();
+        let checkpoints = || store.info().unwrap().keeper.checkpoints;
+        let found = memory();
+        assert!(found > 2 * BUDGET);
+        let mut most = 0;
+        while checkpoints() == 0 {
+            most = memory();
+            fill(&store);
+            store.flush().unwrap();
+        }
+        assert!((BUDGET / 4..BUDGET * 3 / 4).contains(&(most - found)), "{most} after {found}");
+        while store.step().unwrap() {}
+        assert_eq!(store.inner().front().most_memory(BUDGET), BUDGET);
     }
 
     /// A store that rests, and is only read, kept what was read for good.

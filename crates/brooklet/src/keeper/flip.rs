@@ -45,14 +45,15 @@ impl Keeper {
         // In the same moment: a commit that found the tier gone and the ring as full as ever would ask for another
         // checkpoint.
         trim.into_iter().for_each(|cursor| context.wal.trim(cursor));
-        // A reader may hold it still, and frees it then.
-        let leaving = written.and_then(Arc::into_inner);
-        front.leaving = leaving.as_ref().map_or(0, Tier::bytes);
+        if let Some(tier) = written {
+            // A reader may hold it still, and frees it then.
+            self.leaving = Arc::into_inner(tier);
+            front.leaves(self.leaving.as_ref().map_or(0, Tier::bytes));
+        }
         // What the tier claimed is taken now, or free: before anything else boards.
         let told = self.told(&front.need(), &front.runs);
         front.room.tell(told);
         drop(front);
-        self.leaving = leaving;
         self.stats.dead_runs += dead.len() as u64;
         if !dead.is_empty() {
             // What died may have been what needed tombstones.

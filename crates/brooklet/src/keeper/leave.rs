@@ -17,7 +17,7 @@ impl Keeper {
         if !tier.shed(AT_ONCE) {
             self.leaving = None;
         }
-        context.front().leaving = self.leaving.as_ref().map_or(0, Tier::bytes);
+        context.front().leaves(self.leaving.as_ref().map_or(0, Tier::bytes));
         true
     }
 }

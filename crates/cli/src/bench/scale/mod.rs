@@ -181,10 +181,10 @@ fn point(ground: &mut Ground, path: &Path, logs: u64) -> Result<Point, Failure> 
     subject.store.close()?;
     drop(subject);
 
-    told("memory, and a kill");
+    told("memory, and kills");
     let memory = restart::memory(path, ring, logs, AGED.min(5 * span))?;
-    live += restart::kill(path, ring, logs)?;
-    let (restart_s, restart_cpu_s) = restart::restart(path, ring)?;
+    let restart = restart::restart(path, ring, logs)?;
+    live += restart.bytes;
     told("compacting");
     let store = options(ring).open(path)?;
     store.compact()?;
@@ -218,8 +218,8 @@ fn point(ground: &mut Ground, path: &Path, logs: u64) -> Result<Point, Failure> 
         memory_resident: resident(memory.resident),
         memory_rested: per_log(memory.rested),
         memory_rested_resident: resident(memory.rested_resident),
-        restart_s,
-        restart_cpu_s,
+        restart_s: restart.seconds,
+        restart_cpu_s: restart.cpu,
         seconds: begin.elapsed().as_secs_f64(),
     })
 }

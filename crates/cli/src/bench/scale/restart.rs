@@ -15,7 +15,7 @@ use crate::bench::system::{Cpu, resident};
 use crate::bench::table::median;
 use crate::failure::Failure;
 
-/// Openings after a kill, of which the middle one counts.
+/// Kills, and openings after them, of which the middle one counts.
 const OPENINGS: usize = 3;
 /// Look-ups after which whatever a store keeps of its runs is in memory.
 const LOOKUPS: u64 = 10_000;
@@ -36,7 +36,7 @@ fn answer<T: for<'a> Deserialize<'a>>(output: &Output) -> Result<T, Failure> {
 }
 
 /// Has a process fill four fifths of the ring with appends to up to `logs` logs, and die. The payload bytes.
-pub fn kill(path: &Path, ring: u64, logs: u64) -> Result<u64, Failure> {
+fn kill(path: &Path, ring: u64, logs: u64) -> Result<u64, Failure> {
     let output = this_program(&["--fill"], path, ring, logs)?;
     if output.status.code().is_some() {
         return Err(Failure::from(io::Error::other("the filling process did not die as it should")));
@@ -65,19 +65,29 @@ pub fn fill_and_die(path: &Path, ring: u64, logs: u64) -> Result<(), Failure> {
     std::process::abort();
 }
 
-/// Opens the store as the kill left it; seconds until the first append is acknowledged, and of processor time.
-pub fn restart(path: &Path, ring: u64) -> Result<(f64, Option<f64>), Failure> {
-    let (mut times, mut cpus) = (Vec::new(), Vec::new());
+/// What it took to be back after a kill.
+pub struct Restart {
+    /// Payload bytes that were appended for it.
+    pub bytes: u64,
+    /// Seconds until the first append was acknowledged, and of processor time.
+    pub seconds: f64,
+    pub cpu: Option<f64>,
+}
+
+/// Kills the store with a full ring and opens it, several times.
+pub fn restart(path: &Path, ring: u64, logs: u64) -> Result<Restart, Failure> {
+    let (mut times, mut cpus, mut bytes) = (Vec::new(), Vec::new(), 0);
     for i in 0..OPENINGS {
+        bytes += kill(path, ring, logs)?;
         let (start, cpu) = (Instant::now(), Cpu::now());
-        // Without threads nothing but the append happens, so that the next opening finds the same.
-        let store = options(ring).threads(false).open(path)?;
+        let store = options(ring).open(path)?;
         store.append(format!("restart/{i}"), b"first")?.wait()?;
         times.push(start.elapsed().as_secs_f64());
         cpus.extend(cpu.and_then(Cpu::process_since).map(|time| time.as_secs_f64()));
-        store.abandon();
+        store.close()?;
     }
-    Ok((median(times), (!cpus.is_empty()).then(|| median(cpus))))
+    let cpu = (!cpus.is_empty()).then(|| median(cpus));
+    Ok(Restart { bytes, seconds: median(times), cpu })
 }
 
 /// Memory of an open store.
