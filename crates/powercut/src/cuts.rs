@@ -349,7 +349,7 @@ fn keep(image: &[u8], kind: &str, error: anyhow::Error) -> anyhow::Error {
 }
 
 /// Ends the process where nothing moves any more: a hang is a failure, and must not last.
-fn watch(heartbeat: Arc<AtomicU64>) {
+pub(crate) fn watch(heartbeat: Arc<AtomicU64>) {
     thread::spawn(move || {
         let mut last = 0;
         loop {

@@ -3,7 +3,7 @@
 //! are let go of as soon as something else holds them.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -99,7 +99,7 @@ impl Drop for Served {
     }
 }
 
-/// A loop device with a file system that is mounted.
+/// A file system that is mounted, from a loop device or in memory.
 pub struct Mounted {
     dir: TempDir,
 }
@@ -112,6 +112,15 @@ impl Mounted {
         rustix::mount::mount(&device.path, dir.path(), filesystem, MountFlags::empty(), None)
             .with_context(|| format!("mounting the {filesystem} on {}", device.path.display()))?;
         // The mount keeps the device from here on.
+        Ok(Self { dir })
+    }
+
+    /// Mounts a file system of so many bytes in memory.
+    pub fn in_memory(bytes: u64) -> anyhow::Result<Self> {
+        let dir = temp_dir()?;
+        let size = CString::new(format!("size={bytes}"))?;
+        rustix::mount::mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), size.as_c_str())
+            .context("mounting a tmpfs")?;
         Ok(Self { dir })
     }
 

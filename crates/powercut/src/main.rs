@@ -43,9 +43,27 @@ enum Command {
         #[arg(long, value_enum, default_value_t = Inside::Ext4)]
         filesystem: Inside,
     },
+    /// A store on small file systems that something else fills to the last byte: appends are refused, what frees is not,
+    /// reads go on, and so do appends after that
+    Full(Full),
     /// The process that is hit
     #[command(hide = true)]
     Victim(victim::Args),
+    /// The process that writes where there is no room
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Writer(brooklet_powercut::full::writer::Args),
+}
+
+#[derive(Args)]
+struct Full {
+    /// One file system, instead of all that can be made here
+    #[cfg(target_os = "linux")]
+    #[arg(long, value_enum)]
+    filesystem: Option<brooklet_powercut::full::disk::Small>,
+    /// Where all choices come from; a random one if left out
+    #[arg(long)]
+    seed: Option<u64>,
 }
 
 /// A file system inside a virtual machine.
@@ -72,6 +90,8 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Victim(args) => victim::run(&args),
         #[cfg(target_os = "linux")]
+        Command::Writer(args) => brooklet_powercut::full::writer::run(&args),
+        #[cfg(target_os = "linux")]
         command => linux::main(command),
         #[cfg(not(target_os = "linux"))]
         _ => {
@@ -91,12 +111,13 @@ mod linux {
     use brooklet::io::system_seed;
     use brooklet_powercut::counts;
     use brooklet_powercut::cuts::{self, Stage};
+    use brooklet_powercut::full::{self, disk::Small};
     use brooklet_powercut::host::{Skipped, need_fuse, need_program, own_mounts};
     use brooklet_powercut::ledger::Lost;
     use brooklet_powercut::stages::{Below, Filesystem, Plain, Raw};
     use brooklet_powercut::vm::Machine;
 
-    use crate::{Campaign, Command, Inside};
+    use crate::{Campaign, Command, Full, Inside};
 
     pub fn main(command: Command) -> ExitCode {
         let Err(error) = run(command) else { return ExitCode::SUCCESS };
@@ -133,8 +154,28 @@ mod linux {
                     Machine::new(filesystem)
                 })
             }
-            Command::Victim(_) => unreachable!("it is run before"),
+            Command::Full(args) => fill(&args),
+            Command::Victim(_) | Command::Writer(_) => unreachable!("they are run before"),
         }
+    }
+
+    /// Fills file systems; one that cannot be made here is told, and the others are filled.
+    fn fill(args: &Full) -> anyhow::Result<()> {
+        let seed = args.seed.unwrap_or_else(system_seed);
+        let chosen = args.filesystem.map_or(Small::ALL.to_vec(), |small| vec![small]);
+        for small in chosen {
+            let name = &full::named(&small);
+            println!("full {name}: seed {seed}");
+            let start = Instant::now();
+            match full::run(small, seed) {
+                Ok(tally) => counts::tell_full(name, tally, start.elapsed())?,
+                Err(error) => match error.downcast_ref::<Skipped>() {
+                    Some(skipped) => println!("{skipped}"),
+                    None => return Err(error.context(format!("full {name}, seed {seed}"))),
+                },
+            }
+        }
+        Ok(())
     }
 
     fn below(filesystem: Filesystem) -> anyhow::Result<Below> {
