@@ -27,6 +27,7 @@ struct Count<'a> {
 struct FullCount<'a> {
     kind: &'static str,
     name: &'a str,
+    rounds: u64,
     lives: u64,
     kills: u64,
     acks: u64,
@@ -57,14 +58,25 @@ pub fn tell(name: &str, command: &str, tally: Tally, time: Duration) -> anyhow::
 
 /// Tells what was done to a store on a small file system; where something was lost, it never gets here.
 pub fn tell_full(name: &str, tally: full::Tally, time: Duration) -> anyhow::Result<()> {
-    let full::Tally { lives, kills, acks, refused, entries } = tally;
+    let full::Tally { rounds, lives, kills, acks, refused, entries } = tally;
     let seconds = time.as_secs_f64();
     println!(
-        "full {name}: {lives} lives, {kills} of them killed, {acks} acknowledged, {refused} refused, {entries} entries \
+        "full {name}: {rounds} rounds, {lives} lives, {kills} of them killed, {acks} acknowledged, {refused} refused, {entries} entries \
          read back, 0 lost, {seconds:.1} s"
     );
-    let command = format!("{COMMAND} full --filesystem {name}");
-    add(&FullCount { kind: "full-disk", name, lives, kills, acks, refused, lost: 0, seconds, command })
+    let command = format!("{COMMAND} full --filesystem {name} --rounds {rounds}");
+    add(&FullCount {
+        kind: "full-disk",
+        name,
+        rounds,
+        lives,
+        kills,
+        acks,
+        refused,
+        lost: 0,
+        seconds,
+        command,
+    })
 }
 
 /// Adds a line, where anybody collects them.

@@ -110,7 +110,7 @@ impl Mounted {
         let dir = temp_dir()?;
         let device = LoopDevice::new(file)?;
         rustix::mount::mount(&device.path, dir.path(), filesystem, MountFlags::empty(), None)
-            .with_context(|| format!("mounting the {filesystem} on {}", device.path.display()))?;
+            .map_err(|error| not_mounted(filesystem, error))?;
         // The mount keeps the device from here on.
         Ok(Self { dir })
     }
@@ -120,13 +120,22 @@ impl Mounted {
         let dir = temp_dir()?;
         let size = CString::new(format!("size={bytes}"))?;
         rustix::mount::mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), size.as_c_str())
-            .context("mounting a tmpfs")?;
+            .map_err(|error| not_mounted("tmpfs", error))?;
         Ok(Self { dir })
     }
 
     /// The file system's root.
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+}
+
+/// Tells what the machine does not have or does not allow from what is wrong.
+fn not_mounted(filesystem: &str, error: Errno) -> anyhow::Error {
+    let what = format!("mounting a file system of type {filesystem}");
+    match error {
+        Errno::PERM | Errno::ACCESS | Errno::NODEV => Skipped(format!("{what}: {error}")).into(),
+        _ => anyhow::Error::new(error).context(what),
     }
 }
 

@@ -61,7 +61,10 @@ struct Full {
     #[cfg(target_os = "linux")]
     #[arg(long, value_enum)]
     filesystem: Option<brooklet_powercut::full::disk::Small>,
-    /// Where all choices come from; a random one if left out
+    /// How often each is filled
+    #[arg(long, default_value_t = 1)]
+    rounds: u64,
+    /// Where all choices of the first round come from, and of each further one from the next number; a random one if left out
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -163,19 +166,41 @@ mod linux {
     fn fill(args: &Full) -> anyhow::Result<()> {
         let seed = args.seed.unwrap_or_else(system_seed);
         let chosen = args.filesystem.map_or(Small::ALL.to_vec(), |small| vec![small]);
+        let (stop, heartbeat) = (stop_when_asked()?, cuts::watched());
         for small in chosen {
             let name = &full::named(&small);
-            println!("full {name}: seed {seed}");
-            let start = Instant::now();
-            match full::run(small, seed) {
-                Ok(tally) => counts::tell_full(name, tally, start.elapsed())?,
-                Err(error) => match error.downcast_ref::<Skipped>() {
-                    Some(skipped) => println!("{skipped}"),
-                    None => return Err(error.context(format!("full {name}, seed {seed}"))),
-                },
+            println!("full {name}: {} rounds, seed {seed}", args.rounds);
+            let (start, mut tally) = (Instant::now(), full::Tally::default());
+            while tally.rounds < args.rounds && !stop.load(Ordering::Relaxed) {
+                let seed = seed.wrapping_add(tally.rounds);
+                match full::run(small, seed, &heartbeat, &mut tally) {
+                    Ok(()) => {}
+                    // What is missing is missing from the start.
+                    Err(error) if error.is::<Skipped>() && tally.rounds == 0 => {
+                        println!("{error}");
+                        break;
+                    }
+                    Err(error) => return Err(error.context(format!("full {name}, seed {seed}"))),
+                }
+            }
+            if tally.rounds > 0 {
+                counts::tell_full(name, tally, start.elapsed())?;
             }
         }
         Ok(())
+    }
+
+    /// What is set when somebody asks this program to stop.
+    fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = stop.clone();
+        // Twice is meant: the first lets the round clean up after itself.
+        ctrlc::set_handler(move || {
+            if asked.swap(true, Ordering::Relaxed) {
+                std::process::exit(3);
+            }
+        })?;
+        Ok(stop)
     }
 
     fn below(filesystem: Filesystem) -> anyhow::Result<Below> {
@@ -192,14 +217,7 @@ mod linux {
         stage: impl FnOnce() -> anyhow::Result<S>,
     ) -> anyhow::Result<()> {
         let mut stage = stage()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let asked = stop.clone();
-        // Twice is meant: the first lets the round clean up after itself.
-        ctrlc::set_handler(move || {
-            if asked.swap(true, Ordering::Relaxed) {
-                std::process::exit(3);
-            }
-        })?;
+        let stop = stop_when_asked()?;
         let seed = args.seed.unwrap_or_else(system_seed);
         println!("{kind}: {} cuts, seed {seed}", args.cuts);
         let start = Instant::now();

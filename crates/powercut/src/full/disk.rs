@@ -11,14 +11,18 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::fs::FallocateFlags;
-use tempfile::TempDir;
 
-use crate::host::{Mounted, need_program, patiently, run, temp_dir};
+use crate::host::{Mounted, need_program, run};
 
 /// Bytes of a file system; the smallest that all of them can be made with.
 const SIZE: u64 = 64 << 20;
+/// How many of them are left to be filled, so that it takes seconds.
+const ROOM: u64 = 20 << 20;
 /// Bytes that may be left where nothing more can be had: what a file system keeps for itself.
 const LEFT: u64 = SIZE / 32;
+
+/// Between looks.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A small file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -58,27 +62,46 @@ impl Small {
     }
 }
 
-/// A file system that is mounted, with nothing on it.
+/// A file system that is mounted, with nothing on it but ballast.
 pub struct Disk {
     mounted: Mounted,
-    // Goes after what is mounted from it.
-    _dir: TempDir,
+    /// Where its image lies: in memory, since processes die here, and the power never does. Goes after what is mounted from it.
+    _below: Option<Mounted>,
 }
 
 impl Disk {
     /// Makes one.
     pub fn new(small: Small) -> anyhow::Result<Self> {
-        let dir = temp_dir()?;
+        let disk = Self::mounted(small)?;
+        let free = rustix::fs::statvfs(disk.path())?;
+        let ballast = (free.f_bavail * free.f_frsize).saturating_sub(ROOM);
+        let file = File::create(disk.ballast())?;
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, ballast).context("loading ballast")?;
+        file.sync_all()?;
+        Ok(disk)
+    }
+
+    fn mounted(small: Small) -> anyhow::Result<Self> {
         let (kind, options) = small.made();
         if small == Small::Tmpfs {
-            return Ok(Self { mounted: Mounted::in_memory(SIZE)?, _dir: dir });
+            return Ok(Self { mounted: Mounted::in_memory(SIZE)?, _below: None });
         }
         let maker = format!("mkfs.{kind}");
         need_program(&maker)?;
-        let image = dir.path().join("image");
+        let below = Mounted::in_memory(2 * SIZE)?;
+        let image = below.path().join("image");
         File::create(&image)?.set_len(SIZE)?;
         run(&maker, options.iter().map(OsStr::new).chain([image.as_os_str()]))?;
-        Ok(Self { mounted: Mounted::new(&image, kind)?, _dir: dir })
+        Ok(Self { mounted: Mounted::new(&image, kind)?, _below: Some(below) })
+    }
+
+    /// Leaves the whole disk to be filled.
+    pub fn drop_ballast(&self) -> io::Result<()> {
+        std::fs::remove_file(self.ballast())
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.path().join("ballast")
     }
 
     /// Its root.
@@ -107,7 +130,7 @@ impl Hog {
             while !asked.load(Ordering::Relaxed) {
                 take_all(&file)?;
                 told.fetch_add(1, Ordering::Relaxed);
-                thread::sleep(Duration::from_millis(1));
+                thread::sleep(PAUSE);
             }
             Ok(())
         });
@@ -119,8 +142,11 @@ impl Hog {
         let dir = self.path.parent().context("it is in a directory")?;
         let before = self.rounds.load(Ordering::Relaxed);
         // The round that goes on may have begun before.
-        if !patiently(|| self.rounds.load(Ordering::Relaxed) > before + 1) {
-            bail!("the file that is to fill the disk does not get to an end");
+        while self.rounds.load(Ordering::Relaxed) <= before + 1 {
+            if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+                bail!("nobody fills the disk any more");
+            }
+            thread::sleep(PAUSE);
         }
         let left = rustix::fs::statvfs(dir)?;
         let left = left.f_bfree * left.f_frsize;

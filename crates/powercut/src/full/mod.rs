@@ -19,9 +19,9 @@ pub mod writer;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, ensure};
@@ -29,22 +29,21 @@ use brooklet::Create;
 use brooklet::io::Rng;
 use clap::ValueEnum;
 
-use crate::cuts::{store_in, watch};
+use crate::cuts::store_in;
 use disk::{Disk, Hog, Small};
 use promises::{Promises, Said, lost};
 use writer::Plan;
 
 /// Bytes of payloads after which the other file takes the rest of the disk.
 const CROWDED: u64 = 6 << 20;
-/// Bytes that lie on the disk from the beginning, so that filling the rest takes seconds; a disk that promises nothing is
-/// rid of them.
-const BALLAST: usize = 24 << 20;
 /// Kills in a row.
 const KILLS: u64 = 3;
 
 /// What was done on a file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
+    /// Stories told to their end.
+    pub rounds: u64,
     /// Processes that wrote.
     pub lives: u64,
     /// How many of them were killed.
@@ -57,37 +56,35 @@ pub struct Tally {
     pub entries: u64,
 }
 
-/// Tells the whole story on one file system. `Err` with [`Lost`](crate::ledger::Lost) where a promise was broken: then the
-/// store's file is kept.
-pub fn run(small: Small, seed: u64) -> anyhow::Result<Tally> {
-    let heartbeat = Arc::new(AtomicU64::new(0));
-    watch(heartbeat.clone());
+/// Tells the whole story on one file system, and adds to `tally`; `heartbeat` moves with it. `Err` with
+/// [`Lost`](crate::ledger::Lost) where a promise was broken: then the store's file is kept.
+pub fn run(small: Small, seed: u64, heartbeat: &AtomicU64, tally: &mut Tally) -> anyhow::Result<()> {
     let mut story = Story {
         hog: None,
         disk: Disk::new(small)?,
         promises: Promises::default(),
         rng: Rng::new(seed),
         heartbeat,
-        tally: Tally::default(),
+        tally,
     };
-    fs::write(story.ballast(), vec![1; BALLAST])
-        .and_then(|()| fs::File::open(story.ballast())?.sync_all())?;
     let told = if small.keeps_its_word() { story.tell() } else { story.tell_of_copies() };
-    told.map_err(|error| story.keep(small, error)).map(|()| story.tally)
+    told.map_err(|error| story.keep(small, error))?;
+    tally.rounds += 1;
+    Ok(())
 }
 
 /// One store's life. The fields go in this order: what is mounted must not be in use.
-struct Story {
+struct Story<'a> {
     hog: Option<Hog>,
     disk: Disk,
     promises: Promises,
     /// Every choice.
     rng: Rng,
-    heartbeat: Arc<AtomicU64>,
-    tally: Tally,
+    heartbeat: &'a AtomicU64,
+    tally: &'a mut Tally,
 }
 
-impl Story {
+impl Story<'_> {
     fn tell(&mut self) -> anyhow::Result<()> {
         self.crowded().context("crowded by another file")?;
         self.killed().context("killed while the disk is full")?;
@@ -175,7 +172,7 @@ impl Story {
     /// A disk that may break its word while it is full.
     fn tell_of_copies(&mut self) -> anyhow::Result<()> {
         self.fill_beside_hog_or_stop()?;
-        fs::remove_file(self.ballast())?;
+        self.disk.drop_ballast()?;
         self.dismiss_hog()?;
         self.audit()?;
         self.life(Plan::Empty, true)?;
@@ -251,6 +248,8 @@ impl Story {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("writer").arg(self.store()).args(["--plan", &named(&plan)]);
         command.args(["--seed", &self.rng.next().to_string()]).args(abandon.then_some("--abandon"));
+        // Whoever is to stop, it is not the writers alone.
+        command.process_group(0);
         let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut child = started.context("starting writers")?;
         self.promises.begin();
@@ -292,6 +291,7 @@ impl Story {
 
     /// Opens the store, on a disk as full as it is, holds it against the promises, and checks it.
     fn audit(&mut self) -> anyhow::Result<()> {
+        self.heartbeat.fetch_add(1, Ordering::Relaxed);
         let path = self.store();
         let opened = writer::options().create(Create::Never).open(&path);
         let store = opened.or_else(|error| lost(format!("the store cannot be opened: {error}")))?;
@@ -311,10 +311,6 @@ impl Story {
 
     fn store(&self) -> PathBuf {
         store_in(self.disk.path())
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.disk.path().join("ballast")
     }
 
     fn set_hog(&mut self) -> anyhow::Result<()> {
