@@ -17,7 +17,7 @@ use crate::host::{Mounted, need_program, run};
 /// Bytes of a file system; the smallest that all of them can be made with.
 const SIZE: u64 = 64 << 20;
 /// How many of them are left to be filled, so that it takes seconds.
-const ROOM: u64 = 20 << 20;
+const ROOM: u64 = 16 << 20;
 /// Bytes that may be left where nothing more can be had: what a file system keeps for itself.
 const LEFT: u64 = SIZE / 32;
 
