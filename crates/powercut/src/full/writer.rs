@@ -5,6 +5,7 @@
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -117,13 +118,14 @@ fn live(args: &Args) -> anyhow::Result<()> {
     let mut rng = Rng::new(args.seed);
     let store = &options().open(&args.path)?;
     let ended = &AtomicBool::new(false);
+    let together = &Barrier::new(HABITS.len());
     thread::scope(|scope| {
         scope.spawn(move || tell_merges(store, ended));
         let writers = std::array::from_fn::<_, { HABITS.len() }, _>(|id| {
             let rng = Rng::new(rng.next());
             scope.spawn(move || {
                 Writer::new(store, id, rng, args.seed)
-                    .and_then(|mut writer| writer.work(args.plan))
+                    .and_then(|mut writer| writer.work(args.plan, together))
                     .unwrap_or_else(|error| give_up(&error))
             })
         });
@@ -175,7 +177,10 @@ impl<'a> Writer<'a> {
         Ok(Self { store, id, habit, rng, logs, growing, mark, made: 0, waiting: Vec::new() })
     }
 
-    fn work(&mut self, plan: Plan) -> anyhow::Result<()> {
+    /// Does what is planned. All writers read before any of them writes, and again when all have written: what somebody reads
+    /// at the time keeps its room, however much of it goes, and so a delete may find none.
+    fn work(&mut self, plan: Plan, together: &Barrier) -> anyhow::Result<()> {
+        together.wait();
         match plan {
             Plan::Fill => self.fill()?,
             Plan::Thin => self.free_all(|writer, log| writer.rng.percent(75).then(|| writer.less(log)))?,
@@ -183,6 +188,7 @@ impl<'a> Writer<'a> {
             Plan::Churn => self.churn()?,
         }
         self.settle()?;
+        together.wait();
         // Reads are served, whatever there is no room for.
         ensure!(read(self.store, &prefix(self.id))? == self.logs, "writer {} reads something else", self.id);
         say(&Line::Done);
