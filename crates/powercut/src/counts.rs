@@ -61,8 +61,8 @@ pub fn tell_full(name: &str, tally: full::Tally, time: Duration) -> anyhow::Resu
     let full::Tally { rounds, lives, kills, acks, refused, entries } = tally;
     let seconds = time.as_secs_f64();
     println!(
-        "full {name}: {rounds} rounds, {lives} lives, {kills} of them killed, {acks} acknowledged, {refused} refused, {entries} entries \
-         read back, 0 lost, {seconds:.1} s"
+        "full {name}: {rounds} rounds, {lives} lives, {kills} of them killed, {acks} acknowledged, {refused} refused, \
+         {entries} entries read back, 0 lost, {seconds:.1} s"
     );
     let command = format!("{COMMAND} full --filesystem {name} --rounds {rounds}");
     add(&FullCount {
