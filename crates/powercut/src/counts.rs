@@ -8,6 +8,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::cuts::Tally;
+use crate::full;
 
 /// A line of the file that `BROOKLET_COUNTS` names.
 #[derive(Serialize)]
@@ -21,6 +22,24 @@ struct Count<'a> {
     command: String,
 }
 
+/// The same of a disk that was filled.
+#[derive(Serialize)]
+struct FullCount<'a> {
+    kind: &'static str,
+    name: &'a str,
+    rounds: u64,
+    lives: u64,
+    kills: u64,
+    acks: u64,
+    refused: u64,
+    lost: u64,
+    seconds: f64,
+    command: String,
+}
+
+/// How this program is run.
+const COMMAND: &str = "cargo run --release -p brooklet-powercut --";
+
 /// Tells what was done over `name`; a campaign that lost something never gets here.
 pub fn tell(name: &str, command: &str, tally: Tally, time: Duration) -> anyhow::Result<()> {
     let Tally { cuts, acks, entries, outcomes, stopped } = tally;
@@ -33,10 +52,37 @@ pub fn tell(name: &str, command: &str, tally: Tally, time: Duration) -> anyhow::
     println!(
         "cuts over {name}: {cuts} cuts, {acks} acknowledged, {entries} entries read back, 0 lost, {seconds:.1} s"
     );
+    let command = format!("{COMMAND} {command}");
+    add(&Count { kind: "cut", name, cuts, acks, lost: 0, seconds, command })
+}
+
+/// Tells what was done to a store on a small file system; where something was lost, it never gets here.
+pub fn tell_full(name: &str, tally: full::Tally, time: Duration) -> anyhow::Result<()> {
+    let full::Tally { rounds, lives, kills, acks, refused, entries } = tally;
+    let seconds = time.as_secs_f64();
+    println!(
+        "full {name}: {rounds} rounds, {lives} lives, {kills} of them killed, {acks} acknowledged, {refused} refused, \
+         {entries} entries read back, 0 lost, {seconds:.1} s"
+    );
+    let command = format!("{COMMAND} full --filesystem {name} --rounds {rounds}");
+    add(&FullCount {
+        kind: "full-disk",
+        name,
+        rounds,
+        lives,
+        kills,
+        acks,
+        refused,
+        lost: 0,
+        seconds,
+        command,
+    })
+}
+
+/// Adds a line, where anybody collects them.
+fn add(count: &impl Serialize) -> anyhow::Result<()> {
     let Some(path) = std::env::var_os("BROOKLET_COUNTS") else { return Ok(()) };
-    let command = format!("cargo run --release -p brooklet-powercut -- {command}");
-    let count = Count { kind: "cut", name, cuts, acks, lost: 0, seconds, command };
-    let mut line = serde_json::to_string(&count)?;
+    let mut line = serde_json::to_string(count)?;
     line.push('\n');
     let file = File::options().create(true).append(true).open(&path);
     file.and_then(|mut file| file.write_all(line.as_bytes()))

@@ -70,14 +70,12 @@ pub struct Tally {
 impl Campaign {
     /// A campaign whose choices follow from `seed`; it ends early once `stop` is set.
     pub fn new(seed: u64, outcomes: u64, stop: Arc<AtomicBool>) -> Self {
-        let heartbeat = Arc::new(AtomicU64::new(0));
-        watch(heartbeat.clone());
         Self {
             rng: Rng::new(seed),
             ledger: Ledger::default(),
             outcomes,
             stop,
-            heartbeat,
+            heartbeat: watched(),
             tally: Tally::default(),
         }
     }
@@ -348,13 +346,15 @@ fn keep(image: &[u8], kind: &str, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Ends the process where nothing moves any more: a hang is a failure, and must not last.
-fn watch(heartbeat: Arc<AtomicU64>) {
+/// A number that moves with the work. The process ends where it does not any more: a hang is a failure, and must not last.
+pub fn watched() -> Arc<AtomicU64> {
+    let heartbeat = Arc::new(AtomicU64::new(0));
+    let watching = heartbeat.clone();
     thread::spawn(move || {
         let mut last = 0;
         loop {
             thread::sleep(Duration::from_secs(STALL));
-            let now = heartbeat.load(Ordering::Relaxed);
+            let now = watching.load(Ordering::Relaxed);
             if now == last {
                 eprintln!("nothing has moved for {STALL} s");
                 std::process::exit(3);
@@ -362,6 +362,7 @@ fn watch(heartbeat: Arc<AtomicU64>) {
             last = now;
         }
     });
+    heartbeat
 }
 
 /// Where the store is below `dir`.

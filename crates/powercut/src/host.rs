@@ -3,7 +3,7 @@
 //! are let go of as soon as something else holds them.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -99,7 +99,7 @@ impl Drop for Served {
     }
 }
 
-/// A loop device with a file system that is mounted.
+/// A file system that is mounted, from a loop device or in memory.
 pub struct Mounted {
     dir: TempDir,
 }
@@ -110,14 +110,32 @@ impl Mounted {
         let dir = temp_dir()?;
         let device = LoopDevice::new(file)?;
         rustix::mount::mount(&device.path, dir.path(), filesystem, MountFlags::empty(), None)
-            .with_context(|| format!("mounting the {filesystem} on {}", device.path.display()))?;
+            .map_err(|error| not_mounted(filesystem, error))?;
         // The mount keeps the device from here on.
+        Ok(Self { dir })
+    }
+
+    /// Mounts a file system of so many bytes in memory.
+    pub fn in_memory(bytes: u64) -> anyhow::Result<Self> {
+        let dir = temp_dir()?;
+        let size = CString::new(format!("size={bytes}"))?;
+        rustix::mount::mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), size.as_c_str())
+            .map_err(|error| not_mounted("tmpfs", error))?;
         Ok(Self { dir })
     }
 
     /// The file system's root.
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+}
+
+/// Tells what the machine does not have or does not allow from what is wrong.
+fn not_mounted(filesystem: &str, error: Errno) -> anyhow::Error {
+    let what = format!("mounting a file system of type {filesystem}");
+    match error {
+        Errno::PERM | Errno::ACCESS | Errno::NODEV => Skipped(format!("{what}: {error}")).into(),
+        _ => anyhow::Error::new(error).context(what),
     }
 }
 

@@ -43,9 +43,30 @@ enum Command {
         #[arg(long, value_enum, default_value_t = Inside::Ext4)]
         filesystem: Inside,
     },
+    /// A store on small file systems that something else fills to the last byte: appends are refused, what frees is not,
+    /// reads go on, and so do appends after that
+    Full(Full),
     /// The process that is hit
     #[command(hide = true)]
     Victim(victim::Args),
+    /// The process that writes where there is no room
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Writer(brooklet_powercut::full::writer::Args),
+}
+
+#[derive(Args)]
+struct Full {
+    /// One file system, instead of all that can be made here
+    #[cfg(target_os = "linux")]
+    #[arg(long, value_enum)]
+    filesystem: Option<brooklet_powercut::full::disk::Small>,
+    /// How often each is filled
+    #[arg(long, default_value_t = 1)]
+    rounds: u64,
+    /// Where all choices of the first round come from, and of each further one from the next number; a random one if left out
+    #[arg(long)]
+    seed: Option<u64>,
 }
 
 /// A file system inside a virtual machine.
@@ -72,6 +93,8 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Victim(args) => victim::run(&args),
         #[cfg(target_os = "linux")]
+        Command::Writer(args) => brooklet_powercut::full::writer::run(&args),
+        #[cfg(target_os = "linux")]
         command => linux::main(command),
         #[cfg(not(target_os = "linux"))]
         _ => {
@@ -91,12 +114,13 @@ mod linux {
     use brooklet::io::system_seed;
     use brooklet_powercut::counts;
     use brooklet_powercut::cuts::{self, Stage};
+    use brooklet_powercut::full::{self, disk::Small};
     use brooklet_powercut::host::{Skipped, need_fuse, need_program, own_mounts};
     use brooklet_powercut::ledger::Lost;
     use brooklet_powercut::stages::{Below, Filesystem, Plain, Raw};
     use brooklet_powercut::vm::Machine;
 
-    use crate::{Campaign, Command, Inside};
+    use crate::{Campaign, Command, Full, Inside};
 
     pub fn main(command: Command) -> ExitCode {
         let Err(error) = run(command) else { return ExitCode::SUCCESS };
@@ -133,8 +157,50 @@ mod linux {
                     Machine::new(filesystem)
                 })
             }
-            Command::Victim(_) => unreachable!("it is run before"),
+            Command::Full(args) => fill(&args),
+            Command::Victim(_) | Command::Writer(_) => unreachable!("they are run before"),
         }
+    }
+
+    /// Fills file systems; one that cannot be made here is told, and the others are filled.
+    fn fill(args: &Full) -> anyhow::Result<()> {
+        let seed = args.seed.unwrap_or_else(system_seed);
+        let chosen = args.filesystem.map_or(Small::ALL.to_vec(), |small| vec![small]);
+        let (stop, heartbeat) = (stop_when_asked()?, cuts::watched());
+        for small in chosen {
+            let name = &full::named(&small);
+            println!("full {name}: {} rounds, seed {seed}", args.rounds);
+            let (start, mut tally) = (Instant::now(), full::Tally::default());
+            while tally.rounds < args.rounds && !stop.load(Ordering::Relaxed) {
+                let seed = seed.wrapping_add(tally.rounds);
+                match full::run(small, seed, &heartbeat, &mut tally) {
+                    Ok(()) => {}
+                    // What is missing is missing from the start.
+                    Err(error) if error.is::<Skipped>() && tally.rounds == 0 => {
+                        println!("{error}");
+                        break;
+                    }
+                    Err(error) => return Err(error.context(format!("full {name}, seed {seed}"))),
+                }
+            }
+            if tally.rounds > 0 {
+                counts::tell_full(name, tally, start.elapsed())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is set when somebody asks this program to stop.
+    fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = stop.clone();
+        // Twice is meant: the first lets the round clean up after itself.
+        ctrlc::set_handler(move || {
+            if asked.swap(true, Ordering::Relaxed) {
+                std::process::exit(3);
+            }
+        })?;
+        Ok(stop)
     }
 
     fn below(filesystem: Filesystem) -> anyhow::Result<Below> {
@@ -151,14 +217,7 @@ mod linux {
         stage: impl FnOnce() -> anyhow::Result<S>,
     ) -> anyhow::Result<()> {
         let mut stage = stage()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let asked = stop.clone();
-        // Twice is meant: the first lets the round clean up after itself.
-        ctrlc::set_handler(move || {
-            if asked.swap(true, Ordering::Relaxed) {
-                std::process::exit(3);
-            }
-        })?;
+        let stop = stop_when_asked()?;
         let seed = args.seed.unwrap_or_else(system_seed);
         println!("{kind}: {} cuts, seed {seed}", args.cuts);
         let start = Instant::now();

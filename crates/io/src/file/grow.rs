@@ -67,6 +67,9 @@ impl FileInner {
         match made {
             // As when it grew: where nothing can be allocated in advance, writing will tell.
             Err(error) if is_refusal(&error) => Ok(()),
+            // XFS wants as much to be free as it is asked for, before it looks what is there already.
+            #[cfg(target_os = "linux")]
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => self.write_holes(range),
             made => made,
         }
     }

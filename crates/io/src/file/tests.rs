@@ -216,3 +216,35 @@ fn space_is_given_back_and_taken_again() {
     assert!(allocated(&path) + MIB <= before + (64 << 10) && allocated(&path) + MIB + (64 << 10) >= before);
     assert!(volume.punch(3 * MIB..5 * MIB).is_err() && volume.secure(3 * MIB..5 * MIB).is_err());
 }
+
+/// As on XFS where nothing is free: see `secure`.
+#[cfg(target_os = "linux")]
+#[test]
+fn writing_to_what_holds_no_data_allocates_it_and_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let volume = FileVolume::open(&path, OpenMode::Create, FileOptions::default()).unwrap();
+    const PART: u64 = 256 << 10;
+    volume.grow(8 * PART).unwrap();
+    for part in [0, 2, 5] {
+        let mut data = AlignedBuf::zeroed(PART as usize);
+        data.fill(part as u8 + 1);
+        volume.write_at(part * PART, &data, Persist::Cached).unwrap();
+    }
+    volume.flush().unwrap();
+    let full = allocated(&path);
+    let read = || {
+        let mut data = AlignedBuf::zeroed(8 * PART as usize);
+        volume.read_at(0, &mut data).unwrap();
+        data
+    };
+    if !volume.punch(PART..2 * PART).unwrap() || !volume.punch(6 * PART..7 * PART).unwrap() {
+        println!("skipped: {:?}", volume.info().fallbacks);
+        return;
+    }
+    let before = read();
+    volume.inner.write_holes(SECTOR as u64..8 * PART).unwrap();
+    volume.flush().unwrap();
+    assert!(read()[..] == before[..]);
+    assert!(allocated(&path) + (64 << 10) >= full, "{} of {full}", allocated(&path));
+}

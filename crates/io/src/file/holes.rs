@@ -1,0 +1,46 @@
+//! Which space of a file is there, found out without allocating any: where there is data, and where writing goes.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use super::inner::FileInner;
+use crate::{AlignedBuf, SECTOR};
+
+/// Bytes that are written at once.
+const PIECE: usize = 64 << 10;
+
+impl FileInner {
+    /// Writes to all of `range` that holds no data what it reads as. That takes no room where space is allocated, and fails
+    /// for want of it where none is.
+    pub(super) fn write_holes(&self, range: Range<u64>) -> io::Result<()> {
+        let mut buf = AlignedBuf::zeroed(PIECE);
+        let mut at = range.start;
+        while at < range.end {
+            at = (next(&self.file, SeekFrom::Hole(at))? / SECTOR as u64 * SECTOR as u64).min(range.end);
+            // A sector that is data only in part is written as a whole.
+            let data = next(&self.file, SeekFrom::Data(at))?.max(at + 1).min(range.end);
+            while at < data {
+                let len = (data - at).next_multiple_of(SECTOR as u64).min(PIECE as u64) as usize;
+                let read = self.read_at(at, &mut buf[..len])?;
+                let written = self.write(at, &buf[..read / SECTOR * SECTOR])? / SECTOR * SECTOR;
+                if written == 0 {
+                    return Err(Errno::NOSPC.into());
+                }
+                at += written as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where data, or a hole, comes next; the end of all where none does.
+fn next(file: &File, from: SeekFrom) -> io::Result<u64> {
+    match rustix::fs::seek(file, from) {
+        Err(Errno::NXIO) => Ok(u64::MAX),
+        found => Ok(found?),
+    }
+}

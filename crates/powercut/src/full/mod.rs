@@ -1,0 +1,343 @@
+//! A store on a small file system that something else fills, for real: `writer` fills and frees in a process of its own, a
+//! file beside the store takes the rest of the disk (`disk`), and what was acknowledged (`promises`) is held against the store
+//! after each life, however that ended.
+//!
+//! What must hold on a file system that keeps its word on allocated space, while there is not a byte left on it:
+//!
+//! - appends are refused, and nothing else is: every trim, truncation and delete is taken, to the last one;
+//! - everything reads as it was written, also while it is full, and after a kill;
+//! - the store opens, also with a ring full of what no run has yet, and its check finds nothing;
+//! - appends go on in what was freed.
+//!
+//! On one that copies on write the store may stop. Then nothing acknowledged is missing once something else was removed, and the store can
+//! be emptied and filled again.
+
+pub mod disk;
+pub mod logs;
+pub mod promises;
+pub mod writer;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, ensure};
+use brooklet::Create;
+use brooklet::io::Rng;
+use clap::ValueEnum;
+
+use crate::cuts::store_in;
+use disk::{Disk, Hog, Small};
+use promises::{Promises, Said, lost};
+use writer::Plan;
+
+/// Bytes of payloads after which the other file takes the rest of the disk.
+const CROWDED: u64 = 6 << 20;
+/// Kills in a row.
+const KILLS: u64 = 3;
+
+/// What was done on a file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Stories told to their end.
+    pub rounds: u64,
+    /// Processes that wrote.
+    pub lives: u64,
+    /// How many of them were killed.
+    pub kills: u64,
+    /// Operations that were acknowledged.
+    pub acks: u64,
+    /// Commits that were refused.
+    pub refused: u64,
+    /// Entries read back and compared.
+    pub entries: u64,
+}
+
+/// Tells the whole story on one file system, and adds to `tally`; `heartbeat` moves with it. `Err` with
+/// [`Lost`](crate::ledger::Lost) where a promise was broken: then the store's file is kept.
+pub fn run(small: Small, seed: u64, heartbeat: &AtomicU64, tally: &mut Tally) -> anyhow::Result<()> {
+    let mut story = Story {
+        hog: None,
+        disk: Disk::new(small)?,
+        promises: Promises::default(),
+        rng: Rng::new(seed),
+        heartbeat,
+        tally,
+    };
+    let told = if small.keeps_its_word() { story.tell() } else { story.tell_of_copies() };
+    told.map_err(|error| story.keep(small, error))?;
+    tally.rounds += 1;
+    Ok(())
+}
+
+/// One store's life. The fields go in this order: what is mounted must not be in use.
+struct Story<'a> {
+    hog: Option<Hog>,
+    disk: Disk,
+    promises: Promises,
+    /// Every choice.
+    rng: Rng,
+    heartbeat: &'a AtomicU64,
+    tally: &'a mut Tally,
+}
+
+impl Story<'_> {
+    fn tell(&mut self) -> anyhow::Result<()> {
+        self.crowded().context("crowded by another file")?;
+        self.killed().context("killed while the disk is full")?;
+        self.emptied().context("emptied while the disk is full")?;
+        self.merging().context("filled in the midst of merges")?;
+        self.alone().context("with the disk for itself")
+    }
+
+    /// Another file takes the rest while the store grows, and whatever the store gives back.
+    fn crowded(&mut self) -> anyhow::Result<()> {
+        self.fill_beside_hog()?;
+        self.audit()?;
+        self.life(Plan::Thin, false)?;
+        self.audit()?;
+        self.fill(1)?;
+        self.audit()?;
+        // What is given back from here on is there to be had again.
+        self.hog().stop()?;
+        let before = self.promises.bytes();
+        self.life(Plan::Thin, true)?;
+        self.audit()?;
+        let freed = before - self.promises.bytes();
+        self.fill(freed / 2)?;
+        self.audit()
+    }
+
+    /// Appends and frees go on at once where nothing is left, and end anywhere.
+    fn killed(&mut self) -> anyhow::Result<()> {
+        self.set_hog()?;
+        for _ in 0..KILLS {
+            let until = 100 + self.rng.below(900);
+            self.life_until(Plan::Churn, |_, said| Ok(said.acknowledged > until))?;
+            self.audit()?;
+        }
+        Ok(())
+    }
+
+    /// Everything goes, with a kill in between.
+    fn emptied(&mut self) -> anyhow::Result<()> {
+        let until = self.rng.below(500);
+        self.life_until(Plan::Empty, |_, said| Ok(said.acknowledged > until))?;
+        self.audit()?;
+        self.life(Plan::Empty, true)?;
+        self.audit()?;
+        ensure!(self.promises.bytes() == 0, "not all logs were deleted");
+        self.fill(1)?;
+        self.audit()
+    }
+
+    /// There is room, merges go on, and then there is none.
+    fn merging(&mut self) -> anyhow::Result<()> {
+        self.dismiss_hog()?;
+        let (merged, more) = (2 + self.rng.below(20), 1_000 + self.rng.below(4_000));
+        let mut until = None;
+        self.life_until(Plan::Churn, |story, said| {
+            if until.is_none() && said.merged >= merged {
+                story.set_hog()?;
+                until = Some(said.acknowledged + more);
+            }
+            Ok(until.is_some_and(|until| said.acknowledged > until))
+        })?;
+        self.hog().sated()?;
+        self.audit()?;
+        self.life(Plan::Empty, false)?;
+        self.audit()
+    }
+
+    /// The store takes all there is; what is left of that, the other file.
+    fn alone(&mut self) -> anyhow::Result<()> {
+        self.dismiss_hog()?;
+        let first = self.fill(1)?;
+        self.set_hog()?;
+        self.hog().sated()?;
+        self.audit()?;
+        self.life(Plan::Thin, true)?;
+        self.fill(1)?;
+        self.audit()?;
+        self.life(Plan::Empty, true)?;
+        self.audit()?;
+        self.dismiss_hog()?;
+        self.fill(first / 4 * 3)?;
+        self.audit()
+    }
+
+    /// A disk that may break its word while it is full.
+    fn tell_of_copies(&mut self) -> anyhow::Result<()> {
+        self.fill_beside_hog_or_stop()?;
+        self.disk.drop_ballast()?;
+        self.dismiss_hog()?;
+        self.audit()?;
+        self.life(Plan::Empty, true)?;
+        self.audit()?;
+        self.life_until(Plan::Fill, |_, said| Ok(said.bytes > CROWDED))?;
+        self.audit()
+    }
+
+    /// Fills the disk together with another file, which comes later.
+    fn fill_beside_hog(&mut self) -> anyhow::Result<()> {
+        self.fill_beside_hog_or_stop()?;
+        self.hog().sated()?;
+        self.has_filled(CROWDED)
+    }
+
+    fn fill_beside_hog_or_stop(&mut self) -> anyhow::Result<()> {
+        self.live(Plan::Fill, true, |story, said| {
+            if story.hog.is_none() && said.bytes > CROWDED {
+                story.set_hog()?;
+            }
+            Ok(false)
+        })
+    }
+
+    /// Fills the store until it refuses, after `least` bytes; gives how many.
+    fn fill(&mut self, least: u64) -> anyhow::Result<u64> {
+        let abandon = self.rng.percent(50);
+        self.live(Plan::Fill, abandon, |_, _| Ok(false))?;
+        self.has_filled(least).map(|()| self.promises.said.bytes)
+    }
+
+    fn has_filled(&self, least: u64) -> anyhow::Result<()> {
+        self.has_not_stopped()?;
+        let Said { refused, bytes, .. } = &self.promises.said;
+        ensure!(*refused > 0, "it is never full");
+        if *bytes < least {
+            lost(format!("{bytes} bytes were taken until it was full, not {least}"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A process that writes to its end.
+    fn life(&mut self, plan: Plan, abandon: bool) -> anyhow::Result<()> {
+        self.live(plan, abandon, |_, _| Ok(false))?;
+        self.has_not_stopped()
+    }
+
+    /// A process that writes until it is killed, or its work is done.
+    fn life_until(
+        &mut self,
+        plan: Plan,
+        enough: impl FnMut(&mut Self, &Said) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        self.live(plan, true, enough)?;
+        self.has_not_stopped()
+    }
+
+    fn has_not_stopped(&self) -> anyhow::Result<()> {
+        match &self.promises.said.stopped {
+            Some(why) => lost(format!("the store gave up: {why}")),
+            None => Ok(()),
+        }
+    }
+
+    /// A process that writes, until it is `enough`; what it was promised is taken down.
+    fn live(
+        &mut self,
+        plan: Plan,
+        abandon: bool,
+        enough: impl FnMut(&mut Self, &Said) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("writer").arg(self.store()).args(["--plan", &named(&plan)]);
+        command.args(["--seed", &self.rng.next().to_string()]).args(abandon.then_some("--abandon"));
+        // Whoever is to stop, it is not the writers alone.
+        command.process_group(0);
+        let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut child = started.context("starting writers")?;
+        self.promises.begin();
+        let killed = self.listen(&mut child, enough);
+        if killed.is_err() {
+            child.kill()?;
+        }
+        let (status, killed) = (child.wait()?, killed?);
+        let Said { acknowledged, refused, stopped, .. } = &self.promises.said;
+        ensure!(killed || status.success() || stopped.is_some(), "the writers ended with {status}");
+        self.tally.lives += 1;
+        self.tally.kills += u64::from(killed);
+        self.tally.acks += acknowledged;
+        self.tally.refused += refused;
+        Ok(())
+    }
+
+    /// Takes down what a process says until it ends; whether it had to be killed.
+    fn listen(
+        &mut self,
+        child: &mut Child,
+        mut enough: impl FnMut(&mut Self, &Said) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<bool> {
+        let mut lines = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let (mut line, mut killed) = (String::new(), false);
+        // Everything that left the process counts, also after it was killed; but not half a line.
+        while lines.read_line(&mut line)? > 0 && line.ends_with('\n') {
+            self.heartbeat.fetch_add(1, Ordering::Relaxed);
+            self.promises.take(serde_json::from_str(&line)?)?;
+            line.clear();
+            let said = self.promises.said.clone();
+            if !killed && enough(self, &said)? {
+                child.kill()?;
+                killed = true;
+            }
+        }
+        Ok(killed)
+    }
+
+    /// Opens the store, on a disk as full as it is, holds it against the promises, and checks it.
+    fn audit(&mut self) -> anyhow::Result<()> {
+        self.heartbeat.fetch_add(1, Ordering::Relaxed);
+        let path = self.store();
+        let opened = writer::options().create(Create::Never).open(&path);
+        let store = opened.or_else(|error| lost(format!("the store cannot be opened: {error}")))?;
+        self.tally.entries += self.promises.audit(&store)?;
+        if self.rng.percent(50) {
+            store.close()?;
+            drop(store);
+        } else {
+            store.abandon();
+        }
+        let report = brooklet::check(&path, &mut |_, _| {})?;
+        match report.findings.first() {
+            Some(finding) => lost(format!("the check found: {}", finding.what)),
+            None => Ok(()),
+        }
+    }
+
+    fn store(&self) -> PathBuf {
+        store_in(self.disk.path())
+    }
+
+    fn set_hog(&mut self) -> anyhow::Result<()> {
+        self.hog = None;
+        self.hog = Some(Hog::start(self.disk.path())?);
+        Ok(())
+    }
+
+    fn hog(&mut self) -> &mut Hog {
+        self.hog.as_mut().expect("it was set")
+    }
+
+    fn dismiss_hog(&mut self) -> anyhow::Result<()> {
+        self.hog.take().map_or(Ok(()), Hog::give_back)
+    }
+
+    /// Keeps the store that led to an error.
+    fn keep(&self, small: Small, error: anyhow::Error) -> anyhow::Error {
+        let to = format!("full-{}-{}.brooklet", named(&small), std::process::id());
+        match fs::copy(self.store(), &to) {
+            Ok(_) => error.context(format!("the store is kept in {to}")),
+            Err(failed) => error.context(format!("the store could not be kept: {failed}")),
+        }
+    }
+}
+
+/// What the command line calls it.
+pub fn named(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
