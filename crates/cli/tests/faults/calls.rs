@@ -36,12 +36,17 @@ const ENOSPC: &str = "No space left on device";
 
 /// Durable writes (`pwritev2`): claiming the store, its blocks, its superblocks. Cached ones (`pwrite64`): runs, manifests.
 const ANSWERS: &[Answer] = &[
-    answer("pwritev2", "error=EIO", &["1", "2", "3", "4", "5", "9", "20", "1+", "6+"], &[7], EIO),
-    answer("pwritev2", "error=ENOSPC", &["1", "4", "6", "5+"], &[6, 7], ENOSPC),
+    answer("pwritev2", "error=EIO", &["1", "2", "3", "4", "5", "1+"], &[7], EIO),
+    // Which thread writes which block, and into how many all goes, hangs on the machine; so a late one may be the last, which
+    // only tells what is acknowledged.
+    answer("pwritev2", "error=EIO", &["6", "9", "20", "6+"], &[0, 7], EIO),
+    answer("pwritev2", "error=ENOSPC", &["1", "4"], &[6, 7], ENOSPC),
+    answer("pwritev2", "error=ENOSPC", &["6", "5+"], &[0, 6, 7], ENOSPC),
     answer("pwritev2", "error=EINTR", &["1", "5", "9"], &[0], ""),
-    answer("pwritev2", "error=EDQUOT", &["5+"], &[6, 7], "Disk quota exceeded"),
+    answer("pwritev2", "error=EDQUOT", &["5+"], &[0, 6, 7], "Disk quota exceeded"),
     answer("pwritev2", "error=EOPNOTSUPP", &["1+", "7+"], &[0], ""),
-    answer("pwritev2", "retval=0", &["1", "6"], &[7], "took 0 of"),
+    answer("pwritev2", "retval=0", &["1"], &[7], "took 0 of"),
+    answer("pwritev2", "retval=0", &["6"], &[0, 7], "took 0 of"),
     answer("pwrite64", "error=EIO", &["1", "2", "1+"], &[7], EIO),
     answer("pwrite64", "error=ENOSPC", &["2", "2+"], &[0, 6, 7], ENOSPC),
     answer("fdatasync", "error=EIO", &["1", "2", "1+", "2+"], &[7], EIO),
@@ -109,17 +114,17 @@ fn try_answers(answers: &[Answer]) -> Fault {
 
 #[test]
 fn failing_writes() {
-    fault("failing writes", || try_answers(&ANSWERS[..8]));
+    fault("failing writes", || try_answers(&ANSWERS[..11]));
 }
 
 #[test]
 fn failing_flushes_and_growth() {
-    fault("failing flushes and growth", || try_answers(&ANSWERS[8..13]));
+    fault("failing flushes and growth", || try_answers(&ANSWERS[11..16]));
 }
 
 #[test]
 fn failing_reads_and_openings() {
-    fault("failing reads and openings", || try_answers(&ANSWERS[13..]));
+    fault("failing reads and openings", || try_answers(&ANSWERS[16..]));
 }
 
 /// Reads that fail while a log is read: what was printed before is right, and the place of the failure is named.
