@@ -15,7 +15,7 @@ fn every_station_gives_its_figures() {
     let output = place.run(&[&QUICK[..], &more].concat());
     let told = common::text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{told}");
-    for station in ["filling", "500 appends/s, logs at work", "full throttle, creating logs", "a kill"] {
+    for station in ["filling", "500 appends/s, logs at work", "full throttle, creating logs", "kills"] {
         assert!(told.contains(station), "{station} is missing: {told}");
     }
     let table: Value = serde_json::from_slice(&output.stdout).expect("one document");
