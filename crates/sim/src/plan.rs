@@ -336,7 +336,6 @@ impl Menu {
             (12, Act::Work),
             (3, Act::Idle(ms(1))),
             (2, Act::Idle(ms(1_200))),
-            (1, Act::Idle(ms(20_000))),
             (3, Act::Flush),
             (3, Act::Checkpoint),
             (1, Act::Compact),
@@ -413,6 +412,8 @@ impl Menu {
 fn detailed(act: Act, rng: &mut Rng) -> Act {
     match act {
         Act::Commit(n) => Act::Commit(1 + rng.below(n)),
+        // Now and then so long that the store rests.
+        Act::Idle(time) if time.as_secs() > 0 && rng.percent(30) => Act::Idle(20 * time),
         Act::Burst(_) => Act::Burst(5 + rng.below(60)),
         Act::Fail(Fault::PowerOffAfter(_)) => Act::Fail(Fault::PowerOffAfter(rng.below(60))),
         Act::Fail(Fault::ErrorAfter { kind, sticky, .. }) => {
