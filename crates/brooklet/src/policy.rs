@@ -1,7 +1,7 @@
 //! What to merge next: a pure function of what is known of the runs.
 //!
-//! A bound on runs, one on garbage, and fewer runs at rest. With `F` the bytes of a checkpoint's run (about half the memory budget, or what half
-//! the ring makes of it), `n` the bytes of all runs divided by `F`, and `R` the most runs:
+//! A bound on runs, one on garbage, and fewer runs at rest. With `F` the bytes of a checkpoint's run (about half the memory
+//! budget, or what half the ring makes of it), `n` the bytes of all runs divided by `F`, and `R` the most runs:
 //!
 //! - **Runs.** A run of level `d` holds entries that were written `d + 1` times at most. Where there are more than `R` runs,
 //!   the newest ones, those of the lowest level, are merged into one of the next level; where that level has but one run, the
@@ -13,9 +13,10 @@
 //!   written. The share is lower while the store is idle or short of room: space is worth work then, and only
 //!   then.
 //! - **Rest.** Once nobody has committed for long, the newest runs are merged, as many as end with one that is no larger than
-//!   all newer ones. What is left is few runs, each larger than all newer ones: `log2 n` and one at most, and one where the
-//!   store was filled at a go. So a store that is only read is read at the speed of a run or two. However often it rests, an
-//!   entry is written so at most `log2 n` times and once more: after its first such merge each next one doubles its run.
+//!   all newer ones. What is left is few runs, each larger than all newer ones: with `m` the bytes of all runs divided by those
+//!   of the smallest (which may be much less than `F`), `log2 m` and one at most, and one where the store was filled at a go. So
+//!   a store that is only read is read at the speed of few runs. However often it rests, an entry is written so at most
+//!   `log2 m` times and once more: after its first such merge each next one doubles its run.
 //!
 //! All end: each merge leaves fewer runs than there were, and one run by itself is never merged.
 //!

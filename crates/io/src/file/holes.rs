@@ -1,4 +1,4 @@
-//! Which space of a file is there, found out without allocating any: where there is data, and where writing goes.
+//! Holes in a file, written to: so space that is allocated, and holds nothing yet, is used without asking for more.
 
 use std::fs::File;
 use std::io;

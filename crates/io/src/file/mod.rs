@@ -3,7 +3,8 @@
 //! - `open`: names, opening and locks; `device`: what a block device says of itself.
 //! - `inner`: the open file that the volume and its queues share, its reads and its checks.
 //! - `durable`: how writes become durable; `tune`: the choice between the ways; `sync`: one sync for many callers.
-//! - `backend`: direct I/O and io_uring, used where they can be relied on; `grow`: the size, and the space; `holes`: what of it is there.
+//! - `backend`: direct I/O and io_uring, used where they can be relied on; `grow`: the size, and the space; `holes`: space that is
+//!   there and holds nothing, taken without asking for more.
 //! - `cached`: reads by way of the page cache, for look-ups.
 
 use std::io;
