@@ -35,7 +35,7 @@ const EIO: &str = "Input/output error (os error 5)";
 const ENOSPC: &str = "No space left on device";
 
 /// Durable writes (`pwritev2`): claiming the store, its blocks, its superblocks. Cached ones (`pwrite64`): runs, manifests.
-const ANSWERS: &[Answer] = &[
+const WRITES: &[Answer] = &[
     answer("pwritev2", "error=EIO", &["1", "2", "3", "4", "5", "1+"], &[7], EIO),
     // Which thread writes which block, and into how many all goes, hangs on the machine; so a late one may be the last, which
     // only tells what is acknowledged.
@@ -49,11 +49,19 @@ const ANSWERS: &[Answer] = &[
     answer("pwritev2", "retval=0", &["6"], &[0, 7], "took 0 of"),
     answer("pwrite64", "error=EIO", &["1", "2", "1+"], &[7], EIO),
     answer("pwrite64", "error=ENOSPC", &["2", "2+"], &[0, 6, 7], ENOSPC),
+];
+
+/// Flushes, and what makes the file longer or its space certain.
+const FLUSHES_AND_GROWTH: &[Answer] = &[
     answer("fdatasync", "error=EIO", &["1", "2", "1+", "2+"], &[7], EIO),
     answer("fdatasync", "error=ENOSPC", &["1", "1+"], &[6, 7], ENOSPC),
     answer("fallocate", "error=ENOSPC", &["1", "2"], &[0, 6], ENOSPC),
     answer("fallocate", "error=EOPNOTSUPP", &["1+"], &[0], ""),
     answer("fallocate", "error=EIO", &["1+"], &[7], EIO),
+];
+
+/// Reads, and what opening a store asks of the system.
+const READS_AND_OPENINGS: &[Answer] = &[
     answer("pread64", "error=EIO", &["1", "2", "1+"], &[7], EIO),
     // Beyond what opening always reads it may be a compaction that meets it, which is then left alone.
     answer("pread64", "error=EIO", &["3", "4", "3+"], &[0, 7], EIO),
@@ -114,17 +122,17 @@ fn try_answers(answers: &[Answer]) -> Fault {
 
 #[test]
 fn failing_writes() {
-    fault("failing writes", || try_answers(&ANSWERS[..11]));
+    fault("failing writes", || try_answers(WRITES));
 }
 
 #[test]
 fn failing_flushes_and_growth() {
-    fault("failing flushes and growth", || try_answers(&ANSWERS[11..16]));
+    fault("failing flushes and growth", || try_answers(FLUSHES_AND_GROWTH));
 }
 
 #[test]
 fn failing_reads_and_openings() {
-    fault("failing reads and openings", || try_answers(&ANSWERS[16..]));
+    fault("failing reads and openings", || try_answers(READS_AND_OPENINGS));
 }
 
 /// Reads that fail while a log is read: what was printed before is right, and the place of the failure is named.
