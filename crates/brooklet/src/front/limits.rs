@@ -241,7 +241,15 @@ impl Front {
         retention: Retention,
         moment: &Moment<'_>,
     ) -> Result<(), Refused> {
-        self.limit(op, i, slot, moment)?;
+        if retention.bytes.is_some() {
+            self.limit(op, i, slot, moment)?;
+        } else {
+            // Nobody asks for the sum any more: a limit can be lifted where sizes cannot be read.
+            let first = self.kept(slot, moment);
+            if first > self.bounds(slot).first {
+                self.drop_entries(op, i, slot, Effect::Trim(first), None)?;
+            }
+        }
         let counted = self.terms(slot).and_then(|terms| terms.bytes.map(|_| terms.held));
         let limit = |limit: Option<u64>| limit.map_or(0, |n| n + 1);
         let age = retention.age.map(|age| age.as_millis() as u64);

@@ -1,7 +1,8 @@
 //! Looking up what a tally misses, in the runs, without the front's lock.
 //!
-//! What cannot be read must not keep a log from getting on, least of all when it is about to go: the tally holds it to have
-//! its share of the bytes of which nothing else is known. Readers are told of the damage, as ever, and so is the log.
+//! Damage must not keep a log from getting on, least of all when it is about to go: the tally holds what is damaged to have
+//! its share of the bytes of which nothing else is known. Readers are told of it, as ever, and so is the log. A read that the
+//! device fails may succeed later, and a guess would drop what the log is to keep: there the commit is refused.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,28 +28,31 @@ impl Missing {
     /// Looks it up, or a part of it.
     pub fn look(&self, runs: &RunSet, key: &[u8]) -> Result<Found, Error> {
         let (mut rest, mut sum, mut spans) = (self.range.clone(), 0, Vec::new());
-        let parts = match self.parts(runs, key) {
-            Err(error) => {
-                spans.push(self.give_up(key, rest.clone(), error)?);
+        let parts = match twice(|| self.parts(runs, key)) {
+            Err(error @ Error::Damaged { .. }) => {
+                spans.push(self.give_up(key, rest.clone(), &error));
                 rest = 0..0;
                 Vec::new()
             }
-            Ok(parts) => parts,
+            parts => parts?,
         };
         while !rest.is_empty() && sum <= self.enough && spans.len() < AT_ONCE {
             let at = if self.newest { rest.end - 1 } else { rest.start };
             let part =
                 parts.iter().find(|part| part.range.contains(&at)).expect("they hold all that is missing");
-            let mut span = match part.sizes(key, at) {
-                Ok(sizes) => sizes,
-                Err(error) => self.give_up(key, self.unreadable(key, at, part), error)?,
+            let mut span = match twice(|| part.sizes(key, at)) {
+                Err(error @ Error::Damaged { .. }) => match self.damaged(key, at, part)? {
+                    range if range.is_empty() => continue,
+                    range => self.give_up(key, range, &error),
+                },
+                sizes => sizes?,
             };
             sum += span.bytes;
-            if sum <= self.enough && !span.is_unreadable() {
+            if sum <= self.enough && !span.is_damaged() {
                 span.forget_sizes();
             }
-            // Of what cannot be read nobody here knows how much is enough.
-            rest = match (span.is_unreadable(), self.newest) {
+            // Of what is damaged nobody here knows how much is enough.
+            rest = match (span.is_damaged(), self.newest) {
                 (true, _) => 0..0,
                 (false, true) => rest.start..span.range.start,
                 (false, false) => span.range.end..rest.end,
@@ -80,34 +84,41 @@ impl Missing {
         Err(Error::damaged(format!("log {}", KeyText::of(key)), what))
     }
 
-    /// Entries that cannot be read, as a span, and as a word to whoever looks after the store.
-    fn give_up(&self, key: &[u8], range: Range<u64>, error: Error) -> Result<Span, Error> {
-        if !matches!(error, Error::Damaged { .. } | Error::Io { .. }) {
-            return Err(error);
-        }
+    /// Entries that are damaged, as a span, and as a word to whoever looks after the store.
+    fn give_up(&self, key: &[u8], range: Range<u64>, error: &Error) -> Span {
         let log = key.escape_ascii();
-        let why = "entries of a log cannot be read; its limit of bytes is applied as if they had their share";
+        let why = "entries of a log are damaged; its limit of bytes is applied as if they had their share";
         tracing::warn!(%log, from = range.start, to = range.end, %error, "{why}");
-        Ok(Span::unreadable(range))
+        Span::damaged(range)
     }
 
-    /// The entries from `at` on, the way that we go, that cannot be read: none of them is where one was tried.
-    fn unreadable(&self, key: &[u8], at: u64, part: &Part) -> Range<u64> {
+    /// The entries from `at` on, the way that we go, that are damaged: none of them is whole where one was tried. None is
+    /// where they read back by now.
+    fn damaged(&self, key: &[u8], at: u64, part: &Part) -> Result<Range<u64>, Error> {
         let range = self.range.start.max(part.range.start)..self.range.end.min(part.range.end);
         // Counted in entries from `at` on.
         let end = if self.newest { at + 1 - range.start } else { range.end - at };
         let (mut bad, mut good, mut step) = (0, end, 1);
-        while good - bad > 1 {
+        while good > bad + 1 {
             let tried = if good == end { (bad + step).min(end - 1) } else { bad + (good - bad) / 2 };
             step *= 2;
             let read = part.sizes(key, if self.newest { at - tried } else { at + tried });
             match read {
-                Ok(span) if self.newest => good = at + 1 - span.range.end,
-                Ok(span) => good = span.range.start - at,
-                Err(_) => bad = tried,
+                Ok(span) if self.newest => good = (at + 1).saturating_sub(span.range.end),
+                Ok(span) => good = span.range.start.saturating_sub(at),
+                Err(Error::Damaged { .. }) => bad = tried,
+                Err(error) => return Err(error),
             }
         }
-        if self.newest { at + 1 - good..at + 1 } else { at..at + good }
+        Ok(if self.newest { at + 1 - good..at + 1 } else { at..at + good })
+    }
+}
+
+/// Reads again what may have been damaged on its way from the device only.
+fn twice<T>(read: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    match read() {
+        Err(Error::Damaged { .. }) => read(),
+        done => done,
     }
 }
 

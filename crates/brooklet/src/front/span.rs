@@ -16,7 +16,7 @@ enum Sizes {
     Each(VecDeque<u32>),
     /// Nothing.
     Sum,
-    /// They cannot be read. All are held to have the same share.
+    /// They are damaged. All are held to have the same share.
     Even,
 }
 
@@ -30,8 +30,8 @@ impl Span {
         Self { range, bytes, sizes: Sizes::Sum }
     }
 
-    /// Entries that cannot be read; what their share is, is not said yet.
-    pub fn unreadable(range: Range<u64>) -> Self {
+    /// Entries that are damaged; what their share is, is not said yet.
+    pub fn damaged(range: Range<u64>) -> Self {
         Self { range, bytes: 0, sizes: Sizes::Even }
     }
 
@@ -44,7 +44,7 @@ impl Span {
         self.sizes == Sizes::Sum
     }
 
-    pub fn is_unreadable(&self) -> bool {
+    pub fn is_damaged(&self) -> bool {
         self.sizes == Sizes::Even
     }
 
@@ -69,7 +69,7 @@ impl Span {
         }
     }
 
-    /// Gives entries that cannot be read their share of what so many have together.
+    /// Gives entries that are damaged their share of what so many have together.
     pub fn take_share(&mut self, bytes: u64, entries: u64) {
         let share = u128::from(bytes) * u128::from(self.len()) / u128::from(entries.max(1));
         self.bytes = share.min(bytes.into()) as u64;

@@ -294,7 +294,7 @@ impl Tally {
         let place = self.place(span.range.start);
         let known = self.spans.get(place).filter(|known| known.range.start < span.range.end);
         let Some(known) = known.map(|known| (known.range.clone(), known.bytes)) else {
-            if span.is_unreadable() {
+            if span.is_damaged() {
                 let of = |what: fn(&Span) -> u64| self.spans.iter().map(what).sum::<u64>();
                 let (bytes, entries) = (of(|span| span.bytes), of(Span::len));
                 let bytes = held.unwrap_or_default().saturating_sub(bytes);
@@ -306,7 +306,7 @@ impl Tally {
         if !within(&span.range, &range) {
             return;
         }
-        if span.is_unreadable() {
+        if span.is_damaged() {
             span.take_share(bytes, range.end - range.start);
         }
         // Of the rest of what was known together the sum is known, if it lies on one side.

@@ -193,17 +193,17 @@ fn what_is_cut_off_is_all_that_moves() {
     }
 }
 
-/// What cannot be read has its share of what is not known, and goes like anything else.
+/// What is damaged has its share of what is not known, and goes like anything else.
 #[test]
-fn what_cannot_be_read_has_its_share() {
+fn what_is_damaged_has_its_share() {
     let mut tally = Tally::new(0, 100);
     tally.join(100, [40; 10]);
     let bounds = Bounds { first: 0, next: 110 };
     let missing = tally.walk(0..109, false, 99).unwrap_err();
     assert_eq!((missing.range.clone(), missing.enough), (0..100, 99));
-    let spans = vec![Span::each(0, [10; 5].into()), Span::unreadable(5..45)];
+    let spans = vec![Span::each(0, [10; 5].into()), Span::damaged(5..45)];
     tally.learn(Found { missing, spans }, bounds, Some(50 + 950 + 400));
-    // 95 entries have 950 bytes; 40 of them cannot be read.
+    // 95 entries have 950 bytes; 40 of them are damaged.
     assert_eq!(tally.walk(0..45, false, u64::MAX).unwrap(), (45, 450));
     assert_eq!(tally.walk(0..109, false, 99).unwrap(), (10, 100));
     assert_eq!(tally.left(bounds, 1400, 30, 110).unwrap(), 1100);
@@ -212,6 +212,6 @@ fn what_cannot_be_read_has_its_share() {
     // Of a log that is counted for the first time nobody knows what that may be.
     let mut tally = Tally::new(1, 10);
     let missing = tally.walk(0..10, true, u64::MAX).unwrap_err();
-    tally.learn(Found { missing, spans: vec![Span::unreadable(0..10)] }, Bounds { first: 0, next: 10 }, None);
+    tally.learn(Found { missing, spans: vec![Span::damaged(0..10)] }, Bounds { first: 0, next: 10 }, None);
     assert_eq!(tally.walk(0..10, true, 0).unwrap(), (0, 0));
 }
