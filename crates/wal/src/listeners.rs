@@ -12,7 +12,7 @@ pub(crate) type Callback = Box<dyn FnOnce(Result<(), WalError>) + Send>;
 /// What became of someone who began to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// Nobody listened before: somebody must see to it that the block is driven.
+    /// Nobody listened before, or nobody who can drive: somebody must see to it that the block is driven.
     First,
     /// Others listen too, and the block is seen to.
     Another,
@@ -39,8 +39,11 @@ impl Listeners {
         heard
     }
 
+    /// Where only tasks and callbacks listen, the driver before may have found nobody to go on: the first thread is one.
     pub fn thread(&mut self, thread: Thread) -> Heard {
-        self.heard(|all| all.threads.push(thread))
+        let heard = if self.threads.is_empty() { Heard::First } else { Heard::Another };
+        self.threads.push(thread);
+        heard
     }
 
     pub fn callback(&mut self, callback: Callback) -> Heard {

@@ -65,8 +65,9 @@ impl Shared {
         }
     }
 
-    /// Sees to it that somebody drives a block that was listened to: the first who listens may have come after whoever
-    /// drove before looked for someone to go on, and found nobody. Later ones need not: the next driver finds them all.
+    /// Sees to it that somebody drives a block that was listened to: the first who listens, and the first who can drive, may
+    /// have come after whoever drove before looked for someone to go on, and found nobody. Later ones need not: the next
+    /// driver finds them all.
     pub fn see_to(&self, heard: Option<Heard>) {
         if heard == Some(Heard::First) {
             let next = self.lock().next_driver();

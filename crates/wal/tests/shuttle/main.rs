@@ -82,6 +82,23 @@ fn tasks_and_callbacks_are_woken() {
     });
 }
 
+/// Without a committer, whoever waits must drive what others only listen to: the driver before may have looked for one
+/// who waits right before that.
+#[test]
+fn whoever_waits_beside_callbacks_drives_them() {
+    explore("wal::beside", 9_000, || {
+        let world = World::new(HOUR);
+        let writers = world.spawn_all(2, |world, writer| {
+            for n in 0..3 {
+                let append = world.append(writer, n, 100).unwrap();
+                world.call_back(&append, false);
+                world.wal.flush().unwrap();
+            }
+        });
+        world.end_and_check(writers, None);
+    });
+}
+
 /// Nobody but the committer drives; it must hear of everyone who waits.
 #[test]
 fn paced_writers_are_driven_by_the_committer() {
