@@ -33,21 +33,19 @@ impl Listeners {
         self.threads.is_empty() && self.tasks.is_empty() && self.callbacks.is_empty()
     }
 
-    fn heard(&mut self, join: impl FnOnce(&mut Self)) -> Heard {
-        let heard = if self.is_empty() { Heard::First } else { Heard::Another };
+    fn heard(&mut self, is_first: bool, join: impl FnOnce(&mut Self)) -> Heard {
+        let heard = if is_first { Heard::First } else { Heard::Another };
         join(self);
         heard
     }
 
     /// Where only tasks and callbacks listen, the driver before may have found nobody to go on: the first thread is one.
     pub fn thread(&mut self, thread: Thread) -> Heard {
-        let heard = if self.threads.is_empty() { Heard::First } else { Heard::Another };
-        self.threads.push(thread);
-        heard
+        self.heard(self.threads.is_empty(), |all| all.threads.push(thread))
     }
 
     pub fn callback(&mut self, callback: Callback) -> Heard {
-        self.heard(|all| all.callbacks.push(callback))
+        self.heard(self.is_empty(), |all| all.callbacks.push(callback))
     }
 
     /// A task listens; `slot` is what it was given when it came before, so that polling again replaces its waker.
@@ -57,7 +55,7 @@ impl Listeners {
                 self.tasks[slot].clone_from(waker);
                 Heard::Another
             }
-            None => self.heard(|all| {
+            None => self.heard(self.is_empty(), |all| {
                 let vacant = all.vacant.pop();
                 match vacant {
                     Some(vacant) => all.tasks[vacant].clone_from(waker),

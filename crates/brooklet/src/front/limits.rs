@@ -229,7 +229,20 @@ impl Front {
             *left = left.saturating_sub(gone);
             first = kept;
         }
-        if first > bounds.first { self.drop_entries(op, i, slot, Effect::Trim(first), left) } else { Ok(()) }
+        self.drop_before(op, i, slot, first, left)
+    }
+
+    /// Drops the entries before `first`, if there are any.
+    fn drop_before(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        first: u64,
+        left: Option<u64>,
+    ) -> Result<(), Refused> {
+        let is_cut = first > self.bounds(slot).first;
+        if is_cut { self.drop_entries(op, i, slot, Effect::Trim(first), left) } else { Ok(()) }
     }
 
     /// Sets the terms of a log. What the old ones left out by now stays out.
@@ -245,10 +258,7 @@ impl Front {
             self.limit(op, i, slot, moment)?;
         } else {
             // Nobody asks for the sum any more: a limit can be lifted where sizes cannot be read.
-            let first = self.kept(slot, moment);
-            if first > self.bounds(slot).first {
-                self.drop_entries(op, i, slot, Effect::Trim(first), None)?;
-            }
+            self.drop_before(op, i, slot, self.kept(slot, moment), None)?;
         }
         let counted = self.terms(slot).and_then(|terms| terms.bytes.map(|_| terms.held));
         let limit = |limit: Option<u64>| limit.map_or(0, |n| n + 1);
@@ -270,9 +280,7 @@ impl Front {
         if let Some(most) = retention.bytes.filter(anew) {
             let newest = self.counted(slot).walk(bounds.first..bounds.next, true, most);
             let (first, held) = newest.map_err(|missing| Refused::Sizes(i, missing))?;
-            if first > bounds.first {
-                self.effect(op, i, slot, Effect::Trim(first))?;
-            }
+            self.drop_before(op, i, slot, first, None)?;
             self.effect(op, i, slot, Effect::Held(held))?;
         }
         self.limit(op, i, slot, moment)
