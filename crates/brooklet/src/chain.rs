@@ -79,8 +79,11 @@ impl RunCursor {
     }
 
     /// The value of the entry; empty where it is at none.
-    pub fn value(&self) -> Bytes {
-        self.cursor.as_ref().map(Cursor::value).unwrap_or_default()
+    pub fn value(&self) -> Result<Bytes, Error> {
+        match (&self.cursor, self.segment()) {
+            (Some(cursor), Some(segment)) => cursor.value().map_err(|error| segment.error(error)),
+            _ => Ok(Bytes::new()),
+        }
     }
 
     /// Bytes of the segment that it is in, from the block of its entry on.

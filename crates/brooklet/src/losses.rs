@@ -84,7 +84,7 @@ pub(crate) fn pieces_in(runs: &mut [RunCursor], key: &[u8]) -> Result<Vec<(usize
         if absent || !cursor.seek(wanted.head())? || cursor.key() != wanted.head() {
             continue;
         }
-        let head = Head::decode(&cursor.value()).ok_or_else(|| cursor.run().malformed(key))?;
+        let head = Head::decode(&cursor.value()?).ok_or_else(|| cursor.run().malformed(key))?;
         found.push((i, head.piece));
         let so_far = resolve(found.iter().map(|(_, piece)| *piece));
         if so_far.bounds.is_none_or(|b| so_far.upper == b.first) {

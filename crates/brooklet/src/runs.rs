@@ -190,7 +190,8 @@ impl Run {
         let segment = self.segment_of(&place).ok_or_else(|| self.malformed(key))?;
         let mut cursor = segment.reader.cursor();
         let found = cursor.seek_le(&place).map_err(|e| segment.error(e))?;
-        self.decode_chunk(key, seq, found.then(|| (cursor.key().to_vec(), cursor.value())))
+        let value = cursor.value().map_err(|e| segment.error(e))?;
+        self.decode_chunk(key, seq, found.then(|| (cursor.key().to_vec(), value)))
     }
 
     /// The chunk out of the last entry at or before its key.

@@ -94,7 +94,7 @@ impl RunLogs {
             let Some((key, None)) = split_key(self.cursor.key()) else {
                 return Err(self.run().malformed(self.cursor.key()));
             };
-            let head = Head::decode(&self.cursor.value()).ok_or_else(|| self.run().malformed(&key))?;
+            let head = Head::decode(&self.cursor.value()?).ok_or_else(|| self.run().malformed(&key))?;
             self.current = Some((key, head));
         }
         Ok(())

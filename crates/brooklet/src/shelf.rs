@@ -100,7 +100,7 @@ impl Shelf {
     /// How the codex of run `id` is built.
     pub fn builder_options(&self, id: u64) -> BuilderOptions {
         let (bits_per_item, filter_seed) = (BITS_PER_LOG, self.filter_seed);
-        BuilderOptions { id, bits_per_item, filter_seed, ..BuilderOptions::default() }
+        BuilderOptions { id, bits_per_item, filter_seed, apart_from: usize::MAX, ..BuilderOptions::default() }
     }
 
     /// Seed of the filters of new runs.

@@ -9,7 +9,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::error::{Result, damaged};
-use crate::format::{MAX_KEY, POINTER, Ptr, RESTART_EVERY, put_varint, take_varint, u32_at};
+use crate::format::{APART, MAX_KEY, POINTER, Ptr, RESTART_EVERY, put_varint, take_varint, u32_at};
 
 /// Puts a block together, entry by entry.
 #[derive(Debug, Default)]
@@ -43,38 +43,73 @@ impl BlockBuilder {
         3 * 5 + 4 + key + value
     }
 
+    /// The key added last.
+    pub fn last(&self) -> &[u8] {
+        &self.last
+    }
+
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         let shared = if self.entries.is_multiple_of(RESTART_EVERY) {
             self.restarts.push(u32::try_from(self.data.len()).expect("blocks are bounded"));
             0
         } else {
-            key.iter().zip(&self.last).take_while(|(a, b)| a == b).count()
+            shared_len(key, &self.last)
         };
-        put_varint(&mut self.data, shared as u64);
-        put_varint(&mut self.data, (key.len() - shared) as u64);
-        put_varint(&mut self.data, value.len() as u64);
-        self.data.extend_from_slice(&key[shared..]);
+        let rest = &key[shared..];
+        self.data.reserve(3 * 5 + rest.len() + value.len());
+        if shared | rest.len() | value.len() < 0x80 {
+            // Each of these is a varint of one byte.
+            self.data.extend_from_slice(&[shared as u8, rest.len() as u8, value.len() as u8]);
+        } else {
+            put_varint(&mut self.data, shared as u64);
+            put_varint(&mut self.data, rest.len() as u64);
+            put_varint(&mut self.data, value.len() as u64);
+        }
+        self.data.extend_from_slice(rest);
         self.data.extend_from_slice(value);
         self.last.truncate(shared);
-        self.last.extend_from_slice(&key[shared..]);
+        self.last.extend_from_slice(rest);
         self.entries += 1;
     }
 
     /// Completes the block. [`reset`](Self::reset) begins the next.
     pub fn finish(&mut self) -> &[u8] {
+        self.end(0)
+    }
+
+    /// Completes a block whose last value is a [list](crate::apart) of where the value is.
+    pub fn finish_apart(&mut self) -> &[u8] {
+        self.end(APART)
+    }
+
+    fn end(&mut self, flag: u32) -> &[u8] {
         for restart in &self.restarts {
             self.data.extend_from_slice(&restart.to_le_bytes());
         }
-        self.data.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        self.data.extend_from_slice(&(self.restarts.len() as u32 | flag).to_le_bytes());
         &self.data
     }
 
     pub fn reset(&mut self) {
         self.data.clear();
         self.restarts.clear();
-        self.last.clear();
         self.entries = 0;
     }
+}
+
+/// How many bytes two keys have in common.
+#[inline]
+pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
+    let len = a.len().min(b.len());
+    let (words, rest) = a[..len].as_chunks::<8>();
+    for ((a, b), at) in words.iter().zip(b.as_chunks::<8>().0).zip((0..).step_by(8)) {
+        let differ = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differ != 0 {
+            return at + differ.trailing_zeros() as usize / 8;
+        }
+    }
+    let at = len - rest.len();
+    at + rest.iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
 }
 
 /// A decoded block. Cheap to clone; values share its memory.
@@ -84,8 +119,30 @@ pub(crate) struct Block {
     /// Where the entries end and the restart points begin; 0 only in the default block, which stands for none.
     end: usize,
     restarts: usize,
+    /// Whether its last value is a list of where the value is.
+    apart: bool,
     /// Where its frame is in the file.
     at: u64,
+}
+
+/// What a block holds as a value.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub bytes: Bytes,
+    /// Whether that is a list of where the value is, and not the value.
+    pub apart: bool,
+    /// Where the block is in the file.
+    pub at: u64,
+}
+
+impl Stored {
+    /// The value, as the pointer that it is in an index block.
+    pub fn ptr(&self) -> Result<Ptr> {
+        match <&[u8; POINTER]>::try_from(&self.bytes[..]) {
+            Ok(ptr) => Ok(Ptr::decode(ptr)),
+            Err(_) => damaged(self.at, "an index entry is no pointer"),
+        }
+    }
 }
 
 /// Where the parts of one entry are in the block.
@@ -101,12 +158,13 @@ impl Block {
         let Some(count_at) = data.len().checked_sub(4) else {
             return damaged(at, "the block is too short");
         };
-        let restarts = u32_at(&data, count_at) as usize;
+        let count = u32_at(&data, count_at);
+        let (restarts, apart) = ((count & !APART) as usize, count & APART != 0);
         let end = match restarts.checked_mul(4).and_then(|bytes| count_at.checked_sub(bytes)) {
             Some(end) if restarts > 0 => end,
             _ => return damaged(at, "the block has no room for its restart points"),
         };
-        let block = Block { data, end, restarts, at };
+        let block = Block { data, end, restarts, apart, at };
         let ascend = (1..restarts).all(|index| block.restart(index - 1) < block.restart(index));
         if block.restart(0) != 0 || !ascend || block.restart(restarts - 1) >= end {
             return block.damaged("the restart points are not in order");
@@ -140,9 +198,21 @@ impl Block {
     #[inline]
     fn entry(&self, mut at: usize) -> Result<Entry> {
         let entries = &self.data[..self.end];
-        let mut number = || take_varint(entries, &mut at).and_then(|number| usize::try_from(number).ok());
-        let (Some(shared), Some(unshared), Some(value)) = (number(), number(), number()) else {
-            return self.damaged("an entry's head is cut off");
+        let head = entries.get(at..).and_then(<[u8]>::first_chunk::<3>);
+        let (shared, unshared, value) = match head {
+            // Mostly, each of these is a varint of one byte.
+            Some(&[shared, unshared, value]) if shared | unshared | value < 0x80 => {
+                at += 3;
+                (usize::from(shared), usize::from(unshared), usize::from(value))
+            }
+            _ => {
+                let mut number =
+                    || take_varint(entries, &mut at).and_then(|number| usize::try_from(number).ok());
+                match (number(), number(), number()) {
+                    (Some(shared), Some(unshared), Some(value)) => (shared, unshared, value),
+                    _ => return self.damaged("an entry's head is cut off"),
+                }
+            }
         };
         let ends = at.checked_add(unshared).and_then(|key| Some((key, key.checked_add(value)?)));
         match ends {
@@ -169,6 +239,44 @@ impl Block {
             }
         }
         Ok(low.checked_sub(1))
+    }
+
+    fn stored(&self, value: Range<usize>) -> Stored {
+        let apart = self.apart && value.end == self.end;
+        Stored { bytes: self.data.slice(value), apart, at: self.at }
+    }
+
+    /// The value of the last entry whose key is at most `key`, and whether it is that key.
+    ///
+    /// Keys ascend. So of a key that is not greater it is enough to know how many bytes it has in common with `key`, and one
+    /// that shares more or fewer bytes with it than that is less or greater for that alone.
+    pub fn floor(&self, key: &[u8]) -> Result<Option<(Stored, bool)>> {
+        let Some(index) = self.search(key)? else { return Ok(None) };
+        let mut entry = self.entry(self.restart(index))?;
+        // The search found that this one is not greater.
+        let mut common = shared_len(&self.data[entry.key.clone()], key);
+        let mut len = entry.key.len();
+        while entry.value.end < self.end {
+            let next = self.entry(entry.value.end)?;
+            if next.shared > len {
+                return self.damaged("an entry shares more than there is");
+            }
+            if next.shared < common {
+                break;
+            }
+            len = next.shared + next.key.len();
+            if next.shared == common {
+                let (tail, wanted) = (&self.data[next.key.clone()], &key[common..]);
+                let more = shared_len(tail, wanted);
+                if more < tail.len() && wanted.get(more).is_none_or(|byte| tail[more] > *byte) {
+                    break;
+                }
+                common += more;
+            }
+            entry = next;
+        }
+        let exact = common == key.len() && entry.shared + entry.key.len() == common;
+        Ok(Some((self.stored(entry.value), exact)))
     }
 
     /// Checks everything that reading takes for granted: keys ascend, restart points are where they have to be. Calls
@@ -235,16 +343,14 @@ impl Spot {
         &self.key
     }
 
-    pub fn value(&self) -> Bytes {
-        self.block.data.slice(self.value.clone())
+    /// What the block holds as the value.
+    pub fn stored(&self) -> Stored {
+        self.block.stored(self.value.clone())
     }
 
     /// The value, as the pointer that it is in an index block.
     pub fn ptr(&self) -> Result<Ptr> {
-        match <&[u8; POINTER]>::try_from(&self.block.data[self.value.clone()]) {
-            Ok(ptr) => Ok(Ptr::decode(ptr)),
-            Err(_) => self.block.damaged("an index entry is no pointer"),
-        }
+        self.stored().ptr()
     }
 
     /// Moves as told. Where every key is over [`Aim::AtMost`], moves to the first entry and says `false`.

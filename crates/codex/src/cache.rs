@@ -17,16 +17,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::ops::RangeInclusive;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
+use hashbrown::HashMap;
 
 use crate::block::Block;
 use crate::directory::{Held, Piece, stays};
-use crate::filter::mix;
-use crate::format::sum;
+use crate::filter::{key_hash, mix};
 
 /// Memory that an entry costs besides what is kept.
 const ENTRY: usize = 200;
@@ -86,11 +86,36 @@ impl CacheStats {
 
 /// Which reader, and where in its file; with the sum that whoever asks expects there, so that a pointer never gets what
 /// another one led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub reader: u64,
     pub offset: u64,
     pub sum: u64,
+}
+
+/// Nobody can choose what he is hashed to: a sum is what it is, and that of a value is of a key and the reader's seed.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(mix(self.offset ^ self.sum ^ self.reader.rotate_left(40)));
+    }
+}
+
+/// Takes the number that a [`Key`] gives as its hash.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys write one number");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
 }
 
 /// In the place of an offset, which is never so large: a value, with the hash of its key as the sum.
@@ -98,13 +123,14 @@ const VALUE: u64 = u64::MAX;
 
 impl Key {
     /// That of the value of `key`.
-    pub fn of_value(reader: u64, key: &[u8]) -> Key {
-        Key { reader, offset: VALUE, sum: sum(key) }
+    pub fn of_value(reader: u64, seed: u64, key: &[u8]) -> Key {
+        Key { reader, offset: VALUE, sum: key_hash(seed, key) }
     }
 
-    /// Everything of a reader.
-    fn all_of(reader: u64) -> RangeInclusive<Key> {
-        Key { reader, offset: 0, sum: 0 }..=Key { reader, offset: u64::MAX, sum: u64::MAX }
+    fn hash_of(self) -> u64 {
+        let mut hasher = AsItIs::default();
+        self.hash(&mut hasher);
+        hasher.finish()
     }
 }
 
@@ -187,7 +213,7 @@ struct Shard {
 
 #[derive(Default)]
 struct Entries {
-    map: BTreeMap<Key, Entry>,
+    map: HashMap<Key, Entry, BuildHasherDefault<AsItIs>>,
     queue: VecDeque<Key>,
     filter_bytes: usize,
     index_bytes: usize,
@@ -247,8 +273,8 @@ impl Cache {
     }
 
     fn shard(&self, key: Key) -> &Shard {
-        let hash = mix(key.offset ^ key.sum ^ key.reader.rotate_left(40));
-        &self.shards[(hash % self.shards.len() as u64) as usize]
+        // The map takes the bits at either end.
+        &self.shards[(key.hash_of() >> 24) as usize % self.shards.len()]
     }
 
     /// Asks for what is kept. `take` may say that it is not what was looked for.
@@ -409,11 +435,15 @@ impl Entries {
     }
 
     fn leave(&mut self, reader: u64) {
-        let keys: Vec<Key> = self.map.range(Key::all_of(reader)).map(|(key, _)| *key).collect();
-        if !keys.is_empty() {
-            self.queue.retain(|key| key.reader != reader);
-            keys.into_iter().for_each(|key| self.drop_entry(key));
-        }
+        let mut queue = std::mem::take(&mut self.queue);
+        queue.retain(|key| {
+            let leaves = key.reader == reader;
+            if leaves {
+                self.drop_entry(*key);
+            }
+            !leaves
+        });
+        self.queue = queue;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Moving through a codex in key order, both ways.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use bytes::Bytes;
 
@@ -37,7 +37,7 @@ enum Place {
 /// let reader = Arc::new(Reader::open(Bytes::from(file), summary.len, None)?); // of the keys a, c, e
 /// let mut cursor = Cursor::new(reader);
 /// while cursor.next()? {
-///     println!("{:?}: {:?}", cursor.key(), cursor.value());
+///     println!("{:?}: {:?}", cursor.key(), cursor.value()?);
 /// }
 /// assert!(!cursor.valid()); // after the last
 /// assert!(cursor.prev()? && cursor.key() == b"e");
@@ -126,9 +126,29 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         if self.valid() { self.leaf.key() } else { &[] }
     }
 
-    /// The value of the entry; empty where it is at none. It shares the memory of its decoded block.
-    pub fn value(&self) -> Bytes {
-        if self.valid() { self.leaf.value() } else { Bytes::new() }
+    /// The value of the entry; empty where it is at none. It shares the memory of its decoded block, unless it is a long
+    /// one that lies apart: that is read, and put together.
+    ///
+    /// # Errors
+    /// As any read, where the value lies apart.
+    pub fn value(&self) -> Result<Bytes> {
+        if self.valid() { self.reader.value_of(self.leaf.stored()) } else { Ok(Bytes::new()) }
+    }
+
+    /// Length of the value of the entry, in bytes; 0 where it is at none.
+    ///
+    /// # Errors
+    /// As any read.
+    pub fn value_len(&self) -> Result<u64> {
+        if self.valid() { Reader::<S>::len_of(&self.leaf.stored()) } else { Ok(0) }
+    }
+
+    /// Bytes `range` of the value of the entry, as [`Reader::get_part`] would read them; empty where it is at none.
+    ///
+    /// # Errors
+    /// As any read.
+    pub fn value_part(&self, range: Range<u64>) -> Result<Bytes> {
+        if self.valid() { self.reader.part_of(&self.leaf.stored(), range) } else { Ok(Bytes::new()) }
     }
 
     /// Where in the codex the block of the entry begins: about all before it is of lesser keys. 0 where it is at none.

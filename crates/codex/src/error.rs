@@ -1,6 +1,7 @@
 //! What can go wrong, and what to do about it.
 
 use std::io;
+use std::path::PathBuf;
 
 /// The result of a codex operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -53,6 +54,27 @@ pub enum Error {
         /// The most the format takes, in bytes.
         max: usize,
     },
+
+    /// A key was given a second time to a builder that is to refuse that. Nothing is built.
+    #[error(
+        "key \"{}\" was given twice; give each once, or say that the first or the last counts",
+        .key[..key.len().min(64)].escape_ascii()
+    )]
+    Duplicate {
+        /// The key.
+        key: Vec<u8>,
+    },
+
+    /// There is a file under the name that the new one is to have. It is left as it is.
+    #[error("{} is there already; choose another name, or say that it may be replaced", .path.display())]
+    Exists {
+        /// The name.
+        path: PathBuf,
+    },
+
+    /// Whoever was told of the progress said that it is to stop. Nothing is left of what was built.
+    #[error("cancelled; nothing was left behind")]
+    Cancelled,
 
     /// A cursor was moved from a place that it lost in an earlier error. Seek first.
     #[error("the cursor lost its place in an earlier error; seek before moving on")]

@@ -8,6 +8,7 @@
 //! of the word before shifting. `mix` is the finalizer of splitmix64, so that callers need not hash well.
 
 use bytes::Bytes;
+use twox_hash::XxHash3_64;
 
 use crate::block::BlockBuilder;
 use crate::error::{Result, damaged};
@@ -25,6 +26,12 @@ pub(crate) fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
+}
+
+/// The hash of a key that a [`FileBuilder`](crate::FileBuilder) puts into the filter, for
+/// [`Reader::may_contain`](crate::Reader::may_contain): XXH3-64 with the filter's seed.
+pub fn key_hash(seed: u64, key: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(seed, key)
 }
 
 /// The line of an item, of so many, and its bits in that, as `(byte, mask)`.

@@ -1,7 +1,7 @@
-//! The codex format, version 2. Integers are little endian; a varint is a LEB128 u64; sums are XXH3-64, seed 0.
+//! The codex format, version 3. Integers are little endian; a varint is a LEB128 u64; sums are XXH3-64, seed 0.
 //!
 //! ```text
-//! file     data blocks, in key order, from byte 0 on
+//! file     data blocks, in key order, from byte 0 on; pieces of a long value right before the block that lists them
 //!          index level 1, level 2, ..., each level in key order; a level is there while the one below has > 1 block
 //!          filter: parts, in key order, then their directory; metadata (each may be missing)
 //!          footer, the last 128 bytes. No gaps anywhere
@@ -20,8 +20,13 @@
 //!    .  .  entries: shared varint, unshared varint, value length varint, unshared key bytes, value.
 //!          The key is the first `shared` bytes of the key before, then the unshared bytes
 //!    .  4* restart points: offsets of entries with shared = 0, the first entry and each 16th after
-//!   -4  4  how many restart points, at least 1
+//!   -4  4  how many restart points, at least 1; its highest bit is set where the last value is a list, see below
 //!          In an index block, the key is the first key of the child, the value a pointer to the child.
+//!
+//! list     in the place of a long value, the last one of its block: where the value is
+//!    .  .  length of the value, varint
+//!    . 12* for each piece of 64 KiB of it, the last one shorter: length (4) and sum (8) of its frame. The frames follow
+//!          one another, and end where the block begins
 //!
 //! filter   stored as it is. A part is about the items of the keys from its first key on, up to that of the next part
 //! part
@@ -54,6 +59,8 @@
 //! A child lies before its parent, so that no pointer can lead in a circle. A later version keeps the place of the
 //! magic, the version and the sum, so that a reader tells a newer file from a damaged one.
 //!
+//! Version 2, which is still written where no value is long, has no lists.
+//!
 //! Version 1, which is read and no longer written: the pointer to the filter leads to its only part, which is about all
 //! keys; there is no directory, and the seed is 0.
 
@@ -62,8 +69,10 @@ use twox_hash::XxHash3_64;
 
 use crate::error::{Error, Result, damaged};
 
-/// The format version that is written, and the last one that is read.
-pub const VERSION: u32 = 2;
+/// The last format version that is written and read.
+pub const VERSION: u32 = 3;
+/// The version that is written where no value is long.
+pub(crate) const PLAIN: u32 = 2;
 /// The longest key, in bytes: 64 KiB.
 pub const MAX_KEY: usize = 64 << 10;
 /// The longest value, in bytes: 128 KiB less than a GiB.
@@ -76,6 +85,10 @@ pub(crate) const MAX_BLOCK: usize = 1 << 30;
 /// More levels than any file has: each has at most half as many blocks as the one below, and mostly far fewer.
 pub(crate) const MAX_LEVELS: u32 = 64;
 pub(crate) const RESTART_EVERY: usize = 16;
+/// With the count of a block's restart points: its last value is a list.
+pub(crate) const APART: u32 = 1 << 31;
+/// Bytes of a value in each of the pieces it is cut into, but the last.
+pub(crate) const PIECE: usize = 64 << 10;
 pub(crate) const FOOTER: usize = 128;
 pub(crate) const POINTER: usize = 20;
 const MAGIC: &[u8; 8] = b"BRKCODEX";
@@ -159,29 +172,29 @@ impl Ptr {
     }
 }
 
-/// Stores `raw` as a frame in `out`, in place of what was there. Compresses where that saves 1/16 or more: less is not
-/// worth the time of every later reader.
-pub(crate) fn encode_frame(raw: &[u8], compress: bool, out: &mut Vec<u8>) {
+/// Puts `raw` behind what is in `out`, as a frame. Compresses where that saves 1/16 or more, and says whether it did: less
+/// is not worth the time of every later reader.
+pub(crate) fn encode_frame(raw: &[u8], compress: bool, out: &mut Vec<u8>) -> bool {
     assert!(raw.len() <= MAX_BLOCK, "a block of {} bytes is over the limit", raw.len());
     let head = |codec: u8| {
         let mut head = [codec, 0, 0, 0, 0];
         head[1..].copy_from_slice(&(raw.len() as u32).to_le_bytes());
         head
     };
-    out.clear();
+    let (start, data) = (out.len(), out.len() + FRAME_HEAD);
     if compress {
-        out.resize(FRAME_HEAD + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
-        let stored =
-            lz4_flex::block::compress_into(raw, &mut out[FRAME_HEAD..]).expect("the output has room");
+        out.resize(data + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
+        let stored = lz4_flex::block::compress_into(raw, &mut out[data..]).expect("the output has room");
         if stored <= raw.len() - raw.len() / 16 && stored < raw.len() {
-            out.truncate(FRAME_HEAD + stored);
-            out[..FRAME_HEAD].copy_from_slice(&head(LZ4));
-            return;
+            out.truncate(data + stored);
+            out[start..data].copy_from_slice(&head(LZ4));
+            return true;
         }
-        out.clear();
+        out.truncate(start);
     }
     out.extend_from_slice(&head(RAW));
     out.extend_from_slice(raw);
+    false
 }
 
 /// Checks the frame that `ptr` leads to and takes the block out of it.
@@ -218,7 +231,7 @@ pub(crate) fn is_raw(frame: &[u8]) -> bool {
 /// The end of the file, and the way into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
-    /// Format version, 1 or 2.
+    /// Format version, 1 to 3.
     pub version: u32,
     pub levels: u32,
     pub id: u64,
@@ -235,7 +248,7 @@ impl Default for Footer {
     /// That of a file without entries.
     fn default() -> Self {
         Footer {
-            version: VERSION,
+            version: PLAIN,
             levels: 0,
             id: 0,
             entries: 0,
@@ -373,11 +386,11 @@ mod tests {
         let footer = Footer { id: 1, seed: 9, ..Footer::default() };
         let mut data = footer.encode();
         assert_eq!(Footer::decode(&data, 0, None).unwrap(), footer);
-        data[8] = 3;
+        data[8] = 4;
         assert!(matches!(Footer::decode(&data, 0, None), Err(Error::Damaged { .. })));
         let fixed = sum(&data[..FOOTER - 8]);
         data[FOOTER - 8..].copy_from_slice(&fixed.to_le_bytes());
-        assert!(matches!(Footer::decode(&data, 0, None), Err(Error::Newer { version: 3 })));
+        assert!(matches!(Footer::decode(&data, 0, None), Err(Error::Newer { version: 4 })));
         data[0] = b'X';
         assert!(matches!(Footer::decode(&data, 0, None), Err(Error::NotACodex)));
     }

@@ -36,7 +36,7 @@ pub fn pointers(file: &[u8]) -> Option<Vec<Range<usize>>> {
         let mut spot = Spot::default();
         spot.enter(Block::new(raw.clone(), ptr.offset).ok()?);
         while spot.step().ok()? {
-            let within = spot.value().as_ptr() as usize - raw.as_ptr() as usize;
+            let within = spot.stored().bytes.as_ptr() as usize - raw.as_ptr() as usize;
             blocks.push((level - 1, spot.ptr().ok()?, ptr.offset as usize + FRAME_HEAD + within));
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::block::{Aim, Block, Spot};
+use crate::block::{Aim, Block, Spot, Stored};
 use crate::cache::{Cache, Class, Kept, Key};
 use crate::cursor::Cursor;
 use crate::directory::{Answer, Directory, Held, Piece};
@@ -70,6 +70,11 @@ impl<S: Source> Reader<S> {
     /// The seed given by [`BuilderOptions::filter_seed`](crate::BuilderOptions::filter_seed).
     pub fn filter_seed(&self) -> u64 {
         self.footer.seed
+    }
+
+    /// The version of the format that the file is written in.
+    pub fn version(&self) -> u32 {
+        self.footer.version
     }
 
     /// How many entries there are.
@@ -163,7 +168,10 @@ impl<S: Source> Reader<S> {
     /// # Errors
     /// As any read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        let place = Key::of_value(self.number, key);
+        if self.source.is_memory() {
+            return self.find(key)?.map(|stored| self.value_of(stored)).transpose();
+        }
+        let place = Key::of_value(self.number, self.footer.seed, key);
         let kept = self.cache.look(place, |kept| match kept {
             Kept::Value(its_key, value) if **its_key == *key => Some(value.clone()),
             _ => None,
@@ -171,15 +179,13 @@ impl<S: Source> Reader<S> {
         if kept.is_some() {
             return Ok(kept);
         }
-        let Some((spot, read)) = self.find(key)?.filter(|(spot, _)| spot.key() == key) else {
-            return Ok(None);
-        };
-        let value = spot.value();
-        if read && value.len() <= spot.block().memory() / VALUE_PART {
-            let own = Kept::Value(key.into(), Bytes::copy_from_slice(&value));
+        let Some((block, read)) = self.descend(key)? else { return Ok(None) };
+        let Some((stored, true)) = block.floor(key)? else { return Ok(None) };
+        if read && !stored.apart && stored.bytes.len() <= block.memory() / VALUE_PART {
+            let own = Kept::Value(key.into(), Bytes::copy_from_slice(&stored.bytes));
             self.cache.keep(place, Class::Value, own);
         }
-        Ok(Some(value))
+        self.value_of(stored).map(Some)
     }
 
     /// The last entry whose key is `key` or less, as [`get`](Self::get) would read it.
@@ -187,25 +193,34 @@ impl<S: Source> Reader<S> {
     /// # Errors
     /// As any read.
     pub fn get_le(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>> {
-        Ok(self.find(key)?.map(|(spot, _)| (spot.key().to_vec(), spot.value())))
+        let Some((block, _)) = self.descend(key)? else { return Ok(None) };
+        let mut spot = Spot::default();
+        spot.enter(block);
+        if !spot.aim(Aim::AtMost(key))? {
+            return Ok(None);
+        }
+        Ok(Some((spot.key().to_vec(), self.value_of(spot.stored())?)))
     }
 
-    /// At the last entry whose key is `key` or less; and whether its block had to be read.
-    fn find(&self, key: &[u8]) -> Result<Option<(Spot, bool)>> {
-        let Some((mut ptr, mut limit)) = self.root() else {
-            return Ok(None);
-        };
-        let mut spot = Spot::default();
+    /// What is stored as the value of `key`.
+    pub(crate) fn find(&self, key: &[u8]) -> Result<Option<Stored>> {
+        let Some((block, _)) = self.descend(key)? else { return Ok(None) };
+        Ok(block.floor(key)?.and_then(|(stored, exact)| exact.then_some(stored)))
+    }
+
+    /// The block that `key` lies in, if there is such a key, and whether it had to be read. `None` where all keys are
+    /// greater.
+    fn descend(&self, key: &[u8]) -> Result<Option<(Block, bool)>> {
+        let Some((mut ptr, mut limit)) = self.root() else { return Ok(None) };
         for depth in 0..self.levels() {
-            spot.enter(self.index_block(ptr, limit, depth)?);
-            if !spot.aim(Aim::AtMost(key))? {
-                return Ok(None);
-            }
-            (ptr, limit) = (spot.ptr()?, spot.block().at());
+            let block = self.index_block(ptr, limit, depth)?;
+            let Some((stored, _)) = block.floor(key)? else { return Ok(None) };
+            (ptr, limit) = (stored.ptr()?, block.at());
         }
-        let (block, read) = self.kept_block(ptr, limit, Class::Data)?;
-        spot.enter(block);
-        Ok(spot.aim(Aim::AtMost(key))?.then_some((spot, read)))
+        if self.source.is_memory() {
+            return Ok(Some((self.block(ptr, limit)?, true)));
+        }
+        self.kept_block(ptr, limit, Class::Data).map(Some)
     }
 
     /// A cursor that borrows this reader. [`Cursor::new`] makes one that shares it.
@@ -270,7 +285,7 @@ impl<S: Source> Reader<S> {
         Filter::new(self.load(ptr, limit)?, ptr.offset)
     }
 
-    fn load(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
+    pub(crate) fn load(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
         decode_frame(&self.frame(ptr, limit)?, ptr)
     }
 

@@ -21,6 +21,12 @@ pub trait Source: Send + Sync {
         let _ = (offset, len);
         None
     }
+
+    /// Whether reading costs no more than looking into memory, so that data blocks that a [`Reader`](crate::Reader) would
+    /// keep would be there twice. `false` by default.
+    fn is_memory(&self) -> bool {
+        false
+    }
 }
 
 /// A file in memory; what is read shares its memory.
@@ -52,6 +58,10 @@ impl<T: Source + ?Sized> Source for Arc<T> {
     fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
         (**self).read_cached(offset, len)
     }
+
+    fn is_memory(&self) -> bool {
+        (**self).is_memory()
+    }
 }
 
 impl<T: Source + ?Sized> Source for &T {
@@ -61,5 +71,9 @@ impl<T: Source + ?Sized> Source for &T {
 
     fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
         (**self).read_cached(offset, len)
+    }
+
+    fn is_memory(&self) -> bool {
+        (**self).is_memory()
     }
 }

@@ -4,6 +4,7 @@
 //! each level, the filter, the metadata and the footer have to follow the one before: every byte of the file is then
 //! under a checksum that held, and no block is read twice, whatever the pointers say.
 
+use crate::apart::List;
 use crate::block::Block;
 use crate::error::{Result, damaged};
 use crate::format::Ptr;
@@ -91,19 +92,37 @@ impl<S: Source> Walk<'_, S> {
     /// Checks a block and all below it; no deeper than there are levels, which the footer bounds. `first` is the first
     /// key as the block above says.
     fn block(&mut self, level: usize, ptr: Ptr, limit: u64, first: Option<&[u8]>) -> Result<()> {
-        let span = self.levels[level].get_or_insert((ptr.offset, ptr.offset));
-        if span.1 != ptr.offset {
-            return damaged(ptr.offset, "a block does not follow the one before");
-        }
         let block = self.reader.block(ptr, limit)?;
-        span.1 = ptr.end();
+        if level == 0 {
+            // What lies before it belongs to it.
+            let start = self.data(&block, first)?;
+            self.span(level, start, ptr.end())?;
+            self.done(ptr.end() - start);
+            return Ok(());
+        }
+        self.span(level, ptr.offset, ptr.end())?;
         self.done(ptr.len.into());
-        if level == 0 { self.data(&block, first) } else { self.index(level, &block, first) }
+        self.index(level, &block, first)
     }
 
-    fn data(&mut self, block: &Block, first: Option<&[u8]>) -> Result<()> {
-        let (mut entries, mut end) = (0, Vec::new());
+    /// Takes note of what is there of a level, which has to follow what was there before.
+    fn span(&mut self, level: usize, start: u64, end: u64) -> Result<()> {
+        let span = self.levels[level].get_or_insert((start, start));
+        if span.1 != start {
+            return damaged(start, "a block does not follow the one before");
+        }
+        span.1 = end;
+        Ok(())
+    }
+
+    /// Checks a data block, and the pieces of a value that lie before it; says where those begin.
+    fn data(&mut self, block: &Block, first: Option<&[u8]>) -> Result<u64> {
+        let (mut entries, mut end, mut start) = (0, Vec::new(), block.at());
         block.check(|spot| {
+            if let Some(list) = List::of(&spot.stored())? {
+                start = list.start();
+                list.check(self.reader)?;
+            }
             if entries == 0 {
                 if first.is_some_and(|first| first != spot.key()) {
                     return damaged(block.at(), "the block does not begin with the key that the index says");
@@ -121,7 +140,7 @@ impl<S: Source> Walk<'_, S> {
         self.found.entries += entries;
         self.found.blocks += 1;
         self.raw_bytes += block.memory() as u64;
-        Ok(())
+        Ok(start)
     }
 
     fn index(&mut self, level: usize, block: &Block, mut first: Option<&[u8]>) -> Result<()> {

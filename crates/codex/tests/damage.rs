@@ -37,13 +37,13 @@ fn never_wrong(reader: &Reader<Bytes>, map: &Map) {
     let (mut cursor, mut expected) = (reader.cursor(), map.iter());
     while let Ok(true) = cursor.next() {
         let (key, value) = expected.next().unwrap();
-        assert_eq!((cursor.key(), &cursor.value()[..]), (key.as_slice(), value.as_slice()));
+        assert_eq!((cursor.key(), &cursor.value().unwrap()[..]), (key.as_slice(), value.as_slice()));
     }
     expected = map.iter();
     let mut more = cursor.seek_last();
     while let Ok(true) = more {
         let (key, value) = expected.next_back().unwrap();
-        assert_eq!((cursor.key(), &cursor.value()[..]), (key.as_slice(), value.as_slice()));
+        assert_eq!((cursor.key(), &cursor.value().unwrap()[..]), (key.as_slice(), value.as_slice()));
         more = cursor.prev();
     }
 }

@@ -19,7 +19,7 @@ fn roam(data: Vec<u8>, key: &[u8]) -> Result<()> {
     spot.enter(block);
     for aim in [Aim::First, Aim::AtMost(key), Aim::Last] {
         if spot.aim(aim).is_ok() {
-            let _ = (spot.value(), spot.ptr(), spot.key());
+            let _ = (spot.stored(), spot.ptr(), spot.key());
             while let Ok(true) = spot.back() {}
             while let Ok(true) = spot.step() {}
         }
@@ -37,7 +37,7 @@ proptest! {
         let expected = keys.range(..=key.clone()).next_back();
         prop_assert_eq!(spot.aim(Aim::AtMost(&key)).unwrap(), expected.is_some());
         prop_assert_eq!(spot.key(), expected.or(keys.first()).unwrap().as_slice());
-        prop_assert_eq!(&spot.value()[1..], spot.key());
+        prop_assert_eq!(&spot.stored().bytes[1..], spot.key());
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //!
 //! The table makes a match without a wildcard: a variant that is added and not listed here does not compile.
 
+use std::ops::ControlFlow;
+
 use bytes::Bytes;
 
 use super::*;
-use crate::{Builder, BuilderOptions, Reader, Source};
+use crate::{Builder, BuilderOptions, FileBuilder, FileOptions, Reader, Source};
 
 macro_rules! errors {
     ($($variant:ident, $provoke:expr, $says:expr;)*) => {
@@ -19,12 +21,31 @@ macro_rules! errors {
 errors! {
     Io, unreadable, ["I/O failed: permission denied"];
     Damaged, damaged, ["damaged at byte 0", "checksum", "restore the file"];
-    Newer, newer, ["version 3", "newer than 2", "use a newer release"];
+    Newer, newer, ["version 4", "newer than 3", "use a newer release"];
     NotACodex, || Reader::open(Bytes::from(vec![7; 500]), 500, None).map(drop).unwrap_err(),
         ["not a codex", "footer", "check the path"];
     OutOfOrder, || builder().add(b"k", b"").unwrap_err(), ["entry 1", "not greater", "give keys sorted"];
     TooLarge, || builder().add(&[0; 70_000], b"").unwrap_err(), ["the key of 70000 bytes", "65536", "split it"];
+    Duplicate, || finish(&[b"oak", b"elm", b"oak"], "new", false), ["key \"oak\"", "given twice", "the first or the last"];
+    Exists, || finish(&[], "there", false), ["there is there already", "choose another name"];
+    Cancelled, || finish(&[b"oak", b"elm", b"ash"], "new", true), ["cancelled", "nothing was left behind"];
     Lost, lost, ["lost its place", "seek before moving on"];
+}
+
+/// Builds a file of these keys in a folder in which one is there already.
+fn finish(keys: &[&[u8]], name: &str, cancel: bool) -> Error {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("there"), "").unwrap();
+    let build = || {
+        let mut builder = FileBuilder::new(dir.path().join(name), FileOptions::default())?;
+        if cancel {
+            builder.on_progress(|_| ControlFlow::Break(()));
+        }
+        // More than fits into a segment.
+        keys.iter().try_for_each(|key| builder.add(key, &[7; 20_000]))?;
+        builder.finish()
+    };
+    build().unwrap_err()
 }
 
 fn builder() -> Builder<Vec<u8>> {
@@ -65,7 +86,7 @@ fn damaged() -> Error {
 fn newer() -> Error {
     let mut bad = file();
     let footer = bad.len() - 128;
-    bad[footer + 8] = 3;
+    bad[footer + 8] = 4;
     let sum = crate::format::sum(&bad[footer..footer + 120]);
     bad[footer + 120..].copy_from_slice(&sum.to_le_bytes());
     open(bad).map(drop).unwrap_err()

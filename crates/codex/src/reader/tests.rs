@@ -125,7 +125,7 @@ fn a_value_that_is_kept_for_another_key_is_not_given() {
     let data = Bytes::from(file(&frame(), |_| {}));
     let reader = open(data.clone(), data.len()).unwrap();
     let other = Kept::Value(b"another".as_slice().into(), Bytes::from_static(b"wrong"));
-    reader.cache.keep(Key::of_value(reader.number, b"k"), Class::Value, other);
+    reader.cache.keep(Key::of_value(reader.number, reader.filter_seed(), b"k"), Class::Value, other);
     assert_eq!(reader.get(b"k").unwrap().unwrap(), "v");
 }
 

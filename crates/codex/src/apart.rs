@@ -1,0 +1,152 @@
+//! Long values, which lie apart from their block in pieces: reading them, whole and in part. The layout is in `format.rs`.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::block::Stored;
+use crate::error::{Result, damaged};
+use crate::format::{MAX_VALUE, PIECE, Ptr, take_varint, u32_at, u64_at};
+use crate::reader::Reader;
+use crate::source::Source;
+
+/// Bytes of a list for each piece.
+const LISTED: usize = 12;
+
+/// Where a long value is.
+pub(crate) struct List {
+    len: u64,
+    listed: Bytes,
+    /// Where the first piece begins, and the last one ends: where the block begins that has the list.
+    start: u64,
+    end: u64,
+}
+
+impl List {
+    /// The list that is there in the place of a value; `None` where the value itself is there.
+    pub fn of(stored: &Stored) -> Result<Option<List>> {
+        if !stored.apart {
+            return Ok(None);
+        }
+        let (end, mut at) = (stored.at, 0);
+        let stored = &stored.bytes;
+        let len = take_varint(stored, &mut at).filter(|&len| len <= MAX_VALUE as u64);
+        let listed = stored.slice(at..);
+        let Some(len) = len.filter(|&len| listed.len() as u64 == len.div_ceil(PIECE as u64) * LISTED as u64)
+        else {
+            return damaged(end, "a list of pieces does not have its length");
+        };
+        let frames: u64 = listed.chunks_exact(LISTED).map(|piece| u64::from(u32_at(piece, 0))).sum();
+        match end.checked_sub(frames) {
+            Some(start) => Ok(Some(List { len, listed, start, end })),
+            None => damaged(end, "the pieces of a value begin before the file"),
+        }
+    }
+
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Reads all pieces, and gives none of them.
+    pub fn check<S: Source>(&self, reader: &Reader<S>) -> Result<()> {
+        let load = |ptr| reader.load(ptr, self.end);
+        self.each(load, 0..self.len.div_ceil(PIECE as u64) as usize, |_, _| {})
+    }
+
+    /// Reads all of the value, where `load` gives what a frame holds.
+    pub fn value(&self, load: impl Fn(Ptr) -> Result<Bytes>) -> Result<Bytes> {
+        self.part(load, 0..self.len)
+    }
+
+    /// Reads `range` of the value, which has to be within it.
+    fn part(&self, load: impl Fn(Ptr) -> Result<Bytes>, range: Range<u64>) -> Result<Bytes> {
+        // A list may claim more than there is to read: what is put together grows with what was read.
+        let mut out =
+            BytesMut::with_capacity(((self.end - self.start).min(range.end - range.start)) as usize);
+        let pieces = range.start / PIECE as u64..range.end.div_ceil(PIECE as u64);
+        self.each(load, pieces.start as usize..pieces.end as usize, |base, raw| {
+            let end = (range.end - base).min(raw.len() as u64) as usize;
+            out.extend_from_slice(&raw[range.start.saturating_sub(base) as usize..end]);
+        })?;
+        Ok(out.freeze())
+    }
+
+    /// Reads some pieces, and gives each with the byte of the value that it begins at.
+    fn each(
+        &self,
+        load: impl Fn(Ptr) -> Result<Bytes>,
+        pieces: Range<usize>,
+        mut each: impl FnMut(u64, &[u8]),
+    ) -> Result<()> {
+        let mut offset = self.start;
+        for (index, listed) in self.listed.chunks_exact(LISTED).enumerate().take(pieces.end) {
+            let ptr = Ptr { offset, len: u32_at(listed, 0), sum: u64_at(listed, 4) };
+            offset += u64::from(ptr.len);
+            if index < pieces.start {
+                continue;
+            }
+            let (raw, base) = (load(ptr)?, (index * PIECE) as u64);
+            if raw.len() as u64 != (self.len - base).min(PIECE as u64) {
+                return damaged(ptr.offset, "a piece of a value does not have its length");
+            }
+            each(base, &raw);
+        }
+        Ok(())
+    }
+}
+
+impl<S: Source> Reader<S> {
+    /// Bytes `range` of the value of `key`, as far as the value goes; `None` where there is no such key. Of a value that
+    /// lies apart ([`BuilderOptions::apart_from`](crate::BuilderOptions::apart_from)) only the pieces that have to do with
+    /// the range are read, 64 KiB each.
+    ///
+    /// ```
+    /// # use brooklet_codex::*;
+    /// # let mut builder = Builder::new(Vec::new(), BuilderOptions::default());
+    /// builder.add(b"film", &vec![7; 10 << 20])?;
+    /// # let (summary, file) = builder.finish()?;
+    /// # let reader = Reader::open(Bytes::from(file), summary.len, None)?;
+    /// assert_eq!(reader.value_len(b"film")?, Some(10 << 20));
+    /// assert_eq!(reader.get_part(b"film", 5_000_000..5_000_003)?.as_deref(), Some(&[7, 7, 7][..]));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As any read.
+    pub fn get_part(&self, key: &[u8], range: Range<u64>) -> Result<Option<Bytes>> {
+        self.find(key)?.map(|stored| self.part_of(&stored, range)).transpose()
+    }
+
+    /// Length of the value of `key`, in bytes.
+    ///
+    /// # Errors
+    /// As any read.
+    pub fn value_len(&self, key: &[u8]) -> Result<Option<u64>> {
+        self.find(key)?.map(|stored| Self::len_of(&stored)).transpose()
+    }
+
+    pub(crate) fn value_of(&self, stored: Stored) -> Result<Bytes> {
+        match List::of(&stored)? {
+            Some(list) => list.value(|ptr| self.load(ptr, list.end)),
+            None => Ok(stored.bytes),
+        }
+    }
+
+    pub(crate) fn len_of(stored: &Stored) -> Result<u64> {
+        Ok(List::of(stored)?.map_or(stored.bytes.len() as u64, |list| list.len))
+    }
+
+    pub(crate) fn part_of(&self, stored: &Stored, range: Range<u64>) -> Result<Bytes> {
+        let within = |len: u64| {
+            let end = range.end.min(len);
+            range.start.min(end)..end
+        };
+        match List::of(stored)? {
+            Some(list) => list.part(|ptr| self.load(ptr, list.end), within(list.len)),
+            None => {
+                let range = within(stored.bytes.len() as u64);
+                Ok(stored.bytes.slice(range.start as usize..range.end as usize))
+            }
+        }
+    }
+}

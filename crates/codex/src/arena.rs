@@ -1,0 +1,100 @@
+//! Memory for many entries, in huge pages where the system has them: entries are read here in no order, and the processor
+//! would look up the place of a small page for nearly each.
+
+use std::ops::Deref;
+
+use memmap2::MmapMut;
+
+/// From so many bytes on, huge pages are asked for.
+const HUGE: usize = 2 << 20;
+
+/// Bytes that are appended to, in one piece.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    memory: Memory,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Heap(Vec<u8>),
+    Mapped(MmapMut),
+}
+
+impl Default for Arena {
+    fn default() -> Self {
+        Arena { memory: Memory::Heap(Vec::new()), len: 0 }
+    }
+}
+
+impl Arena {
+    /// An empty one with room for so many bytes, which it takes only as they are used.
+    pub fn with_room(room: usize) -> Self {
+        let mapped = (room >= HUGE && !cfg!(miri)).then(|| MmapMut::map_anon(room.next_multiple_of(HUGE)));
+        let memory = match mapped {
+            Some(Ok(mapped)) => {
+                // Where there are none, small ones do.
+                #[cfg(target_os = "linux")]
+                let _ = mapped.advise(memmap2::Advice::HugePage);
+                Memory::Mapped(mapped)
+            }
+            _ => Memory::Heap(vec![0; room]),
+        };
+        Arena { memory, len: 0 }
+    }
+
+    fn memory(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Heap(memory) => memory,
+            Memory::Mapped(memory) => memory,
+        }
+    }
+
+    /// Bytes of memory it may take.
+    pub fn room(&self) -> usize {
+        match &self.memory {
+            Memory::Heap(memory) => memory.len(),
+            Memory::Mapped(memory) => memory.len(),
+        }
+    }
+
+    /// Makes sure that so many bytes more have room.
+    #[inline]
+    pub fn reserve(&mut self, more: usize) {
+        if self.len + more > self.room() {
+            self.grow(more);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, more: usize) {
+        let mut grown = Arena::with_room((self.len + more).max(2 * self.len));
+        grown.extend(self);
+        *self = grown;
+    }
+
+    /// Appends bytes that there is room for.
+    #[inline]
+    pub fn extend(&mut self, data: &[u8]) {
+        let end = self.len + data.len();
+        let start = self.len;
+        self.memory()[start..end].copy_from_slice(data);
+        self.len = end;
+    }
+
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+}
+
+impl Deref for Arena {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Heap(memory) => &memory[..self.len],
+            Memory::Mapped(memory) => &memory[..self.len],
+        }
+    }
+}

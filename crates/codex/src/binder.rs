@@ -1,0 +1,330 @@
+//! Binding: what packers made is put behind one another, and index, filter and footer behind that.
+//!
+//! The level of the index above the data blocks is kept as it will be stored, and follows at the end; each level above is
+//! made while the one below is written, as only then its pointers are known. A level of one block ends that: the block is
+//! the root.
+
+use std::io;
+use std::mem;
+
+use crate::block::BlockBuilder;
+use crate::builder::{BuilderOptions, Summary};
+use crate::error::Result;
+use crate::format::{FOOTER, FRAME_HEAD, Footer, PLAIN, POINTER, Ptr, VERSION, encode_frame, sum, u64_at};
+use crate::pack::Packed;
+
+/// An index block has this many children at least, however long the keys, so that the levels come to an end.
+const LEAST_CHILDREN: usize = 4;
+
+/// What is known of a file before its end is written.
+#[derive(Debug)]
+pub(crate) struct Binder {
+    options: BuilderOptions,
+    index: Level,
+    parts: Vec<(Vec<u8>, Vec<u8>)>,
+    pub entries: u64,
+    pub raw_bytes: u64,
+    pub blocks: u64,
+    apart: bool,
+}
+
+impl Binder {
+    pub fn new(options: BuilderOptions) -> Self {
+        Binder {
+            options,
+            index: Level::default(),
+            parts: Vec::new(),
+            entries: 0,
+            raw_bytes: 0,
+            blocks: 0,
+            apart: false,
+        }
+    }
+
+    /// Takes note of what was packed, whose first frame is at byte `base` of the file less what its pointers count from.
+    pub fn push(&mut self, packed: &mut Packed, base: u64) {
+        for (first, ptr) in packed.blocks.iter() {
+            self.index.push(first, Ptr { offset: ptr.offset + base, ..ptr }, &self.options);
+        }
+        self.blocks += packed.blocks.len() as u64;
+        self.entries += mem::take(&mut packed.entries);
+        self.raw_bytes += mem::take(&mut packed.raw_bytes);
+        self.parts.append(&mut packed.parts);
+        self.apart |= packed.apart;
+    }
+
+    /// The most bytes that the index takes with two data blocks more, whose first keys have up to `first` bytes.
+    pub fn index_most(&self, first: usize) -> u64 {
+        self.index.most(first)
+    }
+
+    /// Writes all that comes behind the data blocks, and says what the file is.
+    pub fn finish<W: io::Write>(mut self, out: &mut Output<W>, metadata: &[u8]) -> Result<Summary> {
+        let (root, levels) = self.write_index(out)?;
+        let filter = self.write_filter(out)?;
+        let mut meta = Ptr::NONE;
+        if !metadata.is_empty() {
+            meta = out.block(metadata, self.options.compress)?;
+        }
+        let footer = Footer {
+            version: if self.apart { VERSION } else { PLAIN },
+            levels,
+            id: self.options.id,
+            entries: self.entries,
+            raw_bytes: self.raw_bytes,
+            blocks: self.blocks,
+            root,
+            filter,
+            metadata: meta,
+            seed: self.options.filter_seed,
+        }
+        .encode();
+        out.write(&footer)?;
+        Ok(Summary {
+            len: out.written,
+            entries: self.entries,
+            raw_bytes: self.raw_bytes,
+            blocks: self.blocks,
+            footer_sum: u64_at(&footer, FOOTER - 8),
+        })
+    }
+
+    /// Writes the index, level by level, and says where the root is and how many levels there are.
+    fn write_index<W: io::Write>(&mut self, out: &mut Output<W>) -> Result<(Ptr, u32)> {
+        let (mut level, mut levels) = (mem::take(&mut self.index), 0);
+        while level.children > 1 {
+            level.close(&self.options);
+            let mut above = Level::default();
+            for (first, frame) in level.blocks {
+                let ptr = out.frame(&frame)?;
+                above.push(&first, ptr, &self.options);
+            }
+            (level, levels) = (above, levels + 1);
+        }
+        Ok((level.last, levels))
+    }
+
+    /// Writes the filter and says where its directory is.
+    fn write_filter<W: io::Write>(&mut self, out: &mut Output<W>) -> Result<Ptr> {
+        let parts = mem::take(&mut self.parts);
+        if parts.is_empty() {
+            return Ok(Ptr::NONE);
+        }
+        let mut directory = BlockBuilder::default();
+        for (first, part) in parts {
+            directory.add(&first, &out.block(&part, false)?.encode());
+        }
+        out.block(directory.finish(), false)
+    }
+}
+
+/// One level of the index: the blocks that are full, and the one that is filling.
+#[derive(Debug, Default)]
+struct Level {
+    /// First key and frame of each block.
+    blocks: Vec<(Vec<u8>, Vec<u8>)>,
+    filling: BlockBuilder,
+    first: Vec<u8>,
+    children: u64,
+    /// The child added last; the root, where it is the only one.
+    last: Ptr,
+    /// Bytes of the frames of full blocks, and the most that the pointers to them can take in the level above.
+    frames: u64,
+    above: u64,
+}
+
+impl Level {
+    /// The most bytes that this level and all above it take with two children more, whose first keys have up to `first`
+    /// bytes.
+    fn most(&self, first: usize) -> u64 {
+        let frame = (FRAME_HEAD + BlockBuilder::EMPTY) as u64;
+        let pointer = |first: usize| BlockBuilder::most_len(first, POINTER) as u64;
+        // Each of the two may come to lie in a block of its own.
+        let this = self.frames + (FRAME_HEAD + self.filling.len()) as u64 + 2 * (pointer(first) + frame);
+        let mut blocks = self.blocks.len() as u64 + 3;
+        let above = self.above + pointer(self.first.len()) + 2 * pointer(first);
+        let mut most = this;
+        // The first keys of a level are some of those of the level below.
+        while blocks > 1 {
+            let parents = blocks.div_ceil(LEAST_CHILDREN as u64);
+            most += above + parents * frame;
+            blocks = parents;
+        }
+        most
+    }
+
+    fn push(&mut self, first: &[u8], ptr: Ptr, options: &BuilderOptions) {
+        let value = ptr.encode();
+        let full = self.filling.len() + BlockBuilder::most(first, &value) > options.block_size;
+        if full && self.filling.entries() >= LEAST_CHILDREN {
+            self.close(options);
+        }
+        if self.filling.entries() == 0 {
+            self.first = first.to_vec();
+        }
+        self.filling.add(first, &value);
+        self.children += 1;
+        self.last = ptr;
+    }
+
+    fn close(&mut self, options: &BuilderOptions) {
+        let mut frame = Vec::new();
+        encode_frame(self.filling.finish(), options.compress, &mut frame);
+        frame.shrink_to_fit();
+        self.filling.reset();
+        self.frames += frame.len() as u64;
+        self.above += BlockBuilder::most_len(self.first.len(), POINTER) as u64;
+        self.blocks.push((mem::take(&mut self.first), frame));
+    }
+}
+
+/// The output, which after a failed write takes no more: nobody knows what of it arrived.
+#[derive(Debug)]
+pub(crate) struct Output<W> {
+    out: W,
+    pub written: u64,
+    failed: bool,
+}
+
+impl<W: io::Write> Output<W> {
+    pub fn new(out: W) -> Self {
+        Output { out, written: 0, failed: false }
+    }
+
+    /// For a file of which so much is written already.
+    pub fn at(out: W, written: u64) -> Self {
+        Output { out, written, failed: false }
+    }
+
+    pub fn check(&self) -> Result<()> {
+        if self.failed {
+            return Err(io::Error::other("an earlier write failed; discard this file").into());
+        }
+        Ok(())
+    }
+
+    pub fn write(&mut self, data: &[u8]) -> Result<()> {
+        self.check()?;
+        self.failed = true;
+        self.out.write_all(data)?;
+        self.failed = false;
+        self.written += data.len() as u64;
+        Ok(())
+    }
+
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+
+    fn block(&mut self, raw: &[u8], compress: bool) -> Result<Ptr> {
+        let mut frame = Vec::new();
+        encode_frame(raw, compress, &mut frame);
+        self.frame(&frame)
+    }
+
+    fn frame(&mut self, frame: &[u8]) -> Result<Ptr> {
+        let len = u32::try_from(frame.len()).expect("blocks are bounded");
+        let ptr = Ptr { offset: self.written, len, sum: sum(frame) };
+        self.write(frame)?;
+        Ok(ptr)
+    }
+}
+
+/// Files with sound checksums that no builder should have made: only [`Reader::verify`](crate::Reader::verify) can tell.
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::pack::Packer;
+    use crate::{Error, Reader, Verified};
+
+    /// Data blocks, as packers make them, and what they are bound to.
+    struct Forger {
+        packer: Packer,
+        binder: Binder,
+        out: Output<Vec<u8>>,
+    }
+
+    impl Forger {
+        fn add(&mut self, key: &[u8]) {
+            self.packer.add(key, &[7; 30]);
+        }
+
+        /// Adds a block of these keys, without values.
+        fn add_block(&mut self, keys: &[&[u8]]) {
+            self.close();
+            keys.iter().for_each(|key| self.packer.add(key, b""));
+            self.close();
+        }
+
+        /// Ends a block, and brings it into the file.
+        fn close(&mut self) {
+            self.packer.close();
+            self.out.write(&self.packer.packed.frames).unwrap();
+            self.binder.push(&mut self.packer.packed, 0);
+            self.packer.taken();
+        }
+    }
+
+    /// Verifies a file of several levels that `spoil` may do something to in the middle.
+    fn verify(spoil: impl FnOnce(&mut Forger)) -> Result<Verified> {
+        let options = BuilderOptions { block_size: 64, ..Default::default() };
+        let mut forger = Forger {
+            packer: Packer::new(options.clone()),
+            binder: Binder::new(options),
+            out: Output::new(Vec::new()),
+        };
+        (0..100u8).for_each(|n| forger.add(&[1, n]));
+        spoil(&mut forger);
+        (100..200u8).for_each(|n| forger.add(&[1, n]));
+        forger.close();
+        let summary = forger.binder.finish(&mut forger.out, &[]).unwrap();
+        let file = Bytes::from(forger.out.into_inner());
+        Reader::open(file, summary.len, Some(summary.footer_sum))?.verify(&mut |_| {})
+    }
+
+    #[track_caller]
+    fn refused(because: &str, spoil: impl FnOnce(&mut Forger)) {
+        match verify(spoil) {
+            Err(Error::Damaged { what, .. }) => assert!(what.contains(because), "{what}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn verify_tells_what_checksums_cannot() {
+        assert_eq!(verify(|_| {}).unwrap().entries, 200);
+        refused("does not follow the one before", |forger| {
+            forger.close();
+            forger.out.write(b"gap").unwrap();
+            forger.packer.packed.frames.extend_from_slice(b"gap");
+            forger.packer.taken();
+        });
+        refused("ascend from block to block", |forger| {
+            forger.add_block(&[&[1, 99, 0], &[9]]);
+        });
+        refused("keys do not ascend", |forger| {
+            forger.add_block(&[&[1, 99, 1], &[1, 99, 0]]);
+        });
+        refused("the key that the index says", |forger| {
+            forger.close();
+            forger.add(&[1, 99, 5]);
+            forger.packer.close();
+            let (frames, ptr) = (forger.packer.packed.frames.clone(), forger.packer.packed.blocks.ptr(0));
+            forger.out.write(&frames).unwrap();
+            forger.packer.packed.blocks.clear();
+            forger.packer.packed.blocks.push(&[1, 99, 4], ptr);
+            forger.binder.push(&mut forger.packer.packed, 0);
+            forger.packer.taken();
+        });
+        refused("counts", |forger| forger.binder.entries += 1);
+        refused("counts", |forger| forger.binder.blocks += 1);
+        refused("counts", |forger| forger.binder.raw_bytes += 1);
+        refused("no pointer", |forger| {
+            forger.close();
+            forger.binder.index.filling.reset();
+            forger.binder.index.filling.add(&forger.binder.index.first, b"not 20 bytes");
+        });
+    }
+}

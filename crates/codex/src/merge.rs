@@ -1,0 +1,182 @@
+//! Merging sorted sources into one sequence, range by range.
+//!
+//! The ranges are known beforehand: each source has told which of its entries ranges begin with. So each range can be
+//! merged and packed by itself, by whichever thread is free. What the sources have of a range is a few sorted
+//! sequences; as it fits into a core's cache, sorting it anew takes less time than merging those would.
+
+use crate::arena::Arena;
+use crate::block::shared_len;
+use crate::builder::BuilderOptions;
+use crate::error::Result;
+use crate::file::{Duplicates, OnProgress, Progress, tell};
+use crate::filter::key_hash;
+use crate::pack::{Packed, Packer};
+use crate::sort::{Entry, RANGE, Slot, Sorted, entry_at, prefix, put_entry, settle, settled, sort_slots};
+use crate::spill::Spill;
+use crate::turns::in_turns;
+
+/// A range that is merged in one go has so many bytes from each source on the medium, on average: each costs a read, and
+/// some of what is read belongs to the neighbours.
+const READ: usize = 128 << 10;
+/// Low bits of a place, which say where in its source an entry is.
+const WITHIN: u32 = 40;
+
+/// Sources in the order in which their entries came.
+pub(crate) struct Merge<'a> {
+    spill: Option<&'a Spill>,
+    sorted: &'a [Sorted],
+    options: &'a BuilderOptions,
+    rule: Duplicates,
+    /// The keys that ranges begin with, in order.
+    cuts: Vec<&'a [u8]>,
+    /// How many ranges are merged in one go.
+    at_once: usize,
+    /// How many bytes all keys begin with.
+    shared: usize,
+}
+
+/// Memory that a thread merges in.
+#[derive(Default)]
+pub(crate) struct Room {
+    /// Entries that were read from the medium.
+    loaded: Arena,
+    slots: Vec<Slot>,
+    spare: Vec<Slot>,
+}
+
+impl<'a> Merge<'a> {
+    pub fn new(
+        spill: Option<&'a Spill>,
+        sorted: &'a [Sorted],
+        options: &'a BuilderOptions,
+        rule: Duplicates,
+    ) -> Self {
+        let stretches = spill.map_or(&[][..], |spill| &spill.stretches);
+        let spilled = spill.into_iter().flat_map(Spill::cuts);
+        let mut cuts: Vec<&[u8]> = spilled.chain(sorted.iter().flat_map(Sorted::cuts)).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        let ends = spill.into_iter().flat_map(|spill| stretches.iter().filter_map(|each| spill.ends(each)));
+        let ends: Vec<_> = ends.chain(sorted.iter().filter_map(Sorted::ends)).collect();
+        let (first, last) = (ends.iter().map(|ends| ends.0).min(), ends.iter().map(|ends| ends.1).max());
+        let shared = first.zip(last).map_or(0, |(first, last)| shared_len(first, last));
+        let at_once = (stretches.len() * READ).div_ceil(RANGE).max(1);
+        Merge { spill, sorted, options, rule, cuts, at_once, shared }
+    }
+
+    /// How many jobs it is cut into.
+    fn jobs(&self) -> usize {
+        (self.cuts.len() + 1).div_ceil(self.at_once)
+    }
+
+    /// The last key; `None` where there are no entries.
+    pub fn last(&self) -> Option<Vec<u8>> {
+        let stretches =
+            self.spill.iter().flat_map(|spill| spill.stretches.iter().filter_map(|it| spill.ends(it)));
+        stretches.chain(self.sorted.iter().filter_map(Sorted::ends)).map(|ends| ends.1.to_vec()).max()
+    }
+
+    /// Merges everything with so many threads, and gives it to `take`, in order.
+    pub fn run(
+        &self,
+        threads: usize,
+        progress: &mut Progress,
+        on_progress: &mut Option<OnProgress>,
+        mut take: impl FnMut(Packed) -> Result<()> + Send,
+    ) -> Result<()> {
+        (progress.merged, progress.to_merge) = (0, self.jobs() as u64);
+        let work = |job, room: &mut Room| self.pack(job, room);
+        in_turns(self.jobs(), threads, work, |packed| {
+            progress.merged += 1;
+            tell(on_progress, progress)?;
+            take(packed)
+        })?;
+        (progress.merged, progress.to_merge) = (0, 0);
+        Ok(())
+    }
+
+    /// Merges and packs the ranges of one job.
+    fn pack(&self, job: usize, room: &mut Room) -> Result<Packed> {
+        let end = (job + 1) * self.at_once - 1;
+        let from = (job * self.at_once).checked_sub(1).map(|cut| self.cuts[cut]);
+        let to = self.cuts.get(end).copied();
+        let shared = from.zip(to).map_or(self.shared, |(from, to)| shared_len(from, to));
+        self.gather(from, to, shared, room)?;
+        let begins = (job * self.at_once).saturating_sub(1)..end.min(self.cuts.len());
+        self.pack_sorted(&self.cuts[begins], room)
+    }
+
+    /// Brings what is between two keys into the room, in order.
+    fn gather(&self, from: Option<&[u8]>, to: Option<&[u8]>, shared: usize, room: &mut Room) -> Result<()> {
+        let Room { loaded, slots, spare } = room;
+        loaded.truncate(0);
+        slots.clear();
+        if let Some(spill) = self.spill {
+            for stretch in &spill.stretches {
+                spill.range(stretch, from, to, |key, value| {
+                    slots.push(Slot { prefix: prefix(&key[shared..]), place: loaded.len() as u64 });
+                    put_entry(loaded, key, value);
+                })?;
+            }
+        }
+        for (sorted, source) in self.sorted.iter().zip(1..) {
+            slots.extend(sorted.range(from, to).map(|(at, entry)| {
+                let place = source << WITHIN | at as u64;
+                Slot { prefix: prefix(&entry.key[shared..]), place }
+            }));
+        }
+        sort_slots(slots, spare);
+        settle(slots, |slot| self.entry(loaded, slot).key);
+        Ok(())
+    }
+
+    #[inline]
+    fn entry<'r>(&self, loaded: &'r [u8], slot: Slot) -> Entry<'r>
+    where
+        'a: 'r,
+    {
+        let at = (slot.place & ((1 << WITHIN) - 1)) as usize;
+        match (slot.place >> WITHIN) as usize {
+            0 => entry_at(loaded, at),
+            source => self.sorted[source - 1].entry(at),
+        }
+    }
+
+    /// Packs what is in the room: one entry of each key, in ranges that begin with `cuts`.
+    fn pack_sorted(&self, mut cuts: &[&[u8]], room: &Room) -> Result<Packed> {
+        let Room { loaded, slots, .. } = room;
+        let mut packer = Packer::new(self.options.clone());
+        let mut slots = slots.iter().copied().peekable();
+        while let Some(slot) = slots.next() {
+            let mut entry = self.entry(loaded, slot);
+            while let Some(next) = slots.next_if(|next| next.prefix == slot.prefix) {
+                let again = self.entry(loaded, next);
+                if again.key != entry.key {
+                    self.pack_one(&mut packer, &mut cuts, entry);
+                    entry = again;
+                } else if settled(self.rule, again.key)? == Duplicates::Last {
+                    entry = again;
+                }
+            }
+            self.pack_one(&mut packer, &mut cuts, entry);
+        }
+        Ok(packer.finish())
+    }
+
+    fn pack_one(&self, packer: &mut Packer, cuts: &mut &[&[u8]], entry: Entry<'_>) {
+        while let Some((_, rest)) = cuts.split_first().filter(|(cut, _)| **cut <= entry.key) {
+            packer.begin_range();
+            *cuts = rest;
+        }
+        pack_entry(packer, self.options, entry);
+    }
+}
+
+/// Packs an entry, with its key in the filter.
+#[inline]
+pub(crate) fn pack_entry(packer: &mut Packer, options: &BuilderOptions, entry: Entry<'_>) {
+    if options.bits_per_item > 0 {
+        packer.add_filter(key_hash(options.filter_seed, entry.key));
+    }
+    packer.add(entry.key, entry.value);
+}

@@ -1,0 +1,272 @@
+//! Packing: sorted entries in, frames of data blocks and parts of the filter out.
+//!
+//! A packer knows nothing of what comes before and after its entries. So the entries of a file may be packed by one, block
+//! after block, or cut into ranges that are packed each by another thread, and put behind one another by a
+//! [`Binder`](crate::binder::Binder).
+
+use std::mem;
+use std::ops::Range;
+
+use crate::block::BlockBuilder;
+use crate::builder::BuilderOptions;
+use crate::filter::FilterBuilder;
+use crate::format::{FRAME_HEAD, PIECE, Ptr, encode_frame, put_varint, sum};
+
+/// Bytes of a list's entry for one piece.
+const LISTED: usize = 12;
+/// After so many blocks that did not get smaller, one after another, the wait for the next trial grows no more.
+const MOST_MISSES: u32 = 4;
+
+/// What was packed, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    /// Frames of data blocks and pieces.
+    pub frames: Vec<u8>,
+    pub blocks: Blocks,
+    /// The blocks that ranges begin with; one may be the next that is packed.
+    pub cuts: Vec<usize>,
+    /// Parts of the filter, each behind its first key.
+    pub parts: Vec<(Vec<u8>, Vec<u8>)>,
+    pub entries: u64,
+    pub raw_bytes: u64,
+    /// Whether a value lies apart from its block.
+    pub apart: bool,
+}
+
+impl Packed {
+    /// Takes what a file is besides its blocks from what comes behind.
+    pub fn absorb(&mut self, mut other: Packed) {
+        self.parts.append(&mut other.parts);
+        self.entries += other.entries;
+        self.raw_bytes += other.raw_bytes;
+        self.apart |= other.apart;
+    }
+}
+
+/// Data blocks: the first key of each, and where it is.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    firsts: Vec<u8>,
+    /// Where its first key ends among those.
+    blocks: Vec<(usize, Ptr)>,
+}
+
+impl Blocks {
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    pub fn first(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| self.blocks[before].0);
+        &self.firsts[start..self.blocks[index].0]
+    }
+
+    pub fn ptr(&self, index: usize) -> Ptr {
+        self.blocks[index].1
+    }
+
+    pub fn push(&mut self, first: &[u8], ptr: Ptr) {
+        self.firsts.extend_from_slice(first);
+        self.blocks.push((self.firsts.len(), ptr));
+    }
+
+    /// The first of some blocks that does not have a first key of this kind, as those before it have.
+    pub fn partition(&self, blocks: Range<usize>, is: impl Fn(&[u8]) -> bool) -> usize {
+        let (mut low, mut high) = (blocks.start, blocks.end);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is(self.first(middle)) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Ptr)> {
+        (0..self.len()).map(|index| (self.first(index), self.ptr(index)))
+    }
+
+    pub fn clear(&mut self) {
+        self.firsts.clear();
+        self.blocks.clear();
+    }
+}
+
+/// Whether it is worth trying to compress the next block. What does not get smaller costs the time of trying, and its
+/// neighbours are mostly alike: after a trial in vain the next block goes without one, then 3, 7, and at most 15.
+#[derive(Debug, Default)]
+struct Habit {
+    misses: u32,
+    skip: u32,
+}
+
+impl Habit {
+    fn tries(&mut self) -> bool {
+        let tries = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        tries
+    }
+
+    fn learn(&mut self, saved: bool) {
+        self.misses = if saved { 0 } else { (self.misses + 1).min(MOST_MISSES) };
+        self.skip = (1 << self.misses) - 1;
+    }
+}
+
+/// Packs entries, whose keys must ascend.
+#[derive(Debug)]
+pub(crate) struct Packer {
+    options: BuilderOptions,
+    block: BlockBuilder,
+    first: Vec<u8>,
+    filter: FilterBuilder,
+    habit: Habit,
+    /// What is packed already; its owner may take it away at any time.
+    pub packed: Packed,
+    /// Bytes of frames that were taken away before.
+    taken: u64,
+}
+
+impl Packer {
+    /// The options are taken as they are: [`BuilderOptions::sound`].
+    pub fn new(options: BuilderOptions) -> Self {
+        Packer {
+            block: BlockBuilder::default(),
+            first: Vec::new(),
+            filter: FilterBuilder::new(options.bits_per_item),
+            habit: Habit::default(),
+            packed: Packed::default(),
+            taken: 0,
+            options,
+        }
+    }
+
+    /// The key of the entry added last.
+    pub fn last(&self) -> &[u8] {
+        self.block.last()
+    }
+
+    /// Adds a hash to the filter, for the key that is added next.
+    pub fn add_filter(&mut self, hash: u64) {
+        self.filter.add(hash);
+    }
+
+    pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        if value.len() >= self.options.apart_from {
+            return self.add_apart(key, value);
+        }
+        self.begin(key, value.len());
+        self.block.add(key, value);
+        self.filter.key(key);
+        self.packed.entries += 1;
+    }
+
+    /// Adds an entry whose value lies in pieces before its block, which ends with it.
+    fn add_apart(&mut self, key: &[u8], value: &[u8]) {
+        let mut list = Vec::with_capacity(list_most(value.len()));
+        self.begin(key, list.capacity());
+        put_varint(&mut list, value.len() as u64);
+        for piece in value.chunks(PIECE) {
+            let ptr = self.frame(piece);
+            list.extend_from_slice(&ptr.len.to_le_bytes());
+            list.extend_from_slice(&ptr.sum.to_le_bytes());
+        }
+        self.block.add(key, &list);
+        self.filter.key(key);
+        self.packed.entries += 1;
+        self.packed.apart = true;
+        self.close_with(true);
+    }
+
+    /// Makes sure that an entry with this key and a value of `len` bytes fits into the block at hand.
+    fn begin(&mut self, key: &[u8], len: usize) {
+        let most = BlockBuilder::most_len(key.len(), len);
+        if self.block.entries() > 0 && self.block.len() + most > self.options.block_size {
+            self.close();
+        }
+        if self.block.entries() == 0 {
+            self.first.clear();
+            self.first.extend_from_slice(key);
+        }
+    }
+
+    /// Ends the block at hand, if there is one.
+    pub fn close(&mut self) {
+        if self.block.entries() > 0 {
+            self.close_with(false);
+        }
+    }
+
+    fn close_with(&mut self, apart: bool) {
+        let mut block = mem::take(&mut self.block);
+        let raw = if apart { block.finish_apart() } else { block.finish() };
+        self.packed.raw_bytes += raw.len() as u64;
+        let ptr = self.frame(raw);
+        self.packed.blocks.push(&self.first, ptr);
+        block.reset();
+        self.block = block;
+    }
+
+    /// Puts a frame behind the others, compressed where that has paid of late.
+    fn frame(&mut self, raw: &[u8]) -> Ptr {
+        let (start, tries) = (self.packed.frames.len(), self.options.compress && self.habit.tries());
+        let saved = encode_frame(raw, tries, &mut self.packed.frames);
+        if tries {
+            self.habit.learn(saved);
+        }
+        let frame = &self.packed.frames[start..];
+        let len = u32::try_from(frame.len()).expect("blocks are bounded");
+        Ptr { offset: self.taken + start as u64, len, sum: sum(frame) }
+    }
+
+    /// Forgets the frames and blocks, which its owner has brought to where they belong. What comes is counted from behind
+    /// them.
+    pub fn taken(&mut self) {
+        self.taken += self.packed.frames.len() as u64;
+        self.packed.frames.clear();
+        self.packed.blocks.clear();
+    }
+
+    /// Begins a range: what comes now is packed as if it were the first, whatever came before.
+    pub fn begin_range(&mut self) {
+        self.end_range();
+        self.packed.cuts.push(self.packed.blocks.len());
+    }
+
+    /// Ends the range at hand, and its part of the filter.
+    pub fn end_range(&mut self) {
+        self.close();
+        self.habit = Habit::default();
+        if self.options.bits_per_item > 0 {
+            let filter = mem::replace(&mut self.filter, FilterBuilder::new(self.options.bits_per_item));
+            self.packed.parts.extend(filter.finish());
+        }
+    }
+
+    /// Gives all that was packed.
+    pub fn finish(mut self) -> Packed {
+        self.end_range();
+        self.packed
+    }
+
+    /// The most bytes that the block at hand and a further entry take in frames, and the most that the filter takes with
+    /// `hashes` more for it.
+    pub fn most(&self, key: usize, value: usize, hashes: usize) -> (u64, u64) {
+        let (mut entry, mut pieces) = (value, 0);
+        if value >= self.options.apart_from {
+            entry = list_most(value);
+            pieces = value + value.div_ceil(PIECE) * FRAME_HEAD;
+        }
+        let empty = FRAME_HEAD + BlockBuilder::EMPTY;
+        let frames = self.block.len() + FRAME_HEAD + empty + BlockBuilder::most_len(key, entry) + pieces;
+        (frames as u64, self.filter.most(key, hashes))
+    }
+
+    /// The first key of the block at hand.
+    pub fn first(&self) -> &[u8] {
+        &self.first
+    }
+}
+
+/// The most bytes of the list for a value of so many.
+fn list_most(value: usize) -> usize {
+    10 + value.div_ceil(PIECE) * LISTED
+}

@@ -1,0 +1,393 @@
+//! Entries in memory: taken in as they come, and sorted.
+//!
+//! An entry lies as the lengths of its key and its value, both varints, then the key and the value. Of an entry that is to
+//! be sorted, eight bytes of its key stand in a slot, as a number, behind the bytes that all keys share: most are told
+//! apart by that alone. What is sorted is put in order, entry behind entry, so that whoever merges it reads forward.
+
+use std::mem;
+
+use crate::arena::Arena;
+use crate::block::shared_len;
+use crate::error::{Error, Result};
+use crate::file::Duplicates;
+use crate::format::{put_varint, sum, take_varint};
+
+/// A range of a file that is packed by itself has so many bytes of keys and values, on average; tests have many of them.
+pub(crate) const RANGE: usize = if cfg!(test) { 4 << 10 } else { 1 << 20 };
+/// A segment has so many entries at most: their slots stay within a core's cache while they are sorted.
+const MOST_ENTRIES: u64 = 160_000;
+/// About so many slots are in a bucket.
+const IN_BUCKET: usize = 16;
+/// Of so many entries, one is marked, so that a key is found.
+const MARK_EVERY: usize = 64;
+
+/// Whether a range begins with this entry. Told by the entry alone, so that the same entries are cut into the same ranges
+/// in whatever order they came, and however many were in memory together.
+#[inline]
+pub(crate) fn is_cut(key: &[u8], value_len: usize) -> bool {
+    let size = (key.len() + value_len) as u64;
+    sum(key) < size.saturating_mul(u64::MAX / RANGE as u64)
+}
+
+/// An entry in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+    /// As it lies there.
+    pub whole: &'a [u8],
+}
+
+#[inline]
+pub(crate) fn put_entry(out: &mut Arena, key: &[u8], value: &[u8]) {
+    out.reserve(key.len() + value.len() + 20);
+    if key.len() | value.len() < 0x80 {
+        out.extend(&[key.len() as u8, value.len() as u8]);
+    } else {
+        let mut lens = Vec::with_capacity(20);
+        put_varint(&mut lens, key.len() as u64);
+        put_varint(&mut lens, value.len() as u64);
+        out.extend(&lens);
+    }
+    out.extend(key);
+    out.extend(value);
+}
+
+/// The entry at a byte where one begins.
+#[inline]
+pub(crate) fn entry_at(bytes: &[u8], start: usize) -> Entry<'_> {
+    let bytes = &bytes[start..];
+    let (mut at, key, value);
+    if bytes[0] | bytes[1] < 0x80 {
+        (at, key, value) = (2, bytes[0] as usize, bytes[1] as usize);
+    } else {
+        at = 0;
+        let mut number = || take_varint(bytes, &mut at).expect("an entry lies here") as usize;
+        (key, value) = (number(), number());
+    }
+    let (key_end, end) = (at + key, at + key + value);
+    Entry { key: &bytes[at..key_end], value: &bytes[key_end..end], whole: &bytes[..end] }
+}
+
+/// Where an entry is, and what its key has behind the bytes that all share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub prefix: u64,
+    pub place: u64,
+}
+
+/// The first eight bytes as a number: in order where the keys are, or equal.
+#[inline]
+pub(crate) fn prefix(key: &[u8]) -> u64 {
+    match key.first_chunk() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => {
+            let mut head = [0; 8];
+            head[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(head)
+        }
+    }
+}
+
+/// Puts slots in the order of their prefixes, with the help of spare memory: first into buckets by the bits in which they
+/// differ most, a few to each where they are spread evenly, and then each bucket in order.
+pub(crate) fn sort_slots(slots: &mut Vec<Slot>, spare: &mut Vec<Slot>) {
+    let prefixes = || slots.iter().map(|slot| slot.prefix);
+    let (Some(least), Some(most)) = (prefixes().min(), prefixes().max()) else { return };
+    let bits = (slots.len() / IN_BUCKET).checked_ilog2().unwrap_or(0);
+    let shift = (u64::BITS - (most - least).leading_zeros()).saturating_sub(bits);
+    let bucket = |slot: &Slot| ((slot.prefix - least) >> shift) as usize;
+    let mut ends = vec![0u32; bucket(&Slot { prefix: most, place: 0 }) + 2];
+    slots.iter().for_each(|slot| ends[bucket(slot) + 1] += 1);
+    (1..ends.len()).for_each(|at| ends[at] += ends[at - 1]);
+    spare.clear();
+    spare.resize(slots.len(), Slot { prefix: 0, place: 0 });
+    for slot in slots.iter() {
+        let end = &mut ends[bucket(slot)];
+        spare[*end as usize] = *slot;
+        *end += 1;
+    }
+    mem::swap(slots, spare);
+    let mut start = 0;
+    for &end in &ends[..ends.len() - 1] {
+        slots[start..end as usize].sort_unstable_by_key(|slot| slot.prefix);
+        start = end as usize;
+    }
+}
+
+/// Puts slots in order whose prefixes are in order: those with the same one by their keys, and those of the same key by
+/// their places.
+pub(crate) fn settle<'a>(slots: &mut [Slot], key: impl Fn(Slot) -> &'a [u8]) {
+    for group in slots.chunk_by_mut(|a, b| a.prefix == b.prefix) {
+        if group.len() > 1 {
+            group.sort_unstable_by(|a, b| key(*a).cmp(key(*b)).then(a.place.cmp(&b.place)));
+        }
+    }
+}
+
+/// What to do with an entry of a key that came before.
+pub(crate) fn settled(rule: Duplicates, key: &[u8]) -> Result<Duplicates> {
+    if rule == Duplicates::Refuse { Err(Error::Duplicate { key: key.to_vec() }) } else { Ok(rule) }
+}
+
+/// Entries in the order in which they came.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    bytes: Arena,
+    entries: u64,
+    /// Whether each key is greater than the one before.
+    ascending: bool,
+    /// While that holds: the last entry, and those that ranges begin with.
+    last: usize,
+    cuts: Vec<usize>,
+}
+
+impl Default for Segment {
+    fn default() -> Self {
+        Segment { bytes: Arena::default(), entries: 0, ascending: true, last: 0, cuts: Vec::new() }
+    }
+}
+
+/// Memory that sorting took, to be used again.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub bytes: Arena,
+    pub slots: Vec<Slot>,
+    pub spare: Vec<Slot>,
+}
+
+impl Segment {
+    /// An empty one in the memory of another.
+    pub fn within(mut bytes: Arena, room: usize) -> Self {
+        bytes.truncate(0);
+        if bytes.room() < room {
+            bytes = Arena::with_room(room);
+        }
+        Segment { bytes, ..Segment::default() }
+    }
+
+    #[inline]
+    pub fn push(&mut self, key: &[u8], value: &[u8]) {
+        let at = self.bytes.len();
+        if self.ascending {
+            self.ascending = self.entries == 0 || entry_at(&self.bytes, self.last).key < key;
+            self.last = at;
+            if self.ascending && is_cut(key, value.len()) {
+                self.cuts.push(at);
+            }
+        }
+        put_entry(&mut self.bytes, key, value);
+        self.entries += 1;
+    }
+
+    /// Whether an entry of so many bytes more were too much for the room there is.
+    #[inline]
+    pub fn is_full(&self, more: usize, room: usize) -> bool {
+        (self.bytes.len() + more > room || self.entries == MOST_ENTRIES) && self.entries > 0
+    }
+
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    pub fn is_ascending(&self) -> bool {
+        self.ascending
+    }
+
+    /// The last key; of an ascending one that is not empty.
+    pub fn last(&self) -> &[u8] {
+        entry_at(&self.bytes, self.last).key
+    }
+
+    /// The first key; of one that is not empty.
+    pub fn first(&self) -> &[u8] {
+        entry_at(&self.bytes, 0).key
+    }
+
+    /// Where the last range of an ascending one begins; `None` where all of it is one.
+    pub fn last_range(&self) -> Option<usize> {
+        self.cuts.last().copied().filter(|&cut| cut > 0)
+    }
+
+    /// Splits an ascending one before that, and gives the rest of it, in the memory of another.
+    pub fn split_off(&mut self, cut: usize, bytes: Arena, room: usize) -> Segment {
+        let mut tail = Segment::within(bytes, room);
+        tail.bytes.reserve(self.bytes.len() - cut);
+        tail.bytes.extend(&self.bytes[cut..]);
+        let end = |bytes: &[u8], at: usize| {
+            let entries = Entries { bytes, at, end: bytes.len() };
+            entries.fold((at, 0), |(_, count), (at, _)| (at, count + 1))
+        };
+        (tail.last, tail.entries) = end(&tail.bytes, 0);
+        tail.cuts.push(0);
+        self.cuts.pop();
+        self.bytes.truncate(cut);
+        self.last = end(&self.bytes, self.cuts.last().copied().unwrap_or(0)).0;
+        self.entries -= tail.entries;
+        tail
+    }
+
+    /// The entries of an ascending one, each with whether a range begins there.
+    pub fn ranges(&self) -> impl Iterator<Item = (Entry<'_>, bool)> {
+        let mut cuts = self.cuts.iter().copied().peekable();
+        let entries = Entries { bytes: &self.bytes, at: 0, end: self.bytes.len() };
+        entries.map(move |(at, entry)| (entry, cuts.next_if_eq(&at).is_some()))
+    }
+
+    pub fn into_bytes(self) -> Arena {
+        self.bytes
+    }
+
+    /// Sorts the entries, in scratch memory, and leaves one of each key.
+    pub fn sort(self, rule: Duplicates, scratch: &mut Scratch) -> Result<Sorted> {
+        if self.ascending {
+            return Ok(Sorted::of(self.bytes, self.entries));
+        }
+        let slots = &mut scratch.slots;
+        slots.clear();
+        slots.reserve(self.entries as usize);
+        let all = Entries { bytes: &self.bytes, at: 0, end: self.bytes.len() };
+        let shared = all.shared();
+        slots.extend(all.map(|(at, entry)| Slot { prefix: prefix(&entry.key[shared..]), place: at as u64 }));
+        sort_slots(slots, &mut scratch.spare);
+        let entry = |slot: Slot| entry_at(&self.bytes, slot.place as usize);
+        settle(slots, |slot| entry(slot).key);
+        let mut sorted = Sorted { bytes: Arena::with_room(self.bytes.len()), ..Sorted::default() };
+        for (index, &slot) in slots.iter().enumerate() {
+            let here = entry(slot);
+            if index > 0 && slots[index - 1].prefix == slot.prefix && entry(slots[index - 1]).key == here.key
+            {
+                match settled(rule, here.key)? {
+                    Duplicates::Last => sorted.pop(),
+                    _ => continue,
+                }
+            }
+            sorted.push(here);
+        }
+        scratch.bytes = self.bytes;
+        Ok(sorted)
+    }
+}
+
+/// Entries that follow one another, each with where it begins.
+#[derive(Clone, Copy)]
+struct Entries<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    end: usize,
+}
+
+impl<'a> Entries<'a> {
+    /// How many bytes all their keys begin with.
+    fn shared(self) -> usize {
+        let mut keys = self.map(|(_, entry)| entry.key);
+        let Some(first) = keys.next() else { return 0 };
+        let mut shared = first.len();
+        for key in keys {
+            if shared == 0 {
+                break;
+            }
+            shared = shared_len(key, &first[..shared]);
+        }
+        shared
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = (usize, Entry<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        (self.at < self.end).then(|| {
+            let (at, entry) = (self.at, entry_at(self.bytes, self.at));
+            self.at += entry.whole.len();
+            (at, entry)
+        })
+    }
+}
+
+/// Entries with ascending keys.
+#[derive(Debug, Default)]
+pub(crate) struct Sorted {
+    bytes: Arena,
+    entries: u64,
+    last: usize,
+    /// Every 64th entry.
+    marks: Vec<usize>,
+    /// Those that ranges begin with.
+    cuts: Vec<usize>,
+}
+
+impl Sorted {
+    /// Takes entries that are sorted already.
+    fn of(bytes: Arena, entries: u64) -> Self {
+        let mut sorted = Sorted::default();
+        for (at, entry) in (Entries { bytes: &bytes, at: 0, end: bytes.len() }) {
+            sorted.note(at, entry);
+        }
+        debug_assert_eq!(sorted.entries, entries);
+        Sorted { bytes, ..sorted }
+    }
+
+    fn push(&mut self, entry: Entry<'_>) {
+        let at = self.bytes.len();
+        self.bytes.extend(entry.whole);
+        self.note(at, entry);
+    }
+
+    fn note(&mut self, at: usize, entry: Entry<'_>) {
+        if (self.entries as usize).is_multiple_of(MARK_EVERY) {
+            self.marks.push(at);
+        }
+        if is_cut(entry.key, entry.value.len()) {
+            self.cuts.push(at);
+        }
+        self.last = at;
+        self.entries += 1;
+    }
+
+    /// Takes back the entry pushed last.
+    fn pop(&mut self) {
+        self.bytes.truncate(self.last);
+        self.entries -= 1;
+        self.marks.pop_if(|mark| *mark == self.last);
+        self.cuts.pop_if(|cut| *cut == self.last);
+    }
+
+    /// Bytes of memory it holds.
+    pub fn memory(&self) -> usize {
+        self.bytes.room() + (self.marks.capacity() + self.cuts.capacity()) * size_of::<usize>()
+    }
+
+    /// The first and the last key; `None` where it is empty.
+    pub fn ends(&self) -> Option<(&[u8], &[u8])> {
+        (self.entries > 0).then(|| (entry_at(&self.bytes, 0).key, entry_at(&self.bytes, self.last).key))
+    }
+
+    /// The keys that ranges begin with.
+    pub fn cuts(&self) -> impl Iterator<Item = &[u8]> {
+        self.cuts.iter().map(|&at| entry_at(&self.bytes, at).key)
+    }
+
+    /// The entries from `from` on and before `to`, each with its place.
+    pub fn range(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> impl Iterator<Item = (usize, Entry<'_>)> {
+        let at = from.map_or(0, |from| self.place_of(from));
+        Entries { bytes: &self.bytes, at, end: to.map_or(self.bytes.len(), |to| self.place_of(to)) }
+    }
+
+    pub fn entry(&self, place: usize) -> Entry<'_> {
+        entry_at(&self.bytes, place)
+    }
+
+    /// The first entry whose key is `key` or greater.
+    fn place_of(&self, key: &[u8]) -> usize {
+        let after = self.marks.partition_point(|&mark| entry_at(&self.bytes, mark).key < key);
+        let at = after.checked_sub(1).map_or(0, |before| self.marks[before]);
+        let mut entries = Entries { bytes: &self.bytes, at, end: self.bytes.len() };
+        entries.find(|(_, entry)| entry.key >= key).map_or(self.bytes.len(), |(at, _)| at)
+    }
+}
