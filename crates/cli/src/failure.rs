@@ -113,6 +113,26 @@ impl From<brooklet::Error> for Failure {
     }
 }
 
+impl From<brooklet_codex::Error> for Failure {
+    fn from(error: brooklet_codex::Error) -> Self {
+        use brooklet_codex::Error;
+        let kind = match &error {
+            Error::OutOfOrder { .. } | Error::TooLarge { .. } | Error::Duplicate { .. } => Kind::Usage,
+            Error::NotACodex | Error::Newer { .. } | Error::Exists { .. } => Kind::CannotOpen,
+            Error::Damaged { .. } => Kind::Damaged,
+            Error::Cancelled => Kind::Interrupted,
+            Error::Io(source) if is_full(source) => Kind::Full,
+            _ => Kind::Io,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
 impl From<brooklet_wal::LogError> for Failure {
     fn from(error: brooklet_wal::LogError) -> Self {
         use brooklet_wal::{LogError, WalError};

@@ -1,9 +1,14 @@
 //! What the fuzz targets need of the private parts: everything that parses what people hand in.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 
 use clap::Parser;
+use serde::Serialize;
 
+use crate::codex::input::{self, Format, Wrong};
+use crate::out::Octets;
 use crate::replay::history::History;
 use crate::replay::trace::{self, Text, Trace};
 use crate::{Cli, Command};
@@ -54,4 +59,37 @@ pub fn history(
 ) -> Result<(Vec<(String, Vec<Box<[u8]>>)>, Vec<Vec<usize>>), String> {
     let history = History::parse(text, limit)?;
     Ok((history.logs.into_iter().map(|log| (log.key, log.entries)).collect(), history.commits))
+}
+
+/// A key and a value.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
+/// Reads what `codex build` reads: the entries up to what is wrong, if anything is. The formats are numbered as `--help`
+/// lists them.
+pub fn entries(format: u8, input: &[u8]) -> (Vec<Entry>, Option<String>) {
+    let format = [Format::Tsv, Format::Ndjson, Format::Lengths][usize::from(format) % 3];
+    let mut found = Vec::new();
+    let read = input::entries(format, input, |key, value| {
+        found.push((key.to_vec(), value.to_vec()));
+        Ok::<_, Infallible>(ControlFlow::Continue(()))
+    });
+    let wrong = read.err().map(|wrong| match wrong {
+        Wrong::Input(what) => what,
+        Wrong::Io(error) => panic!("{error}"),
+        Wrong::Refused(_, never) => match never {},
+    });
+    (found, wrong)
+}
+
+/// An entry as `codex scan --json` prints it.
+pub fn json_of((key, value): &Entry) -> String {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        #[serde(flatten)]
+        key: Octets<'a>,
+        #[serde(flatten)]
+        value: Octets<'a>,
+    }
+    let line = Line { key: Octets::key(key), value: Octets::value(value) };
+    serde_json::to_string(&line).expect("an entry is plain data")
 }

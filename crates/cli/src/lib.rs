@@ -1,12 +1,13 @@
 //! The `brooklet` command: one store's logs, what the store is made of, and trials of it.
 //!
-//! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices; `replay`, `bench`, `probe`, `demo`
+//! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices, `codex` builds and reads sorted files; `replay`, `bench`, `probe`, `demo`
 //! and `soak` are the trials; `out` prints, `failure` tells what went wrong and gives the exit code.
 
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]
 
 mod bench;
+mod codex;
 mod demo;
 mod device;
 mod failure;
@@ -23,6 +24,7 @@ mod probe;
 mod replay;
 mod size;
 mod soak;
+mod stop;
 
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
@@ -74,6 +76,9 @@ enum Command {
     Checkpoint(inspect::Only),
     /// Merge all runs into one, and free what was trimmed and deleted
     Compact(inspect::Only),
+    /// Sorted files by themselves: build them from entries in any order, and read them
+    #[command(subcommand)]
+    Codex(codex::Args),
     /// Append what people really typed or committed, as fast as it goes; read it back and compare
     Replay(replay::Args),
     /// Measure the store, and others beside it, on one load
@@ -122,6 +127,7 @@ fn run(command: Command, ring: Option<PathBuf>, out: &mut Out) -> Result<(), Fai
         _ if ring.is_some() => {
             Err(Failure::new(Kind::Usage, "--ring is for commands on a store; this one makes its own"))
         }
+        Command::Codex(args) => codex::run(args, out),
         Command::Replay(args) => replay::run(args, out),
         Command::Bench(args) => bench::run(args, out),
         Command::Probe(args) => probe::run(args, out),

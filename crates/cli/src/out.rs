@@ -82,6 +82,11 @@ impl<'a> Octets<'a> {
         Self { bytes, names: ["text", "base16"] }
     }
 
+    /// The value of a key: `value` or `value_base16`.
+    pub fn value(bytes: &'a [u8]) -> Self {
+        Self { bytes, names: ["value", "value_base16"] }
+    }
+
     /// A key: `key` or `key_base16`.
     pub fn key(bytes: &'a [u8]) -> Self {
         Self { bytes, names: ["key", "key_base16"] }

@@ -45,12 +45,7 @@ const CASES: &[Case] = &[
     },
     Case { code: 6, kind: "full", provoke: a_limit, says: &["no room left for a new store", "ulimit -f"] },
     Case { code: 7, kind: "io", provoke: a_full_output, says: &["No space left on device"] },
-    Case {
-        code: 130,
-        kind: "interrupted",
-        provoke: an_interruption,
-        says: &["stopped before all was measured"],
-    },
+    Case { code: 130, kind: "interrupted", provoke: an_interruption, says: &["stopped, as was asked"] },
 ];
 
 fn a_check_that_finds(place: &Place) -> Command {

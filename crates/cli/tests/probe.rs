@@ -105,7 +105,7 @@ fn interrupted(place: &Place, args: &[&str], signal: &str) -> (Option<i32>, Stri
 
 #[test]
 fn a_probe_that_is_interrupted_leaves_nothing() {
-    let words = "brooklet: stopped before all was measured; nothing is left behind";
+    let words = "brooklet: stopped, as was asked; nothing is left behind";
     let place = Place::new();
     for signal in ["-INT", "-TERM"] {
         let ended = interrupted(&place, &["probe", ".", "--seconds", "600", "--size", "16M"], signal);

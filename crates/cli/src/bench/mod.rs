@@ -1,12 +1,14 @@
 //! `bench`: the store, or the write-ahead log alone, beside the device it stands on, measured in the same run; and the
 //! store from few logs to many.
 //!
-//! `table` judges figures by their marks, `load` makes payloads, `plain` is the group commit that both are compared with,
+//! `table` judges figures by their marks, `row` is a line of it, `load` makes payloads, `plain` is the group commit that both are compared with,
 //! `flying` appends without waiting, `system` is what the system tells of a process.
 
+mod codex;
 mod flying;
 pub mod load;
 mod plain;
+pub mod row;
 mod scale;
 mod store;
 mod system;
@@ -34,6 +36,8 @@ enum What {
     Wal(wal::Args),
     /// Measure the store from few logs to many: what should be flat, and what checkpoints and compaction do to it
     Scale(scale::Args),
+    /// Measure building sorted files from entries in any order, and reading them, beside sorting and writing alone
+    Codex(codex::Args),
 }
 
 /// Runs the measurements and prints the table.
@@ -41,6 +45,7 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     match args.what {
         Some(What::Wal(args)) => wal::run(args, out),
         Some(What::Scale(args)) => scale::run(args, out),
+        Some(What::Codex(args)) => codex::run(args, out),
         None => store::run(args.store, out),
     }
 }

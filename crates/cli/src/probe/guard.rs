@@ -21,8 +21,8 @@ use brooklet::io::{
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
-use super::stop;
 use crate::failure::{Failure, Kind};
+use crate::stop;
 
 /// What kind of place is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -16,8 +16,8 @@ use serde::Serialize;
 
 use super::guard::PlainFile;
 use super::plan::{LARGEST, Spot, Way};
-use super::stop;
 use crate::latency::{Latencies, latencies};
+use crate::stop;
 
 /// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -6,7 +6,7 @@ mod guard;
 pub mod measure;
 pub mod plan;
 mod report;
-mod stop;
+
 mod timer;
 
 use std::path::PathBuf;
@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::out::{Out, progress};
 use crate::plot::{free_to_write, write_new};
 use crate::size::{self, size};
+use crate::stop;
 use guard::{Ground, LEAST};
 use measure::{Area, Cell, Tally};
 use plan::{Budget, PASSES, plan};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use brooklet::io::exact_timers;
 use serde::Serialize;
 
-use super::stop;
 use crate::latency::latencies;
+use crate::stop;
 
 /// The waits measured: the interval of a volume of 3,000 operations a second, and the default `linger`.
 pub const WAITS: [Duration; 2] = [Duration::from_micros(333), Duration::from_millis(1)];

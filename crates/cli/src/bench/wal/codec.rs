@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use brooklet_wal::{Codec, Config, LogOptions, WalStats};
 
-use super::report::{Rounds, Row};
 use super::rig::{Flooded, Rig, Trimmed, flood};
 use super::throttle::{APPENDING, COMMITTER};
 use crate::bench::load::{Payloads, deltas, keystrokes, traces};
+use crate::bench::row::{Rounds, Row};
 use crate::bench::table::Mark;
 use crate::failure::Failure;
 

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use brooklet::io::{AlignedBuf, FileVolume, Persist, SECTOR, Volume, write_all_at};
 use brooklet_wal::LogOptions;
 
-use super::report::{Rounds, Row};
 use super::rig::{Rig, Trimmed};
 use super::tasks::{self, Task};
 use super::volumes::Slow;
 use crate::bench::flying::{Credits, Stop, on_threads};
 use crate::bench::load::{Payloads, deltas_of_200};
 use crate::bench::plain::DEVICE_BYTES;
+use crate::bench::row::{Rounds, Row};
 use crate::bench::table::Mark;
 use crate::device::Device;
 use crate::failure::Failure;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use brooklet::io::{AlignedBuf, Counts, Persist, SECTOR, Volume, write_all_at};
 use brooklet_wal::{Codec, Config, LogOptions};
 
-use super::report::{Rounds, Row};
 use super::rig::{Rig, Trimmed};
 use crate::bench::load::{Payloads, deltas_of_200};
 use crate::bench::plain::{DEVICE_BYTES, PlainGroupCommit};
+use crate::bench::row::{Rounds, Row};
 use crate::bench::system::{switches_of_living, switches_of_thread};
 use crate::bench::table::Mark;
 use crate::device::Device;

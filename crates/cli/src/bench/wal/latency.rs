@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use brooklet_wal::{Config, Log, LogOptions};
 
-use super::report::{Rounds, Row};
 use super::rig::Rig;
 use super::volumes::Watched;
 use crate::bench::load::deltas_of_200;
+use crate::bench::row::{Rounds, Row};
 use crate::bench::table::Mark;
 use crate::failure::Failure;
 use crate::latency::{latencies, micros, record};

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use brooklet::io::{FileOptions, FileVolume, OpenMode};
 use brooklet_wal::LogOptions;
 
-use super::report::{Rounds, Row};
 use super::rig::{Rig, Trimmed};
 use super::throttle::Records;
+use crate::bench::row::{Rounds, Row};
 use crate::bench::system::resident;
 use crate::bench::table::Mark;
 use crate::failure::{Failure, Kind};

@@ -22,10 +22,11 @@ mod volumes;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::bench::row::Row;
 use crate::failure::{Failure, Kind};
 use crate::out::Out;
 use crate::size::{self, size};
-use report::{Row, Table};
+use report::Table;
 use rig::{Ground, Rig};
 
 /// Arguments of `brooklet bench wal`.

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use brooklet::io::{FileOptions, FileVolume, OpenMode};
 use brooklet_wal::{Log, LogError, LogOptions, WalError};
 
-use super::report::{Rounds, Row, describe};
+use super::report::describe;
 use super::rig::{Rig, best};
 use crate::bench::load::noise;
+use crate::bench::row::{Rounds, Row};
 use crate::bench::table::Mark;
 use crate::failure::Failure;
 use crate::probe::measure::Area;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use brooklet_wal::{LogOptions, WalStats};
 
-use super::report::{Rounds, Row};
 use super::rig::{Rig, Trimmed, flood};
 use crate::bench::load::noise;
+use crate::bench::row::{Rounds, Row};
 use crate::bench::system;
 use crate::bench::table::Mark;
 use crate::failure::Failure;

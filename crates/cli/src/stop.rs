@@ -31,10 +31,7 @@ pub fn asked() -> bool {
 /// Fails once it was asked for.
 pub fn check() -> Result<(), Failure> {
     if asked() {
-        return Err(Failure::new(
-            Kind::Interrupted,
-            "stopped before all was measured; nothing is left behind",
-        ));
+        return Err(Failure::new(Kind::Interrupted, "stopped, as was asked; nothing is left behind"));
     }
     Ok(())
 }

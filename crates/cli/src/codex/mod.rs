@@ -1,0 +1,384 @@
+//! `brooklet codex`: sorted files by themselves, built from what people bring, and read.
+//!
+//! `input` tells how entries are written.
+
+pub mod input;
+
+use std::ffi::OsString;
+use std::fmt::{self, Display};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::ops::{Bound, ControlFlow};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use brooklet_codex::{BuilderOptions, Duplicates, FileBuilder, FileOptions, Map, Reader, Summary};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::failure::{Failure, Kind};
+use crate::out::{Octets, Out, progress};
+use crate::size::size;
+use crate::stop;
+use input::{Format, Wrong};
+
+/// Arguments of `brooklet codex`.
+#[derive(clap::Subcommand)]
+pub enum Args {
+    /// Build a file from entries in any order
+    Build(Build),
+    /// Print the value of a key
+    Get(Get),
+    /// Print entries in the order of their keys
+    Scan(Scan),
+    /// Show what a file is made of
+    Stat(Of),
+    /// Check every checksum of a file, and the order of its keys
+    Verify(Of),
+}
+
+#[derive(clap::Args)]
+pub struct Build {
+    /// The file to build
+    codex: PathBuf,
+    /// What to build it from; without any, or for -, the standard input
+    inputs: Vec<PathBuf>,
+    /// How the entries are written [default: by the name: .tsv, .ndjson or .jsonl, .bin; else tsv]
+    #[arg(long)]
+    format: Option<Format>,
+    /// What becomes of entries with the same key
+    #[arg(long, value_enum, default_value_t = Rule::Refuse)]
+    duplicates: Rule,
+    /// Replace the file if it is there already
+    #[arg(long)]
+    force: bool,
+    /// Bytes of memory to sort in; past that a file beside the target helps (K, M and G are understood)
+    #[arg(long, default_value = "1G", value_parser = size)]
+    memory: u64,
+    /// Threads that sort and pack [default: as many as there are cores]
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Bytes of a block: what a look-up reads
+    #[arg(long, default_value = "4K", value_parser = size)]
+    block_size: u64,
+    /// Bits of filter for each key: 10 has one in a hundred absent keys pass; 0 is for none
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=64))]
+    filter_bits: u32,
+    /// Do not compress
+    #[arg(long)]
+    no_compress: bool,
+}
+
+/// What becomes of entries with the same key.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Rule {
+    /// They are an error
+    Refuse,
+    /// The first stays
+    First,
+    /// The last stays
+    Last,
+}
+
+#[derive(clap::Args)]
+pub struct Get {
+    /// The file
+    codex: PathBuf,
+    /// The key
+    key: OsString,
+    /// First byte of the value to print
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    from: u64,
+    /// Byte to stop before [default: the value's end]
+    #[arg(long, value_name = "N")]
+    to: Option<u64>,
+    /// The value only, byte for byte, with nothing behind it
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Scan {
+    /// The file
+    codex: PathBuf,
+    /// Only keys that begin so
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    prefix: Option<OsString>,
+    /// First key
+    #[arg(long, value_name = "KEY")]
+    from: Option<OsString>,
+    /// Key to stop before
+    #[arg(long, value_name = "KEY")]
+    to: Option<OsString>,
+    /// From the end
+    #[arg(long)]
+    reverse: bool,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Keys only
+    #[arg(long)]
+    keys: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Of {
+    /// The file
+    codex: PathBuf,
+}
+
+/// Runs what was asked for.
+pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+    match args {
+        Args::Build(args) => build(&args, out),
+        Args::Get(args) => get(&args, out),
+        Args::Scan(args) => scan(args, out),
+        Args::Stat(args) => stat(&args, out),
+        Args::Verify(args) => verify(&args, out),
+    }
+}
+
+fn build(args: &Build, out: &mut Out) -> Result<(), Failure> {
+    stop::listen()?;
+    let blocks = BuilderOptions {
+        block_size: args.block_size as usize,
+        compress: !args.no_compress,
+        bits_per_item: args.filter_bits,
+        ..BuilderOptions::default()
+    };
+    let duplicates = match args.duplicates {
+        Rule::Refuse => Duplicates::Refuse,
+        Rule::First => Duplicates::First,
+        Rule::Last => Duplicates::Last,
+    };
+    let (memory, threads) = (args.memory as usize, args.threads);
+    let options = FileOptions { blocks, memory, threads, duplicates, replace: args.force };
+    let begun = Instant::now();
+    let mut builder = FileBuilder::new(&args.codex, options)?;
+    let bar = counter();
+    let told = bar.clone();
+    builder.on_progress(move |progress| {
+        match progress.to_merge {
+            0 => told.set_message(format!("taking in: {} entries", HumanCount(progress.entries))),
+            all => told.set_message(format!("merging: {} of {all} ranges", progress.merged)),
+        }
+        if stop::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let standard = [PathBuf::from("-")];
+    for input in if args.inputs.is_empty() { &standard[..] } else { &args.inputs } {
+        let format = args.format.or_else(|| Format::of_name(&input.to_string_lossy())).unwrap_or(Format::Tsv);
+        take_in(input, format, &mut builder)?;
+    }
+    let summary = builder.finish().map_err(|error| named(&args.codex, error))?;
+    bar.finish_and_clear();
+    out.put(&Built::new(&summary, begun.elapsed()))
+}
+
+fn take_in(input: &Path, format: Format, builder: &mut FileBuilder) -> Result<(), Failure> {
+    let reader: Box<dyn BufRead> = if input == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        let file = File::open(input).map_err(Failure::io(format!("opening {}", input.display())))?;
+        Box::new(BufReader::with_capacity(1 << 20, file))
+    };
+    let mut stopped = 0u32;
+    let took = input::entries(format, reader, |key, value| {
+        // Whoever waits for an input that does not come is to be able to stop, too.
+        stopped += 1;
+        if stopped.is_multiple_of(1024) && stop::asked() {
+            return Err(brooklet_codex::Error::Cancelled);
+        }
+        builder.add(key, value).map(ControlFlow::Continue)
+    });
+    match took {
+        Ok(()) => Ok(()),
+        Err(Wrong::Input(what)) => Err(Failure::malformed(input, what)),
+        Err(Wrong::Io(error)) => Err(Failure::io(format!("reading {}", input.display()))(error)),
+        Err(Wrong::Refused(at, error @ brooklet_codex::Error::TooLarge { .. })) => {
+            Err(Failure::malformed(input, format!("{at}: {error}")))
+        }
+        Err(Wrong::Refused(_, error)) => Err(error.into()),
+    }
+}
+
+/// A line that tells how far it is, on the standard error, where that is a terminal.
+fn counter() -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a fixed template");
+    ProgressBar::new_spinner().with_style(style)
+}
+
+fn open(path: &Path) -> Result<Reader<Map>, Failure> {
+    let failure = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
+            Failure::new(Kind::CannotOpen, format!("opening {} failed: {error}", path.display()))
+        }
+        _ => Failure::io(format!("opening {}", path.display()))(error),
+    };
+    let map = Map::open(path).map_err(failure)?;
+    let len = map.len();
+    Reader::open(map, len, None).map_err(|error| named(path, error))
+}
+
+/// An error with the file it is about.
+fn named(path: &Path, error: brooklet_codex::Error) -> Failure {
+    let failure = Failure::from(error);
+    match failure.kind {
+        Kind::Interrupted => failure,
+        kind => Failure::new(kind, format!("{}: {}", path.display(), failure.message)),
+    }
+}
+
+fn get(args: &Get, out: &mut Out) -> Result<(), Failure> {
+    let (reader, key) = (open(&args.codex)?, args.key.as_bytes());
+    let part = args.from..args.to.unwrap_or(u64::MAX);
+    let value = reader.get_part(key, part).map_err(|error| named(&args.codex, error))?;
+    let Some(value) = value else {
+        let key = Octets::key(key);
+        return Err(Failure::new(Kind::NotFound, format!("{}: there is no key {key}", args.codex.display())));
+    };
+    if args.raw { out.raw(&value) } else { out.put(&Entry::new(key, Some(&value))) }
+}
+
+fn scan(args: Scan, out: &mut Out) -> Result<(), Failure> {
+    let reader = open(&args.codex)?;
+    let own = |key: Option<OsString>| key.map(OsString::into_vec);
+    let range = match args.prefix {
+        Some(prefix) => reader.prefix(prefix.as_bytes()),
+        None => {
+            let from = own(args.from).map_or(Bound::Unbounded, Bound::Included);
+            reader.range((from, own(args.to).map_or(Bound::Unbounded, Bound::Excluded)))
+        }
+    };
+    let entries: Box<dyn Iterator<Item = _>> =
+        if args.reverse { Box::new(range.rev()) } else { Box::new(range) };
+    for entry in entries.take(args.limit.unwrap_or(usize::MAX)) {
+        let (key, value) = entry.map_err(|error| named(&args.codex, error))?;
+        out.put(&Entry::new(&key, (!args.keys).then_some(&value[..])))?;
+    }
+    Ok(())
+}
+
+fn stat(args: &Of, out: &mut Out) -> Result<(), Failure> {
+    let reader = open(&args.codex)?;
+    let ends = [reader.range::<&[u8]>(..).next(), reader.range::<&[u8]>(..).next_back()];
+    let [first, last] = ends.map(|end| end.transpose().map(|end| end.map(|(key, _)| key)));
+    let named = |error| named(&args.codex, error);
+    let (first, last, metadata) =
+        (first.map_err(named)?, last.map_err(named)?, reader.metadata().map_err(named)?);
+    out.put(&Stat {
+        version: reader.version(),
+        id: reader.id(),
+        bytes: reader.len(),
+        entries: reader.entries(),
+        blocks: reader.blocks(),
+        raw_bytes: reader.raw_bytes(),
+        metadata_bytes: metadata.map_or(0, |metadata| metadata.len()),
+        first: first.as_deref().map(|key| key.escape_ascii().to_string()),
+        last: last.as_deref().map(|key| key.escape_ascii().to_string()),
+    })
+}
+
+fn verify(args: &Of, out: &mut Out) -> Result<(), Failure> {
+    let reader = open(&args.codex)?;
+    let bar = progress(reader.len(), "verifying");
+    let found =
+        reader.verify(&mut |done| bar.set_position(done)).map_err(|error| named(&args.codex, error))?;
+    bar.finish_and_clear();
+    out.put(&Verified {
+        sound: true,
+        bytes: found.bytes,
+        entries: found.entries,
+        blocks: found.blocks,
+        index_blocks: found.index_blocks,
+        filter_items: found.filter_items,
+    })
+}
+
+#[derive(Serialize)]
+struct Built {
+    entries: u64,
+    bytes: u64,
+    blocks: u64,
+    seconds: f64,
+}
+
+impl Built {
+    fn new(summary: &Summary, took: Duration) -> Self {
+        let Summary { len, entries, blocks, .. } = *summary;
+        Self { entries, bytes: len, blocks, seconds: took.as_secs_f64() }
+    }
+}
+
+impl Display for Built {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { entries, bytes, blocks, seconds } = self;
+        write!(f, "{entries} entries in {blocks} blocks, {}, in {seconds:.2} s", HumanBytes(*bytes))
+    }
+}
+
+/// An entry, in the way in which `build --format ndjson` reads it.
+#[derive(Serialize)]
+struct Entry<'a> {
+    #[serde(flatten)]
+    key: Octets<'a>,
+    #[serde(flatten)]
+    value: Option<Octets<'a>>,
+}
+
+impl<'a> Entry<'a> {
+    fn new(key: &'a [u8], value: Option<&'a [u8]>) -> Self {
+        Self { key: Octets::key(key), value: value.map(Octets::value) }
+    }
+}
+
+impl Display for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.key)?;
+        self.value.as_ref().map_or(Ok(()), |value| write!(f, "\t{value}"))
+    }
+}
+
+#[derive(Serialize)]
+struct Stat {
+    version: u32,
+    id: u64,
+    bytes: u64,
+    entries: u64,
+    blocks: u64,
+    raw_bytes: u64,
+    metadata_bytes: usize,
+    first: Option<String>,
+    last: Option<String>,
+}
+
+impl Display for Stat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { version, id, bytes, entries, blocks, raw_bytes, metadata_bytes, .. } = self;
+        writeln!(f, "{entries} entries in {blocks} blocks, {}", HumanBytes(*bytes))?;
+        writeln!(f, "blocks before compressing: {}", HumanBytes(*raw_bytes))?;
+        write!(f, "format version {version}, id {id}, {metadata_bytes} bytes of metadata")?;
+        match (&self.first, &self.last) {
+            (Some(first), Some(last)) => write!(f, "\nfrom {first} to {last}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Verified {
+    sound: bool,
+    bytes: u64,
+    entries: u64,
+    blocks: u64,
+    index_blocks: u64,
+    filter_items: u64,
+}
+
+impl Display for Verified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, entries, blocks, index_blocks, filter_items, .. } = self;
+        write!(f, "sound: {entries} entries in {blocks} blocks, {index_blocks} of the index, ")?;
+        write!(f, "{filter_items} filter items, {}", HumanBytes(*bytes))
+    }
+}
