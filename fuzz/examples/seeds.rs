@@ -22,6 +22,7 @@ fn main() -> std::io::Result<()> {
     formats()?;
     traces()?;
     arguments()?;
+    entries()?;
     stores()?;
     logs()
 }
@@ -36,6 +37,13 @@ fn seed(target: &str, name: &str, parts: &[&[u8]]) -> std::io::Result<()> {
 fn patch(at: usize, bytes: &[u8]) -> Vec<u8> {
     let head = [(at as u32 | 1 << 31).to_le_bytes().as_slice(), &[bytes.len() as u8]].concat();
     [&head, bytes].concat()
+}
+
+fn entries() -> std::io::Result<()> {
+    seed("entries", "tsv", &[&[0], b"oak\tquercus\nash\tfraxinus\n\nelm"])?;
+    let json = br#"{"key": "a\u00e9", "value": {"n": [1, 2.5]}}"#;
+    seed("entries", "json", &[&[1], json, b"\n", br#"{"value_base16": "00fF", "key_base16": ""}"#])?;
+    seed("entries", "lengths", &[&[2], &[1, 0, 0, 0, 7, 2, 0, 0, 0, 8, 9], &[0; 8]])
 }
 
 fn superblocks() -> std::io::Result<()> {

@@ -22,7 +22,9 @@ pub fn sample(input: &mut Unstructured<'_>) -> Result<Sample> {
     let block_size = 64 << (blocks & 7);
     // Uncompressed, so that pointers have places of their own, and a frame's head says how the rest is read anyway.
     let bits_per_item = u32::from(blocks >> 4);
-    let options = BuilderOptions { block_size, compress: false, bits_per_item, filter_seed: 3, id: 7 };
+    let apart_from = if blocks & 8 == 0 { usize::MAX } else { 40 };
+    let options =
+        BuilderOptions { block_size, compress: false, bits_per_item, filter_seed: 3, id: 7, apart_from };
     let mut builder = Builder::new(Vec::new(), options);
     let mut entries = Vec::new();
     for n in 0..count % 128 {
