@@ -150,7 +150,7 @@ fn check_logs(opened: &Opened, report: &mut CheckReport) {
     for log in logs {
         let walked = log.and_then(|log| {
             count_live(opened, &log.key, &mut live)?;
-            let view = crate::read::View::take(&opened.front, &log.key, &.., 0)?;
+            let view = crate::read::Sight::take(&opened.front, &log.key, &.., 0)?;
             let mut entries = 0;
             for entry in view.entries(&log.key, &..)? {
                 entry?;

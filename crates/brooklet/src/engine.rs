@@ -45,7 +45,7 @@ pub(crate) struct Inner {
     maintenance: OnceLock<Thread>,
     quiet: Mutex<Quiet>,
     /// For what look-ups keep in memory.
-    shelf: Arc<Shelf>,
+    pub shelf: Arc<Shelf>,
     ages: Mutex<Ages>,
     pub sweeper: Mutex<Sweeper>,
     /// Commits of the store itself: it is idle all the same.

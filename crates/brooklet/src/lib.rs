@@ -93,6 +93,7 @@ mod superblock;
 mod sweep;
 mod terms;
 mod ticket;
+mod view;
 mod volumes;
 
 pub use brooklet_io as io;
@@ -115,3 +116,4 @@ pub use scan::{LogInfo, Logs};
 pub use shelf::LookupStats;
 pub use store::Store;
 pub use ticket::Ticket;
+pub use view::{View, Walk, Walked};

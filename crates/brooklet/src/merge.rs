@@ -18,7 +18,7 @@ use crate::model::{Bounds, Piece, Resolved, resolve};
 use crate::order::Order;
 use crate::piece::{CHUNK, Chunk, Head, Out, PieceWriter, filter_hash};
 use crate::recent::{LogState, Slot, Tier};
-use crate::runs::{Run, Wanted};
+use crate::runs::{Run, RunSet, Wanted};
 use crate::scan::RunLogs;
 use crate::segment::{Entry, Segment};
 
@@ -80,6 +80,13 @@ impl Input {
         let logs = runs.iter().map(|run| RunLogs::new(run, b"")).collect::<Result<_, _>>()?;
         let beside = Beside { newer: newer.into_iter().map(RunCursor::new).collect(), older };
         Ok(Self { logs: Logs::Runs { logs, bottom, beside }, log: None })
+    }
+
+    /// The logs of all runs from `key` on.
+    pub fn all(runs: &RunSet, key: &[u8]) -> Result<Self, Error> {
+        let logs = runs.iter().map(|run| RunLogs::new(run, key)).collect::<Result<_, _>>()?;
+        let beside = Beside { newer: Vec::new(), older: Vec::new() };
+        Ok(Self { logs: Logs::Runs { logs, bottom: true, beside }, log: None })
     }
 
     /// Bytes that the new run may take: of a tier the most that it can be, of runs about what they take themselves.

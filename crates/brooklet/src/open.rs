@@ -88,7 +88,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         )
     })?;
     let shelf = Shelf::new(volume.clone(), options.cache_budget, options.remembered, options.secret);
-    let runs = RunSet::open(&shelf, &manifest)?;
+    let runs = RunSet::open(&shelf, &manifest, superblock.trim.lsn)?;
     let remembered = Remembered::new(options.secret, shelf.remembered_budget);
     let mut front = Front::new(options.seed, Arc::new(runs), remembered);
     let start = Start {

@@ -46,8 +46,8 @@ enum Source {
     Run(Arc<Run>, Chunk),
 }
 
-/// What the tiers in memory give to a view; the runs are looked up after the lock is let go.
-pub(crate) struct View {
+/// What the tiers in memory give to who reads a log; the runs are looked up after the lock is let go.
+pub(crate) struct Sight {
     runs: Arc<RunSet>,
     bounds: Option<Option<Bounds>>,
     range: Range<u64>,
@@ -58,7 +58,7 @@ pub(crate) struct View {
     now: u64,
 }
 
-impl View {
+impl Sight {
     /// Looks at the tiers in memory, for the entries that `range` asks for; entries that are too old `now` are left out.
     pub fn take(front: &Front, key: &[u8], range: &impl RangeBounds<u64>, now: u64) -> Result<Self, Error> {
         let known = front.recent(key);
@@ -86,6 +86,11 @@ impl View {
             }
         }
         Ok(view)
+    }
+
+    /// Sees the runs alone.
+    pub fn of_runs(runs: Arc<RunSet>, now: u64) -> Self {
+        Self { runs, bounds: None, range: 0..0, recent: Vec::new(), upper: u64::MAX, now }
     }
 
     /// Adds what the runs hold.

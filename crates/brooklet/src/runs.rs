@@ -242,26 +242,39 @@ pub(crate) struct RunSet {
     runs: Vec<Arc<Run>>,
     /// The merge that goes on, where some of what it makes is among them.
     merging: Option<Merging>,
+    /// Up to where in the log they hold everything.
+    lsn: u64,
 }
 
 impl RunSet {
-    pub fn new(runs: Vec<Arc<Run>>, merging: Option<Merging>) -> Self {
-        Self { runs, merging }
+    pub fn new(runs: Vec<Arc<Run>>, merging: Option<Merging>, lsn: u64) -> Self {
+        Self { runs, merging, lsn }
     }
 
     /// Opens the runs that a manifest names, which was found to make sense.
-    pub fn open(shelf: &Arc<Shelf>, manifest: &Manifest) -> Result<Self, Error> {
+    pub fn open(shelf: &Arc<Shelf>, manifest: &Manifest, lsn: u64) -> Result<Self, Error> {
         let merging = manifest.merging.as_ref().filter(|_| !bug("resumed-merge-starts-over"));
         let merged = manifest.merged();
         let runs = manifest.runs.iter().enumerate().map(|(i, chain)| {
             let from = merging.filter(|_| merged.contains(&i));
             Run::open(shelf, chain, from.map_or(&[], |merging| &merging.from)).map(Arc::new)
         });
-        Ok(Self { runs: runs.collect::<Result<_, _>>()?, merging: merging.cloned() })
+        Ok(Self { runs: runs.collect::<Result<_, _>>()?, merging: merging.cloned(), lsn })
+    }
+
+    /// These, and a newer one that holds everything up to somewhere further on.
+    pub fn with(&self, newest: Arc<Run>, lsn: u64) -> Self {
+        let runs = [newest].into_iter().chain(self.runs.iter().cloned()).collect();
+        Self { runs, merging: None, lsn }
     }
 
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
+    }
+
+    /// Up to where in the log they hold everything: each log is as all commits before that left it.
+    pub fn lsn(&self) -> u64 {
+        self.lsn
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Run>> + ExactSizeIterator {

@@ -9,7 +9,7 @@ use crate::front::Front;
 use crate::model::Bounds;
 use crate::piece::{Head, escape, key_after, split_key};
 use crate::retain::Retention;
-use crate::runs::Run;
+use crate::runs::{Run, RunSet};
 use crate::segment::Segment;
 use crate::terms::{State, retention};
 
@@ -122,6 +122,13 @@ impl Logs {
         let runs = front.runs.iter().cloned().collect();
         let (prefix, recent) = (prefix.to_vec(), recent.into());
         (Self { prefix, recent, runs: Vec::new(), now, earlier, failed: false }, runs)
+    }
+
+    /// Those of the runs alone.
+    pub(crate) fn of_runs(runs: &RunSet, prefix: &[u8], now: u64) -> Result<Self, Error> {
+        let (recent, earlier) = (VecDeque::new(), BTreeMap::new());
+        let logs = Self { prefix: prefix.to_vec(), recent, runs: Vec::new(), now, earlier, failed: false };
+        logs.with_runs(&runs.iter().cloned().collect::<Vec<_>>())
     }
 
     /// Adds the runs, newest first, outside the lock.

@@ -14,7 +14,7 @@ use crate::error::{Error, KeyText};
 use crate::front::Front;
 use crate::model::Bounds;
 use crate::options::Options;
-use crate::read::{Entries, View};
+use crate::read::{Entries, Sight};
 use crate::retain::Retention;
 use crate::scan::Logs;
 use crate::terms::{State, retention};
@@ -213,9 +213,9 @@ impl Store {
         let key = key.as_ref();
         self.settle(key)?;
         let front = self.inner().front();
-        let view = View::take(&front, key, &range, self.inner().now())?;
+        let sight = Sight::take(&front, key, &range, self.inner().now())?;
         drop(front);
-        view.entries(key, &range)
+        sight.entries(key, &range)
     }
 
     /// The log's first and next numbers.

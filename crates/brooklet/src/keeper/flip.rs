@@ -40,7 +40,8 @@ impl Keeper {
         self.flip(context, &Manifest { runs: chains, merging: merging.clone() }, trim)?;
         runs.iter().for_each(|(run, dead)| run.set_dead(*dead));
         let mut front = context.front();
-        front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging));
+        let lsn = trim.map_or(front.runs.lsn(), |cursor| cursor.lsn);
+        front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging, lsn));
         let written = front.frozen.take_if(|_| trim.is_some());
         // In the same moment: a commit that found the tier gone and the ring as full as ever would ask for another
         // checkpoint.

@@ -1,0 +1,294 @@
+//! A view of a whole store: all logs as they are at one moment, whatever becomes of them.
+//!
+//! Runs never change, and a checkpoint writes what the store was at its cut, whatever is committed meanwhile. So the runs that
+//! a checkpoint leaves behind hold each log as all commits up to the cut made it, and no later one: a view is these, pinned.
+//! Writers go on. Merging goes on, too; extents of runs that a view holds are used again once it is gone.
+//!
+//! A store that is open for reading only takes no checkpoint. What recovery brought is then made a run in memory.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use brooklet_codex::Builder;
+use brooklet_io::{MemVolume, SECTOR};
+use bytes::Bytes;
+
+use crate::engine::{Inner, check_key};
+use crate::error::{Error, KeyText};
+use crate::losses::Losses;
+use crate::manifest::{RunMeta, SegmentMeta};
+use crate::merge::{Input, Pending, Trouble, matters};
+use crate::model::Bounds;
+use crate::order::Order;
+use crate::piece::{Chunk, Head, PieceWriter, split_key};
+use crate::read::{Entries, Entry, Sight};
+use crate::recent::Tier;
+use crate::runs::{Run, RunSet};
+use crate::scan::{LogInfo, Logs};
+use crate::segment::Segment;
+use crate::shelf::Shelf;
+use crate::store::Store;
+use crate::terms::{retention, shown};
+
+/// Memory for look-ups in a run that is made in memory, in bytes.
+const LOOK_UPS: usize = 8 << 20;
+
+/// All logs of a store as they are at one moment; see [`Store::view`].
+///
+/// ```
+/// # fn main() -> Result<(), brooklet::Error> {
+/// # let store = brooklet::Store::in_memory(1)?;
+/// store.append_many("doc", ["a", "b"])?.wait()?;
+/// let view = store.view()?;
+/// store.delete("doc")?.wait()?;
+/// store.compact()?;
+/// assert_eq!(view.bounds("doc")?.next, 2);
+/// assert_eq!(view.read("doc", ..)?.map(|entry| entry.unwrap().payload).collect::<Vec<_>>(), ["a", "b"]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct View {
+    runs: Arc<RunSet>,
+    /// When the age of entries is looked at.
+    now: u64,
+}
+
+impl Store {
+    /// All logs as they are at one moment: everything acknowledged before the call is in it, and of later commits either all
+    /// or nothing, up to one [place](View::lsn) in the log. What happens to the store later changes nothing in it.
+    ///
+    /// Takes a [checkpoint](Self::checkpoint), beside which commits go on. While a view is held, the space of the runs it
+    /// reads from is not used again.
+    ///
+    /// # Errors
+    /// As a checkpoint: [`Error::Full`] where there is no room for it, [`Error::Stopped`] where the store does not write any
+    /// more.
+    pub fn view(&self) -> Result<View, Error> {
+        let inner = self.inner();
+        let runs = match &inner.wal {
+            Some(_) => {
+                self.checkpoint()?;
+                inner.front().runs.clone()
+            }
+            None => unchanging(inner)?,
+        };
+        Ok(View { runs, now: inner.now() })
+    }
+}
+
+impl View {
+    /// Up to where in the log, in bytes that were ever committed to it, each log is as commits left it.
+    pub fn lsn(&self) -> u64 {
+        self.runs.lsn()
+    }
+
+    /// The logs whose keys start with `prefix`, in the order of their keys.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] or [`Error::Io`] where runs cannot be read; so for the others.
+    pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
+        Logs::of_runs(&self.runs, prefix.as_ref(), self.now)
+    }
+
+    /// Reads entries of a log, as [`Store::read`] does.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn read(&self, key: impl AsRef<[u8]>, range: impl RangeBounds<u64>) -> Result<Entries, Error> {
+        let key = key.as_ref();
+        check_key(key)?;
+        Sight::of_runs(self.runs.clone(), self.now).entries(key, &range)
+    }
+
+    /// The log's first and next numbers.
+    ///
+    /// # Errors
+    /// [`Error::UnknownLog`].
+    pub fn bounds(&self, key: impl AsRef<[u8]>) -> Result<Bounds, Error> {
+        let key = key.as_ref();
+        check_key(key)?;
+        let shown = self.runs.state(key)?.shown(self.now);
+        shown.ok_or_else(|| Error::UnknownLog { key: KeyText::of(key) })
+    }
+
+    /// Everything in the logs whose keys start with `prefix`, log after log in the order of their keys. Reads the runs from
+    /// front to back, which is many times as fast as reading log by log, and keeps nothing of it in memory.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// use brooklet::Walked;
+    ///
+    /// store.append_many("doc/1", ["a", "b"])?.wait()?;
+    /// store.append("doc/2", "c")?.wait()?;
+    /// for walked in store.view()?.walk("doc/")? {
+    ///     match walked? {
+    ///         Walked::Log(log) => println!("{:?} from {} on", log.key, log.bounds.first),
+    ///         Walked::Entry(entry) => println!("  {}: {:?}", entry.seq, entry.payload),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`scan`](Self::scan).
+    pub fn walk(&self, prefix: impl AsRef<[u8]>) -> Result<Walk, Error> {
+        let prefix = prefix.as_ref().to_vec();
+        let input = Input::all(&self.runs, &prefix)?;
+        let out = PieceWriter::new(Pending::new(0));
+        Ok(Walk { input, out, prefix, now: self.now, chunk: None, over: false })
+    }
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "View(up to {})", self.lsn())
+    }
+}
+
+/// What a [`Walk`] comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Walked {
+    /// A log; what follows, up to the next one, are its entries.
+    Log(LogInfo),
+    /// The next entry of the log.
+    Entry(Entry),
+}
+
+/// Everything in some logs, as [`View::walk`] gives it. An error ends it.
+pub struct Walk {
+    input: Input,
+    out: PieceWriter<Pending>,
+    prefix: Vec<u8>,
+    now: u64,
+    /// Entries that were read already, and the next of them.
+    chunk: Option<(Chunk, u64)>,
+    over: bool,
+}
+
+impl Walk {
+    fn step(&mut self) -> Result<Option<Walked>, Error> {
+        loop {
+            if let Some((chunk, seq)) = self.chunk.as_mut().filter(|(chunk, seq)| *seq < chunk.range().end) {
+                let entry = Entry { seq: *seq, payload: chunk.payload(*seq) };
+                *seq += 1;
+                return Ok(Some(Walked::Entry(entry)));
+            }
+            while let Some(entry) = self.out.out().pop() {
+                if let Some(log) = self.take(&entry.key, &entry.value.into())? {
+                    return Ok(Some(Walked::Log(log)));
+                }
+                if self.chunk.is_some() {
+                    break;
+                }
+            }
+            if self.chunk.as_ref().is_some_and(|(chunk, seq)| *seq < chunk.range().end) {
+                continue;
+            }
+            let goes_on = |key: &[u8]| key.starts_with(&self.prefix);
+            if self.input.is_between_logs() && !self.input.next_log().is_some_and(goes_on) {
+                return Ok(None);
+            }
+            self.input.step(&mut self.out).map_err(read_error)?;
+        }
+    }
+
+    /// Takes a head, or more of the log's entries.
+    fn take(&mut self, codex_key: &[u8], value: &Bytes) -> Result<Option<LogInfo>, Error> {
+        let made = "a piece that was just made is whole";
+        let (key, chunk) = split_key(codex_key).expect(made);
+        if chunk.is_some() {
+            let chunk = Chunk::decode(value).expect(made);
+            // Entries that are too old are left out from the front.
+            let seq = self.chunk.as_ref().map_or(0, |(_, seq)| *seq).max(chunk.base);
+            self.chunk = Some((chunk, seq));
+            return Ok(None);
+        }
+        let head = Head::decode(value).expect(made);
+        let bounds = head.piece.bounds.expect("the oldest run is among them, so that every log is there");
+        let terms = head.terms.as_deref();
+        let bounds = shown(bounds, terms, self.now);
+        self.chunk = Some((head.chunk, bounds.first));
+        Ok(Some(LogInfo { key, bounds, retention: retention(terms) }))
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<Walked, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let step = self.step().transpose();
+        self.over = !matches!(step, Some(Ok(_)));
+        step
+    }
+}
+
+impl std::fmt::Debug for Walk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Walk(\"{}…\")", self.prefix.escape_ascii())
+    }
+}
+
+fn read_error(trouble: Trouble) -> Error {
+    match trouble {
+        Trouble::Other(error) => error,
+        Trouble::Write(error) | Trouble::Fatal(error) => Error::io("reading a run")(error),
+    }
+}
+
+/// Everything in a store that is open for reading only.
+fn unchanging(inner: &Inner) -> Result<Arc<RunSet>, Error> {
+    let mut front = inner.front();
+    if front.frozen.is_none() {
+        // Nobody writes, so that it matters to nobody which of the two it is.
+        let tier = std::mem::replace(&mut front.active, Tier::new(inner.options.seed));
+        front.frozen = Some(Arc::new(tier));
+    }
+    let (tier, runs) = (front.frozen.clone().expect("it was just put there"), front.runs.clone());
+    drop(front);
+    if tier.is_empty() {
+        return Ok(runs);
+    }
+    let id = runs.iter().map(|run| run.meta.id).max().unwrap_or(0) + 1;
+    let run = run_of(tier, id, inner)?;
+    Ok(Arc::new(runs.with(Arc::new(run), inner.recovery.next.lsn)))
+}
+
+/// Makes a run of a tier in memory.
+fn run_of(tier: Arc<Tier>, id: u64, inner: &Inner) -> Result<Run, Error> {
+    let mut order = Order::default();
+    while order.step(&tier, |log| matters(log, false)) {}
+    let mut input = Input::tier(tier, order, Losses::new(&RunSet::default()));
+    let mut codex = Builder::new(Vec::new(), inner.shelf.builder_options(id));
+    let mut out = PieceWriter::new(Pending::new(inner.shelf.filter_seed()));
+    let mut first = None;
+    let defect = |error: brooklet_codex::Error| Error::damaged("the recent tier", error.to_string());
+    while input.step(&mut out).map_err(read_error)?.is_some() {
+        while let Some(entry) = out.out().pop() {
+            entry.hash.into_iter().for_each(|hash| codex.add_filter(hash));
+            codex.add(&entry.key, &entry.value).map_err(defect)?;
+            first.get_or_insert(entry.key);
+        }
+    }
+    let (summary, mut image) = codex.finish().map_err(defect)?;
+    // Extents are whole sectors, and are read so.
+    image.resize(image.len().next_multiple_of(SECTOR), 0);
+    let extent = image.len() as u64;
+    let volume = Arc::new(MemVolume::from_image(image, inner.options.seed));
+    let shelf = Shelf::new(volume, LOOK_UPS, Some(0), inner.options.secret);
+    let meta = SegmentMeta {
+        offset: 0,
+        len: summary.len,
+        extent,
+        footer_sum: summary.footer_sum,
+        first: first.unwrap_or_default(),
+    };
+    let (logs, entries) = (out.logs, out.entries);
+    let segment = Segment::open(&shelf, id, meta)?;
+    Ok(Run::new(&shelf, RunMeta { id, logs, entries, ..RunMeta::default() }, vec![Arc::new(segment)], &[]))
+}
