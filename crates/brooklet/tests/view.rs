@@ -207,12 +207,15 @@ fn entries_grow_too_old_for_views_that_are_taken_later() {
         .create_on(Arc::new(MemVolume::new(7)))
         .unwrap();
     store.retain("log", Retention::new().age(Duration::from_secs(60))).unwrap().wait().unwrap();
-    store.append("log", "old").unwrap().wait().unwrap();
+    // More than one chunk of a run holds.
+    let old = [vec![b'o'; 2_000]; 40].to_vec();
+    store.append_many("log", &old).unwrap().wait().unwrap();
     clock.advance(Duration::from_secs(50));
     store.append("log", "new").unwrap().wait().unwrap();
     let early = store.view().unwrap();
     clock.advance(Duration::from_secs(40));
     let late = store.view().unwrap();
-    assert_eq!(seen(&early)[&b"log"[..]], Log { first: 0, entries: vec![b"old".to_vec(), b"new".to_vec()] });
-    assert_eq!(seen(&late)[&b"log"[..]], Log { first: 1, entries: vec![b"new".to_vec()] });
+    let all = [old, vec![b"new".to_vec()]].concat();
+    assert_eq!(seen(&early)[&b"log"[..]], Log { first: 0, entries: all });
+    assert_eq!(seen(&late)[&b"log"[..]], Log { first: 40, entries: vec![b"new".to_vec()] });
 }

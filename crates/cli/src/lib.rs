@@ -10,6 +10,7 @@ mod bench;
 mod codex;
 mod demo;
 mod device;
+mod export;
 mod failure;
 mod format;
 #[cfg(fuzzing)]
@@ -68,6 +69,8 @@ enum Command {
     Delete(logs::Log),
     /// List the logs
     List(logs::List),
+    /// Write logs and their entries as lines of JSON, as they are at one moment
+    Export(export::Args),
     /// Show what a store is made of, or the bounds of a log
     Inspect(inspect::Inspect),
     /// Check every checksum and invariant of a closed store
@@ -120,6 +123,7 @@ fn run(command: Command, ring: Option<PathBuf>, out: &mut Out) -> Result<(), Fai
         Command::Retain(args) => logs::retain(args, ring, out),
         Command::Delete(log) => logs::delete(log, ring, out),
         Command::List(args) => logs::list(args, ring, out),
+        Command::Export(args) => export::run(args, ring, out),
         Command::Inspect(args) => inspect::inspect(args, ring, out),
         Command::Check(args) => inspect::check(args, ring, out),
         Command::Checkpoint(args) => inspect::checkpoint(args, ring, out),

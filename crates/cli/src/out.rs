@@ -70,6 +70,12 @@ pub fn progress(len: u64, what: &'static str) -> ProgressBar {
     ProgressBar::new(len).with_style(style).with_message(what)
 }
 
+/// A line that tells how far something is whose end is not known, on the standard error, where that is a terminal.
+pub fn spinner() -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a fixed template");
+    ProgressBar::new_spinner().with_style(style)
+}
+
 /// Bytes of a user, printable: UTF-8 as it is, all else escaped; in JSON base 16 under another name where not UTF-8.
 pub struct Octets<'a> {
     bytes: &'a [u8],

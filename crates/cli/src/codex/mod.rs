@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use brooklet_codex::{BuilderOptions, Duplicates, FileBuilder, FileOptions, Map, Reader, Summary};
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
-use crate::out::{Octets, Out, progress};
+use crate::out::{Octets, Out, progress, spinner};
 use crate::size::size;
 use crate::stop;
 use input::{Format, Wrong};
@@ -156,7 +156,7 @@ fn build(args: &Build, out: &mut Out) -> Result<(), Failure> {
     let options = FileOptions { blocks, memory, threads, duplicates, replace: args.force };
     let begun = Instant::now();
     let mut builder = FileBuilder::new(&args.codex, options)?;
-    let bar = counter();
+    let bar = spinner();
     let told = bar.clone();
     builder.on_progress(move |progress| {
         match progress.to_merge {
@@ -200,12 +200,6 @@ fn take_in(input: &Path, format: Format, builder: &mut FileBuilder) -> Result<()
         }
         Err(Wrong::Refused(_, error)) => Err(error.into()),
     }
-}
-
-/// A line that tells how far it is, on the standard error, where that is a terminal.
-fn counter() -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a fixed template");
-    ProgressBar::new_spinner().with_style(style)
 }
 
 fn open(path: &Path) -> Result<Reader<Map>, Failure> {

@@ -1,0 +1,201 @@
+//! `export`: logs as lines of JSON, as they are at one moment.
+//!
+//! Each log has a line of its own, with its bounds and what it keeps, as `list --json` prints it; its entries follow, each
+//! with the log's key and its number, and its payload as `read --json` prints it.
+
+use std::ffi::OsString;
+use std::fmt::{self, Display};
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, Write, stdout};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use brooklet::{Entry, Walked};
+use indicatif::{HumanBytes, HumanCount};
+use serde::Serialize;
+use tempfile::NamedTempFile;
+
+use crate::failure::{Failure, Kind};
+use crate::logs::{LogRow, open_to_read};
+use crate::out::{Octets, Out, spinner};
+use crate::stop;
+
+/// So many entries are written between two looks at whether to stop.
+const AT_ONCE: u64 = 1024;
+
+/// Arguments of `brooklet export`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The store: a file or a block device
+    store: PathBuf,
+    /// Only logs whose keys begin so
+    #[arg(long, conflicts_with = "log")]
+    prefix: Option<OsString>,
+    /// Only this log
+    #[arg(long, value_name = "KEY")]
+    log: Option<OsString>,
+    /// The file to write [default: the standard output]
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// Replace the file if it is there already
+    #[arg(long, requires = "to")]
+    force: bool,
+}
+
+/// Writes logs and their entries as lines of JSON.
+pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    let target = args.to.as_deref().filter(|to| *to != Path::new("-"));
+    if let Some(to) = target.filter(|to| !args.force && to.symlink_metadata().is_ok()) {
+        return Err(taken(to));
+    }
+    stop::listen()?;
+    let store = open_to_read(&args.store, ring)?;
+    let view = store.view()?;
+    let bar = spinner();
+    let mut tell = |told: &Exported| {
+        bar.set_message(format!("exporting: {} entries", HumanCount(told.entries)));
+        stop::check()
+    };
+    let (prefix, only) = match (&args.prefix, &args.log) {
+        (_, Some(log)) => (log.as_bytes(), Some(log.as_bytes())),
+        (Some(prefix), None) => (prefix.as_bytes(), None),
+        (None, None) => (&b""[..], None),
+    };
+    if let Some(log) = only {
+        // Told before anything is written.
+        view.bounds(log)?;
+    }
+    let walk = view.walk(prefix)?;
+    match target {
+        None => {
+            // The lines are what is printed.
+            let mut to = Counted { to: BufWriter::with_capacity(64 << 10, stdout().lock()), bytes: 0 };
+            write(walk, only, &mut to, &mut tell)?;
+            Ok(to.flush()?)
+        }
+        Some(target) => {
+            let doing = || format!("writing {}", target.display());
+            let file = temporary(target).map_err(Failure::io(doing()))?;
+            let mut to = Counted { to: BufWriter::with_capacity(1 << 20, file), bytes: 0 };
+            let told = write(walk, only, &mut to, &mut tell).map_err(|failure| match failure.kind {
+                Kind::Io => Failure::new(failure.kind, format!("{} failed: {}", doing(), failure.message)),
+                _ => failure,
+            })?;
+            let file = to.to.into_inner().map_err(|error| Failure::io(doing())(error.into_error()))?;
+            publish(file, target, args.force)?;
+            bar.finish_and_clear();
+            out.put(&told)
+        }
+    }
+}
+
+fn write(
+    walk: brooklet::Walk,
+    only: Option<&[u8]>,
+    to: &mut Counted<impl Write>,
+    tell: &mut impl FnMut(&Exported) -> Result<(), Failure>,
+) -> Result<Exported, Failure> {
+    let (mut told, mut key) = (Exported::default(), Vec::new());
+    for walked in walk {
+        match walked? {
+            // The log itself comes before all whose keys begin with its own.
+            Walked::Log(log) if only.is_some_and(|only| only != log.key) => break,
+            Walked::Log(log) => {
+                line(to, &LogRow::new(&log.key, log.bounds, log.retention))?;
+                (key, told.logs) = (log.key, told.logs + 1);
+            }
+            Walked::Entry(Entry { seq, payload }) => {
+                line(to, &Row { key: Octets::key(&key), seq, payload: Octets::payload(&payload) })?;
+                told.entries += 1;
+                if told.entries.is_multiple_of(AT_ONCE) {
+                    tell(&told)?;
+                }
+            }
+        }
+        told.bytes = to.bytes;
+    }
+    Ok(told)
+}
+
+fn line(to: &mut impl Write, row: &impl Serialize) -> Result<(), Failure> {
+    serde_json::to_writer(&mut *to, row).map_err(io::Error::from)?;
+    Ok(to.write_all(b"\n")?)
+}
+
+fn taken(target: &Path) -> Failure {
+    let what = format!("{} is there already; choose another name, or --force it", target.display());
+    Failure::new(Kind::Usage, what)
+}
+
+/// A file beside the target, which goes if it does not get that name.
+fn temporary(target: &Path) -> io::Result<NamedTempFile> {
+    let mut prefix = OsString::from(".");
+    prefix.push(target.file_name().unwrap_or_default());
+    prefix.push(".");
+    let permissions = Permissions::from_mode(0o666);
+    tempfile::Builder::new()
+        .prefix(&prefix)
+        .suffix(".part")
+        .permissions(permissions)
+        .tempfile_in(folder(target))
+}
+
+fn folder(target: &Path) -> &Path {
+    target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Brings a file to the medium, and gives it its name.
+fn publish(file: NamedTempFile, target: &Path, replace: bool) -> Result<(), Failure> {
+    let doing = || format!("writing {}", target.display());
+    file.as_file().sync_all().map_err(Failure::io(doing()))?;
+    let named = if replace { file.persist(target) } else { file.persist_noclobber(target) };
+    match named {
+        Ok(_) => {}
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => return Err(taken(target)),
+        Err(error) => return Err(Failure::io(doing())(error.error)),
+    }
+    File::open(folder(target)).and_then(|folder| folder.sync_all()).map_err(Failure::io(doing()))
+}
+
+/// Counts the bytes that are written.
+struct Counted<W> {
+    to: W,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(data)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// An entry, with the log that it is of.
+#[derive(Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    key: Octets<'a>,
+    seq: u64,
+    #[serde(flatten)]
+    payload: Octets<'a>,
+}
+
+#[derive(Default, Serialize)]
+struct Exported {
+    logs: u64,
+    entries: u64,
+    bytes: u64,
+}
+
+impl Display for Exported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { logs, entries, bytes } = self;
+        write!(f, "{logs} logs with {entries} entries, {}", HumanBytes(*bytes))
+    }
+}
