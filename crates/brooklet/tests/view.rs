@@ -208,7 +208,7 @@ fn entries_grow_too_old_for_views_that_are_taken_later() {
         .unwrap();
     store.retain("log", Retention::new().age(Duration::from_secs(60))).unwrap().wait().unwrap();
     // More than one chunk of a run holds.
-    let old = [vec![b'o'; 2_000]; 40].to_vec();
+    let old = vec![vec![b'o'; 2_000]; 40];
     store.append_many("log", &old).unwrap().wait().unwrap();
     clock.advance(Duration::from_secs(50));
     store.append("log", "new").unwrap().wait().unwrap();

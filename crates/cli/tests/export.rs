@@ -74,13 +74,16 @@ fn what_cannot_be_exported_leaves_nothing() {
             .contains("writing no/such/folder failed")
     );
     let store = Store::open(&place.store).unwrap();
-    store.append_many("long", vec![[b'x'; 1000]; 500]).unwrap().wait().unwrap();
+    // Much where it is written out, and little in the store.
+    for _ in 0..40 {
+        store.append_many("long", vec![[b'x'; 10_000]; 10]).unwrap().wait().unwrap();
+    }
     store.close().unwrap();
     // A limit on the size of files stands for a disk that is full.
     let full = Command::new("sh")
         .args([
             "-c",
-            "trap '' XFSZ; ulimit -f 200; exec \"$@\"",
+            "trap '' XFSZ; ulimit -f 6000; exec \"$@\"",
             "sh",
             env!("CARGO_BIN_EXE_brooklet"),
             "export",
