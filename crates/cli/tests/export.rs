@@ -79,6 +79,7 @@ fn what_cannot_be_exported_leaves_nothing() {
         store.append_many("long", vec![[b'x'; 10_000]; 10]).unwrap().wait().unwrap();
     }
     store.close().unwrap();
+    drop(store);
     // A limit on the size of files stands for a disk that is full.
     let full = Command::new("sh")
         .args([
@@ -93,7 +94,7 @@ fn what_cannot_be_exported_leaves_nothing() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    assert_eq!(full.status.code(), Some(7));
+    assert_eq!(full.status.code(), Some(7), "{}", text(&full.stderr));
     assert!(text(&full.stderr).contains("writing y failed: File too large"), "{}", text(&full.stderr));
     assert_eq!(files(), before + 1);
 }
