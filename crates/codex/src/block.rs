@@ -135,16 +135,6 @@ pub(crate) struct Stored {
     pub at: u64,
 }
 
-impl Stored {
-    /// The value, as the pointer that it is in an index block.
-    pub fn ptr(&self) -> Result<Ptr> {
-        match <&[u8; POINTER]>::try_from(&self.bytes[..]) {
-            Ok(ptr) => Ok(Ptr::decode(ptr)),
-            Err(_) => damaged(self.at, "an index entry is no pointer"),
-        }
-    }
-}
-
 /// Where the parts of one entry are in the block.
 struct Entry {
     shared: usize,
@@ -247,10 +237,28 @@ impl Block {
     }
 
     /// The value of the last entry whose key is at most `key`, and whether it is that key.
+    pub fn floor(&self, key: &[u8]) -> Result<Option<(Stored, bool)>> {
+        let found = self.floor_place(key)?;
+        Ok(found.map(|(value, exact)| (self.stored(value), exact)))
+    }
+
+    /// The same value, as the pointer that it is in an index block.
+    pub fn floor_ptr(&self, key: &[u8]) -> Result<Option<Ptr>> {
+        self.floor_place(key)?.map(|(value, _)| self.ptr(value)).transpose()
+    }
+
+    fn ptr(&self, value: Range<usize>) -> Result<Ptr> {
+        match <&[u8; POINTER]>::try_from(&self.data[value]) {
+            Ok(ptr) => Ok(Ptr::decode(ptr)),
+            Err(_) => self.damaged("an index entry is no pointer"),
+        }
+    }
+
+    /// Where the value of the last entry is whose key is at most `key`, and whether it is that key.
     ///
     /// Keys ascend. So of a key that is not greater it is enough to know how many bytes it has in common with `key`, and one
     /// that shares more or fewer bytes with it than that is less or greater for that alone.
-    pub fn floor(&self, key: &[u8]) -> Result<Option<(Stored, bool)>> {
+    fn floor_place(&self, key: &[u8]) -> Result<Option<(Range<usize>, bool)>> {
         let Some(index) = self.search(key)? else { return Ok(None) };
         let mut entry = self.entry(self.restart(index))?;
         // The search found that this one is not greater.
@@ -276,7 +284,7 @@ impl Block {
             entry = next;
         }
         let exact = common == key.len() && entry.shared + entry.key.len() == common;
-        Ok(Some((self.stored(entry.value), exact)))
+        Ok(Some((entry.value, exact)))
     }
 
     /// Checks everything that reading takes for granted: keys ascend, restart points are where they have to be. Calls
@@ -350,7 +358,7 @@ impl Spot {
 
     /// The value, as the pointer that it is in an index block.
     pub fn ptr(&self) -> Result<Ptr> {
-        self.stored().ptr()
+        self.block.ptr(self.value.clone())
     }
 
     /// Moves as told. Where every key is over [`Aim::AtMost`], moves to the first entry and says `false`.

@@ -211,6 +211,7 @@ impl FileBuilder {
     /// [`Error::Duplicate`], which may also come later, [`Error::Cancelled`].
     #[inline]
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check()?;
         check_lens(key, value)?;
         if self.open.is_full(key.len() + value.len(), self.room) {
             self.turn_over()?;
@@ -244,6 +245,7 @@ impl FileBuilder {
         }
     }
 
+    #[inline]
     fn check(&self) -> Result<()> {
         if self.failed {
             return Err(io::Error::other("an earlier call failed; nothing is built").into());
@@ -261,7 +263,6 @@ impl FileBuilder {
     /// Sends the segment at hand to be sorted or packed, and begins another.
     #[cold]
     fn turn_over(&mut self) -> Result<()> {
-        self.check()?;
         self.failed = true;
         if self.open.entries() > 0 && self.goes_on(&self.open) {
             self.go_on()?;

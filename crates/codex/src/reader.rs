@@ -213,9 +213,9 @@ impl<S: Source> Reader<S> {
     fn descend(&self, key: &[u8]) -> Result<Option<(Block, bool)>> {
         let Some((mut ptr, mut limit)) = self.root() else { return Ok(None) };
         for depth in 0..self.levels() {
-            let block = self.index_block(ptr, limit, depth)?;
-            let Some((stored, _)) = block.floor(key)? else { return Ok(None) };
-            (ptr, limit) = (stored.ptr()?, block.at());
+            let at = ptr.offset;
+            let Some(child) = self.index_child(ptr, limit, depth, key)? else { return Ok(None) };
+            (ptr, limit) = (child, at);
         }
         if self.source.is_memory() {
             return Ok(Some((self.block(ptr, limit)?, true)));
@@ -259,6 +259,17 @@ impl<S: Source> Reader<S> {
     pub(crate) fn index_block(&self, ptr: Ptr, limit: u64, depth: usize) -> Result<Block> {
         let lowest = depth > 0 && depth + 1 == self.levels();
         Ok(self.kept_block(ptr, limit, if lowest { Class::Leaf } else { Class::Index })?.0)
+    }
+
+    /// Where the index block at `depth` leads to for `key`. It is looked at where it is kept, as most time goes into handing
+    /// it out.
+    fn index_child(&self, ptr: Ptr, limit: u64, depth: usize, key: &[u8]) -> Result<Option<Ptr>> {
+        check_bounds(ptr, limit)?;
+        let kept = self.cache.look(self.key(ptr), |kept| match kept {
+            Kept::Block(block) => Some(block.floor_ptr(key)),
+            _ => None,
+        });
+        kept.unwrap_or_else(|| self.index_block(ptr, limit, depth)?.floor_ptr(key))
     }
 
     /// Like [`block`](Self::block), by way of the cache; says whether it had to be read.

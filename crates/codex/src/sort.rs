@@ -157,10 +157,10 @@ pub(crate) struct Scratch {
 }
 
 impl Segment {
-    /// An empty one in the memory of another.
+    /// An empty one in the memory of another, unless that was for a longer entry than most.
     pub fn within(mut bytes: Arena, room: usize) -> Self {
         bytes.truncate(0);
-        if bytes.room() < room {
+        if bytes.room() < room || bytes.room() > 4 * room {
             bytes = Arena::with_room(room);
         }
         Segment { bytes, ..Segment::default() }

@@ -216,6 +216,7 @@ fn after_an_error_nothing_is_built() {
     assert!(matches!(builder.add(&[0; 70_000], b""), Err(Error::TooLarge { .. })));
     let cancelled = (0..10_000u32).find_map(|n| builder.add(&n.to_be_bytes(), &[7; 100]).err());
     assert!(matches!(cancelled, Some(Error::Cancelled)));
+    assert!(matches!(builder.add(b"more", b""), Err(Error::Io(_))));
     assert!(matches!(builder.finish(), Err(Error::Io(_))));
     assert_eq!(files(&dir), [""; 0]);
 }
