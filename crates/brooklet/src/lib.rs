@@ -38,7 +38,7 @@
 //! # The rooms
 //!
 //! `model` (what a log is), `superblock`, `label`, `manifest`, `record`, `terms`, `piece` (formats, each told once), `recent`, `heap`,
-//! `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `retain`, `sweep` (what logs keep), `read`, `scan`, `view`, `merge`, `losses`, `policy`, `pace`, `pressure`,
+//! `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `retain`, `sweep` (what logs keep), `read`, `scan`, `view`, `export`, `merge`, `losses`, `policy`, `pace`, `pressure`,
 //! `keeper` (checkpoints and compaction: what goes into a run, what is dead, what is merged, how fast), `volumes`, `holder`,
 //! `create`, `format`, `signature`, `open` (recovery), `check`, `engine` (the threads and what they share), `store` and
 //! `ticket` (the public face).
@@ -55,6 +55,7 @@ mod commit;
 mod create;
 mod engine;
 mod error;
+mod export;
 mod format;
 mod front;
 #[cfg(fuzzing)]
@@ -105,6 +106,7 @@ pub use check::check_volume_with_ring;
 pub use check::{CheckReport, Finding, check, check_volume};
 pub use commit::{Commit, Durability};
 pub use error::{Error, ErrorKind, Expected, Found, KeyText};
+pub use export::Exported;
 pub use format::Formatted;
 pub use info::{RunInfo, StoreInfo};
 pub use keeper::KeeperStats;

@@ -9,7 +9,7 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use brooklet_codex::Builder;
+use brooklet_codex::{Builder, BuilderOptions};
 use brooklet_io::{MemVolume, SECTOR};
 use bytes::Bytes;
 
@@ -49,7 +49,11 @@ const LOOK_UPS: usize = 8 << 20;
 /// ```
 #[derive(Clone)]
 pub struct View {
-    runs: Arc<RunSet>,
+    pub(crate) runs: Arc<RunSet>,
+    /// The store's id.
+    pub(crate) store: u128,
+    /// How what is exported is built.
+    pub(crate) builder: BuilderOptions,
     /// When the age of entries is looked at.
     now: u64,
 }
@@ -73,7 +77,10 @@ impl Store {
             }
             None => unchanging(inner)?,
         };
-        Ok(View { runs, now: inner.now() })
+        let store = inner.keeper().superblock.id;
+        // The seed of the store's own filters is nobody else's business; with this one, the same logs are the same file.
+        let builder = BuilderOptions { filter_seed: store as u64, ..inner.shelf.builder_options(0) };
+        Ok(View { runs, store, builder, now: inner.now() })
     }
 }
 
@@ -234,7 +241,7 @@ impl std::fmt::Debug for Walk {
     }
 }
 
-fn read_error(trouble: Trouble) -> Error {
+pub(crate) fn read_error(trouble: Trouble) -> Error {
     match trouble {
         Trouble::Other(error) => error,
         Trouble::Write(error) | Trouble::Fatal(error) => Error::io("reading a run")(error),

@@ -1,6 +1,6 @@
-//! `export`: logs as lines of JSON, as they are at one moment.
+//! `export`: logs as they are at one moment, as lines of JSON or as a codex file.
 //!
-//! Each log has a line of its own, with its bounds and what it keeps, as `list --json` prints it; its entries follow, each
+//! Of the lines, each log has a line of its own, with its bounds and what it keeps, as `list --json` prints it; its entries follow, each
 //! with the log's key and its number, and its payload as `read --json` prints it.
 
 use std::ffi::OsString;
@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use brooklet::{Entry, Walked};
-use indicatif::{HumanBytes, HumanCount};
+use brooklet::{Entry, View, Walked};
+use indicatif::{HumanBytes, ProgressBar};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
@@ -21,8 +21,8 @@ use crate::logs::{LogRow, open_to_read};
 use crate::out::{Octets, Out, spinner};
 use crate::stop;
 
-/// So many entries are written between two looks at whether to stop.
-const AT_ONCE: u64 = 1024;
+/// So many bytes are written before more is told of them.
+const AT_ONCE: u64 = 1 << 20;
 
 /// Arguments of `brooklet export`.
 #[derive(clap::Args)]
@@ -35,6 +35,9 @@ pub struct Args {
     /// Only this log
     #[arg(long, value_name = "KEY")]
     log: Option<OsString>,
+    /// How to write them
+    #[arg(long, value_enum, default_value_t = Format::Ndjson)]
+    format: Format,
     /// The file to write [default: the standard output]
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
@@ -43,7 +46,15 @@ pub struct Args {
     force: bool,
 }
 
-/// Writes logs and their entries as lines of JSON.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// Lines of JSON: for each log its bounds, then its entries
+    Ndjson,
+    /// A codex file, laid out as the store's own runs are
+    Codex,
+}
+
+/// Writes logs and their entries.
 pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     let target = args.to.as_deref().filter(|to| *to != Path::new("-"));
     if let Some(to) = target.filter(|to| !args.force && to.symlink_metadata().is_ok()) {
@@ -53,49 +64,61 @@ pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure
     let store = open_to_read(&args.store, ring)?;
     let view = store.view()?;
     let bar = spinner();
-    let mut tell = |told: &Exported| {
-        bar.set_message(format!("exporting: {} entries", HumanCount(told.entries)));
-        stop::check()
+    let chosen = match (&args.prefix, &args.log) {
+        (_, Some(log)) => Chosen::Log(log.as_bytes()),
+        (prefix, None) => Chosen::Prefix(prefix.as_deref().unwrap_or_default().as_bytes()),
     };
-    let (prefix, only) = match (&args.prefix, &args.log) {
-        (_, Some(log)) => (log.as_bytes(), Some(log.as_bytes())),
-        (Some(prefix), None) => (prefix.as_bytes(), None),
-        (None, None) => (&b""[..], None),
-    };
-    if let Some(log) = only {
+    if let Chosen::Log(log) = chosen {
         // Told before anything is written.
         view.bounds(log)?;
     }
-    let walk = view.walk(prefix)?;
-    match target {
-        None => {
-            // The lines are what is printed.
-            let mut to = Counted { to: BufWriter::with_capacity(64 << 10, stdout().lock()), bytes: 0 };
-            write(walk, only, &mut to, &mut tell)?;
-            Ok(to.flush()?)
-        }
-        Some(target) => {
-            let doing = || format!("writing {}", target.display());
-            let file = temporary(target).map_err(Failure::io(doing()))?;
-            let mut to = Counted { to: BufWriter::with_capacity(1 << 20, file), bytes: 0 };
-            let told = write(walk, only, &mut to, &mut tell).map_err(|failure| match failure.kind {
-                Kind::Io => Failure::new(failure.kind, format!("{} failed: {}", doing(), failure.message)),
-                _ => failure,
-            })?;
-            let file = to.to.into_inner().map_err(|error| Failure::io(doing())(error.into_error()))?;
-            publish(file, target, args.force)?;
-            bar.finish_and_clear();
-            out.put(&told)
-        }
-    }
+    let write = |to: &mut dyn Write| {
+        let mut to = Watched { to, bytes: 0, bar: &bar };
+        let told = match args.format {
+            Format::Ndjson => lines(&view, chosen, &mut to),
+            Format::Codex => codex(&view, chosen, &mut to),
+        };
+        // Whoever stops it makes a write fail.
+        stop::check().and(told)
+    };
+    let Some(target) = target else {
+        // What is exported is what is printed.
+        let mut to = BufWriter::with_capacity(64 << 10, stdout().lock());
+        write(&mut to)?;
+        return Ok(to.flush()?);
+    };
+    let doing = || format!("writing {}", target.display());
+    let mut to = BufWriter::with_capacity(1 << 20, temporary(target).map_err(Failure::io(doing()))?);
+    let told = write(&mut to).map_err(|failure| match failure.kind {
+        Kind::Io => Failure::new(failure.kind, format!("{} failed: {}", doing(), failure.message)),
+        _ => failure,
+    })?;
+    let file = to.into_inner().map_err(|error| Failure::io(doing())(error.into_error()))?;
+    publish(file, target, args.force)?;
+    bar.finish_and_clear();
+    out.put(&told)
 }
 
-fn write(
-    walk: brooklet::Walk,
-    only: Option<&[u8]>,
-    to: &mut Counted<impl Write>,
-    tell: &mut impl FnMut(&Exported) -> Result<(), Failure>,
-) -> Result<Exported, Failure> {
+/// What to export.
+#[derive(Clone, Copy)]
+enum Chosen<'a> {
+    Prefix(&'a [u8]),
+    Log(&'a [u8]),
+}
+
+fn codex(view: &View, chosen: Chosen<'_>, to: &mut impl Write) -> Result<Exported, Failure> {
+    let brooklet::Exported { logs, entries, bytes, .. } = match chosen {
+        Chosen::Prefix(prefix) => view.export(prefix, to)?,
+        Chosen::Log(log) => view.export_log(log, to)?,
+    };
+    Ok(Exported { logs, entries, bytes })
+}
+
+fn lines(view: &View, chosen: Chosen<'_>, to: &mut Watched<'_>) -> Result<Exported, Failure> {
+    let (walk, only) = match chosen {
+        Chosen::Prefix(prefix) => (view.walk(prefix)?, None),
+        Chosen::Log(log) => (view.walk(log)?, Some(log)),
+    };
     let (mut told, mut key) = (Exported::default(), Vec::new());
     for walked in walk {
         match walked? {
@@ -108,14 +131,10 @@ fn write(
             Walked::Entry(Entry { seq, payload }) => {
                 line(to, &Row { key: Octets::key(&key), seq, payload: Octets::payload(&payload) })?;
                 told.entries += 1;
-                if told.entries.is_multiple_of(AT_ONCE) {
-                    tell(&told)?;
-                }
             }
         }
-        told.bytes = to.bytes;
     }
-    Ok(told)
+    Ok(Exported { bytes: to.bytes, ..told })
 }
 
 fn line(to: &mut impl Write, row: &impl Serialize) -> Result<(), Failure> {
@@ -158,16 +177,24 @@ fn publish(file: NamedTempFile, target: &Path, replace: bool) -> Result<(), Fail
     File::open(folder(target)).and_then(|folder| folder.sync_all()).map_err(Failure::io(doing()))
 }
 
-/// Counts the bytes that are written.
-struct Counted<W> {
-    to: W,
+/// Counts the bytes that are written, tells of them, and fails once it was asked to stop.
+struct Watched<'a> {
+    to: &'a mut dyn Write,
     bytes: u64,
+    bar: &'a ProgressBar,
 }
 
-impl<W: Write> Write for Counted<W> {
+impl Write for Watched<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if stop::asked() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let written = self.to.write(data)?;
+        let before = self.bytes / AT_ONCE;
         self.bytes += written as u64;
+        if self.bytes / AT_ONCE > before {
+            self.bar.set_message(format!("exporting: {}", HumanBytes(self.bytes)));
+        }
         Ok(written)
     }
 

@@ -69,7 +69,7 @@ enum Command {
     Delete(logs::Log),
     /// List the logs
     List(logs::List),
-    /// Write logs and their entries as lines of JSON, as they are at one moment
+    /// Write logs as they are at one moment, as lines of JSON or as a codex file
     Export(export::Args),
     /// Show what a store is made of, or the bounds of a log
     Inspect(inspect::Inspect),

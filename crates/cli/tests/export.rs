@@ -59,6 +59,20 @@ fn logs_come_with_their_bounds_and_entries() {
 }
 
 #[test]
+fn logs_become_a_codex() {
+    let place = place();
+    let export = ["export", "STORE", "--format", "codex", "--to", "out.codex"];
+    assert!(place.ok(&export).starts_with("3 logs with 4 entries, "));
+    assert_eq!(place.json(&["codex", "verify", "out.codex"])[0]["entries"], json!(3));
+    assert_eq!(place.json(&["codex", "stat", "out.codex"])[0]["metadata_bytes"], json!(52));
+    let one = place.json(&[&export[..], &["--log", "a/1", "--force"]].concat());
+    assert_eq!((&one[0]["logs"], &one[0]["entries"]), (&json!(1), &json!(3)));
+    // The standard output takes it, too.
+    let printed = place.run(&["export", "STORE", "--format", "codex", "--log", "a/1"]);
+    assert_eq!(printed.stdout, std::fs::read(place.dir.path().join("out.codex")).unwrap());
+}
+
+#[test]
 fn what_cannot_be_exported_leaves_nothing() {
     let place = place();
     let files = || std::fs::read_dir(place.dir.path()).unwrap().count();
