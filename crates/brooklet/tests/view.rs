@@ -8,45 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use brooklet::io::{ManualClock, MemVolume, Rng};
-use brooklet::{Commit, Error, Options, Retention, Store, View, Walked};
-use common::{Log, Logs, contents};
+use brooklet::{Commit, Error, Options, Retention, Store, View};
+use common::{Log, Logs, contents, seen, walked};
 
 fn options() -> Options {
     Options::new().ring_size(1 << 20).max_payload(64 << 10)
-}
-
-/// Reads a view in all ways there are, which must agree.
-fn seen(view: &View) -> Logs {
-    let mut logs = Logs::new();
-    for log in view.scan("").unwrap() {
-        let log = log.unwrap();
-        assert_eq!(view.bounds(&log.key).unwrap(), log.bounds);
-        let entries: Vec<_> = view.read(&log.key, ..).unwrap().map(|entry| entry.unwrap().payload).collect();
-        let entries = entries.iter().map(|payload| payload.to_vec()).collect();
-        logs.insert(log.key, Log { first: log.bounds.first, entries });
-    }
-    assert_eq!(walked(view, ""), logs);
-    logs
-}
-
-fn walked(view: &View, prefix: &str) -> Logs {
-    let mut logs = Logs::new();
-    let mut last = None;
-    for walked in view.walk(prefix).unwrap() {
-        match walked.unwrap() {
-            Walked::Log(log) => {
-                assert!(last.as_ref().is_none_or(|last| *last < log.key), "logs come in order");
-                logs.insert(log.key.clone(), Log { first: log.bounds.first, entries: Vec::new() });
-                last = Some(log.key);
-            }
-            Walked::Entry(entry) => {
-                let log = logs.get_mut(last.as_ref().expect("a log comes first")).unwrap();
-                assert_eq!(entry.seq, log.next());
-                log.entries.push(entry.payload.to_vec());
-            }
-        }
-    }
-    logs
 }
 
 /// Does something to a few logs, long and short, so that all that a log may be is there.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use brooklet::{Error, Store};
+use brooklet::{Error, Store, View, Walked};
 
 /// A log: its first number and its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,4 +40,39 @@ pub fn contents(store: &Store) -> Result<Logs, Error> {
         logs.insert(log.key, held);
     }
     Ok(logs)
+}
+
+/// Reads a view in all ways there are, which must agree.
+pub fn seen(view: &View) -> Logs {
+    let mut logs = Logs::new();
+    for log in view.scan("").unwrap() {
+        let log = log.unwrap();
+        assert_eq!(view.bounds(&log.key).unwrap(), log.bounds);
+        let entries: Vec<_> = view.read(&log.key, ..).unwrap().map(|entry| entry.unwrap().payload).collect();
+        let entries = entries.iter().map(|payload| payload.to_vec()).collect();
+        logs.insert(log.key, Log { first: log.bounds.first, entries });
+    }
+    assert_eq!(walked(view, ""), logs);
+    logs
+}
+
+/// Reads everything in some logs of a view from front to back.
+pub fn walked(view: &View, prefix: &str) -> Logs {
+    let mut logs = Logs::new();
+    let mut last = None;
+    for walked in view.walk(prefix).unwrap() {
+        match walked.unwrap() {
+            Walked::Log(log) => {
+                assert!(last.as_ref().is_none_or(|last| *last < log.key), "logs come in order");
+                logs.insert(log.key.clone(), Log { first: log.bounds.first, entries: Vec::new() });
+                last = Some(log.key);
+            }
+            Walked::Entry(entry) => {
+                let log = logs.get_mut(last.as_ref().expect("a log comes first")).unwrap();
+                assert_eq!(entry.seq, log.next());
+                log.entries.push(entry.payload.to_vec());
+            }
+        }
+    }
+    logs
 }
