@@ -153,11 +153,12 @@ fn a_build_that_is_stopped_leaves_nothing_and_a_killed_one_no_codex() {
         input.flush().unwrap();
         let id = child.id().to_string();
         assert!(std::process::Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
-        // It looks between entries; what comes now may meet a closed pipe.
-        for n in 600_000..602_000u32 {
-            let _ = writeln!(input, "{n:09}\tx");
+        // It looks between entries: more of them come until it is gone, and the pipe with it.
+        let mut more = 600_000u32..;
+        while child.try_wait().unwrap().is_none() {
+            let n = more.next().expect("it ends before these do");
+            let _ = writeln!(input, "{n:09}\tx").and_then(|()| input.flush());
         }
-        let _ = input.flush();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), code, "{}", text(&output.stderr));
         drop(input);
