@@ -161,8 +161,9 @@ impl Packer {
 
     /// Adds an entry whose value lies in pieces before its block, which ends with it.
     fn add_apart(&mut self, key: &[u8], value: &[u8]) {
-        let mut list = Vec::with_capacity(list_most(value.len()));
-        self.begin(key, list.capacity());
+        let most = list_most(value.len());
+        let mut list = Vec::with_capacity(most);
+        self.begin(key, most);
         put_varint(&mut list, value.len() as u64);
         for piece in value.chunks(PIECE) {
             let ptr = self.frame(piece);
