@@ -247,7 +247,14 @@ impl Inner {
                     let looked = unknown.iter().map(|&i| Ok((ops[i].key, runs.state(ops[i].key)?)));
                     let looked: Vec<_> = looked.collect::<Result<_, Error>>()?;
                     let mut front = self.front();
-                    looked.into_iter().for_each(|(key, state)| front.learn(&runs, key, state));
+                    let mut learned = true;
+                    looked.into_iter().for_each(|(key, state)| learned &= front.learn(&runs, key, state));
+                    drop(front);
+                    match learned {
+                        true => {}
+                        false if wait => self.make_room(wal, WalError::Busy)?,
+                        false => return Err(WalError::Busy.into()),
+                    }
                 }
                 Refused::Sizes(i, missing) => {
                     let found = missing.look(&runs, ops[i].key)?;

@@ -76,6 +76,25 @@ pub enum Error {
         /// What was found.
         found: Found,
     },
+    /// An import holds a log that the store has. Nothing was imported.
+    #[error(
+        "log {key} is there already, and goes on at {next}; nothing was imported: skip such logs, or delete them first"
+    )]
+    LogExists {
+        /// Its key.
+        key: KeyText,
+        /// The next number of the log that is there.
+        next: u64,
+    },
+    /// What is to be imported makes no sense. Nothing was imported.
+    #[error("{0}; nothing was imported")]
+    InvalidImport(String),
+    /// Whoever watched a long call gave it up. It had no effect.
+    #[error("{what} was given up, and had no effect")]
+    Cancelled {
+        /// What was going on.
+        what: &'static str,
+    },
     /// Another process, or another handle of this one, has the store open.
     #[error("{name} is open elsewhere ({holder}): close it there, or open it read-only once it is closed")]
     Locked {
@@ -211,6 +230,8 @@ pub enum ErrorKind {
     NotFound,
     /// Another commit came first: look again and retry.
     Conflict,
+    /// Whoever watched gave it up.
+    Cancelled,
     /// The store cannot be opened as asked.
     CannotOpen,
     /// Bytes are damaged: restore.
@@ -233,9 +254,11 @@ impl Error {
             | CommitTooLarge { .. }
             | EmptyCommit
             | InvalidOptions(_)
-            | InvalidRetention(_) => ErrorKind::Invalid,
+            | InvalidRetention(_)
+            | InvalidImport(_) => ErrorKind::Invalid,
             UnknownLog { .. } | OutOfRange { .. } => ErrorKind::NotFound,
-            Conflict { .. } => ErrorKind::Conflict,
+            Conflict { .. } | LogExists { .. } => ErrorKind::Conflict,
+            Cancelled { .. } => ErrorKind::Cancelled,
             Locked { .. } | NotAStore { .. } | Exists { .. } | NewerFormat { .. } => ErrorKind::CannotOpen,
             RingNeeded { .. } | WrongRing { .. } | Shrunk { .. } => ErrorKind::CannotOpen,
             OtherCapacity { .. } | NotBlank { .. } => ErrorKind::CannotOpen,

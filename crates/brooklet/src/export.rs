@@ -14,7 +14,7 @@
 
 use std::io;
 
-use brooklet_codex::{Builder, BuilderOptions};
+use brooklet_codex::{Builder, BuilderOptions, Reader, Source};
 
 use crate::engine::check_key;
 use crate::error::{Error, KeyText};
@@ -109,6 +109,27 @@ impl View {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out
+    }
+}
+
+/// Refuses a codex file that is no export, or one that this version does not know.
+pub(crate) fn check<S: Source>(file: &Reader<S>) -> Result<(), Error> {
+    let metadata = file.metadata().map_err(export_error)?.unwrap_or_default();
+    let other = || Error::InvalidImport("it is a codex file, but no export of a store".into());
+    let version = metadata.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk()).ok_or_else(other)?;
+    match u32::from_le_bytes(*version) {
+        VERSION => Ok(()),
+        found => Err(Error::NewerFormat { name: "the export".into(), found, known: VERSION }),
+    }
+}
+
+pub(crate) fn export_error(error: brooklet_codex::Error) -> Error {
+    match error {
+        brooklet_codex::Error::Io(source) => Error::io("reading an export")(source),
+        brooklet_codex::Error::Newer { version } => {
+            Error::NewerFormat { name: "the export".into(), found: version, known: brooklet_codex::VERSION }
+        }
+        damage => Error::damaged("the export", damage.to_string()),
     }
 }
 

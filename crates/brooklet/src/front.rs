@@ -68,6 +68,8 @@ pub(crate) struct Front {
     /// that they need not wait for the first checkpoint.
     inherited: usize,
     pub runs: Arc<RunSet>,
+    /// Runs full of new logs are about to be among them: until then no commit makes a new one. See `keeper/adopt.rs`.
+    pub adopting: bool,
     pub remembered: Remembered,
     /// What the heap has room for.
     pub room: Room,
@@ -122,6 +124,7 @@ impl Front {
             leaving: 0,
             inherited: 0,
             runs,
+            adopting: false,
             remembered,
             room: Room::default(),
             generation: 0,
@@ -156,11 +159,22 @@ impl Front {
         Some(slot)
     }
 
-    /// Remembers the state that `runs` give a log. Does nothing where the log or other runs came meanwhile.
-    pub fn learn(&mut self, runs: &Arc<RunSet>, key: &[u8], state: State) {
+    /// Whether the tiers know that a log is not there.
+    fn is_absent(&self, key: &[u8]) -> bool {
+        let known = |tier: &Tier| tier.find(key).map(|slot| tier.log(slot).boarded.is_none());
+        self.tiers().find_map(known).unwrap_or(false)
+    }
+
+    /// Remembers the state that `runs` give a log. Does nothing where the log or other runs came meanwhile. `false` where
+    /// whoever asks has to wait, since the log may come up in the runs at any moment.
+    pub fn learn(&mut self, runs: &Arc<RunSet>, key: &[u8], state: State) -> bool {
+        if self.adopting && (state.bounds.is_none() || self.is_absent(key)) {
+            return false;
+        }
         if Arc::ptr_eq(runs, &self.runs) && self.slot(key).is_none() {
             self.active.add(key, state);
         }
+        true
     }
 
     /// Takes a commit on board, or says why not.
@@ -239,12 +253,16 @@ impl Front {
 
     /// Finds the log of every operation, adding those that are new for certain.
     fn find_all(&mut self, ops: &[Op<'_>]) -> Result<(), Refused> {
+        if self.adopting && ops.iter().any(|op| self.is_absent(op.key)) {
+            return Err(Refused::NoRoom(WalError::Busy));
+        }
         self.slots.clear();
         let mut unknown = Vec::new();
+        let nothing = self.runs.is_empty() && !self.adopting;
         for (i, op) in ops.iter().enumerate() {
             match self.slot(op.key) {
                 Some(slot) => self.slots.push(slot),
-                None if self.runs.is_empty() => self.slots.push(self.active.add(op.key, State::default())),
+                None if nothing => self.slots.push(self.active.add(op.key, State::default())),
                 None => unknown.push(i),
             }
         }

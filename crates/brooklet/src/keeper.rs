@@ -18,6 +18,7 @@
 //! 4. What boards finds room when its checkpoint comes (`room.rs`). Where the word of the file system was not kept, the
 //!    checkpoint is *stuck*, and merging comes first, since it may make room.
 
+mod adopt;
 mod build;
 mod compact;
 mod flip;
@@ -25,6 +26,7 @@ mod leave;
 mod remember;
 mod room;
 
+pub(crate) use adopt::{Adoption, refuse_common};
 pub(crate) use compact::backlog;
 
 use std::cell::Cell;
@@ -117,6 +119,8 @@ pub(crate) struct Keeper {
     retired: Vec<Arc<Segment>>,
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
+    /// The import that the checkpoint at hand carries.
+    adoption: Option<Adoption>,
     /// The run that a merge makes, and the last key that it has by now; after opening that is not known.
     merged_to: Option<(u64, Vec<u8>)>,
     /// Runs that were cleaned, whose tombstones others still needed then.
@@ -166,6 +170,7 @@ impl Keeper {
             retired: Vec::new(),
             checkpoint: None,
             compaction: None,
+            adoption: None,
             merged_to: None,
             cleaned: BTreeSet::new(),
             leaving: None,
@@ -228,12 +233,7 @@ impl Keeper {
 
     /// Takes note of what failed, and stops the store where it must.
     fn bear(&mut self, context: &Context<'_>, trouble: Trouble) -> Error {
-        let error = match trouble {
-            Trouble::Write(e) if is_full(&e) => Error::Full { what: "a run in the heap", why: e.to_string() },
-            Trouble::Write(e) => self.stop(context, told("writing", &*self.volumes.data)(e)),
-            Trouble::Fatal(e) => self.stop(context, e),
-            Trouble::Other(error) => error,
-        };
+        let error = self.fatal(context, trouble);
         // What was given up is free room again.
         self.sweep();
         match (&error, self.compacting) {
@@ -246,7 +246,20 @@ impl Keeper {
             (Error::Damaged { .. } | Error::Io { .. }, true) => self.failed = Some((error.clone(), u64::MAX)),
             _ => {}
         }
+        if !self.compacting {
+            self.end_adoption(context, Err(error.clone()));
+        }
         error
+    }
+
+    /// What failed; stops the store where it must.
+    fn fatal(&self, context: &Context<'_>, trouble: Trouble) -> Error {
+        match trouble {
+            Trouble::Write(e) if is_full(&e) => Error::Full { what: "a run in the heap", why: e.to_string() },
+            Trouble::Write(e) => self.stop(context, told("writing", &*self.volumes.data)(e)),
+            Trouble::Fatal(e) => self.stop(context, e),
+            Trouble::Other(error) => error,
+        }
     }
 
     fn stop(&self, context: &Context<'_>, e: io::Error) -> Error {
@@ -391,8 +404,9 @@ impl Keeper {
         );
         let run = (meta.logs > 0).then(|| Arc::new(Run::new(&self.shelf, meta, sealed.clone(), &[])));
         let lost = |run: &Run| losses.iter().find(|(id, _)| *id == run.meta.id).map_or(0, |(_, lost)| *lost);
+        run.iter().for_each(|made| self.look_through(context, made));
         let old = context.front().runs.clone();
-        let mut runs: Vec<Counted> = run.into_iter().map(|run| (run, 0)).collect();
+        let mut runs: Vec<Counted> = self.adopted().into_iter().chain(run.map(|run| (run, 0))).collect();
         let still = |run: &Arc<Run>| (run.clone(), run.at_most_all(run.dead().saturating_add(lost(run))));
         runs.extend(old.iter().map(still));
         if bug("frozen-tier-goes-early") {
@@ -401,6 +415,7 @@ impl Keeper {
         let merging = old.merging().cloned();
         drop(old);
         self.replace(context, runs, merging, Some(cursor)).map_err(|trouble| self.lose(sealed, trouble))?;
+        self.end_adoption(context, Ok(()));
         self.checkpoint = None;
         self.stuck = None;
         self.yields = false;

@@ -56,10 +56,17 @@ pub(crate) fn head_key(key: &[u8]) -> Vec<u8> {
 
 /// Codex key of the chunk that starts at `seq`.
 pub(crate) fn chunk_key(key: &[u8], seq: u64) -> Vec<u8> {
-    let mut out = head_key(key);
-    *out.last_mut().expect("a head key ends in its part") = 1;
-    out.extend_from_slice(&seq.to_be_bytes());
+    let mut out = Vec::with_capacity(key.len() + 11);
+    put_chunk_key(key, seq, &mut out);
     out
+}
+
+/// The same, behind what `out` has.
+pub(crate) fn put_chunk_key(key: &[u8], seq: u64, out: &mut Vec<u8>) {
+    escape(key, out);
+    out.extend_from_slice(&END);
+    out.push(1);
+    out.extend_from_slice(&seq.to_be_bytes());
 }
 
 /// A key that sorts behind every part of the log.

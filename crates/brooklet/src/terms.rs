@@ -147,6 +147,17 @@ pub(crate) fn apply(terms: &mut Option<Arc<Terms>>, effect: Effect, bounds: Opti
 }
 
 impl Terms {
+    /// Those of a log that begins with all these entries at `now`, of so many bytes; `None` where it keeps everything.
+    pub fn of(retention: Retention, bounds: Bounds, held: u64, now: u64) -> Option<Arc<Self>> {
+        let Retention { entries, bytes, age } = retention;
+        let age = age.map(|age| age.as_millis() as u64);
+        let mut terms = Self { entries, bytes, age, held: bytes.map_or(0, |_| held), marks: Vec::new() };
+        if let Some(time) = terms.wanted_mark(now).filter(|_| !bounds.is_empty()) {
+            terms.mark(bounds, time);
+        }
+        retention.is_limited().then(|| terms.into())
+    }
+
     /// The first entry that is not too old at `now`.
     pub fn young(&self, bounds: Bounds, now: u64) -> u64 {
         let Some(age) = self.age else { return bounds.first };

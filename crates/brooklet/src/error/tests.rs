@@ -3,9 +3,11 @@
 //! The tables make matches without a wildcard: a variant that is added and not listed here does not compile.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use brooklet_codex::{Builder, BuilderOptions, Bytes, Reader};
 use brooklet_io::{Fault, ManualClock, MemVolume, Volume};
 use tempfile::TempDir;
 
@@ -47,6 +49,9 @@ errors! {
     UnknownLog, NotFound, || memory().delete("log/\x01").unwrap_err(), ["no log \"log/\\x01\"", "append to it"];
     OutOfRange, NotFound, out_of_range, ["9 is outside", "\"log\"", "entries 1 to 2", "ask for its bounds"];
     Conflict, Conflict, || conflict(Expected::Next(7)), ["\"log\"", "go on at 7", "it goes on at 2", "retry"];
+    LogExists, Conflict, log_exists, ["log \"log\" is there already", "goes on at 4", "nothing was imported", "skip"];
+    InvalidImport, Invalid, invalid_import, ["no export of a store", "nothing was imported"];
+    Cancelled, Cancelled, cancelled, ["the import was given up", "no effect"];
     Locked, CannotOpen, locked, ["store is open elsewhere", "process ", "close it there"];
     NotAStore, CannotOpen, not_a_store, ["letter is not a Brooklet store", "superblock"];
     Exists, CannotOpen, exists, ["store exists already", "choose another name"];
@@ -219,6 +224,25 @@ fn every_error_is_met_and_says_what_happened_where_and_what_to_do() {
     }
 }
 
+fn log_exists() -> Error {
+    let (store, other) = (memory(), memory());
+    for store in [&store, &other] {
+        store.append_many("log", ["a", "b"]).unwrap().wait().unwrap();
+    }
+    store.import().view(&other.view().unwrap(), "").unwrap_err()
+}
+
+fn invalid_import() -> Error {
+    let (summary, file) = Builder::new(Vec::new(), BuilderOptions::default()).finish().unwrap();
+    memory().import().export(&Reader::open(Bytes::from(file), summary.len, None).unwrap()).unwrap_err()
+}
+
+fn cancelled() -> Error {
+    let other = memory();
+    other.append("another", "a").unwrap().wait().unwrap();
+    memory().import().watch(|_| ControlFlow::Break(())).view(&other.view().unwrap(), "another").unwrap_err()
+}
+
 #[test]
 fn every_kind_is_met() {
     let number = |kind: ErrorKind| match kind {
@@ -230,10 +254,11 @@ fn every_kind_is_met() {
         ErrorKind::Full => 5,
         ErrorKind::Stopped => 6,
         ErrorKind::Io => 7,
+        ErrorKind::Cancelled => 8,
     };
-    let mut met = [false; 8];
+    let mut met = [false; 9];
     CASES.iter().for_each(|case| met[number(case.kind)] = true);
-    assert_eq!(met, [true; 8]);
+    assert_eq!(met, [true; 9]);
 }
 
 #[test]

@@ -121,7 +121,10 @@ impl Front {
     pub(super) fn carry_counted(&mut self) {
         let counting = mem::take(&mut self.counting);
         for key in &counting {
-            self.slot(key);
+            // One that is gone has no sizes.
+            if !self.is_absent(key) {
+                self.slot(key);
+            }
         }
         self.counting = counting;
     }

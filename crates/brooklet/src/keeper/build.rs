@@ -1,15 +1,13 @@
 //! A run being written, a slice at a time, segment after segment.
 
-use std::io;
 use std::sync::Arc;
 
 use super::{Context, Keeper};
-use crate::error::Error;
-use crate::heap::Extent;
-use crate::manifest::{RunMeta, SegmentMeta};
-use crate::merge::{Input, Pending, Trouble, write_error};
+use crate::manifest::RunMeta;
+use crate::merge::{Input, Pending, Trouble};
 use crate::piece::PieceWriter;
 use crate::segment::{Entry, Segment, SegmentBuilder};
+use crate::segments::Segments;
 
 /// Bytes of payload after which a slice of work ends: some tenths of a millisecond. Those who commit and find all
 /// processors taken wait for so long, since few systems take one from a thread that has just been given it.
@@ -19,17 +17,12 @@ pub(super) const SLICE: u64 = 64 << 10;
 pub(super) struct Build {
     pub input: Input,
     out: PieceWriter<Pending>,
-    id: u64,
+    segments: Segments,
     level: u64,
     /// Bytes that are expected in all.
     expected: u64,
     /// Where it ends before its input does.
     end: Option<End>,
-    /// The last codex key, where that is known; empty before the first.
-    last: Option<Vec<u8>>,
-    /// The segments that are written, and the one that is being written.
-    sealed: Vec<Arc<Segment>>,
-    open: Option<SegmentBuilder>,
 }
 
 /// Where an instalment ends: between two logs, behind its first, once it has written so many bytes or could free twice as
@@ -44,7 +37,7 @@ pub(super) struct End {
 impl Build {
     /// The last codex key.
     pub fn last(&self) -> Option<&[u8]> {
-        self.last.as_deref()
+        self.segments.last()
     }
 
     /// The log that was begun last.
@@ -61,20 +54,13 @@ impl Build {
 
     /// Bytes of the extents that it has.
     pub fn held(&self) -> u64 {
-        let sealed: u64 = self.sealed.iter().map(|segment| segment.meta.extent).sum();
-        sealed + self.open.as_ref().map_or(0, |open| open.extent.len)
-    }
-
-    /// Bytes written so far, roughly.
-    fn written(&self) -> u64 {
-        let sealed: u64 = self.sealed.iter().map(|segment| segment.meta.extent).sum();
-        sealed + self.open.as_ref().map_or(0, SegmentBuilder::written)
+        self.segments.held()
     }
 
     /// Whether an instalment has come to its end, though there is more to write.
     fn is_enough(&self) -> bool {
         let is_due = |end: &End| {
-            self.written() >= end.bytes
+            self.segments.written() >= end.bytes
                 || self.input.passed_bytes() >= end.bytes.saturating_mul(2)
                 || self.input.next_log_bytes() > end.long
         };
@@ -93,7 +79,7 @@ impl Keeper {
     ) -> Build {
         let expected = input.expected();
         let out = PieceWriter::new(Pending::new(self.shelf.filter_seed()));
-        Build { input, out, id, level, expected, end, last, sealed: Vec::new(), open: None }
+        Build { input, out, segments: Segments::new(id, last), level, expected, end }
     }
 
     /// Writes some entries. `false` once that is all, or enough.
@@ -124,40 +110,21 @@ impl Keeper {
     }
 
     fn put(&mut self, context: &Context<'_>, build: &mut Build, entry: Entry) -> Result<(), Trouble> {
-        if build.open.as_ref().is_some_and(|open| !open.holds(&entry)) {
+        if build.segments.is_full_for(&entry) {
             self.seal_segment(build)?;
         }
-        if build.open.is_none() {
-            let left = build.expected.saturating_sub(build.written());
+        if !build.segments.is_open() {
+            let left = build.expected.saturating_sub(build.segments.written());
             let least = SegmentBuilder::least(&self.shelf, &entry);
             let extent = self.allocate_segment(context, least, left, build.end.is_some())?;
-            build.open = Some(SegmentBuilder::new(&self.shelf, extent, build.id, build.last.take()));
+            build.segments.open(&self.shelf, extent);
         }
-        build.open.as_mut().expect("it was just opened").add(&entry).map_err(write_error)?;
-        build.last = Some(entry.key);
-        Ok(())
+        build.segments.add(entry)
     }
 
-    /// Ends the segment that is being written, and gives back what it did not need of its extent.
     fn seal_segment(&mut self, build: &mut Build) -> Result<(), Trouble> {
-        let Some(open) = build.open.take() else { return Ok(()) };
-        let whole = open.extent;
-        let sealed = open.finish().map_err(write_error);
-        let meta = sealed.inspect_err(|_| self.heap.give(whole))?;
-        let SegmentMeta { offset, extent: used, .. } = meta;
-        self.heap.give(Extent { offset: offset + used, len: whole.len - used });
-        self.stats.heap_written_bytes += used;
-        let segment = Segment::open(&self.shelf, build.id, meta).map_err(|error| {
-            self.heap.give(Extent { offset, len: used });
-            match error {
-                // No damage to the store, but a device whose word on a write is worth nothing.
-                Error::Damaged { place, what } => Trouble::Write(io::Error::other(format!(
-                    "{place} does not read back as it was just written: {what}"
-                ))),
-                error => error.into(),
-            }
-        })?;
-        build.sealed.push(Arc::new(segment));
+        let heap = &mut self.heap;
+        self.stats.heap_written_bytes += build.segments.seal(&self.shelf, |unused| heap.give(unused))?;
         Ok(())
     }
 
@@ -167,16 +134,15 @@ impl Keeper {
             self.discard(build);
             return Err(trouble);
         }
-        let Build { id, level, out, sealed, .. } = build;
+        let Build { level, out, segments, .. } = build;
         let PieceWriter { logs, entries, tombstones, empties, ageing, .. } = out;
-        let meta = RunMeta { id, level, logs, entries, tombstones, empties, ..RunMeta::default() };
-        Ok((meta.with_ageing(ageing), sealed))
+        let meta =
+            RunMeta { id: segments.id, level, logs, entries, tombstones, empties, ..RunMeta::default() };
+        Ok((meta.with_ageing(ageing), segments.into_sealed()))
     }
 
     /// Gives up what is being written.
     pub(super) fn discard(&mut self, build: Build) {
-        let open = build.open.map(|open| open.extent);
-        let sealed = build.sealed.iter().map(|segment| segment.extent());
-        sealed.chain(open).for_each(|extent| self.heap.give(extent));
+        build.segments.into_extents().for_each(|extent| self.heap.give(extent));
     }
 }

@@ -321,7 +321,7 @@ impl Keeper {
         Some(extent)
     }
 
-    fn no_room(&self) -> Trouble {
+    pub(super) fn no_room(&self) -> Trouble {
         let why =
             if self.why_full.is_empty() { "no hole in the heap is large enough" } else { &self.why_full };
         Trouble::Write(io::Error::new(io::ErrorKind::StorageFull, why))
@@ -416,7 +416,7 @@ impl Keeper {
 }
 
 /// Bytes to make ready for so many to be usable.
-fn more(usable: u64) -> u64 {
+pub(super) fn more(usable: u64) -> u64 {
     usable.saturating_add(usable / 4).saturating_add(GROWTH)
 }
 

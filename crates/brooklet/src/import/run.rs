@@ -1,0 +1,308 @@
+//! A run of new logs being written, and brought into the store.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use super::{Existing, Imported, Watch};
+use crate::error::{Error, KeyText};
+use crate::keeper::{Adoption, refuse_common};
+use crate::manifest::RunMeta;
+use crate::merge::{Pending, Trouble};
+use crate::model::Bounds;
+use crate::piece::{Chunk, Head, PieceWriter, filter_hash, split_key};
+use crate::runs::{Run, RunSet};
+use crate::segment::{Entry, SegmentBuilder};
+use crate::segments::Segments;
+use crate::store::Store;
+use crate::terms::Ageing;
+
+/// So many logs are looked for in the same runs. They are held meanwhile, and with them what merging would free.
+const HELD: u64 = 1024;
+
+/// So many bytes are written before more is told of them.
+const TOLD: u64 = 1 << 20;
+
+/// A run of new logs, on its way into the heap of a store.
+pub(super) struct NewRun {
+    store: Store,
+    existing: Existing,
+    watch: Option<Watch>,
+    /// `None` once the run is the store's.
+    segments: Option<Segments>,
+    /// Runs that were there all the time: no log of this one is in them.
+    known: BTreeSet<u64>,
+    runs: Arc<RunSet>,
+    /// The log at hand: its key, its next entry, and the one after its last.
+    key: Vec<u8>,
+    at: u64,
+    end: u64,
+    /// Whether it is left out.
+    skips: bool,
+    seen: u64,
+    meta: RunMeta,
+    ageing: Option<Ageing>,
+    imported: Imported,
+    told: u64,
+}
+
+impl NewRun {
+    pub fn new(store: Store, existing: Existing, watch: Option<Watch>) -> Result<Self, Error> {
+        // So that what was committed before is in the runs, and logs that are there already are noticed at once.
+        store.checkpoint()?;
+        let inner = store.inner();
+        let id = inner.keeper().new_run();
+        let runs = inner.front().runs.clone();
+        let known = runs.iter().map(|run| run.meta.id).collect();
+        Ok(Self {
+            segments: Some(Segments::new(id, Some(Vec::new()))),
+            store,
+            existing,
+            watch,
+            known,
+            runs,
+            key: Vec::new(),
+            at: 0,
+            end: 0,
+            skips: false,
+            seen: 0,
+            meta: RunMeta { id, ..RunMeta::default() },
+            ageing: None,
+            imported: Imported::default(),
+            told: 0,
+        })
+    }
+
+    /// The clock of the store.
+    pub fn now(&self) -> u64 {
+        self.store.inner().now()
+    }
+
+    /// Takes what was written of pieces.
+    pub fn put_all(&mut self, pieces: &mut PieceWriter<Pending>) -> Result<(), Error> {
+        while let Some(Entry { key, value, .. }) = pieces.out().pop() {
+            self.put(key, value.into())?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next part of a piece: a head, or a chunk that goes on with it.
+    pub fn put(&mut self, codex_key: Vec<u8>, value: Bytes) -> Result<(), Error> {
+        let hash = match split_key(&codex_key) {
+            Some((key, None)) => {
+                self.begin(key, &value)?;
+                Some(filter_hash(self.store.inner().shelf.filter_seed(), &self.key))
+            }
+            Some((key, Some(seq))) if key == self.key && seq == self.at => {
+                let chunk =
+                    Chunk::decode(&value).filter(|chunk| chunk.base == seq && !chunk.range().is_empty());
+                self.go_on(&chunk.ok_or_else(|| self.senseless("a part of it makes no sense"))?)?;
+                None
+            }
+            _ => return Err(self.senseless("what follows it does not go on with it, and is no log")),
+        };
+        if self.skips {
+            return Ok(());
+        }
+        self.write(Entry { key: codex_key, value: value.into(), hash })?;
+        self.tell()
+    }
+
+    fn senseless(&self, what: &str) -> Error {
+        let place = if self.key.is_empty() {
+            "before the first log".into()
+        } else {
+            format!("at log {}", KeyText::of(&self.key))
+        };
+        Error::InvalidImport(format!("{place}: {what}"))
+    }
+
+    /// Begins a log.
+    fn begin(&mut self, key: Vec<u8>, value: &Bytes) -> Result<(), Error> {
+        self.end_log()?;
+        if key <= self.key {
+            return Err(self.senseless("what follows it is not in the order of keys"));
+        }
+        self.key = key;
+        let head = Head::decode(value).ok_or_else(|| self.senseless("its beginning makes no sense"))?;
+        let bounds = head.piece.bounds.filter(|bounds| head.piece.base <= bounds.first);
+        let bounds = bounds.ok_or_else(|| self.senseless("it is not there as a whole"))?;
+        (self.at, self.end) = (bounds.first, bounds.next);
+        self.skips = false;
+        if let Some(Bounds { next, .. }) = self.find()? {
+            match self.existing {
+                Existing::Refuse => return Err(Error::LogExists { key: KeyText::of(&self.key), next }),
+                Existing::Skip => self.skips = true,
+            }
+        }
+        if self.skips {
+            self.imported.skipped += 1;
+        } else {
+            self.imported.logs += 1;
+            self.meta.empties += u64::from(bounds.is_empty());
+            let ageing = head.terms.as_ref().and_then(|terms| terms.ageing(bounds, 0));
+            self.ageing = Ageing::sum(self.ageing, ageing);
+        }
+        self.go_on(&head.chunk)
+    }
+
+    /// The bounds of the log at hand in the store.
+    fn find(&mut self) -> Result<Option<Bounds>, Error> {
+        self.seen += 1;
+        if self.seen.is_multiple_of(HELD) {
+            self.runs = self.store.inner().front().runs.clone();
+        }
+        if self.runs.is_empty() { Ok(None) } else { Ok(self.runs.state(&self.key)?.bounds) }
+    }
+
+    /// Takes note of more entries of the log at hand.
+    fn go_on(&mut self, chunk: &Chunk) -> Result<(), Error> {
+        let (range, limit) = (chunk.range(), self.store.inner().options.max_payload);
+        if range.is_empty() {
+            return Ok(());
+        }
+        if range.end > self.end {
+            return Err(self.senseless("it has more entries than it says"));
+        }
+        let longest = range.clone().map(|seq| chunk.payload_bytes(seq).len()).max().unwrap_or(0);
+        if longest > limit {
+            return Err(Error::PayloadTooLarge { len: longest, limit });
+        }
+        self.at = range.end;
+        self.imported.entries += if self.skips { 0 } else { range.end - range.start };
+        Ok(())
+    }
+
+    fn end_log(&self) -> Result<(), Error> {
+        if self.at == self.end { Ok(()) } else { Err(self.senseless("entries of it are missing")) }
+    }
+
+    fn write(&mut self, entry: Entry) -> Result<(), Error> {
+        let inner = self.store.inner();
+        let segments = self.segments.as_mut().expect("it is not the store's yet");
+        if segments.is_full_for(&entry) {
+            seal(&self.store, segments)?;
+        }
+        if !segments.is_open() {
+            let least = SegmentBuilder::least(&inner.shelf, &entry);
+            let context = inner.context()?;
+            let extent = inner.keeper().extent_for_import(&context, least)?;
+            segments.open(&inner.shelf, extent);
+        }
+        segments.add(entry).map_err(|trouble| failed(&self.store, trouble))
+    }
+
+    /// Tells how far it is, now and then.
+    fn tell(&mut self) -> Result<(), Error> {
+        self.imported.bytes = self.segments.as_ref().map_or(0, Segments::written);
+        if self.imported.bytes < self.told {
+            return Ok(());
+        }
+        self.told = self.imported.bytes + TOLD;
+        match self.watch.as_mut().map(|watch| watch(self.imported)) {
+            Some(ControlFlow::Break(())) => Err(Error::Cancelled { what: "the import" }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the run part of the store.
+    pub fn finish(mut self) -> Result<Imported, Error> {
+        self.end_log()?;
+        self.told = 0;
+        self.tell()?;
+        self.runs = Arc::default();
+        if self.imported.logs == 0 {
+            return Ok(self.imported);
+        }
+        let mut segments = self.segments.take().expect("it is not the store's yet");
+        let sealed = seal(&self.store, &mut segments);
+        if let Err(error) = sealed {
+            self.segments = Some(segments);
+            return Err(error);
+        }
+        let Imported { logs, entries, .. } = self.imported;
+        let meta = RunMeta { logs, entries, ..self.meta }.with_ageing(self.ageing);
+        let shelf = &self.store.inner().shelf;
+        let sealed = segments.into_sealed();
+        let adoption = Adoption {
+            run: Arc::new(Run::new(shelf, meta, sealed.clone(), &[])),
+            outcome: Arc::new(OnceLock::new()),
+        };
+        self.imported.bytes = adoption.run.bytes();
+        let adopted = self.adopt(&adoption);
+        drop(adoption);
+        // Of a store that has stopped, nobody knows which superblock is on the medium.
+        if !matches!(adopted, Ok(()) | Err(Error::Stopped { .. })) {
+            self.store.inner().keeper().give_up_segments(sealed);
+        }
+        adopted.map(|()| self.imported)
+    }
+
+    fn adopt(&mut self, adoption: &Adoption) -> Result<(), Error> {
+        let inner = self.store.inner();
+        // The less there is in memory, the shorter new logs have to wait.
+        self.store.checkpoint()?;
+        loop {
+            let runs = inner.front().runs.clone();
+            for run in runs.iter().filter(|run| !self.known.contains(&run.meta.id)) {
+                refuse_common(run, &adoption.run, |key| Ok(runs.state(key)?.bounds))?;
+            }
+            self.known.extend(runs.iter().map(|run| run.meta.id));
+            drop(runs);
+            let context = inner.context()?;
+            if inner.keeper().adopt(&context, adoption, &self.known)? {
+                break;
+            }
+            drop(context);
+            work(&self.store)?;
+        }
+        loop {
+            if let Some(outcome) = adoption.outcome.get() {
+                return outcome.clone();
+            }
+            if let Err(error) = work(&self.store) {
+                let context = inner.context()?;
+                inner.keeper().give_up_adoption(&context, adoption, error);
+            }
+        }
+    }
+}
+
+/// Lets the keeper get on.
+fn work(store: &Store) -> Result<(), Error> {
+    let inner = store.inner();
+    if inner.maintain()? { Ok(()) } else { inner.flush() }
+}
+
+/// Ends the segment that is being written; nobody else waits for that.
+fn seal(store: &Store, segments: &mut Segments) -> Result<(), Error> {
+    let inner = store.inner();
+    let mut unused = Vec::new();
+    let sealed = segments.seal(&inner.shelf, |extent| unused.push(extent));
+    {
+        let mut keeper = inner.keeper();
+        unused.into_iter().for_each(|extent| keeper.heap.give(extent));
+        keeper.stats.heap_written_bytes += *sealed.as_ref().unwrap_or(&0);
+    }
+    sealed.map(drop).map_err(|trouble| failed(store, trouble))
+}
+
+fn failed(store: &Store, trouble: Trouble) -> Error {
+    let context = match store.inner().context() {
+        Ok(context) => context,
+        Err(error) => return error,
+    };
+    let keeper = store.inner().keeper();
+    keeper.import_failed(&context, trouble)
+}
+
+impl Drop for NewRun {
+    fn drop(&mut self) {
+        if let Some(segments) = self.segments.take() {
+            let mut keeper = self.store.inner().keeper();
+            segments.into_extents().for_each(|extent| keeper.heap.give(extent));
+        }
+    }
+}
