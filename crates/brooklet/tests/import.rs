@@ -265,32 +265,42 @@ fn whoever_makes_a_log_of_it_meanwhile_comes_first_or_second() {
     let logs = contents(&source).unwrap();
     let keys: Vec<Vec<u8>> = logs.keys().cloned().collect();
     let (mut refused, mut held) = (0, 0);
-    for nth in 0..120 {
-        let volume = MemVolume::new(nth);
+    for nth in 0..180 {
+        let (volume, mode) =
+            (MemVolume::new(nth), [Mode::Busy, Mode::Deletes, Mode::Empty][nth as usize % 3]);
         let busy = Busy::new(volume.clone(), Before::CachedWrites);
         let store = options().create_on(Arc::new(busy.clone())).unwrap();
-        fill(&store, "here", 8);
+        if mode != Mode::Empty {
+            fill(&store, "here", 8);
+        }
         let expected: Arc<Mutex<Logs>> = Arc::new(Mutex::new(contents(&store).unwrap()));
-        let (mut writes, mut made, shared, other) = (0, false, expected.clone(), store.clone());
         let key = keys[nth as usize % keys.len()].clone();
-        let refusals = Arc::new(Mutex::new(0));
-        let (counted, wanted) = (refusals.clone(), key.clone());
+        let (mut writes, mut made, refusals) = (0, false, Arc::new(Mutex::new(0)));
+        let (other, wanted) = (store.clone(), key.clone());
+        let (shared, counted) = (expected.clone(), refusals.clone());
         busy.begin(move || {
             writes += 1;
             let mut logs = shared.lock().unwrap();
-            // Somebody else's log goes on all the time.
-            drop(other.append("here/long", "more").unwrap());
-            logs.get_mut(&b"here/long"[..]).unwrap().entries.push(b"more".to_vec());
-            if writes <= nth || made {
-                return;
+            if mode != Mode::Empty {
+                // Somebody else's log goes on all the time.
+                drop(other.append("here/long", "more").unwrap());
+                logs.get_mut(&b"here/long"[..]).unwrap().entries.push(b"more".to_vec());
             }
             let mut commit = Commit::new();
             commit.expect_absent(&wanted).append(&wanted, b"mine");
+            if made || writes <= nth / 3 && mode != Mode::Deletes {
+                return;
+            }
+            let stays = writes > nth / 3;
+            if !stays {
+                commit.delete(&wanted);
+            }
             match other.commit_now(&commit) {
-                Ok(_) => {
+                Ok(_) if stays => {
                     made = true;
                     logs.insert(wanted.clone(), Log { first: 0, entries: vec![b"mine".to_vec()] });
                 }
+                Ok(_) => {}
                 Err(Error::Full { .. }) => *counted.lock().unwrap() += 1,
                 Err(Error::Conflict { .. }) => made = true,
                 Err(error) => panic!("{error}"),
@@ -322,6 +332,17 @@ fn whoever_makes_a_log_of_it_meanwhile_comes_first_or_second() {
         assert!(contents(&open(&volume).unwrap()).unwrap() == expected, "{nth}: opened again");
     }
     assert!(refused > 0 && held > 0, "{refused} imports refused, {held} commits held back");
+}
+
+/// What there is besides an import, and somebody who makes a log of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Other logs, which go on.
+    Busy,
+    /// The same, and the log is made and deleted all the time before it is made to stay.
+    Deletes,
+    /// Nothing.
+    Empty,
 }
 
 /// With threads, and several at once: what each was told holds.
