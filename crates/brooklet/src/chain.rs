@@ -6,6 +6,7 @@ use brooklet_codex::Cursor;
 use bytes::Bytes;
 
 use crate::error::Error;
+use crate::piece::{Chunk, chunk_key};
 use crate::runs::Run;
 use crate::segment::{Segment, SegmentReader};
 
@@ -36,6 +37,18 @@ impl RunCursor {
         }
         let found = self.go(|cursor| cursor.seek(key))?;
         if found { Ok(true) } else { self.next_segment() }
+    }
+
+    /// The chunk that holds entry `seq` of a log. Nothing of it is kept in memory, which is for who reads everything once.
+    pub fn chunk(&mut self, key: &[u8], seq: u64) -> Result<Chunk, Error> {
+        let place = chunk_key(key, seq);
+        let at = self.run.place_of(&place).ok_or_else(|| self.run.malformed(key))?;
+        if at != self.at {
+            (self.at, self.cursor) = (at, None);
+        }
+        let found = self.go(|cursor| cursor.seek_le(&place))?;
+        let found = if found { Some((self.key().to_vec(), self.value()?)) } else { None };
+        self.run.decode_chunk(key, seq, found)
     }
 
     /// Moves to the next entry. `false` where there is none.

@@ -4,6 +4,7 @@
 //! keys, as they lie in runs; [`NewRun`] checks them and writes them into the heap; `keeper/adopt.rs` makes them part of
 //! the store. Until then nothing of an import is seen, and a crash or an error leaves nothing of it.
 
+mod gathered;
 mod run;
 mod unsorted;
 

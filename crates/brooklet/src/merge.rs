@@ -40,7 +40,7 @@ pub(crate) struct Input {
 /// Where the pieces of a new run come from.
 enum Logs {
     Tier { tier: Arc<Tier>, order: Vec<Slot>, next: usize, losses: Losses },
-    Runs { logs: Vec<RunLogs>, bottom: bool, beside: Beside },
+    Runs { logs: Vec<RunLogs>, chunks: Vec<RunCursor>, bottom: bool, beside: Beside },
 }
 
 /// The runs that are not merged, and tell what needs not be written.
@@ -59,8 +59,8 @@ struct Part {
 
 enum Holder {
     Tier(Slot),
-    /// With the chunk that was read last.
-    Run(Arc<Run>, Chunk),
+    /// The run at this place, with the chunk that was read last.
+    Run(usize, Chunk),
 }
 
 impl Input {
@@ -77,16 +77,20 @@ impl Input {
         newer: Vec<Arc<Run>>,
         older: Vec<Arc<Run>>,
     ) -> Result<Self, Error> {
-        let logs = runs.iter().map(|run| RunLogs::new(run, b"")).collect::<Result<_, _>>()?;
         let beside = Beside { newer: newer.into_iter().map(RunCursor::new).collect(), older };
-        Ok(Self { logs: Logs::Runs { logs, bottom, beside }, log: None })
+        Self::of_runs(runs, b"", bottom, beside)
     }
 
     /// The logs of all runs from `key` on.
     pub fn all(runs: &RunSet, key: &[u8]) -> Result<Self, Error> {
+        let runs: Vec<_> = runs.iter().cloned().collect();
+        Self::of_runs(&runs, key, true, Beside { newer: Vec::new(), older: Vec::new() })
+    }
+
+    fn of_runs(runs: &[Arc<Run>], key: &[u8], bottom: bool, beside: Beside) -> Result<Self, Error> {
         let logs = runs.iter().map(|run| RunLogs::new(run, key)).collect::<Result<_, _>>()?;
-        let beside = Beside { newer: Vec::new(), older: Vec::new() };
-        Ok(Self { logs: Logs::Runs { logs, bottom: true, beside }, log: None })
+        let chunks = runs.iter().cloned().map(RunCursor::new).collect();
+        Ok(Self { logs: Logs::Runs { logs, chunks, bottom, beside }, log: None })
     }
 
     /// Bytes that the new run may take: of a tier the most that it can be, of runs about what they take themselves.
@@ -166,7 +170,7 @@ impl Input {
                     self.log = Some(parts);
                     Ok(Some(LOG_COST + LOOK_COST * u64::from(looked)))
                 }
-                Logs::Runs { logs, bottom, beside } => {
+                Logs::Runs { logs, bottom, beside, .. } => {
                     begin_merged(logs, *bottom, beside, out).map(|begun| {
                         let (parts, pieces) = begun?;
                         self.log = parts;
@@ -180,15 +184,15 @@ impl Input {
             let Ok(()) = out.end();
             return Ok(Some(0));
         };
-        let copied = match (&mut part.holder, &self.logs) {
+        let copied = match (&mut part.holder, &mut self.logs) {
             (Holder::Tier(slot), Logs::Tier { tier, .. }) => copy_recent(tier, *slot, &mut part.range, out),
-            (Holder::Run(run, chunk), _) => {
+            (Holder::Run(run, chunk), Logs::Runs { chunks, .. }) => {
                 if !chunk.range().contains(&part.range.start) {
-                    *chunk = run.chunk_once(out.key(), part.range.start)?;
+                    *chunk = chunks[*run].chunk(out.key(), part.range.start)?;
                 }
                 copy_chunk(chunk, &mut part.range, out)
             }
-            (Holder::Tier(_), Logs::Runs { .. }) => unreachable!("parts come from the source"),
+            _ => unreachable!("parts come from the source"),
         };
         if part.range.is_empty() {
             parts.pop();
@@ -307,10 +311,10 @@ fn begin_merged(
 ) -> Result<Option<Begun>, Trouble> {
     let keys = logs.iter().filter_map(|l| l.current.as_ref().map(|(key, _)| key));
     let Some(key) = keys.min().cloned() else { return Ok(None) };
-    let mut heads: Vec<(Arc<Run>, Head)> = Vec::new();
-    for log in logs.iter_mut() {
+    let mut heads: Vec<(usize, Head)> = Vec::new();
+    for (run, log) in logs.iter_mut().enumerate() {
         if let Some((_, head)) = log.current.as_ref().filter(|(k, _)| *k == key) {
-            heads.push((log.run().clone(), head.clone()));
+            heads.push((run, head.clone()));
             log.advance()?;
         }
     }
@@ -335,12 +339,12 @@ fn begin_merged(
     let starts_right = !bottom || bounds.is_none_or(|b| held.start <= alive(&(b.first..b.next)).start);
     let end = parts.iter().rev().try_fold(held.start, |at, (_, part)| (part.start == at).then_some(part.end));
     if !starts_right || end != Some(held.end) {
-        return Err(heads[0].0.malformed(&key).into());
+        return Err(logs[heads[0].0].run().malformed(&key).into());
     }
     out.begin(&key, piece, heads[0].1.terms.clone());
     let part = |(i, range)| {
-        let (run, head): &(Arc<Run>, Head) = &heads[i];
-        Part { range, holder: Holder::Run(run.clone(), head.chunk.clone()) }
+        let (run, head): &(usize, Head) = &heads[i];
+        Part { range, holder: Holder::Run(*run, head.chunk.clone()) }
     };
     Ok(Some((Some(parts.into_iter().map(part).collect()), pieces)))
 }

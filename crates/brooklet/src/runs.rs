@@ -184,18 +184,13 @@ impl Run {
         self.decode_chunk(key, seq, found)
     }
 
-    /// Like [`chunk`](Self::chunk), but nothing of it is kept in memory: for who reads everything once.
-    pub fn chunk_once(&self, key: &[u8], seq: u64) -> Result<Chunk, Error> {
-        let place = chunk_key(key, seq);
-        let segment = self.segment_of(&place).ok_or_else(|| self.malformed(key))?;
-        let mut cursor = segment.reader.cursor();
-        let found = cursor.seek_le(&place).map_err(|e| segment.error(e))?;
-        let value = cursor.value().map_err(|e| segment.error(e))?;
-        self.decode_chunk(key, seq, found.then(|| (cursor.key().to_vec(), value)))
-    }
-
     /// The chunk out of the last entry at or before its key.
-    fn decode_chunk(&self, key: &[u8], seq: u64, found: Option<(Vec<u8>, Bytes)>) -> Result<Chunk, Error> {
+    pub fn decode_chunk(
+        &self,
+        key: &[u8],
+        seq: u64,
+        found: Option<(Vec<u8>, Bytes)>,
+    ) -> Result<Chunk, Error> {
         let chunk = found.and_then(|(found, value)| match split_key(&found)? {
             (k, None) if k == key => Head::decode(&value).map(|head| head.chunk),
             (k, Some(_)) if k == key => Chunk::decode(&value),

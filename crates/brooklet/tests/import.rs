@@ -573,7 +573,7 @@ fn limits_and_first_numbers_are_taken_as_said() {
     import.log("said twice", 1, Retention::new()).unwrap();
     import.log("said twice", 2, Retention::new()).unwrap();
     // Longer than what is held in memory.
-    for n in 0..40_000u32 {
+    for n in 0..300_000u32 {
         import.append("long", format!("{n:060}")).unwrap();
         if n < 10 {
             import.append("few", format!("{n}")).unwrap();
@@ -584,7 +584,7 @@ fn limits_and_first_numbers_are_taken_as_said() {
     assert!(matches!(import.append("x", [0; 10 << 10]), Err(Error::PayloadTooLarge { .. })));
     assert!(matches!(import.log("x", 0, Retention::new().bytes(u64::MAX)), Err(Error::InvalidRetention(_))));
     let imported = import.finish().unwrap();
-    assert_eq!((imported.logs, imported.entries), (5, 40_000 + 3 + 10));
+    assert_eq!((imported.logs, imported.entries), (5, 300_000 + 3 + 10));
     let bounds = |key: &str| store.bounds(key).map(|bounds| (bounds.first, bounds.next)).unwrap();
     assert_eq!([bounds("few"), bounds("old"), bounds("empty")], [(107, 110), (5, 15), (9, 9)]);
     assert_eq!(bounds("said twice"), (2, 2));
@@ -592,7 +592,7 @@ fn limits_and_first_numbers_are_taken_as_said() {
         store.read(key, ..).unwrap().map(|entry| entry.unwrap().payload).collect()
     };
     assert_eq!(payloads("few"), ["7", "8", "9"]);
-    let long: Vec<Bytes> = (0..40_000).map(|n| format!("{n:060}").into()).collect();
+    let long: Vec<Bytes> = (0..300_000).map(|n| format!("{n:060}").into()).collect();
     assert!(payloads("long") == long);
     store.append("few", "10").unwrap().wait().unwrap();
     assert_eq!(bounds("few"), (108, 111));

@@ -4,6 +4,7 @@ use std::ops::{Deref, Range};
 
 use bytes::Bytes;
 
+use crate::ahead::Ahead;
 use crate::block::{Aim, Spot};
 use crate::error::{Error, Result, damaged};
 use crate::format::Ptr;
@@ -22,8 +23,9 @@ enum Place {
 
 /// A place in a codex: at an entry, before the first, or after the last. It begins before the first.
 ///
-/// It keeps one decoded data block: moves and seeks within that read nothing. Data blocks of cursors do not enter the
-/// reader's [`Cache`](crate::Cache), so that a long walk drives nothing out of it. `R` is `&Reader<S>` for a cursor that
+/// It keeps one decoded data block: moves and seeks within that read nothing. Where it goes on from block to block it reads
+/// ahead, up to 256 KiB, unless the source is memory. Data blocks of cursors do not enter the reader's
+/// [`Cache`](crate::Cache), so that a long walk drives nothing out of it. `R` is `&Reader<S>` for a cursor that
 /// borrows, or say `Arc<Reader<S>>` for one that shares.
 ///
 /// Each move says whether it came to an entry. After an error the place is lost, and moves give [`Error::Lost`] until a
@@ -52,12 +54,14 @@ pub struct Cursor<R> {
     index: Vec<Spot>,
     leaf: Spot,
     place: Place,
+    ahead: Ahead,
 }
 
 impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
     /// A cursor before the first entry. Reads nothing yet.
     pub fn new(reader: R) -> Self {
-        Cursor { reader, index: Vec::new(), leaf: Spot::default(), place: Place::BeforeFirst }
+        let (index, leaf, ahead) = (Vec::new(), Spot::default(), Ahead::default());
+        Cursor { reader, index, leaf, place: Place::BeforeFirst, ahead }
     }
 
     /// Moves to the first entry whose key is `key` or greater; after the last where there is none.
@@ -214,7 +218,7 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         }
         let (ptr, limit) = self.child(self.index.len())?;
         if !self.leaf.block().is(ptr) {
-            self.leaf.enter(self.reader.block(ptr, limit)?);
+            self.leaf.enter(self.reader.block_ahead(ptr, limit, &mut self.ahead)?);
         }
         self.leaf.aim(aim)
     }

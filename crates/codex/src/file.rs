@@ -15,6 +15,8 @@
 //! 3. The same entries, each key once, give the same file, bit for bit, in whatever order they come, and whatever memory and
 //!    threads there are: each entry tells by itself whether a range begins with it, and ranges are packed by themselves.
 
+mod sorter;
+
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
@@ -37,6 +39,7 @@ use crate::pack::{Packed, Packer};
 use crate::sort::{Scratch, Segment, Sorted};
 use crate::spill::Spill;
 use crate::write::Writer;
+pub use sorter::Sorter;
 
 /// Bytes of a segment: not too few, as each range takes a look at all segments.
 const SEGMENT: usize = 16 << 20;
@@ -179,10 +182,14 @@ impl FileBuilder {
         if !options.replace && path.symlink_metadata().is_ok() {
             return Err(Error::Exists { path });
         }
+        Ok(Self::of(path, options))
+    }
+
+    fn of(path: PathBuf, options: FileOptions) -> Self {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
         let threads = if options.threads == 0 { cores() } else { options.threads };
         let room = (options.memory / (2 * SORTING * (threads + 1))).clamp(LEAST_SEGMENT, SEGMENT);
-        Ok(FileBuilder {
+        FileBuilder {
             path,
             options: FileOptions { blocks: options.blocks.sound(), ..options },
             threads,
@@ -196,7 +203,7 @@ impl FileBuilder {
             progress: Progress::default(),
             on_progress: None,
             failed: false,
-        })
+        }
     }
 
     /// Tells `f` of the progress, some times a second; where that breaks, the call at hand gives [`Error::Cancelled`].
@@ -393,19 +400,22 @@ impl FileBuilder {
         self.publish(spill.writer, binder, metadata)
     }
 
-    /// Merges everything into the file that was asked for.
-    fn finish_merged(mut self, rest: Segment, metadata: &[u8]) -> Result<Summary> {
+    /// Has everything sorted.
+    fn sort_all(&mut self, rest: Segment) -> Result<()> {
         self.direct = None;
         // Sorted here, while the others are sorted elsewhere.
         let rest = rest.sort(self.options.duplicates, &mut Scratch::default())?;
         self.settle_all()?;
         self.sorted.push(rest);
         self.scratch.clear();
+        Ok(self.spill.as_mut().map_or(Ok(()), |spill| spill.writer.settle())?)
+    }
+
+    /// Merges everything into the file that was asked for.
+    fn finish_merged(mut self, rest: Segment, metadata: &[u8]) -> Result<Summary> {
+        self.sort_all(rest)?;
         let (mut writer, mut binder) =
             (Writer::new(temporary(&self.path)?), Binder::new(self.options.blocks.clone()));
-        if let Some(spill) = &mut self.spill {
-            spill.writer.settle()?;
-        }
         let merge =
             Merge::new(self.spill.as_ref(), &self.sorted, &self.options.blocks, self.options.duplicates);
         merge.run(self.threads, &mut self.progress, &mut self.on_progress, |mut packed| {

@@ -60,6 +60,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod ahead;
 mod apart;
 #[cfg(unix)]
 mod arena;
@@ -100,7 +101,7 @@ pub use cache::{Cache, CacheStats};
 pub use cursor::Cursor;
 pub use error::{Error, Result};
 #[cfg(unix)]
-pub use file::{Duplicates, FileBuilder, FileOptions, Progress};
+pub use file::{Duplicates, FileBuilder, FileOptions, Progress, Sorter};
 pub use filter::key_hash;
 pub use format::{MAX_KEY, MAX_METADATA, MAX_VALUE, VERSION};
 pub use map::Map;

@@ -4,10 +4,12 @@
 //! merged and packed by itself, by whichever thread is free. What the sources have of a range is a few sorted
 //! sequences; as it fits into a core's cache, sorting it anew takes less time than merging those would.
 
+use std::ops::ControlFlow;
+
 use crate::arena::Arena;
 use crate::block::shared_len;
 use crate::builder::BuilderOptions;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::{Duplicates, OnProgress, Progress, tell};
 use crate::filter::key_hash;
 use crate::pack::{Packed, Packer};
@@ -95,15 +97,61 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
+    /// Merges everything with so many threads, and gives it to `visit`, entry by entry, in order.
+    pub fn visit(
+        &self,
+        threads: usize,
+        progress: &mut Progress,
+        on_progress: &mut Option<OnProgress>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()> + Send,
+    ) -> Result<()> {
+        (progress.merged, progress.to_merge) = (0, self.jobs() as u64);
+        in_turns(
+            self.jobs(),
+            threads,
+            |job, room: &mut Room| self.copy(job, room),
+            |entries: Arena| {
+                progress.merged += 1;
+                tell(on_progress, progress)?;
+                let mut at = 0;
+                while at < entries.len() {
+                    let Entry { key, value, whole } = entry_at(&entries, at);
+                    if visit(key, value).is_break() {
+                        return Err(Error::Cancelled);
+                    }
+                    at += whole.len();
+                }
+                Ok(())
+            },
+        )
+    }
+
     /// Merges and packs the ranges of one job.
     fn pack(&self, job: usize, room: &mut Room) -> Result<Packed> {
+        let cuts = self.merge(job, room)?;
+        self.pack_sorted(cuts, room)
+    }
+
+    /// Merges the ranges of one job, and copies what they have.
+    fn copy(&self, job: usize, room: &mut Room) -> Result<Arena> {
+        self.merge(job, room)?;
+        let mut entries = Arena::default();
+        self.each(room, |Entry { whole, .. }| {
+            entries.reserve(whole.len());
+            entries.extend(whole);
+        })?;
+        Ok(entries)
+    }
+
+    /// Brings the ranges of one job into the room, in order; gives the keys with which they begin.
+    fn merge(&self, job: usize, room: &mut Room) -> Result<&[&'a [u8]]> {
         let end = (job + 1) * self.at_once - 1;
         let from = (job * self.at_once).checked_sub(1).map(|cut| self.cuts[cut]);
         let to = self.cuts.get(end).copied();
         let shared = from.zip(to).map_or(self.shared, |(from, to)| shared_len(from, to));
         self.gather(from, to, shared, room)?;
         let begins = (job * self.at_once).saturating_sub(1)..end.min(self.cuts.len());
-        self.pack_sorted(&self.cuts[begins], room)
+        Ok(&self.cuts[begins])
     }
 
     /// Brings what is between two keys into the room, in order.
@@ -142,25 +190,30 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Packs what is in the room: one entry of each key, in ranges that begin with `cuts`.
+    /// Packs what is in the room, in ranges that begin with `cuts`.
     fn pack_sorted(&self, mut cuts: &[&[u8]], room: &Room) -> Result<Packed> {
-        let Room { loaded, slots, .. } = room;
         let mut packer = Packer::new(self.options.clone());
+        self.each(room, |entry| self.pack_one(&mut packer, &mut cuts, entry))?;
+        Ok(packer.finish())
+    }
+
+    /// Gives what is in the room: one entry of each key.
+    fn each(&self, Room { loaded, slots, .. }: &Room, mut give: impl FnMut(Entry<'_>)) -> Result<()> {
         let mut slots = slots.iter().copied().peekable();
         while let Some(slot) = slots.next() {
             let mut entry = self.entry(loaded, slot);
             while let Some(next) = slots.next_if(|next| next.prefix == slot.prefix) {
                 let again = self.entry(loaded, next);
                 if again.key != entry.key {
-                    self.pack_one(&mut packer, &mut cuts, entry);
+                    give(entry);
                     entry = again;
                 } else if settled(self.rule, again.key)? == Duplicates::Last {
                     entry = again;
                 }
             }
-            self.pack_one(&mut packer, &mut cuts, entry);
+            give(entry);
         }
-        Ok(packer.finish())
+        Ok(())
     }
 
     fn pack_one(&self, packer: &mut Packer, cuts: &mut &[&[u8]], entry: Entry<'_>) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::ahead::Ahead;
 use crate::block::{Aim, Block, Spot, Stored};
 use crate::cache::{Cache, Class, Kept, Key};
 use crate::cursor::Cursor;
@@ -255,6 +256,13 @@ impl<S: Source> Reader<S> {
         Block::new(self.load(ptr, limit)?, ptr.offset)
     }
 
+    /// The same, for who goes from block to block.
+    pub(crate) fn block_ahead(&self, ptr: Ptr, limit: u64, ahead: &mut Ahead) -> Result<Block> {
+        check_bounds(ptr, limit)?;
+        let frame = ahead.frame(&self.source, ptr, self.footer_at)?;
+        Block::new(decode_frame(&frame, ptr)?, ptr.offset)
+    }
+
     /// The index block at `depth` below the root.
     pub(crate) fn index_block(&self, ptr: Ptr, limit: u64, depth: usize) -> Result<Block> {
         let lowest = depth > 0 && depth + 1 == self.levels();
@@ -349,7 +357,7 @@ pub(crate) fn read_footer(
 }
 
 /// Reads from the source. Its end is damage: whoever asks knows the file to be longer.
-fn fetch(source: &impl Source, offset: u64, len: usize) -> Result<Bytes> {
+pub(crate) fn fetch(source: &impl Source, offset: u64, len: usize) -> Result<Bytes> {
     source.read(offset, len).or_else(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => damaged(offset, "the file is cut short"),
         _ => Err(error.into()),

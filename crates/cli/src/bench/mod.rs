@@ -6,6 +6,7 @@
 
 mod codex;
 mod flying;
+mod import;
 pub mod load;
 mod plain;
 pub mod row;
@@ -38,6 +39,8 @@ enum What {
     Scale(scale::Args),
     /// Measure building sorted files from entries in any order, and reading them, beside sorting and writing alone
     Codex(codex::Args),
+    /// Measure bringing in whole logs past the log, beside appending their entries
+    Import(import::Args),
 }
 
 /// Runs the measurements and prints the table.
@@ -46,6 +49,7 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         Some(What::Wal(args)) => wal::run(args, out),
         Some(What::Scale(args)) => scale::run(args, out),
         Some(What::Codex(args)) => codex::run(args, out),
+        Some(What::Import(args)) => import::run(args, out),
         None => store::run(args.store, out),
     }
 }

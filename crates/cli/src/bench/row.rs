@@ -121,6 +121,25 @@ impl Display for Row {
     }
 }
 
+/// Rows under their headings, and whether others wanted the `cores`, too.
+pub fn table(f: &mut fmt::Formatter<'_>, rows: &[Row], load: Option<f64>, cores: usize) -> fmt::Result {
+    write!(f, "{:<58} {:>12} {:>12} {:>8}  mark", "", "figure", "limit", "ratio")?;
+    let mut heading = ("", "");
+    for row in rows {
+        if heading != (row.section, row.against) {
+            heading = (row.section, row.against);
+            write!(f, "\n{} (limit: {})", row.section, row.against)?;
+        }
+        write!(f, "\n{row}")?;
+    }
+    match load {
+        Some(load) if load > cores as f64 + 1.0 => {
+            write!(f, "\n{load:.1} processes wanted the {cores} cores: these figures are theirs, too")
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -209,6 +209,21 @@ fn whoever_is_told_of_the_progress_may_end_it() {
 }
 
 #[test]
+fn whoever_is_given_what_is_sorted_may_end_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let entries = entries(20_000);
+    let mut sorter = Sorter::new(dir.path(), options(LITTLE, 2));
+    shuffled(&entries).into_iter().for_each(|(key, value)| sorter.add(key, value).unwrap());
+    assert!(files(&dir).len() == 1, "it did not fit into memory");
+    let mut given = 0;
+    let ended = sorter.finish(|_, _| {
+        given += 1;
+        if given == 5000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(matches!(ended, Err(Error::Cancelled)) && given == 5000 && files(&dir).is_empty());
+}
+
+#[test]
 fn after_an_error_nothing_is_built() {
     let dir = tempfile::tempdir().unwrap();
     let mut builder = FileBuilder::new(dir.path().join("file"), options(LITTLE, 1)).unwrap();
@@ -245,6 +260,15 @@ proptest! {
         }
         let duplicates = if last { Duplicates::Last } else { Duplicates::First };
         let options = FileOptions { duplicates, ..options(memory, 2) };
+        let mut sorter = Sorter::new(dir.path(), options.clone());
+        given.iter().for_each(|(key, value)| sorter.add(key, value).unwrap());
+        let mut sorted = Vec::new();
+        sorter.finish(|key, value| {
+            sorted.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        }).unwrap();
+        assert!(sorted.is_sorted() && files(&dir).is_empty());
+        assert!(sorted.into_iter().collect::<BTreeMap<_, _>>() == expected);
         let file = build(&dir, options, given.iter().map(|(key, value)| (key, value))).unwrap();
         assert_holds(file, &expected);
     }

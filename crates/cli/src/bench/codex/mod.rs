@@ -15,13 +15,15 @@ use std::time::{Duration, Instant};
 use brooklet_codex::{Cache, Duplicates, FileBuilder, FileOptions, Map, Reader, Source, Summary};
 use serde::Serialize;
 
-use super::row::{Rounds, Row};
+use super::row::{self, Rounds, Row};
 use super::system::{self, Cpu};
 use super::table::Mark;
 use crate::failure::{Failure, Kind};
 use crate::out::Out;
 use crate::size::{count, size};
-use entries::{Entries, Numbers, Titles, mix};
+pub use entries::mix;
+use entries::{Entries, Numbers, Titles};
+pub use plain::write as write_plain;
 
 /// Arguments of `brooklet bench codex`.
 #[derive(clap::Args)]
@@ -239,20 +241,6 @@ impl Display for Table {
             "{entries} entries, medians of {rounds} rounds, {} MiB to sort in, {cores} cores",
             memory >> 20
         )?;
-        write!(f, "{:<58} {:>12} {:>12} {:>8}  mark", "", "figure", "limit", "ratio")?;
-        let mut heading = ("", "");
-        for row in &self.rows {
-            if heading != (row.section, row.against) {
-                heading = (row.section, row.against);
-                write!(f, "\n{} (limit: {})", row.section, row.against)?;
-            }
-            write!(f, "\n{row}")?;
-        }
-        match self.load {
-            Some(load) if load > *cores as f64 + 1.0 => {
-                write!(f, "\n{load:.1} processes wanted the {cores} cores: these figures are theirs, too")
-            }
-            _ => Ok(()),
-        }
+        row::table(f, &self.rows, self.load, *cores)
     }
 }

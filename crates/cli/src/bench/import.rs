@@ -1,0 +1,162 @@
+//! `bench import`: logs that come in past the log, beside appending the same entries, and beside writing their bytes.
+
+use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use brooklet::{Options, Store};
+use serde::Serialize;
+
+use super::codex::{mix, write_plain};
+use super::load::{Payloads, deltas_of_200};
+use super::row::{Rounds, Row};
+use super::system::{self, Cpu};
+use super::table::Mark;
+use crate::failure::{Failure, Kind};
+use crate::out::Out;
+use crate::size::{count, size};
+
+/// Arguments of `brooklet bench import`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where to make the stores, up to 1 KiB an entry; they are removed at the end
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+    /// Entries to be imported, of 200 bytes each; also as 1e6
+    #[arg(long, default_value = "10e6", value_parser = count)]
+    entries: u64,
+    /// Rounds of each measurement; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// Bytes of memory to sort in (K, M and G are understood)
+    #[arg(long, default_value = "1G", value_parser = size)]
+    memory: u64,
+    /// Only the section of so many entries a log: 100 or 1
+    #[arg(long, value_name = "ENTRIES")]
+    only: Option<u64>,
+}
+
+/// What is imported: entries whose logs are drawn at random.
+struct Load {
+    entries: u64,
+    logs: u64,
+    payloads: Payloads,
+}
+
+impl Load {
+    /// Gives each entry's log and payload.
+    fn each(&self, mut take: impl FnMut(&[u8], &[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
+        let mut key = *b"log/0000000000000000";
+        for at in 0..self.entries {
+            // With as many logs as entries, each has one.
+            let log = if self.logs == self.entries { at } else { mix(at) % self.logs };
+            hex(mix(log << 1), &mut key[4..]);
+            take(&key, &self.payloads[at as usize % self.payloads.len()])?;
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.entries * self.payloads[0].len() as u64
+    }
+}
+
+fn hex(number: u64, out: &mut [u8]) {
+    for (i, digit) in out.iter_mut().enumerate() {
+        *digit = b"0123456789abcdef"[(number >> (60 - 4 * i)) as usize & 15];
+    }
+}
+
+/// Measures, and prints the table.
+pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+    let sections = [("100 entries a log", 100), ("1 entry a log", 1)];
+    let chosen: Vec<_> =
+        sections.iter().filter(|(_, each)| args.only.is_none_or(|only| only == *each)).collect();
+    if chosen.is_empty() {
+        return Err(Failure::new(Kind::Usage, "there are sections of 100 entries a log, and of 1"));
+    }
+    let mut rows = Vec::new();
+    for (name, each) in chosen {
+        let logs = (args.entries / each).max(1);
+        let load = Load { entries: args.entries, logs, payloads: deltas_of_200() };
+        rows.extend(measure(name, &args, &load)?);
+    }
+    let Args { entries, rounds, memory, .. } = args;
+    let (cores, load) = (system::cores(), system::load());
+    out.put(&Table { entries, rounds, memory, cores, load, rows })
+}
+
+fn measure(section: &'static str, args: &Args, load: &Load) -> Result<Vec<Row>, Failure> {
+    let mut unsorted = Rounds::new(section, "in any order", "s");
+    let mut copied = Rounds::new(section, "from another store", "s");
+    let mut device = Rounds::new(section, "from another store", "s");
+    for round in 0..args.rounds {
+        eprintln!("measuring: {section}, round {} of {}", round + 1, args.rounds);
+        let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
+        let store = |name: &str| Options::new().open(dir.path().join(name));
+        let (plain, ()) = timed(|| write_plain(&dir.path().join("plain"), load.bytes()))?;
+        std::fs::remove_file(dir.path().join("plain"))?;
+        let appended = store("appended")?;
+        let (append, ()) = timed(|| append(&appended, load))?;
+        appended.close()?;
+        drop(appended);
+        std::fs::remove_file(dir.path().join("appended"))?;
+        let imported = store("imported")?;
+        let cpu = Cpu::now();
+        let (import, bytes) = timed(|| import(&imported, load, args.memory as usize, dir.path()))?;
+        unsorted.note("cores", cpu.and_then(Cpu::process_since).map(|used| used.as_secs_f64() / import));
+        unsorted.note("MB", bytes as f64 / 1e6);
+        unsorted.pair(import, append);
+        let (view, target) = (imported.view()?, store("copied")?);
+        let (copy, copy_bytes) = timed(|| Ok(target.import().view(&view, "")?.bytes))?;
+        copied.pair(copy, append);
+        device.pair(copy, plain);
+        device.note("MB", copy_bytes as f64 / 1e6);
+    }
+    Ok(vec![
+        unsorted.row("appending the same entries, until they are durable", Mark::AtMost(0.2)),
+        copied.row("appending the same entries, until they are durable", Mark::AtMost(0.2)),
+        device.row("writing the bytes of the payloads", None),
+    ])
+}
+
+fn append(store: &Store, load: &Load) -> Result<(), Failure> {
+    load.each(|key, payload| Ok(drop(store.append(key, payload)?)))?;
+    Ok(store.flush()?)
+}
+
+fn import(store: &Store, load: &Load, memory: usize, scratch: &Path) -> Result<u64, Failure> {
+    let mut import = store.import().memory(memory).unsorted(scratch)?;
+    load.each(|key, payload| Ok(import.append(key, payload)?))?;
+    Ok(import.finish()?.bytes)
+}
+
+/// Times something, in seconds.
+fn timed<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<(f64, T), Failure> {
+    let begun = Instant::now();
+    let done = work()?;
+    Ok((begun.elapsed().as_secs_f64(), done))
+}
+
+/// What the command prints.
+#[derive(Serialize)]
+struct Table {
+    entries: u64,
+    rounds: u64,
+    memory: u64,
+    cores: usize,
+    load: Option<f64>,
+    rows: Vec<Row>,
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { entries, rounds, memory, cores, .. } = self;
+        let memory = memory >> 20;
+        writeln!(
+            f,
+            "{entries} entries of 200 bytes, medians of {rounds} rounds, {memory} MiB to sort in, {cores} cores"
+        )?;
+        super::row::table(f, &self.rows, self.load, *cores)
+    }
+}

@@ -1,0 +1,118 @@
+//! Reading ahead, for whoever goes through a file from front to back: one large read instead of many small ones.
+
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::format::Ptr;
+use crate::reader::fetch;
+use crate::source::Source;
+
+/// The least and the most that is read at once; it doubles from one read to the next.
+const STRIDE: [usize; 2] = [64 << 10, 256 << 10];
+/// Blocks that are no further apart follow each other: between data blocks there is one of the index now and then.
+const GAP: u64 = 64 << 10;
+
+/// What a cursor has read ahead.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    /// Where it begins in the file.
+    at: u64,
+    bytes: Bytes,
+    /// Where the last frame ended that was asked for; 0 before the first.
+    end: u64,
+    stride: usize,
+}
+
+impl Ahead {
+    /// The frame at `ptr` of a file of `len` bytes, which it does not pass the end of. Where it follows the one before, more is
+    /// read.
+    pub fn frame(&mut self, source: &impl Source, ptr: Ptr, len: u64) -> Result<Bytes> {
+        let follows = self.end > 0 && ptr.offset >= self.end && ptr.offset - self.end <= GAP;
+        self.end = ptr.end();
+        if let Some(frame) = self.held(ptr) {
+            return Ok(frame);
+        }
+        self.bytes = Bytes::new();
+        let [least, most] = STRIDE;
+        self.stride = if follows { (2 * self.stride).clamp(least, most) } else { 0 };
+        let wanted = (self.stride as u64).min(len - ptr.offset) as usize;
+        if wanted > ptr.len as usize && !source.is_memory() {
+            // Where that fails, what is wanted now may be there all the same.
+            if let Ok(bytes) = source.read(ptr.offset, wanted) {
+                (self.at, self.bytes) = (ptr.offset, bytes);
+            }
+        }
+        self.held(ptr).map_or_else(|| fetch(source, ptr.offset, ptr.len as usize), Ok)
+    }
+
+    fn held(&self, ptr: Ptr) -> Option<Bytes> {
+        let from = usize::try_from(ptr.offset.checked_sub(self.at)?).ok()?;
+        let to = from.checked_add(ptr.len as usize)?;
+        (to <= self.bytes.len()).then(|| self.bytes.slice(from..to))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Takes down what is read, and fails where that passes a byte.
+    struct Told {
+        file: Bytes,
+        bad: u64,
+        reads: Mutex<Vec<(u64, usize)>>,
+    }
+
+    impl Source for Told {
+        fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+            self.reads.lock().unwrap().push((offset, len));
+            if offset + len as u64 > self.bad {
+                Err(io::Error::other("bad"))
+            } else {
+                self.file.read(offset, len)
+            }
+        }
+    }
+
+    fn told(len: usize, bad: u64) -> Told {
+        let file = (0..len).map(|at| (at / 7) as u8).collect();
+        Told { file, bad, reads: Mutex::default() }
+    }
+
+    fn take(ahead: &mut Ahead, source: &Told, offset: u64, len: u32) -> Result<()> {
+        let frame = ahead.frame(source, Ptr { offset, len, sum: 0 }, source.file.len() as u64)?;
+        assert_eq!(frame, source.file.read(offset, len as usize).unwrap());
+        Ok(())
+    }
+
+    #[test]
+    fn who_goes_on_reads_ever_more_at_once() {
+        let (source, mut ahead) = (told(8 << 20, u64::MAX), Ahead::default());
+        for offset in (0..8 << 20).step_by(4096) {
+            take(&mut ahead, &source, offset, 4000).unwrap();
+        }
+        let reads = source.reads.into_inner().unwrap();
+        assert_eq!(reads[..3], [(0, 4000), (4096, 64 << 10), (17 * 4096, 128 << 10)]);
+        assert!(reads.len() < 40, "{reads:?}");
+    }
+
+    #[test]
+    fn who_jumps_reads_what_is_wanted() {
+        let (source, mut ahead) = (told(8 << 20, u64::MAX), Ahead::default());
+        for offset in (0..32).rev().map(|at| at << 18) {
+            take(&mut ahead, &source, offset, 4000).unwrap();
+        }
+        assert!(source.reads.into_inner().unwrap().iter().all(|(_, len)| *len == 4000));
+    }
+
+    #[test]
+    fn what_cannot_be_read_ahead_does_not_matter_before_its_time() {
+        let (source, mut ahead) = (told(1 << 20, 100_000), Ahead::default());
+        let read = |ahead: &mut Ahead, at: u64| take(ahead, &source, at * 4096, 4096);
+        (0..24).for_each(|at| read(&mut ahead, at).unwrap());
+        assert!(read(&mut ahead, 24).is_err());
+    }
+}
