@@ -7,6 +7,7 @@
 mod gathered;
 mod run;
 mod unsorted;
+mod writer;
 
 use std::fmt;
 use std::ops::ControlFlow;

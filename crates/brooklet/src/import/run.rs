@@ -6,15 +6,16 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use super::writer::Writer;
 use super::{Existing, Imported, Watch};
 use crate::error::{Error, KeyText};
 use crate::keeper::{Adoption, refuse_common};
 use crate::manifest::RunMeta;
-use crate::merge::{Pending, Trouble};
+use crate::merge::Pending;
 use crate::model::Bounds;
 use crate::piece::{Chunk, Head, PieceWriter, filter_hash, split_key};
 use crate::runs::{Run, RunSet};
-use crate::segment::{Entry, SegmentBuilder};
+use crate::segment::Entry;
 use crate::segments::Segments;
 use crate::store::Store;
 use crate::terms::Ageing;
@@ -30,8 +31,7 @@ pub(super) struct NewRun {
     store: Store,
     existing: Existing,
     watch: Option<Watch>,
-    /// `None` once the run is the store's.
-    segments: Option<Segments>,
+    writer: Writer,
     /// Runs that were there all the time: no log of this one is in them.
     known: BTreeSet<u64>,
     runs: Arc<RunSet>,
@@ -57,7 +57,7 @@ impl NewRun {
         let runs = inner.front().runs.clone();
         let known = runs.iter().map(|run| run.meta.id).collect();
         Ok(Self {
-            segments: Some(Segments::new(id, Some(Vec::new()))),
+            writer: Writer::new(store.clone(), Segments::new(id, Some(Vec::new())))?,
             store,
             existing,
             watch,
@@ -106,7 +106,7 @@ impl NewRun {
         if self.skips {
             return Ok(());
         }
-        self.write(Entry { key: codex_key, value: value.into(), hash })?;
+        self.writer.put(Entry { key: codex_key, value: value.into(), hash })?;
         self.tell()
     }
 
@@ -179,24 +179,9 @@ impl NewRun {
         if self.at == self.end { Ok(()) } else { Err(self.senseless("entries of it are missing")) }
     }
 
-    fn write(&mut self, entry: Entry) -> Result<(), Error> {
-        let inner = self.store.inner();
-        let segments = self.segments.as_mut().expect("it is not the store's yet");
-        if segments.is_full_for(&entry) {
-            seal(&self.store, segments)?;
-        }
-        if !segments.is_open() {
-            let least = SegmentBuilder::least(&inner.shelf, &entry);
-            let context = inner.context()?;
-            let extent = inner.keeper().extent_for_import(&context, least)?;
-            segments.open(&inner.shelf, extent);
-        }
-        segments.add(entry).map_err(|trouble| failed(&self.store, trouble))
-    }
-
     /// Tells how far it is, now and then.
     fn tell(&mut self) -> Result<(), Error> {
-        self.imported.bytes = self.segments.as_ref().map_or(0, Segments::written);
+        self.imported.bytes = self.writer.written();
         if self.imported.bytes < self.told {
             return Ok(());
         }
@@ -212,60 +197,49 @@ impl NewRun {
         self.end_log()?;
         self.told = 0;
         self.tell()?;
-        self.runs = Arc::default();
         if self.imported.logs == 0 {
             return Ok(self.imported);
         }
-        let mut segments = self.segments.take().expect("it is not the store's yet");
-        let sealed = seal(&self.store, &mut segments);
-        if let Err(error) = sealed {
-            self.segments = Some(segments);
-            return Err(error);
-        }
-        let Imported { logs, entries, .. } = self.imported;
-        let meta = RunMeta { logs, entries, ..self.meta }.with_ageing(self.ageing);
-        let shelf = &self.store.inner().shelf;
-        let sealed = segments.into_sealed();
-        let adoption = Adoption {
-            run: Arc::new(Run::new(shelf, meta, sealed.clone(), &[])),
-            outcome: Arc::new(OnceLock::new()),
-        };
-        self.imported.bytes = adoption.run.bytes();
-        let adopted = self.adopt(&adoption);
-        drop(adoption);
+        let Self { store, writer, known, meta, ageing, mut imported, .. } = self;
+        let sealed = writer.finish()?;
+        let meta = RunMeta { logs: imported.logs, entries: imported.entries, ..meta }.with_ageing(ageing);
+        let run = Arc::new(Run::new(&store.inner().shelf, meta, sealed.clone(), &[]));
+        imported.bytes = run.bytes();
+        let adopted = adopt(&store, &Adoption { run, outcome: Arc::new(OnceLock::new()) }, known);
         // Of a store that has stopped, nobody knows which superblock is on the medium.
         if !matches!(adopted, Ok(()) | Err(Error::Stopped { .. })) {
-            self.store.inner().keeper().give_up_segments(sealed);
+            store.inner().keeper().give_up_segments(sealed);
         }
-        adopted.map(|()| self.imported)
+        adopted.map(|()| imported)
     }
+}
 
-    fn adopt(&mut self, adoption: &Adoption) -> Result<(), Error> {
-        let inner = self.store.inner();
-        // The less there is in memory, the shorter new logs have to wait.
-        self.store.checkpoint()?;
-        loop {
-            let runs = inner.front().runs.clone();
-            for run in runs.iter().filter(|run| !self.known.contains(&run.meta.id)) {
-                refuse_common(run, &adoption.run, |key| Ok(runs.state(key)?.bounds))?;
-            }
-            self.known.extend(runs.iter().map(|run| run.meta.id));
-            drop(runs);
-            let context = inner.context()?;
-            if inner.keeper().adopt(&context, adoption, &self.known)? {
-                break;
-            }
-            drop(context);
-            work(&self.store)?;
+/// Has the keeper adopt a run, of which those that are `known` have no log.
+fn adopt(store: &Store, adoption: &Adoption, mut known: BTreeSet<u64>) -> Result<(), Error> {
+    let inner = store.inner();
+    // The less there is in memory, the shorter new logs have to wait.
+    store.checkpoint()?;
+    loop {
+        let runs = inner.front().runs.clone();
+        for run in runs.iter().filter(|run| !known.contains(&run.meta.id)) {
+            refuse_common(run, &adoption.run, |key| Ok(runs.state(key)?.bounds))?;
         }
-        loop {
-            if let Some(outcome) = adoption.outcome.get() {
-                return outcome.clone();
-            }
-            if let Err(error) = work(&self.store) {
-                let context = inner.context()?;
-                inner.keeper().give_up_adoption(&context, adoption, error);
-            }
+        known.extend(runs.iter().map(|run| run.meta.id));
+        drop(runs);
+        let context = inner.context()?;
+        if inner.keeper().adopt(&context, adoption, &known)? {
+            break;
+        }
+        drop(context);
+        work(store)?;
+    }
+    loop {
+        if let Some(outcome) = adoption.outcome.get() {
+            return outcome.clone();
+        }
+        if let Err(error) = work(store) {
+            let context = inner.context()?;
+            inner.keeper().give_up_adoption(&context, adoption, error);
         }
     }
 }
@@ -274,35 +248,4 @@ impl NewRun {
 fn work(store: &Store) -> Result<(), Error> {
     let inner = store.inner();
     if inner.maintain()? { Ok(()) } else { inner.flush() }
-}
-
-/// Ends the segment that is being written; nobody else waits for that.
-fn seal(store: &Store, segments: &mut Segments) -> Result<(), Error> {
-    let inner = store.inner();
-    let mut unused = Vec::new();
-    let sealed = segments.seal(&inner.shelf, |extent| unused.push(extent));
-    {
-        let mut keeper = inner.keeper();
-        unused.into_iter().for_each(|extent| keeper.heap.give(extent));
-        keeper.stats.heap_written_bytes += *sealed.as_ref().unwrap_or(&0);
-    }
-    sealed.map(drop).map_err(|trouble| failed(store, trouble))
-}
-
-fn failed(store: &Store, trouble: Trouble) -> Error {
-    let context = match store.inner().context() {
-        Ok(context) => context,
-        Err(error) => return error,
-    };
-    let keeper = store.inner().keeper();
-    keeper.import_failed(&context, trouble)
-}
-
-impl Drop for NewRun {
-    fn drop(&mut self) {
-        if let Some(segments) = self.segments.take() {
-            let mut keeper = self.store.inner().keeper();
-            segments.into_extents().for_each(|extent| keeper.heap.give(extent));
-        }
-    }
 }

@@ -7,8 +7,8 @@ use std::time::Instant;
 use brooklet::{Options, Store};
 use serde::Serialize;
 
-use super::codex::{mix, write_plain};
-use super::load::{Payloads, deltas_of_200};
+use super::codex::{mix, touch, write_plain};
+use super::load::{Payloads, deltas_of_200, keystrokes};
 use super::row::{Rounds, Row};
 use super::system::{self, Cpu};
 use super::table::Mark;
@@ -22,7 +22,7 @@ pub struct Args {
     /// Where to make the stores, up to 1 KiB an entry; they are removed at the end
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Entries to be imported, of 200 bytes each; also as 1e6
+    /// Entries to be imported; also as 1e6
     #[arg(long, default_value = "10e6", value_parser = count)]
     entries: u64,
     /// Rounds of each measurement; the median counts
@@ -31,9 +31,9 @@ pub struct Args {
     /// Bytes of memory to sort in (K, M and G are understood)
     #[arg(long, default_value = "1G", value_parser = size)]
     memory: u64,
-    /// Only the section of so many entries a log: 100 or 1
-    #[arg(long, value_name = "ENTRIES")]
-    only: Option<u64>,
+    /// Only the sections whose name holds this: keystrokes, deltas, one a log
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
 }
 
 /// What is imported: entries whose logs are drawn at random.
@@ -57,7 +57,8 @@ impl Load {
     }
 
     fn bytes(&self) -> u64 {
-        self.entries * self.payloads[0].len() as u64
+        let all: usize = self.payloads.iter().map(|payload| payload.len()).sum();
+        self.entries * all as u64 / self.payloads.len() as u64
     }
 }
 
@@ -67,18 +68,27 @@ fn hex(number: u64, out: &mut [u8]) {
     }
 }
 
+/// The name, what is imported, and how many entries a log has on average.
+type Section = (&'static str, fn() -> Payloads, u64);
+
+const SECTIONS: &[Section] = &[
+    ("keystrokes, 100 a log", keystrokes, 100),
+    ("deltas of 200 bytes, 100 a log", deltas_of_200, 100),
+    ("deltas of 200 bytes, one a log", deltas_of_200, 1),
+];
+
 /// Measures, and prints the table.
 pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
-    let sections = [("100 entries a log", 100), ("1 entry a log", 1)];
-    let chosen: Vec<_> =
-        sections.iter().filter(|(_, each)| args.only.is_none_or(|only| only == *each)).collect();
+    let only = args.only.as_deref().unwrap_or_default();
+    let chosen: Vec<_> = SECTIONS.iter().filter(|(name, ..)| name.contains(only)).collect();
     if chosen.is_empty() {
-        return Err(Failure::new(Kind::Usage, "there are sections of 100 entries a log, and of 1"));
+        let names = SECTIONS.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
+        return Err(Failure::new(Kind::Usage, format!("no section is called {only}; there are {names}")));
     }
     let mut rows = Vec::new();
-    for (name, each) in chosen {
+    for (name, payloads, each) in chosen {
         let logs = (args.entries / each).max(1);
-        let load = Load { entries: args.entries, logs, payloads: deltas_of_200() };
+        let load = Load { entries: args.entries, logs, payloads: payloads() };
         rows.extend(measure(name, &args, &load)?);
     }
     let Args { entries, rounds, memory, .. } = args;
@@ -97,11 +107,13 @@ fn measure(section: &'static str, args: &Args, load: &Load) -> Result<Vec<Row>, 
         let (plain, ()) = timed(|| write_plain(&dir.path().join("plain"), load.bytes()))?;
         std::fs::remove_file(dir.path().join("plain"))?;
         let appended = store("appended")?;
+        touch(args.memory as usize);
         let (append, ()) = timed(|| append(&appended, load))?;
         appended.close()?;
         drop(appended);
         std::fs::remove_file(dir.path().join("appended"))?;
         let imported = store("imported")?;
+        touch(args.memory as usize);
         let cpu = Cpu::now();
         let (import, bytes) = timed(|| import(&imported, load, args.memory as usize, dir.path()))?;
         unsorted.note("cores", cpu.and_then(Cpu::process_since).map(|used| used.as_secs_f64() / import));
@@ -121,7 +133,7 @@ fn measure(section: &'static str, args: &Args, load: &Load) -> Result<Vec<Row>, 
 }
 
 fn append(store: &Store, load: &Load) -> Result<(), Failure> {
-    load.each(|key, payload| Ok(drop(store.append(key, payload)?)))?;
+    load.each(|key, payload| store.append(key, payload).map(drop).map_err(Failure::from))?;
     Ok(store.flush()?)
 }
 
@@ -153,10 +165,7 @@ impl Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { entries, rounds, memory, cores, .. } = self;
         let memory = memory >> 20;
-        writeln!(
-            f,
-            "{entries} entries of 200 bytes, medians of {rounds} rounds, {memory} MiB to sort in, {cores} cores"
-        )?;
+        writeln!(f, "{entries} entries, medians of {rounds} rounds, {memory} MiB to sort in, {cores} cores")?;
         super::row::table(f, &self.rows, self.load, *cores)
     }
 }

@@ -120,7 +120,7 @@ struct Built {
 
 /// Takes memory and gives it back, so that what follows does not pay for what it takes: a virtual machine's memory is given
 /// to it by the host at the first touch, and again after it lay free for some seconds, at ten times the price of a page.
-fn touch(bytes: usize) {
+pub fn touch(bytes: usize) {
     drop(std::hint::black_box(vec![1u8; bytes]));
 }
 
