@@ -112,14 +112,27 @@ impl View {
     }
 }
 
-/// Refuses a codex file that is no export, or one that this version does not know.
-pub(crate) fn check<S: Source>(file: &Reader<S>) -> Result<(), Error> {
-    let metadata = file.metadata().map_err(export_error)?.unwrap_or_default();
-    let other = || Error::InvalidImport("it is a codex file, but no export of a store".into());
-    let version = metadata.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk()).ok_or_else(other)?;
-    match u32::from_le_bytes(*version) {
-        VERSION => Ok(()),
-        found => Err(Error::NewerFormat { name: "the export".into(), found, known: VERSION }),
+impl Exported {
+    /// What a codex file says of itself, where it is an export.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] and [`Error::Io`] where that cannot be read; [`Error::NewerFormat`].
+    pub fn of<S: Source>(file: &Reader<S>) -> Result<Option<Self>, Error> {
+        let metadata = file.metadata().map_err(export_error)?.unwrap_or_default();
+        let Some((version, rest)) =
+            metadata.strip_prefix(MAGIC).and_then(|rest| rest.split_first_chunk::<4>())
+        else {
+            return Ok(None);
+        };
+        match u32::from_le_bytes(*version) {
+            VERSION => {}
+            found => return Err(Error::NewerFormat { name: "the export".into(), found, known: VERSION }),
+        }
+        let number = |at: usize| Some(u64::from_le_bytes(*rest.get(at..)?.first_chunk()?));
+        let numbers = number(24).zip(number(32)).filter(|_| rest.len() == 40);
+        let (logs, entries) =
+            numbers.ok_or_else(|| Error::damaged("the export", "its metadata is too short"))?;
+        Ok(Some(Self { logs, entries, bytes: file.len(), footer_sum: file.footer_sum() }))
     }
 }
 

@@ -16,9 +16,9 @@ use std::path::Path;
 use brooklet_codex::{Reader, Source};
 
 use crate::error::Error;
-use crate::export::{self, export_error};
+use crate::export::{Exported, export_error};
 use crate::merge::{Input, Pending};
-use crate::piece::PieceWriter;
+use crate::piece::{PieceWriter, escape};
 use crate::store::Store;
 use crate::view::{View, read_error};
 use run::NewRun;
@@ -128,7 +128,7 @@ impl Import {
         run.finish()
     }
 
-    /// Imports what [`View::export`] wrote.
+    /// Imports what [`View::export`] wrote, of it the logs whose keys start with `prefix`.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -138,19 +138,25 @@ impl Import {
     /// # here.view()?.export("", &mut file)?;
     /// use brooklet::codex::{Bytes, Reader};
     /// let reader = Reader::open(Bytes::from(file), here.view()?.export("", std::io::sink())?.bytes, None)?;
-    /// assert_eq!(there.import().export(&reader)?.logs, 1);
+    /// assert_eq!(there.import().export(&reader, "")?.logs, 1);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     /// As [`view`](Self::view); [`Error::InvalidImport`] where the file is something else, or makes no sense; [`Error::Damaged`].
-    pub fn export<S: Source>(self, file: &Reader<S>) -> Result<Imported, Error> {
-        export::check(file)?;
+    pub fn export<S: Source>(self, file: &Reader<S>, prefix: impl AsRef<[u8]>) -> Result<Imported, Error> {
+        if Exported::of(file)?.is_none() {
+            return Err(Error::InvalidImport("it is a codex file, but no export of a store".into()));
+        }
+        let mut from = Vec::new();
+        escape(prefix.as_ref(), &mut from);
         let mut run = self.begin()?;
         let mut cursor = file.cursor();
-        while cursor.next().map_err(export_error)? {
+        let mut more = cursor.seek(&from).map_err(export_error)?;
+        while more && cursor.key().starts_with(&from) {
             run.put(cursor.key().to_vec(), cursor.value().map_err(export_error)?)?;
+            more = cursor.next().map_err(export_error)?;
         }
         run.finish()
     }

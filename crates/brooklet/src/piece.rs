@@ -37,6 +37,9 @@ pub(crate) fn filter_hash(seed: u64, key: &[u8]) -> u64 {
 
 /// The escaped log key without its terminator: what all keys with this prefix start with.
 pub(crate) fn escape(key: &[u8], out: &mut Vec<u8>) {
+    if !key.contains(&0) {
+        return out.extend_from_slice(key);
+    }
     for &byte in key {
         out.push(byte);
         if byte == 0 {

@@ -93,7 +93,7 @@ impl Way {
             Way::Export => {
                 let mut file = Vec::new();
                 let exported = view.export("", &mut file).unwrap();
-                import.export(&Reader::open(Bytes::from(file), exported.bytes, None).unwrap())
+                import.export(&Reader::open(Bytes::from(file), exported.bytes, None).unwrap(), "")
             }
             Way::Unsorted => {
                 let dir = tempfile::tempdir().unwrap();
@@ -542,7 +542,7 @@ fn a_damaged_export_is_refused_as_a_whole() {
     let import = |file: Vec<u8>| {
         let len = file.len() as u64;
         let reader = Reader::open(Bytes::from(file), len, None).ok()?;
-        store.import().export(&reader).ok()
+        store.import().export(&reader, "").ok()
     };
     for bit in (0..file.len() * 8).step_by(13) {
         let mut damaged = file.clone();

@@ -100,6 +100,7 @@ impl From<brooklet::Error> for Failure {
             ErrorKind::Invalid => Kind::Usage,
             ErrorKind::NotFound => Kind::NotFound,
             ErrorKind::Conflict => Kind::No,
+            ErrorKind::Cancelled => Kind::Interrupted,
             ErrorKind::CannotOpen => Kind::CannotOpen,
             ErrorKind::Damaged => Kind::Damaged,
             ErrorKind::Full => Kind::Full,

@@ -16,6 +16,7 @@ mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod import;
 mod inspect;
 mod latency;
 mod logs;
@@ -71,6 +72,8 @@ enum Command {
     List(logs::List),
     /// Write logs as they are at one moment, as lines of JSON or as a codex file
     Export(export::Args),
+    /// Bring in whole logs at once: from lines of JSON or CSV, a codex file, or another store
+    Import(import::Args),
     /// Show what a store is made of, or the bounds of a log
     Inspect(inspect::Inspect),
     /// Check every checksum and invariant of a closed store
@@ -124,6 +127,7 @@ fn run(command: Command, ring: Option<PathBuf>, out: &mut Out) -> Result<(), Fai
         Command::Delete(log) => logs::delete(log, ring, out),
         Command::List(args) => logs::list(args, ring, out),
         Command::Export(args) => export::run(args, ring, out),
+        Command::Import(args) => import::run(args, ring, out),
         Command::Inspect(args) => inspect::inspect(args, ring, out),
         Command::Check(args) => inspect::check(args, ring, out),
         Command::Checkpoint(args) => inspect::checkpoint(args, ring, out),

@@ -96,7 +96,8 @@ pub(crate) fn sort_slots(slots: &mut Vec<Slot>, spare: &mut Vec<Slot>) {
     let (Some(least), Some(most)) = (prefixes().min(), prefixes().max()) else { return };
     let bits = (slots.len() / IN_BUCKET).checked_ilog2().unwrap_or(0);
     let shift = (u64::BITS - (most - least).leading_zeros()).saturating_sub(bits);
-    let bucket = |slot: &Slot| ((slot.prefix - least) >> shift) as usize;
+    // Few slots have one bucket, whatever lies between their prefixes.
+    let bucket = |slot: &Slot| (slot.prefix - least).checked_shr(shift).unwrap_or(0) as usize;
     let mut ends = vec![0u32; bucket(&Slot { prefix: most, place: 0 }) + 2];
     slots.iter().for_each(|slot| ends[bucket(slot) + 1] += 1);
     (1..ends.len()).for_each(|at| ends[at] += ends[at - 1]);

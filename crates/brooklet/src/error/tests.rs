@@ -234,7 +234,7 @@ fn log_exists() -> Error {
 
 fn invalid_import() -> Error {
     let (summary, file) = Builder::new(Vec::new(), BuilderOptions::default()).finish().unwrap();
-    memory().import().export(&Reader::open(Bytes::from(file), summary.len, None).unwrap()).unwrap_err()
+    memory().import().export(&Reader::open(Bytes::from(file), summary.len, None).unwrap(), "").unwrap_err()
 }
 
 fn cancelled() -> Error {

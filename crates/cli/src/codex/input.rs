@@ -106,7 +106,7 @@ pub fn entries<E>(
 }
 
 /// Reads a line, without its end; `false` where there is none.
-fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bool> {
+pub fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bool> {
     line.clear();
     if input.read_until(b'\n', line)? == 0 {
         return Ok(false);
@@ -166,7 +166,7 @@ fn json(line: &[u8]) -> Result<(Bytes<'_>, Bytes<'_>), String> {
 }
 
 /// Bytes of digits of base 16.
-fn base16(digits: &str) -> Result<Vec<u8>, String> {
+pub fn base16(digits: &str) -> Result<Vec<u8>, String> {
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     let pairs = digits.as_bytes().chunks(2);
     let bytes = pairs.map(|pair| match pair {

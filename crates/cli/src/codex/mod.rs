@@ -202,7 +202,7 @@ fn take_in(input: &Path, format: Format, builder: &mut FileBuilder) -> Result<()
     }
 }
 
-fn open(path: &Path) -> Result<Reader<Map>, Failure> {
+pub fn open(path: &Path) -> Result<Reader<Map>, Failure> {
     let failure = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
             Failure::new(Kind::CannotOpen, format!("opening {} failed: {error}", path.display()))

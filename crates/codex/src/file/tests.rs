@@ -122,6 +122,17 @@ fn nothing_and_one_entry() {
     }
 }
 
+/// Three keys whose first bits differ: there was no such shift.
+#[test]
+fn few_entries_may_lie_far_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let entries: BTreeMap<_, _> = [&b"\xff"[..], b"", b"\x7f"].map(|key| (key.to_vec(), key.to_vec())).into();
+    for threads in [1, 2] {
+        let given = entries.iter().rev();
+        assert_holds(build(&dir, options(LITTLE, threads), given).unwrap(), &entries);
+    }
+}
+
 #[test]
 fn duplicates_go_by_the_rule() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,219 @@
+//! `import`: whole logs enter a store at once, from lines of JSON or CSV, a codex file, or another store.
+
+mod lines;
+
+use std::fmt::{self, Display};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use brooklet::{Create, Existing, Exported, Import, Unsorted};
+use brooklet_codex::{Map, Reader};
+use indicatif::{HumanBytes, HumanCount, ProgressBar};
+use serde::Serialize;
+
+use crate::failure::{Failure, Kind};
+use crate::logs::{open_to_read, options};
+use crate::out::{Out, spinner};
+use crate::size::size;
+use crate::stop;
+pub use lines::{Line, Refused, Source, each_line};
+
+/// Arguments of `brooklet import`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The store: a file or a block device; a file is made where there is none
+    store: PathBuf,
+    /// What to import; - is the standard input
+    #[arg(default_value = "-")]
+    input: PathBuf,
+    /// How it is written [default: by the name's end, .ndjson, .jsonl, .csv or .codex]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Of an export or a store, only logs whose keys begin so
+    #[arg(long)]
+    prefix: Option<std::ffi::OsString>,
+    /// Leave out logs that the store has already, instead of importing nothing
+    #[arg(long)]
+    skip_existing: bool,
+    /// The column with the keys, of CSV
+    #[arg(long, value_name = "NAME", default_value = "key")]
+    key_column: String,
+    /// The column with the payloads, of CSV
+    #[arg(long, value_name = "NAME", default_value = "payload")]
+    payload_column: String,
+    /// Bytes of memory to sort in, about (K, M and G are understood)
+    #[arg(long, default_value = "256M", value_parser = size)]
+    memory: u64,
+    /// The folder for what does not fit into memory [default: that of the store]
+    #[arg(long, value_name = "FOLDER")]
+    scratch: Option<PathBuf>,
+    /// The ring of the store that is imported, if it has a file or block device of its own
+    #[arg(long, value_name = "PATH")]
+    input_ring: Option<PathBuf>,
+    /// Fail where there is no store, instead of creating one
+    #[arg(long)]
+    no_create: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// A JSON object a line, as `export` writes them: {"key": …, "text": …} is an entry, {"key": …, "first": …} says of a
+    /// log where it begins, and what it keeps; `key_base16` and `base16` are for bytes that are not text, and `json` for
+    /// a payload that is kept as it is written
+    Ndjson,
+    /// Comma-separated values; the first line names the columns
+    Csv,
+    /// A codex file: an export of a store, or any other, of which each key becomes a log with the value as its entry
+    Codex,
+    /// Another store
+    Store,
+}
+
+impl Format {
+    fn of_name(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "ndjson" | "jsonl" => Some(Format::Ndjson),
+            "csv" => Some(Format::Csv),
+            "codex" => Some(Format::Codex),
+            _ => None,
+        }
+    }
+}
+
+/// Brings in logs.
+pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    let format = args.format.or_else(|| Format::of_name(&args.input)).ok_or_else(|| {
+        let what =
+            format!("{}: its name does not tell how it is written; say so by --format", args.input.display());
+        Failure::new(Kind::Usage, what)
+    })?;
+    if args.prefix.is_some() && matches!(format, Format::Ndjson | Format::Csv) {
+        return Err(Failure::new(Kind::Usage, "--prefix is for exports and stores"));
+    }
+    stop::listen()?;
+    // What cannot be read makes no store.
+    let input = Input::open(&args, format)?;
+    let create = if args.no_create { Create::Never } else { Create::IfMissing };
+    let store = options(ring).create(create).open(&args.store)?;
+    let bar = spinner();
+    let told = bar.clone();
+    let existing = if args.skip_existing { Existing::Skip } else { Existing::Refuse };
+    let import = store.import().existing(existing).memory(args.memory as usize).watch(move |so_far| {
+        told.set_message(format!("writing: {} entries", HumanCount(so_far.entries)));
+        if stop::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let imported = input.take(&args, import, &bar)?;
+    bar.finish_and_clear();
+    store.close()?;
+    let brooklet::Imported { logs, entries, bytes, skipped, .. } = imported;
+    out.put(&Imported { logs, entries, bytes, skipped })
+}
+
+/// What is imported, opened.
+enum Input {
+    Lines(Source, Box<dyn BufRead>),
+    Codex(Reader<Map>),
+    Store(brooklet::Store),
+}
+
+impl Input {
+    fn open(args: &Args, format: Format) -> Result<Self, Failure> {
+        let path = args.input.as_path();
+        let source = match format {
+            Format::Ndjson => Source::Ndjson,
+            Format::Csv => Source::Csv { key: args.key_column.clone(), payload: args.payload_column.clone() },
+            Format::Codex => return Ok(Input::Codex(crate::codex::open(path)?)),
+            Format::Store => return Ok(Input::Store(open_to_read(path, args.input_ring.as_deref())?)),
+        };
+        let reader: Box<dyn BufRead> = if path == Path::new("-") {
+            Box::new(io::stdin().lock())
+        } else {
+            let opening = format!("opening {}", path.display());
+            let file = File::open(path)
+                .map_err(|error| Failure::new(Kind::CannotOpen, format!("{opening} failed: {error}")))?;
+            Box::new(BufReader::with_capacity(1 << 20, file))
+        };
+        Ok(Input::Lines(source, reader))
+    }
+
+    fn take(self, args: &Args, import: Import, bar: &ProgressBar) -> Result<brooklet::Imported, Failure> {
+        let prefix = args.prefix.as_deref().unwrap_or_default().as_bytes();
+        match self {
+            Input::Store(other) => Ok(import.view(&other.view()?, prefix)?),
+            Input::Codex(reader) if Exported::of(&reader)?.is_some() => Ok(import.export(&reader, prefix)?),
+            Input::Codex(reader) => {
+                let mut taking = Taking { import: import.unsorted(scratch(args))?, bar, taken: 0 };
+                for entry in reader.prefix(prefix) {
+                    let (key, value) = entry?;
+                    taking.line(&Line::Entry { key: key.into(), payload: value.to_vec().into() })?;
+                }
+                Ok(taking.import.finish()?)
+            }
+            Input::Lines(source, reader) => {
+                let mut taking = Taking { import: import.unsorted(scratch(args))?, bar, taken: 0 };
+                let took = each_line(&source, reader, |line| taking.line(&line));
+                took.map_err(|refused| match refused {
+                    Refused::Input(what) => Failure::malformed(&args.input, what),
+                    Refused::Io(error) => Failure::io(format!("reading {}", args.input.display()))(error),
+                    Refused::Taker(at, failure) if failure.kind == Kind::Usage => {
+                        Failure::malformed(&args.input, format!("{at}: {}", failure.message))
+                    }
+                    Refused::Taker(_, failure) => failure,
+                })?;
+                Ok(taking.import.finish()?)
+            }
+        }
+    }
+}
+
+/// The folder for files at work.
+fn scratch(args: &Args) -> &Path {
+    let beside =
+        || args.store.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    args.scratch.as_deref().unwrap_or_else(beside)
+}
+
+/// An import that takes in lines.
+struct Taking<'a> {
+    import: Unsorted,
+    bar: &'a ProgressBar,
+    taken: u64,
+}
+
+impl Taking<'_> {
+    fn line(&mut self, line: &Line<'_>) -> Result<(), Failure> {
+        self.taken += 1;
+        if self.taken.is_multiple_of(1024) {
+            // Whoever waits for an input that does not come is to be able to stop, too.
+            stop::check()?;
+            self.bar.set_message(format!("taking in: {} lines", HumanCount(self.taken)));
+        }
+        match line {
+            Line::Entry { key, payload } => Ok(self.import.append(key, payload)?),
+            Line::Log { key, first, retention } => Ok(self.import.log(key, *first, *retention)?),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Imported {
+    logs: u64,
+    entries: u64,
+    bytes: u64,
+    skipped: u64,
+}
+
+impl Display for Imported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { logs, entries, bytes, skipped } = self;
+        write!(f, "{logs} logs with {entries} entries, which take {}", HumanBytes(*bytes))?;
+        if *skipped > 0 {
+            write!(f, "; {skipped} logs were there already, and stay as they are")
+        } else {
+            Ok(())
+        }
+    }
+}
