@@ -23,6 +23,7 @@ fn main() -> std::io::Result<()> {
     traces()?;
     arguments()?;
     entries()?;
+    imports()?;
     stores()?;
     logs()
 }
@@ -44,6 +45,16 @@ fn entries() -> std::io::Result<()> {
     let json = br#"{"key": "a\u00e9", "value": {"n": [1, 2.5]}}"#;
     seed("entries", "json", &[&[1], json, b"\n", br#"{"value_base16": "00fF", "key_base16": ""}"#])?;
     seed("entries", "lengths", &[&[2], &[1, 0, 0, 0, 7, 2, 0, 0, 0, 8, 9], &[0; 8]])
+}
+
+fn imports() -> std::io::Result<()> {
+    let log = br#"{"key": "a", "first": 3, "next": 4, "entries": 1, "retention": {"age_ms": 2000}}"#;
+    let entry = br#"{"key": "a", "seq": 3, "text": "b\u0041"}"#;
+    let other = br#"{"key_base16": "00fF", "json": {"n": [1, 2.5]}}"#;
+    seed("import", "json", &[&[0], log, b"\n", entry, b"\n", other])?;
+    seed("import", "csv", &[&[1], b"payload,key\n\"x, \"\"y\"\"\n\",a\n,b\n"])?;
+    seed("import", "export", &[&[2], &[0, 0, 0, 1, 3], &[1, 1, 0, 1, b'x'], &[255, 0, 8, 1, 2]])?;
+    seed("import", "made", &[&[3], &[6, 6, 0, b'a', 1, 0, 2, 0, 0, 2], &[7, 5, 0, b'a', 1, 1, 1, b'x', 0]])
 }
 
 fn superblocks() -> std::io::Result<()> {

@@ -5,6 +5,7 @@
 //! was changed must be noticed.
 
 pub mod codex;
+pub mod export;
 pub mod log;
 pub mod store;
 

@@ -8,6 +8,7 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::codex::input::{self, Format, Wrong};
+use crate::import::{Line, Refused, Source, each_line};
 use crate::out::Octets;
 use crate::replay::history::History;
 use crate::replay::trace::{self, Text, Trace};
@@ -79,6 +80,29 @@ pub fn entries(format: u8, input: &[u8]) -> (Vec<Entry>, Option<String>) {
         Wrong::Refused(_, never) => match never {},
     });
     (found, wrong)
+}
+
+/// Reads what `import` reads, CSV or lines of JSON: how many bytes of keys and payloads that gives, up to what is wrong, if
+/// anything is.
+pub fn import_lines(csv: bool, input: &[u8]) -> (usize, Option<String>) {
+    let source = match csv {
+        true => Source::Csv { key: "key".into(), payload: "payload".into() },
+        false => Source::Ndjson,
+    };
+    let mut bytes = 0;
+    let read = each_line(&source, input, |line| {
+        bytes += match line {
+            Line::Entry { key, payload } => key.len() + payload.len(),
+            Line::Log { key, .. } => key.len(),
+        };
+        Ok::<_, Infallible>(())
+    });
+    let wrong = read.err().map(|refused| match refused {
+        Refused::Input(what) => what,
+        Refused::Io(error) => panic!("{error}"),
+        Refused::Taker(_, never) => match never {},
+    });
+    (bytes, wrong)
 }
 
 /// An entry as `codex scan --json` prints it.
