@@ -104,6 +104,16 @@ pub const BUGS: &[Bug] = &[
     bug("retention-forgets-bytes", "how many bytes a log holds is not written down with its limits"),
     bug("age-comes-back", "a commit does not drop for good what readers left out for its age"),
     bug("retention-stays-in-memory", "a run does not say what a log keeps"),
+    // Imports.
+    bug("import-lets-new-logs-pass", "commits make logs while an import that may have them is adopted"),
+    bug(
+        "import-is-not-looked-through",
+        "what commits made just before an import is adopted is not looked at",
+    ),
+    bug(
+        "import-is-not-checked-again",
+        "runs that came while an import was written are not asked for its logs",
+    ),
     // What callers see.
     bug("refused-commit-leaves-traces", "a refused commit is not undone"),
     bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible"),

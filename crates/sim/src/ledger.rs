@@ -56,6 +56,9 @@ pub struct Ledger {
     pub boarded: Logs,
     /// Those in between.
     pub flying: VecDeque<Flight>,
+    /// An import that is going on, or that ended with an error that leaves it open, and when it began, in milliseconds: its
+    /// logs are all there, or none is.
+    pub import: Option<(Arc<[Change]>, u64)>,
     /// Durable states since somebody began to read.
     pub watched: Option<Vec<Logs>>,
     /// Earlier durable states, the newest last, where they may be needed.
@@ -98,6 +101,20 @@ impl Ledger {
         Ok(())
     }
 
+    /// The import has come in.
+    pub fn adopt(&mut self) {
+        let Some((changes, at)) = self.import.take() else { return };
+        if let Some(past) = &mut self.past {
+            past.push_back(self.durable.clone());
+        }
+        for logs in [&mut self.durable, &mut self.boarded] {
+            model::apply(logs, &changes, at).expect("appends are always accepted");
+        }
+        if let Some(watched) = &mut self.watched {
+            watched.push(self.durable.clone());
+        }
+    }
+
     /// What a reader goes by who asks at `now`.
     pub fn moment(&self, now: u64) -> Moment {
         let mut earlier = BTreeMap::new();
@@ -116,6 +133,7 @@ impl Ledger {
         Expectation {
             durable: self.durable.clone(),
             unknown: self.flying.iter().map(|flight| (flight.changes.clone(), flight.at)).collect(),
+            import: self.import.clone(),
             past: self.past.iter().flatten().cloned().collect(),
             epoch: self.epoch,
             tolerance,
@@ -140,6 +158,8 @@ pub struct Expectation {
     pub durable: Logs,
     /// And any number of these, in order.
     pub unknown: Vec<(Arc<[Change]>, u64)>,
+    /// And all of this, or nothing.
+    pub import: Option<(Arc<[Change]>, u64)>,
     /// Earlier states, the newest last.
     pub past: Vec<Logs>,
     /// Every opening has a larger epoch.
@@ -153,17 +173,18 @@ pub struct Expectation {
 impl Expectation {
     /// Finds the state that a store shows among those that it may show.
     pub fn admit(&self, seen: &Seen) -> Result<Logs, Violation> {
-        let mut state = self.durable.clone();
-        let mut nearest = seen.difference(&state);
-        for (changes, at) in &self.unknown {
-            if nearest.is_empty() {
-                break;
+        let nearest = match self.admit_prefix(seen, self.durable.clone()) {
+            Ok(state) => return Ok(state),
+            Err(nearest) => nearest,
+        };
+        if let Some((changes, at)) = &self.import {
+            let mut state = self.durable.clone();
+            if changes.iter().all(|change| !state.contains_key(change.key())) {
+                model::apply(&mut state, changes, *at).expect("appends are always accepted");
+                if let Ok(state) = self.admit_prefix(seen, state) {
+                    return Ok(state);
+                }
             }
-            model::apply(&mut state, changes, *at).expect("it was accepted");
-            nearest = seen.difference(&state);
-        }
-        if nearest.is_empty() {
-            return Ok(state);
         }
         // Damage to the newest blocks looks like a torn write, as long as nothing later tells.
         if self.tolerance.damaged
@@ -173,6 +194,19 @@ impl Expectation {
             return Ok(state.clone());
         }
         violated(format!("what is found is no prefix that holds every acknowledged commit:\n{nearest}"))
+    }
+
+    /// The state that a store shows, where it is this one or one after some of the unknown commits; else how it differs.
+    fn admit_prefix(&self, seen: &Seen, mut state: Logs) -> Result<Logs, String> {
+        let mut nearest = seen.difference(&state);
+        for (changes, at) in &self.unknown {
+            if nearest.is_empty() {
+                break;
+            }
+            model::apply(&mut state, changes, *at).expect("it was accepted");
+            nearest = seen.difference(&state);
+        }
+        if nearest.is_empty() { Ok(state) } else { Err(nearest) }
     }
 }
 

@@ -88,6 +88,17 @@ impl fmt::Display for Change {
     }
 }
 
+impl Change {
+    /// The log that it is of.
+    pub fn key(&self) -> &Bytes {
+        match self {
+            Change::Append(key, _) | Change::Snapshot(key, _) | Change::Trim(key, _) => key,
+            Change::KeepLast(key, _) | Change::Truncate(key, _) | Change::Delete(key) => key,
+            Change::Retain(key, _) | Change::ExpectNext(key, _) | Change::ExpectAbsent(key) => key,
+        }
+    }
+}
+
 /// A key for people.
 pub fn text(key: &[u8]) -> String {
     key.escape_ascii().to_string()
@@ -247,6 +258,23 @@ impl Habits {
             2 => Bytes::from_static(b"log/\0"),
             n => format!("log/{n}").into(),
         }
+    }
+
+    /// Draws logs that are not there yet, with entries; now and then one of them is there.
+    pub fn new_logs(&self, count: u64, rng: &mut Rng, logs: &Logs) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for n in 0..count {
+            let known = rng.percent(2);
+            let drawn = (0..8).map(|_| self.key(rng)).find(|key| known || !logs.contains_key(key));
+            let key = drawn.unwrap_or_else(|| format!("imported/{n}").into());
+            if !known && logs.contains_key(&key) {
+                continue;
+            }
+            for _ in 0..1 + rng.below(4) {
+                changes.push(Change::Append(key.clone(), self.payload(rng)));
+            }
+        }
+        changes
     }
 
     fn payload(&self, rng: &mut Rng) -> Bytes {

@@ -115,6 +115,8 @@ pub enum Act {
     Checkpoint,
     /// All runs are merged.
     Compact,
+    /// So many new logs come in at once, past the log.
+    Import(u64),
     /// One log is read.
     Read,
     /// All is read and compared.
@@ -147,6 +149,7 @@ impl fmt::Display for Act {
             Act::Flush => write!(f, "flush"),
             Act::Checkpoint => write!(f, "checkpoint"),
             Act::Compact => write!(f, "compact"),
+            Act::Import(n) => write!(f, "import of {n} logs"),
             Act::Read => write!(f, "read a log"),
             Act::ReadAll => write!(f, "read everything"),
             Act::Hold => write!(f, "a reader starts"),
@@ -260,7 +263,7 @@ impl Plan {
             _ => 20 + rng.below(180),
         };
         let menu = Menu::draw(rng, class);
-        let steps = (0..len).map(|_| menu.step(rng)).collect();
+        let mut steps: Vec<Step> = (0..len).map(|_| menu.step(rng)).collect();
         // Drawn last, so that what else a seed is stays as it was.
         let apart = rng.percent(30);
         let inside = if apart { 0 } else { shape.ring };
@@ -271,6 +274,12 @@ impl Plan {
         if capacity > 0 && rng.percent(60) {
             // So that it is full some time.
             habits.small = 7000;
+        }
+        if rng.percent(30) {
+            for _ in 0..1 + rng.below(6) {
+                let at = rng.below(steps.len() as u64) as usize;
+                steps.insert(at, menu.step_of(Act::Import(0), rng));
+            }
         }
         Self { seed, class, shape: Shape { apart, capacity, remembered, ..shape }, habits, steps }
     }
@@ -384,11 +393,16 @@ impl Menu {
             found
         });
         let (_, act) = *chosen.expect("the pick is below the sum");
+        self.step_of(act, rng)
+    }
+
+    /// A step of this act.
+    fn step_of(&self, act: Act, rng: &mut Rng) -> Step {
         let act = detailed(act, rng);
         let mut interrupts = Vec::new();
         // Longer acts have more of a middle.
         let (times, spread) = match act {
-            Act::Checkpoint | Act::Compact | Act::Reopen => (3, 24),
+            Act::Checkpoint | Act::Compact | Act::Reopen | Act::Import(_) => (3, 24),
             _ => (1, 4),
         };
         for _ in 0..times {
@@ -415,6 +429,7 @@ fn detailed(act: Act, rng: &mut Rng) -> Act {
         // Now and then so long that the store rests.
         Act::Idle(time) if time.as_secs() > 0 && rng.percent(30) => Act::Idle(20 * time),
         Act::Burst(_) => Act::Burst(5 + rng.below(60)),
+        Act::Import(_) => Act::Import(1 + rng.below(12)),
         Act::Fail(Fault::PowerOffAfter(_)) => Act::Fail(Fault::PowerOffAfter(rng.below(60))),
         Act::Fail(Fault::ErrorAfter { kind, sticky, .. }) => {
             Act::Fail(Fault::ErrorAfter { operations: rng.below(40), kind, sticky })

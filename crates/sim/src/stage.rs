@@ -80,6 +80,8 @@ struct State {
     cached: u64,
     /// Somebody came in through the door and is not out again.
     busy: bool,
+    /// Somebody has been in since the step began.
+    disturbed: bool,
     trace: u64,
     /// Writes to the ring that were handed over and have not ended.
     in_flight: u64,
@@ -128,6 +130,7 @@ impl Stage {
         let mut state = self.state();
         state.interrupts = interrupts.to_vec();
         state.operations = 0;
+        state.disturbed = false;
     }
 
     /// A hash over every operation so far: equal runs leave equal traces.
@@ -147,6 +150,11 @@ impl Stage {
             Evidence::NotNeeded if !self.disk.lied().is_empty() => self.evidence_after_a_lie(),
             evidence => evidence,
         }
+    }
+
+    /// Whether nobody has come in since the step began.
+    pub fn was_undisturbed(&self) -> bool {
+        !self.state().disturbed
     }
 
     /// Whether a call comes from within another, through the door.
@@ -181,7 +189,7 @@ impl Stage {
             let Some(due) = state.interrupts.iter().position(due) else { break };
             let Interrupt { what, .. } = state.interrupts.remove(due);
             let Some(guest) = state.guest.as_ref().and_then(Weak::upgrade) else { continue };
-            state.busy = true;
+            (state.busy, state.disturbed) = (true, true);
             drop(state);
             guest.enter(what, self.in_ring(at));
             self.state().busy = false;

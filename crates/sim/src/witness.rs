@@ -119,7 +119,8 @@ impl Witness<'_> {
             && self.rng.percent(10)
         {
             // What one opening has shown, no later one may miss.
-            let expected = Expectation { durable: known, unknown: Vec::new(), epoch, ..expected.clone() };
+            let expected =
+                Expectation { durable: known, unknown: Vec::new(), import: None, epoch, ..expected.clone() };
             self.at_depth(disk.crash(), &expected, depth + 1)?;
         }
         Ok(())

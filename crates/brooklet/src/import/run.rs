@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
+use brooklet_io::seeded::bug;
 use bytes::Bytes;
 
 use super::writer::Writer;
@@ -221,7 +222,8 @@ fn adopt(store: &Store, adoption: &Adoption, mut known: BTreeSet<u64>) -> Result
     store.checkpoint()?;
     loop {
         let runs = inner.front().runs.clone();
-        for run in runs.iter().filter(|run| !known.contains(&run.meta.id)) {
+        let unknown = |run: &&Arc<Run>| !known.contains(&run.meta.id) && !bug("import-is-not-checked-again");
+        for run in runs.iter().filter(unknown) {
             refuse_common(run, &adoption.run, |key| Ok(runs.state(key)?.bounds))?;
         }
         known.extend(runs.iter().map(|run| run.meta.id));

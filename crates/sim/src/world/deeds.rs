@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::{Bytes, Durability, Entry, Error};
+use brooklet::codex::Reader;
+use brooklet::io::{ManualClock, MemVolume};
+use brooklet::{Bytes, Durability, Entry, Error, Options};
 
 use super::{Held, State, When, World};
 use crate::ledger::{Flight, Seen, Violation, violated};
@@ -12,6 +14,7 @@ use crate::model::{self, Change, Log, Logs, Refusal, text};
 impl World {
     pub(super) fn commit(&self, n: u64, deferred: Option<Duration>, may_wait: bool) -> Result<(), Violation> {
         let store = self.open_store();
+        self.notice_import()?;
         let changes: Arc<[Change]> = {
             let State { rng, ledger, .. } = &mut *self.state();
             (0..n).map(|_| self.plan.habits.change(rng, &ledger.boarded)).collect()
@@ -56,6 +59,77 @@ impl World {
                 excused.map_err(|Violation(what)| Violation(format!("{what}, where {refusal:?} was due")))
             }
         }
+    }
+
+    /// Brings in some logs that are new, as far as is known.
+    pub(super) fn import(&self, count: u64) -> Result<(), Violation> {
+        let store = self.open_store();
+        let (changes, seed): (Arc<[Change]>, u64) = {
+            let State { rng, ledger, .. } = &mut *self.state();
+            (self.plan.habits.new_logs(count, rng, &ledger.boarded).into(), rng.next())
+        };
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let file = exported(&changes, seed);
+        let file = file.or_else(|error| violated(format!("a store in memory fails: {error}")))?;
+        self.state().ledger.import = Some((changes.clone(), self.now()));
+        let imported = store.import().export(&file, "");
+        self.tell(|| format!("  {count} logs -> {imported:?}"));
+        self.notice_import()?;
+        let mut state = self.state();
+        let came_in = state.ledger.import.is_none();
+        let exists =
+            |state: &State| changes.iter().any(|change| state.ledger.boarded.contains_key(change.key()));
+        match imported {
+            Ok(_) if state.ledger.stopped => violated("a store that has stopped takes an import"),
+            Ok(_) => {
+                // Where reads fail nobody noticed.
+                if !came_in && !state.faulty && !state.damaged {
+                    return violated("an import was told to be there, and nobody sees it");
+                }
+                state.ledger.settle()?;
+                state.ledger.adopt();
+                Ok(())
+            }
+            Err(error) if came_in && !matches!(error, Error::Stopped { .. }) => {
+                violated(format!("an import is there, and was refused: {error}"))
+            }
+            Err(Error::LogExists { .. }) => {
+                state.ledger.import = None;
+                // Whoever came in between may have made and deleted one.
+                let others = !self.stage().was_undisturbed();
+                if others || exists(&state) { Ok(()) } else { violated("an import is refused for nothing") }
+            }
+            Err(error) => {
+                if !matches!(error, Error::Stopped { .. }) {
+                    state.ledger.import = None;
+                }
+                drop(state);
+                self.excuse(Err::<(), _>(error))
+            }
+        }
+    }
+
+    /// Takes note of an import that has come in by now. While one goes on, a log of it that no commit made is there by that
+    /// alone.
+    pub(super) fn notice_import(&self) -> Result<(), Violation> {
+        let Some(store) = self.store() else { return Ok(()) };
+        let own = {
+            let mut state = self.state();
+            state.ledger.settle()?;
+            let ledger = &state.ledger;
+            let Some((changes, _)) = &ledger.import else { return Ok(()) };
+            let flying = |key: &Bytes| {
+                ledger.flying.iter().any(|flight| flight.changes.iter().any(|it| it.key() == key))
+            };
+            let made = |key: &Bytes| ledger.durable.contains_key(key) || flying(key);
+            changes.iter().map(Change::key).find(|key| !made(key)).cloned()
+        };
+        if own.is_some_and(|key| store.bounds(&key).is_ok()) {
+            self.state().ledger.adopt();
+        }
+        Ok(())
     }
 
     /// Waits for the last commit, as long as the store gets on.
@@ -244,4 +318,18 @@ fn gives(entries: &[Entry], log: &Log, when: When) -> bool {
         };
         entries.len() == expected.len() && entries.iter().zip(expected).all(same)
     })
+}
+
+/// An export with the entries of some changes.
+fn exported(changes: &[Change], seed: u64) -> Result<Reader<Bytes>, Error> {
+    let options = Options::new().ring_size(256 << 10).max_payload(9 << 10).threads(false);
+    let store = options
+        .environment(Arc::new(ManualClock::default()), seed)
+        .create_on(Arc::new(MemVolume::new(seed)))?;
+    for change in changes {
+        store.commit(&model::commit(std::slice::from_ref(change)))?.wait()?;
+    }
+    let mut file = Vec::new();
+    let exported = store.view()?.export("", &mut file)?;
+    Ok(Reader::open(file.into(), exported.bytes, None).expect("it was just made"))
 }

@@ -199,7 +199,7 @@ impl World {
         let seen = seen.or_else(|error| violated(format!("what was recovered does not read: {error}")))?;
         let seen = seen.at(Moment::at(expected.now));
         let known = expected.admit(&seen)?;
-        if !seen.is_whole() && !expected.unknown.is_empty() {
+        if !seen.is_whole() && (!expected.unknown.is_empty() || expected.import.is_some()) {
             // How many of the unknown commits are there cannot be told any more: the story ends here.
             store.abandon();
             return Ok(());
@@ -208,6 +208,7 @@ impl World {
         let ledger = &mut state.ledger;
         ledger.epoch = info.epoch;
         ledger.flying.clear();
+        ledger.import = None;
         ledger.stopped = false;
         (ledger.durable, ledger.boarded) = (known.clone(), known);
         drop(state);

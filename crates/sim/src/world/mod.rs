@@ -88,6 +88,7 @@ pub struct World {
 
 impl Guest for World {
     fn enter(&self, what: Meanwhile, in_ring: bool) {
+        let noticed = self.notice_import();
         let done = match what {
             Meanwhile::Cut => {
                 self.take_image();
@@ -99,7 +100,7 @@ impl Guest for World {
             Meanwhile::Work if !in_ring => self.work(),
             Meanwhile::Read | Meanwhile::Work => Ok(()),
         };
-        if let Err(violation) = done {
+        if let Err(violation) = noticed.and(done) {
             self.state().violation.get_or_insert(violation);
         }
     }
@@ -264,6 +265,7 @@ impl World {
             Act::Flush => self.excuse(self.open_store().flush()),
             Act::Checkpoint => self.excuse(self.open_store().checkpoint()),
             Act::Compact => self.excuse(self.open_store().compact()),
+            Act::Import(n) => self.import(n),
             Act::Read => self.read(),
             Act::ReadAll => self.read_all(),
             Act::Hold => self.hold(),
