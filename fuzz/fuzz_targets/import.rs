@@ -7,9 +7,12 @@
 
 #![no_main]
 
+use std::sync::Arc;
+
 use arbitrary::{Result, Unstructured};
 use brooklet::codex::{Builder, BuilderOptions, Bytes, Reader};
-use brooklet::{Error, Existing, Store};
+use brooklet::io::MemVolume;
+use brooklet::{Error, Existing, Options};
 use brooklet_cli::fuzzing::import_lines;
 use brooklet_fuzz::export::{Entry, sample};
 use libfuzzer_sys::fuzz_target;
@@ -85,7 +88,8 @@ fn import(metadata: &[u8], mut entries: Vec<Entry>, flags: u8) {
     }
     let Ok((summary, file)) = builder.finish_with(metadata) else { return };
     let reader = Reader::open(Bytes::from(file), summary.len, None).expect("it was just made");
-    let store = Store::in_memory(2).expect("memory takes a store");
+    let options = Options::new().ring_size(64 << 10).max_payload(9 << 10).threads(false);
+    let store = options.create_on(Arc::new(MemVolume::new(2))).expect("memory takes a store");
     store.append("short", "mine").expect("the store takes it").wait().expect("memory takes writes");
     let existing = if flags & 4 == 0 { Existing::Refuse } else { Existing::Skip };
     let imported = store.import().existing(existing).export(&reader, "");
