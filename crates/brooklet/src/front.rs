@@ -15,6 +15,7 @@
 
 mod limits;
 mod look;
+mod replay;
 mod room;
 mod seqs;
 mod span;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::seeded::bug;
-use brooklet_wal::{Block, Boarded, Records, Wal, WalError};
+use brooklet_wal::{Block, Boarded, Wal, WalError};
 
 use crate::commit::{Action, Durability, Op};
 use crate::error::{Error, Expected, Found, KeyText};
@@ -414,45 +415,6 @@ impl Front {
         self.generation += 1;
         self.carry_counted();
         Some(cut)
-    }
-
-    /// Brings a recovered block's effects back, as boarding and showing once did.
-    pub fn replay(&mut self, block: &Block) -> Result<(), Error> {
-        let malformed =
-            || Error::damaged(format!("block {} of the ring", block.seq()), "a record does not make sense");
-        let mut effects = std::mem::take(&mut self.effects);
-        for record in Records::new(block.data()) {
-            let (offset, bytes) = record.ok_or_else(malformed)?;
-            let (mut rest, mut key) = (bytes, &b""[..]);
-            while !rest.is_empty() {
-                let entry = record::decode(&mut rest, key).ok_or_else(malformed)?;
-                key = entry.key;
-                let slot = match self.active.find(key) {
-                    Some(slot) => slot,
-                    None => self.active.add(key, entry.before),
-                };
-                let (is_first, payload) = (!self.active.log(slot).touched, entry.payload.len());
-                let claim = self.active.claim_of(slot, entry.effect, payload, is_first);
-                self.active.claims(claim);
-                self.active.adds(slot, entry.effect, payload);
-                let log = self.active.log_mut(slot);
-                log.touched = true;
-                log.in_flight += 1;
-                let mut piece = Piece::on_top_of(log.boarded);
-                piece.apply(entry.effect).ok_or_else(malformed)?;
-                log.boarded = piece.bounds;
-                let len = entry.payload.len() as u32;
-                if let Some(limited) = Limited::of(&mut log.limited, entry.effect) {
-                    limited.board(entry.effect, piece.bounds, len);
-                }
-                let offset = (offset + bytes.len() - rest.len()) as u32 - len;
-                effects.push(Pending { slot, effect: entry.effect, offset, len });
-            }
-        }
-        self.active.apply(block, &effects).ok_or_else(malformed)?;
-        effects.clear();
-        self.effects = effects;
-        Ok(())
     }
 
     fn tiers(&self) -> impl Iterator<Item = &Tier> {

@@ -201,6 +201,8 @@ impl NewRun {
         if self.imported.logs == 0 {
             return Ok(self.imported);
         }
+        // What merging frees is not to wait for this.
+        self.runs = Arc::default();
         let Self { store, writer, known, meta, ageing, mut imported, .. } = self;
         let sealed = writer.finish()?;
         let meta = RunMeta { logs: imported.logs, entries: imported.entries, ..meta }.with_ageing(ageing);
