@@ -88,7 +88,7 @@ fn what_is_wrong_is_told_and_nothing_comes_in() {
         r#"{"key": "a", "first": 0, "retention": {"age_ms": 0}}"#,
     )
     .unwrap();
-    let store = || place.store.exists().then(|| exported(&place, "STORE")).unwrap_or_default();
+    let store = || if place.store.exists() { exported(&place, "STORE") } else { String::new() };
     for (code, args, says) in [
         (4, &["from", "--format", "store", "--no-create"][..], "No such file"),
         (2, &["x.ndjson"], "x.ndjson: line 2: unknown field `txt`"),
@@ -111,6 +111,7 @@ fn what_is_wrong_is_told_and_nothing_comes_in() {
 
 /// Killed at any moment, of either side: the store opens, and has all of it or nothing.
 #[cfg(unix)]
+#[expect(clippy::disallowed_methods, reason = "it is killed after some time")]
 #[test]
 fn an_import_that_is_killed_is_there_as_a_whole_or_not() {
     let place = Place::new();
