@@ -3,7 +3,7 @@
 //! The naive steps: look up the bounds of every log, check what the commit expects of them, work out each operation's
 //! effect, write the record, remember the new bounds. They must happen as one step between commits, and they must not
 //! wait for a disk. So the bounds of logs that no tier in memory knows are looked up before, without the lock
-//! ([`Front::unknown`] names them), and the step is repeated if the runs changed meanwhile.
+//! ([`Refused::Unknown`] names them), and the step is repeated if the runs changed meanwhile.
 //!
 //! Invariants:
 //! 1. Under one lock: the order of records in the ring is the order of numbers in every log.

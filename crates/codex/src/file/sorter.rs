@@ -55,7 +55,7 @@ impl Sorter {
     /// Gives all entries to `visit`, in the order of their keys, while threads bring the next into order.
     ///
     /// # Errors
-    /// As [`FileBuilder::finish`]; [`Error::Cancelled`] where `visit` breaks.
+    /// As [`FileBuilder::finish`]; [`Error::Cancelled`](crate::Error::Cancelled) where `visit` breaks.
     pub fn finish(self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()> + Send) -> Result<()> {
         let Sorter(mut builder) = self;
         builder.check()?;
