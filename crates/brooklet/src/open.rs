@@ -19,6 +19,7 @@ use crate::piece::head_key;
 use crate::policy::MAX_LEVEL;
 use crate::remembered::Remembered;
 use crate::runs::RunSet;
+use crate::segment::Segment;
 use crate::shelf::Shelf;
 use crate::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
 use crate::volumes::Volumes;
@@ -88,7 +89,8 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         )
     })?;
     let shelf = Shelf::new(volume.clone(), options.cache_budget, options.remembered, options.secret);
-    let runs = RunSet::open(&shelf, &manifest, superblock.trim.lsn)?;
+    let open = |run, segment| Segment::open(&shelf, run, segment);
+    let runs = RunSet::open(&shelf, &manifest, superblock.trim.lsn, open)?;
     let remembered = Remembered::new(options.secret, shelf.remembered_budget);
     let mut front = Front::new(options.seed, Arc::new(runs), remembered);
     let start = Start {
@@ -118,7 +120,7 @@ fn find_ring(
 }
 
 /// Refuses runs that compaction could not have left: it finds them by number, and what is newer by level.
-fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error> {
+pub(crate) fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error> {
     let damaged = |what: String| Err(Error::damaged("the manifest", what));
     let merged = manifest.merged();
     if let Some(merging) = &manifest.merging {

@@ -10,7 +10,7 @@ use brooklet_io::seeded::bug;
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::manifest::{Chain, Manifest, Merging, RunMeta};
+use crate::manifest::{Chain, Manifest, Merging, RunMeta, SegmentMeta};
 use crate::model::Piece;
 use crate::piece::{Chunk, Head, chunk_key, filter_hash, head_key, head_piece, split_key};
 use crate::segment::Segment;
@@ -62,13 +62,6 @@ impl Run {
     pub fn new(shelf: &Arc<Shelf>, meta: RunMeta, segments: Vec<Arc<Segment>>, from: &[u8]) -> Self {
         let dead = AtomicU64::new(meta.dead);
         Self { meta, segments, from: from.to_vec(), shelf: shelf.clone(), dead }
-    }
-
-    /// Opens a run that the manifest names, of which the logs from `from` on count.
-    pub fn open(shelf: &Arc<Shelf>, (meta, segments): &Chain, from: &[u8]) -> Result<Self, Error> {
-        let open = |segment| Segment::open(shelf, meta.id, segment).map(Arc::new);
-        let segments = segments.iter().cloned().map(open).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self::new(shelf, *meta, segments, from))
     }
 
     /// This run with its first segments left out, counting from a log on.
@@ -246,21 +239,27 @@ impl RunSet {
         Self { runs, merging, lsn }
     }
 
-    /// Opens the runs that a manifest names, which was found to make sense.
-    pub fn open(shelf: &Arc<Shelf>, manifest: &Manifest, lsn: u64) -> Result<Self, Error> {
+    /// Opens the runs that a manifest names, which was found to make sense; `open` opens a segment of a run.
+    pub fn open(
+        shelf: &Arc<Shelf>,
+        manifest: &Manifest,
+        lsn: u64,
+        mut open: impl FnMut(u64, SegmentMeta) -> Result<Segment, Error>,
+    ) -> Result<Self, Error> {
         let merging = manifest.merging.as_ref().filter(|_| !bug("resumed-merge-starts-over"));
         let merged = manifest.merged();
-        let runs = manifest.runs.iter().enumerate().map(|(i, chain)| {
-            let from = merging.filter(|_| merged.contains(&i));
-            Run::open(shelf, chain, from.map_or(&[], |merging| &merging.from)).map(Arc::new)
+        let runs = manifest.runs.iter().enumerate().map(|(i, (meta, segments))| {
+            let from = merging.filter(|_| merged.contains(&i)).map_or(&[][..], |merging| &merging.from);
+            let segments = segments.iter().cloned().map(|segment| open(meta.id, segment).map(Arc::new));
+            Ok(Arc::new(Run::new(shelf, *meta, segments.collect::<Result<_, _>>()?, from)))
         });
-        Ok(Self { runs: runs.collect::<Result<_, _>>()?, merging: merging.cloned(), lsn })
+        Ok(Self { runs: runs.collect::<Result<_, Error>>()?, merging: merging.cloned(), lsn })
     }
 
     /// These, and a newer one that holds everything up to somewhere further on.
     pub fn with(&self, newest: Arc<Run>, lsn: u64) -> Self {
         let runs = [newest].into_iter().chain(self.runs.iter().cloned()).collect();
-        Self { runs, merging: None, lsn }
+        Self { runs, merging: self.merging.clone(), lsn }
     }
 
     pub fn is_empty(&self) -> bool {

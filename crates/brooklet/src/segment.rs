@@ -14,6 +14,37 @@ use crate::manifest::SegmentMeta;
 use crate::piece::split_key;
 use crate::shelf::Shelf;
 
+/// Where a segment is read from.
+pub(crate) enum SegmentSource {
+    /// The store's heap.
+    Extent(ExtentSource),
+    /// Wherever somebody keeps it.
+    Elsewhere(Arc<dyn Source>),
+}
+
+impl Source for SegmentSource {
+    fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        match self {
+            SegmentSource::Extent(extent) => extent.read(offset, len),
+            SegmentSource::Elsewhere(source) => source.read(offset, len),
+        }
+    }
+
+    fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
+        match self {
+            SegmentSource::Extent(extent) => extent.read_cached(offset, len),
+            SegmentSource::Elsewhere(source) => source.read_cached(offset, len),
+        }
+    }
+
+    fn is_memory(&self) -> bool {
+        match self {
+            SegmentSource::Extent(_) => false,
+            SegmentSource::Elsewhere(source) => source.is_memory(),
+        }
+    }
+}
+
 /// Part of a volume that a codex is read from.
 pub(crate) struct ExtentSource {
     volume: Arc<dyn Volume>,
@@ -171,13 +202,27 @@ pub(crate) struct Segment {
     pub meta: SegmentMeta,
     /// The number of its run.
     run: u64,
-    pub reader: Reader<ExtentSource>,
+    pub reader: Reader<SegmentSource>,
 }
 
 impl Segment {
     /// Opens a segment of run `run` that the manifest names.
     pub fn open(shelf: &Shelf, run: u64, meta: SegmentMeta) -> Result<Self, Error> {
         let source = ExtentSource { volume: shelf.volume.clone(), offset: meta.offset, len: meta.len };
+        Self::open_on(shelf, run, meta, SegmentSource::Extent(source))
+    }
+
+    /// Opens a segment of run `run` that is kept elsewhere.
+    pub fn elsewhere(
+        shelf: &Shelf,
+        run: u64,
+        meta: SegmentMeta,
+        source: Arc<dyn Source>,
+    ) -> Result<Self, Error> {
+        Self::open_on(shelf, run, meta, SegmentSource::Elsewhere(source))
+    }
+
+    fn open_on(shelf: &Shelf, run: u64, meta: SegmentMeta, source: SegmentSource) -> Result<Self, Error> {
         let reader = Reader::open_with(source, meta.len, Some(meta.footer_sum), shelf.cache.clone())
             .map_err(|e| codex_error(run, meta.offset, e))?;
         if reader.id() != run {
@@ -231,7 +276,7 @@ fn codex_error(run: u64, at: u64, error: brooklet_codex::Error) -> Error {
 pub(crate) struct SegmentReader(pub Arc<Segment>);
 
 impl Deref for SegmentReader {
-    type Target = Reader<ExtentSource>;
+    type Target = Reader<SegmentSource>;
     fn deref(&self) -> &Self::Target {
         &self.0.reader
     }

@@ -55,7 +55,7 @@ pub struct View {
     /// How what is exported is built.
     pub(crate) builder: BuilderOptions,
     /// When the age of entries is looked at.
-    now: u64,
+    pub(crate) now: u64,
 }
 
 impl Store {

@@ -101,6 +101,20 @@ fn a_merge_that_is_cut_goes_on_where_it_was() {
         same(&contents(&store).unwrap(), &logs, &format!("cut after {operations} operations"));
         // Some of it may lie in what the merge has made so far, and the rest in what it is made of.
         same(&seen(&store.view().unwrap()), &logs, &format!("a view, cut after {operations} operations"));
+        // Where the store is only read, what the ring has is a run on top of those.
+        let copy = MemVolume::from_image(volume.image(), 1);
+        let other = open(&copy).unwrap();
+        other.append("more", "x").unwrap().wait().unwrap();
+        other.abandon();
+        let read = options().read_only(true).open_on(Arc::new(copy)).unwrap();
+        let mut more = logs.clone();
+        more.insert(b"more".to_vec(), Log { first: 0, entries: vec![b"x".to_vec()] });
+        let view = read.view().unwrap();
+        same(&seen(&view), &more, &format!("read only, cut after {operations} operations"));
+        // Of a table that knows of no merge, the last word but one says so.
+        let table = view.table();
+        let merges = table[table.len() - 16..table.len() - 8] != [0; 8];
+        assert_eq!(merges, read.info().unwrap().compacting);
         let info = store.info().unwrap();
         assert_eq!(info.compacting, info.runs.iter().any(|run| run.merging));
         store.close().unwrap();

@@ -3,8 +3,9 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use brooklet::{Error, Store, View, Walked};
+use brooklet::{Error, Part, Store, View, Walked};
 
 /// A log: its first number and its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,8 +43,27 @@ pub fn contents(store: &Store) -> Result<Logs, Error> {
     Ok(logs)
 }
 
-/// Reads a view in all ways there are, which must agree.
+/// Reads a view in all ways there are, and what it is elsewhere, which must agree.
 pub fn seen(view: &View) -> Logs {
+    let logs = seen_here(view);
+    assert_eq!(seen_here(&elsewhere(view)), logs);
+    logs
+}
+
+/// The view of a view's parts, which are kept in memory.
+pub fn elsewhere(view: &View) -> View {
+    let keep = |part: Part| {
+        part.verify(&mut |_| {}).unwrap();
+        (part.name(), part.read(0, part.name().len as usize).unwrap())
+    };
+    let kept: BTreeMap<_, _> = view.parts().into_iter().map(keep).collect();
+    let kept = View::of_parts(&view.table(), 1 << 20, |name| Ok(Arc::new(kept[&name].clone()))).unwrap();
+    assert_eq!((kept.lsn(), kept.store_id()), (view.lsn(), view.store_id()));
+    assert!(kept.table() == view.table(), "it can be taken apart again");
+    kept
+}
+
+fn seen_here(view: &View) -> Logs {
     let mut logs = Logs::new();
     for log in view.scan("").unwrap() {
         let log = log.unwrap();
