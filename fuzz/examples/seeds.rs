@@ -24,6 +24,7 @@ fn main() -> std::io::Result<()> {
     arguments()?;
     entries()?;
     imports()?;
+    parts()?;
     stores()?;
     logs()
 }
@@ -55,6 +56,13 @@ fn imports() -> std::io::Result<()> {
     seed("import", "csv", &[&[1], b"payload,key\n\"x, \"\"y\"\"\n\",a\n,b\n"])?;
     seed("import", "export", &[&[2], &[0, 0, 0, 1, 3], &[1, 1, 0, 1, b'x'], &[255, 0, 8, 1, 2]])?;
     seed("import", "made", &[&[3], &[6, 6, 0, b'a', 1, 0, 2, 0, 0, 2], &[7, 5, 0, b'a', 1, 1, 1, b'x', 0]])
+}
+
+fn parts() -> std::io::Result<()> {
+    seed("parts", "sound", &[&[0, 0]])?;
+    seed("parts", "part", &[&[2, 0], &[90, 0, 1, 7]])?;
+    seed("parts", "table", &[&[1, 0], &100u32.to_le_bytes(), &[2, 9, 9]])?;
+    seed("parts", "head", &[&[1, 0], &28u32.to_le_bytes(), &[3, 9, 9, 9]])
 }
 
 fn superblocks() -> std::io::Result<()> {

@@ -1,5 +1,6 @@
 //! Pins every on-disk format: a small store, written with a fixed seed and clock, has exactly these bytes, and a store
-//! written by any released version of each format opens and reads the same. Versions 2 to 4 are written with a
+//! written by any released version of each format opens and reads the same; and what leaves a store, exports and views in
+//! parts. Versions 2 to 4 are written with a
 //! capacity, and the ring on a volume of its own; version 4 with logs that keep a part of their entries.
 //!
 //! A difference means that the format changed: then its version is bumped, and a new golden file joins this one.
@@ -14,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use brooklet::codex::{Bytes, Reader};
 use brooklet::io::{ManualClock, MemVolume};
-use brooklet::{Commit, Options, Retention, Store, check_volume_with_ring};
+use brooklet::{Commit, Options, Retention, Store, View, check_volume_with_ring};
 use common::Logs;
 
 const SECTOR: usize = 4096;
@@ -110,6 +112,42 @@ fn compare(name: &str, image: Vec<u8>) -> Arc<MemVolume> {
     let same = (differs, bytes.len()) == (None, packed.len());
     assert!(same, "{name}: sector {differs:?} is the first that is written differently");
     golden(name)
+}
+
+/// Compares bytes with a golden file; gives what that holds.
+fn compare_bytes(name: &str, bytes: &[u8]) -> Vec<u8> {
+    if std::env::var_os("BROOKLET_WRITE_GOLDEN").is_some() {
+        std::fs::write(path(name), bytes).unwrap();
+    }
+    let golden = std::fs::read(path(name)).unwrap();
+    let differs = golden.iter().zip(bytes).position(|(a, b)| a != b);
+    assert!(golden == bytes, "{name}: byte {differs:?} is the first that is written differently");
+    golden
+}
+
+/// What a store gives away: an export, and a view in parts. The parts are as runs are, one after the other.
+#[test]
+fn what_leaves_a_store_is_as_it_was() {
+    let volume = Arc::new(MemVolume::new(42));
+    let contents = fill(&options().create_on(volume.clone()).unwrap(), true);
+    let view = options().open_on(volume).unwrap().view().unwrap();
+    let mut export = Vec::new();
+    view.export("", &mut export).unwrap();
+    let export = compare_bytes("v1.export", &export);
+    let table = compare_bytes("v1.table", &view.table());
+    let all: Vec<u8> =
+        view.parts().iter().flat_map(|part| part.read(0, part.name().len as usize).unwrap()).collect();
+    let mut parts = Bytes::from(compare_bytes("v1.parts", &all));
+    let kept =
+        View::of_parts(&table, 1 << 20, |name| Ok(Arc::new(parts.split_to(name.len as usize)))).unwrap();
+    assert!(common::seen(&kept) == contents);
+    let other = Store::in_memory(1).unwrap();
+    let reader =
+        Reader::open(Bytes::from(export), view.export("", std::io::sink()).unwrap().bytes, None).unwrap();
+    other.import().export(&reader, "").unwrap();
+    let limited = Retention::new().entries(7).bytes(30).age(Duration::from_secs(100));
+    assert_eq!(other.retention("limited").unwrap(), limited);
+    assert_eq!(common::contents(&other).unwrap().len(), contents.len());
 }
 
 #[test]
