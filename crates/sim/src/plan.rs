@@ -125,6 +125,8 @@ pub enum Act {
     Hold,
     /// The reader that has waited longest reads on to its end.
     Release,
+    /// Everything is seen as it is at one moment, and later once more.
+    View,
     /// The store is closed and opened.
     Reopen,
     /// The process dies; what it wrote is in the page cache.
@@ -154,6 +156,7 @@ impl fmt::Display for Act {
             Act::ReadAll => write!(f, "read everything"),
             Act::Hold => write!(f, "a reader starts"),
             Act::Release => write!(f, "the oldest reader reads to its end"),
+            Act::View => write!(f, "a view"),
             Act::Reopen => write!(f, "close and open"),
             Act::Kill => write!(f, "the process is killed"),
             Act::Cut => write!(f, "the power is cut"),
@@ -281,6 +284,12 @@ impl Plan {
                 steps.insert(at, menu.step_of(Act::Import(0), rng));
             }
         }
+        if rng.percent(30) {
+            for _ in 0..2 + rng.below(6) {
+                let at = rng.below(steps.len() as u64) as usize;
+                steps.insert(at, menu.step_of(Act::View, rng));
+            }
+        }
         Self { seed, class, shape: Shape { apart, capacity, remembered, ..shape }, habits, steps }
     }
 }
@@ -402,7 +411,7 @@ impl Menu {
         let mut interrupts = Vec::new();
         // Longer acts have more of a middle.
         let (times, spread) = match act {
-            Act::Checkpoint | Act::Compact | Act::Reopen | Act::Import(_) => (3, 24),
+            Act::Checkpoint | Act::Compact | Act::Reopen | Act::Import(_) | Act::View => (3, 24),
             _ => (1, 4),
         };
         for _ in 0..times {

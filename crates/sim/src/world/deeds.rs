@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use brooklet::codex::Reader;
 use brooklet::io::{ManualClock, MemVolume};
-use brooklet::{Bytes, Durability, Entry, Error, Options};
+use brooklet::{Bytes, Durability, Entry, Error, LogInfo, Options, View, Walked};
 
 use super::{Held, State, When, World};
 use crate::ledger::{Flight, Seen, Violation, violated};
-use crate::model::{self, Change, Log, Logs, Refusal, text};
+use crate::model::{self, Change, Log, Logs, Moment, Refusal, text};
 
 impl World {
     pub(super) fn commit(&self, n: u64, deferred: Option<Duration>, may_wait: bool) -> Result<(), Violation> {
@@ -276,6 +276,38 @@ impl World {
         }
     }
 
+    /// Takes a view: it shows what was there at one moment since it was asked for. The one before is read once more, and shows
+    /// what it did.
+    pub(super) fn view(&self) -> Result<(), Violation> {
+        let (store, before) = (self.open_store(), self.state().views.pop_front());
+        if let Some((view, shown)) = before {
+            match all_of(&view) {
+                Ok(again) if again == shown => {}
+                Ok(again) => {
+                    let difference = model::difference(&again, &shown);
+                    return violated(format!("a view shows what it did not show before:\n{difference}"));
+                }
+                Err(error) => self.excuse(Err::<(), _>(error))?,
+            }
+        }
+        let outer = self.watch();
+        let view = store.view();
+        let moment = Moment::at(self.now());
+        let states = self.watched(outer)?;
+        match view.and_then(|view| Ok((all_of(&view)?, view))) {
+            Ok((seen, _)) if states.iter().all(|state| model::shown(state, &moment) != seen) => {
+                let nearest = model::shown(states.last().expect("the first is there"), &moment);
+                let difference = model::difference(&seen, &nearest);
+                violated(format!("a view shows what was there at no moment:\n{difference}"))
+            }
+            Ok((seen, view)) => {
+                self.state().views.push_back((view, seen));
+                Ok(())
+            }
+            Err(error) => self.excuse(Err::<(), _>(error)),
+        }
+    }
+
     /// A store that has stopped takes nothing more, and shows what is safe.
     pub(super) fn use_stopped(&self) -> Result<(), Violation> {
         {
@@ -318,6 +350,25 @@ fn gives(entries: &[Entry], log: &Log, when: When) -> bool {
         };
         entries.len() == expected.len() && entries.iter().zip(expected).all(same)
     })
+}
+
+/// All that a view shows.
+fn all_of(view: &View) -> Result<Logs, Error> {
+    let (mut logs, mut key) = (Logs::new(), Bytes::new());
+    for walked in view.walk("")? {
+        match walked? {
+            Walked::Log(LogInfo { key: log, bounds, retention }) => {
+                key = log.into();
+                let log = Log { first: bounds.first, retention, ..Log::default() };
+                logs.insert(key.clone(), log.into());
+            }
+            Walked::Entry(entry) => {
+                let log = logs.get_mut(&key).expect("a log comes before its entries");
+                Arc::make_mut(log).entries.push(entry.payload);
+            }
+        }
+    }
+    Ok(logs)
 }
 
 /// An export with the entries of some changes.

@@ -37,7 +37,7 @@ impl World {
 
     /// Closes the store. `false` where that failed, for a reason.
     fn close(&self) -> Result<bool, Violation> {
-        self.state().held.clear();
+        self.state().let_go();
         self.state().closing = true;
         let closed = self.open_store().close();
         self.state().closing = false;
@@ -75,7 +75,7 @@ impl World {
     }
 
     fn let_go(&self) {
-        self.state().held.clear();
+        self.state().let_go();
         if let Some(store) = self.set_store(None) {
             store.abandon();
         }

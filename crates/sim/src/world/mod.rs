@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use brooklet::io::{Clock, ManualClock, MemVolume, Rng};
-use brooklet::{Bytes, Entries, Error, Store};
+use brooklet::{Bytes, Entries, Error, Store, View};
 
 use crate::ledger::{Expectation, Ledger, Tolerance, Violation, violated};
-use crate::model::Log;
+use crate::model::{Log, Logs};
 use crate::plan::{Act, Class, Meanwhile, Plan, Step};
 use crate::stage::{Evidence, Guest, Stage};
 use crate::witness::{Tally, Witness};
@@ -59,6 +59,8 @@ struct State {
     rng: Rng,
     ledger: Ledger,
     held: VecDeque<Held>,
+    /// Views, and what they showed.
+    views: VecDeque<(View, Logs)>,
     /// Crash images taken in the middle of the step, and what may be found on each.
     taken: Vec<(Vec<u8>, Expectation)>,
     /// The first thing that went wrong where no error could be returned.
@@ -74,6 +76,14 @@ struct State {
     older: Option<Vec<u8>>,
     stats: Stats,
     story: Option<Vec<String>>,
+}
+
+impl State {
+    /// Lets go of what reads from the store.
+    fn let_go(&mut self) {
+        self.held.clear();
+        self.views.clear();
+    }
 }
 
 /// A store and its users.
@@ -116,6 +126,7 @@ impl World {
             rng: Rng::new(plan.seed),
             ledger: Ledger { past, ..Ledger::default() },
             held: VecDeque::new(),
+            views: VecDeque::new(),
             taken: Vec::new(),
             violation: None,
             faulty: false,
@@ -207,7 +218,7 @@ impl World {
     /// Lets go of the store without a word, after a failure.
     pub fn forget(&self) {
         std::mem::forget(self.set_store(None));
-        self.state().held.clear();
+        self.state().let_go();
     }
 
     fn step(&self, step: &Step) -> Result<(), Violation> {
@@ -270,6 +281,7 @@ impl World {
             Act::ReadAll => self.read_all(),
             Act::Hold => self.hold(),
             Act::Release => self.release(),
+            Act::View => self.view(),
             Act::Reopen => self.reopen(),
             Act::Kill => self.kill(),
             Act::Cut => self.cut(),
