@@ -568,6 +568,7 @@ fn limits_and_first_numbers_are_taken_as_said() {
     let mut import = store.import().memory(1 << 20).unsorted(dir.path()).unwrap();
     let hour = Duration::from_secs(3600);
     import.log("few", 100, Retention::new().entries(3)).unwrap();
+    import.log("both", 0, Retention::new().entries(3).bytes(25)).unwrap();
     import.log("old", 5, Retention::new().age(hour)).unwrap();
     import.log("empty", 9, Retention::new()).unwrap();
     import.log("said twice", 1, Retention::new()).unwrap();
@@ -578,13 +579,14 @@ fn limits_and_first_numbers_are_taken_as_said() {
         if n < 10 {
             import.append("few", format!("{n}")).unwrap();
             import.append("old", format!("{n}")).unwrap();
+            import.append("both", [7; 10]).unwrap();
         }
     }
     assert!(matches!(import.append("", "x"), Err(Error::InvalidKey { .. })));
     assert!(matches!(import.append("x", [0; 10 << 10]), Err(Error::PayloadTooLarge { .. })));
     assert!(matches!(import.log("x", 0, Retention::new().bytes(u64::MAX)), Err(Error::InvalidRetention(_))));
     let imported = import.finish().unwrap();
-    assert_eq!((imported.logs, imported.entries), (5, 300_000 + 3 + 10));
+    assert_eq!((imported.logs, imported.entries), (6, 300_000 + 3 + 3 + 10));
     let bounds = |key: &str| store.bounds(key).map(|bounds| (bounds.first, bounds.next)).unwrap();
     assert_eq!([bounds("few"), bounds("old"), bounds("empty")], [(107, 110), (5, 15), (9, 9)]);
     assert_eq!(bounds("said twice"), (2, 2));
@@ -596,6 +598,10 @@ fn limits_and_first_numbers_are_taken_as_said() {
     assert!(payloads("long") == long);
     store.append("few", "10").unwrap().wait().unwrap();
     assert_eq!(bounds("few"), (108, 111));
+    // Three entries of ten bytes came in; the next commit finds that these are too many.
+    assert_eq!(bounds("both"), (7, 10));
+    store.append("both", "x").unwrap().wait().unwrap();
+    assert_eq!(bounds("both"), (8, 11));
     clock.advance(2 * hour);
     assert_eq!(bounds("old"), (15, 15));
     let mut import = store.import().unsorted(dir.path()).unwrap();

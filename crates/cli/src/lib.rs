@@ -1,7 +1,8 @@
 //! The `brooklet` command: one store's logs, what the store is made of, and trials of it.
 //!
-//! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices, `codex` builds and reads sorted files; `replay`, `bench`, `probe`, `demo`
-//! and `soak` are the trials; `out` prints, `failure` tells what went wrong and gives the exit code.
+//! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices, `export` and `import` move whole logs,
+//! `codex` builds and reads sorted files; `replay`, `bench`, `probe`, `demo` and `soak` are the trials; `out` prints, `failure`
+//! tells what went wrong and gives the exit code.
 
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]

@@ -61,10 +61,12 @@ impl Gathered {
         Ok(())
     }
 
-    /// Gives all payloads, in the order in which they came; then there are none.
-    pub fn drain(&mut self, mut give: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
-        if let Some(file) = self.file.take() {
-            replay(file, self.count - self.lens.len() as u64, &mut give)?;
+    /// Gives all payloads, in the order in which they came. After that none is added before it is [cleared](Self::clear).
+    pub fn each(&mut self, mut give: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+        if let Some(file) = &mut self.file {
+            let reading = || Error::io("reading a file at work");
+            file.flush().and_then(|()| file.get_mut().rewind()).map_err(reading())?;
+            replay(file.get_mut(), self.count - self.lens.len() as u64, &mut give)?;
         }
         let mut rest = &self.payloads[..];
         for &len in &self.lens {
@@ -72,21 +74,24 @@ impl Gathered {
             give(payload)?;
             rest = after;
         }
+        Ok(())
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.file = None;
         self.payloads.clear();
         self.lens.clear();
         (self.count, self.bytes) = (0, 0);
-        Ok(())
     }
 }
 
 fn replay(
-    file: BufWriter<File>,
+    file: &mut File,
     count: u64,
     give: &mut impl FnMut(&[u8]) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let failed = || Error::io("reading a file at work");
-    let mut file = file.into_inner().map_err(|error| failed()(error.into_error()))?;
-    file.rewind().map_err(failed())?;
     let (mut file, mut payload) = (BufReader::with_capacity(1 << 20, file), Vec::new());
     for _ in 0..count {
         let mut len = [0; 4];

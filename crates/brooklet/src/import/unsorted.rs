@@ -160,11 +160,11 @@ impl Logs {
             ))
         })?;
         let bounds = Bounds { first: self.first + drops, next };
-        let terms = Terms::of(self.retention, bounds, self.gathered.bytes(), self.now);
+        let terms = Terms::of(self.retention, bounds, self.kept_bytes(drops)?, self.now);
         self.pieces.begin(&key, Piece { bounds: Some(bounds), base: 0 }, terms);
         let (pieces, run) = (&mut self.pieces, &mut self.run);
         let mut nth = 0;
-        self.gathered.drain(|payload| {
+        self.gathered.each(|payload| {
             nth += 1;
             if nth > drops {
                 let Ok(()) = pieces.entry(payload);
@@ -174,9 +174,26 @@ impl Logs {
         })?;
         let Ok(()) = pieces.end();
         run.put_all(pieces)?;
+        self.gathered.clear();
         self.prefix.clear();
         (self.first, self.retention) = (0, Retention::default());
         Ok(())
+    }
+}
+
+impl Logs {
+    /// Bytes of the payloads behind the first `drops`, where anybody asks for them.
+    fn kept_bytes(&mut self, drops: u64) -> Result<u64, Error> {
+        let mut kept = self.gathered.bytes();
+        if drops > 0 && self.retention.bytes.is_some() {
+            let mut nth = 0;
+            self.gathered.each(|payload| {
+                nth += 1;
+                kept -= if nth <= drops { payload.len() as u64 } else { 0 };
+                Ok(())
+            })?;
+        }
+        Ok(kept)
     }
 }
 
