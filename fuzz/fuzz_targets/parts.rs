@@ -60,7 +60,11 @@ fn read(view: &View) -> std::result::Result<u64, Error> {
     let mut entries = 0;
     for walked in view.walk("")? {
         match walked? {
-            Walked::Log(log) => drop(view.bounds(&log.key)?),
+            // A table that says something else of where a part begins leads elsewhere.
+            Walked::Log(log) => match view.bounds(&log.key) {
+                Ok(_) | Err(Error::UnknownLog { .. }) => {}
+                Err(error) => return Err(error),
+            },
             Walked::Entry(_) => entries += 1,
         }
     }

@@ -74,6 +74,7 @@ impl World {
         let file = exported(&changes, seed);
         let file = file.or_else(|error| violated(format!("a store in memory fails: {error}")))?;
         self.state().ledger.import = Some((changes.clone(), self.now()));
+        let stopped = self.state().ledger.stopped;
         let imported = store.import().export(&file, "");
         self.tell(|| format!("  {count} logs -> {imported:?}"));
         self.notice_import()?;
@@ -82,7 +83,7 @@ impl World {
         let exists =
             |state: &State| changes.iter().any(|change| state.ledger.boarded.contains_key(change.key()));
         match imported {
-            Ok(_) if state.ledger.stopped => violated("a store that has stopped takes an import"),
+            Ok(_) if stopped => violated("a store that has stopped takes an import"),
             Ok(_) => {
                 // Where reads fail nobody noticed.
                 if !came_in && !state.faulty && !state.damaged {
