@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use brooklet::{Create, Existing, Exported, Import, Unsorted};
@@ -47,7 +48,7 @@ pub struct Args {
     /// Bytes of memory to sort in, about (K, M and G are understood)
     #[arg(long, default_value = "256M", value_parser = size)]
     memory: u64,
-    /// The folder for what does not fit into memory [default: that of the store]
+    /// The folder for what does not fit into memory [default: that of the store, or the system's for a device]
     #[arg(long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
     /// The ring of the store that is imported, if it has a file or block device of its own
@@ -169,11 +170,15 @@ impl Input {
     }
 }
 
-/// The folder for files at work.
-fn scratch(args: &Args) -> &Path {
-    let beside =
-        || args.store.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    args.scratch.as_deref().unwrap_or_else(beside)
+/// The folder for files at work: beside the store, or, where that is a device, the one for such files.
+fn scratch(args: &Args) -> PathBuf {
+    let beside = args.store.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let is_device = args.store.metadata().is_ok_and(|store| store.file_type().is_block_device());
+    match &args.scratch {
+        Some(folder) => folder.clone(),
+        None if is_device => std::env::temp_dir(),
+        None => beside.unwrap_or(Path::new(".")).to_path_buf(),
+    }
 }
 
 /// An import that takes in lines.
