@@ -38,9 +38,9 @@ fn script(seed: u64) -> Plan {
     ];
     let mut rng = Rng::new(seed);
     let mut acts: Vec<Act> = Vec::new();
-    for end in [Act::Work, Act::Compact, Act::Reopen] {
+    for end in [[Act::Import(4), Act::Work], [Act::View, Act::Compact], [Act::Import(2), Act::Reopen]] {
         acts.extend(round);
-        acts.push(end);
+        acts.extend(end);
     }
     let step = |act| Step { act, seed: rng.next(), interrupts: Vec::new() };
     plan.steps = acts.into_iter().map(step).collect();
