@@ -267,7 +267,8 @@ impl Inner {
         }
     }
 
-    fn check(&self, op: &Op<'_>) -> Result<(), Error> {
+    /// Whether an operation may be asked for at all.
+    pub fn check(&self, op: &Op<'_>) -> Result<(), Error> {
         check_key(op.key)?;
         match op.action {
             Action::Append(payload) | Action::Snapshot(payload)

@@ -304,9 +304,7 @@ impl Store {
         };
         while !done(&inner.front()) {
             inner.wanted.store(true, Ordering::Relaxed);
-            if !inner.maintain()? {
-                inner.flush()?;
-            }
+            inner.get_on()?;
         }
         while inner.front().leaving > 0 && matches!(inner.maintain(), Ok(true)) {}
         // There may be enough runs for a compaction now.

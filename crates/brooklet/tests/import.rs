@@ -3,6 +3,8 @@
 #[path = "common/busy.rs"]
 mod busy;
 mod common;
+#[path = "common/small.rs"]
+mod small;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,25 +18,7 @@ use brooklet::io::{Fault, ManualClock, MemVolume, Rng};
 use brooklet::{Commit, Error, Existing, Import, Imported, Options, Retention, Store, Walked};
 use busy::{Before, Busy};
 use common::{Log, Logs, contents, seen};
-
-fn options() -> Options {
-    let clock = Arc::new(ManualClock::default());
-    let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10);
-    options.threads(false).environment(clock, 5)
-}
-
-fn open(volume: &MemVolume) -> Result<Store, Error> {
-    options().open_on(Arc::new(volume.clone()))
-}
-
-fn check(volume: &MemVolume) {
-    let report = brooklet::check_volume(Arc::new(volume.clone()), &mut |_, _| {}).unwrap();
-    assert!(report.is_sound(), "{:?}", report.findings);
-}
-
-fn noise(rng: &mut Rng, len: usize) -> Vec<u8> {
-    (0..len).map(|_| rng.next() as u8).collect()
-}
+use small::{check, noise, open, options};
 
 /// Adds logs whose keys begin with `name`: short and long, trimmed, limited, empty, made anew; over several runs.
 fn fill(store: &Store, name: &str, seed: u64) {

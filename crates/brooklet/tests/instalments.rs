@@ -3,33 +3,17 @@
 #[path = "common/busy.rs"]
 mod busy;
 mod common;
+#[path = "common/small.rs"]
+mod small;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use brooklet::io::{Fault, ManualClock, MemVolume, Rng, Volume};
-use brooklet::{Commit, Entries, Error, Options, Store};
+use brooklet::{Commit, Entries, Error};
 use busy::{Before, Busy};
 use common::{Log, Logs, contents, seen};
-
-fn options() -> Options {
-    let clock = Arc::new(ManualClock::default());
-    let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10);
-    options.threads(false).environment(clock, 5)
-}
-
-fn open(volume: &MemVolume) -> Result<Store, Error> {
-    options().open_on(Arc::new(volume.clone()))
-}
-
-fn check(volume: &MemVolume) {
-    let report = brooklet::check_volume(Arc::new(volume.clone()), &mut |_, _| {}).unwrap();
-    assert!(report.is_sound(), "{:?}", report.findings);
-}
-
-fn noise(rng: &mut Rng, len: usize) -> Vec<u8> {
-    (0..len).map(|_| rng.next() as u8).collect()
-}
+use small::{check, noise, open, options};
 
 /// A closed store of some runs with all that can be in one: logs in all of them, in some, empty, trimmed, truncated, gone
 /// and made anew, one `long` of 20 entries a run, of this many bytes; and what it holds.

@@ -73,6 +73,11 @@ impl Inner {
         if idle && matches!(worked, Ok(false)) { self.sweep() } else { worked }
     }
 
+    /// Lets the keeper get on; where it waits for the log, everything that boarded is made durable.
+    pub fn get_on(&self) -> Result<(), Error> {
+        if self.maintain()? { Ok(()) } else { self.flush() }
+    }
+
     /// Says up to where writers may use memory and the ring, and wakes those who wait for more.
     fn ration(&self, wal: &Wal, done: Option<u64>) {
         let used = wal.stats().used;

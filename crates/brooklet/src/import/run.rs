@@ -235,21 +235,15 @@ fn adopt(store: &Store, adoption: &Adoption, mut known: BTreeSet<u64>) -> Result
             break;
         }
         drop(context);
-        work(store)?;
+        inner.get_on()?;
     }
     loop {
         if let Some(outcome) = adoption.outcome.get() {
             return outcome.clone();
         }
-        if let Err(error) = work(store) {
+        if let Err(error) = inner.get_on() {
             let context = inner.context()?;
             inner.keeper().give_up_adoption(&context, adoption, error);
         }
     }
-}
-
-/// Lets the keeper get on.
-fn work(store: &Store) -> Result<(), Error> {
-    let inner = store.inner();
-    if inner.maintain()? { Ok(()) } else { inner.flush() }
 }

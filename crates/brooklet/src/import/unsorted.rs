@@ -22,7 +22,7 @@ use brooklet_wal::{put_varint, take_varint};
 use super::gathered::Gathered;
 use super::run::NewRun;
 use super::{Import, Imported};
-use crate::engine::check_key;
+use crate::commit::{Action, Op};
 use crate::error::{Error, KeyText};
 use crate::merge::Pending;
 use crate::model::{Bounds, Piece};
@@ -58,11 +58,7 @@ impl Unsorted {
     /// [`Error::InvalidKey`] and [`Error::PayloadTooLarge`] leave the import as it was; after [`Error::Io`] it is over.
     pub fn append(&mut self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> Result<(), Error> {
         let (key, payload) = (key.as_ref(), payload.as_ref());
-        check_key(key)?;
-        let limit = self.import.store.inner().options.max_payload;
-        if payload.len() > limit {
-            return Err(Error::PayloadTooLarge { len: payload.len(), limit });
-        }
+        self.import.store.inner().check(&Op { key, action: Action::Append(payload) })?;
         self.came += 1;
         self.put(key, self.came, payload)
     }
@@ -75,9 +71,9 @@ impl Unsorted {
     /// # Errors
     /// [`Error::InvalidKey`] and [`Error::InvalidRetention`] leave the import as it was; after [`Error::Io`] it is over.
     pub fn log(&mut self, key: impl AsRef<[u8]>, first: u64, retention: Retention) -> Result<(), Error> {
-        check_key(key.as_ref())?;
-        retention.check()?;
-        self.put(key.as_ref(), 0, &encode(first, retention))
+        let key = key.as_ref();
+        self.import.store.inner().check(&Op { key, action: Action::Retain(retention) })?;
+        self.put(key, 0, &encode(first, retention))
     }
 
     fn put(&mut self, key: &[u8], number: u64, value: &[u8]) -> Result<(), Error> {

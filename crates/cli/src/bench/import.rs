@@ -1,16 +1,13 @@
 //! `bench import`: logs that come in past the log, beside appending the same entries, and beside writing their bytes.
 
-use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use brooklet::{Options, Store};
-use serde::Serialize;
 
-use super::codex::{mix, touch, write_plain};
+use super::codex::{mix, timed, touch, write_plain};
 use super::load::{Payloads, deltas_of_200, keystrokes};
-use super::row::{Rounds, Row};
-use super::system::{self, Cpu};
+use super::row::{Rounds, Row, Table};
+use super::system::Cpu;
 use super::table::Mark;
 use crate::failure::{Failure, Kind};
 use crate::out::Out;
@@ -91,9 +88,7 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         let load = Load { entries: args.entries, logs, payloads: payloads() };
         rows.extend(measure(name, &args, &load)?);
     }
-    let Args { entries, rounds, memory, .. } = args;
-    let (cores, load) = (system::cores(), system::load());
-    out.put(&Table { entries, rounds, memory, cores, load, rows })
+    out.put(&Table::new(args.entries, args.rounds, args.memory, rows))
 }
 
 fn measure(section: &'static str, args: &Args, load: &Load) -> Result<Vec<Row>, Failure> {
@@ -104,23 +99,23 @@ fn measure(section: &'static str, args: &Args, load: &Load) -> Result<Vec<Row>, 
         eprintln!("measuring: {section}, round {} of {}", round + 1, args.rounds);
         let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
         let store = |name: &str| Options::new().open(dir.path().join(name));
-        let (plain, ()) = timed(|| write_plain(&dir.path().join("plain"), load.bytes()))?;
+        let (plain, ()) = timed(0, || write_plain(&dir.path().join("plain"), load.bytes()))?;
         std::fs::remove_file(dir.path().join("plain"))?;
         let appended = store("appended")?;
         touch(args.memory as usize);
-        let (append, ()) = timed(|| append(&appended, load))?;
+        let (append, ()) = timed(0, || append(&appended, load))?;
         appended.close()?;
         drop(appended);
         std::fs::remove_file(dir.path().join("appended"))?;
         let imported = store("imported")?;
         touch(args.memory as usize);
         let cpu = Cpu::now();
-        let (import, bytes) = timed(|| import(&imported, load, args.memory as usize, dir.path()))?;
+        let (import, bytes) = timed(0, || import(&imported, load, args.memory as usize, dir.path()))?;
         unsorted.note("cores", cpu.and_then(Cpu::process_since).map(|used| used.as_secs_f64() / import));
         unsorted.note("MB", bytes as f64 / 1e6);
         unsorted.pair(import, append);
         let (view, target) = (imported.view()?, store("copied")?);
-        let (copy, copy_bytes) = timed(|| Ok(target.import().view(&view, "")?.bytes))?;
+        let (copy, copy_bytes) = timed(0, || Ok(target.import().view(&view, "")?.bytes))?;
         copied.pair(copy, append);
         device.pair(copy, plain);
         device.note("MB", copy_bytes as f64 / 1e6);
@@ -141,31 +136,4 @@ fn import(store: &Store, load: &Load, memory: usize, scratch: &Path) -> Result<u
     let mut import = store.import().memory(memory).unsorted(scratch)?;
     load.each(|key, payload| Ok(import.append(key, payload)?))?;
     Ok(import.finish()?.bytes)
-}
-
-/// Times something, in seconds.
-fn timed<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<(f64, T), Failure> {
-    let begun = Instant::now();
-    let done = work()?;
-    Ok((begun.elapsed().as_secs_f64(), done))
-}
-
-/// What the command prints.
-#[derive(Serialize)]
-struct Table {
-    entries: u64,
-    rounds: u64,
-    memory: u64,
-    cores: usize,
-    load: Option<f64>,
-    rows: Vec<Row>,
-}
-
-impl Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { entries, rounds, memory, cores, .. } = self;
-        let memory = memory >> 20;
-        writeln!(f, "{entries} entries, medians of {rounds} rounds, {memory} MiB to sort in, {cores} cores")?;
-        super::row::table(f, &self.rows, self.load, *cores)
-    }
 }

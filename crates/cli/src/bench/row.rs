@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 
 use serde::Serialize;
 
+use super::system;
 use super::table::{Mark, median, plain};
 
 /// One line of the table.
@@ -121,8 +122,8 @@ impl Display for Row {
     }
 }
 
-/// Rows under their headings, and whether others wanted the `cores`, too.
-pub fn table(f: &mut fmt::Formatter<'_>, rows: &[Row], load: Option<f64>, cores: usize) -> fmt::Result {
+/// Rows under their headings.
+pub fn under_headings(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
     write!(f, "{:<58} {:>12} {:>12} {:>8}  mark", "", "figure", "limit", "ratio")?;
     let mut heading = ("", "");
     for row in rows {
@@ -132,11 +133,39 @@ pub fn table(f: &mut fmt::Formatter<'_>, rows: &[Row], load: Option<f64>, cores:
         }
         write!(f, "\n{row}")?;
     }
-    match load {
-        Some(load) if load > cores as f64 + 1.0 => {
-            write!(f, "\n{load:.1} processes wanted the {cores} cores: these figures are theirs, too")
+    Ok(())
+}
+
+/// What commands print that measure work on so many entries, in so much memory.
+#[derive(Serialize)]
+pub struct Table {
+    entries: u64,
+    rounds: u64,
+    memory: u64,
+    cores: usize,
+    load: Option<f64>,
+    rows: Vec<Row>,
+}
+
+impl Table {
+    /// A table of what was just measured here.
+    pub fn new(entries: u64, rounds: u64, memory: u64, rows: Vec<Row>) -> Self {
+        Self { entries, rounds, memory, cores: system::cores(), load: system::load(), rows }
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { entries, rounds, memory, cores, .. } = self;
+        let memory = memory >> 20;
+        writeln!(f, "{entries} entries, medians of {rounds} rounds, {memory} MiB to sort in, {cores} cores")?;
+        under_headings(f, &self.rows)?;
+        match self.load {
+            Some(load) if load > *cores as f64 + 1.0 => {
+                write!(f, "\n{load:.1} processes wanted the {cores} cores: these figures are theirs, too")
+            }
+            _ => Ok(()),
         }
-        _ => Ok(()),
     }
 }
 

@@ -146,12 +146,7 @@ type Bytes<'a> = Cow<'a, [u8]>;
 /// The key and value of a JSON line.
 fn json(line: &[u8]) -> Result<(Bytes<'_>, Bytes<'_>), String> {
     let line: Line<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    let key = match (line.key, line.key_base16) {
-        (Some(Cow::Borrowed(key)), None) => Cow::Borrowed(key.as_bytes()),
-        (Some(Cow::Owned(key)), None) => Cow::Owned(key.into_bytes()),
-        (None, Some(digits)) => Cow::Owned(base16(&digits)?),
-        _ => return Err("one of key and key_base16 is wanted".to_owned()),
-    };
+    let key = key_of(line.key, line.key_base16)?;
     let value = match (line.value.map(RawValue::get), line.value_base16) {
         (Some(text), None) if text.starts_with('"') => {
             let text: String = serde_json::from_str(text).map_err(|error| error.to_string())?;
@@ -163,6 +158,23 @@ fn json(line: &[u8]) -> Result<(Bytes<'_>, Bytes<'_>), String> {
         (Some(_), Some(_)) => return Err("one of value and value_base16 is wanted".to_owned()),
     };
     Ok((key, value))
+}
+
+/// The key of a line, which says it in one of two ways.
+pub fn key_of<'a>(text: Option<Cow<'a, str>>, digits: Option<String>) -> Result<Bytes<'a>, String> {
+    match (text, digits) {
+        (Some(text), None) => Ok(bytes(text)),
+        (None, Some(digits)) => Ok(Cow::Owned(base16(&digits)?)),
+        _ => Err("one of key and key_base16 is wanted".to_owned()),
+    }
+}
+
+/// The bytes of a text.
+pub fn bytes(text: Cow<'_, str>) -> Bytes<'_> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    }
 }
 
 /// Bytes of digits of base 16.

@@ -8,7 +8,7 @@ use brooklet::Retention;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::codex::input::{base16, read_line};
+use crate::codex::input::{base16, bytes, key_of, read_line};
 
 /// How lines are written.
 pub enum Source {
@@ -103,11 +103,7 @@ fn json_lines<E>(
 impl Before {
     /// What a line says, after the ones before it.
     fn follow<'a>(&mut self, line: Json<'a>) -> Result<Line<'a>, String> {
-        let key = match (line.key, line.key_base16) {
-            (Some(key), None) => bytes(key),
-            (None, Some(digits)) => Cow::Owned(base16(&digits)?),
-            _ => return Err("one of key and key_base16 is wanted".to_owned()),
-        };
+        let key = key_of(line.key, line.key_base16)?;
         let payload = match (line.text, line.base16, line.json) {
             (Some(text), None, None) => Some(bytes(text)),
             (None, Some(digits), None) => Some(Cow::Owned(base16(&digits)?)),
@@ -158,13 +154,6 @@ impl Kept {
         (retention.entries, retention.bytes) = (self.entries, self.bytes);
         retention.age = self.age_ms.map(Duration::from_millis);
         retention
-    }
-}
-
-fn bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
-    match text {
-        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
-        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
     }
 }
 

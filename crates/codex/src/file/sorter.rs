@@ -29,11 +29,11 @@ use crate::merge::Merge;
 pub struct Sorter(FileBuilder);
 
 impl Sorter {
-    /// A sorter whose file at work, once entries are more than fit into memory, is in this folder, without a name for
-    /// long. Of the options, memory, threads and duplicates count, and how what does not fit is packed.
+    /// A sorter whose file at work, once there are more entries than fit into memory, is in this folder, and goes with the
+    /// sorter. Of the options, memory, threads and duplicates count, and how what does not fit is packed.
     pub fn new(folder: impl AsRef<Path>, options: FileOptions) -> Self {
         let mut builder = FileBuilder::of(folder.as_ref().join("sorter"), options);
-        // In a file that is the one that was asked for, if all comes in order.
+        // No file is asked for that entries which come in order could go into at once.
         builder.direct = None;
         Sorter(builder)
     }

@@ -6,17 +6,15 @@
 mod entries;
 mod plain;
 
-use std::fmt::{self, Display};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brooklet_codex::{Cache, Duplicates, FileBuilder, FileOptions, Map, Reader, Source, Summary};
-use serde::Serialize;
 
-use super::row::{self, Rounds, Row};
-use super::system::{self, Cpu};
+use super::row::{Rounds, Row, Table};
+use super::system::Cpu;
 use super::table::Mark;
 use crate::failure::{Failure, Kind};
 use crate::out::Out;
@@ -77,9 +75,7 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         eprintln!("measuring: {name}");
         rows.extend(measure(&rig, args.entries as usize)?);
     }
-    let Rig { rounds, memory, .. } = rig;
-    let (cores, load) = (system::cores(), system::load());
-    out.put(&Table { entries: args.entries, rounds, memory, cores, load, rows })
+    out.put(&Table::new(args.entries, args.rounds, args.memory, rows))
 }
 
 impl Rig {
@@ -124,8 +120,8 @@ pub fn touch(bytes: usize) {
     drop(std::hint::black_box(vec![1u8; bytes]));
 }
 
-/// Times something, in seconds.
-fn timed<T>(memory: usize, work: impl FnOnce() -> Result<T, Failure>) -> Result<(f64, T), Failure> {
+/// Times something, in seconds, once so much memory was [touched](touch).
+pub fn timed<T>(memory: usize, work: impl FnOnce() -> Result<T, Failure>) -> Result<(f64, T), Failure> {
     touch(memory);
     let begun = Instant::now();
     let done = work()?;
@@ -220,27 +216,4 @@ fn per_second(
         }
     }
     Ok(done as f64 / begun.elapsed().as_secs_f64())
-}
-
-/// What the command prints.
-#[derive(Serialize)]
-struct Table {
-    entries: u64,
-    rounds: usize,
-    memory: usize,
-    cores: usize,
-    load: Option<f64>,
-    rows: Vec<Row>,
-}
-
-impl Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { entries, rounds, memory, cores, .. } = self;
-        writeln!(
-            f,
-            "{entries} entries, medians of {rounds} rounds, {} MiB to sort in, {cores} cores",
-            memory >> 20
-        )?;
-        row::table(f, &self.rows, self.load, *cores)
-    }
 }

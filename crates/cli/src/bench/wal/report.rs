@@ -6,7 +6,7 @@ use brooklet::io::Volume;
 use serde::Serialize;
 
 use super::rig::Rig;
-use crate::bench::row::Row;
+use crate::bench::row::{Row, under_headings};
 use crate::bench::system;
 use crate::probe::measure::Cell;
 
@@ -76,15 +76,7 @@ impl Display for Table {
         writeln!(f, "direct I/O: {direct}, queues by {backend}; medians of {rounds} rounds of {seconds} s")?;
         fallbacks.iter().try_for_each(|why| writeln!(f, "{why}"))?;
         writeln!(f, "the device's best: {}", describe(best))?;
-        write!(f, "{:<58} {:>12} {:>12} {:>8}  mark", "", "figure", "limit", "ratio")?;
-        let mut heading = ("", "");
-        for row in &self.rows {
-            if heading != (row.section, row.against) {
-                heading = (row.section, row.against);
-                write!(f, "\n{} (limit: {})", row.section, row.against)?;
-            }
-            write!(f, "\n{row}")?;
-        }
+        under_headings(f, &self.rows)?;
         self.caveats.iter().try_for_each(|caveat| write!(f, "\nnot told here: {caveat}"))
     }
 }
