@@ -67,11 +67,17 @@ impl View {
     /// As that, and [`Error::UnknownLog`].
     pub fn export_log(&self, key: impl AsRef<[u8]>, out: impl io::Write) -> Result<Exported, Error> {
         let key = key.as_ref();
-        check_key(key)?;
-        if self.runs.state(key)?.bounds.is_none() {
-            return Err(Error::UnknownLog { key: KeyText::of(key) });
-        }
+        self.expect_log(key)?;
         self.write(key, |other| other == key, out)
+    }
+
+    /// Looks whether there is such a log.
+    pub(crate) fn expect_log(&self, key: &[u8]) -> Result<(), Error> {
+        check_key(key)?;
+        match self.runs.state(key)?.bounds {
+            Some(_) => Ok(()),
+            None => Err(Error::UnknownLog { key: KeyText::of(key) }),
+        }
     }
 
     /// Writes the logs from `from` on, as long as they are wanted.

@@ -118,10 +118,25 @@ impl Import {
     /// any of them nothing was imported; only after [`Error::Stopped`] it may have been, which the next opening tells.
     pub fn view(self, view: &View, prefix: impl AsRef<[u8]>) -> Result<Imported, Error> {
         let prefix = prefix.as_ref();
+        self.take(view, prefix, |key| key.starts_with(prefix))
+    }
+
+    /// [`view`](Self::view), of one log.
+    ///
+    /// # Errors
+    /// As that, and [`Error::UnknownLog`].
+    pub fn log(self, view: &View, key: impl AsRef<[u8]>) -> Result<Imported, Error> {
+        let key = key.as_ref();
+        view.expect_log(key)?;
+        self.take(view, key, |other| other == key)
+    }
+
+    /// Imports the logs of a view from `from` on, as long as they are wanted.
+    fn take(self, view: &View, from: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Result<Imported, Error> {
         let mut run = self.begin()?;
-        let mut input = Input::all(&view.runs, prefix)?;
+        let mut input = Input::all(&view.runs, from)?;
         let mut pieces = PieceWriter::new(Pending::new(0));
-        while !input.is_between_logs() || input.next_log().is_some_and(|key| key.starts_with(prefix)) {
+        while !input.is_between_logs() || input.next_log().is_some_and(&wanted) {
             input.step(&mut pieces).map_err(read_error)?;
             run.put_all(&mut pieces)?;
         }

@@ -176,6 +176,11 @@ impl View {
         Ok(Self { runs, store, builder, now })
     }
 
+    /// When it was taken, in milliseconds since the Unix epoch, by the store's clock. The age of entries is as of then.
+    pub fn taken(&self) -> u64 {
+        self.now
+    }
+
     /// The id of the store that it is of.
     pub fn store_id(&self) -> u128 {
         self.store

@@ -1,0 +1,296 @@
+//! The archive of a store, on the side that writes it.
+//!
+//! Backups have numbers, and the record of each is created under a name that only one can create: so two hosts that write to
+//! the same archive notice, and the one that comes later stops. What a backup refers to is what the one before refers to, or
+//! what it uploaded itself, under a name of its own: so whatever was given up, and whoever was stopped in the midst of it,
+//! what is there stays whole.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Duration;
+
+use brooklet::io::system_seed;
+use brooklet::{Part, PartName, Store, View};
+
+use crate::backups::{find_latest, read_record};
+use crate::bucket::Bucket;
+use crate::error::Error;
+use crate::note::{Memory, Note};
+use crate::prune::{self, Pruned};
+use crate::record::{Record, Upload, name_of};
+use crate::request::Created;
+use crate::upload::{OBJECT, Uploading};
+
+/// Tries to create a record whose fate is not known.
+const TRIES: usize = 4;
+
+/// The archive of a store, for the host that writes it; see [`Archive::open`].
+#[derive(Debug)]
+pub struct Archive {
+    bucket: Bucket,
+    note: Note,
+    owner: String,
+    take_over: bool,
+    /// The last backup, as far as is known, if it is one to go on from.
+    latest: Option<Record>,
+    opened: bool,
+}
+
+/// How far a backup is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Bytes that are taken up by now.
+    pub bytes: u64,
+    /// Bytes that have to be.
+    pub of: u64,
+}
+
+/// What was backed up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Archived {
+    /// The number of the backup that the store is in; of a [`plan`](Archive::plan), that it would be in.
+    pub number: u64,
+    /// Up to where in the store's log; see [`View::lsn`].
+    pub lsn: u64,
+    /// When the backup was taken, in milliseconds since the Unix epoch, by the store's clock.
+    pub taken: u64,
+    /// Parts that are new in it; 0 where nothing has changed, and there is no new backup.
+    pub new_parts: usize,
+    /// Their bytes.
+    pub new_bytes: u64,
+    /// Objects that those take.
+    pub new_objects: u64,
+    /// Parts of the whole store.
+    pub parts: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Archive {
+    /// An archive in a bucket, to which this host writes. `note` is a file in which it notes which backups are its own, best
+    /// beside the store; `owner` is what other hosts are told. Nothing is asked of the bucket yet.
+    pub fn new(bucket: Bucket, note: impl AsRef<Path>, owner: impl Into<String>) -> Result<Self, Error> {
+        let note = Note::open(note.as_ref())?;
+        Ok(Self { bucket, note, owner: owner.into(), take_over: false, latest: None, opened: false })
+    }
+
+    /// Goes on from the last backup also where another host wrote it, or nothing is noted. That host's next backup then fails.
+    pub fn take_over(mut self) -> Self {
+        self.take_over = true;
+        self
+    }
+
+    /// The bucket.
+    pub fn bucket(&self) -> &Bucket {
+        &self.bucket
+    }
+
+    /// What [`backup`](Self::backup) would do; nothing is written to the bucket.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn plan(&mut self, store: &Store) -> Result<Archived, Error> {
+        let view = store.view()?;
+        self.look(view.store_id())?;
+        Ok(self.survey(&view).0)
+    }
+
+    /// Backs up all logs as they are now. Only parts that the last backup does not have are uploaded, about what the store
+    /// wrote to its heap since; each is read and checked before. Where nothing has changed, no request is made.
+    ///
+    /// Tells `watch` how far it is; where that breaks, nothing is backed up. Space of the store that is read is not used
+    /// again meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Owned`], [`Error::OtherStore`]; [`Error::Bucket`]; [`Error::Note`]; [`Error::Store`] where the store cannot be
+    /// read, or has no room for a checkpoint; [`Error::Cancelled`]. After any of them the archive has the backups that it had;
+    /// the next one goes on from there.
+    pub fn backup(
+        &mut self,
+        store: &Store,
+        mut watch: impl FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Archived, Error> {
+        let view = store.view()?;
+        self.look(view.store_id())?;
+        let (mut archived, new) = self.survey(&view);
+        if new.is_empty() && self.latest.as_ref().is_some_and(|latest| same_parts(latest, &view)) {
+            return Ok(archived);
+        }
+        let upload = Upload { number: archived.number, drawn: draw() };
+        let mut uploading = Uploading::new(&self.bucket, upload);
+        let mut progress = Progress { bytes: 0, of: archived.new_bytes };
+        let mut parts = BTreeMap::new();
+        for part in new {
+            let name = part.name();
+            let before = progress.bytes;
+            let place = uploading.part(&part, &mut |bytes| {
+                progress.bytes = before + bytes;
+                match watch(progress) {
+                    ControlFlow::Continue(()) => Ok(()),
+                    ControlFlow::Break(()) => Err(Error::Cancelled { what: "the backup" }),
+                }
+            })?;
+            parts.insert(name, place);
+        }
+        let mut objects = uploading.finish()?;
+        archived.new_objects = objects.len() as u64;
+        let latest = self.latest.as_ref();
+        for part in view.parts() {
+            let name = part.name();
+            if let Some(place) = latest.and_then(|latest| latest.parts.get(&name)) {
+                let latest = latest.expect("it has the part");
+                let bytes = place.start..place.start + name.len;
+                for (at, _) in Record::pieces(OBJECT as u64, bytes) {
+                    let key = (place.upload, at);
+                    objects.insert(key, latest.objects[&key]);
+                }
+                parts.insert(name, place.clone());
+            }
+        }
+        // A clock that was set back does not put the backups out of order.
+        let taken = latest.map_or(0, |latest| latest.taken).max(view.taken());
+        let record = Record {
+            number: upload.number,
+            drawn: upload.drawn,
+            store: view.store_id(),
+            taken,
+            object_len: OBJECT as u64,
+            owner: self.owner.clone(),
+            table: view.table(),
+            objects,
+            parts,
+        };
+        drop(view);
+        self.create(record)?;
+        archived.taken = taken;
+        Ok(archived)
+    }
+
+    /// Removes backups that are older than `keep`, but for the newest of those, to which the store can be taken back from
+    /// the beginning of that time on, and all that only they need. Ages are by the bucket's clock. With `dry_run` it only
+    /// tells what would go.
+    ///
+    /// # Errors
+    /// [`Error::Bucket`]; [`Error::Damaged`] where the oldest record that stays cannot be read. What is needed is there after
+    /// any of them.
+    pub fn prune(&mut self, keep: Duration, dry_run: bool) -> Result<Pruned, Error> {
+        prune::prune(&self.bucket, keep, dry_run)
+    }
+
+    /// Finds the last backup, and whose it is.
+    fn look(&mut self, store: u128) -> Result<(), Error> {
+        let known = self.latest.as_ref().map(Record::upload).or(self.note.memory.last);
+        if self.opened && self.note.memory.tried.is_empty() {
+            return Ok(());
+        }
+        let Some(latest) = find_latest(&self.bucket, known.map(|known| known.number))? else {
+            // Nothing is there, or no more.
+            if self.note.memory.last.is_some() {
+                self.note.memory = Memory::default();
+            }
+            self.latest = None;
+            self.opened = true;
+            return Ok(());
+        };
+        let record = read_record(&self.bucket, latest)?;
+        if record.store != store {
+            return Err(Error::OtherStore { archive: record.store, store });
+        }
+        if !self.note.memory.wrote(record.upload()) && !self.take_over {
+            return Err(Error::Owned { owner: record.owner, number: record.number });
+        }
+        self.go_on_from(record)?;
+        self.opened = true;
+        Ok(())
+    }
+
+    /// Goes on from a backup.
+    fn go_on_from(&mut self, record: Record) -> Result<(), Error> {
+        if self.note.memory.last != Some(record.upload()) {
+            self.note.set(Memory { last: Some(record.upload()), ..Memory::default() })?;
+        }
+        self.latest = Some(record);
+        // Once: from here on the archive is this host's, until another one takes it over.
+        self.take_over = false;
+        Ok(())
+    }
+
+    /// What a backup of a view consists of, and what of it is new.
+    fn survey(&self, view: &View) -> (Archived, Vec<Part>) {
+        let parts = view.parts();
+        let known = |name: &PartName| {
+            self.latest
+                .as_ref()
+                .is_some_and(|latest| latest.object_len == OBJECT as u64 && latest.parts.contains_key(name))
+        };
+        let bytes = parts.iter().map(|part| part.name().len).sum();
+        let count = parts.len();
+        let mut new = parts;
+        new.retain(|part| !known(&part.name()));
+        let new_bytes = new.iter().map(|part| part.name().len).sum::<u64>();
+        let next = self.latest.as_ref().map_or(0, |latest| latest.number + 1);
+        let unchanged = self.latest.as_ref().is_some_and(|latest| same_parts(latest, view));
+        let archived = Archived {
+            number: if unchanged { next - 1 } else { next },
+            lsn: view.lsn(),
+            taken: view.taken(),
+            new_parts: new.len(),
+            new_bytes,
+            new_objects: new_bytes.div_ceil(OBJECT as u64),
+            parts: count,
+            bytes,
+        };
+        (archived, new)
+    }
+
+    /// Makes a backup count, unless another host was first.
+    fn create(&mut self, record: Record) -> Result<(), Error> {
+        let mut memory =
+            Memory { last: self.latest.as_ref().map(Record::upload), ..self.note.memory.clone() };
+        memory.tried.insert(record.drawn);
+        // Before anything is asked: what became of it must be told also by whoever comes after a crash.
+        self.note.set(memory)?;
+        let (name, data) = (name_of(record.number), bytes::Bytes::from(record.encode()));
+        let mut failed = None;
+        for _ in 0..TRIES {
+            match self.bucket.create(&name, data.clone()) {
+                Ok(Created::Done) => return self.go_on_from(record),
+                Ok(Created::Exists) => {}
+                Err(error) if is_denied(&error) => return Err(error),
+                Err(error) => failed = Some(error),
+            }
+            // A first try may have come through, and nobody heard of it.
+            if let Some(found) = self.bucket.get(&name, None)? {
+                if found == data {
+                    return self.go_on_from(record);
+                }
+                let found = Record::decode(&found).ok();
+                let owner = found.map_or("another host".into(), |found| found.owner);
+                return Err(Error::Owned { owner, number: record.number });
+            }
+        }
+        Err(failed.expect("else it was created, or is there"))
+    }
+}
+
+fn is_denied(error: &Error) -> bool {
+    use object_store::Error::{NotImplemented, NotSupported, PermissionDenied, Unauthenticated};
+    let Error::Bucket { source, .. } = error else { return false };
+    matches!(
+        source,
+        PermissionDenied { .. } | Unauthenticated { .. } | NotSupported { .. } | NotImplemented { .. }
+    )
+}
+
+/// Whether a view reads from the same parts as a backup.
+fn same_parts(record: &Record, view: &View) -> bool {
+    let parts = view.parts();
+    parts.len() == record.parts.len() && parts.iter().all(|part| record.parts.contains_key(&part.name()))
+}
+
+fn draw() -> u128 {
+    u128::from(system_seed()) << 64 | u128::from(system_seed())
+}

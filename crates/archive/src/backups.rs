@@ -1,0 +1,281 @@
+//! Backups, on the side that reads them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet::codex::Source;
+use brooklet::{PartName, View};
+use bytes::Bytes;
+use twox_hash::XxHash3_64;
+
+use crate::bucket::Bucket;
+use crate::error::Error;
+use crate::record::{BACKUPS, Defect, HEAD, Place, Record, RecordHead, Upload, name_of, number_of};
+use crate::remote::{Memory, RemotePart, RemoteUpload};
+use crate::request::Listed;
+
+/// Memory for look-ups in a backup, in bytes.
+const LOOK_UPS: usize = 32 << 20;
+
+/// Which backup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// The last one.
+    #[default]
+    Latest,
+    /// The last one that was taken up to this time, since the Unix epoch, by the clock of the store's host.
+    At(Duration),
+    /// The one of this number.
+    Number(u64),
+}
+
+/// A backup, as it is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupInfo {
+    /// Its number.
+    pub number: u64,
+    /// When it was written, by the bucket's clock, in milliseconds since the Unix epoch.
+    pub written: u64,
+}
+
+/// A backup of a store: all its logs as they were at one moment.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use brooklet_archive::{Archive, Bucket, Which};
+/// # let dir = tempfile::tempdir()?;
+/// # let bucket = Bucket::open(dir.path().join("bucket").to_str().unwrap())?;
+/// # let (store, new) = (brooklet::Store::in_memory(1)?, brooklet::Store::in_memory(2)?);
+/// # store.append_many("doc/1", ["a", "b"])?.wait()?;
+/// # let mut archive = Archive::new(bucket.clone(), dir.path().join("note"), "a host")?;
+/// # archive.backup(&store, |_| std::ops::ControlFlow::Continue(()))?;
+/// let backup = bucket.backup(Which::Latest)?;
+/// let view = backup.view(64 << 20)?;
+/// assert_eq!(view.bounds("doc/1")?.next, 2);       // reads what it needs, and no more
+/// new.import().view(&view, "doc/")?;               // brings logs into another store
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Backup {
+    bucket: Bucket,
+    record: Arc<Record>,
+}
+
+/// What [`Backup::verify`] found wrong.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Objects that were read.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those that are missing, damaged, or cannot be read.
+    pub defects: Vec<Error>,
+}
+
+impl Bucket {
+    /// The backups that are there, the oldest first.
+    ///
+    /// # Errors
+    /// [`Error::Bucket`].
+    pub fn backups(&self) -> Result<Vec<BackupInfo>, Error> {
+        let number = |name: &str| number_of(name.strip_prefix(BACKUPS)?.strip_prefix('/')?);
+        let info = |Listed { name, written, .. }| Some(BackupInfo { number: number(&name)?, written });
+        Ok(self.list(BACKUPS)?.into_iter().filter_map(info).collect())
+    }
+
+    /// Finds a backup.
+    ///
+    /// # Errors
+    /// [`Error::NoBackup`]; [`Error::Bucket`]; [`Error::Damaged`], [`Error::NewerFormat`].
+    pub fn backup(&self, which: Which) -> Result<Backup, Error> {
+        let none = || Error::NoBackup(format!("there are no backups in {self}: look at the address"));
+        let number = match which {
+            Which::Latest => find_latest(self, None)?.ok_or_else(none)?,
+            Which::Number(number) => number,
+            Which::At(time) => {
+                let latest = find_latest(self, None)?.ok_or_else(none)?;
+                let mut numbers: Vec<u64> = self.backups()?.iter().map(|backup| backup.number).collect();
+                let listed = numbers.last().map_or(latest, |last| last + 1);
+                numbers.extend(listed..=latest);
+                self.find_at(&numbers, time)?
+            }
+        };
+        let record = Arc::new(read_record(self, number)?);
+        Ok(Backup { bucket: self.clone(), record })
+    }
+
+    /// The last of some backups that was taken up to a time. Each was taken no earlier than the one before.
+    fn find_at(&self, numbers: &[u64], time: Duration) -> Result<u64, Error> {
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let (mut from, mut to) = (0, numbers.len());
+        let mut oldest = None;
+        while from < to {
+            let middle = from + (to - from) / 2;
+            let taken = read_head(self, numbers[middle])?.taken;
+            if taken <= millis {
+                from = middle + 1;
+            } else {
+                (to, oldest) = (middle, Some(taken));
+            }
+        }
+        from.checked_sub(1).map(|at| numbers[at]).ok_or_else(|| {
+            let oldest = oldest.unwrap_or_default();
+            Error::NoBackup(format!(
+                "there is no backup from before then: the oldest is of {oldest} ms since the epoch"
+            ))
+        })
+    }
+}
+
+impl Backup {
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.record.number
+    }
+
+    /// When it was taken, in milliseconds since the Unix epoch, by the store's clock; never before the backup before it.
+    pub fn taken(&self) -> u64 {
+        self.record.taken
+    }
+
+    /// Who wrote it.
+    pub fn owner(&self) -> &str {
+        &self.record.owner
+    }
+
+    /// The id of the store.
+    pub fn store_id(&self) -> u128 {
+        self.record.store
+    }
+
+    /// Bytes of all that it consists of.
+    pub fn bytes(&self) -> u64 {
+        self.record.bytes()
+    }
+
+    /// Bytes that it added to the archive.
+    pub fn added(&self) -> u64 {
+        self.record.added()
+    }
+
+    /// Parts that it consists of.
+    pub fn parts(&self) -> usize {
+        self.record.parts.len()
+    }
+
+    /// Objects that they lie in.
+    pub fn objects(&self) -> usize {
+        self.record.objects.len()
+    }
+
+    /// The store as it was, read from the bucket as needed: single look-ups take a few small reads, and reading on and on reads
+    /// ahead, within `memory` bytes or so.
+    ///
+    /// # Errors
+    /// [`Error::Store`] where its table is not what was written. What reading fails with names the object.
+    pub fn view(&self, memory: usize) -> Result<View, Error> {
+        let memory = Memory::new(memory);
+        let mut objects = BTreeMap::<Upload, BTreeMap<u32, u32>>::new();
+        for ((upload, at), object) in &self.record.objects {
+            objects.entry(*upload).or_default().insert(*at, object.len);
+        }
+        let upload = |(upload, objects)| {
+            let remote = RemoteUpload::new(&self.bucket, upload, self.record.object_len, objects, &memory);
+            (upload, Arc::new(remote))
+        };
+        let uploads: BTreeMap<Upload, _> = objects.into_iter().map(upload).collect();
+        let open = |name: PartName| match self.record.parts.get(&name) {
+            Some(Place { upload, start, tail }) => {
+                let (upload, tail) = (uploads[upload].clone(), Bytes::copy_from_slice(tail));
+                Ok(Arc::new(RemotePart { upload, start: *start, len: name.len, tail }) as Arc<dyn Source>)
+            }
+            None => Err(brooklet::Error::Damaged {
+                place: self.bucket.full(&name_of(self.record.number)),
+                what: format!("it does not tell where part {name} lies"),
+            }),
+        };
+        Ok(View::of_parts(&self.record.table, LOOK_UPS, open)?)
+    }
+
+    /// Reads every object that it needs, and looks whether it is what was written; tells `progress` how many bytes are read
+    /// by now. Goes on where something is wrong.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Verified {
+        let mut verified = Verified { objects: 0, bytes: 0, defects: Vec::new() };
+        for ((upload, at), object) in &self.record.objects {
+            let name = upload.object(*at);
+            let damaged = |what: &str| Error::Damaged { object: self.bucket.full(&name), what: what.into() };
+            let checked = match self.bucket.get(&name, None) {
+                Ok(Some(data)) if data.len() != object.len as usize => Err(damaged("it has another length")),
+                Ok(Some(data)) if XxHash3_64::oneshot(&data) != object.sum => {
+                    Err(damaged("its checksum does not fit"))
+                }
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => Err(Error::Missing { object: self.bucket.full(&name) }),
+                Err(error) => Err(error),
+            };
+            verified.objects += 1;
+            verified.bytes += u64::from(object.len);
+            verified.defects.extend(checked.err());
+            progress(verified.bytes);
+        }
+        verified
+    }
+}
+
+impl fmt::Debug for Backup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Backup({} of {})", self.record.number, self.bucket)
+    }
+}
+
+/// The number of the last backup. Where one is known already, it is at least that.
+pub(crate) fn find_latest(bucket: &Bucket, known: Option<u64>) -> Result<Option<u64>, Error> {
+    let known = match known {
+        // Lists may be out of date, and objects are not.
+        Some(number) if bucket.get(&name_of(number), Some(HEAD as u64))?.is_some() => Some(number),
+        _ => bucket.backups()?.last().map(|backup| backup.number),
+    };
+    let Some(mut latest) = known else {
+        return Ok(bucket.get(&name_of(0), Some(HEAD as u64))?.map(|_| 0));
+    };
+    while bucket.get(&name_of(latest + 1), Some(HEAD as u64))?.is_some() {
+        latest += 1;
+    }
+    Ok(Some(latest))
+}
+
+pub(crate) fn read_record(bucket: &Bucket, number: u64) -> Result<Record, Error> {
+    let data = read(bucket, number, None)?;
+    Record::decode(&data)
+        .and_then(|record| is_of(number, record.number).map(|()| record))
+        .map_err(told(bucket, number))
+}
+
+fn read_head(bucket: &Bucket, number: u64) -> Result<RecordHead, Error> {
+    let data = read(bucket, number, Some(HEAD as u64))?;
+    RecordHead::decode(&data)
+        .and_then(|head| is_of(number, head.number).map(|()| head))
+        .map_err(told(bucket, number))
+}
+
+fn read(bucket: &Bucket, number: u64, most: Option<u64>) -> Result<Bytes, Error> {
+    let none = || Error::NoBackup(format!("there is no backup {number} in {bucket}"));
+    bucket.get(&name_of(number), most)?.ok_or_else(none)
+}
+
+fn is_of(number: u64, found: u64) -> Result<(), Defect> {
+    if number == found { Ok(()) } else { Err("it is the record of another backup".into()) }
+}
+
+fn told(bucket: &Bucket, number: u64) -> impl FnOnce(Defect) -> Error {
+    let object = bucket.full(&name_of(number));
+    move |defect| match defect {
+        Defect::Version(found) => Error::NewerFormat { object, found, known: 1 },
+        Defect::Other(what) => Error::Damaged { object, what: what.into() },
+    }
+}

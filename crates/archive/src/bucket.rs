@@ -1,0 +1,157 @@
+//! Where archives lie: a place in an object store. Requests are made by a thread of their own, so that callers need no
+//! runtime, and may have one; they are counted, as they cost.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+
+use object_store::ObjectStore;
+use object_store::path::Path;
+use tokio::runtime::Runtime;
+
+use crate::address;
+use crate::error::Error;
+use crate::request::{Pending, Request};
+
+/// A place in an object store; a handle that is cheap to clone.
+#[derive(Clone)]
+pub struct Bucket(Arc<Shared>);
+
+struct Shared {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    name: String,
+    /// There until this is dropped.
+    runtime: Option<Runtime>,
+    costs: Arc<Counters>,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub puts: AtomicU64,
+    pub gets: AtomicU64,
+    pub lists: AtomicU64,
+    pub deletes: AtomicU64,
+    pub sent: AtomicU64,
+    pub received: AtomicU64,
+}
+
+/// What was asked of a bucket, as services count it; what their libraries tried again is not in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Costs {
+    /// Objects that were written.
+    pub puts: u64,
+    /// Reads of objects and of parts of them.
+    pub gets: u64,
+    /// Requests that list.
+    pub lists: u64,
+    /// Objects that were deleted.
+    pub deletes: u64,
+    /// Bytes written.
+    pub sent: u64,
+    /// Bytes read.
+    pub received: u64,
+}
+
+impl Bucket {
+    /// Opens the place that an address names: `s3://bucket/path`, `gs://bucket/path`, `az://container/path`, or a folder, as
+    /// a path or `file:///path`, which is made where it is missing.
+    ///
+    /// Credentials and settings come from the environment, by the names that each service's own tools use (`AWS_…`,
+    /// `GOOGLE_…`, `AZURE_…`), and for S3 from the profile that `AWS_PROFILE` names.
+    ///
+    /// # Errors
+    /// [`Error::Address`].
+    pub fn open(address: &str) -> Result<Self, Error> {
+        let (store, prefix) = address::open(address)?;
+        Self::with(store, prefix, address.trim_end_matches('/').into())
+    }
+
+    /// A place in an object store that somebody else set up.
+    ///
+    /// # Errors
+    /// [`Error::Address`] where there can be no such path.
+    pub fn of(store: Arc<dyn ObjectStore>, prefix: &str) -> Result<Self, Error> {
+        let wrong = |error: object_store::path::Error| Error::Address {
+            address: prefix.into(),
+            why: error.to_string(),
+        };
+        let name = format!("{store}/{prefix}");
+        Self::with(store, Path::parse(prefix).map_err(wrong)?, name)
+    }
+
+    fn with(store: Arc<dyn ObjectStore>, prefix: Path, name: String) -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("brooklet-bucket")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Address {
+                address: name.clone(),
+                why: format!("no thread for it: {error}"),
+            })?;
+        Ok(Self(Arc::new(Shared { store, prefix, name, runtime: Some(runtime), costs: Arc::default() })))
+    }
+
+    /// What was asked of it so far, by way of this handle and its clones.
+    pub fn costs(&self) -> Costs {
+        let Counters { puts, gets, lists, deletes, sent, received } = &*self.0.costs;
+        let [puts, gets, lists, deletes, sent, received] =
+            [puts, gets, lists, deletes, sent, received].map(|count| count.load(Ordering::Relaxed));
+        Costs { puts, gets, lists, deletes, sent, received }
+    }
+
+    /// What a request for an object, or for those whose names begin so, needs.
+    pub(crate) fn request(&self, name: &str) -> Request {
+        let path = self.0.prefix.parts().chain(Path::from(name).parts()).collect();
+        let (store, costs) = (self.0.store.clone(), self.0.costs.clone());
+        Request { store, path, costs, object: self.full(name) }
+    }
+
+    /// Lets the bucket's thread do it.
+    pub(crate) fn begin<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Pending<T> {
+        let (tell, told) = mpsc::sync_channel(1);
+        let runtime = self.0.runtime.as_ref().expect("it is there until the bucket is dropped");
+        runtime.spawn(async move {
+            // Who does not wait does not want to know.
+            let _ = tell.send(work.await);
+        });
+        Pending(told)
+    }
+
+    /// An object's name within the bucket.
+    pub(crate) fn name_of(&self, path: &Path) -> String {
+        path.parts().skip(self.0.prefix.parts().count()).collect::<Path>().into()
+    }
+
+    /// What messages call an object.
+    pub(crate) fn full(&self, name: &str) -> String {
+        format!("{}/{name}", self.0.name)
+    }
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bucket({})", self.0.name)
+    }
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.name)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // It may be dropped where one must not wait.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

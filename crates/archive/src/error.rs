@@ -1,0 +1,88 @@
+//! Every way a call can fail.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error of an archive.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store could not be read, or written. Of a view of a backup, that is about the backup's objects.
+    #[error(transparent)]
+    Store(#[from] brooklet::Error),
+    /// An address leads to no bucket, or what it needs is missing.
+    #[error("{address}: {why}")]
+    Address {
+        /// What was given.
+        address: String,
+        /// What is wrong with it, and what to do.
+        why: String,
+    },
+    /// The bucket refused a request, or did not answer, again and again.
+    #[error("{doing} failed: {source}")]
+    Bucket {
+        /// What was being done.
+        doing: String,
+        /// What it said.
+        source: object_store::Error,
+    },
+    /// Another host, or another copy of the store, writes to this archive.
+    #[error(
+        "the archive is owned by {owner}, which wrote backup {number}: stop that first and take the archive over, or choose another place"
+    )]
+    Owned {
+        /// Who.
+        owner: String,
+        /// Its backup.
+        number: u64,
+    },
+    /// The archive is of another store.
+    #[error("the archive is of store {archive:032x}, and this is store {store:032x}: choose another place")]
+    OtherStore {
+        /// The store that the archive is of.
+        archive: u128,
+        /// The one at hand.
+        store: u128,
+    },
+    /// There is no such backup.
+    #[error("{0}")]
+    NoBackup(String),
+    /// An object that a backup needs is not there.
+    #[error("{object} is missing: what lies in it is lost; other logs, and other backups, may do without it")]
+    Missing {
+        /// Its name.
+        object: String,
+    },
+    /// An object is not what was written.
+    #[error("{object} is damaged: {what}; other logs, and other backups, may do without it")]
+    Damaged {
+        /// Its name.
+        object: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A later version wrote the archive.
+    #[error("{object} has format {found}; this version reads up to {known}: upgrade Brooklet")]
+    NewerFormat {
+        /// The object.
+        object: String,
+        /// Its format.
+        found: u32,
+        /// The newest format known here.
+        known: u32,
+    },
+    /// The note that tells whose the archive is cannot be read, or written.
+    #[error("{}: {source}", path.display())]
+    Note {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Whoever watched gave it up. What was in the archive before is as it was.
+    #[error("{what} was given up")]
+    Cancelled {
+        /// What was going on.
+        what: &'static str,
+    },
+}

@@ -1,0 +1,388 @@
+//! The record of a backup: what it consists of, and where that lies.
+//!
+//! ```text
+//! record (little endian), the object `backups/<number, 20 digits>`
+//!    0  8  "BRKBACKP"
+//!    8  4  version, 1
+//!   12  8  number of the backup; each has the next one, and the first has 0
+//!   20 16  a number that nobody else draws
+//!   36 16  id of the store
+//!   52  8  when it was taken, in milliseconds since the Unix epoch; never before the one of the backup before
+//!   60  8  bytes of the objects of each upload, but for the last one of it, which is as long as it needs
+//!   68  …  then each with its length, or count, in 4 bytes before it:
+//!             bytes of text: who wrote it
+//!             bytes of the table of parts, as `View::table` gives it
+//!             uploads: each the number of a backup (8) and the number drawn for it (16)
+//!             objects: each its upload (4), counted in this list, its place in that (4), its length (4), its XXH3-64 (8)
+//!             parts: each the checksum of its footer (8), its length (8), its upload (4), the byte of that at which it
+//!             begins (8), and its last 128 bytes: a reader begins with those
+//!   then 8 XXH3-64 of all before
+//! ```
+//!
+//! What a backup adds is uploaded as one string of bytes, part after part, cut into objects of one length, which are named
+//! `bundles/<number, 20 digits>-<number drawn, base 16>/<place, 8 digits>`: so there are about as many as the bytes need, however
+//! many parts and logs there are, and a backup that was given up is in the way of no other.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use brooklet::PartName;
+use twox_hash::XxHash3_64;
+
+const MAGIC: &[u8; 8] = b"BRKBACKP";
+const VERSION: u32 = 1;
+/// Bytes before the text.
+pub(crate) const HEAD: usize = 68;
+/// Bytes of a part that the record holds itself.
+pub(crate) const TAIL: usize = 128;
+
+/// What a backup adds to the archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Upload {
+    pub number: u64,
+    pub drawn: u128,
+}
+
+impl Upload {
+    /// The name of one of its objects.
+    pub fn object(self, place: u32) -> String {
+        format!("{BUNDLES}/{:020}-{:032x}/{place:08}", self.number, self.drawn)
+    }
+}
+
+/// Under it are all bundles.
+pub(crate) const BUNDLES: &str = "bundles";
+/// Under it are all records.
+pub(crate) const BACKUPS: &str = "backups";
+
+/// The name of a backup's record.
+pub(crate) fn name_of(number: u64) -> String {
+    format!("{BACKUPS}/{number:020}")
+}
+
+/// The number of the backup whose record, or whose upload, has a name that goes on so.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    let digits = name.get(..20)?;
+    digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// An object of an upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub len: u32,
+    pub sum: u64,
+}
+
+/// Where a part lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub upload: Upload,
+    /// The byte of the upload at which it begins.
+    pub start: u64,
+    pub tail: [u8; TAIL],
+}
+
+/// The record of a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub number: u64,
+    pub drawn: u128,
+    pub store: u128,
+    pub taken: u64,
+    pub object_len: u64,
+    pub owner: String,
+    pub table: Vec<u8>,
+    pub objects: BTreeMap<(Upload, u32), Object>,
+    pub parts: BTreeMap<PartName, Place>,
+}
+
+/// What the beginning of a record tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordHead {
+    pub number: u64,
+    pub drawn: u128,
+    pub store: u128,
+    pub taken: u64,
+    pub object_len: u64,
+}
+
+/// Why bytes are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Defect {
+    Version(u32),
+    Other(&'static str),
+}
+
+impl From<&'static str> for Defect {
+    fn from(what: &'static str) -> Self {
+        Defect::Other(what)
+    }
+}
+
+impl Record {
+    pub fn upload(&self) -> Upload {
+        Upload { number: self.number, drawn: self.drawn }
+    }
+
+    /// Bytes of all its parts.
+    pub fn bytes(&self) -> u64 {
+        self.parts.keys().map(|part| part.len).sum()
+    }
+
+    /// Bytes that it added to the archive.
+    pub fn added(&self) -> u64 {
+        let own = self.upload();
+        self.objects
+            .iter()
+            .filter(|((upload, _), _)| *upload == own)
+            .map(|(_, object)| u64::from(object.len))
+            .sum()
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend(VERSION.to_le_bytes());
+        out.extend(self.number.to_le_bytes());
+        out.extend(self.drawn.to_le_bytes());
+        out.extend(self.store.to_le_bytes());
+        out.extend(self.taken.to_le_bytes());
+        out.extend(self.object_len.to_le_bytes());
+        let count = |out: &mut Vec<u8>, n: usize| {
+            out.extend(u32::try_from(n).expect("nothing here is that long").to_le_bytes());
+        };
+        for bytes in [self.owner.as_bytes(), &self.table] {
+            count(&mut out, bytes.len());
+            out.extend(bytes);
+        }
+        let mut uploads: Vec<Upload> = self.objects.keys().map(|(upload, _)| *upload).collect();
+        uploads.dedup();
+        let place =
+            |upload: &Upload| uploads.binary_search(upload).expect("what a part lies in is there") as u32;
+        count(&mut out, uploads.len());
+        for upload in &uploads {
+            out.extend(upload.number.to_le_bytes());
+            out.extend(upload.drawn.to_le_bytes());
+        }
+        count(&mut out, self.objects.len());
+        for ((upload, at), object) in &self.objects {
+            for number in [place(upload), *at, object.len] {
+                out.extend(number.to_le_bytes());
+            }
+            out.extend(object.sum.to_le_bytes());
+        }
+        count(&mut out, self.parts.len());
+        for (name, Place { upload, start, tail }) in &self.parts {
+            out.extend(name.footer_sum.to_le_bytes());
+            out.extend(name.len.to_le_bytes());
+            out.extend(place(upload).to_le_bytes());
+            out.extend(start.to_le_bytes());
+            out.extend(tail);
+        }
+        let sum = XxHash3_64::oneshot(&out);
+        out.extend(sum.to_le_bytes());
+        out
+    }
+
+    pub fn decode(data: &[u8]) -> Result<Self, Defect> {
+        let RecordHead { number, drawn, store, taken, object_len } = RecordHead::decode(data)?;
+        let (all, sum) = data.split_last_chunk::<8>().ok_or("it is cut short")?;
+        if XxHash3_64::oneshot(all) != u64::from_le_bytes(*sum) {
+            return Err("its checksum does not fit".into());
+        }
+        let mut rest = Rest(all.get(HEAD..).ok_or("it is cut short")?);
+        let owner = String::from_utf8_lossy(rest.bytes()?).into_owned();
+        let table = rest.bytes()?.to_vec();
+        let uploads = rest.list(24, |rest| Ok(Upload { number: rest.u64()?, drawn: rest.u128()? }))?;
+        if !uploads.is_sorted_by(|a, b| a < b) {
+            return Err("its uploads are in no order".into());
+        }
+        let upload = |at: u32| {
+            uploads.get(at as usize).copied().ok_or("something lies in an upload that it does not tell")
+        };
+        let objects = rest.list(20, |rest| {
+            let (of, at) = (upload(rest.u32()?)?, rest.u32()?);
+            Ok(((of, at), Object { len: rest.u32()?, sum: rest.u64()? }))
+        })?;
+        let parts = rest.list(28 + TAIL, |rest| {
+            let name = PartName { footer_sum: rest.u64()?, len: rest.u64()? };
+            let (upload, start) = (upload(rest.u32()?)?, rest.u64()?);
+            Ok((name, Place { upload, start, tail: *rest.array()? }))
+        })?;
+        if !rest.0.is_empty() {
+            return Err("it goes on where it should end".into());
+        }
+        let (objects, parts) = (objects.into_iter().collect(), parts.into_iter().collect());
+        let record = Self { number, drawn, store, taken, object_len, owner, table, objects, parts };
+        record
+            .parts
+            .iter()
+            .all(|(name, place)| record.holds(name, place))
+            .then_some(())
+            .ok_or("a part lies nowhere")?;
+        Ok(record)
+    }
+
+    /// Whether all objects that a part lies in are told of, and long enough.
+    fn holds(&self, name: &PartName, place: &Place) -> bool {
+        let Some(end) = place.start.checked_add(name.len) else { return false };
+        if self.object_len == 0 || name.len < TAIL as u64 {
+            return false;
+        }
+        let Ok(last) = u32::try_from((end - 1) / self.object_len) else { return false };
+        let first = (place.start / self.object_len) as u32;
+        (first..=last).all(|at| {
+            let needed = (end - u64::from(at) * self.object_len).min(self.object_len);
+            self.objects.get(&(place.upload, at)).is_some_and(|object| u64::from(object.len) >= needed)
+        })
+    }
+
+    /// The objects that these bytes of an upload lie in, and where in each.
+    pub fn pieces(object_len: u64, bytes: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
+        let (first, last) = (bytes.start / object_len, bytes.end.div_ceil(object_len));
+        (first..last).map(move |at| {
+            let begin = at * object_len;
+            (at as u32, bytes.start.max(begin) - begin..bytes.end.min(begin + object_len) - begin)
+        })
+    }
+}
+
+impl RecordHead {
+    /// Reads the beginning, whose checksum is the whole record's.
+    pub fn decode(data: &[u8]) -> Result<Self, Defect> {
+        let rest = data.strip_prefix(MAGIC).ok_or("it is no record of a backup")?;
+        let mut rest = Rest(rest);
+        match rest.u32()? {
+            VERSION => {}
+            other => return Err(Defect::Version(other)),
+        }
+        Ok(Self {
+            number: rest.u64()?,
+            drawn: rest.u128()?,
+            store: rest.u128()?,
+            taken: rest.u64()?,
+            object_len: rest.u64()?,
+        })
+    }
+}
+
+/// What has not been decoded yet.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Defect> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or("it is cut short")?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], Defect> {
+        Ok(self.take(N)?.try_into().expect("it is that long"))
+    }
+
+    fn u32(&mut self) -> Result<u32, Defect> {
+        self.array().map(|bytes| u32::from_le_bytes(*bytes))
+    }
+
+    fn u64(&mut self) -> Result<u64, Defect> {
+        self.array().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    fn u128(&mut self) -> Result<u128, Defect> {
+        self.array().map(|bytes| u128::from_le_bytes(*bytes))
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Defect> {
+        let len = self.u32()?;
+        self.take(len as usize)
+    }
+
+    fn list<T>(
+        &mut self,
+        each: usize,
+        mut decode: impl FnMut(&mut Self) -> Result<T, Defect>,
+    ) -> Result<Vec<T>, Defect> {
+        let count = self.u32()? as usize;
+        if count.checked_mul(each).is_none_or(|len| len > self.0.len()) {
+            return Err("it is cut short".into());
+        }
+        (0..count).map(|_| decode(self)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub fn sample() -> Record {
+        let [old, own] = [(3, 7), (5, 9)].map(|(number, drawn)| Upload { number, drawn });
+        let object = |len, sum| Object { len, sum };
+        let place = |upload, start, with| Place { upload, start, tail: [with; TAIL] };
+        Record {
+            number: 5,
+            drawn: 9,
+            store: 1 << 100,
+            taken: 1_700_000_000_000,
+            object_len: 1000,
+            owner: "a host".into(),
+            table: b"a table".to_vec(),
+            objects: [((old, 2), object(1000, 1)), ((old, 3), object(300, 2)), ((own, 0), object(640, 3))]
+                .into(),
+            parts: [
+                (PartName { footer_sum: 11, len: 600 }, place(old, 2700, 1)),
+                (PartName { footer_sum: 12, len: 500 }, place(own, 140, 2)),
+            ]
+            .into(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let record = sample();
+        assert_eq!(Record::decode(&record.encode()), Ok(record.clone()));
+        assert_eq!((record.bytes(), record.added()), (1100, 640));
+        assert_eq!(number_of(name_of(17).strip_prefix("backups/").unwrap()), Some(17));
+        assert_eq!(number_of("0000000000000000001"), None);
+        assert_eq!(number_of("+0000000000000000001"), None);
+    }
+
+    #[test]
+    fn nothing_else_is_taken_for_a_record() {
+        let data = sample().encode();
+        for bit in 0..data.len() * 8 {
+            let mut damaged = data.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Record::decode(&damaged).is_err(), "bit {bit}");
+        }
+        for cut in 0..data.len() {
+            assert!(Record::decode(&data[..cut]).is_err(), "cut to {cut}");
+        }
+    }
+
+    /// Its checksum may fit all the same.
+    #[test]
+    fn what_it_says_must_make_sense() {
+        let refused = |change: fn(&mut Record)| {
+            let mut record = sample();
+            change(&mut record);
+            Record::decode(&record.encode()).unwrap_err()
+        };
+        let nowhere = Defect::Other("a part lies nowhere");
+        assert_eq!(refused(|record| record.object_len = 0), nowhere);
+        assert_eq!(
+            refused(|record| record.parts.values_mut().for_each(|place| place.start = u64::MAX - 3)),
+            nowhere
+        );
+        assert_eq!(refused(|record| record.parts.values_mut().for_each(|place| place.start += 1)), nowhere);
+        assert_eq!(refused(|record| record.objects.retain(|(_, at), _| *at != 2)), nowhere);
+    }
+
+    #[test]
+    fn pieces_are_all_of_it_in_order() {
+        let pieces = |bytes| Record::pieces(1000, bytes).collect::<Vec<_>>();
+        assert_eq!(pieces(2700..3300), [(2, 700..1000), (3, 0..300)]);
+        assert_eq!(pieces(1000..2000), [(1, 0..1000)]);
+        assert_eq!(pieces(5..7), [(0, 5..7)]);
+        assert_eq!(pieces(999..3001), [(0, 999..1000), (1, 0..1000), (2, 0..1000), (3, 0..1)]);
+        assert_eq!(pieces(7..7).len(), 1);
+    }
+}

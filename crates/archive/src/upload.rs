@@ -1,0 +1,96 @@
+//! What a backup adds, on its way into the bucket: one string of bytes, cut into objects.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use brooklet::Part;
+use bytes::{Bytes, BytesMut};
+use twox_hash::XxHash3_64;
+
+use crate::bucket::Bucket;
+use crate::error::Error;
+use crate::record::{Object, Place, TAIL, Upload};
+use crate::request::Pending;
+
+/// Bytes of an object: 64 make a gigabyte, and one is soon sent again.
+pub(crate) const OBJECT: usize = 16 << 20;
+
+/// So many objects are on their way at a time.
+const AT_ONCE: usize = 4;
+
+/// So many bytes of a part are read at once.
+const READ: usize = 1 << 20;
+
+/// An upload that goes on.
+pub(crate) struct Uploading {
+    bucket: Bucket,
+    upload: Upload,
+    object: BytesMut,
+    objects: BTreeMap<(Upload, u32), Object>,
+    under_way: VecDeque<Pending<()>>,
+}
+
+impl Uploading {
+    pub fn new(bucket: &Bucket, upload: Upload) -> Self {
+        let (bucket, under_way) = (bucket.clone(), VecDeque::new());
+        Self { bucket, upload, object: BytesMut::new(), objects: BTreeMap::new(), under_way }
+    }
+
+    /// Checks a part, and sends it; tells `progress` how many bytes of it are taken up.
+    pub fn part(
+        &mut self,
+        part: &Part,
+        progress: &mut dyn FnMut(u64) -> Result<(), Error>,
+    ) -> Result<Place, Error> {
+        // What is damaged here is not to become the only copy.
+        let mut told = Ok(());
+        part.verify(&mut |_| told = std::mem::replace(&mut told, Ok(())).and_then(|()| progress(0)))?;
+        told?;
+        let start = (self.objects.len() * OBJECT + self.object.len()) as u64;
+        let len = part.name().len;
+        let mut at = 0;
+        while at < len {
+            let data = part.read(at, READ.min((len - at) as usize))?;
+            self.write(&data)?;
+            at += data.len() as u64;
+            progress(at)?;
+        }
+        let tail = part.read(len - TAIL as u64, TAIL)?;
+        Ok(Place { upload: self.upload, start, tail: tail[..].try_into().expect("as long as asked for") })
+    }
+
+    fn write(&mut self, mut data: &[u8]) -> Result<(), Error> {
+        while !data.is_empty() {
+            if self.object.capacity() == 0 {
+                self.object.reserve(OBJECT);
+            }
+            let (now, later) = data.split_at(data.len().min(OBJECT - self.object.len()));
+            self.object.extend_from_slice(now);
+            data = later;
+            if self.object.len() == OBJECT {
+                self.send()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) -> Result<(), Error> {
+        if self.under_way.len() == AT_ONCE {
+            self.under_way.pop_front().expect("there are some").wait()?;
+        }
+        let data: Bytes = std::mem::take(&mut self.object).freeze();
+        let place = u32::try_from(self.objects.len()).expect("an upload has fewer objects");
+        let object = Object { len: data.len() as u32, sum: XxHash3_64::oneshot(&data) };
+        self.objects.insert((self.upload, place), object);
+        self.under_way.push_back(self.bucket.put(&self.upload.object(place), data));
+        Ok(())
+    }
+
+    /// Waits until all of it is in the bucket; returns what it consists of.
+    pub fn finish(mut self) -> Result<BTreeMap<(Upload, u32), Object>, Error> {
+        if !self.object.is_empty() {
+            self.send()?;
+        }
+        self.under_way.into_iter().try_for_each(Pending::wait)?;
+        Ok(self.objects)
+    }
+}
