@@ -18,7 +18,7 @@ use crate::bucket::Bucket;
 use crate::error::Error;
 use crate::note::{Memory, Note};
 use crate::prune::{self, Pruned};
-use crate::record::{Record, Upload, name_of};
+use crate::record::{HEAD, Record, RecordHead, Upload, name_of};
 use crate::request::Created;
 use crate::upload::{OBJECT, Uploading};
 
@@ -246,6 +246,21 @@ impl Archive {
         (archived, new)
     }
 
+    /// Looks whether the backup that this host goes on from is still there. Where it is not, others came after it, and may have
+    /// gone, so that their numbers say nothing.
+    fn expect_latest(&self) -> Result<(), Error> {
+        let Some(latest) = &self.latest else { return Ok(()) };
+        let found = self.bucket.get(&name_of(latest.number), Some(HEAD as u64))?;
+        let found = found.and_then(|data| RecordHead::decode(&data).ok());
+        if found.is_some_and(|found| found.drawn == latest.drawn) {
+            return Ok(());
+        }
+        match find_latest(&self.bucket, Some(latest.number))? {
+            Some(number) => Err(owned(number, Some(read_record(&self.bucket, number)?))),
+            None => Err(owned(latest.number, None)),
+        }
+    }
+
     /// Makes a backup count, unless another host was first.
     fn create(&mut self, record: Record) -> Result<(), Error> {
         let mut memory =
@@ -254,6 +269,7 @@ impl Archive {
         // Before anything is asked: what became of it must be told also by whoever comes after a crash.
         self.note.set(memory)?;
         let (name, data) = (name_of(record.number), bytes::Bytes::from(record.encode()));
+        self.expect_latest()?;
         let mut failed = None;
         for _ in 0..TRIES {
             match self.bucket.create(&name, data.clone()) {
@@ -267,13 +283,15 @@ impl Archive {
                 if found == data {
                     return self.go_on_from(record);
                 }
-                let found = Record::decode(&found).ok();
-                let owner = found.map_or("another host".into(), |found| found.owner);
-                return Err(Error::Owned { owner, number: record.number });
+                return Err(owned(record.number, Record::decode(&found).ok()));
             }
         }
         Err(failed.expect("else it was created, or is there"))
     }
+}
+
+fn owned(number: u64, found: Option<Record>) -> Error {
+    Error::Owned { owner: found.map_or("another host".into(), |found| found.owner), number }
 }
 
 fn is_denied(error: &Error) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use twox_hash::XxHash3_64;
 
 use crate::bucket::Bucket;
 use crate::error::Error;
-use crate::record::{BACKUPS, Defect, HEAD, Place, Record, RecordHead, Upload, name_of, number_of};
+use crate::record::{BACKUPS, Defect, HEAD, IN_USE, Place, Record, RecordHead, TOMBSTONE, Upload, name_of};
 use crate::remote::{Memory, RemotePart, RemoteUpload};
 use crate::request::Listed;
 
@@ -83,9 +84,11 @@ impl Bucket {
     /// # Errors
     /// [`Error::Bucket`].
     pub fn backups(&self) -> Result<Vec<BackupInfo>, Error> {
-        let number = |name: &str| number_of(name.strip_prefix(BACKUPS)?.strip_prefix('/')?);
-        let info = |Listed { name, written, .. }| Some(BackupInfo { number: number(&name)?, written });
-        Ok(self.list(BACKUPS)?.into_iter().filter_map(info).collect())
+        let info = |object: &Listed| {
+            let number = object.number(BACKUPS).filter(|_| !object.is_tombstone())?;
+            Some(BackupInfo { number, written: object.written })
+        };
+        Ok(self.list(BACKUPS)?.iter().filter_map(info).collect())
     }
 
     /// Finds a backup.
@@ -99,10 +102,8 @@ impl Bucket {
             Which::Number(number) => number,
             Which::At(time) => {
                 let latest = find_latest(self, None)?.ok_or_else(none)?;
-                let mut numbers: Vec<u64> = self.backups()?.iter().map(|backup| backup.number).collect();
-                let listed = numbers.last().map_or(latest, |last| last + 1);
-                numbers.extend(listed..=latest);
-                self.find_at(&numbers, time)?
+                let first = self.backups()?.first().map_or(latest, |first| first.number);
+                self.find_at(first..latest + 1, time)?
             }
         };
         let record = Arc::new(read_record(self, number)?);
@@ -110,21 +111,20 @@ impl Bucket {
     }
 
     /// The last of some backups that was taken up to a time. Each was taken no earlier than the one before.
-    fn find_at(&self, numbers: &[u64], time: Duration) -> Result<u64, Error> {
+    fn find_at(&self, mut numbers: Range<u64>, time: Duration) -> Result<u64, Error> {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let (mut from, mut to) = (0, numbers.len());
-        let mut oldest = None;
-        while from < to {
-            let middle = from + (to - from) / 2;
-            let taken = read_head(self, numbers[middle])?.taken;
+        let first = numbers.start;
+        let mut oldest = 0;
+        while !numbers.is_empty() {
+            let middle = numbers.start + (numbers.end - numbers.start) / 2;
+            let taken = read_head(self, middle)?.taken;
             if taken <= millis {
-                from = middle + 1;
+                numbers.start = middle + 1;
             } else {
-                (to, oldest) = (middle, Some(taken));
+                (numbers.end, oldest) = (middle, taken);
             }
         }
-        from.checked_sub(1).map(|at| numbers[at]).ok_or_else(|| {
-            let oldest = oldest.unwrap_or_default();
+        numbers.start.checked_sub(1).filter(|number| *number >= first).ok_or_else(|| {
             Error::NoBackup(format!(
                 "there is no backup from before then: the oldest is of {oldest} ms since the epoch"
             ))
@@ -233,20 +233,27 @@ impl fmt::Debug for Backup {
     }
 }
 
-/// The number of the last backup. Where one is known already, it is at least that.
+/// The number of the last backup; `known` is one that was there once.
+///
+/// Lists may be out of date; objects are not. Backups and tombstones leave no gap from the oldest on: so one that is there, and is
+/// not followed by another, is the last.
 pub(crate) fn find_latest(bucket: &Bucket, known: Option<u64>) -> Result<Option<u64>, Error> {
-    let known = match known {
-        // Lists may be out of date, and objects are not.
-        Some(number) if bucket.get(&name_of(number), Some(HEAD as u64))?.is_some() => Some(number),
-        _ => bucket.backups()?.last().map(|backup| backup.number),
-    };
-    let Some(mut latest) = known else {
-        return Ok(bucket.get(&name_of(0), Some(HEAD as u64))?.map(|_| 0));
-    };
-    while bucket.get(&name_of(latest + 1), Some(HEAD as u64))?.is_some() {
-        latest += 1;
+    let is_there = |number: u64| Ok::<_, Error>(bucket.get(&name_of(number), Some(HEAD as u64))?.is_some());
+    let listed = || Ok(bucket.backups()?.last().map(|backup| backup.number));
+    let guesses: [&dyn Fn() -> Result<Option<u64>, Error>; 3] = [&|| Ok(known), &listed, &|| Ok(Some(0))];
+    for guess in guesses {
+        let Some(mut number) = guess()? else { continue };
+        if is_there(number)? {
+            while is_there(number + 1)? {
+                number += 1;
+            }
+            return Ok(Some(number));
+        }
     }
-    Ok(Some(latest))
+    match bucket.get(IN_USE, None)? {
+        None => Ok(None),
+        Some(_) => Err(Error::OutOfDate { bucket: bucket.to_string() }),
+    }
 }
 
 pub(crate) fn read_record(bucket: &Bucket, number: u64) -> Result<Record, Error> {
@@ -264,8 +271,8 @@ fn read_head(bucket: &Bucket, number: u64) -> Result<RecordHead, Error> {
 }
 
 fn read(bucket: &Bucket, number: u64, most: Option<u64>) -> Result<Bytes, Error> {
-    let none = || Error::NoBackup(format!("there is no backup {number} in {bucket}"));
-    bucket.get(&name_of(number), most)?.ok_or_else(none)
+    let none = || Error::NoBackup(format!("there is no backup {number} in {bucket}, or no more"));
+    bucket.get(&name_of(number), most)?.filter(|data| data[..] != TOMBSTONE[..]).ok_or_else(none)
 }
 
 fn is_of(number: u64, found: u64) -> Result<(), Defect> {

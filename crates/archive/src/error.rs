@@ -44,6 +44,12 @@ pub enum Error {
         /// The one at hand.
         store: u128,
     },
+    /// The bucket tells of no backup, though there are some.
+    #[error("the list of backups in {bucket} is out of date: try again later")]
+    OutOfDate {
+        /// The bucket.
+        bucket: String,
+    },
     /// There is no such backup.
     #[error("{0}")]
     NoBackup(String),

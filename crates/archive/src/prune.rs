@@ -5,17 +5,24 @@
 //! it, and all later ones are needed, or will be told apart once that backup is the oldest. Nothing else needs to be read,
 //! and whoever writes to the archive meanwhile loses nothing.
 
+//!
+//! In the place of a backup that went stays a tombstone, for some time: a host that was stopped in the midst of creating a backup,
+//! and goes on later, must not find its number free again.
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::backups::read_record;
 use crate::bucket::Bucket;
 use crate::error::Error;
-use crate::record::{BACKUPS, BUNDLES, number_of};
+use crate::record::{BACKUPS, BUNDLES, IN_USE, TOMBSTONE, name_of};
 use crate::request::Listed;
 
 /// So many objects are deleted at a time.
 const AT_ONCE: usize = 1000;
+
+/// How long a tombstone stays.
+const BURIED: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What was removed from an archive, or would be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,34 +37,46 @@ pub struct Pruned {
 }
 
 pub(crate) fn prune(bucket: &Bucket, keep: Duration, dry_run: bool) -> Result<Pruned, Error> {
-    let backups = bucket.list(BACKUPS)?;
-    let of = |name: &str, under: &str| number_of(name.strip_prefix(under)?.strip_prefix('/')?);
+    let listed = bucket.list(BACKUPS)?;
+    let (tombs, backups): (Vec<Listed>, Vec<Listed>) = listed.into_iter().partition(Listed::is_tombstone);
     let Some(now) = backups.last().map(|latest| latest.written) else { return Ok(Pruned::default()) };
-    let begin = now.saturating_sub(keep.as_millis().try_into().unwrap_or(u64::MAX));
-    let old_enough = backups.iter().filter(|backup| backup.written <= begin);
-    let Some(oldest) = old_enough.filter_map(|backup| of(&backup.name, BACKUPS)).max() else {
+    let before = |age: Duration| now.saturating_sub(age.as_millis().try_into().unwrap_or(u64::MAX));
+    if !dry_run {
+        let old = tombs.iter().filter(|tomb| tomb.written < before(BURIED));
+        remove_tombstones(bucket, &old.filter_map(|tomb| tomb.number(BACKUPS)).collect::<Vec<_>>())?;
+    }
+    let old = backups.iter().filter(|backup| backup.written <= before(keep));
+    let Some(oldest) = old.filter_map(|backup| backup.number(BACKUPS)).max() else {
         return Ok(Pruned::default());
     };
-    let mut pruned = Pruned::default();
-    let mut remove = |listed: Vec<Listed>, goes: &dyn Fn(&str) -> bool| {
-        let gone: Vec<Listed> = listed.into_iter().filter(|object| goes(&object.name)).collect();
-        pruned.bytes += gone.iter().map(|object| object.bytes).sum::<u64>();
-        let names: Vec<String> = gone.into_iter().map(|object| object.name).collect();
-        if !dry_run {
-            names.chunks(AT_ONCE).try_for_each(|names| bucket.delete(names))?;
-        }
-        Ok::<_, Error>(names.len() as u64)
-    };
+    let is_older = |backup: &&Listed| backup.number(BACKUPS).is_some_and(|number| number < oldest);
+    let gone: Vec<&Listed> = backups.iter().filter(is_older).collect();
+    if gone.is_empty() {
+        return Ok(Pruned::default());
+    }
     let record = read_record(bucket, oldest)?;
     // Records first: none is to refer to what is not there.
-    let too_old = |name: &str| of(name, BACKUPS).is_some_and(|number| number < oldest);
-    let gone = remove(backups, &too_old)?;
-    if gone == 0 {
-        return Ok(pruned);
+    if !dry_run {
+        gone.iter().try_for_each(|backup| bucket.put(&backup.name, TOMBSTONE[..].into()).wait())?;
     }
     let needed: BTreeSet<String> = record.objects.keys().map(|(upload, at)| upload.object(*at)).collect();
-    let left_over = |name: &str| of(name, BUNDLES).is_some_and(|n| n <= oldest) && !needed.contains(name);
-    let objects = remove(bucket.list(BUNDLES)?, &left_over)?;
-    (pruned.backups, pruned.objects) = (gone, objects);
-    Ok(pruned)
+    let is_left_over = |object: &Listed| {
+        object.number(BUNDLES).is_some_and(|number| number <= oldest) && !needed.contains(&object.name)
+    };
+    let mut objects = bucket.list(BUNDLES)?;
+    objects.retain(is_left_over);
+    let names: Vec<String> = objects.iter().map(|object| object.name.clone()).collect();
+    if !dry_run {
+        names.chunks(AT_ONCE).try_for_each(|names| bucket.delete(names))?;
+    }
+    let bytes = gone.into_iter().chain(&objects).map(|object| object.bytes).sum();
+    Ok(Pruned { backups: backups.iter().filter(is_older).count() as u64, objects: names.len() as u64, bytes })
+}
+
+/// Removes tombstones, one after the other: those that stay must leave no gap.
+fn remove_tombstones(bucket: &Bucket, numbers: &[u64]) -> Result<(), Error> {
+    if !numbers.is_empty() {
+        bucket.put(IN_USE, "backups go on from where this archive left off".into()).wait()?;
+    }
+    numbers.iter().try_for_each(|number| bucket.delete(&[name_of(*number)]))
 }

@@ -55,6 +55,11 @@ pub(crate) const BUNDLES: &str = "bundles";
 /// Under it are all records.
 pub(crate) const BACKUPS: &str = "backups";
 
+/// What a record is overwritten with when its backup goes: the number stays taken, so that nobody who slept for long finds it free.
+pub(crate) const TOMBSTONE: &[u8; 8] = b"BRKPRUND";
+/// The name of an object that is there once tombstones were removed: a bucket with it is not one without any backups.
+pub(crate) const IN_USE: &str = "in-use";
+
 /// The name of a backup's record.
 pub(crate) fn name_of(number: u64) -> String {
     format!("{BACKUPS}/{number:020}")

@@ -13,6 +13,7 @@ use object_store::{Error as Refusal, GetOptions, GetRange, ObjectStore, ObjectSt
 
 use crate::bucket::{Bucket, Counters};
 use crate::error::Error;
+use crate::record::{TOMBSTONE, number_of};
 
 /// Between tries of a request. The libraries of most services have tried again by then.
 const PAUSES: [Duration; 3] =
@@ -37,6 +38,17 @@ pub(crate) struct Listed {
     pub bytes: u64,
     /// When it was written, by the bucket's clock, in milliseconds since the Unix epoch.
     pub written: u64,
+}
+
+impl Listed {
+    /// The number that its name has after `under`.
+    pub fn number(&self, under: &str) -> Option<u64> {
+        number_of(self.name.strip_prefix(under)?.strip_prefix('/')?)
+    }
+
+    pub fn is_tombstone(&self) -> bool {
+        self.bytes == TOMBSTONE.len() as u64
+    }
 }
 
 /// What became of creating an object.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use brooklet::io::Rng;
@@ -35,9 +36,14 @@ struct Faults {
     percent: u64,
     /// After so many requests, nothing is let through any more, as when the process is gone.
     lives: Option<u64>,
+    /// Whether the last of them is done all the same, and only not heard of.
+    dies_unheard: bool,
     requests: u64,
     late: Vec<(u64, Path, PutPayload, PutMode)>,
     written: Vec<Path>,
+    /// Whether each write came a day after the one before, as far as lists tell.
+    a_day_each: bool,
+    lists_nothing: bool,
 }
 
 /// See above.
@@ -54,9 +60,12 @@ impl Faulty {
             rng: Rng::new(seed),
             percent,
             lives: None,
+            dies_unheard: false,
             requests: 0,
             late: Vec::new(),
             written: Vec::new(),
+            a_day_each: false,
+            lists_nothing: false,
         };
         Self { inner, faults: Arc::new(Mutex::new(faults)) }
     }
@@ -67,6 +76,27 @@ impl Faulty {
         faults.lives = requests.map(|more| faults.requests + more);
     }
 
+    /// What becomes of the first request that is not let through.
+    pub fn dies_unheard(&self, unheard: bool) {
+        self.faults.lock().unwrap().dies_unheard = unheard;
+    }
+
+    /// From now on each write comes a day after the one before.
+    pub fn a_day_each(&self) {
+        self.faults.lock().unwrap().a_day_each = true;
+    }
+
+    /// From now on lists are empty.
+    pub fn lists_nothing(&self) {
+        self.faults.lock().unwrap().lists_nothing = true;
+    }
+
+    /// All objects.
+    pub fn listed(&self) -> Vec<String> {
+        let objects: Vec<ObjectMeta> = self.inner.list(None).try_collect().now_or_never().unwrap().unwrap();
+        objects.into_iter().map(|object| object.location.to_string()).collect()
+    }
+
     pub fn requests(&self) -> u64 {
         self.faults.lock().unwrap().requests
     }
@@ -75,6 +105,9 @@ impl Faulty {
         let mut faults = self.faults.lock().unwrap();
         faults.requests += 1;
         if faults.lives.is_some_and(|lives| faults.requests > lives) {
+            if faults.dies_unheard && faults.lives == Some(faults.requests - 1) {
+                return Ok(Fate::Unheard);
+            }
             return Err(Error::PermissionDenied {
                 path: path.to_string(),
                 source: "the process is gone".into(),
@@ -183,20 +216,32 @@ impl ObjectStore for Faulty {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let stale = match self.fate(&Path::default()) {
+        let fate = match self.fate(&Path::default()) {
             Err(error) => return stream::iter([Err(error)]).boxed(),
             Ok(Fate::Refused | Fate::Unheard | Fate::Late) => return stream::iter([failed()]).boxed(),
-            Ok(Fate::Fine) => Vec::new(),
-            Ok(Fate::Short) => {
-                let written = &self.faults.lock().unwrap().written;
-                written[written.len().saturating_sub(3)..].to_vec()
+            Ok(fate) => fate,
+        };
+        let faults = self.faults.lock().unwrap();
+        let written = faults.written.clone();
+        let stale = if fate == Fate::Short {
+            written[written.len().saturating_sub(3)..].to_vec()
+        } else {
+            Vec::new()
+        };
+        let (nothing, a_day_each) = (faults.lists_nothing, faults.a_day_each);
+        let listed = move |object: Result<ObjectMeta>| {
+            let mut object = object.expect("memory lists");
+            if a_day_each {
+                let days =
+                    written.iter().rposition(|path| *path == object.location).map_or(0, |at| at as u64 + 1);
+                let epoch = object.last_modified
+                    - Duration::from_millis(object.last_modified.timestamp_millis() as u64);
+                object.last_modified = epoch + Duration::from_secs(24 * 3600) * days as u32;
             }
+            let listed = !nothing && !stale.contains(&object.location);
+            futures_util::future::ready(listed.then_some(Ok(object)))
         };
-        let listed = move |object: &Result<ObjectMeta>| {
-            let listed = object.as_ref().is_ok_and(|object| !stale.contains(&object.location));
-            futures_util::future::ready(listed)
-        };
-        self.inner.list(prefix).filter(listed).boxed()
+        self.inner.list(prefix).filter_map(listed).boxed()
     }
 
     async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
