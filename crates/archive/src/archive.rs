@@ -57,7 +57,9 @@ pub struct Archived {
     pub lsn: u64,
     /// When the backup was taken, in milliseconds since the Unix epoch, by the store's clock.
     pub taken: u64,
-    /// Parts that are new in it; 0 where nothing has changed, and there is no new backup.
+    /// Whether it is a new one: where nothing has changed, the last one still holds.
+    pub is_new: bool,
+    /// Parts that are new in it.
     pub new_parts: usize,
     /// Their bytes.
     pub new_bytes: u64,
@@ -116,7 +118,7 @@ impl Archive {
         let view = store.view()?;
         self.look(view.store_id())?;
         let (mut archived, new) = self.survey(&view);
-        if new.is_empty() && self.latest.as_ref().is_some_and(|latest| same_parts(latest, &view)) {
+        if !archived.is_new {
             return Ok(archived);
         }
         let upload = Upload { number: archived.number, drawn: draw() };
@@ -237,6 +239,7 @@ impl Archive {
             number: if unchanged { next - 1 } else { next },
             lsn: view.lsn(),
             taken: view.taken(),
+            is_new: !unchanged,
             new_parts: new.len(),
             new_bytes,
             new_objects: new_bytes.div_ceil(OBJECT as u64),

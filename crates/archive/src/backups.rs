@@ -173,6 +173,11 @@ impl Backup {
         self.record.objects.len()
     }
 
+    /// Their bytes; some may be of parts that only other backups have.
+    pub fn stored_bytes(&self) -> u64 {
+        self.record.objects.values().map(|object| u64::from(object.len)).sum()
+    }
+
     /// The store as it was, read from the bucket as needed: single look-ups take a few small reads, and reading on and on reads
     /// ahead, within `memory` bytes or so.
     ///

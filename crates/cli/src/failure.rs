@@ -107,6 +107,7 @@ impl From<brooklet::Error> for Failure {
             // Only opening a file can meet these two.
             _ => match &error {
                 brooklet::Error::Io { source, .. } if absent(source) => Kind::CannotOpen,
+                brooklet::Error::Io { source, .. } if lacks_bytes(source) => Kind::Damaged,
                 _ => Kind::Io,
             },
         };
@@ -129,9 +130,37 @@ impl From<brooklet_codex::Error> for Failure {
     }
 }
 
+/// Whether it is a backup that could not be read, because of what became of its objects.
+fn lacks_bytes(error: &io::Error) -> bool {
+    use brooklet_archive::Error::{Damaged, Missing};
+    let of_archive = error.get_ref().and_then(|source| source.downcast_ref());
+    matches!(of_archive, Some(Missing { .. } | Damaged { .. }))
+}
+
 fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
+impl From<brooklet_archive::Error> for Failure {
+    fn from(error: brooklet_archive::Error) -> Self {
+        use brooklet_archive::Error;
+        use brooklet_archive::object_store::Error::{PermissionDenied, Unauthenticated};
+        let kind = match error {
+            Error::Store(error) => return error.into(),
+            Error::Address { .. } => Kind::Usage,
+            Error::Owned { .. } => Kind::No,
+            Error::NoBackup(_) => Kind::NotFound,
+            Error::OtherStore { .. } | Error::NewerFormat { .. } => Kind::CannotOpen,
+            Error::Bucket { source: PermissionDenied { .. } | Unauthenticated { .. }, .. } => {
+                Kind::CannotOpen
+            }
+            Error::Missing { .. } | Error::Damaged { .. } => Kind::Damaged,
+            Error::Cancelled { .. } => Kind::Interrupted,
+            _ => Kind::Io,
+        };
+        Self::new(kind, error.to_string())
+    }
 }
 
 impl From<brooklet_wal::LogError> for Failure {

@@ -1,12 +1,14 @@
 //! The `brooklet` command: one store's logs, what the store is made of, and trials of it.
 //!
 //! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices, `export` and `import` move whole logs,
+//! `archive` holds those for object storage,
 //! `codex` builds and reads sorted files; `replay`, `bench`, `probe`, `demo` and `soak` are the trials; `out` prints, `failure`
 //! tells what went wrong and gives the exit code.
 
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]
 
+mod archive;
 mod bench;
 mod codex;
 mod demo;
@@ -75,6 +77,12 @@ enum Command {
     Export(export::Args),
     /// Bring in whole logs at once: from lines of JSON or CSV, a codex file, or another store
     Import(import::Args),
+    /// Back a store up in object storage: what it wrote since the last backup
+    Archive(archive::Args),
+    /// List the backups of a store, tell of one, or verify it
+    Backups(archive::BackupsArgs),
+    /// Bring in logs as they were in a backup: all, a prefix or one
+    Restore(archive::RestoreArgs),
     /// Show what a store is made of, or the bounds of a log
     Inspect(inspect::Inspect),
     /// Check every checksum and invariant of a closed store
@@ -129,6 +137,8 @@ fn run(command: Command, ring: Option<PathBuf>, out: &mut Out) -> Result<(), Fai
         Command::List(args) => logs::list(args, ring, out),
         Command::Export(args) => export::run(args, ring, out),
         Command::Import(args) => import::run(args, ring, out),
+        Command::Archive(args) => archive::run(args, ring, out),
+        Command::Restore(args) => archive::restore(args, ring, out),
         Command::Inspect(args) => inspect::inspect(args, ring, out),
         Command::Check(args) => inspect::check(args, ring, out),
         Command::Checkpoint(args) => inspect::checkpoint(args, ring, out),
@@ -136,6 +146,7 @@ fn run(command: Command, ring: Option<PathBuf>, out: &mut Out) -> Result<(), Fai
         _ if ring.is_some() => {
             Err(Failure::new(Kind::Usage, "--ring is for commands on a store; this one makes its own"))
         }
+        Command::Backups(args) => archive::backups(args, out),
         Command::Codex(args) => codex::run(args, out),
         Command::Replay(args) => replay::run(args, out),
         Command::Bench(args) => bench::run(args, out),

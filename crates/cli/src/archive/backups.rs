@@ -1,0 +1,129 @@
+//! `backups`: what an archive has.
+
+use std::fmt::{self, Display};
+
+use brooklet_archive::{Backup, BackupInfo, Bucket};
+use indicatif::HumanBytes;
+use serde::Serialize;
+
+use super::{BUCKETS, Costs, WhichArgs, moment};
+use crate::failure::{Failure, Kind};
+use crate::out::{Out, progress};
+
+/// Arguments of `brooklet backups`.
+#[derive(clap::Args)]
+#[command(after_help = BUCKETS)]
+pub struct Args {
+    /// Where backups are kept
+    bucket: String,
+    #[command(flatten)]
+    which: WhichArgs,
+    /// Read all objects of one backup, and look whether they are what was written
+    #[arg(long)]
+    verify: bool,
+}
+
+/// Lists backups, or tells of one.
+pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+    let bucket = Bucket::open(&args.bucket)?;
+    if args.verify || args.which.backup.is_some() || args.which.at.is_some() {
+        let backup = bucket.backup(args.which.which())?;
+        out.put(&One::new(&backup))?;
+        return if args.verify { verify(&bucket, &backup, out) } else { Ok(()) };
+    }
+    let backups = bucket.backups()?;
+    for BackupInfo { number, written, .. } in &backups {
+        out.put(&Row { backup: *number, written: moment(*written).to_string() })?;
+    }
+    if backups.is_empty() {
+        let what = format!("there are no backups in {bucket}: look at the address");
+        return Err(Failure::new(Kind::NotFound, what));
+    }
+    Ok(())
+}
+
+fn verify(bucket: &Bucket, backup: &Backup, out: &mut Out) -> Result<(), Failure> {
+    let bar = progress(backup.stored_bytes(), "reading");
+    let verified = backup.verify(&mut |bytes| bar.set_position(bytes));
+    bar.finish_and_clear();
+    let defects: Vec<String> = verified.defects.iter().map(ToString::to_string).collect();
+    for defect in &defects {
+        out.line(defect)?;
+    }
+    let (objects, bytes) = (verified.objects, verified.bytes);
+    out.put(&Verified { objects, bytes, defects: defects.clone(), costs: Costs::of(bucket) })?;
+    match defects.len() {
+        0 => Ok(()),
+        n => Err(Failure::no(format!("backup {} has {n} defects", backup.number()))),
+    }
+}
+
+#[derive(Serialize)]
+struct Row {
+    backup: u64,
+    /// By the bucket's clock.
+    written: String,
+}
+
+impl Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>8}  {}", self.backup, self.written)
+    }
+}
+
+#[derive(Serialize)]
+struct One {
+    backup: u64,
+    taken: String,
+    owner: String,
+    store: String,
+    bytes: u64,
+    added: u64,
+    parts: usize,
+    objects: usize,
+}
+
+impl One {
+    fn new(backup: &Backup) -> Self {
+        Self {
+            backup: backup.number(),
+            taken: moment(backup.taken()).to_string(),
+            owner: backup.owner().into(),
+            store: format!("{:032x}", backup.store_id()),
+            bytes: backup.bytes(),
+            added: backup.added(),
+            parts: backup.parts(),
+            objects: backup.objects(),
+        }
+    }
+}
+
+impl Display for One {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { backup, taken, owner, store, bytes, added, parts, objects } = self;
+        let (bytes, added) = (HumanBytes(*bytes), HumanBytes(*added));
+        writeln!(f, "backup {backup}, taken {taken} by {owner}, of store {store}")?;
+        write!(f, "{bytes} in {parts} parts, which lie in {objects} objects; {added} were new")
+    }
+}
+
+#[derive(Serialize)]
+struct Verified {
+    objects: u64,
+    bytes: u64,
+    defects: Vec<String>,
+    costs: Costs,
+}
+
+impl Display for Verified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { objects, bytes, defects, costs } = self;
+        let found = if defects.is_empty() { "sound" } else { "damaged" };
+        write!(
+            f,
+            "{found}: {objects} objects with {}, {} defects\n{costs}",
+            HumanBytes(*bytes),
+            defects.len()
+        )
+    }
+}

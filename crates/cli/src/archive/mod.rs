@@ -1,0 +1,231 @@
+//! `archive`, `backups` and `restore`: stores in object storage.
+
+mod backups;
+mod restore;
+
+use std::ffi::OsString;
+use std::fmt::{self, Display};
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use brooklet::Create;
+use brooklet_archive::{Archive, Archived, Bucket, Pruned};
+use indicatif::HumanBytes;
+use serde::Serialize;
+
+use crate::failure::{Failure, Kind};
+use crate::logs::options;
+use crate::out::{Out, spinner};
+use crate::size::age;
+use crate::stop;
+pub use backups::{Args as BackupsArgs, run as backups};
+pub use restore::{Args as RestoreArgs, run as restore};
+
+const BUCKETS: &str = "\
+BUCKET is s3://bucket/path, gs://bucket/path, az://container/path, or a folder. Keys and settings come from the environment
+(AWS_…, GOOGLE_…, AZURE_…), and for s3 from the profile that AWS_PROFILE names; AWS_ENDPOINT_URL leads to other services that
+speak S3.";
+
+/// Arguments of `brooklet archive`.
+#[derive(clap::Args)]
+#[command(after_help = BUCKETS)]
+pub struct Args {
+    /// The store: a file or a block device
+    store: PathBuf,
+    /// Where its backups are kept; one store has one place
+    bucket: String,
+    /// Remove backups that are older, but for the newest of those (ms, s, m, h, d and w are understood)
+    #[arg(long, value_name = "TIME", value_parser = age)]
+    keep: Option<Duration>,
+    /// Go on from what another host wrote, which must not write any more
+    #[arg(long)]
+    take_over: bool,
+    /// The file that notes which backups are this host's [default: the store's name and .archive]
+    #[arg(long, value_name = "FILE")]
+    note: Option<PathBuf>,
+    /// What other hosts are told of this one [default: its name]
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+    /// Tell what would be uploaded and removed, and do neither
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Backs up a store.
+pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    stop::listen()?;
+    let note = match (args.note, args.store.metadata().is_ok_and(|store| store.file_type().is_block_device()))
+    {
+        (Some(note), _) => note,
+        (None, false) => {
+            let mut name = args.store.clone().into_os_string();
+            name.push(".archive");
+            name.into()
+        }
+        (None, true) => {
+            return Err(Failure::new(
+                Kind::Usage,
+                "a device has no place beside it for the note: say so by --note",
+            ));
+        }
+    };
+    let store = options(ring).create(Create::Never).open(&args.store)?;
+    let bucket = Bucket::open(&args.bucket)?;
+    let owner =
+        args.owner.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+    let mut archive = Archive::new(bucket.clone(), note, owner)?;
+    if args.take_over {
+        archive = archive.take_over();
+    }
+    let bar = spinner();
+    let archived = if args.dry_run {
+        archive.plan(&store)?
+    } else {
+        archive.backup(&store, |progress| {
+            let (done, of) = (HumanBytes(progress.bytes), HumanBytes(progress.of));
+            bar.set_message(format!("uploading: {done} of {of}"));
+            if stop::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?
+    };
+    let pruned = args.keep.map(|keep| archive.prune(keep, args.dry_run)).transpose()?;
+    bar.finish_and_clear();
+    store.close()?;
+    out.put(&Report::new(args.dry_run, archived, pruned, &bucket))
+}
+
+/// A moment, in milliseconds since the Unix epoch, as people read it.
+fn moment(millis: u64) -> impl Display {
+    // What is past the year 9999 cannot be told so.
+    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(millis.min(253_402_300_799_999)))
+}
+
+#[derive(Serialize)]
+struct Report {
+    dry_run: bool,
+    backup: u64,
+    taken: String,
+    /// Whether the store has changed since the backup before.
+    new: bool,
+    new_bytes: u64,
+    new_objects: u64,
+    bytes: u64,
+    parts: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    removed: Option<Removed>,
+    costs: Costs,
+}
+
+#[derive(Serialize)]
+struct Removed {
+    backups: u64,
+    objects: u64,
+    bytes: u64,
+}
+
+impl Report {
+    fn new(dry_run: bool, archived: Archived, pruned: Option<Pruned>, bucket: &Bucket) -> Self {
+        let removed = pruned.map(|pruned| Removed {
+            backups: pruned.backups,
+            objects: pruned.objects,
+            bytes: pruned.bytes,
+        });
+        Self {
+            dry_run,
+            backup: archived.number,
+            taken: moment(archived.taken).to_string(),
+            new: archived.is_new,
+            new_bytes: archived.new_bytes,
+            new_objects: archived.new_objects,
+            bytes: archived.bytes,
+            parts: archived.parts,
+            removed,
+            costs: Costs::of(bucket),
+        }
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { backup, new_bytes, new_objects, bytes, .. } = self;
+        let would = if self.dry_run { "would be " } else { "" };
+        if self.new {
+            let (new, all) = (HumanBytes(*new_bytes), HumanBytes(*bytes));
+            write!(f, "backup {backup} {would}made: {new} of {all} in {new_objects} objects")?;
+        } else {
+            write!(f, "nothing has changed since backup {backup}, which has {}", HumanBytes(*bytes))?;
+        }
+        if let Some(Removed { backups, objects, bytes }) = &self.removed {
+            let bytes = HumanBytes(*bytes);
+            write!(f, "; {backups} backups and {objects} objects {would}removed, {bytes}")?;
+        }
+        write!(f, "\n{}", self.costs)
+    }
+}
+
+/// What was asked of a bucket.
+#[derive(Serialize)]
+struct Costs {
+    puts: u64,
+    gets: u64,
+    lists: u64,
+    deletes: u64,
+    sent: u64,
+    received: u64,
+}
+
+impl Costs {
+    fn of(bucket: &Bucket) -> Self {
+        let brooklet_archive::Costs { puts, gets, lists, deletes, sent, received, .. } = bucket.costs();
+        Self { puts, gets, lists, deletes, sent, received }
+    }
+}
+
+impl Display for Costs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { puts, gets, lists, deletes, sent, received } = self;
+        let (sent, received) = (HumanBytes(*sent), HumanBytes(*received));
+        write!(
+            f,
+            "requests: {puts} PUT, {gets} GET, {lists} LIST, {deletes} DELETE; {sent} sent, {received} received"
+        )
+    }
+}
+
+/// Which logs.
+#[derive(clap::Args)]
+#[group(multiple = false)]
+struct Chosen {
+    /// Only logs whose keys begin so
+    #[arg(long)]
+    prefix: Option<OsString>,
+    /// Only this log
+    #[arg(long, value_name = "KEY")]
+    log: Option<OsString>,
+}
+
+/// Which backup.
+#[derive(clap::Args)]
+#[group(multiple = false)]
+struct WhichArgs {
+    /// The backup of this number [default: the last one]
+    #[arg(long, value_name = "N")]
+    backup: Option<u64>,
+    /// The last backup that was taken up to this time, such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    at: Option<Duration>,
+}
+
+impl WhichArgs {
+    fn which(&self) -> brooklet_archive::Which {
+        use brooklet_archive::Which;
+        let at = self.at.map_or(Which::Latest, Which::At);
+        self.backup.map_or(at, Which::Number)
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_rfc3339_weak(text).map_err(|error| error.to_string())?;
+    Ok(time.duration_since(UNIX_EPOCH).unwrap_or_default())
+}

@@ -1,0 +1,133 @@
+//! `restore`: logs of a backup enter a store.
+
+use std::fmt::{self, Display};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use brooklet::{Create, Existing};
+use brooklet_archive::Bucket;
+use indicatif::{HumanBytes, HumanCount};
+use serde::Serialize;
+
+use super::{BUCKETS, Chosen, Costs, WhichArgs, moment};
+use crate::failure::{Failure, Kind};
+use crate::logs::options;
+use crate::out::{Out, spinner};
+use crate::size::size;
+use crate::stop;
+
+/// Arguments of `brooklet restore`.
+#[derive(clap::Args)]
+#[command(after_help = BUCKETS)]
+pub struct Args {
+    /// Where backups are kept
+    bucket: String,
+    /// The store that takes the logs over: a file or a block device; a file is made where there is none
+    store: PathBuf,
+    #[command(flatten)]
+    which: WhichArgs,
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Leave out logs that the store has already, instead of restoring nothing
+    #[arg(long)]
+    skip_existing: bool,
+    /// Bytes of memory to read ahead in, about (K, M and G are understood)
+    #[arg(long, default_value = "128M", value_parser = size)]
+    memory: u64,
+    /// Tell what would be restored, and do not
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Restores logs, and checks a store that is new.
+pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    stop::listen()?;
+    let bucket = Bucket::open(&args.bucket)?;
+    let backup = bucket.backup(args.which.which())?;
+    let mut report = Report {
+        backup: backup.number(),
+        taken: moment(backup.taken()).to_string(),
+        backup_bytes: backup.bytes(),
+        restored: None,
+        costs: Costs::of(&bucket),
+    };
+    if args.dry_run {
+        return out.put(&report);
+    }
+    let view = backup.view(args.memory as usize)?;
+    let prefix = args.chosen.prefix.as_deref().unwrap_or_default().as_bytes();
+    let log = args.chosen.log.as_deref().map(OsStrExt::as_bytes);
+    if let Some(log) = log {
+        // A log that is not there makes no store.
+        view.bounds(log)?;
+    }
+    let store = options(ring).create(Create::IfMissing).open(&args.store)?;
+    let is_new = store.info()?.runs.is_empty();
+    let bar = spinner();
+    let told = bar.clone();
+    let existing = if args.skip_existing { Existing::Skip } else { Existing::Refuse };
+    let import = store.import().existing(existing).watch(move |so_far| {
+        let (entries, bytes) = (HumanCount(so_far.entries), HumanBytes(so_far.bytes));
+        told.set_message(format!("restoring: {entries} entries, {bytes}"));
+        if stop::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let imported = match log {
+        Some(log) => import.log(&view, log)?,
+        None => import.view(&view, prefix)?,
+    };
+    store.close()?;
+    drop(store);
+    if is_new {
+        // What was read was checked; this is about what was written.
+        bar.set_message("checking what was written");
+        let checked = options(ring).check(&args.store, &mut |_, _| {})?;
+        if let Some(finding) = checked.findings.first() {
+            let what = format!("what was restored does not read back: {}", finding.what);
+            return Err(Failure::new(Kind::Damaged, what));
+        }
+    }
+    bar.finish_and_clear();
+    let brooklet::Imported { logs, entries, bytes, skipped, .. } = imported;
+    report.restored = Some(Restored { logs, entries, bytes, skipped });
+    report.costs = Costs::of(&bucket);
+    out.put(&report)
+}
+
+#[derive(Serialize)]
+struct Report {
+    backup: u64,
+    taken: String,
+    backup_bytes: u64,
+    #[serde(flatten)]
+    restored: Option<Restored>,
+    costs: Costs,
+}
+
+#[derive(Serialize)]
+struct Restored {
+    logs: u64,
+    entries: u64,
+    bytes: u64,
+    skipped: u64,
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { backup, taken, backup_bytes, restored, costs } = self;
+        match restored {
+            Some(Restored { logs, entries, bytes, skipped }) => {
+                write!(f, "{logs} logs with {entries} entries, which take {}", HumanBytes(*bytes))?;
+                if *skipped > 0 {
+                    write!(f, "; {skipped} logs were there already, and stay as they are")?;
+                }
+                writeln!(f, "; as they were at {taken}, by backup {backup}")?;
+            }
+            None => {
+                let bytes = HumanBytes(*backup_bytes);
+                writeln!(f, "backup {backup}, taken {taken}, {bytes} in all, would be restored from")?;
+            }
+        }
+        write!(f, "{costs}")
+    }
+}
