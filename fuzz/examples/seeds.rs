@@ -25,6 +25,7 @@ fn main() -> std::io::Result<()> {
     entries()?;
     imports()?;
     parts()?;
+    archives()?;
     stores()?;
     logs()
 }
@@ -63,6 +64,16 @@ fn parts() -> std::io::Result<()> {
     seed("parts", "part", &[&[2, 0], &[90, 0, 1, 7]])?;
     seed("parts", "table", &[&[1, 0], &100u32.to_le_bytes(), &[2, 9, 9]])?;
     seed("parts", "head", &[&[1, 0], &28u32.to_le_bytes(), &[3, 9, 9, 9]])
+}
+
+fn archives() -> std::io::Result<()> {
+    seed("archive", "sound", &[&[1]])?;
+    seed("archive", "record", &[&[2], &300u32.to_le_bytes(), &[2, 9, 9]])?;
+    seed("archive", "head", &[&[2], &60u32.to_le_bytes(), &[3, 9, 9, 9]])?;
+    seed("archive", "object", &[&[4], &60u32.to_le_bytes(), &[0; 36], &200u32.to_le_bytes(), &[3, 9, 9, 9]])?;
+    let note = b"brooklet archive 1\n12 0123456789abcdef0123456789abcdef\nfedcba9876543210fedcba9876543210\n";
+    seed("archive", "note", &[&[255], note])?;
+    seed("archive", "nothing-noted", &[&[255], b"brooklet archive 1\n-\n"])
 }
 
 fn superblocks() -> std::io::Result<()> {

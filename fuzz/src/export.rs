@@ -10,8 +10,8 @@ use brooklet_codex::{Bytes, Reader};
 /// An entry of a codex file.
 pub type Entry = (Vec<u8>, Vec<u8>);
 
-/// A view of logs short and long, trimmed, limited and empty.
-fn view() -> View {
+/// A store of logs short and long, trimmed, limited and empty.
+pub fn store() -> Store {
     let store = Store::in_memory(1).expect("memory takes a store");
     let append = |key: &str, payload: &[u8], times: u8| {
         for n in 0..times {
@@ -27,7 +27,11 @@ fn view() -> View {
     let kept = Retention::new().entries(5).bytes(999).age(Duration::from_secs(9));
     drop(store.retain("limited", kept).expect("it is there"));
     drop(store.retain("empty", kept).expect("it makes the log"));
-    store.view().expect("memory takes writes")
+    store
+}
+
+fn view() -> View {
+    store().view().expect("memory takes writes")
 }
 
 /// A table of parts, and the parts.

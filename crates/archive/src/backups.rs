@@ -1,6 +1,6 @@
 //! Backups, on the side that reads them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,6 +19,9 @@ use crate::request::Listed;
 
 /// Memory for look-ups in a backup, in bytes.
 const LOOK_UPS: usize = 32 << 20;
+
+/// So many objects are read at a time to verify them.
+const AT_ONCE: usize = 4;
 
 /// Which backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -211,24 +214,30 @@ impl Backup {
     /// by now. Goes on where something is wrong.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Verified {
         let mut verified = Verified { objects: 0, bytes: 0, defects: Vec::new() };
-        for ((upload, at), object) in &self.record.objects {
-            let name = upload.object(*at);
+        let mut under_way = VecDeque::new();
+        let mut objects = self.record.objects.iter();
+        loop {
+            while under_way.len() < AT_ONCE {
+                let Some(((upload, at), object)) = objects.next() else { break };
+                let name = upload.object(*at);
+                under_way.push_back((self.bucket.begin_get(&name, None), name, object));
+            }
+            let Some((data, name, object)) = under_way.pop_front() else { return verified };
             let damaged = |what: &str| Error::Damaged { object: self.bucket.full(&name), what: what.into() };
-            let checked = match self.bucket.get(&name, None) {
-                Ok(Some(data)) if data.len() != object.len as usize => Err(damaged("it has another length")),
+            let defect = match data.wait() {
+                Ok(Some(data)) if data.len() != object.len as usize => Some(damaged("it has another length")),
                 Ok(Some(data)) if XxHash3_64::oneshot(&data) != object.sum => {
-                    Err(damaged("its checksum does not fit"))
+                    Some(damaged("its checksum does not fit"))
                 }
-                Ok(Some(_)) => Ok(()),
-                Ok(None) => Err(Error::Missing { object: self.bucket.full(&name) }),
-                Err(error) => Err(error),
+                Ok(Some(_)) => None,
+                Ok(None) => Some(Error::Missing { object: self.bucket.full(&name) }),
+                Err(error) => Some(error),
             };
             verified.objects += 1;
             verified.bytes += u64::from(object.len);
-            verified.defects.extend(checked.err());
+            verified.defects.extend(defect);
             progress(verified.bytes);
         }
-        verified
     }
 }
 

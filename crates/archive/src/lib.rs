@@ -46,6 +46,9 @@ mod archiver;
 mod backups;
 mod bucket;
 mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod note;
 mod prune;
 mod record;

@@ -37,7 +37,7 @@ impl Memory {
         self.last == Some(upload) || upload.number == next && self.tried.contains(&upload.drawn)
     }
 
-    fn encode(&self) -> String {
+    pub fn encode(&self) -> String {
         let last = self.last.map_or("-".into(), |last| format!("{} {:032x}", last.number, last.drawn));
         let tried: String = self.tried.iter().map(|drawn| format!("{drawn:032x}\n")).collect();
         format!("{HEAD}\n{last}\n{tried}")

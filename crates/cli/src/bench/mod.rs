@@ -4,6 +4,7 @@
 //! `table` judges figures by their marks, `row` is a line of it, `load` makes payloads, `plain` is the group commit that both are compared with,
 //! `flying` appends without waiting, `system` is what the system tells of a process.
 
+mod archive;
 mod codex;
 mod flying;
 mod import;
@@ -41,6 +42,8 @@ enum What {
     Codex(codex::Args),
     /// Measure bringing in whole logs past the log, beside appending their entries
     Import(import::Args),
+    /// Measure backing a store up in object storage and restoring it, beside the link and the disk
+    Archive(archive::Args),
 }
 
 /// Runs the measurements and prints the table.
@@ -49,6 +52,7 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         Some(What::Wal(args)) => wal::run(args, out),
         Some(What::Scale(args)) => scale::run(args, out),
         Some(What::Codex(args)) => codex::run(args, out),
+        Some(What::Archive(args)) => archive::run(args, out),
         Some(What::Import(args)) => import::run(args, out),
         None => store::run(args.store, out),
     }

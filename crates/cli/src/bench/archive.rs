@@ -1,0 +1,121 @@
+//! `bench archive`: backing a store up and restoring it, beside reading and writing the same bytes.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use brooklet::{Options, Store};
+use brooklet_archive::{Archive, Archived, Bucket, Which};
+
+use super::codex::{mix, timed, write_plain};
+use super::load::deltas_of_200;
+use super::row::{Rounds, Table};
+use super::table::Mark;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::size::{count, size};
+
+/// Arguments of `brooklet bench archive`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where to make the stores, up to 1 KiB a log; they are removed at the end
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+    /// Where backups go, such as s3://bucket/path; each round to a place of its own, which stays [default: a folder beside the stores]
+    #[arg(long)]
+    bucket: Option<String>,
+    /// Logs that are backed up; also as 1e6
+    #[arg(long, default_value = "1e6", value_parser = count)]
+    logs: u64,
+    /// Rounds of each measurement; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// Bytes of memory to read ahead in (K, M and G are understood)
+    #[arg(long, default_value = "128M", value_parser = size)]
+    memory: u64,
+}
+
+/// Measures, and prints the table.
+pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+    let mut puts = Rounds::new("archive", "PUT requests of all logs, new", "a GiB");
+    let mut again = Rounds::new("archive", "PUT requests of all logs, changed", "a GiB");
+    let mut archived = Rounds::new("archive", "all logs, new", "s");
+    let mut restored = Rounds::new("restore", "all logs", "s");
+    let mut one = Rounds::new("restore", "one log", "ms");
+    for round in 0..args.rounds {
+        eprintln!("measuring: round {} of {}", round + 1, args.rounds);
+        let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
+        let place = match &args.bucket {
+            Some(bucket) => format!("{bucket}/{}", dir.path().file_name().unwrap_or_default().display()),
+            None => dir.path().join("bucket").display().to_string(),
+        };
+        let bucket = Bucket::open(&place)?;
+        let store = Options::new().open(dir.path().join("store"))?;
+        let mut archive = Archive::new(bucket.clone(), dir.path().join("note"), "bench")?;
+        append(&store, args.logs, 1)?;
+        store.checkpoint()?;
+        let before = bucket.costs();
+        let (took, first) = timed(0, || back_up(&mut archive, &store))?;
+        let costs = bucket.costs();
+        let per_gib = |puts: u64, sent: u64| puts as f64 * (1u64 << 30) as f64 / sent.max(1) as f64;
+        puts.alone(per_gib(costs.puts - before.puts, costs.sent - before.sent));
+        puts.note("PUT", (costs.puts - before.puts) as f64);
+        puts.note("MB", first.bytes as f64 / 1e6);
+        let (disk, ()) = timed(0, || write_plain(&dir.path().join("plain"), first.bytes))?;
+        std::fs::remove_file(dir.path().join("plain"))?;
+        archived.pair(took, disk);
+
+        let backup = bucket.backup(Which::Latest)?;
+        let (link, _) = timed(0, || Ok(backup.verify(&mut |_| {})))?;
+        let target = Options::new().open(dir.path().join("restored"))?;
+        let (took, imported) = timed(0, || {
+            let view = bucket.backup(Which::Latest)?.view(args.memory as usize)?;
+            Ok(target.import().view(&view, "")?)
+        })?;
+        restored.pair(took, link.max(disk));
+        restored.note("MB", imported.bytes as f64 / 1e6);
+        restored.note("link, s", link);
+        restored.note("disk, s", disk);
+        let single = Options::new().open(dir.path().join("single"))?;
+        let before = bucket.costs().gets;
+        let (took, _) = timed(0, || {
+            let view = bucket.backup(Which::Latest)?.view(args.memory as usize)?;
+            Ok(single.import().log(&view, key(args.logs / 2))?)
+        })?;
+        one.alone(took * 1e3);
+        one.note("GET", (bucket.costs().gets - before) as f64);
+
+        append(&store, args.logs, 1)?;
+        store.checkpoint()?;
+        let before = bucket.costs();
+        let second = back_up(&mut archive, &store)?;
+        let costs = bucket.costs();
+        again.alone(per_gib(costs.puts - before.puts, costs.sent - before.sent));
+        again.note("PUT", (costs.puts - before.puts) as f64);
+        again.note("MB", second.new_bytes as f64 / 1e6);
+    }
+    let most = Mark::Within(200.0);
+    let rows = vec![
+        puts.row("", most),
+        again.row("", most),
+        archived.row("writing the bytes of the runs to the disk", None),
+        restored.row("the longer of reading all objects and writing the bytes", Mark::AtMost(1.3)),
+        one.row("", None),
+    ];
+    out.put(&Table::new(args.logs, args.rounds, args.memory, rows))
+}
+
+fn key(at: u64) -> String {
+    format!("log/{:016x}", mix(at))
+}
+
+fn append(store: &Store, logs: u64, each: u64) -> Result<(), Failure> {
+    let payloads = deltas_of_200();
+    for at in 0..logs * each {
+        drop(store.append(key(at % logs), &payloads[at as usize % payloads.len()])?);
+    }
+    Ok(store.flush()?)
+}
+
+fn back_up(archive: &mut Archive, store: &Store) -> Result<Archived, Failure> {
+    Ok(archive.backup(store, |_| ControlFlow::Continue(()))?)
+}
