@@ -25,7 +25,7 @@ use crate::upload::{OBJECT, Uploading};
 /// Tries to create a record whose fate is not known.
 const TRIES: usize = 4;
 
-/// The archive of a store, for the host that writes it; see [`Archive::open`].
+/// The archive of a store, for the host that writes it; see [`Archive::new`].
 #[derive(Debug)]
 pub struct Archive {
     bucket: Bucket,

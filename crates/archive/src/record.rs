@@ -318,7 +318,7 @@ impl<'a> Rest<'a> {
 mod tests {
     use super::*;
 
-    pub fn sample() -> Record {
+    fn sample() -> Record {
         let [old, own] = [(3, 7), (5, 9)].map(|(number, drawn)| Upload { number, drawn });
         let object = |len, sum| Object { len, sum };
         let place = |upload, start, with| Place { upload, start, tail: [with; TAIL] };
@@ -348,6 +348,21 @@ mod tests {
         assert_eq!(number_of(name_of(17).strip_prefix("backups/").unwrap()), Some(17));
         assert_eq!(number_of("0000000000000000001"), None);
         assert_eq!(number_of("+0000000000000000001"), None);
+    }
+
+    /// A difference means that the format changed: then its version is bumped, and a new golden file joins this one.
+    #[test]
+    fn the_golden_record_is_written_and_read_as_it_always_was() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/v1.backup");
+        if std::env::var_os("BROOKLET_WRITE_GOLDEN").is_some() {
+            std::fs::write(path, sample().encode()).unwrap();
+        }
+        let golden = std::fs::read(path).unwrap();
+        assert!(golden == sample().encode());
+        assert_eq!(Record::decode(&golden), Ok(sample()));
+        let mut newer = golden;
+        newer[8] = 2;
+        assert_eq!(Record::decode(&newer), Err(Defect::Version(2)));
     }
 
     #[test]

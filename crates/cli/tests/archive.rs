@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::process::Stdio;
+use std::time::Duration;
+
 use brooklet::{Options, Store};
 use common::Place;
 use serde_json::{Value, json};
@@ -113,15 +116,54 @@ fn what_cannot_be_is_refused() {
     assert!(
         place.fails(4, &["archive", "other", "bucket", "--take-over"]).contains("the archive is of store")
     );
-    let bundles = place.dir.path().join("bucket/bundles");
-    let upload = std::fs::read_dir(bundles).unwrap().next().unwrap().unwrap().path();
-    let object = std::fs::read_dir(upload).unwrap().next().unwrap().unwrap().path();
-    let mut data = std::fs::read(&object).unwrap();
-    data[30] ^= 1;
-    std::fs::write(&object, data).unwrap();
+    let uploads = std::fs::read_dir(place.dir.path().join("bucket/bundles")).unwrap();
+    let objects: Vec<_> = uploads.map(|upload| upload.unwrap().path().join("00000000")).collect();
+    for object in &objects {
+        let mut data = std::fs::read(object).unwrap();
+        data[30] ^= 1;
+        std::fs::write(object, data).unwrap();
+    }
     let verified = place.fails(1, &["backups", "bucket", "--verify"]);
     assert!(verified.contains("defects"), "{verified}");
     assert!(place.fails(5, &["restore", "bucket", "new"]).contains("damage"));
-    std::fs::remove_file(&object).unwrap();
+    objects.iter().for_each(|object| std::fs::remove_file(object).unwrap());
     assert!(place.fails(5, &["restore", "bucket", "new"]).contains("is missing"));
+}
+
+/// Killed at any moment, each side leaves what was there, and goes on.
+#[expect(clippy::disallowed_methods, reason = "it is killed after some time")]
+#[test]
+fn killed_commands_leave_all_of_it_or_nothing() {
+    let place = Place::new();
+    let killed = |after: u64, args: &[&str]| {
+        let mut child = place.command(args).stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(after));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    for nth in 0..12u64 {
+        let store = open(&place);
+        for n in 0..20_000u32 {
+            drop(store.append(format!("log/{}", n % 700), format!("{nth}/{n:090}")).unwrap());
+        }
+        store.close().unwrap();
+        drop(store);
+        killed(nth * 12, &["archive", "STORE", "bucket"]);
+        place.ok(&["archive", "STORE", "bucket"]);
+        let before = place.ok(&["export", "STORE"]);
+        killed(nth * 9, &["restore", "bucket", "new"]);
+        let new = place.dir.path().join("new");
+        if new.exists() && !place.ok(&["list", "new"]).is_empty() {
+            assert!(place.ok(&["export", "new"]) == before, "{nth}");
+            std::fs::remove_file(&new).unwrap();
+        }
+        place.ok(&["restore", "bucket", "new"]);
+        assert!(place.ok(&["export", "new"]) == before, "{nth}");
+        assert!(place.ok(&["check", "new"]).starts_with("sound"), "{nth}");
+        std::fs::remove_file(&new).unwrap();
+    }
+    assert!(place.ok(&["backups", "bucket", "--verify"]).contains("\nsound: "));
+    assert!(place.ok(&["archive", "STORE", "bucket", "--keep", "0s"]).contains("backups and"));
+    place.ok(&["restore", "bucket", "new"]);
+    assert!(place.ok(&["export", "new"]) == place.ok(&["export", "STORE"]));
 }

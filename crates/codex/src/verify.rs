@@ -4,6 +4,7 @@
 //! each level, the filter, the metadata and the footer have to follow the one before: every byte of the file is then
 //! under a checksum that held, and no block is read twice, whatever the pointers say.
 
+use crate::ahead::Ahead;
 use crate::apart::List;
 use crate::block::Block;
 use crate::error::{Result, damaged};
@@ -42,6 +43,7 @@ impl<S: Source> Reader<S> {
             last: None,
             found: Verified { entries: 0, blocks: 0, index_blocks: 0, filter_items: 0, bytes: 0 },
             raw_bytes: 0,
+            ahead: Ahead::default(),
             progress,
         };
         if let Some((root, limit)) = self.root() {
@@ -85,6 +87,8 @@ struct Walk<'a, S: Source> {
     last: Option<Vec<u8>>,
     found: Verified,
     raw_bytes: u64,
+    /// Of data blocks, which come one after the other.
+    ahead: Ahead,
     progress: &'a mut dyn FnMut(u64),
 }
 
@@ -92,14 +96,15 @@ impl<S: Source> Walk<'_, S> {
     /// Checks a block and all below it; no deeper than there are levels, which the footer bounds. `first` is the first
     /// key as the block above says.
     fn block(&mut self, level: usize, ptr: Ptr, limit: u64, first: Option<&[u8]>) -> Result<()> {
-        let block = self.reader.block(ptr, limit)?;
         if level == 0 {
+            let block = self.reader.block_ahead(ptr, limit, &mut self.ahead)?;
             // What lies before it belongs to it.
             let start = self.data(&block, first)?;
             self.span(level, start, ptr.end())?;
             self.done(ptr.end() - start);
             return Ok(());
         }
+        let block = self.reader.block(ptr, limit)?;
         self.span(level, ptr.offset, ptr.end())?;
         self.done(ptr.len.into());
         self.index(level, &block, first)

@@ -34,6 +34,9 @@ pub struct Args {
     memory: u64,
 }
 
+/// What figures are compared with that are compared with nothing.
+const NONE: &str = "none";
+
 /// Measures, and prints the table.
 pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     let mut puts = Rounds::new("archive", "PUT requests of all logs, new", "a GiB");
@@ -95,11 +98,11 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     }
     let most = Mark::Within(200.0);
     let rows = vec![
-        puts.row("", most),
-        again.row("", most),
+        puts.row(NONE, most),
+        again.row(NONE, most),
         archived.row("writing the bytes of the runs to the disk", None),
         restored.row("the longer of reading all objects and writing the bytes", Mark::AtMost(1.3)),
-        one.row("", None),
+        one.row(NONE, None),
     ];
     out.put(&Table::new(args.logs, args.rounds, args.memory, rows))
 }
