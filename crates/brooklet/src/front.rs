@@ -32,6 +32,7 @@ use brooklet_wal::{Block, Boarded, Wal, WalError};
 
 use crate::commit::{Action, Durability, Op};
 use crate::error::{Error, Expected, Found, KeyText};
+use crate::follow::Followers;
 use crate::model::{Bounds, Effect, Piece};
 use crate::recent::{Limited, LogState, Pending, Slot, Tier};
 use crate::record;
@@ -71,6 +72,8 @@ pub(crate) struct Front {
     pub runs: Arc<RunSet>,
     /// Runs full of new logs are about to be among them: until then no commit makes a new one. See `keeper/adopt.rs`.
     pub adopting: bool,
+    /// Those who are to see each block that is shown.
+    pub followers: Followers,
     pub remembered: Remembered,
     /// What the heap has room for.
     pub room: Room,
@@ -126,6 +129,7 @@ impl Front {
             inherited: 0,
             runs,
             adopting: false,
+            followers: Followers::default(),
             remembered,
             room: Room::default(),
             generation: 0,
@@ -381,6 +385,7 @@ impl Front {
 
     /// Makes durable blocks visible to readers.
     pub fn show(&mut self, blocks: &[Arc<Block>]) -> Result<(), Error> {
+        self.followers.show(blocks);
         for block in blocks {
             if self.pending.front().is_none_or(|p| p.seq != block.seq()) {
                 continue; // an empty block, which only tells what is acknowledged

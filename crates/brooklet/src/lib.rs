@@ -56,6 +56,7 @@ mod create;
 mod engine;
 mod error;
 mod export;
+mod follow;
 mod format;
 mod front;
 #[cfg(fuzzing)]
@@ -111,6 +112,7 @@ pub use check::{CheckReport, Finding, check, check_volume};
 pub use commit::{Commit, Durability};
 pub use error::{Error, ErrorKind, Expected, Found, KeyText};
 pub use export::Exported;
+pub use follow::{Commits, Follower};
 pub use format::Formatted;
 pub use import::{Existing, Import, Imported, Unsorted};
 pub use info::{RunInfo, StoreInfo};

@@ -27,6 +27,7 @@ use crate::runs::{Run, RunSet};
 use crate::scan::{LogInfo, Logs};
 use crate::segment::Segment;
 use crate::shelf::Shelf;
+use crate::siphash::Secret;
 use crate::store::Store;
 use crate::terms::{retention, shown};
 
@@ -262,17 +263,17 @@ fn unchanging(inner: &Inner) -> Result<Arc<RunSet>, Error> {
         return Ok(runs);
     }
     let id = runs.iter().map(|run| run.meta.id).max().unwrap_or(0) + 1;
-    let run = run_of(tier, id, inner)?;
+    let run = run_of(tier, id, &inner.shelf.builder_options(id))?;
     Ok(Arc::new(runs.with(Arc::new(run), inner.recovery.next.lsn)))
 }
 
 /// Makes a run of a tier in memory.
-fn run_of(tier: Arc<Tier>, id: u64, inner: &Inner) -> Result<Run, Error> {
+pub(crate) fn run_of(tier: Arc<Tier>, id: u64, builder: &BuilderOptions) -> Result<Run, Error> {
     let mut order = Order::default();
     while order.step(&tier, |log| matters(log, false)) {}
     let mut input = Input::tier(tier, order, Losses::new(&RunSet::default()));
-    let mut codex = Builder::new(Vec::new(), inner.shelf.builder_options(id));
-    let mut out = PieceWriter::new(Pending::new(inner.shelf.filter_seed()));
+    let mut codex = Builder::new(Vec::new(), BuilderOptions { id, ..builder.clone() });
+    let mut out = PieceWriter::new(Pending::new(builder.filter_seed));
     let mut first = None;
     let defect = |error: brooklet_codex::Error| Error::damaged("the recent tier", error.to_string());
     while input.step(&mut out).map_err(read_error)?.is_some() {
@@ -286,8 +287,9 @@ fn run_of(tier: Arc<Tier>, id: u64, inner: &Inner) -> Result<Run, Error> {
     // Extents are whole sectors, and are read so.
     image.resize(image.len().next_multiple_of(SECTOR), 0);
     let extent = image.len() as u64;
-    let volume = Arc::new(MemVolume::from_image(image, inner.options.seed));
-    let shelf = Shelf::new(volume, LOOK_UPS, Some(0), inner.options.secret);
+    // Nothing is written, or remembered, by way of this shelf: what chance is for.
+    let volume = Arc::new(MemVolume::from_image(image, id));
+    let shelf = Shelf::new(volume, LOOK_UPS, Some(0), Secret::of_seed(id));
     let meta = SegmentMeta {
         offset: 0,
         len: summary.len,

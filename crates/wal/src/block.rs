@@ -4,6 +4,7 @@
 //! position and checksum, *durable* when it and all blocks before it are on stable media and the sink has seen it - or
 //! *failed*. `place` is set when the block is placed; `state` moves once, from pending to one of the ends.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
@@ -42,8 +43,8 @@ impl Block {
         Self { seq, state, boarding: AtomicU32::new(0), place, listeners: Mutex::default() }
     }
 
-    /// A block read back from the ring: durable from the start.
-    pub(crate) fn recovered(from: Cursor, to: Cursor, data: Bytes) -> Self {
+    /// A block read back from the ring, or from wherever it was kept: durable from the start.
+    pub fn recovered(from: Cursor, to: Cursor, data: Bytes) -> Self {
         let block = Self::new(from.seq);
         block.set_place(from, to, data);
         block.finish(true);
@@ -53,6 +54,15 @@ impl Block {
     /// The block's number; 1 more than the block before.
     pub fn seq(&self) -> u64 {
         self.seq
+    }
+
+    /// Which bytes of the log its records are, of all that were ever appended.
+    ///
+    /// # Panics
+    /// If the block is not durable yet.
+    pub fn lsns(&self) -> Range<u64> {
+        let (from, to) = self.cursors();
+        from.lsn..to.lsn
     }
 
     /// The records, uncompressed. Record offsets count from its start.

@@ -5,34 +5,41 @@ use brooklet_wal::{Block, Records};
 use super::Front;
 use crate::error::Error;
 use crate::model::Piece;
-use crate::recent::{Limited, Pending};
+use crate::recent::{Limited, Pending, Tier};
 use crate::record;
 
 impl Front {
     /// Brings a recovered block's effects back, as boarding and showing once did.
     pub fn replay(&mut self, block: &Block) -> Result<(), Error> {
-        let malformed =
-            || Error::damaged(format!("block {} of the ring", block.seq()), "a record does not make sense");
-        let mut effects = std::mem::take(&mut self.effects);
+        let place = || format!("block {} of the ring", block.seq());
+        let malformed = || Error::damaged(place(), "a record does not make sense");
+        self.active.replay(block, &mut self.effects).ok_or_else(malformed)
+    }
+}
+
+impl Tier {
+    /// Brings a block's effects back; `effects` is memory to use. `None` where it makes no sense.
+    pub fn replay(&mut self, block: &Block, effects: &mut Vec<Pending>) -> Option<()> {
+        effects.clear();
         for record in Records::new(block.data()) {
-            let (offset, bytes) = record.ok_or_else(malformed)?;
+            let (offset, bytes) = record?;
             let (mut rest, mut key) = (bytes, &b""[..]);
             while !rest.is_empty() {
-                let entry = record::decode(&mut rest, key).ok_or_else(malformed)?;
+                let entry = record::decode(&mut rest, key)?;
                 key = entry.key;
-                let slot = match self.active.find(key) {
+                let slot = match self.find(key) {
                     Some(slot) => slot,
-                    None => self.active.add(key, entry.before),
+                    None => self.add(key, entry.before),
                 };
-                let (is_first, payload) = (!self.active.log(slot).touched, entry.payload.len());
-                let claim = self.active.claim_of(slot, entry.effect, payload, is_first);
-                self.active.claims(claim);
-                self.active.adds(slot, entry.effect, payload);
-                let log = self.active.log_mut(slot);
+                let (is_first, payload) = (!self.log(slot).touched, entry.payload.len());
+                let claim = self.claim_of(slot, entry.effect, payload, is_first);
+                self.claims(claim);
+                self.adds(slot, entry.effect, payload);
+                let log = self.log_mut(slot);
                 log.touched = true;
                 log.in_flight += 1;
                 let mut piece = Piece::on_top_of(log.boarded);
-                piece.apply(entry.effect).ok_or_else(malformed)?;
+                piece.apply(entry.effect)?;
                 log.boarded = piece.bounds;
                 let len = entry.payload.len() as u32;
                 if let Some(limited) = Limited::of(&mut log.limited, entry.effect) {
@@ -42,9 +49,8 @@ impl Front {
                 effects.push(Pending { slot, effect: entry.effect, offset, len });
             }
         }
-        self.active.apply(block, &effects).ok_or_else(malformed)?;
+        self.apply(block, effects)?;
         effects.clear();
-        self.effects = effects;
-        Ok(())
+        Some(())
     }
 }

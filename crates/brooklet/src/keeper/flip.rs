@@ -42,6 +42,10 @@ impl Keeper {
         let mut front = context.front();
         let lsn = trim.map_or(front.runs.lsn(), |cursor| cursor.lsn);
         front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging, lsn));
+        if self.adoption.is_some() && !bug("followers-miss-imports") {
+            // In the same moment: commits on what was imported may follow at once.
+            front.followers.lose();
+        }
         let written = front.frozen.take_if(|_| trim.is_some());
         // In the same moment: a commit that found the tier gone and the ring as full as ever would ask for another
         // checkpoint.
