@@ -13,13 +13,14 @@ use std::time::Duration;
 use brooklet::io::system_seed;
 use brooklet::{Part, PartName, Store, View};
 
-use crate::backups::{find_latest, read_record};
+use crate::backups::{Backup, Behind, find_latest, read_record};
 use crate::bucket::Bucket;
 use crate::error::Error;
 use crate::note::{Memory, Note};
 use crate::prune::{self, Pruned};
 use crate::record::{HEAD, Record, RecordHead, Upload, name_of};
 use crate::request::Created;
+use crate::shipping::{Shipped, Shipping};
 use crate::upload::{OBJECT, Uploading};
 
 /// Tries to create a record whose fate is not known.
@@ -34,6 +35,7 @@ pub struct Archive {
     take_over: bool,
     /// The last backup, as far as is known, if it is one to go on from.
     latest: Option<Record>,
+    shipping: Option<Shipping>,
     opened: bool,
 }
 
@@ -76,7 +78,15 @@ impl Archive {
     /// beside the store; `owner` is what other hosts are told. Nothing is asked of the bucket yet.
     pub fn new(bucket: Bucket, note: impl AsRef<Path>, owner: impl Into<String>) -> Result<Self, Error> {
         let note = Note::open(note.as_ref())?;
-        Ok(Self { bucket, note, owner: owner.into(), take_over: false, latest: None, opened: false })
+        Ok(Self {
+            bucket,
+            note,
+            owner: owner.into(),
+            take_over: false,
+            latest: None,
+            shipping: None,
+            opened: false,
+        })
     }
 
     /// Goes on from the last backup also where another host wrote it, or nothing is noted. That host's next backup then fails.
@@ -97,7 +107,7 @@ impl Archive {
     pub fn plan(&mut self, store: &Store) -> Result<Archived, Error> {
         let view = store.view()?;
         self.look(view.store_id())?;
-        Ok(self.survey(&view).0)
+        Ok(self.survey(&view)?.0)
     }
 
     /// Backs up all logs as they are now. Only parts that the last backup does not have are uploaded, about what the store
@@ -117,8 +127,9 @@ impl Archive {
     ) -> Result<Archived, Error> {
         let view = store.view()?;
         self.look(view.store_id())?;
-        let (mut archived, new) = self.survey(&view);
+        let (mut archived, new) = self.survey(&view)?;
         if !archived.is_new {
+            self.rebase(archived.lsn);
             return Ok(archived);
         }
         let upload = Upload { number: archived.number, drawn: draw() };
@@ -168,7 +179,34 @@ impl Archive {
         drop(view);
         self.create(record)?;
         archived.taken = taken;
+        self.rebase(archived.lsn);
         Ok(archived)
+    }
+
+    /// From now on [`ship`](Self::ship) ships what is committed to the store.
+    ///
+    /// # Errors
+    /// [`Error::Store`] where the store is open for reading only.
+    pub fn follow(&mut self, store: &Store) -> Result<(), Error> {
+        self.shipping = Some(Shipping::begin(store)?);
+        Ok(())
+    }
+
+    /// Ships what was committed to a store that is [followed](Self::follow) since this was called last: one object, if it was
+    /// anything. It is told as `None` where that takes a [backup](Self::backup) first: at the beginning, after an import, where
+    /// too much was committed since the last one, or more than is held in memory (64 MiB) before it could be sent.
+    ///
+    /// # Errors
+    /// [`Error::Owned`]; [`Error::Bucket`]: then it is sent the next time.
+    pub fn ship(&mut self) -> Result<Option<Shipped>, Error> {
+        self.shipping.as_mut().map_or(Ok(None), |shipping| shipping.ship(&self.bucket))
+    }
+
+    /// The last backup, which holds the store up to `lsn`, is one to ship commits behind.
+    fn rebase(&mut self, lsn: u64) {
+        if let (Some(shipping), Some(latest)) = (&mut self.shipping, &self.latest) {
+            shipping.rebase(latest.upload(), lsn);
+        }
     }
 
     /// Removes backups that are older than `keep`, but for the newest of those, to which the store can be taken back from
@@ -221,7 +259,7 @@ impl Archive {
     }
 
     /// What a backup of a view consists of, and what of it is new.
-    fn survey(&self, view: &View) -> (Archived, Vec<Part>) {
+    fn survey(&self, view: &View) -> Result<(Archived, Vec<Part>), Error> {
         let parts = view.parts();
         let known = |name: &PartName| {
             self.latest
@@ -234,7 +272,13 @@ impl Archive {
         new.retain(|part| !known(&part.name()));
         let new_bytes = new.iter().map(|part| part.name().len).sum::<u64>();
         let next = self.latest.as_ref().map_or(0, |latest| latest.number + 1);
-        let unchanged = self.latest.as_ref().is_some_and(|latest| same_parts(latest, view));
+        let unchanged = match &self.latest {
+            // What was committed may have left no trace in them.
+            Some(latest) if same_parts(latest, view) => {
+                Backup::new(&self.bucket, latest.clone(), Behind::Nothing).view(0)?.lsn() == view.lsn()
+            }
+            _ => false,
+        };
         let archived = Archived {
             number: if unchanged { next - 1 } else { next },
             lsn: view.lsn(),
@@ -246,7 +290,7 @@ impl Archive {
             parts: count,
             bytes,
         };
-        (archived, new)
+        Ok((archived, new))
     }
 
     /// Looks whether the backup that this host goes on from is still there. Where it is not, others came after it, and may have

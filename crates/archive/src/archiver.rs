@@ -12,6 +12,7 @@ use brooklet::io::{Clock, SystemClock};
 use crate::archive::{Archive, Archived};
 use crate::error::Error;
 use crate::prune::Pruned;
+use crate::shipping::Shipped;
 
 /// How long after an error it is tried again, if not later anyway.
 const AFTER_ERROR: Duration = Duration::from_secs(60);
@@ -21,6 +22,9 @@ const AFTER_ERROR: Duration = Duration::from_secs(60);
 pub struct Schedule {
     /// A change is in a backup at most so long after it, and as long as that takes to upload; 30 minutes by default.
     pub every: Duration,
+    /// How often what was committed is shipped behind the last backup, so that a lost machine costs no more than that; `None`, as by
+    /// default: not at all. Each time costs a request or two, where there was anything.
+    pub ship: Option<Duration>,
     /// How long backups are kept; `None`, as by default: for good.
     pub keep: Option<Duration>,
     /// How often it is looked for those that are too old; a day by default.
@@ -32,6 +36,7 @@ impl Default for Schedule {
         let (minute, hour) = (60, 3600);
         Self {
             every: Duration::from_secs(30 * minute),
+            ship: None,
             keep: None,
             prune_every: Duration::from_secs(24 * hour),
         }
@@ -46,6 +51,8 @@ pub struct Status {
     pub last: Option<Archived>,
     /// Times it looked, and all went well.
     pub rounds: u64,
+    /// Commits that were shipped, all in all.
+    pub shipped: Shipped,
     /// What was removed, all in all.
     pub pruned: Pruned,
     /// What went wrong since the last time all went well.
@@ -102,7 +109,9 @@ impl Archiver {
     pub fn start(archive: Archive, store: Store, schedule: Schedule) -> Self {
         let shared = Arc::<Shared>::default();
         let of_thread = shared.clone();
-        let work = move || Rounds { archive, store, schedule, shared: of_thread, pruned: None }.run();
+        let work = move || {
+            Rounds { archive, store, schedule, shared: of_thread, backed_up: None, pruned: None }.run()
+        };
         let thread = std::thread::Builder::new().name("brooklet-archiver".into()).spawn(work);
         Self { shared, thread: Some(thread.expect("the system has room for a thread")) }
     }
@@ -112,7 +121,7 @@ impl Archiver {
         self.shared.state().status.clone()
     }
 
-    /// Has it back up what there is now, and waits until it has tried.
+    /// Has it back up what there is now, or ship it, where it ships, and waits until it has tried.
     pub fn now(&self) -> Status {
         let mut state = self.shared.state();
         state.asked = state.begun + 1;
@@ -148,34 +157,33 @@ struct Rounds {
     store: Store,
     schedule: Schedule,
     shared: Arc<Shared>,
-    /// When it was last looked for backups that are too old.
+    /// When the store was last backed up, and when it was last looked for backups that are too old.
+    backed_up: Option<Duration>,
     pruned: Option<Duration>,
 }
 
 impl Rounds {
     fn run(mut self) {
         let clock = SystemClock::new();
+        let mut following = match self.schedule.ship {
+            Some(_) => self.archive.follow(&self.store),
+            None => Ok(()),
+        };
         loop {
             self.shared.state().begun += 1;
-            let done = self.round(&clock);
+            let done = std::mem::replace(&mut following, Ok(())).and_then(|()| self.round(&clock));
             let mut state = self.shared.state();
             let pause = match done {
-                Ok((archived, pruned)) => {
-                    let Status { rounds, pruned: so_far, .. } = state.status;
-                    let pruned = Pruned {
-                        backups: so_far.backups + pruned.backups,
-                        objects: so_far.objects + pruned.objects,
-                        bytes: so_far.bytes + pruned.bytes,
-                    };
-                    let last = Some(archived);
-                    state.status = Status { last, rounds: rounds + 1, pruned, error: None, ended: false };
-                    self.schedule.every
+                Ok(()) => {
+                    state.status.rounds += 1;
+                    (state.status.error, state.status.ended) = (None, false);
+                    self.schedule.ship.unwrap_or(self.schedule.every)
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the store was not backed up");
                     state.status.ended = is_final(&error);
                     state.status.error = Some(Arc::new(error));
-                    self.schedule.every.min(AFTER_ERROR)
+                    self.schedule.ship.unwrap_or(self.schedule.every).min(AFTER_ERROR)
                 }
             };
             state.ended = state.begun;
@@ -189,18 +197,32 @@ impl Rounds {
         }
     }
 
-    fn round(&mut self, clock: &SystemClock) -> Result<(Archived, Pruned), Error> {
+    fn round(&mut self, clock: &SystemClock) -> Result<(), Error> {
+        let is_due = |last: Option<Duration>, every| last.is_none_or(|last| clock.now() >= last + every);
+        let ships = self.schedule.ship.is_some() && !is_due(self.backed_up, self.schedule.every);
+        if let Some(shipped) = if ships { self.archive.ship()? } else { None } {
+            let so_far = &mut self.shared.state().status.shipped;
+            so_far.objects += shipped.objects;
+            so_far.bytes += shipped.bytes;
+            so_far.sent += shipped.sent;
+            return Ok(());
+        }
         let shared = self.shared.clone();
         let watch =
             move |_| if shared.state().stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let archived = self.archive.backup(&self.store, watch)?;
-        let due = self.pruned.is_none_or(|last| clock.now() >= last + self.schedule.prune_every);
-        let pruned = match self.schedule.keep {
-            Some(keep) if due => self.archive.prune(keep, false)?,
-            _ => return Ok((archived, Pruned::default())),
-        };
-        self.pruned = Some(clock.now());
-        Ok((archived, pruned))
+        self.backed_up = Some(clock.now());
+        self.shared.state().status.last = Some(archived);
+        let keep = self.schedule.keep.filter(|_| is_due(self.pruned, self.schedule.prune_every));
+        if let Some(keep) = keep {
+            let pruned = self.archive.prune(keep, false)?;
+            self.pruned = Some(clock.now());
+            let so_far = &mut self.shared.state().status.pruned;
+            so_far.backups += pruned.backups;
+            so_far.objects += pruned.objects;
+            so_far.bytes += pruned.bytes;
+        }
+        Ok(())
     }
 }
 

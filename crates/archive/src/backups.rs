@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::record::{BACKUPS, Defect, HEAD, IN_USE, Place, Record, RecordHead, TOMBSTONE, Upload, name_of};
 use crate::remote::{Memory, RemotePart, RemoteUpload};
 use crate::request::Listed;
+use crate::shipping;
 
 /// Memory for look-ups in a backup, in bytes.
 const LOOK_UPS: usize = 32 << 20;
@@ -26,12 +27,13 @@ const AT_ONCE: usize = 4;
 /// Which backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
-    /// The last one.
+    /// The last one, and all commits that were shipped behind it.
     #[default]
     Latest,
-    /// The last one that was taken up to this time, since the Unix epoch, by the clock of the store's host.
+    /// The last one that was taken up to this time, since the Unix epoch, by the clock of the store's host, and the commits
+    /// behind it that were durable by then.
     At(Duration),
-    /// The one of this number.
+    /// The one of this number alone.
     Number(u64),
 }
 
@@ -67,6 +69,16 @@ pub struct BackupInfo {
 pub struct Backup {
     bucket: Bucket,
     record: Arc<Record>,
+    behind: Behind,
+}
+
+/// Which of the commits that were shipped behind a backup belong to what is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    Nothing,
+    /// Those that were durable by then, in milliseconds since the Unix epoch.
+    Until(u64),
+    All,
 }
 
 /// What [`Backup::verify`] found wrong.
@@ -109,14 +121,17 @@ impl Bucket {
                 self.find_at(first..latest + 1, time)?
             }
         };
-        let record = Arc::new(read_record(self, number)?);
-        Ok(Backup { bucket: self.clone(), record })
+        let behind = match which {
+            Which::Latest => Behind::All,
+            Which::At(time) => Behind::Until(millis(time)),
+            Which::Number(_) => Behind::Nothing,
+        };
+        Ok(Backup::new(self, read_record(self, number)?, behind))
     }
 
     /// The last of some backups that was taken up to a time. Each was taken no earlier than the one before.
     fn find_at(&self, mut numbers: Range<u64>, time: Duration) -> Result<u64, Error> {
-        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let first = numbers.start;
+        let (first, millis) = (numbers.start, millis(time));
         let mut oldest = 0;
         while !numbers.is_empty() {
             let middle = numbers.start + (numbers.end - numbers.start) / 2;
@@ -135,7 +150,15 @@ impl Bucket {
     }
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl Backup {
+    pub(crate) fn new(bucket: &Bucket, record: Record, behind: Behind) -> Self {
+        Self { bucket: bucket.clone(), record: Arc::new(record), behind }
+    }
+
     /// Its number.
     pub fn number(&self) -> u64 {
         self.record.number
@@ -182,10 +205,12 @@ impl Backup {
     }
 
     /// The store as it was, read from the bucket as needed: single look-ups take a few small reads, and reading on and on reads
-    /// ahead, within `memory` bytes or so.
+    /// ahead, within `memory` bytes or so. Commits that were shipped behind the backup, if [they belong to it](Which), are read now,
+    /// and take memory: a gigabyte at most.
     ///
     /// # Errors
-    /// [`Error::Store`] where its table is not what was written. What reading fails with names the object.
+    /// [`Error::Store`] where its table is not what was written; [`Error::Missing`], [`Error::Damaged`] and [`Error::Bucket`] of
+    /// commits. What reading fails with names the object.
     pub fn view(&self, memory: usize) -> Result<View, Error> {
         let memory = Memory::new(memory);
         let mut objects = BTreeMap::<Upload, BTreeMap<u32, u32>>::new();
@@ -207,11 +232,17 @@ impl Backup {
                 what: format!("it does not tell where part {name} lies"),
             }),
         };
-        Ok(View::of_parts(&self.record.table, LOOK_UPS, open)?)
+        let view = View::of_parts(&self.record.table, LOOK_UPS, open)?;
+        let until = match self.behind {
+            Behind::Nothing => return Ok(view),
+            Behind::Until(time) => Some(time),
+            Behind::All => None,
+        };
+        shipping::go_on(&view, &self.bucket, self.record.upload(), until)
     }
 
-    /// Reads every object that it needs, and looks whether it is what was written; tells `progress` how many bytes are read
-    /// by now. Goes on where something is wrong.
+    /// Reads every object that it needs, and looks whether it is what was written, and whether the commits behind it, if they
+    /// [belong to it](Which), go on from it; tells `progress` how many bytes are read by now. Goes on where something is wrong.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Verified {
         let mut verified = Verified { objects: 0, bytes: 0, defects: Vec::new() };
         let mut under_way = VecDeque::new();
@@ -222,7 +253,7 @@ impl Backup {
                 let name = upload.object(*at);
                 under_way.push_back((self.bucket.begin_get(&name, None), name, object));
             }
-            let Some((data, name, object)) = under_way.pop_front() else { return verified };
+            let Some((data, name, object)) = under_way.pop_front() else { break };
             let damaged = |what: &str| Error::Damaged { object: self.bucket.full(&name), what: what.into() };
             let defect = match data.wait() {
                 Ok(Some(data)) if data.len() != object.len as usize => Some(damaged("it has another length")),
@@ -238,6 +269,8 @@ impl Backup {
             verified.defects.extend(defect);
             progress(verified.bytes);
         }
+        verified.defects.extend(self.view(0).err());
+        verified
     }
 }
 

@@ -54,6 +54,7 @@ mod prune;
 mod record;
 mod remote;
 mod request;
+mod shipping;
 mod upload;
 
 pub use archive::{Archive, Archived, Progress};
@@ -63,3 +64,4 @@ pub use bucket::{Bucket, Costs};
 pub use error::Error;
 pub use object_store;
 pub use prune::Pruned;
+pub use shipping::Shipped;

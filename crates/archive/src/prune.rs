@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::backups::read_record;
 use crate::bucket::Bucket;
 use crate::error::Error;
-use crate::record::{BACKUPS, BUNDLES, IN_USE, TOMBSTONE, name_of};
+use crate::record::{BACKUPS, BUNDLES, COMMITS, IN_USE, TOMBSTONE, name_of};
 use crate::request::Listed;
 
 /// So many objects are deleted at a time.
@@ -65,6 +65,9 @@ pub(crate) fn prune(bucket: &Bucket, keep: Duration, dry_run: bool) -> Result<Pr
     };
     let mut objects = bucket.list(BUNDLES)?;
     objects.retain(is_left_over);
+    let mut commits = bucket.list(COMMITS)?;
+    commits.retain(|object| object.number(COMMITS).is_some_and(|number| number < oldest));
+    objects.extend(commits);
     let names: Vec<String> = objects.iter().map(|object| object.name.clone()).collect();
     if !dry_run {
         names.chunks(AT_ONCE).try_for_each(|names| bucket.delete(names))?;

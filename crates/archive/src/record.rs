@@ -52,6 +52,8 @@ impl Upload {
 
 /// Under it are all bundles.
 pub(crate) const BUNDLES: &str = "bundles";
+/// Under it are all commits that were shipped.
+pub(crate) const COMMITS: &str = "commits";
 /// Under it are all records.
 pub(crate) const BACKUPS: &str = "backups";
 

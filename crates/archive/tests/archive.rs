@@ -353,8 +353,9 @@ fn a_store_in_use_is_backed_up() {
             });
         }
         let archive = archive(&memory, &dir.path().join("note"));
-        let schedule = Schedule { every: Duration::from_millis(20), ..Schedule::default() };
-        let archiver = Archiver::start(archive, store.clone(), schedule);
+        let (every, ship) = (Duration::from_millis(200), Some(Duration::from_millis(20)));
+        let archiver =
+            Archiver::start(archive, store.clone(), Schedule { every, ship, ..Schedule::default() });
         let bucket = bucket(&memory);
         for _ in 0..12 {
             let acked: Vec<_> =
@@ -364,8 +365,7 @@ fn a_store_in_use_is_backed_up() {
             let before = store.bounds("mark/0").unwrap().next;
             let status = archiver.now();
             assert!(status.error.is_none() && !status.ended, "{status:?}");
-            let backup = bucket.backup(Which::Number(status.last.unwrap().number)).unwrap();
-            let view = backup.view(1 << 20).unwrap();
+            let view = bucket.backup(Which::Latest).unwrap().view(1 << 20).unwrap();
             assert!(view.bounds("mark/0").unwrap().next >= before);
             for (key, (first, entries)) in logs(&view) {
                 // What comes later comes behind.
@@ -375,9 +375,150 @@ fn a_store_in_use_is_backed_up() {
             }
         }
         done.store(true, Ordering::Relaxed);
-        assert!(archiver.now().last.unwrap().number >= 11);
+        let status = archiver.now();
+        assert!(status.shipped.objects > 0 && status.error.is_none(), "{status:?}");
     });
     assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
+}
+
+#[test]
+fn commits_are_shipped_behind_a_backup() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let store = store(1);
+    fill(&store, "a", 20, 1000);
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    assert_eq!(archive.ship().unwrap(), None, "it is not followed");
+    archive.follow(&store).unwrap();
+    assert_eq!(archive.ship().unwrap(), None, "there is no backup to ship behind");
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 0);
+    let base = contents(&store);
+    let mut bytes = 0;
+    for round in 0..5u64 {
+        fill(&store, &format!("{round}"), 3, 500);
+        store.delete(format!("a/{round:04}")).unwrap().wait().unwrap();
+        if round == 2 {
+            // What goes on in the store matters to nobody.
+            store.compact().unwrap();
+        }
+        let before = archive.bucket().costs();
+        let shipped = archive.ship().unwrap().unwrap();
+        let costs = archive.bucket().costs();
+        assert_eq!((costs.puts - before.puts, costs.gets - before.gets, costs.lists), (1, 1, before.lists));
+        assert!(shipped.objects == 1 && shipped.bytes > 1500 && shipped.sent < shipped.bytes + 100);
+        bytes += shipped.bytes;
+        assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
+        let before = archive.bucket().costs();
+        assert_eq!(archive.ship().unwrap().unwrap().objects, 0);
+        assert_eq!(archive.bucket().costs(), before, "where nothing was committed, nothing is asked");
+    }
+    assert!(bytes > 5 * 1500);
+    assert!(restored(&bucket(&memory), Which::Number(0)) == base);
+    assert!(bucket(&memory).backup(Which::Latest).unwrap().verify(&mut |_| {}).defects.is_empty());
+
+    // After an import it takes a backup, which has all of it.
+    let other = common::store(2);
+    fill(&other, "new", 3, 500);
+    store.import().view(&other.view().unwrap(), "").unwrap();
+    fill(&store, "new", 3, 10);
+    assert_eq!(archive.ship().unwrap(), None);
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 1);
+    fill(&store, "after", 3, 10);
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
+
+    // So it does where the process is another one.
+    let shipped = names(&memory).iter().filter(|name| name.contains("commits/")).count();
+    assert_eq!(shipped, 6);
+    let mut archive = common::archive(&memory, &dir.path().join("note"));
+    archive.follow(&store).unwrap();
+    assert_eq!(archive.ship().unwrap(), None);
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 2);
+    fill(&store, "more", 3, 10);
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+
+    // Also where what was committed has left no trace.
+    store.append("passing", "x").unwrap().wait().unwrap();
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    store.delete("passing").unwrap().wait().unwrap();
+    let ended = back_up(&mut archive, &store).unwrap();
+    store.append("passing", "x").unwrap().wait().unwrap();
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    store.delete("passing").unwrap().wait().unwrap();
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    let mut archive = common::archive(&memory, &dir.path().join("note"));
+    archive.follow(&store).unwrap();
+    let next = back_up(&mut archive, &store).unwrap();
+    assert_eq!((next.number, next.is_new, next.new_parts), (ended.number + 1, true, 0));
+    fill(&store, "behind", 3, 10);
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
+
+    // Commits go with the backup that they are behind.
+    archive.prune(Duration::ZERO, false).unwrap();
+    let left: Vec<_> = names(&memory).into_iter().filter(|name| name.contains("commits/")).collect();
+    assert!(left.len() == 1 && left[0].contains(&format!("commits/{:020}", next.number)), "{left:?}");
+
+    // A host that was taken over notices with the next commits.
+    let mut other = common::archive(&memory, &dir.path().join("other")).take_over();
+    assert_eq!(back_up(&mut other, &store).unwrap().number, next.number + 1);
+    fill(&store, "lost", 3, 10);
+    assert!(matches!(archive.ship(), Err(Error::Owned { number, .. }) if number == next.number + 1));
+}
+
+#[test]
+fn what_was_shipped_goes_up_to_a_moment() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let clock = Arc::new(brooklet::io::ManualClock::default());
+    let options = brooklet::Options::new().ring_size(1 << 20).max_payload(64 << 10).threads(false);
+    let volume = Arc::new(brooklet::io::MemVolume::new(1));
+    let store = options.environment(clock.clone(), 5).create_on(volume).unwrap();
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    archive.follow(&store).unwrap();
+    let mut then = Vec::new();
+    for second in 0..12u64 {
+        clock.set_wall(Duration::from_secs(1000 + second));
+        fill(&store, &format!("{second}"), 1, 10);
+        then.push(contents(&store));
+        match second % 4 {
+            0 => assert_eq!(back_up(&mut archive, &store).unwrap().number, second / 4),
+            // Two commits in one object.
+            1 => {}
+            _ => assert_eq!(archive.ship().unwrap().unwrap().objects, 1),
+        }
+    }
+    let bucket = bucket(&memory);
+    for (second, then) in then.iter().enumerate() {
+        let at = Duration::from_millis(1000 * (1000 + second as u64) + 500);
+        let view = bucket.backup(Which::At(at)).unwrap().view(1 << 20).unwrap();
+        assert!(logs(&view) == *then, "at second {second}");
+        assert_eq!(view.taken() / 1000, 1000 + second as u64);
+    }
+    // A part of the chain is missing, or is another one.
+    let shipped: Vec<Path> =
+        names(&memory).into_iter().filter(|name| name.contains("commits/")).map(Path::from).collect();
+    assert_eq!(shipped.len(), 6);
+    let [first, second] = [&shipped[4], &shipped[5]];
+    let get =
+        |path| memory.get(path).now_or_never().unwrap().unwrap().bytes().now_or_never().unwrap().unwrap();
+    let whole = get(first);
+    let refused = |what: &str| {
+        let backup = bucket.backup(Which::Latest).unwrap();
+        let error = backup.view(1 << 20).map(drop).unwrap_err();
+        assert!(matches!(error, Error::Missing { .. } | Error::Damaged { .. }), "{what}: {error}");
+        assert!(error.to_string().contains("commits/00000000000000000002"), "{what}: {error}");
+        assert_eq!(backup.verify(&mut |_| {}).defects.len(), 1, "{what}");
+        assert!(logs(&bucket.backup(Which::Number(2)).unwrap().view(1 << 20).unwrap()) == then[8]);
+    };
+    memory.delete(first).now_or_never().unwrap().unwrap();
+    refused("missing");
+    for (what, data) in
+        [("cut", whole.slice(..whole.len() - 1)), ("empty", whole.slice(..0)), ("other", get(second))]
+    {
+        memory.put(first, data.into()).now_or_never().unwrap().unwrap();
+        refused(what);
+    }
+    memory.put(first, whole.into()).now_or_never().unwrap().unwrap();
+    assert!(logs(&bucket.backup(Which::Latest).unwrap().view(1 << 20).unwrap()) == then[11]);
 }
 
 #[test]

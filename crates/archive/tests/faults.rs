@@ -115,20 +115,42 @@ struct World {
     /// What is certainly in a backup, and what may be in any.
     told: BTreeMap<u64, Logs>,
     maybe: Vec<Logs>,
+    /// What the store was when that was last told to be safe, and what it was since, whenever that was tried.
+    safe: Vec<Logs>,
     rng: Rng,
 }
 
 impl World {
     fn start(&self, name: &'static str) -> Host {
-        Host { name, archive: archive(&self.faulty, &self.dir.path().join(name)) }
+        let mut archive = archive(&self.faulty, &self.dir.path().join(name));
+        archive.follow(&self.store).unwrap();
+        Host { name, archive }
+    }
+
+    fn ship(&mut self, host: &mut Host) -> usize {
+        let now = contents(&self.store);
+        self.safe.push(now.clone());
+        match host.archive.ship() {
+            Ok(Some(shipped)) => {
+                self.safe = vec![now];
+                shipped.objects as usize
+            }
+            Ok(None) | Err(Error::Owned { .. } | Error::Bucket { .. }) => 0,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     fn back_up(&mut self, host: &mut Host) {
         let now = contents(&self.store);
         let stop = self.rng.percent(5);
         let flow = if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        self.safe.push(now.clone());
         match host.archive.backup(&self.store, |_| flow) {
             Ok(archived) => {
+                // Where nothing has changed nothing is asked, and so nobody hears of another host.
+                if archived.is_new {
+                    self.safe = vec![now.clone()];
+                }
                 let before = self.told.insert(archived.number, now.clone());
                 assert!(before.is_none_or(|before| before == now), "two hosts wrote {}", archived.number);
             }
@@ -148,12 +170,21 @@ impl World {
                 None => assert!(self.maybe.contains(&logs), "nobody wrote backup {number}"),
             }
         }
+        match bucket(&self.memory).backup(Which::Latest) {
+            Ok(latest) => {
+                let view = latest.view(1 << 20).unwrap();
+                assert!(self.safe.contains(&logs(&view)), "{latest:?} is not what was told to be safe");
+            }
+            Err(Error::NoBackup(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
 #[derive(Default)]
 struct Seen {
     wrote: usize,
+    shipped: usize,
     failed: usize,
     took_over: usize,
 }
@@ -162,13 +193,15 @@ fn play(seed: u64) -> Seen {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
     let faulty = Arc::new(Faulty::new(memory.clone(), seed, [3, 20, 60][seed as usize % 3]));
     let (told, maybe) = (BTreeMap::new(), Vec::new());
-    let mut world = World { memory, faulty, dir, store: store(seed), told, maybe, rng: Rng::new(seed) };
+    let (store, safe, rng) = (store(seed), vec![Logs::new()], Rng::new(seed));
+    let mut world = World { memory, faulty, dir, store, told, maybe, safe, rng };
     let mut hosts = ["here", "there"].map(|name| world.start(name));
     let mut seen = Seen::default();
-    for step in 0..40 {
+    for step in 0..60 {
         let host = &mut hosts[usize::from(world.rng.percent(20))];
-        match world.rng.below(10) {
+        match world.rng.below(14) {
             0..=3 => fill(&world.store, &format!("{step}"), 2, 300),
+            10..=13 => seen.shipped += world.ship(host),
             4..=6 => {
                 let before = world.told.len();
                 world.back_up(host);
@@ -203,9 +236,10 @@ fn nothing_is_lost_where_requests_fail() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let sum = |count: fn(&Seen) -> usize| seen.iter().map(count).sum::<usize>();
-    let [wrote, failed, took_over] =
-        [sum(|seen| seen.wrote), sum(|seen| seen.failed), sum(|seen| seen.took_over)];
-    assert!(wrote > 60 && failed > 20 && took_over > 20, "{wrote} {failed} {took_over}");
+    let [wrote, shipped] = [sum(|seen| seen.wrote), sum(|seen| seen.shipped)];
+    let [failed, took_over] = [sum(|seen| seen.failed), sum(|seen| seen.took_over)];
+    let told = format!("{wrote} {shipped} {failed} {took_over}");
+    assert!(wrote > 60 && shipped > 30 && failed > 20 && took_over > 20, "{told}");
 }
 
 /// Numbers of backups that went stay taken for a month: for whoever slept, and where lists are out of date.
