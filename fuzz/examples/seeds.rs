@@ -26,6 +26,7 @@ fn main() -> std::io::Result<()> {
     imports()?;
     parts()?;
     archives()?;
+    commits()?;
     stores()?;
     logs()
 }
@@ -74,6 +75,13 @@ fn archives() -> std::io::Result<()> {
     let note = b"brooklet archive 1\n12 0123456789abcdef0123456789abcdef\nfedcba9876543210fedcba9876543210\n";
     seed("archive", "note", &[&[255], note])?;
     seed("archive", "nothing-noted", &[&[255], b"brooklet archive 1\n-\n"])
+}
+
+fn commits() -> std::io::Result<()> {
+    seed("commits", "sound", &[&[0]])?;
+    seed("commits", "until", &[&[2]])?;
+    seed("commits", "head", &[&[1], &30u32.to_le_bytes(), &[3, 9, 9, 9]])?;
+    seed("commits", "record", &[&[1], &60u32.to_le_bytes(), &[2, 9, 9]])
 }
 
 fn superblocks() -> std::io::Result<()> {

@@ -13,6 +13,12 @@ pub type Entry = (Vec<u8>, Vec<u8>);
 /// A store of logs short and long, trimmed, limited and empty.
 pub fn store() -> Store {
     let store = Store::in_memory(1).expect("memory takes a store");
+    fill(&store);
+    store
+}
+
+/// Makes these logs.
+pub fn fill(store: &Store) {
     let append = |key: &str, payload: &[u8], times: u8| {
         for n in 0..times {
             let payload = [&[n], payload].concat();
@@ -27,7 +33,6 @@ pub fn store() -> Store {
     let kept = Retention::new().entries(5).bytes(999).age(Duration::from_secs(9));
     drop(store.retain("limited", kept).expect("it is there"));
     drop(store.retain("empty", kept).expect("it makes the log"));
-    store
 }
 
 fn view() -> View {

@@ -4,6 +4,9 @@
 //! wrote since the one before is uploaded, in objects of 16 MiB, so that requests are in proportion to bytes and not to logs. An
 //! [`Archiver`] does so every half an hour in a thread of its own, and removes what is too old.
 //!
+//! Between backups commits can be [shipped](Schedule::ship), every few seconds: that is then what a lost machine costs, and logs come
+//! back as of any moment.
+//!
 //! A [`Backup`] is read from the bucket as a [`View`](brooklet::View): single logs by small reads, or all of it into a new store,
 //! by [`Store::import`](brooklet::Store::import). Every byte lies under a checksum, and what is missing or damaged is an error
 //! that names the object.

@@ -253,6 +253,9 @@ fn tombstones_stay_for_a_month() {
     let mut sleeper = archive(&memory, &dir.path().join("sleeper"));
     fill(&store, "a", 2, 100);
     back_up(&mut sleeper, &store).unwrap();
+    // Another process of it, which knows that backup, and sleeps on.
+    let mut sleeps_on = archive(&memory, &dir.path().join("sleeper"));
+    assert_eq!(sleeps_on.plan(&store).unwrap().number, 0);
     let mut awake = archive(&faulty, &dir.path().join("awake")).take_over();
     let objects = |memory: &Arc<InMemory>| {
         let faulty = Faulty::new(memory.clone(), 1, 0);
@@ -268,6 +271,7 @@ fn tombstones_stay_for_a_month() {
         assert!(matches!(back_up(&mut sleeper, &store), Err(Error::Owned { .. })));
     }
     assert!((8..=16).contains(&objects(&memory)), "{}", objects(&memory));
+    assert!(matches!(back_up(&mut sleeps_on, &store), Err(Error::Owned { .. })), "its number is free again");
     // A list that shows nothing is not believed.
     let deaf = Arc::new(Faulty::new(memory.clone(), 1, 0));
     deaf.lists_nothing();

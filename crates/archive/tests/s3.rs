@@ -103,8 +103,12 @@ fn requests_that_fail_lose_nothing() {
     let prefix = address.strip_prefix("s3://brooklet/").unwrap();
     let (bucket, note) = (Bucket::open(&address).unwrap(), dir.path().join("note"));
     let store = store(1);
-    let open = || Archive::new(Bucket::of(s3.clone(), prefix).unwrap(), &note, "here").unwrap();
-    let (mut archive, mut made) = (open(), 0);
+    let open = || {
+        let mut archive = Archive::new(Bucket::of(s3.clone(), prefix).unwrap(), &note, "here").unwrap();
+        archive.follow(&store).unwrap();
+        archive
+    };
+    let (mut archive, mut made, mut shipped) = (open(), 0, 0);
     for round in 0..20 {
         fill(&store, &format!("{round}"), 100, 3000);
         if round % 4 == 3 {
@@ -118,6 +122,15 @@ fn requests_that_fail_lose_nothing() {
             }
             Err(Error::Bucket { doing, source }) => println!("round {round}: {doing}: {source}"),
             Err(error) => panic!("{error}"),
+        }
+        fill(&store, &format!("{round}/behind"), 10, 300);
+        match archive.ship() {
+            Ok(Some(sent)) => {
+                shipped += sent.objects;
+                assert!(restored(&bucket, Which::Latest) == contents(&store));
+            }
+            Ok(None) => {}
+            Err(error) => println!("round {round}: {error}"),
         }
         let pruned = (round % 5 == 4).then(|| archive.prune(Duration::from_secs(1), false));
         if let Some(Err(error)) = pruned {
@@ -137,8 +150,8 @@ fn requests_that_fail_lose_nothing() {
         }
     }
     let faults = proxy.faults.load(Ordering::Relaxed);
-    println!("{made} of 20 backups, {faults} faults");
-    assert!(made >= 15 && faults >= 20, "{made} {faults}");
+    println!("{made} of 20 backups, {shipped} objects shipped, {faults} faults");
+    assert!(made >= 15 && shipped >= 15 && faults >= 20, "{made} {shipped} {faults}");
     let whole = bucket.backups().unwrap();
     for backup in whole {
         let verified = bucket.backup(Which::Number(backup.number)).unwrap().verify(&mut |_| {});

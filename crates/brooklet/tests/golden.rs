@@ -150,6 +150,16 @@ fn what_leaves_a_store_is_as_it_was() {
     assert_eq!(common::contents(&other).unwrap().len(), contents.len());
 }
 
+/// What whoever follows a store keeps of it.
+#[test]
+fn commits_are_told_as_they_were() {
+    let store = options().create_on(Arc::new(MemVolume::new(42))).unwrap();
+    let (follower, empty) = (store.follow(1 << 20).unwrap(), store.view().unwrap());
+    let contents = fill(&store, true);
+    let commits = compare_bytes("v1.commits", &follower.take().unwrap().encode());
+    assert!(common::seen(&empty.with_commits([commits], None).unwrap()) == contents);
+}
+
 #[test]
 fn format_1_still_opens() {
     let contents = fill(&options().create_on(Arc::new(MemVolume::new(42))).unwrap(), false);

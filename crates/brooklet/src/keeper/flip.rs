@@ -42,7 +42,7 @@ impl Keeper {
         let mut front = context.front();
         let lsn = trim.map_or(front.runs.lsn(), |cursor| cursor.lsn);
         front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging, lsn));
-        if self.adoption.is_some() && !bug("followers-miss-imports") {
+        if self.adoption.is_some() {
             // In the same moment: commits on what was imported may follow at once.
             front.followers.lose();
         }

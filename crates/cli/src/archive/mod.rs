@@ -209,10 +209,10 @@ struct Chosen {
 #[derive(clap::Args)]
 #[group(multiple = false)]
 struct WhichArgs {
-    /// The backup of this number [default: the last one]
+    /// The backup of this number [default: the last one, and what was shipped behind it]
     #[arg(long, value_name = "N")]
     backup: Option<u64>,
-    /// The last backup that was taken up to this time, such as 2026-01-31T12:00:00Z
+    /// The last backup that was taken up to this time, and what was shipped behind it by then, such as 2026-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = time)]
     at: Option<Duration>,
 }

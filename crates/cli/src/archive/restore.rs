@@ -56,6 +56,7 @@ pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure
         return out.put(&report);
     }
     let view = backup.view(args.memory as usize)?;
+    report.taken = moment(view.taken()).to_string();
     let prefix = args.chosen.prefix.as_deref().unwrap_or_default().as_bytes();
     let log = args.chosen.log.as_deref().map(OsStrExt::as_bytes);
     if let Some(log) = log {
