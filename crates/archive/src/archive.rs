@@ -114,7 +114,7 @@ impl Archive {
     /// wrote to its heap since; each is read and checked before. Where nothing has changed, no request is made.
     ///
     /// Tells `watch` how far it is; where that breaks, nothing is backed up. Space of the store that is read is not used
-    /// again meanwhile.
+    /// again meanwhile. Takes up to 100 MiB of memory.
     ///
     /// # Errors
     /// [`Error::Owned`], [`Error::OtherStore`]; [`Error::Bucket`]; [`Error::Note`]; [`Error::Store`] where the store cannot be
@@ -272,9 +272,10 @@ impl Archive {
         new.retain(|part| !known(&part.name()));
         let new_bytes = new.iter().map(|part| part.name().len).sum::<u64>();
         let next = self.latest.as_ref().map_or(0, |latest| latest.number + 1);
+        let needed = self.shipping.as_ref().is_some_and(Shipping::needs_base);
         let unchanged = match &self.latest {
-            // What was committed may have left no trace in them.
-            Some(latest) if same_parts(latest, view) => {
+            Some(latest) if !needed && same_parts(latest, view) => {
+                // What was committed may have left no trace in them.
                 Backup::new(&self.bucket, latest.clone(), Behind::Nothing).view(0)?.lsn() == view.lsn()
             }
             _ => false,

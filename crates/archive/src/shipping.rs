@@ -68,6 +68,11 @@ impl Shipping {
         Ok(Self { follower, base: None, lsn: 0, place: 0, behind: 0, unsent: VecDeque::new() })
     }
 
+    /// Whether it takes a backup to go on: one that nothing was shipped behind, by whomever.
+    pub fn needs_base(&self) -> bool {
+        self.base.is_none()
+    }
+
     /// There is a backup of up to `lsn`: a new one, or the last still holds.
     pub fn rebase(&mut self, base: Upload, lsn: u64) {
         if self.base == Some(base) {
@@ -115,9 +120,8 @@ impl Shipping {
         if commits.is_empty() {
             return;
         }
-        let mut data = Vec::with_capacity(zstd_safe::compress_bound(commits.bytes() + (64 << 10)));
         let encoded = commits.encode();
-        data.reserve(zstd_safe::compress_bound(encoded.len()));
+        let mut data = Vec::with_capacity(zstd_safe::compress_bound(encoded.len()));
         zstd_safe::compress(&mut data, &encoded, 1).expect("there is room for what it takes at most");
         self.unsent.push_back((base.commits(self.place), commits.bytes(), data.into()));
         self.place += 1;
