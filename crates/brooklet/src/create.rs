@@ -16,14 +16,20 @@ use crate::options::Options;
 use crate::superblock::{FORMAT, MIN_HEAP, Place, RING_OFFSET, Superblock};
 use crate::volumes::{Volumes, file_options};
 
-/// Makes a store under other names and gives it its own once it is whole, so that nobody ever finds half a store.
-/// `false` where another was quicker.
-pub(crate) fn make(path: &Path, options: &Options) -> Result<bool, Error> {
+/// Makes a store under other names, whose heap `fill` may fill, and gives it its own once it is whole, so that nobody ever finds half
+/// a store. `false` where another was quicker.
+pub(crate) fn make(
+    path: &Path,
+    options: &Options,
+    fill: impl FnOnce(&Volumes, &mut Superblock) -> Result<(), Error>,
+) -> Result<bool, Error> {
     options.validate()?;
     let data = Draft::new(path, options)?;
     let ring = options.ring.as_deref().map(|ring| Draft::new(ring, options)).transpose()?;
     let volumes = Volumes { data: data.volume.clone(), ring: ring.as_ref().map(|ring| ring.volume.clone()) };
-    write(&volumes, &plan(&volumes, options)?, Drafts { data: Some(&data), ring: ring.as_ref() })
+    let mut superblock = plan(&volumes, options)?;
+    fill(&volumes, &mut superblock)?;
+    write(&volumes, &superblock, Drafts { data: Some(&data), ring: ring.as_ref() })
 }
 
 /// Those of a store's volumes that are files without their names.
@@ -108,15 +114,26 @@ fn creation_error(path: &Path, error: io::Error) -> Error {
     Error::io(format!("creating {}", path.display()))(error)
 }
 
-/// Makes an empty store on volumes that are there.
-pub(crate) fn create(volumes: &Volumes, options: &Options) -> Result<(), Error> {
+/// Makes a store on volumes that are there, whose heap `fill` may fill.
+pub(crate) fn create(
+    volumes: &Volumes,
+    options: &Options,
+    fill: impl FnOnce(&Volumes, &mut Superblock) -> Result<(), Error>,
+) -> Result<(), Error> {
     options.validate()?;
-    write(volumes, &plan(volumes, options)?, Drafts::default()).map(drop)
+    let mut superblock = plan(volumes, options)?;
+    fill(volumes, &mut superblock)?;
+    write(volumes, &superblock, Drafts::default()).map(drop)
 }
 
-/// Makes the store that was planned, in steps each of which is durable before the next:
+/// Leaves the heap of a new store empty.
+pub(crate) fn empty(_: &Volumes, _: &mut Superblock) -> Result<(), Error> {
+    Ok(())
+}
+
+/// Makes the store that was planned, and whose heap was written, in steps each of which is durable before the next:
 ///
-/// 1. the ring, written with zeros, and its label;
+/// 1. the heap; the ring, written with zeros, and its label;
 /// 2. the name of the ring's file: by itself it is in nobody's way, and a store without its ring would be;
 /// 3. the superblock, which makes a store of its volume, and the name of the data's file. Where that has no name yet, the
 ///    superblock may go before 2: nobody finds it.

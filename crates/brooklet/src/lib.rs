@@ -52,6 +52,7 @@ struct Readme;
 mod chain;
 mod check;
 mod commit;
+mod copy;
 mod create;
 mod engine;
 mod error;

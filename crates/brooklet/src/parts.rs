@@ -24,7 +24,7 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::manifest::{self, Manifest, SegmentMeta};
 use crate::open::check_runs;
-use crate::runs::{Run, RunSet};
+use crate::runs::RunSet;
 use crate::segment::Segment;
 use crate::shelf::Shelf;
 use crate::siphash::Secret;
@@ -103,14 +103,17 @@ impl View {
         out.extend_from_slice(&self.store.to_le_bytes());
         out.extend_from_slice(&self.lsn().to_le_bytes());
         out.extend_from_slice(&self.now.to_le_bytes());
-        let chain = |run: &Arc<Run>| {
-            let (meta, mut segments) = run.chain(run.dead());
-            segments.iter_mut().for_each(|segment| segment.offset = 0);
-            (meta, segments)
-        };
-        let merging = self.runs.merging().cloned();
-        out.extend(Manifest { runs: self.runs.iter().map(chain).collect(), merging }.encode());
+        let mut manifest = self.manifest();
+        let segments = manifest.runs.iter_mut().flat_map(|(_, segments)| segments);
+        segments.for_each(|segment| segment.offset = 0);
+        out.extend(manifest.encode());
         out
+    }
+
+    /// The manifest of its runs.
+    pub(crate) fn manifest(&self) -> Manifest {
+        let runs = self.runs.iter().map(|run| run.chain(run.dead())).collect();
+        Manifest { runs, merging: self.runs.merging().cloned() }
     }
 
     /// A view of parts that are kept elsewhere: `open` gives the bytes of each. Blocks that look-ups read are kept in `cache`

@@ -64,14 +64,14 @@ impl Options {
 
     /// Makes an empty store on a volume and opens it.
     pub fn create_on(self, volume: Arc<dyn Volume>) -> Result<Store, Error> {
-        create::create(&Volumes { data: volume.clone(), ring: None }, &self)?;
+        create::create(&Volumes { data: volume.clone(), ring: None }, &self, create::empty)?;
         self.open_on(volume)
     }
 
     /// Makes an empty store on a volume, with its ring on another, and opens it.
     #[doc(hidden)]
     pub fn create_on_with_ring(self, volume: Arc<dyn Volume>, ring: Arc<dyn Volume>) -> Result<Store, Error> {
-        create::create(&Volumes { data: volume.clone(), ring: Some(ring.clone()) }, &self)?;
+        create::create(&Volumes { data: volume.clone(), ring: Some(ring.clone()) }, &self, create::empty)?;
         self.open_on_with_ring(volume, ring)
     }
 

@@ -54,7 +54,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Volumes, Error> {
 
 /// Makes the store at `path`; `false` where another was quicker, whose ring is there before its data.
 fn make(path: &Path, options: &Options) -> Result<bool, Error> {
-    match create::make(path, options) {
+    match create::make(path, options, create::empty) {
         Err(Error::Exists { .. }) if options.create == Create::IfMissing && appears(path) => Ok(false),
         made => made,
     }

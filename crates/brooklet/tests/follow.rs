@@ -149,7 +149,7 @@ fn what_is_missing_is_noticed() {
     let second = follower.take().unwrap();
     assert!(follower.take().unwrap().is_empty());
     // More than is held.
-    (0..3).for_each(|_| drop(store.append("log", [3; 400]).unwrap().wait().unwrap()));
+    (0..3).for_each(|_| store.append("log", [3; 400]).unwrap().wait().unwrap());
     assert!(follower.take().is_none() && follower.take().unwrap().is_empty());
     // What came in past the log.
     let (other, _) = self::store(2);

@@ -1,0 +1,200 @@
+//! Copies: a new store of what a view shows. Its runs are copied as they are, so that it takes as long as reading and writing their
+//! bytes, and each is then read back and checked. The store has its name, or its superblock, only once all of that is durable.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use brooklet_codex::Source;
+use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
+
+use crate::create;
+use crate::error::{Error, is_full};
+use crate::manifest::{self, Manifest, SegmentMeta};
+use crate::options::{Create, Options};
+use crate::segment::Segment;
+use crate::shelf::Shelf;
+use crate::store::Store;
+use crate::superblock::{Place, Superblock};
+use crate::view::View;
+use crate::volumes::Volumes;
+
+/// So many bytes are copied at once.
+const AT_ONCE: usize = 1 << 20;
+/// So many segments wait to be checked.
+const WAITING: usize = 2;
+
+type Watch<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
+
+impl Options {
+    /// Makes a new store at `path` that holds what `view` shows, and opens it: all logs of another store, or of a backup, as they
+    /// were. Several times as fast as an [import](Store::import), which is for stores that are there, and for some of the logs.
+    ///
+    /// Tells `watch` how many bytes are copied by now; where that breaks, there is no store. What was copied is read back and
+    /// checked.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (path, store) = (dir.path().join("copy"), brooklet::Store::in_memory(1)?);
+    /// use std::ops::ControlFlow;
+    /// use brooklet::Options;
+    ///
+    /// store.append_many("doc", ["a", "b"])?.wait()?;
+    /// let copy = Options::new().copy(&path, &store.view()?, |_| ControlFlow::Continue(()))?;
+    /// assert_eq!(copy.bounds("doc")?.next, 2);
+    /// copy.append("doc", "c")?.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Exists`] where there is something at `path`; [`Error::Full`]; [`Error::Cancelled`]; what reading the view fails with:
+    /// [`Error::Damaged`], [`Error::Io`]. After any of them there is no store.
+    pub fn copy(
+        self,
+        path: impl AsRef<Path>,
+        view: &View,
+        mut watch: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Store, Error> {
+        let path = path.as_ref();
+        let fill = |volumes: &Volumes, superblock: &mut Superblock| {
+            copy(view, volumes, superblock, &self, &mut watch)
+        };
+        if !create::make(path, &self, fill)? {
+            return Err(Error::exists(path.display().to_string()));
+        }
+        self.create(Create::Never).open(path)
+    }
+
+    /// The same, on a volume.
+    #[doc(hidden)]
+    pub fn copy_on(self, volume: Arc<dyn Volume>, view: &View) -> Result<Store, Error> {
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let fill =
+            |volumes: &Volumes, superblock: &mut Superblock| copy(view, volumes, superblock, &self, go_on);
+        create::create(&Volumes { data: volume.clone(), ring: None }, &self, fill)?;
+        self.open_on(volume)
+    }
+}
+
+/// Copies the runs of a view to the heap of a store that is being made.
+fn copy(
+    view: &View,
+    volumes: &Volumes,
+    superblock: &mut Superblock,
+    options: &Options,
+    watch: Watch<'_>,
+) -> Result<(), Error> {
+    let mut manifest = view.manifest();
+    let begin = superblock.heap_offset();
+    let mut end = begin;
+    for segment in manifest.runs.iter_mut().flat_map(|(_, segments)| segments) {
+        (segment.offset, segment.extent) = (end, segment.len.next_multiple_of(SECTOR as u64));
+        end += segment.extent;
+    }
+    let encoded = manifest.encode();
+    let all = end + (encoded.len() as u64).next_multiple_of(SECTOR as u64);
+    if superblock.capacity > 0 && all > superblock.capacity {
+        let why = format!("it takes {all} bytes, and has a capacity of {}", superblock.capacity);
+        return Err(Error::Full { what: "the copy of a store", why });
+    }
+    let volume = &volumes.data;
+    volume.grow(all).map_err(failed(volume))?;
+    let shelf = Shelf::new(volume.clone(), options.cache_budget, Some(0), options.secret);
+    let copied = |meta: &SegmentMeta| meta.offset + meta.extent - begin;
+    let mut told = |bytes: u64| match watch(bytes) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Error::Cancelled { what: "the copy of a store" }),
+    };
+    let sources = view.runs.iter().flat_map(|run| run.segments.iter());
+    let targets = manifest.runs.iter().flat_map(|(run, metas)| metas.iter().map(move |meta| (run.id, meta)));
+    let mut segments = sources.zip(targets);
+    let mut copy_next = || {
+        let Some((source, (run, meta))) = segments.next() else { return Ok::<_, Error>(None) };
+        copy_segment(source, volume, meta.offset)?;
+        told(copied(meta))?;
+        Ok(Some((run, meta.clone())))
+    };
+    if options.threads {
+        check_beside(&shelf, |check| {
+            while let Some(written) = copy_next()? {
+                if check.send(written).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        })?;
+    } else {
+        while let Some((run, meta)) = copy_next()? {
+            check(&shelf, run, meta)?;
+        }
+    }
+    put_manifest(&manifest, &encoded, end, volume, superblock)
+}
+
+fn failed(volume: &Arc<dyn Volume>) -> impl FnOnce(std::io::Error) -> Error {
+    let name = volume.info().name;
+    move |error| match is_full(&error) {
+        true => Error::Full { what: "the copy of a store", why: error.to_string() },
+        false => Error::io(format!("writing {name}"))(error),
+    }
+}
+
+fn copy_segment(source: &Segment, volume: &Arc<dyn Volume>, to: u64) -> Result<(), Error> {
+    let mut buf = AlignedBuf::new(AT_ONCE);
+    let mut at = 0;
+    while at < source.meta.len {
+        let len = (source.meta.len - at).min(AT_ONCE as u64);
+        let data = source.reader.source().read(at, len as usize).map_err(|e| source.error(e.into()))?;
+        buf.clear();
+        buf.extend(&data);
+        buf.pad();
+        write_all_at(&**volume, to + at, &buf, Persist::Cached).map_err(failed(volume))?;
+        at += len;
+    }
+    Ok(())
+}
+
+/// Reads a segment back.
+fn check(shelf: &Shelf, run: u64, meta: SegmentMeta) -> Result<(), Error> {
+    Segment::open(shelf, run, meta)?.verify(None, &mut |_| {})
+}
+
+/// Checks what `write` hands over, in a thread beside it.
+fn check_beside(
+    shelf: &Shelf,
+    write: impl FnOnce(&SyncSender<(u64, SegmentMeta)>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (send, written): (_, Receiver<(u64, SegmentMeta)>) = sync_channel(WAITING);
+    std::thread::scope(|scope| {
+        let checking =
+            scope.spawn(move || written.into_iter().try_for_each(|(run, meta)| check(shelf, run, meta)));
+        let wrote = write(&send);
+        drop(send);
+        let checked = checking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        wrote.and(checked)
+    })
+}
+
+fn put_manifest(
+    manifest: &Manifest,
+    encoded: &[u8],
+    at: u64,
+    volume: &Arc<dyn Volume>,
+    superblock: &mut Superblock,
+) -> Result<(), Error> {
+    let ids = manifest.runs.iter().map(|(run, _)| run.id);
+    let merged = manifest.merging.iter().map(|merging| merging.into);
+    superblock.next_run = ids.chain(merged).max().map_or(superblock.next_run, |newest| newest + 1);
+    if manifest.runs.is_empty() {
+        return Ok(());
+    }
+    let mut buf = AlignedBuf::new(encoded.len());
+    buf.extend(encoded);
+    buf.pad();
+    write_all_at(&**volume, at, &buf, Persist::Cached).map_err(failed(volume))?;
+    superblock.manifest = Place { offset: at, len: encoded.len() as u64, sum: manifest::sum_of(encoded) };
+    Ok(())
+}
