@@ -3,8 +3,9 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use brooklet_codex::Source;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
@@ -22,8 +23,12 @@ use crate::volumes::Volumes;
 
 /// So many bytes are copied at once.
 const AT_ONCE: usize = 1 << 20;
+/// So many bytes are written before they are made durable, beside which the checks go on.
+const FLUSH: u64 = 32 << 20;
 /// So many segments wait to be checked.
-const WAITING: usize = 2;
+const WAITING: usize = 64;
+/// So many threads check, where there are cores for them.
+const CHECKING: usize = 4;
 
 type Watch<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
 
@@ -103,18 +108,22 @@ fn copy(
     let volume = &volumes.data;
     volume.grow(all).map_err(failed(volume))?;
     let shelf = Shelf::new(volume.clone(), options.cache_budget, Some(0), options.secret);
-    let copied = |meta: &SegmentMeta| meta.offset + meta.extent - begin;
     let mut told = |bytes: u64| match watch(bytes) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Error::Cancelled { what: "the copy of a store" }),
     };
     let sources = view.runs.iter().flat_map(|run| run.segments.iter());
     let targets = manifest.runs.iter().flat_map(|(run, metas)| metas.iter().map(move |meta| (run.id, meta)));
-    let mut segments = sources.zip(targets);
+    let (mut segments, mut flushed) = (sources.zip(targets), begin);
     let mut copy_next = || {
         let Some((source, (run, meta))) = segments.next() else { return Ok::<_, Error>(None) };
         copy_segment(source, volume, meta.offset)?;
-        told(copied(meta))?;
+        let end = meta.offset + meta.extent;
+        if end - flushed >= FLUSH {
+            volume.flush().map_err(failed(volume))?;
+            flushed = end;
+        }
+        told(end - begin)?;
         Ok(Some((run, meta.clone())))
     };
     if options.threads {
@@ -162,18 +171,30 @@ fn check(shelf: &Shelf, run: u64, meta: SegmentMeta) -> Result<(), Error> {
     Segment::open(shelf, run, meta)?.verify(None, &mut |_| {})
 }
 
-/// Checks what `write` hands over, in a thread beside it.
+/// Checks what `write` hands over, in threads beside it.
 fn check_beside(
     shelf: &Shelf,
     write: impl FnOnce(&SyncSender<(u64, SegmentMeta)>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let (send, written): (_, Receiver<(u64, SegmentMeta)>) = sync_channel(WAITING);
-    std::thread::scope(|scope| {
-        let checking =
-            scope.spawn(move || written.into_iter().try_for_each(|(run, meta)| check(shelf, run, meta)));
+    let (send, written) = sync_channel(WAITING);
+    // There until there is damage, after which nobody writes on.
+    let written = Mutex::new(Some(written));
+    let lock = || written.lock().unwrap_or_else(PoisonError::into_inner);
+    let next = || lock().as_ref().and_then(|written| written.recv().ok());
+    let checks = || {
+        while let Some((run, meta)) = next() {
+            check(shelf, run, meta).inspect_err(|_| drop(lock().take()))?;
+        }
+        Ok(())
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(CHECKING);
+    thread::scope(|scope| {
+        let checking: Vec<_> = (0..threads).map(|_| scope.spawn(checks)).collect();
         let wrote = write(&send);
         drop(send);
-        let checked = checking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let checked = checking.into_iter().try_fold((), |(), checking| {
+            checking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
         wrote.and(checked)
     })
 }

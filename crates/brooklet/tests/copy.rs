@@ -153,6 +153,8 @@ fn a_copy_that_is_cut_off_is_no_store() {
 
 #[test]
 fn what_is_damaged_is_not_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("copy");
     let store = store(3);
     let view = store.view().unwrap();
     let parts: Vec<Bytes> =
@@ -172,8 +174,12 @@ fn what_is_damaged_is_not_copied() {
             let Ok(damaged) = View::of_parts(&view.table(), 1 << 20, open) else { continue };
             let copied = options(1).copy_on(Arc::new(MemVolume::new(1)), &damaged).map(drop);
             assert!(matches!(copied, Err(Error::Damaged { .. })), "part {nth}, byte {at}");
+            let small = Options::new().ring_size(1 << 20).max_payload(9 << 10);
+            let copied = small.copy(&path, &damaged, |_| ControlFlow::Continue(())).map(drop);
+            assert!(matches!(copied, Err(Error::Damaged { .. })), "part {nth}, byte {at}");
             refused += 1;
         }
     }
     assert!(refused > 40, "{refused}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left over");
 }

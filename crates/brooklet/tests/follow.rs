@@ -117,6 +117,9 @@ fn a_view_and_the_commits_behind_it_are_the_store() {
         its_clock.set_wall(Duration::from_millis(copy.now().taken()));
         new.import().view(&copy.now(), "").unwrap();
         assert!(contents(&new).unwrap() == walked(&copy.now(), ""));
+        let volume = Arc::new(MemVolume::new(seed));
+        let same = Options::new().environment(its_clock, seed).copy_on(volume, &copy.now()).unwrap();
+        assert!(contents(&same).unwrap() == seen(&copy.now()));
     }
 }
 
