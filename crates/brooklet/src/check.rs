@@ -8,7 +8,7 @@ use brooklet_io::Volume;
 use crate::error::Error;
 use crate::model::resolve;
 use crate::open::{self, Opened};
-use crate::options::{Create, Options};
+use crate::options::{Create, Elsewhere, Options};
 use crate::piece::head_key;
 use crate::volumes::{self, Volumes};
 
@@ -61,7 +61,7 @@ pub fn check_volume(
     volume: Arc<dyn Volume>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<CheckReport, Error> {
-    check_volumes(&Volumes { data: volume, ring: None }, progress)
+    check_volumes(&Volumes { data: volume, ring: None }, None, progress)
 }
 
 /// Checks the store on a volume whose ring lies on another.
@@ -71,7 +71,7 @@ pub fn check_volume_with_ring(
     ring: Arc<dyn Volume>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<CheckReport, Error> {
-    check_volumes(&Volumes { data: volume, ring: Some(ring) }, progress)
+    check_volumes(&Volumes { data: volume, ring: Some(ring) }, None, progress)
 }
 
 impl Options {
@@ -82,12 +82,24 @@ impl Options {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<CheckReport, Error> {
         let options = self.read_only(true).create(Create::Never);
-        check_volumes(&volumes::open(path.as_ref(), &options)?, progress)
+        let found = volumes::open(path.as_ref(), &options)?;
+        check_volumes(&found, options.elsewhere, progress)
+    }
+
+    /// [`check_volume`]s, with these options.
+    #[doc(hidden)]
+    pub fn check_on(self, volume: Arc<dyn Volume>) -> Result<CheckReport, Error> {
+        check_volumes(&Volumes { data: volume, ring: None }, self.elsewhere, &mut |_, _| {})
     }
 }
 
-fn check_volumes(volumes: &Volumes, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
+fn check_volumes(
+    volumes: &Volumes,
+    elsewhere: Option<Elsewhere>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<CheckReport, Error> {
     let options = Options::new().read_only(true).create(Create::Never).threads(false);
+    let options = Options { elsewhere, ..options };
     let mut report = CheckReport::default();
     let opened = match open::load(volumes, &options) {
         Ok(opened) => opened,

@@ -125,6 +125,16 @@ pub enum Error {
         /// The store.
         name: String,
     },
+    /// Some of the store was offloaded, and it was not told where to.
+    #[error(
+        "{parts} parts of {name} were offloaded: name the archive that keeps them, by `Options::elsewhere` or --archive"
+    )]
+    PartsNeeded {
+        /// The store.
+        name: String,
+        /// How many parts.
+        parts: usize,
+    },
     /// The volume that was named for the ring does not hold the ring of this store, or not as it was when the store was
     /// last open for writing.
     #[error("{ring} is not the ring of {store}: {why}")]
@@ -260,7 +270,9 @@ impl Error {
             Conflict { .. } | LogExists { .. } => ErrorKind::Conflict,
             Cancelled { .. } => ErrorKind::Cancelled,
             Locked { .. } | NotAStore { .. } | Exists { .. } | NewerFormat { .. } => ErrorKind::CannotOpen,
-            RingNeeded { .. } | WrongRing { .. } | Shrunk { .. } => ErrorKind::CannotOpen,
+            RingNeeded { .. } | PartsNeeded { .. } | WrongRing { .. } | Shrunk { .. } => {
+                ErrorKind::CannotOpen
+            }
             OtherCapacity { .. } | NotBlank { .. } => ErrorKind::CannotOpen,
             Damaged { .. } => ErrorKind::Damaged,
             Full { .. } => ErrorKind::Full,

@@ -20,8 +20,10 @@ pub struct RunInfo {
     pub segments: usize,
     /// Where the first of them starts on the volume, in bytes; 0 where there is none.
     pub offset: u64,
-    /// Its bytes on the volume.
+    /// Its bytes, on the volume or elsewhere.
     pub bytes: u64,
+    /// Whether it was [offloaded](Store::offload), so that the volume holds nothing of it.
+    pub elsewhere: bool,
     /// Its bytes before compression.
     pub raw_bytes: u64,
     /// Logs it knows.
@@ -123,7 +125,8 @@ impl Store {
             level: run.meta.level,
             segments: run.segments.len(),
             offset: run.segments.first().map_or(0, |segment| segment.meta.offset),
-            bytes: run.bytes(),
+            bytes: if run.is_elsewhere() { run.len() } else { run.bytes() },
+            elsewhere: run.is_elsewhere(),
             raw_bytes: run.raw_bytes(),
             logs: run.meta.logs,
             entries: run.meta.entries,

@@ -23,6 +23,7 @@ mod build;
 mod compact;
 mod flip;
 mod leave;
+mod offload;
 mod remember;
 mod room;
 

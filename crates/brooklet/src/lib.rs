@@ -40,7 +40,7 @@
 //! `model` (what a log is), `superblock`, `label`, `manifest`, `record`, `terms`, `piece` (formats, each told once), `recent`, `heap`,
 //! `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `retain`, `sweep` (what logs keep), `read`, `scan`, `view`, `export`, `merge`, `losses`, `policy`, `pace`, `pressure`,
 //! `keeper` (checkpoints and compaction: what goes into a run, what is dead, what is merged, how fast), `volumes`, `holder`,
-//! `create`, `format`, `signature`, `open` (recovery), `check`, `engine` (the threads and what they share), `store` and
+//! `create`, `copy`, `format`, `signature`, `open` (recovery), `check`, `offload`, `engine` (the threads and what they share), `store` and
 //! `ticket` (the public face).
 
 #![forbid(unsafe_code)]
@@ -74,6 +74,7 @@ mod losses;
 mod manifest;
 mod merge;
 mod model;
+mod offload;
 mod open;
 mod options;
 mod order;
@@ -119,6 +120,7 @@ pub use import::{Existing, Import, Imported, Unsorted};
 pub use info::{RunInfo, StoreInfo};
 pub use keeper::KeeperStats;
 pub use model::{Bounds, MAX_KEY};
+pub use offload::Offloaded;
 pub use options::{Create, Options};
 pub use parts::{Part, PartName};
 pub use read::{Entries, Entry};

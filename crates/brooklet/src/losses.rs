@@ -1,7 +1,8 @@
 //! What older runs lose to a checkpoint: how many of their entries a trim, a truncation or a deletion made irrelevant.
 //!
 //! Only logs that lost something are looked up, in key order, so that a run's block is read once for all of them. What
-//! cannot be read is not counted. So a run never counts as more dead than it is.
+//! cannot be read is not counted, nor is what lies elsewhere asked for: a checkpoint is not to wait for what may be out of
+//! reach. So a run never counts as more dead than it is.
 
 use brooklet_io::seeded::bug;
 
@@ -22,8 +23,8 @@ pub(crate) struct Losses {
 impl Losses {
     pub fn new(runs: &RunSet) -> Self {
         Self {
-            runs: runs.iter().cloned().map(RunCursor::new).collect(),
-            known: runs.iter().map(|run| (run.meta.id, 0)).collect(),
+            runs: runs.here().iter().cloned().map(RunCursor::new).collect(),
+            known: runs.here().iter().map(|run| (run.meta.id, 0)).collect(),
         }
     }
 

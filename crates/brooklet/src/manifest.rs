@@ -2,7 +2,7 @@
 //! at by the superblock.
 //!
 //! ```text
-//! 0  8 magic "BRKMANIF"   8  4 version, 1 to 3   12  4 number of runs
+//! 0  8 magic "BRKMANIF"   8  4 version, 1 to 4   12  4 number of runs
 //! then per run, newest first; little endian, 8 bytes each, here and below:
 //!    number, level, logs, entries,
 //!    tombstones: logs that it says are gone, empties: logs that it says are there, and holds no entry of,
@@ -12,6 +12,7 @@
 //!    number of segments
 //!    then per segment, in the order of keys:
 //!       offset on the volume, length of the codex, bytes of its extent, checksum of the codex's footer,
+//!       (offset and extent are 0 where it lies elsewhere, and is known by the other two)
 //!       length of a key, and that key: its first codex key; if that is a head, maybe a shorter one between it and the last
 //!       of the segment before
 //! then number of runs that are being merged; 0 where no merge goes on, and then no more of it:
@@ -23,6 +24,8 @@
 //!
 //! A run that is being merged is told with the counts that it had before, and with those of its segments that are still
 //! needed.
+//!
+//! Of version 4 are those, and only those, by which some segments lie elsewhere: what knows version 3 alone reads all others.
 //!
 //! Versions 1 and 2 knew of no segments: after the runs' number, level, they had offset, length, extent and checksum of the
 //! only one, whose first key is taken to be the first there can be, and then logs, entries, tombstones, empties and dead.
@@ -36,7 +39,8 @@ use brooklet_wal::checksum;
 use crate::terms::Ageing;
 
 const MAGIC: [u8; 8] = *b"BRKMANIF";
-const VERSION: u32 = 3;
+/// The version of a manifest all of whose segments lie in the store, and of one of which some lie elsewhere.
+const VERSION: [u32; 2] = [3, 4];
 
 /// What the manifest says of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,6 +99,18 @@ pub(crate) struct SegmentMeta {
     pub first: Vec<u8>,
 }
 
+impl SegmentMeta {
+    /// The same segment, kept elsewhere.
+    pub fn gone(&self) -> Self {
+        Self { offset: 0, extent: 0, ..self.clone() }
+    }
+
+    /// Whether it lies elsewhere.
+    pub fn is_elsewhere(&self) -> bool {
+        self.extent == 0
+    }
+}
+
 /// A run and its segments, in the order of their keys.
 pub(crate) type Chain = (RunMeta, Vec<SegmentMeta>);
 
@@ -128,9 +144,14 @@ impl Manifest {
         place.map_or(0..0, |(start, inputs)| start..start.saturating_add(inputs))
     }
 
+    /// Whether some of it lies elsewhere.
+    fn is_apart(&self) -> bool {
+        self.runs.iter().flat_map(|(_, segments)| segments).any(SegmentMeta::is_elsewhere)
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&VERSION[usize::from(self.is_apart())].to_le_bytes());
         out.extend_from_slice(&(self.runs.len() as u32).to_le_bytes());
         for (run, segments) in &self.runs {
             put(&mut out, &run.words());
@@ -164,7 +185,7 @@ impl Manifest {
         let mut rest = Rest(&body[16..]);
         let decoded = match version {
             1 | 2 => rest.old(version, count),
-            3 => rest.whole(count),
+            3 | 4 => rest.whole(count).filter(|found| found.is_apart() == (version == 4)),
             _ => None,
         };
         decoded.filter(|_| rest.0.is_empty()).ok_or("the version or the length is wrong")

@@ -1,6 +1,7 @@
 //! Opening: finding the superblock, the ring, the runs, and what the ring holds beyond them.
 
 use std::collections::BTreeSet;
+use std::mem::replace;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,9 +13,10 @@ use crate::error::Error;
 use crate::front::Front;
 use crate::heap::{Extent, Heap};
 use crate::label::{self, Label};
-use crate::manifest::{Manifest, Merging, RunMeta};
+use crate::manifest::{Manifest, Merging, RunMeta, SegmentMeta};
 use crate::model::MAX_KEY;
 use crate::options::Options;
+use crate::parts::PartName;
 use crate::piece::head_key;
 use crate::policy::MAX_LEVEL;
 use crate::remembered::Remembered;
@@ -79,6 +81,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     check_runs(&manifest, superblock.next_run)?;
     let segments = manifest.runs.iter().flat_map(|(_, segments)| segments);
     let used = segments
+        .filter(|segment| !segment.is_elsewhere())
         .map(|m| Extent { offset: m.offset, len: m.extent })
         .chain(manifest_at.filter(|_| !bug("manifest-is-free-space")));
     let end = size / SECTOR as u64 * SECTOR as u64;
@@ -89,7 +92,16 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         )
     })?;
     let shelf = Shelf::new(volume.clone(), options.cache_budget, options.remembered, options.secret);
-    let open = |run, segment| Segment::open(&shelf, run, segment);
+    let apart = manifest.runs.iter().flat_map(|(_, segments)| segments).filter(|it| it.is_elsewhere());
+    let needed = apart.count();
+    let open = |run, segment: SegmentMeta| match &options.elsewhere {
+        _ if !segment.is_elsewhere() => Segment::open(&shelf, run, segment),
+        Some(elsewhere) => {
+            let source = elsewhere.0(PartName::of(&segment))?;
+            Segment::elsewhere(&shelf, run, segment, source)
+        }
+        None => Err(Error::PartsNeeded { name: name.clone(), parts: needed }),
+    };
     let runs = RunSet::open(&shelf, &manifest, superblock.trim.lsn, open)?;
     let remembered = Remembered::new(options.secret, shelf.remembered_budget);
     let mut front = Front::new(options.seed, Arc::new(runs), remembered);
@@ -140,11 +152,20 @@ pub(crate) fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error
     // What is being made of some runs is to take their place among the levels.
     let is_made = |at: usize| !merged.is_empty() && at + 1 == merged.start;
     let (mut without_it, mut with_it) = (0, 0);
-    let mut items = 0u64;
+    let (mut items, mut all_here) = (0u64, true);
     for (at, (run, segments)) in manifest.runs.iter().enumerate() {
         let falls = run.level < without_it && !is_made(at) || run.level < with_it && !merged.contains(&at);
-        let wrong = if segments.iter().any(|segment| segment.len > segment.extent) {
+        let here = |segment: &SegmentMeta| !segment.is_elsewhere();
+        let is_here = segments.iter().all(here);
+        let was_here = replace(&mut all_here, is_here);
+        let wrong = if segments.iter().any(|segment| here(segment) && segment.len > segment.extent) {
             "is longer than its extent"
+        } else if !is_here && (segments.iter().any(|it| here(it) || it.offset > 0) || run.level < MAX_LEVEL) {
+            "lies elsewhere, and not as a whole"
+        } else if is_here && !was_here {
+            "is older than one that lies elsewhere"
+        } else if !is_here && (merged.contains(&at) || at + 1 == merged.start) {
+            "lies elsewhere, and is being merged"
         } else if run.id >= next_run {
             "is newer than the superblock knows"
         } else if !seen.insert(run.id) {
@@ -250,7 +271,7 @@ fn new_mark(last: u64, options: &Options) -> u64 {
 mod tests {
     use brooklet_io::MemVolume;
 
-    use crate::manifest::{Chain, SegmentMeta};
+    use crate::manifest::Chain;
 
     use super::*;
 

@@ -1,12 +1,15 @@
 //! How a store is opened. Few options; the default of each, and its reason, stand beside it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use brooklet_codex::Source;
 use brooklet_io::{Clock, SystemClock, system_seed};
 
 use crate::error::Error;
+use crate::parts::PartName;
 use crate::siphash::Secret;
 use crate::superblock::{MAX_RING, Superblock};
 
@@ -44,6 +47,19 @@ pub struct Options {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
     pub(crate) secret: Secret,
+    pub(crate) elsewhere: Option<Elsewhere>,
+}
+
+type Open = dyn Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync;
+
+/// Opens what was offloaded.
+#[derive(Clone)]
+pub(crate) struct Elsewhere(pub Arc<Open>);
+
+impl fmt::Debug for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Elsewhere")
+    }
 }
 
 /// What opening does where no store is.
@@ -88,6 +104,7 @@ impl Options {
             clock: Arc::new(SystemClock::new()),
             seed: system_seed(),
             secret: Secret::of_system(),
+            elsewhere: None,
         }
     }
 
@@ -99,6 +116,16 @@ impl Options {
     /// the store; [`StoreInfo::ring_size`](crate::StoreInfo::ring_size) tells what is there.
     pub fn ring_size(mut self, bytes: u64) -> Self {
         self.ring_size = Some(bytes);
+        self
+    }
+
+    /// Gives the bytes of the parts that were [offloaded](crate::Store::offload): asked for each of them when the store is opened. A
+    /// store of which parts were offloaded cannot be opened without, also for reading only.
+    pub fn elsewhere(
+        mut self,
+        open: impl Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync + 'static,
+    ) -> Self {
+        self.elsewhere = Some(Elsewhere(Arc::new(open)));
         self
     }
 

@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use brooklet_codex::{BuilderOptions, Source};
-use brooklet_io::MemVolume;
+use brooklet_io::{MemVolume, SECTOR};
 use bytes::Bytes;
 
 use crate::error::Error;
@@ -45,7 +45,7 @@ pub struct PartName {
 }
 
 impl PartName {
-    fn of(meta: &SegmentMeta) -> Self {
+    pub(crate) fn of(meta: &SegmentMeta) -> Self {
         Self { footer_sum: meta.footer_sum, len: meta.len }
     }
 }
@@ -105,7 +105,10 @@ impl View {
         out.extend_from_slice(&self.now.to_le_bytes());
         let mut manifest = self.manifest();
         let segments = manifest.runs.iter_mut().flat_map(|(_, segments)| segments);
-        segments.for_each(|segment| segment.offset = 0);
+        // As if all lay in a store: where they do is no matter.
+        segments.for_each(|segment| {
+            (segment.offset, segment.extent) = (0, segment.len.next_multiple_of(SECTOR as u64))
+        });
         out.extend(manifest.encode());
         out
     }

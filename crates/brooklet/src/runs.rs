@@ -12,7 +12,9 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::manifest::{Chain, Manifest, Merging, RunMeta, SegmentMeta};
 use crate::model::Piece;
+
 use crate::piece::{Chunk, Head, chunk_key, filter_hash, head_key, head_piece, split_key};
+use crate::policy::MAX_LEVEL;
 use crate::segment::Segment;
 use crate::shelf::Shelf;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -69,6 +71,17 @@ impl Run {
         Self::new(&self.shelf, self.meta(), self.segments[passed..].to_vec(), from)
     }
 
+    /// This run, its segments kept elsewhere. Nothing is merged with it any more: it counts as of the last level.
+    pub fn gone(&self, segments: Vec<Arc<Segment>>) -> Self {
+        let meta = RunMeta { level: MAX_LEVEL, ..self.meta() };
+        Self::new(&self.shelf, meta, segments, &self.from)
+    }
+
+    /// Whether its segments are kept elsewhere.
+    pub fn is_elsewhere(&self) -> bool {
+        self.segments.iter().any(|segment| segment.meta.is_elsewhere())
+    }
+
     /// What the manifest says of it.
     pub fn chain(&self, dead: u64) -> Chain {
         let segments = self.segments.iter().map(|segment| segment.meta.clone()).collect();
@@ -80,7 +93,7 @@ impl Run {
         RunMeta { dead: self.dead(), ..self.meta }
     }
 
-    /// Its bytes on the volume.
+    /// Its bytes on the volume; none where it lies elsewhere.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.meta.extent).sum()
     }
@@ -264,6 +277,12 @@ impl RunSet {
 
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
+    }
+
+    /// Those that lie in the store: all others are older, and lie elsewhere.
+    pub fn here(&self) -> &[Arc<Run>] {
+        let here = self.runs.iter().take_while(|run| !run.is_elsewhere()).count();
+        &self.runs[..here]
     }
 
     /// Up to where in the log they hold everything: each log is as all commits before that left it.

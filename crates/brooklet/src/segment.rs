@@ -231,6 +231,7 @@ impl Segment {
         Ok(Self { meta, run, reader })
     }
 
+    /// What it takes of the heap: nothing, where it lies elsewhere.
     pub fn extent(&self) -> Extent {
         Extent { offset: self.meta.offset, len: self.meta.extent }
     }

@@ -313,7 +313,7 @@ impl Store {
     }
 
     /// Merges all runs into one: what was trimmed and deleted leaves, and its space is free. Happens by itself, to some of
-    /// the runs at a time and as far as it pays; this does all of it now.
+    /// the runs at a time and as far as it pays; this does all of it now. What was [offloaded](Self::offload) stays as it is.
     pub fn compact(&self) -> Result<(), Error> {
         // What is too old as it begins goes as well.
         match self.checkpoint() {
@@ -340,7 +340,7 @@ impl Store {
         // A merged run is a new one, with a number of its own; and where the others are freed unread, one is left as it is.
         let left = || {
             let runs = inner.front().runs.clone();
-            runs.iter().len() > 1 && runs.iter().any(|run| before.contains(&run.meta.id))
+            runs.here().len() > 1 && runs.here().iter().any(|run| before.contains(&run.meta.id))
         };
         while left() {
             inner.keeper().merge_all(&context)?;

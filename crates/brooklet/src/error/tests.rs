@@ -56,6 +56,7 @@ errors! {
     NotAStore, CannotOpen, not_a_store, ["letter is not a Brooklet store", "superblock"];
     Exists, CannotOpen, exists, ["store exists already", "choose another name"];
     RingNeeded, CannotOpen, ring_needed, ["memory", "a volume of its own", "`Options::ring_at` or --ring"];
+    PartsNeeded, CannotOpen, parts_needed, ["1 parts of memory were offloaded", "`Options::elsewhere` or --archive"];
     WrongRing, CannotOpen, wrong_ring, ["memory is not the ring of memory", "another store", "was made with"];
     Shrunk, CannotOpen, shrunk, ["memory had 131072 bytes", "now has 126976", "give it its size back"];
     OtherCapacity, CannotOpen, other_capacity,
@@ -147,6 +148,18 @@ fn apart(seed: u64) -> (MemVolume, MemVolume) {
 
 fn ring_needed() -> Error {
     options().open_on(Arc::new(apart(3).0)).unwrap_err()
+}
+
+fn parts_needed() -> Error {
+    let volume = Arc::new(MemVolume::new(3));
+    let store = options().create_on(volume.clone()).unwrap();
+    store.append("log", "entry").unwrap().wait().unwrap();
+    let kept = |part: &crate::Part| part.read(0, part.name().len as usize).unwrap();
+    let parts: Vec<_> = store.view().unwrap().parts().iter().map(|part| Arc::new(kept(part))).collect();
+    store.offload(0, |_| Some(parts[0].clone()), |_| ControlFlow::Continue(())).unwrap();
+    store.close().unwrap();
+    drop(store);
+    options().open_on(volume).unwrap_err()
 }
 
 fn wrong_ring() -> Error {

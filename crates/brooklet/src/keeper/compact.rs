@@ -79,10 +79,11 @@ impl Keeper {
         }
         self.insisted = true;
         let runs = context.front().runs.clone();
-        if self.compaction.is_none() && runs.merging().is_none() && runs.iter().len() > 1 {
-            let level = runs.iter().map(|r| r.meta.level).max().unwrap_or_default();
+        let here = runs.here();
+        if self.compaction.is_none() && runs.merging().is_none() && here.len() > 1 {
+            let level = here.iter().map(|r| r.meta.level).max().unwrap_or_default();
             self.compacting = true;
-            let all = Due::Merge(Merge { runs: 0..runs.iter().len(), level });
+            let all = Due::Merge(Merge { runs: 0..here.len(), level });
             self.begin(context, &runs, all).map_err(|trouble| self.bear(context, trouble))?;
         }
         Ok(())
@@ -384,9 +385,10 @@ pub(crate) fn backlog(runs: &RunSet) -> u64 {
     POLICY.backlog(&shapes(runs))
 }
 
-/// What the policy knows of the runs; one that is only being made is none.
+/// What the policy knows of the runs; one that is only being made is none, and what lies elsewhere stays as it is: it would take
+/// the room that it was to give.
 fn shapes(runs: &RunSet) -> Vec<Shape> {
     let unfinished = runs.merging().map(|merging| merging.into);
-    let whole = runs.iter().filter(|run| Some(run.meta.id) != unfinished);
+    let whole = runs.here().iter().filter(|run| Some(run.meta.id) != unfinished);
     whole.map(|run| Shape::of(&run.meta, run.bytes(), run.dead())).collect()
 }
