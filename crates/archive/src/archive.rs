@@ -8,20 +8,25 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::io::system_seed;
-use brooklet::{Part, PartName, Store, View};
+use brooklet::{Offloaded, Part, PartName, Store, View};
 
-use crate::backups::{Backup, Behind, find_latest, read_record};
+use crate::backups::{Backup, Behind, expect_no_next, find_latest, read_record};
 use crate::bucket::Bucket;
 use crate::error::Error;
 use crate::note::{Memory, Note};
+use crate::parts::Parts;
 use crate::prune::{self, Pruned};
 use crate::record::{HEAD, Record, RecordHead, Upload, name_of};
 use crate::request::Created;
 use crate::shipping::{Shipped, Shipping};
 use crate::upload::{OBJECT, Uploading};
+
+/// Memory for reading ahead in what was offloaded, where nothing else was said.
+const READ_AHEAD: usize = 32 << 20;
 
 /// Tries to create a record whose fate is not known.
 const TRIES: usize = 4;
@@ -36,6 +41,7 @@ pub struct Archive {
     /// The last backup, as far as is known, if it is one to go on from.
     latest: Option<Record>,
     shipping: Option<Shipping>,
+    parts: Option<Parts>,
     opened: bool,
 }
 
@@ -85,6 +91,7 @@ impl Archive {
             take_over: false,
             latest: None,
             shipping: None,
+            parts: None,
             opened: false,
         })
     }
@@ -92,6 +99,12 @@ impl Archive {
     /// Goes on from the last backup also where another host wrote it, or nothing is noted. That host's next backup then fails.
     pub fn take_over(mut self) -> Self {
         self.take_over = true;
+        self
+    }
+
+    /// Has the store read what is [offloaded](Self::offload) by way of these; by default with 32 MiB of memory, and no cache.
+    pub fn with_parts(mut self, parts: Parts) -> Self {
+        self.parts = Some(parts);
         self
     }
 
@@ -207,6 +220,31 @@ impl Archive {
         if let (Some(shipping), Some(latest)) = (&mut self.shipping, &self.latest) {
             shipping.rebase(latest.upload(), lsn);
         }
+    }
+
+    /// Lets runs go from the store's volume until those that it holds take `most` bytes or less, the oldest first: from then on the
+    /// store reads them from the bucket, and is opened with [`Parts`]. Only those go that the last backup has; each is read back
+    /// and checked before. See [`Store::offload`], also about `watch`.
+    ///
+    /// What the store needs stays in the archive while it does, as each backup refers to it. Another host that takes the archive
+    /// over, with the same store, does not know what this one needs.
+    ///
+    /// # Errors
+    /// [`Error::Owned`], [`Error::OtherStore`]; [`Error::Bucket`]; [`Error::Note`]; [`Error::Store`], also of what is missing or
+    /// damaged in the bucket. What went until then is in the bucket, and all else as it was.
+    pub fn offload(
+        &mut self,
+        store: &Store,
+        most: u64,
+        watch: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Offloaded, Error> {
+        self.look(store.view()?.store_id())?;
+        self.expect_latest()?;
+        let Some(latest) = self.latest.clone() else { return Ok(Offloaded::default()) };
+        expect_no_next(&self.bucket, latest.number)?;
+        let parts = self.parts.get_or_insert_with(|| Parts::new(&self.bucket, READ_AHEAD));
+        let located = parts.of(Arc::new(latest));
+        Ok(store.offload(most, |name| located.find(name), watch)?)
     }
 
     /// Removes backups that are older than `keep`, but for the newest of those, to which the store can be taken back from

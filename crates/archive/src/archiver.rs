@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use brooklet::Store;
 use brooklet::io::{Clock, SystemClock};
+use brooklet::{Offloaded, Store};
 
 use crate::archive::{Archive, Archived};
 use crate::error::Error;
@@ -29,6 +29,9 @@ pub struct Schedule {
     pub keep: Option<Duration>,
     /// How often it is looked for those that are too old; a day by default.
     pub prune_every: Duration,
+    /// So many bytes of runs the store's volume holds at most after each backup: older ones are [offloaded](Archive::offload), and
+    /// what is written until the next backup comes on top. `None`, as by default: all of them.
+    pub offload: Option<u64>,
 }
 
 impl Default for Schedule {
@@ -39,6 +42,7 @@ impl Default for Schedule {
             ship: None,
             keep: None,
             prune_every: Duration::from_secs(24 * hour),
+            offload: None,
         }
     }
 }
@@ -55,6 +59,8 @@ pub struct Status {
     pub shipped: Shipped,
     /// What was removed, all in all.
     pub pruned: Pruned,
+    /// What was offloaded, all in all, and what is left.
+    pub offloaded: Offloaded,
     /// What went wrong since the last time all went well.
     pub error: Option<Arc<Error>>,
     /// Whether it has ended, because another host owns the archive, or it is one of another store, or the store is closed.
@@ -208,9 +214,8 @@ impl Rounds {
             return Ok(());
         }
         let shared = self.shared.clone();
-        let watch =
-            move |_| if shared.state().stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        let archived = self.archive.backup(&self.store, watch)?;
+        let go_on = || if shared.state().stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let archived = self.archive.backup(&self.store, |_| go_on())?;
         self.backed_up = Some(clock.now());
         self.shared.state().status.last = Some(archived);
         let keep = self.schedule.keep.filter(|_| is_due(self.pruned, self.schedule.prune_every));
@@ -221,6 +226,14 @@ impl Rounds {
             so_far.backups += pruned.backups;
             so_far.objects += pruned.objects;
             so_far.bytes += pruned.bytes;
+        }
+        if let Some(most) = self.schedule.offload {
+            let offloaded = self.archive.offload(&self.store, most, |_| go_on())?;
+            let so_far = &mut self.shared.state().status.offloaded;
+            so_far.runs += offloaded.runs;
+            so_far.parts += offloaded.parts;
+            so_far.bytes += offloaded.bytes;
+            so_far.left = offloaded.left;
         }
         Ok(())
     }

@@ -1,20 +1,19 @@
 //! Backups, on the side that reads them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::codex::Source;
-use brooklet::{PartName, View};
+use brooklet::View;
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
 use crate::bucket::Bucket;
 use crate::error::Error;
-use crate::record::{BACKUPS, Defect, HEAD, IN_USE, Place, Record, RecordHead, TOMBSTONE, Upload, name_of};
-use crate::remote::{Memory, RemotePart, RemoteUpload};
+use crate::parts::Parts;
+use crate::record::{BACKUPS, Defect, HEAD, IN_USE, Record, RecordHead, TOMBSTONE, name_of};
 use crate::request::Listed;
 use crate::shipping;
 
@@ -68,7 +67,7 @@ pub struct BackupInfo {
 #[derive(Clone)]
 pub struct Backup {
     bucket: Bucket,
-    record: Arc<Record>,
+    pub(crate) record: Arc<Record>,
     behind: Behind,
 }
 
@@ -212,26 +211,8 @@ impl Backup {
     /// [`Error::Store`] where its table is not what was written; [`Error::Missing`], [`Error::Damaged`] and [`Error::Bucket`] of
     /// commits. What reading fails with names the object.
     pub fn view(&self, memory: usize) -> Result<View, Error> {
-        let memory = Memory::new(memory);
-        let mut objects = BTreeMap::<Upload, BTreeMap<u32, u32>>::new();
-        for ((upload, at), object) in &self.record.objects {
-            objects.entry(*upload).or_default().insert(*at, object.len);
-        }
-        let upload = |(upload, objects)| {
-            let remote = RemoteUpload::new(&self.bucket, upload, self.record.object_len, objects, &memory);
-            (upload, Arc::new(remote))
-        };
-        let uploads: BTreeMap<Upload, _> = objects.into_iter().map(upload).collect();
-        let open = |name: PartName| match self.record.parts.get(&name) {
-            Some(Place { upload, start, tail }) => {
-                let (upload, tail) = (uploads[upload].clone(), Bytes::copy_from_slice(tail));
-                Ok(Arc::new(RemotePart { upload, start: *start, len: name.len, tail }) as Arc<dyn Source>)
-            }
-            None => Err(brooklet::Error::Damaged {
-                place: self.bucket.full(&name_of(self.record.number)),
-                what: format!("it does not tell where part {name} lies"),
-            }),
-        };
+        let located = Parts::new(&self.bucket, memory).of(self.record.clone());
+        let open = |name| located.open(name);
         let view = View::of_parts(&self.record.table, LOOK_UPS, open)?;
         let until = match self.behind {
             Behind::Nothing => return Ok(view),
@@ -301,6 +282,16 @@ pub(crate) fn find_latest(bucket: &Bucket, known: Option<u64>) -> Result<Option<
         None => Ok(None),
         Some(_) => Err(Error::OutOfDate { bucket: bucket.to_string() }),
     }
+}
+
+/// Refuses where another backup follows one: that is another host's.
+pub(crate) fn expect_no_next(bucket: &Bucket, number: u64) -> Result<(), Error> {
+    let next = number + 1;
+    if bucket.get(&name_of(next), Some(HEAD as u64))?.is_none() {
+        return Ok(());
+    }
+    let owner = read_record(bucket, next).map_or("another host".into(), |record| record.owner);
+    Err(Error::Owned { owner, number: next })
 }
 
 pub(crate) fn read_record(bucket: &Bucket, number: u64) -> Result<Record, Error> {

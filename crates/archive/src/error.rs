@@ -85,6 +85,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// There can be no cache for what was offloaded.
+    #[error("a cache in {}: {source}", path.display())]
+    Cache {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Whoever watched gave it up. What was in the archive before is as it was.
     #[error("{what} was given up")]
     Cancelled {

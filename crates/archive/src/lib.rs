@@ -7,8 +7,10 @@
 //! Between backups commits can be [shipped](Schedule::ship), every few seconds: that is then what a lost machine costs, and logs come
 //! back as of any moment.
 //!
-//! A [`Backup`] is read from the bucket as a [`View`](brooklet::View): single logs by small reads, or all of it into a new store,
-//! by [`Store::import`](brooklet::Store::import). Every byte lies under a checksum, and what is missing or damaged is an error
+//! What is old may leave the store's own disk once it is in a backup: it is then read [from there](Parts), with a local cache.
+//!
+//! A [`Backup`] is read from the bucket as a [`View`](brooklet::View): single logs by small reads, or into a store in use, by
+//! [`Store::import`](brooklet::Store::import), or all of it as a new store, by [`Options::copy`](brooklet::Options::copy). Every byte lies under a checksum, and what is missing or damaged is an error
 //! that names the object.
 //!
 //! ```
@@ -48,11 +50,13 @@ mod archive;
 mod archiver;
 mod backups;
 mod bucket;
+mod cache;
 mod error;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
 mod note;
+mod parts;
 mod prune;
 mod record;
 mod remote;
@@ -66,5 +70,6 @@ pub use backups::{Backup, BackupInfo, Verified, Which};
 pub use bucket::{Bucket, Costs};
 pub use error::Error;
 pub use object_store;
+pub use parts::Parts;
 pub use prune::Pruned;
 pub use shipping::Shipped;

@@ -13,6 +13,7 @@ use brooklet::codex::Source;
 use bytes::{Bytes, BytesMut};
 
 use crate::bucket::Bucket;
+use crate::cache::{BLOCK, CachedPart};
 use crate::error::Error;
 use crate::record::{TAIL, Upload};
 use crate::request::Pending;
@@ -212,16 +213,56 @@ pub(crate) struct RemotePart {
     pub start: u64,
     pub len: u64,
     pub tail: Bytes,
+    /// What is kept of it on the local disk.
+    pub cached: Option<CachedPart>,
+}
+
+impl RemotePart {
+    /// A range of it; `None` where it passes its end.
+    fn range(&self, offset: u64, len: usize) -> Option<Range<u64>> {
+        let end = offset.checked_add(len as u64).filter(|end| *end <= self.len)?;
+        Some(offset..end)
+    }
+
+    /// Whatever of it the record holds.
+    fn in_tail(&self, bytes: &Range<u64>) -> Option<Bytes> {
+        let tail = self.len - TAIL as u64;
+        (bytes.start >= tail)
+            .then(|| self.tail.slice((bytes.start - tail) as usize..(bytes.end - tail) as usize))
+    }
+
+    fn fetch(&self, bytes: &Range<u64>) -> Result<Bytes, Error> {
+        self.upload.read(&(self.start + bytes.start..self.start + bytes.end))
+    }
+
+    /// Reads by way of the local disk, a block at a time.
+    fn fetch_cached(&self, cached: &CachedPart, bytes: &Range<u64>) -> Result<Bytes, Error> {
+        let mut out = BytesMut::new();
+        for block in bytes.start / BLOCK..bytes.end.div_ceil(BLOCK) {
+            let begin = block * BLOCK;
+            let of_block = begin..self.len.min(begin + BLOCK);
+            let data = match cached.get(block) {
+                Some(data) => data,
+                None => self.fetch(&of_block).inspect(|data| cached.put(block, data))?,
+            };
+            let (from, to) = (bytes.start.max(begin) - begin, bytes.end.min(of_block.end) - begin);
+            out.extend_from_slice(&data[from as usize..to as usize]);
+        }
+        Ok(out.freeze())
+    }
 }
 
 impl Source for RemotePart {
     fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        let end = offset.checked_add(len as u64).filter(|end| *end <= self.len);
-        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let tail = self.len - TAIL as u64;
-        if offset >= tail {
-            return Ok(self.tail.slice((offset - tail) as usize..(end - tail) as usize));
+        let bytes = self.range(offset, len).ok_or(io::ErrorKind::UnexpectedEof)?;
+        if let Some(data) = self.in_tail(&bytes) {
+            return Ok(data);
         }
-        self.upload.read(&(self.start + offset..self.start + end)).map_err(io::Error::other)
+        // What is longer is read on and on.
+        let read = match &self.cached {
+            Some(cached) if len < BLOCK as usize => self.fetch_cached(cached, &bytes),
+            _ => self.fetch(&bytes),
+        };
+        read.map_err(io::Error::other)
     }
 }

@@ -11,9 +11,10 @@ use std::collections::VecDeque;
 use brooklet::{Commits, Follower, Store, View};
 use bytes::Bytes;
 
+use crate::backups::expect_no_next;
 use crate::bucket::Bucket;
 use crate::error::Error;
-use crate::record::{COMMITS, HEAD, Upload, name_of};
+use crate::record::{COMMITS, Upload};
 
 /// So many bytes wait at most, to be taken and to be sent; where it is more, a backup is made instead.
 pub(crate) const WAITING: usize = 64 << 20;
@@ -100,11 +101,7 @@ impl Shipping {
             return Ok(Some(shipped));
         }
         // Behind a backup that is not the last any more they would be worth nothing.
-        if bucket.get(&name_of(base.number + 1), Some(HEAD as u64))?.is_some() {
-            let owner = crate::backups::read_record(bucket, base.number + 1).map(|record| record.owner);
-            let owner = owner.unwrap_or("another host".into());
-            return Err(Error::Owned { owner, number: base.number + 1 });
-        }
+        expect_no_next(bucket, base.number)?;
         while let Some((name, bytes, data)) = self.unsent.front() {
             bucket.put(name, data.clone()).wait()?;
             shipped.objects += 1;

@@ -349,10 +349,11 @@ fn begin_merged(
     Ok(Some((Some(parts.into_iter().map(part).collect()), pieces)))
 }
 
-/// Whether some of the runs may know a log: where a filter cannot be read, for all that is known.
+/// Whether some of the runs may know a log, for all that is known: what lies elsewhere, maybe out of reach, is not asked, and a
+/// filter may be one that cannot be read.
 fn is_known(older: &[Arc<Run>], key: &[u8]) -> bool {
     let mut wanted = Wanted::new(key);
-    older.iter().any(|run| !matches!(run.may_know(&mut wanted), Ok(Some(false))))
+    older.iter().any(|run| run.is_elsewhere() || !matches!(run.may_know(&mut wanted), Ok(Some(false))))
 }
 
 /// The entries of a log that newer runs leave alive in older ones; `None` where they do not know it.

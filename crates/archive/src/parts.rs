@@ -1,0 +1,149 @@
+//! Parts of a store that was offloaded: read from the archive's bucket as the store asks for them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use brooklet::PartName;
+use brooklet::codex::Source;
+use bytes::Bytes;
+
+use crate::backups::Which;
+use crate::bucket::Bucket;
+use crate::cache::Cache;
+use crate::error::Error;
+use crate::record::{Place, Record, Upload, name_of};
+use crate::remote::{Memory, RemotePart, RemoteUpload};
+
+/// Reads what was [offloaded](crate::Archive::offload) from a store; a handle that is cheap to clone.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let (folder, path) = (dir.path().join("bucket"), dir.path().join("store"));
+/// # let (address, cache) = (folder.to_str().unwrap(), dir.path());
+/// use std::ops::ControlFlow;
+/// use brooklet::Options;
+/// use brooklet_archive::{Archive, Bucket, Parts};
+///
+/// let bucket = Bucket::open(address)?;
+/// let parts = Parts::new(&bucket, 32 << 20).cache(cache, 256 << 20)?;
+/// let open = || Options::new().elsewhere({ let parts = parts.clone(); move |name| parts.open(name) }).open(&path);
+///
+/// let store = open()?;
+/// store.append_many("doc/1", ["a", "b"])?.wait()?;
+/// let mut archive = Archive::new(bucket, dir.path().join("note"), "this host")?.with_parts(parts.clone());
+/// archive.backup(&store, |_| ControlFlow::Continue(()))?;
+/// let offloaded = archive.offload(&store, 0, |_| ControlFlow::Continue(()))?;
+/// assert_eq!(offloaded.left, 0);
+/// # store.close()?;
+/// # drop(store);
+/// assert_eq!(open()?.bounds("doc/1")?.next, 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Parts {
+    bucket: Bucket,
+    memory: Arc<Memory>,
+    cache: Option<Arc<Cache>>,
+    /// Those of the last backup, once somebody has asked.
+    latest: Arc<Mutex<Option<Arc<Located>>>>,
+}
+
+impl Parts {
+    /// Those of the archive in a bucket; what is read on and on is read ahead, within `memory` bytes or so. Nothing is asked of the
+    /// bucket yet.
+    pub fn new(bucket: &Bucket, memory: usize) -> Self {
+        Self { bucket: bucket.clone(), memory: Memory::new(memory), cache: None, latest: Arc::default() }
+    }
+
+    /// Keeps up to `bytes` of what is looked up in a file in the directory `dir`, which has no name and so goes with the process.
+    /// Logs that are looked up again, and filters and indexes, cost no request then.
+    ///
+    /// # Errors
+    /// [`Error::Cache`].
+    pub fn cache(self, dir: impl AsRef<Path>, bytes: u64) -> Result<Self, Error> {
+        let cache = Cache::new(dir.as_ref(), bytes).map_err(|source| {
+            let path = dir.as_ref().to_path_buf();
+            Error::Cache { path, source }
+        })?;
+        Ok(Self { cache: Some(Arc::new(cache)), ..self })
+    }
+
+    /// Opens a part of the last backup, for [`Options::elsewhere`](brooklet::Options::elsewhere).
+    ///
+    /// # Errors
+    /// [`brooklet::Error::Io`] where the bucket cannot be read, or has no backup; [`brooklet::Error::Damaged`] where the part is not
+    /// in the last one.
+    pub fn open(&self, name: PartName) -> Result<Arc<dyn Source>, brooklet::Error> {
+        let located = self.located().map_err(|error| match error {
+            Error::Store(error) => error,
+            error => brooklet::Error::Io {
+                doing: "finding what was offloaded".into(),
+                source: Arc::new(io::Error::other(error)),
+            },
+        })?;
+        located.open(name)
+    }
+
+    fn located(&self) -> Result<Arc<Located>, Error> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(located) = &*latest {
+            return Ok(located.clone());
+        }
+        let backup = self.bucket.backup(Which::Latest)?;
+        Ok(latest.insert(Arc::new(self.of(backup.record))).clone())
+    }
+
+    /// Those of a backup.
+    pub(crate) fn of(&self, record: Arc<Record>) -> Located {
+        let mut objects = BTreeMap::<Upload, BTreeMap<u32, u32>>::new();
+        for ((upload, at), object) in &record.objects {
+            objects.entry(*upload).or_default().insert(*at, object.len);
+        }
+        let upload = |(upload, objects)| {
+            let remote = RemoteUpload::new(&self.bucket, upload, record.object_len, objects, &self.memory);
+            (upload, Arc::new(remote))
+        };
+        let uploads = objects.into_iter().map(upload).collect();
+        let place = self.bucket.full(&name_of(record.number));
+        Located { place, record, uploads, cache: self.cache.clone() }
+    }
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Parts(in {})", self.bucket)
+    }
+}
+
+/// The parts of a backup, and where they lie.
+pub(crate) struct Located {
+    /// What messages call the record that tells.
+    place: String,
+    record: Arc<Record>,
+    uploads: BTreeMap<Upload, Arc<RemoteUpload>>,
+    cache: Option<Arc<Cache>>,
+}
+
+impl Located {
+    /// The bytes of a part, if the backup has it.
+    pub fn find(&self, name: PartName) -> Option<Arc<RemotePart>> {
+        let Place { upload, start, tail } = self.record.parts.get(&name)?;
+        let (upload, tail) = (self.uploads.get(upload)?.clone(), Bytes::copy_from_slice(tail));
+        let cached = self.cache.as_ref().map(|cache| cache.part());
+        Some(Arc::new(RemotePart { upload, start: *start, len: name.len, tail, cached }))
+    }
+
+    /// The same; that it has it was told.
+    pub fn open(&self, name: PartName) -> Result<Arc<dyn Source>, brooklet::Error> {
+        let found = self.find(name).map(|part| part as Arc<dyn Source>);
+        found.ok_or_else(|| brooklet::Error::Damaged {
+            place: self.place.clone(),
+            what: format!("it does not tell where part {name} lies"),
+        })
+    }
+}
