@@ -92,7 +92,7 @@ pub struct Listed {
     pub segments: Vec<[u64; 3]>,
 }
 
-/// Manifests to begin with: of no run, and of some that are being merged.
+/// Manifests to begin with: of no run, of some that are being merged, and of one that lies elsewhere.
 pub fn sample_manifests() -> Vec<Listed> {
     let segment = |offset, first: &[u8]| SegmentMeta {
         offset,
@@ -109,7 +109,12 @@ pub fn sample_manifests() -> Vec<Listed> {
     ];
     let merging = Some(Merging { into: 4, inputs: 2, bottom: true, from: b"bc".to_vec() });
     let listed = |manifest| Listed { manifest, segments: Vec::new() };
-    vec![listed(Manifest::default()), listed(Manifest { runs, merging })]
+    let apart = vec![(run(1, 0), vec![segment(0, b"a").gone(), segment(0, b"b").gone()])];
+    vec![
+        listed(Manifest::default()),
+        listed(Manifest { runs, merging }),
+        listed(Manifest { runs: apart, merging: None }),
+    ]
 }
 
 /// Decodes a manifest.

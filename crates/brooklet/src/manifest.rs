@@ -283,10 +283,16 @@ mod tests {
             (RunMeta { id: 13, ..RUN }, vec![segment(20, b"")]),
         ];
         let merging = Some(Merging { into: 1, inputs: 2, bottom: true, from: b"c".to_vec() });
-        for manifest in
-            [Manifest::default(), Manifest { runs: runs.clone(), merging: None }, Manifest { runs, merging }]
-        {
+        let mut apart = runs.clone();
+        apart[2].1[0] = segment(20, b"").gone();
+        for (manifest, version) in [
+            (Manifest::default(), 3),
+            (Manifest { runs: runs.clone(), merging: None }, 3),
+            (Manifest { runs, merging: merging.clone() }, 3),
+            (Manifest { runs: apart, merging }, 4),
+        ] {
             let mut bytes = manifest.encode();
+            assert_eq!(bytes[8], version);
             let sum = sum_of(&bytes);
             assert_eq!(Manifest::decode(&bytes, sum), Ok(manifest));
             assert!(Manifest::decode(&bytes, sum ^ 1).is_err());
@@ -309,6 +315,11 @@ mod tests {
             merging: Some(Merging { into: 1, inputs: 2, bottom: false, from: b"c".to_vec() }),
         };
         let sound = sound.encode();
+        let mut newer = sound[..sound.len() - 8].to_vec();
+        newer[8] = 4;
+        let sum = checksum(&newer);
+        put(&mut newer, &[sum]);
+        assert!(Manifest::decode(&newer, sum).is_err(), "version 4 says that something lies elsewhere");
         for at in [12, 16 + 80, 16 + 88 + 32, sound.len() - 17] {
             for word in [u64::MAX, 1 << 40, 200] {
                 let mut bytes = sound[..sound.len() - 8].to_vec();

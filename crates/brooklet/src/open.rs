@@ -341,10 +341,24 @@ mod tests {
         assert!(check_runs(&Manifest { runs: sound, merging: None }, 10).is_ok());
         let mut long = run(1, 0);
         long.1[0].len = 5000;
+        let apart = |id, level| {
+            let (meta, segments) = chain(id, level, &[b"", b"b"]);
+            (meta, segments.iter().map(SegmentMeta::gone).collect::<Vec<_>>())
+        };
+        let sound = vec![run(9, 0), run(7, 3), apart(8, MAX_LEVEL), apart(2, MAX_LEVEL)];
+        assert!(check_runs(&Manifest { runs: sound, merging: None }, 10).is_ok());
+        let mut partly = apart(1, MAX_LEVEL);
+        partly.1[0] = run(1, 0).1.remove(0);
+        let mut placed = apart(1, MAX_LEVEL);
+        placed.1[1].offset = 4096;
         let many = |id, entries| (RunMeta { id, logs: 2, entries, ..RunMeta::default() }, run(id, 0).1);
         let with = |meta: RunMeta| vec![(RunMeta { id: 1, logs: 1, entries: 1, ..meta }, run(1, 0).1)];
         for (runs, because) in [
             (vec![long], "longer than its extent"),
+            (vec![apart(1, 3)], "lies elsewhere, and not as a whole"),
+            (vec![partly], "lies elsewhere, and not as a whole"),
+            (vec![placed], "lies elsewhere, and not as a whole"),
+            (vec![apart(2, MAX_LEVEL), run(1, MAX_LEVEL)], "older than one that lies elsewhere"),
             (vec![run(10, 0)], "newer than the superblock knows"),
             (vec![run(1, 0), run(1, 1)], "there twice"),
             (vec![run(2, 1), run(1, 0)], "lower level than a newer one"),
@@ -388,5 +402,9 @@ mod tests {
         refused(runs(1, 0, b"a", 0), bottom(1), "made as the oldest, and is not");
         refused(runs(0, 1, b"a", 1), merging(8, 2, b"c"), "lower level");
         refused(runs(2, 0, b"a", 0), None, "lower level");
+        let mut apart = runs(1, 0, b"a", MAX_LEVEL);
+        apart[3] = chain(2, MAX_LEVEL, &[b"m"]);
+        apart[3].1[0] = apart[3].1[0].gone();
+        refused(apart, merging(8, 2, b"c"), "lies elsewhere, and is being merged");
     }
 }

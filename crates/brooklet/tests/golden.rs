@@ -11,13 +11,15 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::codex::{Bytes, Reader};
 use brooklet::io::{ManualClock, MemVolume};
-use brooklet::{Commit, Options, Retention, Store, View, check_volume_with_ring};
+use brooklet::{Commit, Error, Options, Part, PartName, Retention, Store, View, check_volume_with_ring};
 use common::Logs;
 
 const SECTOR: usize = 4096;
@@ -148,6 +150,26 @@ fn what_leaves_a_store_is_as_it_was() {
     let limited = Retention::new().entries(7).bytes(30).age(Duration::from_secs(100));
     assert_eq!(other.retention("limited").unwrap(), limited);
     assert_eq!(common::contents(&other).unwrap().len(), contents.len());
+}
+
+/// A store whose runs lie elsewhere: where they do, `v1.parts` tells.
+#[test]
+fn what_was_offloaded_is_named_as_it_was() {
+    let volume = MemVolume::new(42);
+    let contents = fill(&options().create_on(Arc::new(volume.clone())).unwrap(), true);
+    let store = options().open_on(Arc::new(volume.clone())).unwrap();
+    let mut parts = Bytes::from(std::fs::read(path("v1.parts")).unwrap());
+    let mut cut = |part: &Part| (part.name(), Arc::new(parts.split_to(part.name().len as usize)));
+    let kept: BTreeMap<PartName, Arc<Bytes>> = store.view().unwrap().parts().iter().map(&mut cut).collect();
+    store.offload(0, |name| kept.get(&name).cloned(), |_| ControlFlow::Continue(())).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let golden = compare("v4.offloaded", volume.image());
+    assert!(matches!(options().open_on(golden.clone()), Err(Error::PartsNeeded { .. })));
+    let options = options().elsewhere(move |name| Ok(kept[&name].clone()));
+    let store = options.open_on(golden).unwrap();
+    assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
+    assert!(store.info().unwrap().runs.iter().all(|run| run.elsewhere));
 }
 
 /// What whoever follows a store keeps of it.

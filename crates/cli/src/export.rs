@@ -16,8 +16,9 @@ use indicatif::{HumanBytes, ProgressBar};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
+use crate::beside::Beside;
 use crate::failure::{Failure, Kind};
-use crate::logs::{LogRow, open_to_read};
+use crate::logs::LogRow;
 use crate::out::{Octets, Out, spinner};
 use crate::stop;
 
@@ -55,13 +56,13 @@ enum Format {
 }
 
 /// Writes logs and their entries.
-pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     let target = args.to.as_deref().filter(|to| *to != Path::new("-"));
     if let Some(to) = target.filter(|to| !args.force && to.symlink_metadata().is_ok()) {
         return Err(taken(to));
     }
     stop::listen()?;
-    let store = open_to_read(&args.store, ring)?;
+    let store = beside.open_to_read(&args.store)?;
     let view = store.view()?;
     let bar = spinner();
     let chosen = match (&args.prefix, &args.log) {

@@ -1,12 +1,13 @@
 //! `format`: an empty store on a block device, or in a new file.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use brooklet::{Formatted, Options};
 use indicatif::HumanBytes;
 use serde::Serialize;
 
+use crate::beside::Beside;
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::size::size;
@@ -29,7 +30,7 @@ pub struct Args {
 }
 
 /// Makes an empty store.
-pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     let mut options = Options::new();
     if let Some(bytes) = args.ring_size {
         options = options.ring_size(bytes);
@@ -37,7 +38,7 @@ pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure
     if let Some(bytes) = args.capacity {
         options = options.capacity(bytes);
     }
-    if let Some(ring) = ring {
+    if let Some(ring) = &beside.ring {
         options = options.ring_at(ring);
     }
     out.put(&Made::from(options.format(&args.place, args.force)?))

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use brooklet::io::VolumeInfo;
 use brooklet::{End, RunInfo, Store, StoreInfo};
@@ -11,8 +11,9 @@ use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;
 
+use crate::beside::Beside;
 use crate::failure::Failure;
-use crate::logs::{LogRow, open, open_to_read, options};
+use crate::logs::LogRow;
 use crate::out::{Out, progress};
 
 #[derive(Args)]
@@ -30,8 +31,8 @@ pub struct Only {
 }
 
 /// Prints the map of a store, or the bounds of a log.
-pub fn inspect(args: Inspect, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
-    let store = open_to_read(&args.store, ring)?;
+pub fn inspect(args: Inspect, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+    let store = beside.open_to_read(&args.store)?;
     match args.log {
         Some(log) => {
             let log = log.as_bytes();
@@ -42,9 +43,9 @@ pub fn inspect(args: Inspect, ring: Option<&Path>, out: &mut Out) -> Result<(), 
 }
 
 /// Checks every checksum and invariant of a closed store.
-pub fn check(args: Only, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+pub fn check(args: Only, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     let bar = progress(0, "checking");
-    let report = options(ring).check(&args.store, &mut |done, total| {
+    let report = beside.options()?.check(&args.store, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     })?;
@@ -63,22 +64,22 @@ pub fn check(args: Only, ring: Option<&Path>, out: &mut Out) -> Result<(), Failu
 }
 
 /// Writes what is recent to a run.
-pub fn checkpoint(args: Only, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
-    upkeep(&args, ring, out, Store::checkpoint)
+pub fn checkpoint(args: Only, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+    upkeep(&args, beside, out, Store::checkpoint)
 }
 
 /// Merges all runs into one.
-pub fn compact(args: Only, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
-    upkeep(&args, ring, out, Store::compact)
+pub fn compact(args: Only, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+    upkeep(&args, beside, out, Store::compact)
 }
 
 fn upkeep(
     args: &Only,
-    ring: Option<&Path>,
+    beside: &Beside,
     out: &mut Out,
     work: impl FnOnce(&Store) -> Result<(), brooklet::Error>,
 ) -> Result<(), Failure> {
-    let store = open(&args.store, ring)?;
+    let store = beside.open(&args.store)?;
     work(&store)?;
     let info = store.info()?;
     store.close()?;
@@ -210,6 +211,7 @@ struct Run {
     segments: usize,
     offset: u64,
     bytes: u64,
+    elsewhere: bool,
     raw_bytes: u64,
     logs: u64,
     entries: u64,
@@ -220,9 +222,22 @@ struct Run {
 
 impl From<&RunInfo> for Run {
     fn from(run: &RunInfo) -> Self {
-        let &RunInfo { id, level, segments, offset, bytes, raw_bytes, .. } = run;
+        let &RunInfo { id, level, segments, offset, bytes, elsewhere, raw_bytes, .. } = run;
         let &RunInfo { logs, entries, dead, merging, memory_bytes, .. } = run;
-        Self { id, level, segments, offset, bytes, raw_bytes, logs, entries, dead, merging, memory_bytes }
+        Self {
+            id,
+            level,
+            segments,
+            offset,
+            bytes,
+            elsewhere,
+            raw_bytes,
+            logs,
+            entries,
+            dead,
+            merging,
+            memory_bytes,
+        }
     }
 }
 
@@ -322,6 +337,9 @@ impl fmt::Display for Map<'_> {
             )?;
             if run.merging {
                 write!(f, "  being merged")?;
+            }
+            if run.elsewhere {
+                write!(f, "  offloaded")?;
             }
         }
         Ok(())

@@ -10,6 +10,7 @@
 
 mod archive;
 mod bench;
+mod beside;
 mod codex;
 mod demo;
 mod device;
@@ -32,12 +33,12 @@ mod soak;
 mod stop;
 
 use std::io::{IsTerminal, stderr};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+use beside::Beside;
 use failure::{EXIT_CODES, Failure, Kind};
 use out::Out;
 
@@ -48,9 +49,8 @@ struct Cli {
     /// Print JSON: one document, or one line for each row of `read` and `list`
     #[arg(long, global = true)]
     json: bool,
-    /// Where the store's ring is, if that has a file or block device of its own
-    #[arg(long, global = true, value_name = "PATH")]
-    ring: Option<PathBuf>,
+    #[command(flatten)]
+    beside: Beside,
     #[command(subcommand)]
     command: Command,
 }
@@ -117,34 +117,34 @@ pub fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let ansi = stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(ansi).init();
-    let Cli { json, ring, command } = Cli::parse();
-    match run(command, ring, &mut Out::new(json)) {
+    let Cli { json, beside, command } = Cli::parse();
+    match run(command, &beside, &mut Out::new(json)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.end(json),
     }
 }
 
-fn run(command: Command, ring: Option<PathBuf>, out: &mut Out) -> Result<(), Failure> {
-    let ring = ring.as_deref();
+fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     let done = match command {
-        Command::Format(args) => format::run(args, ring, out),
-        Command::Append(args) => logs::append(args, ring, out),
-        Command::Read(args) => logs::read(args, ring, out),
-        Command::Trim(args) => logs::trim(args, ring, out),
-        Command::Truncate(args) => logs::truncate(args, ring, out),
-        Command::Retain(args) => logs::retain(args, ring, out),
-        Command::Delete(log) => logs::delete(log, ring, out),
-        Command::List(args) => logs::list(args, ring, out),
-        Command::Export(args) => export::run(args, ring, out),
-        Command::Import(args) => import::run(args, ring, out),
-        Command::Archive(args) => archive::run(args, ring, out),
-        Command::Restore(args) => archive::restore(args, ring, out),
-        Command::Inspect(args) => inspect::inspect(args, ring, out),
-        Command::Check(args) => inspect::check(args, ring, out),
-        Command::Checkpoint(args) => inspect::checkpoint(args, ring, out),
-        Command::Compact(args) => inspect::compact(args, ring, out),
-        _ if ring.is_some() => {
-            Err(Failure::new(Kind::Usage, "--ring is for commands on a store; this one makes its own"))
+        Command::Format(args) => format::run(args, beside, out),
+        Command::Append(args) => logs::append(args, beside, out),
+        Command::Read(args) => logs::read(args, beside, out),
+        Command::Trim(args) => logs::trim(args, beside, out),
+        Command::Truncate(args) => logs::truncate(args, beside, out),
+        Command::Retain(args) => logs::retain(args, beside, out),
+        Command::Delete(log) => logs::delete(log, beside, out),
+        Command::List(args) => logs::list(args, beside, out),
+        Command::Export(args) => export::run(args, beside, out),
+        Command::Import(args) => import::run(args, beside, out),
+        Command::Archive(args) => archive::run(args, beside, out),
+        Command::Restore(args) => archive::restore(args, beside, out),
+        Command::Inspect(args) => inspect::inspect(args, beside, out),
+        Command::Check(args) => inspect::check(args, beside, out),
+        Command::Checkpoint(args) => inspect::checkpoint(args, beside, out),
+        Command::Compact(args) => inspect::compact(args, beside, out),
+        _ if !beside.is_empty() => {
+            let what = "--ring and --archive are for commands on a store; this one makes its own";
+            Err(Failure::new(Kind::Usage, what))
         }
         Command::Backups(args) => archive::backups(args, out),
         Command::Codex(args) => codex::run(args, out),

@@ -5,13 +5,14 @@ use std::fmt;
 use std::io::{BufRead, BufReader, stdin};
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use brooklet::{Bounds, Commit, Create, Entry, Options, Retention, Store, Ticket};
+use brooklet::{Bounds, Commit, Create, Entry, Retention, Store, Ticket};
 use clap::Args;
 use serde::Serialize;
 
+use crate::beside::Beside;
 use crate::failure::Failure;
 use crate::out::{Octets, Out};
 use crate::size::{age, size};
@@ -127,29 +128,10 @@ pub struct List {
     limit: Option<usize>,
 }
 
-/// Options of a store whose ring is at `ring`, or inside.
-pub fn options(ring: Option<&Path>) -> Options {
-    let options = Options::new().create(Create::Never);
-    match ring {
-        Some(ring) => options.ring_at(ring),
-        None => options,
-    }
-}
-
-/// Opens a store that is there for reading only.
-pub fn open_to_read(path: &Path, ring: Option<&Path>) -> Result<Store, Failure> {
-    Ok(options(ring).read_only(true).open(path)?)
-}
-
-/// Opens a store that is there.
-pub fn open(path: &Path, ring: Option<&Path>) -> Result<Store, Failure> {
-    Ok(options(ring).open(path)?)
-}
-
 /// Appends entries, and prints their numbers once they are on stable media.
-pub fn append(args: Append, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+pub fn append(args: Append, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     let create = if args.no_create { Create::Never } else { Create::IfMissing };
-    let mut options = options(ring).create(create);
+    let mut options = beside.options()?.create(create);
     if let Some(bytes) = args.ring_size {
         options = options.ring_size(bytes);
     }
@@ -218,8 +200,8 @@ fn append_lines(
 }
 
 /// Prints entries.
-pub fn read(args: Read, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
-    let store = open_to_read(&args.log.store, ring)?;
+pub fn read(args: Read, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+    let store = beside.open_to_read(&args.log.store)?;
     let from = args.from.map_or(Bound::Unbounded, Bound::Included);
     let to = args.to.map_or(Bound::Unbounded, Bound::Excluded);
     let entries = store.read(args.log.key(), (from, to))?;
@@ -236,26 +218,26 @@ pub fn read(args: Read, ring: Option<&Path>, out: &mut Out) -> Result<(), Failur
 }
 
 /// Drops old entries.
-pub fn trim(args: Trim, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
-    change(&args.log, ring, out, |store, key| match (args.what.before, args.what.keep_last) {
+pub fn trim(args: Trim, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+    change(&args.log, beside, out, |store, key| match (args.what.before, args.what.keep_last) {
         (Some(before), _) => store.trim(key, before),
         (_, n) => store.keep_last(key, n.expect("one of the two is required")),
     })
 }
 
 /// Drops new entries.
-pub fn truncate(args: Truncate, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
-    change(&args.log, ring, out, |store, key| store.truncate(key, args.from))
+pub fn truncate(args: Truncate, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+    change(&args.log, beside, out, |store, key| store.truncate(key, args.from))
 }
 
 /// Does something to a log that is there, and prints what is left.
 fn change(
     log: &Log,
-    ring: Option<&Path>,
+    beside: &Beside,
     out: &mut Out,
     act: impl FnOnce(&Store, &[u8]) -> Result<Ticket, brooklet::Error>,
 ) -> Result<(), Failure> {
-    let store = open(&log.store, ring)?;
+    let store = beside.open(&log.store)?;
     act(&store, log.key())?.wait()?;
     let (bounds, retention) = (store.bounds(log.key())?, store.retention(log.key())?);
     store.close()?;
@@ -263,24 +245,24 @@ fn change(
 }
 
 /// Sets what a log keeps; those limits that are not told are lifted.
-pub fn retain(args: Retain, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+pub fn retain(args: Retain, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     let Limits { entries, bytes, age, none: _ } = args.limits;
     let mut retention = Retention::new();
     (retention.entries, retention.bytes, retention.age) = (entries, bytes, age);
-    change(&args.log, ring, out, |store, key| store.retain(key, retention))
+    change(&args.log, beside, out, |store, key| store.retain(key, retention))
 }
 
 /// Drops a log.
-pub fn delete(log: Log, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
-    let store = open(&log.store, ring)?;
+pub fn delete(log: Log, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+    let store = beside.open(&log.store)?;
     store.delete(log.key())?.wait()?;
     store.close()?;
     out.put(&Deleted { key: Octets::key(log.key()), deleted: true })
 }
 
 /// Prints the logs and their bounds.
-pub fn list(args: List, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
-    let store = open_to_read(&args.store, ring)?;
+pub fn list(args: List, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+    let store = beside.open_to_read(&args.store)?;
     let prefix = args.prefix.as_deref().map(OsStr::as_bytes).unwrap_or_default();
     for log in store.scan(prefix)?.take(args.limit.unwrap_or(usize::MAX)) {
         let log = log?;

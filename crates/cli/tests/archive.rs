@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use brooklet::{Options, Store};
+use brooklet_archive::{Bucket, Parts};
 use common::Place;
 use serde_json::{Value, json};
 
@@ -67,6 +68,34 @@ fn a_store_comes_back_from_its_backups() {
     assert_eq!((&told["logs"], &told["skipped"]), (&json!(1), &json!(1)));
     place.fails(3, &["restore", "bucket", "none", "--log", "a"]);
     assert!(!place.dir.path().join("none").exists());
+}
+
+#[test]
+fn what_is_old_lies_in_the_archive() {
+    let place = place();
+    for log in 0..40 {
+        append(&place, &format!("old/{log}"), &"old ".repeat(200));
+    }
+    let before = place.ok(&["export", "STORE"]);
+    let told = place.ok(&["archive", "STORE", "bucket", "--offload", "0"]);
+    assert!(told.contains(" offloaded, 0 B left here"), "{told}");
+    let refused = place.fails(4, &["list", "STORE"]);
+    assert!(refused.contains("were offloaded") && refused.contains("--archive"), "{refused}");
+    let with = |args: &[&str]| place.ok(&[args, &["--archive", "bucket"]].concat());
+    assert_eq!(with(&["export", "STORE"]), before);
+    assert!(with(&["inspect", "STORE"]).contains("  offloaded"));
+    assert!(with(&["check", "STORE"]).contains("sound"));
+    with(&["append", "STORE", "b", "new"]);
+    assert!(with(&["read", "STORE", "old/7"]).contains("old old"));
+    // The archive goes on, and knows where what it needs lies.
+    let told = &place.json(&["archive", "STORE", "bucket", "--offload", "0", "--keep", "0s"])[0];
+    assert_eq!((&told["offloaded"]["runs"], &told["offloaded"]["left"]), (&json!(1), &json!(0)), "{told}");
+    let now = with(&["export", "STORE"]);
+    assert_eq!(now.lines().count(), before.lines().count() + 1);
+    place.ok(&["restore", "bucket", "new"]);
+    assert_eq!(place.ok(&["export", "new"]), now);
+    place.ok(&["import", "other", "STORE", "--format", "store", "--input-archive", "bucket"]);
+    assert_eq!(place.ok(&["export", "other"]), now);
 }
 
 #[test]
@@ -142,7 +171,10 @@ fn killed_commands_leave_all_of_it_or_nothing() {
         child.wait().unwrap();
     };
     for nth in 0..12u64 {
-        let store = open(&place);
+        let bucket = Bucket::open(place.dir.path().join("bucket").to_str().unwrap()).unwrap();
+        let parts = Parts::new(&bucket, 1 << 20);
+        let options = Options::new().ring_size(1 << 20).elsewhere(move |name| parts.open(name));
+        let store = options.open(&place.store).unwrap();
         for n in 0..20_000u32 {
             drop(store.append(format!("log/{}", n % 700), format!("{nth}/{n:090}")).unwrap());
         }
@@ -150,7 +182,13 @@ fn killed_commands_leave_all_of_it_or_nothing() {
         drop(store);
         killed(nth * 12, &["archive", "STORE", "bucket"]);
         place.ok(&["archive", "STORE", "bucket"]);
-        let before = place.ok(&["export", "STORE"]);
+        let before = place.ok(&["export", "STORE", "--archive", "bucket"]);
+        // Of the odd ones it is elsewhere from then on, if it got so far.
+        if nth % 2 == 1 {
+            killed(nth * 9, &["archive", "STORE", "bucket", "--offload", "100K"]);
+            assert!(place.ok(&["export", "STORE", "--archive", "bucket"]) == before, "{nth}");
+            assert!(place.ok(&["check", "STORE", "--archive", "bucket"]).starts_with("sound"), "{nth}");
+        }
         killed(nth * 9, &["restore", "bucket", "new"]);
         let new = place.dir.path().join("new");
         if new.exists() && !place.ok(&["list", "new"]).is_empty() {
@@ -165,5 +203,7 @@ fn killed_commands_leave_all_of_it_or_nothing() {
     assert!(place.ok(&["backups", "bucket", "--verify"]).contains("\nsound: "));
     assert!(place.ok(&["archive", "STORE", "bucket", "--keep", "0s"]).contains("backups and"));
     place.ok(&["restore", "bucket", "new"]);
-    assert!(place.ok(&["export", "new"]) == place.ok(&["export", "STORE"]));
+    let told = &place.json(&["archive", "STORE", "bucket", "--offload", "0"])[0];
+    assert_eq!(told["offloaded"]["left"], json!(0));
+    assert!(place.ok(&["export", "new"]) == place.ok(&["export", "STORE", "--archive", "bucket"]));
 }

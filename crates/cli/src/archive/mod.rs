@@ -7,18 +7,18 @@ use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use brooklet::Create;
+use brooklet::Offloaded;
 use brooklet_archive::{Archive, Archived, Bucket, Pruned};
 use indicatif::HumanBytes;
 use serde::Serialize;
 
+use crate::beside::Beside;
 use crate::failure::{Failure, Kind};
-use crate::logs::options;
 use crate::out::{Out, spinner};
-use crate::size::age;
+use crate::size::{age, size};
 use crate::stop;
 pub use backups::{Args as BackupsArgs, run as backups};
 pub use restore::{Args as RestoreArgs, run as restore};
@@ -48,13 +48,17 @@ pub struct Args {
     /// What other hosts are told of this one [default: its name]
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
+    /// Let the oldest of it go from the store's file or device, and read it from there, until that holds so many bytes of runs at
+    /// most (K, M and G are understood); commands on the store take --archive BUCKET then
+    #[arg(long, value_name = "BYTES", value_parser = size, conflicts_with = "dry_run")]
+    offload: Option<u64>,
     /// Tell what would be uploaded and removed, and do neither
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Backs up a store.
-pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+/// Backs up a store, and offloads some of it.
+pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     stop::listen()?;
     let note = match (args.note, args.store.metadata().is_ok_and(|store| store.file_type().is_block_device()))
     {
@@ -71,7 +75,8 @@ pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure
             ));
         }
     };
-    let store = options(ring).create(Create::Never).open(&args.store)?;
+    let archive = beside.archive.clone().unwrap_or_else(|| args.bucket.clone());
+    let store = Beside { archive: Some(archive), ..beside.clone() }.open(&args.store)?;
     let bucket = Bucket::open(&args.bucket)?;
     let owner =
         args.owner.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
@@ -90,9 +95,19 @@ pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure
         })?
     };
     let pruned = args.keep.map(|keep| archive.prune(keep, args.dry_run)).transpose()?;
+    let offload = |most| {
+        archive.offload(&store, most, |bytes| {
+            bar.set_message(format!("offloading: {}", HumanBytes(bytes)));
+            if stop::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    };
+    let offloaded = args.offload.map(offload).transpose()?;
     bar.finish_and_clear();
     store.close()?;
-    out.put(&Report::new(args.dry_run, archived, pruned, &bucket))
+    out.put(&Report {
+        offloaded: offloaded.map(Away::from),
+        ..Report::new(args.dry_run, archived, pruned, &bucket)
+    })
 }
 
 /// A moment, in milliseconds since the Unix epoch, as people read it.
@@ -114,7 +129,24 @@ struct Report {
     parts: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     removed: Option<Removed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offloaded: Option<Away>,
     costs: Costs,
+}
+
+#[derive(Serialize)]
+struct Away {
+    runs: usize,
+    parts: usize,
+    bytes: u64,
+    /// Bytes of runs that are still here.
+    left: u64,
+}
+
+impl From<Offloaded> for Away {
+    fn from(Offloaded { runs, parts, bytes, left, .. }: Offloaded) -> Self {
+        Self { runs, parts, bytes, left }
+    }
 }
 
 #[derive(Serialize)]
@@ -141,6 +173,7 @@ impl Report {
             bytes: archived.bytes,
             parts: archived.parts,
             removed,
+            offloaded: None,
             costs: Costs::of(bucket),
         }
     }
@@ -159,6 +192,9 @@ impl Display for Report {
         if let Some(Removed { backups, objects, bytes }) = &self.removed {
             let bytes = HumanBytes(*bytes);
             write!(f, "; {backups} backups and {objects} objects {would}removed, {bytes}")?;
+        }
+        if let Some(Away { runs, bytes, left, .. }) = &self.offloaded {
+            write!(f, "; {runs} runs of {} offloaded, {} left here", HumanBytes(*bytes), HumanBytes(*left))?;
         }
         write!(f, "\n{}", self.costs)
     }

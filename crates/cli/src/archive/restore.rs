@@ -11,8 +11,8 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
 use super::{BUCKETS, Chosen, Costs, WhichArgs, moment};
+use crate::beside::Beside;
 use crate::failure::Failure;
-use crate::logs::options;
 use crate::out::{Out, spinner};
 use crate::size::size;
 use crate::stop;
@@ -41,7 +41,7 @@ pub struct Args {
 }
 
 /// Restores logs.
-pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     stop::listen()?;
     let bucket = Bucket::open(&args.bucket)?;
     let backup = bucket.backup(args.which.which())?;
@@ -60,9 +60,9 @@ pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure
     let bar = spinner();
     let is_whole = args.chosen.prefix.is_none() && args.chosen.log.is_none();
     let restored = if is_whole && !args.store.try_exists()? {
-        copy(&args.store, &view, ring, &bar)?
+        copy(&args.store, &view, beside, &bar)?
     } else {
-        import(&args, &view, ring, &bar)?
+        import(&args, &view, beside, &bar)?
     };
     bar.finish_and_clear();
     report.restored = Some(restored);
@@ -71,8 +71,8 @@ pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure
 }
 
 /// Makes a new store of all of it.
-fn copy(path: &Path, view: &View, ring: Option<&Path>, bar: &ProgressBar) -> Result<Restored, Failure> {
-    let store = options(ring).copy(path, view, |bytes| {
+fn copy(path: &Path, view: &View, beside: &Beside, bar: &ProgressBar) -> Result<Restored, Failure> {
+    let store = beside.options()?.copy(path, view, |bytes| {
         bar.set_message(format!("restoring: {}", HumanBytes(bytes)));
         if stop::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -88,14 +88,14 @@ fn copy(path: &Path, view: &View, ring: Option<&Path>, bar: &ProgressBar) -> Res
 }
 
 /// Brings some of it, or all, into a store.
-fn import(args: &Args, view: &View, ring: Option<&Path>, bar: &ProgressBar) -> Result<Restored, Failure> {
+fn import(args: &Args, view: &View, beside: &Beside, bar: &ProgressBar) -> Result<Restored, Failure> {
     let prefix = args.chosen.prefix.as_deref().unwrap_or_default().as_bytes();
     let log = args.chosen.log.as_deref().map(OsStrExt::as_bytes);
     if let Some(log) = log {
         // A log that is not there makes no store.
         view.bounds(log)?;
     }
-    let store = options(ring).create(Create::IfMissing).open(&args.store)?;
+    let store = beside.options()?.create(Create::IfMissing).open(&args.store)?;
     let bar = bar.clone();
     let existing = if args.skip_existing { Existing::Skip } else { Existing::Refuse };
     let import = store.import().existing(existing).watch(move |so_far| {

@@ -15,8 +15,8 @@ use brooklet_codex::{Map, Reader};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
+use crate::beside::Beside;
 use crate::failure::{Failure, Kind};
-use crate::logs::{open_to_read, options};
 use crate::out::{Out, spinner};
 use crate::size::size;
 use crate::stop;
@@ -54,6 +54,9 @@ pub struct Args {
     /// The ring of the store that is imported, if it has a file or block device of its own
     #[arg(long, value_name = "PATH")]
     input_ring: Option<PathBuf>,
+    /// The archive of the store that is imported, if some of that was offloaded
+    #[arg(long, value_name = "BUCKET")]
+    input_archive: Option<String>,
     /// Fail where there is no store, instead of creating one
     #[arg(long)]
     no_create: bool,
@@ -85,7 +88,7 @@ impl Format {
 }
 
 /// Brings in logs.
-pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     let format = args.format.or_else(|| Format::of_name(&args.input)).ok_or_else(|| {
         let what =
             format!("{}: its name does not tell how it is written; say so by --format", args.input.display());
@@ -98,7 +101,7 @@ pub fn run(args: Args, ring: Option<&Path>, out: &mut Out) -> Result<(), Failure
     // What cannot be read makes no store.
     let input = Input::open(&args, format)?;
     let create = if args.no_create { Create::Never } else { Create::IfMissing };
-    let store = options(ring).create(create).open(&args.store)?;
+    let store = beside.options()?.create(create).open(&args.store)?;
     let bar = spinner();
     let told = bar.clone();
     let existing = if args.skip_existing { Existing::Skip } else { Existing::Refuse };
@@ -127,7 +130,10 @@ impl Input {
             Format::Ndjson => Source::Ndjson,
             Format::Csv => Source::Csv { key: args.key_column.clone(), payload: args.payload_column.clone() },
             Format::Codex => return Ok(Input::Codex(crate::codex::open(path)?)),
-            Format::Store => return Ok(Input::Store(open_to_read(path, args.input_ring.as_deref())?)),
+            Format::Store => {
+                let beside = Beside { ring: args.input_ring.clone(), archive: args.input_archive.clone() };
+                return Ok(Input::Store(beside.open_to_read(path)?));
+            }
         };
         let reader: Box<dyn BufRead> = if path == Path::new("-") {
             Box::new(io::stdin().lock())

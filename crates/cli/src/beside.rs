@@ -1,0 +1,52 @@
+//! What a store needs beside its own file or device, and opening it with that.
+
+use std::path::{Path, PathBuf};
+
+use brooklet::{Create, Options, Store};
+use brooklet_archive::{Bucket, Parts};
+
+use crate::failure::Failure;
+
+/// Memory for reading ahead in what was offloaded, in bytes.
+const READ_AHEAD: usize = 32 << 20;
+
+/// Where else a store lies.
+#[derive(Clone, Default, clap::Args)]
+pub struct Beside {
+    /// Where the store's ring is, if that has a file or block device of its own
+    #[arg(long, global = true, value_name = "PATH")]
+    pub ring: Option<PathBuf>,
+    /// The archive of the store, if some of that was offloaded
+    #[arg(long, global = true, value_name = "BUCKET")]
+    pub archive: Option<String>,
+}
+
+impl Beside {
+    /// Whether there is anything.
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_none() && self.archive.is_none()
+    }
+
+    /// Options of a store that is there.
+    pub fn options(&self) -> Result<Options, Failure> {
+        let mut options = Options::new().create(Create::Never);
+        if let Some(ring) = &self.ring {
+            options = options.ring_at(ring);
+        }
+        if let Some(address) = &self.archive {
+            let parts = Parts::new(&Bucket::open(address)?, READ_AHEAD);
+            options = options.elsewhere(move |name| parts.open(name));
+        }
+        Ok(options)
+    }
+
+    /// Opens a store that is there for reading only.
+    pub fn open_to_read(&self, path: &Path) -> Result<Store, Failure> {
+        Ok(self.options()?.read_only(true).open(path)?)
+    }
+
+    /// Opens a store that is there.
+    pub fn open(&self, path: &Path) -> Result<Store, Failure> {
+        Ok(self.options()?.open(path)?)
+    }
+}
