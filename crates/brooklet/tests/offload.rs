@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -217,9 +218,11 @@ fn what_is_damaged_elsewhere_does_not_go() {
 /// While it is out of reach commits go on, and what is new is read.
 #[test]
 fn what_is_out_of_reach_is_told() {
-    struct Switch(Bytes, Arc<Mutex<bool>>);
+    /// The bytes, whether they are out of reach, and how often somebody asked.
+    struct Switch(Bytes, Arc<Mutex<bool>>, Arc<AtomicU64>);
     impl Source for Switch {
         fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+            self.2.fetch_add(1, Ordering::Relaxed);
             if *self.1.lock().unwrap() {
                 Err(io::Error::other("out of reach"))
             } else {
@@ -228,12 +231,13 @@ fn what_is_out_of_reach_is_told() {
         }
     }
     let (gone, elsewhere) = (Arc::new(Mutex::new(false)), Elsewhere::default());
+    let asked = Arc::new(AtomicU64::new(0));
     let store = bare(1).remembered(0).create_on(Arc::new(MemVolume::new(1))).unwrap();
     for log in 0..50 {
         drop(store.append(format!("old/{log}"), [7; 2000]).unwrap());
     }
     elsewhere.keep(&store);
-    let kept = |name| Some(Arc::new(Switch((*elsewhere.get(name)?).clone(), gone.clone())));
+    let kept = |name| Some(Arc::new(Switch((*elsewhere.get(name)?).clone(), gone.clone(), asked.clone())));
     assert_eq!(store.offload(0, kept, |_| ControlFlow::Continue(())).unwrap().left, 0);
     *gone.lock().unwrap() = true;
     let error =
@@ -243,14 +247,70 @@ fn what_is_out_of_reach_is_told() {
     for log in 0..200 {
         store.append(format!("new/{log}"), [8; 2000]).unwrap().wait().unwrap();
     }
+    store.checkpoint().unwrap();
     store.trim("new/7", 1).unwrap().wait().unwrap();
+    store.delete("new/8").unwrap().wait().unwrap();
+    let before = asked.load(Ordering::Relaxed);
     store.checkpoint().unwrap();
     store.compact().unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), before, "checkpoints and merges do without it");
     assert_eq!(store.bounds("new/7").unwrap().first, 1);
     *gone.lock().unwrap() = false;
     store.append("old/8", "more").unwrap().wait().unwrap();
     assert_eq!(store.read("old/8", ..).unwrap().count(), 2);
-    assert_eq!(store.scan("").unwrap().count(), 250);
+    assert_eq!(store.scan("").unwrap().count(), 249);
+    // What is known to be lost is lost in what is here.
+    store.trim("old/8", 1).unwrap().wait().unwrap();
+    store.delete("old/9").unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    assert!(store.info().unwrap().runs.iter().all(|run| !run.elsewhere || run.dead == 0));
+}
+
+/// What is being merged stays until it is, and nothing that is elsewhere is merged.
+#[test]
+fn merges_and_offloading_keep_apart() {
+    let (volume, elsewhere) = (MemVolume::new(1), Elsewhere::default());
+    let store = bare(1).create_on(Arc::new(volume.clone())).unwrap();
+    let mut rng = Rng::new(1);
+    let mut run = |store: &Store| {
+        let noise: Vec<u8> = (0..3000).map(|_| rng.next() as u8).collect();
+        (0..30).for_each(|log| drop(store.append(format!("log/{log}"), &noise[log..]).unwrap()));
+        store.checkpoint().unwrap();
+    };
+    let away = |store: &Store| store.info().unwrap().runs.iter().filter(|run| run.elsewhere).count();
+    // One by one, and many more than there would be otherwise.
+    for n in 1..=20 {
+        run(&store);
+        elsewhere.keep(&store);
+        elsewhere.offload(&store, 0).unwrap();
+        while store.step().unwrap() {}
+        assert_eq!(away(&store), n);
+    }
+    let mut going_on = 0;
+    for steps in (0..60).step_by(4) {
+        (0..14).for_each(|_| run(&store));
+        for _ in 0..steps {
+            store.step().unwrap();
+        }
+        let merging = store.info().unwrap().compacting;
+        let before = (away(&store), contents(&store).unwrap());
+        elsewhere.keep(&store);
+        let offloaded = elsewhere.offload(&store, 0).unwrap();
+        if merging {
+            assert_eq!(offloaded.runs, 0, "all that is here is being merged, or newer");
+            going_on += 1;
+        }
+        assert_eq!(away(&store), before.0 + offloaded.runs);
+        while store.step().unwrap() {}
+        assert!(contents(&store).unwrap() == before.1, "{steps} steps");
+        elsewhere.keep(&store);
+        elsewhere.offload(&store, 0).unwrap();
+        assert!(contents(&store).unwrap() == before.1, "{steps} steps");
+    }
+    assert!(going_on > 2 && store.info().unwrap().keeper.compactions > 10, "{going_on}");
+    store.close().unwrap();
+    drop(store);
+    is_sound(&volume, &elsewhere);
 }
 
 /// The power goes, and operations fail, at each step: each run is here, or elsewhere.
