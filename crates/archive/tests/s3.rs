@@ -4,14 +4,16 @@ mod common;
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use brooklet::io::Rng;
+use brooklet::Options;
+use brooklet::io::{MemVolume, Rng};
 use brooklet_archive::object_store::ObjectStore;
 use brooklet_archive::object_store::aws::AmazonS3Builder;
-use brooklet_archive::{Archive, Bucket, Error, Which};
+use brooklet_archive::{Archive, Bucket, Error, Parts, Which};
 use common::{back_up, contents, fill, restored, store};
 
 fn address(name: &str) -> String {
@@ -91,14 +93,7 @@ fn keys_that_open_nothing_are_told() {
 #[ignore = "needs a server: .ci/s3"]
 fn requests_that_fail_lose_nothing() {
     let proxy = Proxy::start(5);
-    let s3: Arc<dyn ObjectStore> = Arc::new(
-        AmazonS3Builder::from_env()
-            .with_endpoint(format!("http://{}", proxy.address))
-            .with_bucket_name("brooklet")
-            .with_allow_http(true)
-            .build()
-            .unwrap(),
-    );
+    let s3 = proxy.s3();
     let (address, dir) = (address("faults"), tempfile::tempdir().unwrap());
     let prefix = address.strip_prefix("s3://brooklet/").unwrap();
     let (bucket, note) = (Bucket::open(&address).unwrap(), dir.path().join("note"));
@@ -159,6 +154,41 @@ fn requests_that_fail_lose_nothing() {
     }
 }
 
+/// Backups and offloading by way of what does harm, and the process gone after each round: all of it is there.
+#[test]
+#[ignore = "needs a server: .ci/s3"]
+fn what_was_offloaded_is_read_from_there() {
+    let proxy = Proxy::start(7);
+    let s3 = proxy.s3();
+    let (address, dir) = (address("offloaded"), tempfile::tempdir().unwrap());
+    let prefix = address.strip_prefix("s3://brooklet/").unwrap();
+    let (volume, note) = (Arc::new(MemVolume::new(1)), dir.path().join("note"));
+    let options = || Options::new().ring_size(1 << 20).max_payload(64 << 10).threads(false);
+    let mut store = options().create_on(volume.clone()).unwrap();
+    let mut offloaded = 0;
+    for round in 0..12 {
+        fill(&store, &format!("{round}"), 50, 3000);
+        let harmed = Bucket::of(s3.clone(), prefix).unwrap();
+        let parts = Parts::new(&harmed, 1 << 20).cache(dir.path(), 1 << 20).unwrap();
+        let mut archive = Archive::new(harmed, &note, "here").unwrap().with_parts(parts);
+        let done = back_up(&mut archive, &store)
+            .and_then(|_| archive.offload(&store, 50_000, |_| ControlFlow::Continue(())));
+        match done {
+            Ok(done) => offloaded += done.runs,
+            Err(error) => println!("round {round}: {error}"),
+        }
+        store.abandon();
+        let parts = Parts::new(&Bucket::open(&address).unwrap(), 1 << 20).cache(dir.path(), 1 << 20).unwrap();
+        store = options().elsewhere(move |name| parts.open(name)).open_on(volume.clone()).unwrap();
+        let found = contents(&store);
+        assert_eq!(found.len(), (round + 1) * 50);
+        assert!(found.values().all(|(_, entries)| entries.len() == 2 && entries[1] == b"and more"));
+    }
+    let faults = proxy.faults.load(Ordering::Relaxed);
+    println!("{offloaded} runs offloaded, {faults} faults");
+    assert!(offloaded >= 6 && faults >= 10, "{offloaded} {faults}");
+}
+
 /// Stands between, and does harm: answers 503 or 500, does what is asked and does not answer, cuts answers off, gives lists that
 /// it gave before.
 struct Proxy {
@@ -175,6 +205,12 @@ struct Harm {
 }
 
 impl Proxy {
+    /// The bucket, by way of it.
+    fn s3(&self) -> Arc<dyn ObjectStore> {
+        let builder = AmazonS3Builder::from_env().with_endpoint(format!("http://{}", self.address));
+        Arc::new(builder.with_bucket_name("brooklet").with_allow_http(true).build().unwrap())
+    }
+
     fn start(seed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

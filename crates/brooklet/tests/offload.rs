@@ -64,7 +64,7 @@ fn act(store: &Store, rng: &mut Rng, times: u64) {
         };
         match ticket {
             // So that what the next one finds does not depend on when that is.
-            Ok(ticket) => drop(ticket.wait().unwrap()),
+            Ok(ticket) => ticket.wait().unwrap(),
             Err(error) => panic!("{error}"),
         }
     }

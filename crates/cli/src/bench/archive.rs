@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use brooklet::{Options, Store};
-use brooklet_archive::{Archive, Archived, Bucket, Which};
+use brooklet_archive::{Archive, Archived, Bucket, Parts, Which};
 
 use super::codex::{mix, timed, write_plain};
 use super::load::deltas_of_200;
@@ -34,6 +34,10 @@ pub struct Args {
     memory: u64,
 }
 
+/// Logs that are read of what was offloaded, and bytes of the cache on the local disk.
+const READS: u64 = 1000;
+const CACHE: u64 = 1 << 30;
+
 /// What figures are compared with that are compared with nothing.
 const NONE: &str = "none";
 
@@ -44,6 +48,8 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     let mut archived = Rounds::new("archive", "all logs, new", "s");
     let mut restored = Rounds::new("restore", "all logs", "s");
     let mut one = Rounds::new("restore", "one log", "ms");
+    let mut cold = Rounds::new("offloaded", "reading a log", "ms");
+    let mut warm = Rounds::new("offloaded", "reading it again", "ms");
     for round in 0..args.rounds {
         eprintln!("measuring: round {} of {}", round + 1, args.rounds);
         let dir = tempfile::Builder::new().prefix("brooklet-bench-").tempdir_in(&args.dir)?;
@@ -94,6 +100,20 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         again.alone(per_gib(costs.puts - before.puts, costs.sent - before.sent));
         again.note("PUT", (costs.puts - before.puts) as f64);
         again.note("MB", second.new_bytes as f64 / 1e6);
+
+        let parts = Parts::new(&bucket, args.memory as usize).cache(&dir, CACHE)?;
+        archive.with_parts(parts).offload(&store, 0, |_| ControlFlow::Continue(()))?;
+        for figure in [&mut cold, &mut warm] {
+            let before = bucket.costs().gets;
+            let (took, _) = timed(0, || {
+                (0..READS).try_for_each(|at| {
+                    let log = key(mix(at) % args.logs);
+                    Ok(store.read(log, ..)?.try_for_each(|entry| entry.map(drop))?)
+                })
+            })?;
+            figure.alone(took * 1e3 / READS as f64);
+            figure.note("GET a log", (bucket.costs().gets - before) as f64 / READS as f64);
+        }
     }
     let most = Mark::Within(200.0);
     let rows = vec![
@@ -102,6 +122,8 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         archived.row("writing the bytes of the runs to the disk", None),
         restored.row("the longer of reading all objects and writing the bytes", Mark::AtMost(1.3)),
         one.row(NONE, None),
+        cold.row(NONE, None),
+        warm.row(NONE, None),
     ];
     out.put(&Table::new(args.logs, args.rounds, args.memory, rows))
 }
