@@ -86,10 +86,14 @@ impl Options {
         check_volumes(&found, options.elsewhere, progress)
     }
 
-    /// [`check_volume`]s, with these options.
+    /// The same, of the store on a volume, whose ring may lie on another.
     #[doc(hidden)]
-    pub fn check_on(self, volume: Arc<dyn Volume>) -> Result<CheckReport, Error> {
-        check_volumes(&Volumes { data: volume, ring: None }, self.elsewhere, &mut |_, _| {})
+    pub fn check_on(
+        self,
+        data: Arc<dyn Volume>,
+        ring: Option<Arc<dyn Volume>>,
+    ) -> Result<CheckReport, Error> {
+        check_volumes(&Volumes { data, ring }, self.elsewhere, &mut |_, _| {})
     }
 }
 

@@ -31,7 +31,7 @@ fn options() -> Options {
 
 /// Exercises every kind of record, run entry and superblock field.
 fn fill(store: &Store, limited: bool) -> Logs {
-    let wait = |ticket: Result<brooklet::Ticket, brooklet::Error>| ticket.unwrap().wait().unwrap();
+    let wait = |ticket: Result<brooklet::Ticket, Error>| ticket.unwrap().wait().unwrap();
     for n in 0..5u8 {
         wait(store.append(b"doc/\x00\xff", [n; 100]));
         wait(store.append_many("large", (0..10u8).map(|i| vec![n ^ i; 700])));
@@ -236,7 +236,7 @@ fn grows_up(store: &Store, contents: &Logs) {
         let mut now = common::contents(store).unwrap();
         assert!(now.remove(&b"new"[..]).is_some());
         assert_eq!(&now, contents, "merged: {merged}");
-        assert!(matches!(store.bounds("none"), Err(brooklet::Error::UnknownLog { .. })));
+        assert!(matches!(store.bounds("none"), Err(Error::UnknownLog { .. })));
         store.compact().unwrap();
     }
 }

@@ -72,7 +72,7 @@ fn act(store: &Store, rng: &mut Rng, times: u64) {
 
 #[track_caller]
 fn is_sound(volume: &MemVolume, elsewhere: &Elsewhere) {
-    let report = elsewhere.options(1).check_on(Arc::new(volume.clone())).unwrap();
+    let report = elsewhere.options(1).check_on(Arc::new(volume.clone()), None).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
 }
 

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod campaign;
+mod elsewhere;
 pub mod gallery;
 pub mod ledger;
 pub mod model;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::io::{Fault, Lie, ManualClock, MemVolume, Rng, SECTOR};
-use brooklet::{CheckReport, Create, Error, Options, Store, check_volume, check_volume_with_ring};
+use brooklet::{CheckReport, Create, Error, Options, Store};
 
+use crate::elsewhere;
 use crate::model::Habits;
 use crate::stage::{Stage, Zones};
 
@@ -58,6 +59,7 @@ impl Shape {
             .capacity(self.capacity)
             .remembered(self.remembered)
             .create(Create::Never)
+            .elsewhere(elsewhere::open)
             .threads(false)
             .environment(clock.clone(), seed)
     }
@@ -87,10 +89,8 @@ impl Shape {
 
     /// Checks everything that a closed store holds.
     pub fn check(&self, stage: &Stage) -> Result<CheckReport, Error> {
-        match stage.volumes() {
-            (data, Some(ring)) => check_volume_with_ring(data, ring, &mut |_, _| {}),
-            (data, None) => check_volume(data, &mut |_, _| {}),
-        }
+        let (data, ring) = stage.volumes();
+        Options::new().elsewhere(elsewhere::open).check_on(data, ring)
     }
 }
 
@@ -127,6 +127,8 @@ pub enum Act {
     Release,
     /// Everything is seen as it is at one moment, and later once more.
     View,
+    /// Some runs are kept elsewhere, and let go.
+    Offload,
     /// The store is closed and opened.
     Reopen,
     /// The process dies; what it wrote is in the page cache.
@@ -157,6 +159,7 @@ impl fmt::Display for Act {
             Act::Hold => write!(f, "a reader starts"),
             Act::Release => write!(f, "the oldest reader reads to its end"),
             Act::View => write!(f, "a view"),
+            Act::Offload => write!(f, "offload"),
             Act::Reopen => write!(f, "close and open"),
             Act::Kill => write!(f, "the process is killed"),
             Act::Cut => write!(f, "the power is cut"),
@@ -290,6 +293,12 @@ impl Plan {
                 steps.insert(at, menu.step_of(Act::View, rng));
             }
         }
+        if rng.percent(30) {
+            for _ in 0..2 + rng.below(8) {
+                let at = rng.below(steps.len() as u64) as usize;
+                steps.insert(at, menu.step_of(Act::Offload, rng));
+            }
+        }
         Self { seed, class, shape: Shape { apart, capacity, remembered, ..shape }, habits, steps }
     }
 }
@@ -411,7 +420,8 @@ impl Menu {
         let mut interrupts = Vec::new();
         // Longer acts have more of a middle.
         let (times, spread) = match act {
-            Act::Checkpoint | Act::Compact | Act::Reopen | Act::Import(_) | Act::View => (3, 24),
+            Act::Checkpoint | Act::Compact | Act::Reopen => (3, 24),
+            Act::Import(_) | Act::View | Act::Offload => (3, 24),
             _ => (1, 4),
         };
         for _ in 0..times {

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
+
 use super::compact::Compaction;
 use super::{Context, Counted, Keeper};
 use crate::error::Error;
@@ -21,7 +23,7 @@ impl Keeper {
         let merging = runs.merge().into_iter().flat_map(|(into, inputs)| [into].into_iter().chain(inputs));
         let merges =
             at_hand.contains(&oldest.meta.id) || merging.into_iter().any(|run| Arc::ptr_eq(run, oldest));
-        (!merges).then(|| oldest.clone())
+        (!merges || bug("merged-run-goes")).then(|| oldest.clone())
     }
 
     /// Has `run` be read from `segments`, which are its own, and kept elsewhere. `false` where it may not go any more.
@@ -44,13 +46,16 @@ impl Keeper {
         let runs: Vec<Counted> = old.iter().map(next).collect();
         let merging = old.merging().cloned();
         drop(old);
+        if bug("run-goes-early") {
+            run.segments.iter().for_each(|segment| self.heap.give(segment.extent()));
+        }
         self.replace(context, runs, merging, None).map_err(|trouble| match self.fatal(context, trouble) {
             Error::Full { why, .. } => Error::Full { what: "a manifest in the heap", why },
             error => error,
         })?;
         let freed = run.segments.clone();
         drop(run);
-        self.retired.extend(freed);
+        self.retired.extend(freed.into_iter().filter(|_| !bug("run-goes-early")));
         self.tidy(context);
         Ok(true)
     }

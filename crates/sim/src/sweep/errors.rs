@@ -38,7 +38,13 @@ fn script(seed: u64) -> Plan {
     ];
     let mut rng = Rng::new(seed);
     let mut acts: Vec<Act> = Vec::new();
-    for end in [[Act::Import(4), Act::Work], [Act::View, Act::Compact], [Act::Import(2), Act::Reopen]] {
+    let ends = [
+        [Act::Import(4), Act::Work],
+        [Act::View, Act::Compact],
+        [Act::Offload, Act::Checkpoint],
+        [Act::Import(2), Act::Reopen],
+    ];
+    for end in ends {
         acts.extend(round);
         acts.extend(end);
     }

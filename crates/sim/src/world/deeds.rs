@@ -1,5 +1,6 @@
 //! What users do: write, wait, read at once, and read slowly while others write.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use brooklet::io::{ManualClock, MemVolume};
 use brooklet::{Bytes, Durability, Entry, Error, LogInfo, Options, View, Walked};
 
 use super::{Held, State, When, World};
+use crate::elsewhere;
 use crate::ledger::{Flight, Seen, Violation, violated};
 use crate::model::{self, Change, Log, Logs, Moment, Refusal, text};
 
@@ -307,6 +309,20 @@ impl World {
             }
             Err(error) => self.excuse(Err::<(), _>(error)),
         }
+    }
+
+    /// Has all runs be kept elsewhere, and lets some of them go.
+    pub(super) fn offload(&self) -> Result<(), Violation> {
+        let store = self.open_store();
+        // All of them, every other time.
+        let most = {
+            let rng = &mut self.state().rng;
+            rng.below(2) * rng.below(60_000)
+        };
+        let all = |_| ControlFlow::Continue(());
+        let offloaded = elsewhere::keep(&store).and_then(|()| store.offload(most, elsewhere::find, all));
+        self.tell(|| format!("  {most} bytes are to stay -> {offloaded:?}"));
+        self.excuse(offloaded.map(drop))
     }
 
     /// A store that has stopped takes nothing more, and shows what is safe.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use brooklet::io::{Clock, ManualClock, MemVolume, Rng};
 use brooklet::{Bytes, Entries, Error, Store, View};
 
+use crate::elsewhere;
 use crate::ledger::{Expectation, Ledger, Tolerance, Violation, violated};
 use crate::model::{Log, Logs};
 use crate::plan::{Act, Class, Meanwhile, Plan, Step};
@@ -137,6 +138,7 @@ impl World {
             stats: Stats::default(),
             story: tell.then(Vec::new),
         };
+        elsewhere::clear();
         let store = plan.shape.create(&stage, &clock, plan.seed);
         let store = store.or_else(|error| violated(format!("an empty store cannot be made: {error}")))?;
         let world = Arc::new_cyclic(|me| Self {
@@ -282,6 +284,7 @@ impl World {
             Act::Hold => self.hold(),
             Act::Release => self.release(),
             Act::View => self.view(),
+            Act::Offload => self.offload(),
             Act::Reopen => self.reopen(),
             Act::Kill => self.kill(),
             Act::Cut => self.cut(),
