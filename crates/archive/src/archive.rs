@@ -222,9 +222,9 @@ impl Archive {
         }
     }
 
-    /// Lets runs go from the store's volume until those that it holds take `most` bytes or less, the oldest first: from then on the
-    /// store reads them from the bucket, and is opened with [`Parts`]. Only those go that the last backup has; each is read back
-    /// and checked before. See [`Store::offload`], also about `watch`.
+    /// Lets runs go from the store's volume until those that it holds take `most` bytes or less, the oldest first: from then on
+    /// the store reads them from the bucket, and is opened with [`Parts`]. Only those go that the last backup has; each is read
+    /// back and checked before. See [`Store::offload`], also about `watch`.
     ///
     /// What the store needs stays in the archive while it does, as each backup refers to it. Another host that takes the archive
     /// over, with the same store, does not know what this one needs.

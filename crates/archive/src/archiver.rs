@@ -22,15 +22,15 @@ const AFTER_ERROR: Duration = Duration::from_secs(60);
 pub struct Schedule {
     /// A change is in a backup at most so long after it, and as long as that takes to upload; 30 minutes by default.
     pub every: Duration,
-    /// How often what was committed is shipped behind the last backup, so that a lost machine costs no more than that; `None`, as by
-    /// default: not at all. Each time costs a request or two, where there was anything.
+    /// How often what was committed is shipped behind the last backup, so that a lost machine costs no more than that; `None`,
+    /// as by default: not at all. Each time costs a request or two, where there was anything.
     pub ship: Option<Duration>,
     /// How long backups are kept; `None`, as by default: for good.
     pub keep: Option<Duration>,
     /// How often it is looked for those that are too old; a day by default.
     pub prune_every: Duration,
-    /// So many bytes of runs the store's volume holds at most after each backup: older ones are [offloaded](Archive::offload), and
-    /// what is written until the next backup comes on top. `None`, as by default: all of them.
+    /// So many bytes of runs the store's volume holds at most after each backup: older ones are [offloaded](Archive::offload),
+    /// and what is written until the next backup comes on top. `None`, as by default: all of them.
     pub offload: Option<u64>,
 }
 

@@ -204,8 +204,8 @@ impl Backup {
     }
 
     /// The store as it was, read from the bucket as needed: single look-ups take a few small reads, and reading on and on reads
-    /// ahead, within `memory` bytes or so. Commits that were shipped behind the backup, if [they belong to it](Which), are read now,
-    /// and take memory: a gigabyte at most.
+    /// ahead, within `memory` bytes or so. Commits that were shipped behind the backup, if [they belong to it](Which), are read
+    /// now, and take memory: a gigabyte at most.
     ///
     /// # Errors
     /// [`Error::Store`] where its table is not what was written; [`Error::Missing`], [`Error::Damaged`] and [`Error::Bucket`] of
@@ -263,8 +263,8 @@ impl fmt::Debug for Backup {
 
 /// The number of the last backup; `known` is one that was there once.
 ///
-/// Lists may be out of date; objects are not. Backups and tombstones leave no gap from the oldest on: so one that is there, and is
-/// not followed by another, is the last.
+/// Lists may be out of date; objects are not. Backups and tombstones leave no gap from the oldest on: so one that is there, and
+/// is not followed by another, is the last.
 pub(crate) fn find_latest(bucket: &Bucket, known: Option<u64>) -> Result<Option<u64>, Error> {
     let is_there = |number: u64| Ok::<_, Error>(bucket.get(&name_of(number), Some(HEAD as u64))?.is_some());
     let listed = || Ok(bucket.backups()?.last().map(|backup| backup.number));

@@ -1,7 +1,7 @@
 //! Blocks of remote parts on the local disk, so that what is looked up again costs no request.
 //!
-//! The file has no name, and is gone with the process: nothing is relied on that was there before. What is read from it is compared
-//! with a checksum that is in memory. So a block may also be overwritten while it is read.
+//! The file has no name, and is gone with the process: nothing is relied on that was there before. What is read from it is
+//! compared with a checksum that is in memory. So a block may also be overwritten while it is read.
 
 use std::collections::BTreeMap;
 use std::fs::File;

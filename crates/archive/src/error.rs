@@ -28,7 +28,8 @@ pub enum Error {
     },
     /// Another host, or another copy of the store, writes to this archive.
     #[error(
-        "the archive is owned by {owner}, which wrote backup {number}: stop that first and take the archive over, or choose another place"
+        "the archive is owned by {owner}, which wrote backup {number}: stop that first and take the archive over, or choose \
+         another place"
     )]
     Owned {
         /// Who.

@@ -4,14 +4,14 @@
 //! wrote since the one before is uploaded, in objects of 16 MiB, so that requests are in proportion to bytes and not to logs. An
 //! [`Archiver`] does so every half an hour in a thread of its own, and removes what is too old.
 //!
-//! Between backups commits can be [shipped](Schedule::ship), every few seconds: that is then what a lost machine costs, and logs come
-//! back as of any moment.
+//! Between backups commits can be [shipped](Schedule::ship), every few seconds: that is then what a lost machine costs, and
+//! logs come back as of any moment.
 //!
 //! What is old may leave the store's own disk once it is in a backup: it is then read [from there](Parts), with a local cache.
 //!
 //! A [`Backup`] is read from the bucket as a [`View`](brooklet::View): single logs by small reads, or into a store in use, by
-//! [`Store::import`](brooklet::Store::import), or all of it as a new store, by [`Options::copy`](brooklet::Options::copy). Every byte lies under a checksum, and what is missing or damaged is an error
-//! that names the object.
+//! [`Store::import`](brooklet::Store::import), or all of it as a new store, by [`Options::copy`](brooklet::Options::copy).
+//! Every byte lies under a checksum, and what is missing or damaged is an error that names the object.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -54,8 +54,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Those of the archive in a bucket; what is read on and on is read ahead, within `memory` bytes or so. Nothing is asked of the
-    /// bucket yet.
+    /// Those of the archive in a bucket; what is read on and on is read ahead, within `memory` bytes or so. Nothing is asked of
+    /// the bucket yet.
     pub fn new(bucket: &Bucket, memory: usize) -> Self {
         Self { bucket: bucket.clone(), memory: Memory::new(memory), cache: None, latest: Arc::default() }
     }
@@ -76,8 +76,8 @@ impl Parts {
     /// Opens a part of the last backup, for [`Options::elsewhere`](brooklet::Options::elsewhere).
     ///
     /// # Errors
-    /// [`brooklet::Error::Io`] where the bucket cannot be read, or has no backup; [`brooklet::Error::Damaged`] where the part is not
-    /// in the last one.
+    /// [`brooklet::Error::Io`] where the bucket cannot be read, or has no backup; [`brooklet::Error::Damaged`] where the part
+    /// is not in the last one.
     pub fn open(&self, name: PartName) -> Result<Arc<dyn Source>, brooklet::Error> {
         let located = self.located().map_err(|error| match error {
             Error::Store(error) => error,

@@ -6,8 +6,8 @@
 //! and whoever writes to the archive meanwhile loses nothing.
 
 //!
-//! In the place of a backup that went stays a tombstone, for some time: a host that was stopped in the midst of creating a backup,
-//! and goes on later, must not find its number free again.
+//! In the place of a backup that went stays a tombstone, for some time: a host that was stopped in the midst of creating a
+//! backup, and goes on later, must not find its number free again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -57,7 +57,8 @@ pub(crate) const COMMITS: &str = "commits";
 /// Under it are all records.
 pub(crate) const BACKUPS: &str = "backups";
 
-/// What a record is overwritten with when its backup goes: the number stays taken, so that nobody who slept for long finds it free.
+/// What a record is overwritten with when its backup goes: the number stays taken, so that nobody who slept for long finds it
+/// free.
 pub(crate) const TOMBSTONE: &[u8; 8] = b"BRKPRUND";
 /// The name of an object that is there once tombstones were removed: a bucket with it is not one without any backups.
 pub(crate) const IN_USE: &str = "in-use";

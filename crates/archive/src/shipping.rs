@@ -1,8 +1,8 @@
 //! Commits that are shipped behind a backup, so that what a lost machine costs is seconds, and not the time between two backups.
 //!
-//! An object `commits/<number of the backup, 20 digits>-<number drawn for it, base 16>/<place, 8 digits>` is one Zstandard frame of
-//! [commits](brooklet::Commits), as they encode themselves. Those of the first place begin where the backup ends, or before, and each
-//! next one where the one before ends.
+//! An object `commits/<number of the backup, 20 digits>-<number drawn for it, base 16>/<place, 8 digits>` is one Zstandard
+//! frame of [commits](brooklet::Commits), as they encode themselves. Those of the first place begin where the backup ends, or
+//! before, and each next one where the one before ends.
 //!
 //! What was sent once is sent again as it is where nothing was heard: an answer may come late, and with it the object.
 

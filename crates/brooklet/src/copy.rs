@@ -1,5 +1,6 @@
-//! Copies: a new store of what a view shows. Its runs are copied as they are, so that it takes as long as reading and writing their
-//! bytes, and each is then read back and checked. The store has its name, or its superblock, only once all of that is durable.
+//! Copies: a new store of what a view shows. Its runs are copied as they are, so that it takes as long as reading and writing
+//! their bytes, and each is then read back and checked. The store has its name, or its superblock, only once all of that is
+//! durable.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -55,8 +56,8 @@ impl Options {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Exists`] where there is something at `path`; [`Error::Full`]; [`Error::Cancelled`]; what reading the view fails with:
-    /// [`Error::Damaged`], [`Error::Io`]. After any of them there is no store.
+    /// [`Error::Exists`] where there is something at `path`; [`Error::Full`]; [`Error::Cancelled`]; what reading the view fails
+    /// with: [`Error::Damaged`], [`Error::Io`]. After any of them there is no store.
     pub fn copy(
         self,
         path: impl AsRef<Path>,

@@ -16,8 +16,8 @@ use crate::options::Options;
 use crate::superblock::{FORMAT, MIN_HEAP, Place, RING_OFFSET, Superblock};
 use crate::volumes::{Volumes, file_options};
 
-/// Makes a store under other names, whose heap `fill` may fill, and gives it its own once it is whole, so that nobody ever finds half
-/// a store. `false` where another was quicker.
+/// Makes a store under other names, whose heap `fill` may fill, and gives it its own once it is whole, so that nobody ever
+/// finds half a store. `false` where another was quicker.
 pub(crate) fn make(
     path: &Path,
     options: &Options,

@@ -259,9 +259,9 @@ fn decode(encoded: &[u8], store: u128) -> Result<Vec<Frame>, Error> {
 }
 
 impl View {
-    /// The store as it was after more commits, which were [taken](Follower::take) and [encoded](Commits::encode); of those that became
-    /// durable later than `until`, in milliseconds since the Unix epoch, none. What the view has already is left out. Takes memory for
-    /// all of them, and about as much again.
+    /// The store as it was after more commits, which were [taken](Follower::take) and [encoded](Commits::encode); of those that
+    /// became durable later than `until`, in milliseconds since the Unix epoch, none. What the view has already is left out.
+    /// Takes memory for all of them, and about as much again.
     ///
     /// # Errors
     /// [`Error::Damaged`] where they are not what was encoded, are of another store, or do not go on where the view ends;

@@ -119,8 +119,8 @@ impl Options {
         self
     }
 
-    /// Gives the bytes of the parts that were [offloaded](crate::Store::offload): asked for each of them when the store is opened. A
-    /// store of which parts were offloaded cannot be opened without, also for reading only.
+    /// Gives the bytes of the parts that were [offloaded](crate::Store::offload): asked for each of them when the store is
+    /// opened. A store of which parts were offloaded cannot be opened without, also for reading only.
     pub fn elsewhere(
         mut self,
         open: impl Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync + 'static,
@@ -184,13 +184,13 @@ impl Options {
     /// Bytes of memory for looking logs up. 64 MiB: two million logs that are committed to now and then, and filters and
     /// indexes of some ten million, or of fewer and what is read often. At least 256 KiB.
     ///
-    /// Up to half of it is for the bounds of logs that were committed to since the store was opened and rest now, 16 bytes
-    /// each in places of which a quarter or more are taken: a commit to one of them, and asking for its bounds, looks nothing up.
-    /// The rest holds filters and indexes of the runs, and the blocks that were read last. What does not fit stays on the volume and is read when it is
-    /// wanted, in blocks of 16 KiB or less. Finding out that a run does not have a log then takes one such read. These reads
-    /// go through the system's page cache, which may answer them and is not part of this. What nobody asks for leaves memory
-    /// after some ten seconds, filters after a minute and a half, unless the store is open read-only: it has no thread to see
-    /// to that.
+    /// Up to half of it is for the bounds of logs that were committed to since the store was opened and rest now, 16 bytes each
+    /// in places of which a quarter or more are taken: a commit to one of them, and asking for its bounds, looks nothing up.
+    /// The rest holds filters and indexes of the runs, and the blocks that were read last. What does not fit stays on the
+    /// volume and is read when it is wanted, in blocks of 16 KiB or less. Finding out that a run does not have a log then takes
+    /// one such read. These reads go through the system's page cache, which may answer them and is not part of this. What
+    /// nobody asks for leaves memory after some ten seconds, filters after a minute and a half, unless the store is open
+    /// read-only: it has no thread to see to that.
     pub fn cache_budget(mut self, bytes: usize) -> Self {
         self.cache_budget = bytes;
         self

@@ -146,8 +146,8 @@ impl View {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the table, or what is read of a part, is not what was written; [`Error::NewerFormat`]; what `open`
-    /// fails with.
+    /// [`Error::Damaged`] where the table, or what is read of a part, is not what was written; [`Error::NewerFormat`]; what
+    /// `open` fails with.
     pub fn of_parts(
         table: &[u8],
         cache: usize,

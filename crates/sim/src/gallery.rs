@@ -116,7 +116,6 @@ pub const BUGS: &[Bug] = &[
     ),
     // Offloading.
     bug("run-goes-early", "the space of a run is free before the superblock says that it lies elsewhere"),
-    bug("merged-run-goes", "a run is offloaded in the midst of being merged"),
     // What callers see.
     bug("refused-commit-leaves-traces", "a refused commit is not undone"),
     bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible"),

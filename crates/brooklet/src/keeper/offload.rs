@@ -23,7 +23,7 @@ impl Keeper {
         let merging = runs.merge().into_iter().flat_map(|(into, inputs)| [into].into_iter().chain(inputs));
         let merges =
             at_hand.contains(&oldest.meta.id) || merging.into_iter().any(|run| Arc::ptr_eq(run, oldest));
-        (!merges || bug("merged-run-goes")).then(|| oldest.clone())
+        (!merges).then(|| oldest.clone())
     }
 
     /// Has `run` be read from `segments`, which are its own, and kept elsewhere. `false` where it may not go any more.
