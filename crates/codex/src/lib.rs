@@ -54,8 +54,8 @@
 //! - `pack`: sorted entries become blocks. `binder`: blocks become a file. `builder`: [`Builder`], which does both at once.
 //! - `file`: [`FileBuilder`]. `arena`, `sort`: entries in memory. `spill`: sorted stretches of them on the medium. `merge`:
 //!   all of these, range by range. `turns`: by many threads. `write`: past the page cache.
-//! - `source`, `map`: where bytes come from. `reader`: [`Reader`]. `cursor`: [`Cursor`]. `range`: [`Range`]. `verify`:
-//!   [`Reader::verify`].
+//! - `source`, `map`: where bytes come from. `reader`: [`Reader`]. `fences`: where its blocks begin. `cursor`: [`Cursor`].
+//!   `range`: [`Range`]. `verify`: [`Reader::verify`].
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
@@ -71,6 +71,7 @@ mod cache;
 mod cursor;
 mod directory;
 mod error;
+mod fences;
 #[cfg(unix)]
 mod file;
 mod filter;

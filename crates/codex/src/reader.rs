@@ -2,10 +2,12 @@
 //!
 //! A look-up descends from the root, through one index block a level, to one data block; a question to the filter goes
 //! through the filter's directory to one part. What is read for these is kept in the cache, and only there: past its
-//! budget, a look-up costs as many reads as it takes blocks, each of them small.
+//! budget, a look-up costs as many reads as it takes blocks, each of them small. Of a file in memory, the index is passed by
+//! once look-ups are many (`fences.rs`).
 
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -15,12 +17,15 @@ use crate::cache::{Cache, Class, Kept, Key};
 use crate::cursor::Cursor;
 use crate::directory::{Answer, Directory, Held, Piece};
 use crate::error::{Error, Result, damaged};
+use crate::fences::{Fences, Place};
 use crate::filter::Filter;
 use crate::format::{FOOTER, Footer, Ptr, decode_frame, is_raw, u64_at};
 use crate::source::Source;
 
 /// Budget of the cache of a reader that is given none, in bytes.
 const CACHE: usize = 32 << 20;
+/// A file in memory gets fences after a look-up for so many of its blocks.
+const FENCED: u64 = 8;
 /// A value of up to this part of its block is kept by itself, too.
 const VALUE_PART: usize = 4;
 
@@ -38,12 +43,18 @@ pub struct Reader<S: Source> {
     /// Its number in the cache.
     number: u64,
     filter: Arc<Held>,
+    /// How many look-ups there were before there were fences, and those.
+    asked: AtomicU64,
+    fences: OnceLock<Option<Fences>>,
 }
 
 impl<S: Source> Reader<S> {
     /// Opens the codex of `len` bytes in `source`, with a cache of its own of 32 MiB. Reads the footer only. `footer_sum`
     /// is what [`Summary::footer_sum`](crate::Summary::footer_sum) said, where the caller kept it: with it, any other
     /// codex in the place of this one is noticed.
+    ///
+    /// Where the [source is memory](Source::is_memory) and many keys are looked up, 32 bytes for each data block come on top, up
+    /// to 32 MiB.
     ///
     /// # Errors
     /// [`Error::Newer`]; [`Error::NotACodex`], which is [`Error::Damaged`] where `footer_sum` is given; [`Error::Io`].
@@ -60,7 +71,8 @@ impl<S: Source> Reader<S> {
         if footer.version == 1 {
             filter.put_directory(Directory::of_one(footer.filter, footer_at));
         }
-        Ok(Reader { source, footer, footer_at, footer_sum, cache, number, filter })
+        let (asked, fences) = (AtomicU64::new(0), OnceLock::new());
+        Ok(Reader { source, footer, footer_at, footer_sum, cache, number, filter, asked, fences })
     }
 
     /// The identity given by [`BuilderOptions::id`](crate::BuilderOptions::id).
@@ -212,6 +224,28 @@ impl<S: Source> Reader<S> {
     /// The block that `key` lies in, if there is such a key, and whether it had to be read. `None` where all keys are
     /// greater.
     fn descend(&self, key: &[u8]) -> Result<Option<(Block, bool)>> {
+        match self.fences().map_or(Place::Unclear, |fences| fences.find(key)) {
+            Place::In(ptr) => Ok(Some((self.block(ptr, ptr.end())?, true))),
+            Place::Before => Ok(None),
+            Place::Unclear => self.descend_by_index(key),
+        }
+    }
+
+    /// The fences of a file in memory, once so much is asked for that they pay. Where they cannot be made, the index tells why.
+    #[inline]
+    fn fences(&self) -> Option<&Fences> {
+        if !self.source.is_memory() {
+            return None;
+        }
+        if let Some(fences) = self.fences.get() {
+            return fences.as_ref();
+        }
+        let enough = Fences::suit(self.blocks())
+            && self.asked.fetch_add(1, Ordering::Relaxed) == self.blocks() / FENCED;
+        if enough { self.fences.get_or_init(|| Fences::of(self).ok()).as_ref() } else { None }
+    }
+
+    pub(crate) fn descend_by_index(&self, key: &[u8]) -> Result<Option<(Block, bool)>> {
         let Some((mut ptr, mut limit)) = self.root() else { return Ok(None) };
         for depth in 0..self.levels() {
             let at = ptr.offset;

@@ -1,0 +1,185 @@
+//! Fences: where each data block of a file in memory begins, in one array. A look-up then takes one search among them, and not
+//! one in a block of each level of the index, which has to be found, too.
+//!
+//! Of a fence eight bytes are kept, those behind what all have in common. Where these do not tell, the index does.
+
+use crate::block::{Spot, shared_len};
+use crate::error::{Result, damaged};
+use crate::format::Ptr;
+use crate::reader::Reader;
+use crate::source::Source;
+
+/// So many blocks at most have fences, at 32 bytes each.
+const MOST: u64 = 1 << 20;
+
+/// The fences of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    /// What all begin with, but maybe the first, which is less than all that begin so.
+    common: Vec<u8>,
+    /// What comes behind that, in the order of keys, and the blocks.
+    words: Vec<u64>,
+    blocks: Vec<Ptr>,
+}
+
+/// Where a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Before all keys.
+    Before,
+    /// In this block, if anywhere.
+    In(Ptr),
+    /// The index tells.
+    Unclear,
+}
+
+impl Fences {
+    /// Whether so many blocks may have fences.
+    pub fn suit(blocks: u64) -> bool {
+        (1..=MOST).contains(&blocks)
+    }
+
+    /// Goes through the index of a file.
+    pub fn of<S: Source>(reader: &Reader<S>) -> Result<Self> {
+        let (mut keys, mut blocks) = (Vec::new(), Vec::new());
+        if let Some((root, limit)) = reader.root() {
+            let mut take = |key: &[u8], ptr| {
+                // As many as the footer says, and not as many as an index may claim.
+                if blocks.len() as u64 == MOST {
+                    return damaged(root.offset, "the index leads to more blocks than there are");
+                }
+                keys.push(key.to_vec());
+                blocks.push(ptr);
+                Ok(())
+            };
+            walk(reader, root, limit, reader.levels(), &mut take)?;
+        }
+        let second = keys.get(1).or(keys.first());
+        let common = match (second, keys.last()) {
+            (Some(second), Some(last)) => last[..shared_len(second, last)].to_vec(),
+            _ => Vec::new(),
+        };
+        let words = keys.iter().map(|key| key.strip_prefix(&common[..]).map_or(0, word)).collect();
+        Ok(Self { common, words, blocks })
+    }
+
+    /// Where `key` is.
+    #[inline]
+    pub fn find(&self, key: &[u8]) -> Place {
+        let Some(rest) = key.strip_prefix(&self.common[..]) else { return Place::Unclear };
+        let wanted = word(rest);
+        let at = self.place_of(wanted);
+        match at.checked_sub(1) {
+            _ if self.words.get(at) == Some(&wanted) => Place::Unclear,
+            Some(before) => Place::In(self.blocks[before]),
+            None => Place::Before,
+        }
+    }
+
+    /// How many words are less than this one. Begins where it would be if they were spread evenly, as keys are that somebody
+    /// hashed or counted, and goes on from there in steps that get longer.
+    #[inline]
+    fn place_of(&self, wanted: u64) -> usize {
+        let words = &self.words[..];
+        let (Some(first), Some(last)) = (words.first(), words.last()) else { return 0 };
+        let (span, ahead) = (last.saturating_sub(*first), wanted.saturating_sub(*first));
+        let share = ahead.min(span) as f64 / span.max(1) as f64;
+        let guess = (share * (words.len() - 1) as f64) as usize;
+        let (mut low, mut high, mut step) = (guess, guess, 4);
+        if words[guess] < wanted {
+            while high < words.len() && words[high] < wanted {
+                (low, high, step) = (high + 1, (high + step).min(words.len()), step * 4);
+            }
+        } else {
+            while low > 0 && words[low] >= wanted {
+                (low, high, step) = (low.saturating_sub(step), low, step * 4);
+            }
+        }
+        low + words[low..high].partition_point(|word| *word < wanted)
+    }
+}
+
+/// The first bytes of a key, as a number that is in the same order; what is missing counts as zero.
+#[inline]
+fn word(key: &[u8]) -> u64 {
+    if let Some(whole) = key.first_chunk() {
+        return u64::from_be_bytes(*whole);
+    }
+    let mut bytes = [0; 8];
+    bytes[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(bytes)
+}
+
+/// Goes through the index from the block at `ptr` on, which is `level` levels above the data.
+fn walk<S: Source>(
+    reader: &Reader<S>,
+    ptr: Ptr,
+    limit: u64,
+    level: usize,
+    take: &mut impl FnMut(&[u8], Ptr) -> Result<()>,
+) -> Result<()> {
+    if level == 0 {
+        // There is one block, which has no index.
+        return take(&[], ptr);
+    }
+    let mut spot = Spot::default();
+    spot.enter(reader.block(ptr, limit)?);
+    while spot.step()? {
+        let child = spot.ptr()?;
+        if child.end() > ptr.offset {
+            return damaged(child.offset, "a pointer leads out of its bounds");
+        }
+        if level == 1 { take(spot.key(), child)? } else { walk(reader, child, ptr.offset, level - 1, take)? }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{Builder, BuilderOptions};
+
+    fn reader(keys: &[Vec<u8>]) -> Reader<Bytes> {
+        let options = BuilderOptions { block_size: 64, bits_per_item: 0, ..BuilderOptions::default() };
+        let mut builder = Builder::new(Vec::new(), options);
+        keys.iter().for_each(|key| builder.add(key, b"value").unwrap());
+        let (summary, file) = builder.finish().unwrap();
+        Reader::open(Bytes::from(file), summary.len, None).unwrap()
+    }
+
+    /// Whatever keys there are, they say what the index does, or nothing.
+    #[test]
+    fn fences_tell_what_the_index_tells() {
+        let numbers = |text: &str, by: usize| -> Vec<Vec<u8>> {
+            (0..3000).map(|n| format!("{text}{:06}", n * by).into_bytes()).collect()
+        };
+        let short: Vec<Vec<u8>> = (0..=255u8).flat_map(|a| (0..=12).map(move |b| vec![a; b])).collect();
+        let mut short: Vec<Vec<u8>> = short.into_iter().filter(|key| !key.is_empty()).collect();
+        short.sort();
+        short.dedup();
+        let one = vec![b"alone".to_vec()];
+        let mut told = 0;
+        for keys in [numbers("", 3), numbers("a/long/beginning/of/all/", 7), short, one, Vec::new()] {
+            let reader = reader(&keys);
+            let fences = Fences::of(&reader).unwrap();
+            let near = keys.iter().flat_map(|key| {
+                let (mut less, mut more) = (key.clone(), key.clone());
+                less.pop();
+                more.push(0);
+                [key.clone(), less, more]
+            });
+            for key in near.chain([vec![], vec![0], vec![255; 40], b"b".to_vec()]) {
+                let by_index = reader.descend_by_index(&key).unwrap().map(|(block, _)| block.at());
+                match fences.find(&key) {
+                    Place::Unclear => continue,
+                    Place::Before => assert_eq!(by_index, None, "{key:?}"),
+                    Place::In(ptr) => assert_eq!(by_index, Some(ptr.offset), "{key:?}"),
+                }
+                told += 1;
+            }
+        }
+        assert!(told > 12_000, "{told}");
+    }
+}
