@@ -160,8 +160,10 @@ mod tests {
         short.sort();
         short.dedup();
         let one = vec![b"alone".to_vec()];
+        let mut apart = numbers("long/", 1);
+        apart.insert(0, b"a".to_vec());
         let mut told = 0;
-        for keys in [numbers("", 3), numbers("a/long/beginning/of/all/", 7), short, one, Vec::new()] {
+        for keys in [numbers("", 3), numbers("a/long/beginning/of/all/", 7), short, one, apart, Vec::new()] {
             let reader = reader(&keys);
             let fences = Fences::of(&reader).unwrap();
             let near = keys.iter().flat_map(|key| {
