@@ -238,7 +238,7 @@ impl Archive {
         most: u64,
         watch: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Offloaded, Error> {
-        self.look(store.view()?.store_id())?;
+        self.look(store.info()?.id)?;
         self.expect_latest()?;
         let Some(latest) = self.latest.clone() else { return Ok(Offloaded::default()) };
         expect_no_next(&self.bucket, latest.number)?;

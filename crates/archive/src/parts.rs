@@ -50,7 +50,7 @@ pub struct Parts {
     memory: Arc<Memory>,
     cache: Option<Arc<Cache>>,
     /// Those of the last backup, once somebody has asked.
-    latest: Arc<Mutex<Option<Arc<Located>>>>,
+    latest: Arc<Mutex<Option<Located>>>,
 }
 
 impl Parts {
@@ -79,23 +79,19 @@ impl Parts {
     /// [`brooklet::Error::Io`] where the bucket cannot be read, or has no backup; [`brooklet::Error::Damaged`] where the part
     /// is not in the last one.
     pub fn open(&self, name: PartName) -> Result<Arc<dyn Source>, brooklet::Error> {
-        let located = self.located().map_err(|error| match error {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(part) = latest.as_ref().and_then(|located| located.find(name)) {
+            return Ok(part);
+        }
+        // There may be another backup by now.
+        let backup = self.bucket.backup(Which::Latest).map_err(|error| match error {
             Error::Store(error) => error,
             error => brooklet::Error::Io {
                 doing: "finding what was offloaded".into(),
                 source: Arc::new(io::Error::other(error)),
             },
         })?;
-        located.open(name)
-    }
-
-    fn located(&self) -> Result<Arc<Located>, Error> {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(located) = &*latest {
-            return Ok(located.clone());
-        }
-        let backup = self.bucket.backup(Which::Latest)?;
-        Ok(latest.insert(Arc::new(self.of(backup.record))).clone())
+        latest.insert(self.of(backup.record)).open(name)
     }
 
     /// Those of a backup.

@@ -254,6 +254,15 @@ fn an_archiver_offloads() {
     drop(store);
     let store = open(&path("store")).unwrap();
     assert!(want.len() == 150 && contents(&store) == want);
+    // What knows of a backup learns of the next one.
+    fill(&store, "log/5", 30, 4000);
+    let mut archive = Archive::new(handle.clone(), path("note"), "here").unwrap();
+    back_up(&mut archive, &store).unwrap();
+    assert!(offload(&mut archive, &store, 0).unwrap().runs > 0);
+    store.close().unwrap();
+    drop(store);
+    let store = open(&path("store")).unwrap();
+    assert_eq!(contents(&store).len(), 180);
     let info = store.info().unwrap();
     assert!(info.size - info.heap_offset - info.heap_free < 300_000, "{info:?}");
 }
