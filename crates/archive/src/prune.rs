@@ -4,7 +4,6 @@
 //! that, or to what they uploaded themselves. So an object of an upload up to the oldest one's number is needed if that refers to
 //! it, and all later ones are needed, or will be told apart once that backup is the oldest. Nothing else needs to be read,
 //! and whoever writes to the archive meanwhile loses nothing.
-
 //!
 //! In the place of a backup that went stays a tombstone, for some time: a host that was stopped in the midst of creating a
 //! backup, and goes on later, must not find its number free again.

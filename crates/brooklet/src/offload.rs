@@ -34,8 +34,8 @@ impl Store {
     /// on the store is opened with [`Options::elsewhere`](crate::Options::elsewhere), and a look-up in what is old fails while
     /// that is out of reach; commits do not, but those on a log of which only that knows where it ends.
     ///
-    /// What was offloaded is not merged any more, and so keeps what was trimmed of it. A log or all of them come back by a
-    /// [copy](crate::Options::copy). A run that is being merged does not go, nor do those that are newer.
+    /// What was offloaded is not merged any more, and so keeps what was trimmed of it. All of it comes back by a
+    /// [copy](crate::Options::copy) of a view. A run that is being merged does not go, nor do those that are newer.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

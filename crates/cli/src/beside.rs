@@ -11,7 +11,7 @@ use crate::failure::Failure;
 const READ_AHEAD: usize = 32 << 20;
 
 /// Where else a store lies.
-#[derive(Clone, Default, clap::Args)]
+#[derive(clap::Args)]
 pub struct Beside {
     /// Where the store's ring is, if that has a file or block device of its own
     #[arg(long, global = true, value_name = "PATH")]
@@ -33,11 +33,16 @@ impl Beside {
         if let Some(ring) = &self.ring {
             options = options.ring_at(ring);
         }
-        if let Some(address) = &self.archive {
-            let parts = Parts::new(&Bucket::open(address)?, READ_AHEAD);
-            options = options.elsewhere(move |name| parts.open(name));
+        match &self.archive {
+            Some(address) => Ok(with_parts(options, &Bucket::open(address)?)),
+            None => Ok(options),
         }
-        Ok(options)
+    }
+
+    /// The same, of a store whose archive is in this bucket, unless another was named.
+    pub fn options_with(&self, bucket: &Bucket) -> Result<Options, Failure> {
+        let options = self.options()?;
+        Ok(if self.archive.is_some() { options } else { with_parts(options, bucket) })
     }
 
     /// Opens a store that is there for reading only.
@@ -49,4 +54,9 @@ impl Beside {
     pub fn open(&self, path: &Path) -> Result<Store, Failure> {
         Ok(self.options()?.open(path)?)
     }
+}
+
+fn with_parts(options: Options, bucket: &Bucket) -> Options {
+    let parts = Parts::new(bucket, READ_AHEAD);
+    options.elsewhere(move |name| parts.open(name))
 }

@@ -3,6 +3,7 @@
 //! The first time, whatever is at work ends soon and gives its place back as it was found; the second time the process
 //! ends at once.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::failure::{Failure, Kind};
@@ -26,6 +27,11 @@ pub fn listen() -> Result<(), Failure> {
 /// Whether it was asked for.
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
+}
+
+/// What whoever watches long work answers.
+pub fn go_on() -> ControlFlow<()> {
+    if asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
 /// Fails once it was asked for.

@@ -6,7 +6,7 @@
 use crate::block::{Spot, shared_len};
 use crate::error::{Result, damaged};
 use crate::format::Ptr;
-use crate::reader::Reader;
+use crate::reader::{Reader, check_bounds};
 use crate::source::Source;
 
 /// So many blocks at most have fences, at 32 bytes each.
@@ -45,7 +45,7 @@ impl Fences {
         if let Some((root, limit)) = reader.root() {
             let mut take = |key: &[u8], ptr| {
                 // As many as the footer says, and not as many as an index may claim.
-                if blocks.len() as u64 == MOST {
+                if blocks.len() as u64 == reader.blocks() {
                     return damaged(root.offset, "the index leads to more blocks than there are");
                 }
                 keys.push(key.to_vec());
@@ -120,15 +120,14 @@ fn walk<S: Source>(
 ) -> Result<()> {
     if level == 0 {
         // There is one block, which has no index.
+        check_bounds(ptr, limit)?;
         return take(&[], ptr);
     }
     let mut spot = Spot::default();
     spot.enter(reader.block(ptr, limit)?);
     while spot.step()? {
         let child = spot.ptr()?;
-        if child.end() > ptr.offset {
-            return damaged(child.offset, "a pointer leads out of its bounds");
-        }
+        check_bounds(child, ptr.offset)?;
         if level == 1 { take(spot.key(), child)? } else { walk(reader, child, ptr.offset, level - 1, take)? }
     }
     Ok(())

@@ -245,6 +245,7 @@ impl<S: Source> Reader<S> {
         if enough { self.fences.get_or_init(|| Fences::of(self).ok()).as_ref() } else { None }
     }
 
+    /// The same, without a look at fences.
     pub(crate) fn descend_by_index(&self, key: &[u8]) -> Result<Option<(Block, bool)>> {
         let Some((mut ptr, mut limit)) = self.root() else { return Ok(None) };
         for depth in 0..self.levels() {
@@ -370,7 +371,7 @@ impl<S: Source> Drop for Reader<S> {
 }
 
 /// Refuses a pointer to what does not end by `limit`.
-fn check_bounds(ptr: Ptr, limit: u64) -> Result<()> {
+pub(crate) fn check_bounds(ptr: Ptr, limit: u64) -> Result<()> {
     if ptr.end() > limit { damaged(ptr.offset, "a pointer leads out of its bounds") } else { Ok(()) }
 }
 

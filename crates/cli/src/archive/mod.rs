@@ -5,7 +5,6 @@ mod restore;
 
 use std::ffi::OsString;
 use std::fmt::{self, Display};
-use std::ops::ControlFlow;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
@@ -75,9 +74,8 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
             ));
         }
     };
-    let archive = beside.archive.clone().unwrap_or_else(|| args.bucket.clone());
-    let store = Beside { archive: Some(archive), ..beside.clone() }.open(&args.store)?;
     let bucket = Bucket::open(&args.bucket)?;
+    let store = beside.options_with(&bucket)?.open(&args.store)?;
     let owner =
         args.owner.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     let mut archive = Archive::new(bucket.clone(), note, owner)?;
@@ -91,14 +89,14 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
         archive.backup(&store, |progress| {
             let (done, of) = (HumanBytes(progress.bytes), HumanBytes(progress.of));
             bar.set_message(format!("uploading: {done} of {of}"));
-            if stop::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            stop::go_on()
         })?
     };
     let pruned = args.keep.map(|keep| archive.prune(keep, args.dry_run)).transpose()?;
     let offload = |most| {
         archive.offload(&store, most, |bytes| {
             bar.set_message(format!("offloading: {}", HumanBytes(bytes)));
-            if stop::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            stop::go_on()
         })
     };
     let offloaded = args.offload.map(offload).transpose()?;

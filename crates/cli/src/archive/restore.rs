@@ -1,7 +1,6 @@
 //! `restore`: logs of a backup enter a store.
 
 use std::fmt::{self, Display};
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -74,7 +73,7 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
 fn copy(path: &Path, view: &View, beside: &Beside, bar: &ProgressBar) -> Result<Restored, Failure> {
     let store = beside.options()?.copy(path, view, |bytes| {
         bar.set_message(format!("restoring: {}", HumanBytes(bytes)));
-        if stop::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        stop::go_on()
     })?;
     let bytes = store.info()?.runs.iter().map(|run| run.bytes).sum();
     let mut restored = Restored { bytes, ..Restored::default() };
@@ -101,7 +100,7 @@ fn import(args: &Args, view: &View, beside: &Beside, bar: &ProgressBar) -> Resul
     let import = store.import().existing(existing).watch(move |so_far| {
         let (entries, bytes) = (HumanCount(so_far.entries), HumanBytes(so_far.bytes));
         bar.set_message(format!("restoring: {entries} entries, {bytes}"));
-        if stop::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        stop::go_on()
     });
     let imported = match log {
         Some(log) => import.log(view, log)?,

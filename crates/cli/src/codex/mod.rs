@@ -163,7 +163,7 @@ fn build(args: &Build, out: &mut Out) -> Result<(), Failure> {
             0 => told.set_message(format!("taking in: {} entries", HumanCount(progress.entries))),
             all => told.set_message(format!("merging: {} of {all} ranges", progress.merged)),
         }
-        if stop::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        stop::go_on()
     });
     let standard = [PathBuf::from("-")];
     for input in if args.inputs.is_empty() { &standard[..] } else { &args.inputs } {

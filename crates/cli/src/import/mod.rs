@@ -5,7 +5,6 @@ mod lines;
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -107,7 +106,7 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     let existing = if args.skip_existing { Existing::Skip } else { Existing::Refuse };
     let import = store.import().existing(existing).memory(args.memory as usize).watch(move |so_far| {
         told.set_message(format!("writing: {} entries", HumanCount(so_far.entries)));
-        if stop::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        stop::go_on()
     });
     let imported = input.take(&args, import, &bar)?;
     bar.finish_and_clear();
