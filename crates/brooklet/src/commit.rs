@@ -23,13 +23,24 @@ pub(crate) enum Action<'a> {
     Retain(Retention),
     /// Entries that are too old go, if there are any: what the store does by itself.
     Sweep,
+    /// The log counts in its space, if that counts, and may be given what logs of that keep.
+    Enroll(Gives),
     Expect(Expected),
+}
+
+/// Which logs that are there are given what their space lets logs keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gives {
+    None,
+    /// Those without a limit.
+    Unlimited,
+    All,
 }
 
 impl Action<'_> {
     /// Whether it may make a log larger, or a new one.
     pub fn adds(&self) -> bool {
-        matches!(self, Action::Append(_) | Action::Snapshot(_) | Action::Retain(_))
+        matches!(self, Action::Append(_) | Action::Snapshot(_) | Action::Retain(_) | Action::Enroll(_))
     }
 }
 
@@ -39,9 +50,21 @@ pub enum Durability {
     /// When it is on stable media: it survives a power cut.
     #[default]
     Durable,
-    /// At once; it is on stable media within the bound. A power cut or a kill may lose what is younger than that,
-    /// never something older than what it keeps. Readers see it at once: a read makes it durable first.
+    /// At once; it is on its way to stable media within half of the bound. A power cut or a kill may lose what was
+    /// acknowledged last, in a stretch of time no longer than the bound, and never something older than what it keeps: once
+    /// the device has owed an acknowledged commit for longer than that, the next ones are acknowledged when they are durable.
+    /// Readers see it at once: a read makes it durable first.
     Deferred(Duration),
+}
+
+impl Durability {
+    /// The one that promises more.
+    pub(crate) fn stricter(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Deferred(a), Self::Deferred(b)) => Self::Deferred(a.min(b)),
+            _ => Self::Durable,
+        }
+    }
 }
 
 /// An atomic set of operations on any number of logs.
@@ -64,7 +87,7 @@ pub enum Durability {
 #[derive(Clone, Debug, Default)]
 pub struct Commit<'a> {
     pub(crate) ops: Vec<Op<'a>>,
-    pub(crate) durability: Durability,
+    pub(crate) durability: Option<Durability>,
 }
 
 impl<'a> Commit<'a> {
@@ -131,9 +154,10 @@ impl<'a> Commit<'a> {
         self.push(key, Action::Expect(Expected::Absent))
     }
 
-    /// Sets when the commit counts as acknowledged; [`Durability::Durable`] by default.
+    /// Sets when the commit counts as acknowledged: by default as the [spaces](crate::Space) of its logs say, the strictest of
+    /// them, and [`Durability::Durable`] for logs of no space. Less than what a space says is not to be had.
     pub fn durability(&mut self, durability: Durability) -> &mut Self {
-        self.durability = durability;
+        self.durability = Some(durability);
         self
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Inner {
     pub shelf: Arc<Shelf>,
     ages: Mutex<Ages>,
     pub sweeper: Mutex<Sweeper>,
+    /// Held by whoever changes the spaces.
+    pub configuring: Mutex<()>,
     /// Commits of the store itself: it is idle all the same.
     pub own_commits: AtomicU64,
     /// Set while the maintenance thread sleeps until it is woken, though nothing is full: by the next commit.
@@ -158,11 +160,26 @@ impl Inner {
     }
 
     /// Boards a commit, looking up logs as need be, and waiting for room if `wait` says so.
-    pub fn board(&self, ops: &[Op<'_>], durability: Durability, wait: bool) -> Result<OnBoard, Error> {
-        let wal = self.wal()?;
+    pub fn board(
+        &self,
+        ops: &[Op<'_>],
+        durability: Option<Durability>,
+        wait: bool,
+    ) -> Result<OnBoard, Error> {
         for op in ops {
             self.check(op)?;
         }
+        self.board_checked(ops, durability, wait)
+    }
+
+    /// [`board`](Self::board), for operations that nobody needs to check.
+    pub fn board_checked(
+        &self,
+        ops: &[Op<'_>],
+        durability: Option<Durability>,
+        wait: bool,
+    ) -> Result<OnBoard, Error> {
+        let wal = self.wal()?;
         // What frees space is let through whatever else is full.
         let freeing = !ops.iter().any(|op| op.action.adds());
         let mut asked = None;
@@ -183,7 +200,7 @@ impl Inner {
         &self,
         wal: &Wal,
         ops: &[Op<'_>],
-        durability: Durability,
+        durability: Option<Durability>,
         (freeing, wait): (bool, bool),
         asked: &mut Option<u64>,
     ) -> Result<(OnBoard, Duration), Error> {
@@ -362,6 +379,7 @@ impl Handle {
             shelf,
             ages: Mutex::new(Ages::new(now)),
             sweeper: Mutex::default(),
+            configuring: Mutex::default(),
             own_commits: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             wanted: AtomicBool::new(false),

@@ -46,6 +46,27 @@ pub enum Error {
     /// A limit of a retention makes no sense.
     #[error("{0}")]
     InvalidRetention(String),
+    /// A space, or what is asked of one, makes no sense.
+    #[error("{0}")]
+    InvalidSpace(String),
+    /// There is no such space.
+    #[error("there is no space {name}: create it, or list those that there are")]
+    UnknownSpace {
+        /// Its name.
+        name: String,
+    },
+    /// A commit would take a space beyond a quota. It had no effect.
+    #[error(
+        "space {space} may have {limit} {what} and no more: trim or delete logs of it, or configure it with a larger quota"
+    )]
+    QuotaReached {
+        /// The space.
+        space: String,
+        /// What is limited: logs, or bytes.
+        what: &'static str,
+        /// The most allowed.
+        limit: u64,
+    },
     /// The log does not exist, or was deleted.
     #[error("there is no log {key}: append to it to create it")]
     UnknownLog {
@@ -265,8 +286,9 @@ impl Error {
             | EmptyCommit
             | InvalidOptions(_)
             | InvalidRetention(_)
+            | InvalidSpace(_)
             | InvalidImport(_) => ErrorKind::Invalid,
-            UnknownLog { .. } | OutOfRange { .. } => ErrorKind::NotFound,
+            UnknownLog { .. } | UnknownSpace { .. } | OutOfRange { .. } => ErrorKind::NotFound,
             Conflict { .. } | LogExists { .. } => ErrorKind::Conflict,
             Cancelled { .. } => ErrorKind::Cancelled,
             Locked { .. } | NotAStore { .. } | Exists { .. } | NewerFormat { .. } => ErrorKind::CannotOpen,
@@ -275,7 +297,7 @@ impl Error {
             }
             OtherCapacity { .. } | NotBlank { .. } => ErrorKind::CannotOpen,
             Damaged { .. } => ErrorKind::Damaged,
-            Full { .. } => ErrorKind::Full,
+            Full { .. } | QuotaReached { .. } => ErrorKind::Full,
             ReadOnly | Closed | Stopped { .. } => ErrorKind::Stopped,
             Io { .. } => ErrorKind::Io,
         }

@@ -20,6 +20,7 @@ use crate::engine::check_key;
 use crate::error::{Error, KeyText};
 use crate::merge::{Input, Pending};
 use crate::piece::PieceWriter;
+use crate::spaces::FIRST;
 use crate::view::{View, read_error};
 
 const MAGIC: &[u8; 8] = b"BRKEXPRT";
@@ -94,7 +95,7 @@ impl View {
         let options = BuilderOptions { apart_from: usize::MAX, ..self.builder.clone() };
         let mut pieces = PieceWriter::new(Pending::new(options.filter_seed));
         let mut codex = Builder::new(out, options);
-        let mut input = Input::all(&self.runs, from)?;
+        let mut input = Input::all(&self.runs, from.max(FIRST))?;
         while !input.is_between_logs() || input.next_log().is_some_and(&wanted) {
             input.step(&mut pieces).map_err(read_error)?;
             while let Some(entry) = pieces.out().pop() {

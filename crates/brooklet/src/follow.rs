@@ -27,6 +27,7 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::recent::Tier;
+use crate::spaces::Table;
 use crate::store::Store;
 use crate::view::{View, run_of};
 
@@ -272,6 +273,7 @@ impl View {
         until: Option<u64>,
     ) -> Result<View, Error> {
         let (mut tier, mut effects) = (Tier::new(self.store as u64), Vec::new());
+        let Table { mut spaces, log } = Table::of(&self.runs)?;
         let (mut cursor, mut now) = (Cursor { lsn: self.lsn(), ..Cursor::default() }, self.now);
         'all: for commits in commits {
             for Frame { from, to, time, data } in decode(commits.as_ref(), self.store)? {
@@ -286,11 +288,16 @@ impl View {
                 }
                 let next = Cursor { lsn: to, seq: cursor.seq + 1, ..cursor };
                 let block = Block::recovered(next, Cursor { seq: next.seq + 1, ..next }, data);
-                tier.replay(&block, &mut effects).ok_or_else(|| damaged("a record does not make sense"))?;
+                tier.replay(&block, &mut effects, &mut spaces)
+                    .ok_or_else(|| damaged("a record does not make sense"))?;
                 (cursor, now) = (next, now.max(time));
             }
         }
         let mut runs = self.runs.clone();
+        if spaces.is_kept() && !tier.is_empty() {
+            let slot = tier.expect_table(log);
+            tier.put_table(slot, spaces.encode().into());
+        }
         if !tier.is_empty() {
             let id = runs.iter().map(|run| run.meta.id).max().unwrap_or(0) + 1;
             runs = Arc::new(runs.with(Arc::new(run_of(Arc::new(tier), id, &self.builder)?), cursor.lsn));

@@ -30,15 +30,17 @@ use std::time::Duration;
 use brooklet_io::seeded::bug;
 use brooklet_wal::{Block, Boarded, Wal, WalError};
 
-use crate::commit::{Action, Durability, Op};
+use crate::commit::{Action, Durability, Gives, Op};
 use crate::error::{Error, Expected, Found, KeyText};
 use crate::follow::Followers;
 use crate::model::{Bounds, Effect, Piece};
 use crate::recent::{Limited, LogState, Pending, Slot, Tier};
 use crate::record;
 use crate::remembered::Remembered;
+use crate::retain::Retention;
 use crate::runs::RunSet;
-use crate::terms::State;
+use crate::spaces::{Share, Spaces, Table};
+use crate::terms::{COUNTED, State, retention};
 pub(crate) use limits::{Moment, wall};
 pub(crate) use room::{Need, Press, Room, Told, Wish};
 pub(crate) use seqs::Seqs;
@@ -52,6 +54,8 @@ struct PendingBlock {
     /// The tier they belong to: the active one, or the one before it.
     generation: u64,
     effects: Vec<Pending>,
+    /// When the first deferred commit of the block boarded.
+    deferred: Option<Duration>,
 }
 
 struct Planned {
@@ -75,6 +79,11 @@ pub(crate) struct Front {
     /// Those who are to see each block that is shown.
     pub followers: Followers,
     pub remembered: Remembered,
+    pub spaces: Spaces,
+    /// The bounds of the log that has the table of spaces, as far as no tier in memory tells.
+    table_log: Option<Bounds>,
+    /// The table of spaces as of the frozen tier's last commit, until that tier is complete and gets it.
+    last_table: Option<(Slot, Vec<u8>)>,
     /// What the heap has room for.
     pub room: Room,
     generation: u64,
@@ -118,10 +127,13 @@ pub(crate) struct OnBoard {
     pub boarded: Boarded,
     /// The number of every entry, in the order of the operations that added them.
     pub seqs: Seqs,
+    /// Whether it is acknowledged at once.
+    pub deferred: bool,
 }
 
 impl Front {
-    pub fn new(seed: u64, runs: Arc<RunSet>, remembered: Remembered) -> Self {
+    pub fn new(seed: u64, runs: Arc<RunSet>, remembered: Remembered, table: Table) -> Self {
+        let Table { spaces, log: table_log } = table;
         Self {
             active: Tier::new(seed),
             frozen: None,
@@ -131,6 +143,9 @@ impl Front {
             adopting: false,
             followers: Followers::default(),
             remembered,
+            spaces,
+            table_log,
+            last_table: None,
             room: Room::default(),
             generation: 0,
             last_deferred: 0,
@@ -187,17 +202,32 @@ impl Front {
         &mut self,
         wal: &Wal,
         ops: &[Op<'_>],
-        durability: Durability,
+        asked: Option<Durability>,
         linger: Duration,
         moment: &Moment<'_>,
     ) -> Result<OnBoard, Refused> {
         self.undo.clear();
         self.plan.clear();
+        self.spaces.begin();
+        let durability = self.spaces.durability(ops, asked);
         let result = self.plan(ops, moment).and_then(|()| self.write(wal, ops, durability, linger, moment));
-        if result.is_err() && !bug("refused-commit-leaves-traces") {
-            self.undo.drain(..).rev().for_each(|undo| undo.apply(&mut self.active));
+        match &result {
+            Ok(_) => self.spaces.note(ops),
+            Err(_) if bug("refused-commit-leaves-traces") => {}
+            Err(_) => self.undo(ops),
         }
         result
+    }
+
+    /// Undoes what was planned.
+    fn undo(&mut self, ops: &[Op<'_>]) {
+        for (undo, planned) in self.undo.drain(..).zip(&self.plan).rev() {
+            let slot = undo.slot;
+            let share = |tier: &Tier| Share::of(tier.log(slot).boarded, tier.log(slot).terms());
+            let before = share(&self.active);
+            undo.apply(&mut self.active);
+            self.spaces.shift(ops[planned.op].key, before, share(&self.active));
+        }
     }
 
     /// Works out the effect of every operation, on the boarded bounds.
@@ -217,6 +247,11 @@ impl Front {
                 Action::Expect(_) => {}
                 Action::Append(_) | Action::Snapshot(_) => {
                     let seq = bounds.map_or(0, |b| b.next);
+                    if bounds.is_none()
+                        && let Some((retention, space)) = self.spaces.given(op.key)
+                    {
+                        self.give(op, i, slot, retention, space, moment)?;
+                    }
                     self.mark(op, i, slot, moment)?;
                     self.effect(op, i, slot, Effect::Append(seq))?;
                     if matches!(op.action, Action::Snapshot(_)) {
@@ -244,8 +279,11 @@ impl Front {
                     if !retention.is_limited() {
                         known()?;
                     }
-                    self.retain(op, i, slot, retention, moment)?;
+                    let counts = self.active.log(slot).terms().map_or(0, |terms| terms.space);
+                    let space = self.spaces.given(op.key).map_or(counts, |(_, space)| space.max(counts));
+                    self.give(op, i, slot, retention, space, moment)?;
                 }
+                Action::Enroll(gives) => self.enroll(op, i, slot, gives, moment)?,
                 Action::Sweep => self.limit(op, i, slot, moment)?,
                 Action::Delete => {
                     known()?;
@@ -253,7 +291,50 @@ impl Front {
                 }
             }
         }
-        Ok(())
+        // What was there before a quota is counted, and not refused.
+        if ops.iter().any(|op| matches!(op.action, Action::Enroll(_))) {
+            return Ok(());
+        }
+        Ok(self.spaces.check_quotas()?)
+    }
+
+    /// Sets what a log keeps, and has it count in the totals of the space of this number, if there is one.
+    fn give(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        retention: Retention,
+        space: u64,
+        moment: &Moment<'_>,
+    ) -> Result<(), Refused> {
+        let bytes = retention.bytes.or((space > 0).then_some(COUNTED));
+        self.retain(op, i, slot, Retention { bytes, ..retention }, moment)?;
+        let counts = self.active.log(slot).terms().map_or(0, |terms| terms.space);
+        if counts == space { Ok(()) } else { Ok(self.effect(op, i, slot, Effect::Count(space))?) }
+    }
+
+    /// Gives a log what its space gives its logs, as far as it has not got that.
+    fn enroll(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        gives: Gives,
+        moment: &Moment<'_>,
+    ) -> Result<(), Refused> {
+        let log = self.active.log(slot);
+        let Some(space) = self.spaces.of(op.key).filter(|_| log.boarded.is_some()) else { return Ok(()) };
+        let counts = log.terms().map_or(0, |terms| terms.space);
+        let own = retention(log.terms());
+        let space = self.spaces.get(space);
+        let number = if space.config.has_quota() { space.number } else { counts };
+        let given = gives == Gives::All || gives == Gives::Unlimited && !own.is_limited();
+        let wanted = if given { space.config.retention } else { own };
+        if counts == number && own == wanted {
+            return Ok(());
+        }
+        self.give(op, i, slot, wanted, number, moment)
     }
 
     /// Finds the log of every operation, adding those that are new for certain.
@@ -276,6 +357,7 @@ impl Front {
 
     fn effect(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Error> {
         let log = self.active.log_mut(slot);
+        let share = Share::of(log.boarded, log.terms());
         let mut piece = Piece::on_top_of(log.boarded);
         if piece.apply(effect).is_none() {
             let bounds = log.boarded.unwrap_or_default();
@@ -298,6 +380,7 @@ impl Front {
                 _ => 0,
             };
             undo.cut = limited.board(effect, piece.bounds, len);
+            self.spaces.shift(op.key, share, Share::of(log.boarded, log.terms()));
         }
         self.undo.push(undo);
         self.plan.push(Planned { op: i, effect });
@@ -331,7 +414,8 @@ impl Front {
         let wish = self.admit(ops, freeing)?;
         let within = match durability {
             Durability::Durable => linger,
-            Durability::Deferred(bound) => bound,
+            // The device has the other half.
+            Durability::Deferred(bound) => bound / 2,
         };
         let (plan, undo, active, effects) = (&self.plan, &self.undo, &mut self.active, &mut self.effects);
         effects.clear();
@@ -358,7 +442,7 @@ impl Front {
             Err(why @ (WalError::Full { .. } | WalError::Busy)) => return Err(Refused::NoRoom(why)),
             Err(error) => return Err(Refused::Error(error.into())),
         };
-        active.claims(wish.claim);
+        active.claims(wish.claim, wish.largest);
         for pending in effects.iter_mut() {
             active.adds(pending.slot, pending.effect, pending.len as usize);
             pending.offset += boarded.offset as u32;
@@ -375,12 +459,25 @@ impl Front {
         let seqs = Seqs::of(effects);
         let seq = boarded.block.seq();
         if self.pending.back().is_none_or(|p| p.seq != seq) {
-            self.pending.push_back(PendingBlock { seq, generation: self.generation, effects: Vec::new() });
+            let (generation, effects) = (self.generation, Vec::new());
+            self.pending.push_back(PendingBlock { seq, generation, effects, deferred: None });
         }
         let block = self.pending.back_mut().expect("just seen to");
         assert!(block.generation == self.generation, "a block belongs to one tier");
         block.effects.append(effects);
-        Ok(OnBoard { boarded, seqs })
+        if let Some(Op { key: [], action: Action::Snapshot(table) }) = ops.first() {
+            self.spaces.take_on(table).expect("it was just encoded");
+        }
+        let deferred = match durability {
+            Durability::Durable => false,
+            Durability::Deferred(bound) => {
+                let now = moment.elapsed();
+                block.deferred.get_or_insert(now);
+                let oldest = self.pending.iter().find_map(|block| block.deferred).unwrap_or(now);
+                now.saturating_sub(oldest) <= bound
+            }
+        };
+        Ok(OnBoard { boarded, seqs, deferred })
     }
 
     /// Makes durable blocks visible to readers.
@@ -415,11 +512,35 @@ impl Front {
             return None;
         }
         let cut = wal.cut();
+        if self.spaces.is_kept() && self.active.claim() > 0 {
+            let slot = self.active.expect_table(self.table_log);
+            self.table_log = self.active.log(slot).boarded;
+            self.last_table = Some((slot, self.spaces.encode()));
+        }
         let old = std::mem::replace(&mut self.active, Tier::new(seed));
         self.frozen = Some(Arc::new(old));
         self.generation += 1;
         self.carry_counted();
         Some(cut)
+    }
+
+    /// Freezes the tier of a store that nobody writes to.
+    pub fn freeze_for_good(&mut self, seed: u64) {
+        let mut tier = std::mem::replace(&mut self.active, Tier::new(seed));
+        if self.spaces.is_kept() && tier.claim() > 0 {
+            let slot = tier.expect_table(self.table_log);
+            tier.put_table(slot, self.spaces.encode().into());
+        }
+        self.frozen = Some(Arc::new(tier));
+    }
+
+    /// The frozen tier is complete: its last block is visible.
+    pub fn complete(&mut self) {
+        if let Some((slot, table)) = self.last_table.take() {
+            let tier = self.frozen.as_mut().expect("what is complete is there");
+            let tier = Arc::get_mut(tier).expect("a tier is shared only once it is complete");
+            tier.put_table(slot, table.into());
+        }
     }
 
     fn tiers(&self) -> impl Iterator<Item = &Tier> {

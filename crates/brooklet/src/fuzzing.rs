@@ -153,6 +153,8 @@ pub enum Does {
     Mark(u64),
     /// Tells the bytes of all payloads.
     Held(u64),
+    /// Has it count in the totals of a space.
+    Count(u64),
 }
 
 /// An effect of a record.
@@ -172,10 +174,10 @@ pub struct Change {
 
 /// Decodes a whole record.
 pub fn decode_record(bytes: &[u8]) -> Option<Vec<Change>> {
-    let (mut rest, mut key, mut changes) = (bytes, &b""[..], Vec::new());
+    let (mut rest, mut key, mut changes) = (bytes, None, Vec::new());
     while !rest.is_empty() {
         let entry = record::decode(&mut rest, key)?;
-        key = entry.key;
+        key = Some(entry.key);
         let does = match entry.effect {
             Effect::Append(n) => Does::Append(n),
             Effect::Trim(n) => Does::Trim(n),
@@ -186,9 +188,10 @@ pub fn decode_record(bytes: &[u8]) -> Option<Vec<Change>> {
             Effect::Age(n) => Does::Age(n),
             Effect::Mark(n) => Does::Mark(n),
             Effect::Held(n) => Does::Held(n),
+            Effect::Count(n) => Does::Count(n),
         };
         changes.push(Change {
-            key: key.to_vec(),
+            key: entry.key.to_vec(),
             does,
             before: entry.before.bounds,
             terms: entry.before.terms.map(|terms| {
@@ -216,6 +219,7 @@ pub fn encode_record(changes: &[Change]) -> (Vec<u8>, usize) {
             Does::Age(n) => Effect::Age(n),
             Does::Mark(n) => Effect::Mark(n),
             Does::Held(n) => Effect::Held(n),
+            Does::Count(n) => Effect::Count(n),
         };
         let same = previous == Some(&change.key);
         let (key, payload) = (&change.key[..], &change.payload[..]);

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::export::{Exported, export_error};
 use crate::merge::{Input, Pending};
 use crate::piece::{PieceWriter, escape};
+use crate::spaces::FIRST;
 use crate::store::Store;
 use crate::view::{View, read_error};
 use run::NewRun;
@@ -134,7 +135,7 @@ impl Import {
     /// Imports the logs of a view from `from` on, as long as they are wanted.
     fn take(self, view: &View, from: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Result<Imported, Error> {
         let mut run = self.begin()?;
-        let mut input = Input::all(&view.runs, from)?;
+        let mut input = Input::all(&view.runs, from.max(FIRST))?;
         let mut pieces = PieceWriter::new(Pending::new(0));
         while !input.is_between_logs() || input.next_log().is_some_and(&wanted) {
             input.step(&mut pieces).map_err(read_error)?;

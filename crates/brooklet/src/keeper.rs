@@ -376,7 +376,8 @@ impl Keeper {
         if checkpoint.cursor.is_none() {
             checkpoint.cursor = context.wal.cut_cursor(checkpoint.cut);
         }
-        let front = context.front();
+        let mut front = context.front();
+        front.complete();
         let tier = front.frozen.clone().expect("a draining checkpoint has its tier");
         let runs = front.runs.clone();
         drop(front);

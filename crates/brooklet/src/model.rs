@@ -56,6 +56,8 @@ pub(crate) enum Effect {
     Mark(u64),
     /// The payloads of the log have so many bytes.
     Held(u64),
+    /// The log counts in the totals of the space of this number.
+    Count(u64),
 }
 
 /// The bounds and the base of a piece; `bounds` is `None` where the log does not exist.
@@ -101,7 +103,9 @@ impl Piece {
                 *self = Self { bounds: None, base: 0 };
             }
             Effect::Entries(_) => drop(self.bounds.get_or_insert_default()),
-            Effect::Bytes(_) | Effect::Age(_) | Effect::Mark(_) | Effect::Held(_) => drop(self.bounds?),
+            Effect::Bytes(_) | Effect::Age(_) | Effect::Mark(_) | Effect::Held(_) | Effect::Count(_) => {
+                self.bounds?;
+            }
         }
         Some(())
     }

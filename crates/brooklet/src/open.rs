@@ -23,6 +23,7 @@ use crate::remembered::Remembered;
 use crate::runs::RunSet;
 use crate::segment::Segment;
 use crate::shelf::Shelf;
+use crate::spaces::Table;
 use crate::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
 use crate::volumes::Volumes;
 
@@ -104,7 +105,16 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     };
     let runs = RunSet::open(&shelf, &manifest, superblock.trim.lsn, open)?;
     let remembered = Remembered::new(options.secret, shelf.remembered_budget);
-    let mut front = Front::new(options.seed, Arc::new(runs), remembered);
+    let runs = Arc::new(runs);
+    let table = Table::of(&runs).or_else(|error| match error {
+        // What can be read is to be, whatever is damaged.
+        error if options.read_only => {
+            tracing::warn!(store = name, %error, "the spaces of the store are not known");
+            Ok(Table::default())
+        }
+        error => Err(error),
+    })?;
+    let mut front = Front::new(options.seed, runs, remembered, table);
     let start = Start {
         cursor: superblock.trim,
         acked: superblock.acked,
@@ -112,6 +122,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         epoch: superblock.epoch,
     };
     let recovery = recover(&**volumes.ring(), superblock.zone(), start, |block, _| front.replay(block))?;
+    front.claim_table();
     Ok(Opened { volumes, shelf, label, superblock, slots, heap, manifest: manifest_at, front, recovery })
 }
 

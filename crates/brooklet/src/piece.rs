@@ -93,7 +93,7 @@ pub(crate) fn split_key(codex_key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
             byte => key.push(byte),
         }
     }
-    if key.is_empty() || key.len() > MAX_KEY {
+    if key.len() > MAX_KEY {
         return None;
     }
     match bytes.as_slice() {
@@ -186,6 +186,28 @@ pub(crate) fn head_piece(rest: &mut &[u8]) -> Option<(Piece, Option<Arc<Terms>>)
         [first, next, base] == [0; 3] && terms.is_none()
     };
     fits.then_some((Piece { bounds, base }, terms))
+}
+
+/// Begins a head with the piece and the log's terms; its chunk follows.
+fn put_head(value: &mut Vec<u8>, piece: Piece, terms: Option<&Terms>) {
+    let bounds = piece.bounds.unwrap_or_default();
+    value.push(u8::from(piece.bounds.is_some()) | terms.map_or(0, |_| 2));
+    for number in [bounds.first, bounds.next, piece.base] {
+        put_varint(&mut |b| value.extend_from_slice(b), number);
+    }
+    if let Some(terms) = terms {
+        terms.encode(&mut |b| value.extend_from_slice(b));
+    }
+}
+
+/// The head of a log that is brought to another store, where it counts in no totals yet.
+pub(crate) fn head_elsewhere(head: &[u8]) -> Option<Vec<u8>> {
+    let mut rest = head;
+    let (piece, terms) = head_piece(&mut rest)?;
+    let mut value = Vec::with_capacity(head.len());
+    put_head(&mut value, piece, terms.and_then(|terms| terms.elsewhere()).as_ref());
+    value.extend_from_slice(rest);
+    Some(value)
 }
 
 /// Receives codex entries in order.
@@ -291,14 +313,7 @@ impl<O: Out> PieceWriter<O> {
         let codex_key = if self.wrote_head {
             chunk_key(&self.key, self.chunk_base)
         } else {
-            let bounds = self.piece.bounds.unwrap_or_default();
-            value.push(u8::from(self.piece.bounds.is_some()) | self.terms.as_ref().map_or(0, |_| 2));
-            for number in [bounds.first, bounds.next, self.piece.base] {
-                put_varint(&mut |b| value.extend_from_slice(b), number);
-            }
-            if let Some(terms) = &self.terms {
-                terms.encode(&mut |b| value.extend_from_slice(b));
-            }
+            put_head(value, self.piece, self.terms.as_deref());
             head_key(&self.key)
         };
         put_varint(&mut |b| value.extend_from_slice(b), self.chunk_base);
@@ -349,7 +364,7 @@ mod tests {
     #[test]
     fn escaped_keys_keep_the_order_of_log_keys() {
         let mut keys: Vec<&[u8]> =
-            vec![b"a", b"a\0", b"a\0\0", b"a\0\x01", b"a\x01", b"aa", b"b", b"\0", b"\xff"];
+            vec![b"", b"a", b"a\0", b"a\0\0", b"a\0\x01", b"a\x01", b"aa", b"b", b"\0", b"\xff"];
         keys.sort();
         let mut last = Vec::new();
         for key in keys {
@@ -362,7 +377,6 @@ mod tests {
         }
         assert_eq!(split_key(b"a"), None);
         assert_eq!(split_key(b"a\0\x02\0"), None);
-        assert_eq!(split_key(b"\0\x01\0"), None, "an empty log key");
     }
 
     #[test]

@@ -175,9 +175,12 @@ impl Tier {
         log + match effect {
             Effect::Append(_) => entry_claim(payload),
             Effect::Trim(_) | Effect::Truncate(_) | Effect::Delete => 0,
-            Effect::Entries(_) | Effect::Bytes(_) | Effect::Age(_) | Effect::Mark(_) | Effect::Held(_) => {
-                TERMS_CLAIM
-            }
+            Effect::Entries(_)
+            | Effect::Bytes(_)
+            | Effect::Age(_)
+            | Effect::Mark(_)
+            | Effect::Held(_)
+            | Effect::Count(_) => TERMS_CLAIM,
         }
     }
 
@@ -189,9 +192,10 @@ impl Tier {
         log.added = log.added.saturating_add(entry.min(CHUNK) as u16);
     }
 
-    /// Takes note of what claims what boarded has.
-    pub fn claims(&mut self, claim: u64) {
+    /// Takes note of what claims what boarded has, and of how long an entry it takes.
+    pub fn claims(&mut self, claim: u64, largest: usize) {
         self.claim += claim;
+        self.largest = self.largest.max(largest);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -317,10 +321,41 @@ impl Tier {
                 | Effect::Bytes(_)
                 | Effect::Age(_)
                 | Effect::Mark(_)
-                | Effect::Held(_) => {}
+                | Effect::Held(_)
+                | Effect::Count(_) => {}
             }
         }
         Some(())
+    }
+}
+
+impl Tier {
+    /// What a table of spaces of so many bytes claims, and how long an entry it takes.
+    pub fn claim_of_table(table: usize) -> (u64, usize) {
+        (76 * 3 / 2 + entry_claim(table), LENGTHS + table)
+    }
+
+    /// The tier will get a table of spaces, as the last entry of the log that has it, whose bounds before the tier are these.
+    pub fn expect_table(&mut self, before: Option<Bounds>) -> Slot {
+        let slot = self.find(b"").unwrap_or_else(|| self.add(b"", State { bounds: before, terms: None }));
+        let log = self.log_mut(slot);
+        let next = log.boarded.map_or(0, |bounds| bounds.next);
+        log.boarded = Some(Bounds { first: next, next: next + 1 });
+        slot
+    }
+
+    /// Gives the tier that table; nothing of the log is in flight any more.
+    pub fn put_table(&mut self, slot: Slot, table: Bytes) {
+        let block = self.blocks.len() as u32;
+        let log = &mut self.logs[slot as usize];
+        let piece = log.visible.get_or_insert(Piece::on_top_of(log.origin));
+        let seq = piece.bounds.map_or(0, |bounds| bounds.next);
+        let fits = piece.apply(Effect::Append(seq)).and_then(|()| piece.apply(Effect::Trim(seq)));
+        fits.expect("an entry and a trim fit any log");
+        self.claim -= claim_of(log.entries.drain(..));
+        log.entries.push_back(EntryRef { block, offset: 0, len: table.len() as u32 });
+        self.bytes += table.len();
+        self.blocks.push(table);
     }
 }
 

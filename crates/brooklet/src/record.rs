@@ -6,14 +6,17 @@
 //!           [first (varint), next (varint)], [terms], [payload length (varint), payload]
 //! tag     = kind: 1 append, 2 trim, 3 truncate, 4 delete;
 //!                 of logs that keep a part of their entries (since format 4 of the store):
-//!                 5 limit of entries, 6 limit of bytes, 7 limit of age, 8 mark, 9 held
+//!                 5 limit of entries, 6 limit of bytes, 7 limit of age, 8 mark, 9 held;
+//!                 of logs that count in the totals of their space (since format 5): 10 count
 //!           + 0x80 the key is that of the effect before
 //!           + 0x40 the effect is the first on this log since the last checkpoint: the log's bounds before it follow
 //!           + 0x20 and so do its terms (see `terms.rs`)
 //! number  = the entry's number (append), the new first (trim), the new next (truncate), the limit and one more, 0 for
 //!           none (limits; of age in milliseconds), the time before which the entries to come are committed, in
-//!           milliseconds since the Unix epoch (mark), or the bytes of all payloads (held)
+//!           milliseconds since the Unix epoch (mark), the bytes of all payloads (held), or the number of the space (count)
 //! ```
+//!
+//! A key has no byte only where it is that of the log in which the store keeps its table of spaces (since format 5).
 //!
 //! The bounds and terms make replay independent of the runs: recovery reads the ring and nothing else.
 
@@ -54,6 +57,7 @@ pub(crate) fn encode(out: &mut impl FnMut(&[u8]), entry: &Entry<'_>, same_key: b
         Effect::Age(n) => (7, n),
         Effect::Mark(time) => (8, time),
         Effect::Held(bytes) => (9, bytes),
+        Effect::Count(space) => (10, space),
     };
     let State { bounds, terms } = &entry.before;
     let terms = terms.as_deref().filter(|_| bounds.is_some());
@@ -80,13 +84,13 @@ pub(crate) fn encode(out: &mut impl FnMut(&[u8]), entry: &Entry<'_>, same_key: b
     }
 }
 
-/// Takes the next effect from the front of `rest`; `previous` is the key of the effect before.
+/// Takes the next effect from the front of `rest`; `previous` is the key of the effect before, if there is one.
 /// `None` where the bytes are not a record.
-pub(crate) fn decode<'a>(rest: &mut &'a [u8], previous: &'a [u8]) -> Option<Entry<'a>> {
+pub(crate) fn decode<'a>(rest: &mut &'a [u8], previous: Option<&'a [u8]>) -> Option<Entry<'a>> {
     let (&tag, after) = rest.split_first()?;
     *rest = after;
-    let key = if tag & SAME_KEY != 0 { previous } else { take_bytes(rest)? };
-    if key.is_empty() || key.len() > MAX_KEY {
+    let key = if tag & SAME_KEY != 0 { previous? } else { take_bytes(rest)? };
+    if key.len() > MAX_KEY {
         return None;
     }
     let kind = tag & !(SAME_KEY | WITH_BOUNDS | WITH_TERMS);
@@ -100,6 +104,7 @@ pub(crate) fn decode<'a>(rest: &mut &'a [u8], previous: &'a [u8]) -> Option<Entr
         7 => Effect::Age(take_varint(rest)?),
         8 => Effect::Mark(take_varint(rest)?),
         9 => Effect::Held(take_varint(rest)?),
+        10 => Effect::Count(take_varint(rest)?),
         _ => return None,
     };
     let bounds = match tag & WITH_BOUNDS {
@@ -152,21 +157,24 @@ mod tests {
             entry(b"f", Effect::Bytes(9), &none, b""),
             entry(b"f", Effect::Age(8), &none, b""),
             entry(b"f", Effect::Mark(7), &none, b""),
+            entry(b"f", Effect::Count(3), &none, b""),
+            entry(b"", Effect::Append(8), &none, b"table"),
+            entry(b"", Effect::Trim(8), &none, b""),
         ];
         let mut bytes = Vec::new();
-        let mut previous: &[u8] = b"";
+        let mut previous = None;
         for entry in &entries {
             let before = bytes.len();
-            encode(&mut |b| bytes.extend_from_slice(b), entry, previous == entry.key);
+            encode(&mut |b| bytes.extend_from_slice(b), entry, previous == Some(entry.key));
             let terms = entry.before.terms.as_ref().map_or(0, |terms| terms.bound());
             assert!(bytes.len() - before <= bound(entry.key, entry.payload) + terms);
-            previous = entry.key;
+            previous = Some(entry.key);
         }
-        let (mut rest, mut previous) = (&bytes[..], &b""[..]);
+        let (mut rest, mut previous) = (&bytes[..], None);
         for entry in entries {
             let key = entry.key;
             assert_eq!(decode(&mut rest, previous), Some(entry));
-            previous = key;
+            previous = Some(key);
         }
         assert!(rest.is_empty());
     }
@@ -176,7 +184,6 @@ mod tests {
         for bytes in [
             &[][..],
             &[9, 1, b'k'],
-            &[1, 0, 0, 0],
             &[1, 1, b'k', 0, 5, b'x'],
             &[0x81, 0, 0],
             &[2, 1, b'k'],
@@ -186,7 +193,7 @@ mod tests {
             &[0x24, 1, b'k', 1, 5],
             &[0x64, 1, b'k', 0, 1, 0],
         ] {
-            assert_eq!(decode(&mut &bytes[..], b""), None, "{bytes:?}");
+            assert_eq!(decode(&mut &bytes[..], None), None, "{bytes:?}");
         }
     }
 }

@@ -8,9 +8,11 @@ use crate::error::Error;
 use crate::front::Front;
 use crate::model::Bounds;
 use crate::piece::{Head, escape, key_after, split_key};
+use crate::recent::LogState;
 use crate::retain::Retention;
 use crate::runs::{Run, RunSet};
 use crate::segment::Segment;
+use crate::spaces::{FIRST, TABLE};
 use crate::terms::{State, retention};
 
 /// A log in a listing.
@@ -27,6 +29,8 @@ pub struct LogInfo {
 /// The logs whose keys start with a prefix, in the order of their keys; see [`Store::scan`](crate::Store::scan).
 pub struct Logs {
     prefix: Vec<u8>,
+    /// Bytes of each key that are not listed.
+    hidden: usize,
     recent: VecDeque<(Vec<u8>, State)>,
     runs: Vec<RunLogs>,
     /// When the age of entries is looked at; earlier for these logs.
@@ -106,7 +110,8 @@ impl Logs {
     pub(crate) fn take(front: &Front, prefix: &[u8], now: u64) -> (Self, Vec<Arc<Run>>) {
         let (mut recent, mut earlier) = (Vec::<(Vec<u8>, State)>::new(), BTreeMap::new());
         for tier in [Some(&front.active), front.frozen.as_deref()].into_iter().flatten() {
-            for log in tier.logs.iter().filter(|log| log.key.starts_with(prefix)) {
+            let listed = |log: &&LogState| log.key.starts_with(prefix) && *log.key != *TABLE;
+            for log in tier.logs.iter().filter(listed) {
                 if let Some(piece) = log.piece() {
                     let terms = log.visible_terms().cloned();
                     recent.push((log.key.to_vec(), State { bounds: piece.bounds, terms }));
@@ -121,20 +126,34 @@ impl Logs {
         recent.dedup_by(|later, earlier| later.0 == earlier.0);
         let runs = front.runs.iter().cloned().collect();
         let (prefix, recent) = (prefix.to_vec(), recent.into());
-        (Self { prefix, recent, runs: Vec::new(), now, earlier, failed: false }, runs)
+        (Self { prefix, hidden: 0, recent, runs: Vec::new(), now, earlier, failed: false }, runs)
     }
 
     /// Those of the runs alone.
     pub(crate) fn of_runs(runs: &RunSet, prefix: &[u8], now: u64) -> Result<Self, Error> {
         let (recent, earlier) = (VecDeque::new(), BTreeMap::new());
-        let logs = Self { prefix: prefix.to_vec(), recent, runs: Vec::new(), now, earlier, failed: false };
+        let logs = Self {
+            prefix: prefix.to_vec(),
+            hidden: 0,
+            recent,
+            runs: Vec::new(),
+            now,
+            earlier,
+            failed: false,
+        };
         logs.with_runs(&runs.iter().cloned().collect::<Vec<_>>())
     }
 
     /// Adds the runs, newest first, outside the lock.
     pub(crate) fn with_runs(mut self, runs: &[Arc<Run>]) -> Result<Self, Error> {
-        self.runs = runs.iter().map(|run| RunLogs::new(run, &self.prefix)).collect::<Result<_, _>>()?;
+        let from = self.prefix.as_slice().max(FIRST);
+        self.runs = runs.iter().map(|run| RunLogs::new(run, from)).collect::<Result<_, _>>()?;
         Ok(self)
+    }
+
+    /// Lists keys without so many bytes of theirs, which are part of the prefix.
+    pub(crate) fn without(self, hidden: usize) -> Self {
+        Self { hidden, ..self }
     }
 
     fn step(&mut self) -> Result<Option<LogInfo>, Error> {
@@ -160,6 +179,7 @@ impl Logs {
             let now = self.earlier.get(&key).copied().unwrap_or(self.now);
             let newest = newest.unwrap_or_default();
             if let Some(bounds) = newest.shown(now) {
+                let key = key[self.hidden..].to_vec();
                 return Ok(Some(LogInfo { key, bounds, retention: retention(newest.terms.as_deref()) }));
             }
         }

@@ -90,15 +90,20 @@ impl Store {
         &self.handle.inner
     }
 
-    fn write(&self, ops: &[Op<'_>], durability: Durability, wait: bool) -> Result<Ticket, Error> {
+    pub(crate) fn write(
+        &self,
+        ops: &[Op<'_>],
+        durability: Option<Durability>,
+        wait: bool,
+    ) -> Result<Ticket, Error> {
         let inner = self.inner();
         let on_board = inner.board(ops, durability, wait)?;
         let ack = inner.wal()?.ack(on_board.boarded.block.clone());
-        Ok(Ticket { seqs: on_board.seqs, ack, deferred: durability != Durability::Durable })
+        Ok(Ticket { seqs: on_board.seqs, ack, deferred: on_board.deferred })
     }
 
     fn write_one(&self, key: &(impl AsRef<[u8]> + ?Sized), action: Action<'_>) -> Result<Ticket, Error> {
-        self.write(&[Op { key: key.as_ref(), action }], Durability::Durable, true)
+        self.write(&[Op { key: key.as_ref(), action }], None, true)
     }
 
     /// Adds an entry to a log, creating the log if need be.
@@ -109,14 +114,19 @@ impl Store {
         self.write_one(&key, Action::Append(payload.as_ref()))
     }
 
-    /// [`append`](Self::append), acknowledged as `durability` says.
+    /// [`append`](Self::append), acknowledged as `durability` says, or as the log's [space](crate::Space) does if that
+    /// promises more.
     pub fn append_with(
         &self,
         key: impl AsRef<[u8]>,
         payload: impl AsRef<[u8]>,
         durability: Durability,
     ) -> Result<Ticket, Error> {
-        self.write(&[Op { key: key.as_ref(), action: Action::Append(payload.as_ref()) }], durability, true)
+        self.write(
+            &[Op { key: key.as_ref(), action: Action::Append(payload.as_ref()) }],
+            Some(durability),
+            true,
+        )
     }
 
     /// Adds several entries to a log, all or none, with consecutive numbers.
@@ -128,7 +138,7 @@ impl Store {
         let payloads: Vec<P> = payloads.into_iter().collect();
         let op = |i: usize| Op { key: key.as_ref(), action: Action::Append(payloads[i].as_ref()) };
         let ops: Vec<Op<'_>> = (0..payloads.len()).map(op).collect();
-        self.write(&ops, Durability::Durable, true)
+        self.write(&ops, None, true)
     }
 
     /// Adds an entry and drops all before it, in one step.
@@ -212,7 +222,8 @@ impl Store {
     pub fn read(&self, key: impl AsRef<[u8]>, range: impl RangeBounds<u64>) -> Result<Entries, Error> {
         let key = key.as_ref();
         self.settle(key)?;
-        let front = self.inner().front();
+        let mut front = self.inner().front();
+        front.spaces.note_read(key);
         let sight = Sight::take(&front, key, &range, self.inner().now())?;
         drop(front);
         sight.entries(key, &range)

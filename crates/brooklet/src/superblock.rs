@@ -13,7 +13,7 @@
 //!                                                                     as above
 //! 64 KiB            heap, to the end of the volume or to `capacity`   ring, `ring_size` bytes
 //!
-//! in a slot (see `slot.rs` of brooklet-wal) of magic "BROOKLET" and version 1 to 4
+//! in a slot (see `slot.rs` of brooklet-wal) of magic "BROOKLET" and version 1 to 5
 //!  16  16 identity of the store
 //!  32   8 generation: 1 more than the superblock before
 //!  40   8 ring_size
@@ -34,8 +34,8 @@
 //! Version 1 had no capacity, no ring apart, and ring blocks of version 1 (`brooklet-wal`, `format.rs`). Version 2 had a
 //! manifest of version 1 (`manifest.rs`), and runs of version 1 of the codex format only (`brooklet-codex`, `format.rs`); in
 //! version 3 they may be of version 2, too. Up to version 3 no log had terms (`record.rs`, `piece.rs`), and no manifest was of
-//! version 3. An older store becomes one of version 4 when it is opened for writing, since it then gets blocks, runs and a
-//! manifest of those.
+//! version 3. Up to version 4 there were no spaces (`spaces.rs`), and so no log with an empty key. An older store becomes one of
+//! version 5 when it is opened for writing, since it then gets blocks, runs and a manifest of those.
 //!
 //! All copies are written at every change, one after another, each durable before the next. So either all hold the
 //! newest generation, or the crash came in between and the older one still stands, because nothing it refers to is
@@ -51,7 +51,7 @@ use brooklet_wal::{Cursor, Zone};
 use crate::error::Error;
 
 /// Newest format this version reads and writes.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 /// Copies of the superblock.
 pub(crate) const COPIES: usize = 3;
 /// Bytes of the superblock zone, and where the ring starts on whichever volume it lies.
@@ -80,7 +80,7 @@ pub(crate) struct Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// Format version, 1 to 4.
+    /// Format version, 1 to 5.
     pub format: u32,
     pub id: u128,
     pub generation: u64,

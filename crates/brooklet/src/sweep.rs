@@ -271,7 +271,7 @@ impl Inner {
         // The store stays idle.
         let own = |n: u64| self.own_commits.fetch_add(n, Ordering::Relaxed);
         own(1);
-        let swept = self.board(&[Op { key, action: Action::Sweep }], Durability::Durable, wait);
+        let swept = self.board(&[Op { key, action: Action::Sweep }], Some(Durability::Durable), wait);
         if swept.is_err() {
             own(u64::MAX);
         }

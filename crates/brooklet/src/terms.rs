@@ -18,9 +18,10 @@
 //! 3. `held` is the sum of the log's payloads where bytes are limited, and 0 elsewhere.
 //!
 //! ```text
-//! terms  = flags (1 byte: 1 entries, 2 bytes, 4 age are limited; one of them at least)
+//! terms  = flags (1 byte: 1 entries, 2 bytes, 4 age are limited, one of them at least; 8 the log counts in the totals of
+//!          its space, since format 5, and then 2, too)
 //!          [most entries (varint)], [most bytes, bytes held (varints)],
-//!          [age in milliseconds, number of marks (varints), marks]
+//!          [age in milliseconds, number of marks (varints), marks], [number of the space (varint)]
 //! mark   = number, time (varints, each counted from the mark before: from 0 for the first)
 //!          time is in milliseconds since the Unix epoch
 //! ```
@@ -33,6 +34,9 @@ use brooklet_wal::{put_varint, take_varint};
 
 use crate::model::{Bounds, Effect};
 use crate::retain::Retention;
+
+/// A limit of bytes that is none: what the log holds is counted all the same. More than any other may be.
+pub(crate) const COUNTED: u64 = 1 << 63;
 
 /// Marks of one age, at the least.
 const MARKS: u64 = 64;
@@ -71,7 +75,7 @@ fn end_of_granule(age: u64, now: u64) -> u64 {
 pub(crate) fn retention(terms: Option<&Terms>) -> Retention {
     terms.map_or(Retention::default(), |terms| Retention {
         entries: terms.entries,
-        bytes: terms.bytes,
+        bytes: terms.bytes.filter(|most| *most != COUNTED),
         age: terms.age.map(Duration::from_millis),
     })
 }
@@ -108,6 +112,8 @@ pub(crate) struct Terms {
     pub age: Option<u64>,
     pub held: u64,
     marks: Vec<Mark>,
+    /// The number of the space in whose totals the log counts; 0: of none.
+    pub space: u64,
 }
 
 /// Applies an effect to the terms of a log, which has these bounds after it. `len` is the length of an entry that joins.
@@ -130,6 +136,7 @@ pub(crate) fn apply(terms: &mut Option<Arc<Terms>>, effect: Effect, bounds: Opti
         Effect::Bytes(n) => {
             now.bytes = n.checked_sub(1);
             now.held = now.bytes.map_or(0, |_| now.held);
+            now.space = now.bytes.map_or(0, |_| now.space);
         }
         Effect::Age(n) => {
             now.age = n.checked_sub(1);
@@ -139,6 +146,7 @@ pub(crate) fn apply(terms: &mut Option<Arc<Terms>>, effect: Effect, bounds: Opti
         }
         Effect::Mark(time) => now.mark(bounds, time),
         Effect::Held(held) => now.held = now.bytes.map_or(0, |_| held),
+        Effect::Count(space) => now.space = now.bytes.map_or(0, |_| space),
         Effect::Delete => *now = Terms::default(),
     }
     if (now.entries, now.bytes, now.age) == (None, None, None) {
@@ -151,7 +159,8 @@ impl Terms {
     pub fn of(retention: Retention, bounds: Bounds, held: u64, now: u64) -> Option<Arc<Self>> {
         let Retention { entries, bytes, age } = retention;
         let age = age.map(|age| age.as_millis() as u64);
-        let mut terms = Self { entries, bytes, age, held: bytes.map_or(0, |_| held), marks: Vec::new() };
+        let held = bytes.map_or(0, |_| held);
+        let mut terms = Self { entries, bytes, age, held, marks: Vec::new(), space: 0 };
         if let Some(time) = terms.wanted_mark(now).filter(|_| !bounds.is_empty()) {
             terms.mark(bounds, time);
         }
@@ -233,12 +242,13 @@ impl Terms {
 
     /// The most bytes that its encoded form takes.
     pub fn bound(&self) -> usize {
-        1 + 5 * 10 + self.marks.len() * 20
+        1 + 6 * 10 + self.marks.len() * 20
     }
 
     pub fn encode(&self, out: &mut impl FnMut(&[u8])) {
         let flag = |limit: Option<u64>, bit| limit.map_or(0, |_| bit);
-        out(&[flag(self.entries, 1) | flag(self.bytes, 2) | flag(self.age, 4)]);
+        let counts = if self.space > 0 { 8 } else { 0 };
+        out(&[flag(self.entries, 1) | flag(self.bytes, 2) | flag(self.age, 4) | counts]);
         if let Some(entries) = self.entries {
             put_varint(out, entries);
         }
@@ -256,13 +266,24 @@ impl Terms {
                 last = *mark;
             }
         }
+        if self.space > 0 {
+            put_varint(out, self.space);
+        }
+    }
+
+    /// Those of a log that is brought to another store, where it counts in no totals yet. `None` where that is all they say.
+    pub fn elsewhere(&self) -> Option<Self> {
+        let bytes = self.bytes.filter(|most| *most != COUNTED);
+        let held = bytes.map_or(0, |_| self.held);
+        let terms = Self { bytes, held, space: 0, ..self.clone() };
+        (terms.entries.is_some() || bytes.is_some() || terms.age.is_some()).then_some(terms)
     }
 
     /// Takes terms from the front of `rest`. `None` where the bytes are none.
     pub fn decode(rest: &mut &[u8]) -> Option<Self> {
         let (&flags, after) = rest.split_first()?;
         *rest = after;
-        if flags == 0 || flags > 7 {
+        if flags == 0 || flags > 15 || flags & 10 == 8 {
             return None;
         }
         let mut terms = Self::default();
@@ -284,6 +305,9 @@ impl Terms {
                 last = Mark { seq: last.seq.checked_add(seq)?, time: last.time.checked_add(time)? };
                 terms.marks.push(last);
             }
+        }
+        if flags & 8 != 0 {
+            terms.space = take_varint(rest).filter(|space| *space > 0)?;
         }
         Some(terms)
     }
@@ -375,7 +399,11 @@ mod tests {
             (Effect::Append(4), 3, 5),
         ]);
         assert_eq!((all.held, all.marks.len()), (20, 2));
-        for terms in [all, of(&[(Effect::Entries(1), 0, 0)])] {
+        let counted =
+            of(&[(Effect::Entries(8), 0, 0), (Effect::Bytes(COUNTED + 1), 0, 0), (Effect::Count(300), 0, 0)]);
+        assert_eq!((counted.space, retention(Some(&counted)).bytes), (300, None));
+        assert_eq!(counted.elsewhere(), Some(of(&[(Effect::Entries(8), 0, 0)])));
+        for terms in [all, counted, of(&[(Effect::Entries(1), 0, 0)])] {
             let mut bytes = Vec::new();
             terms.encode(&mut |b| bytes.extend_from_slice(b));
             assert!(bytes.len() <= terms.bound());
@@ -386,7 +414,9 @@ mod tests {
                 assert_eq!(Terms::decode(&mut &bytes[..cut]), None);
             }
         }
-        for bytes in [&[0][..], &[8, 1], &[4, 1, 2, 0, 1, 0, 1], &[4, 1, 2, 0, 1, 1, 0]] {
+        for bytes in
+            [&[0][..], &[16, 1], &[8, 1], &[10, 1, 1, 0], &[4, 1, 2, 0, 1, 0, 1], &[4, 1, 2, 0, 1, 1, 0]]
+        {
             assert_eq!(Terms::decode(&mut &bytes[..]), None, "{bytes:?}");
         }
     }

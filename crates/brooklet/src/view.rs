@@ -28,6 +28,7 @@ use crate::scan::{LogInfo, Logs};
 use crate::segment::Segment;
 use crate::shelf::Shelf;
 use crate::siphash::Secret;
+use crate::spaces::FIRST;
 use crate::store::Store;
 use crate::terms::{retention, shown};
 
@@ -144,7 +145,7 @@ impl View {
     /// As [`scan`](Self::scan).
     pub fn walk(&self, prefix: impl AsRef<[u8]>) -> Result<Walk, Error> {
         let prefix = prefix.as_ref().to_vec();
-        let input = Input::all(&self.runs, &prefix)?;
+        let input = Input::all(&self.runs, prefix.as_slice().max(FIRST))?;
         let out = PieceWriter::new(Pending::new(0));
         Ok(Walk { input, out, prefix, now: self.now, chunk: None, over: false })
     }
@@ -254,8 +255,7 @@ fn unchanging(inner: &Inner) -> Result<Arc<RunSet>, Error> {
     let mut front = inner.front();
     if front.frozen.is_none() {
         // Nobody writes, so that it matters to nobody which of the two it is.
-        let tier = std::mem::replace(&mut front.active, Tier::new(inner.options.seed));
-        front.frozen = Some(Arc::new(tier));
+        front.freeze_for_good(inner.options.seed);
     }
     let (tier, runs) = (front.frozen.clone().expect("it was just put there"), front.runs.clone());
     drop(front);

@@ -12,7 +12,7 @@ use brooklet_io::{Fault, ManualClock, MemVolume, Volume};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Commit, Create, Options, Retention, Store};
+use crate::{Commit, Create, Options, Retention, SpaceConfig, Store};
 
 /// How to provoke a variant, how to react to it, and what its message holds.
 struct Case {
@@ -46,6 +46,10 @@ errors! {
         ["0 writes in flight", "use 1 to 1024"];
     InvalidRetention, Invalid, || memory().retain("log", Retention::new().entries(u64::MAX)).unwrap_err(),
         ["a limit of 18446744073709551615 entries", "use at most 2^62"];
+    InvalidSpace, Invalid, || memory().create_space("a/b", SpaceConfig::new()).unwrap_err(),
+        ["\"a/b\" is no name", "use 1 to 64 letters"];
+    UnknownSpace, NotFound, || memory().space("games").unwrap_err(), ["no space games", "create it"];
+    QuotaReached, Full, quota_reached, ["space games may have 1 logs", "trim or delete", "a larger quota"];
     UnknownLog, NotFound, || memory().delete("log/\x01").unwrap_err(), ["no log \"log/\\x01\"", "append to it"];
     OutOfRange, NotFound, out_of_range, ["9 is outside", "\"log\"", "entries 1 to 2", "ask for its bounds"];
     Conflict, Conflict, || conflict(Expected::Next(7)), ["\"log\"", "go on at 7", "it goes on at 2", "retry"];
@@ -62,7 +66,7 @@ errors! {
     OtherCapacity, CannotOpen, other_capacity,
         ["memory was made with no capacity", "not with one of 4194304", "ask for that, or for none"];
     NotBlank, CannotOpen, not_blank, ["memory is not blank", "Brooklet store at 0", "by force"];
-    NewerFormat, CannotOpen, newer_format, ["format 5", "reads up to 4", "upgrade"];
+    NewerFormat, CannotOpen, newer_format, ["format 6", "reads up to 5", "upgrade"];
     Damaged, Damaged, damaged_superblock, ["damage in the superblock", "none of its 3 copies", "restore"];
     Full, Full, full, ["no room left for a new store", "70000 bytes", "free space"];
     ReadOnly, Stopped, read_only, ["read-only", "open it for writing"];
@@ -178,7 +182,7 @@ fn not_blank() -> Error {
 
 fn newer_format() -> Error {
     spoiled(|copy| {
-        copy[8] = 5;
+        copy[8] = 6;
         brooklet_wal::slot::seal(copy);
     })
 }
@@ -254,6 +258,12 @@ fn cancelled() -> Error {
     let other = memory();
     other.append("another", "a").unwrap().wait().unwrap();
     memory().import().watch(|_| ControlFlow::Break(())).view(&other.view().unwrap(), "another").unwrap_err()
+}
+
+fn quota_reached() -> Error {
+    let games = memory().create_space("games", SpaceConfig::new().max_logs(1)).unwrap();
+    games.append("1", "a").unwrap().wait().unwrap();
+    games.append("2", "a").unwrap_err()
 }
 
 #[test]

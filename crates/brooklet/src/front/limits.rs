@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::mem;
+use std::time::Duration;
 
 use brooklet_io::Clock;
 use brooklet_io::seeded::bug;
@@ -16,6 +17,7 @@ use crate::front::tally::{Found, Tally};
 use crate::model::{Bounds, Effect};
 use crate::recent::Slot;
 use crate::retain::Retention;
+use crate::spaces::Spaces;
 use crate::terms::Terms;
 
 /// The wall clock as of one commit, asked once and only if need be.
@@ -27,6 +29,11 @@ pub(crate) struct Moment<'a> {
 impl<'a> Moment<'a> {
     pub fn new(clock: &'a dyn Clock) -> Self {
         Self { clock, asked: Cell::new(None) }
+    }
+
+    /// By the clock that is never set, asked anew.
+    pub fn elapsed(&self) -> Duration {
+        self.clock.now()
     }
 
     /// In milliseconds since the Unix epoch.
@@ -46,18 +53,20 @@ impl Front {
     /// Makes sure that the sizes of entries in memory are known where the commit may ask for them: what it does itself
     /// is counted as it is worked out.
     pub(super) fn count_sizes(&mut self, ops: &[Op<'_>]) {
-        let wants = |op: &Op<'_>| matches!(op.action, Action::Retain(Retention { bytes: Some(_), .. }));
+        let wants = |spaces: &Spaces, op: &Op<'_>| {
+            matches!(op.action, Action::Retain(Retention { bytes: Some(_), .. })) || spaces.sizes(op.key)
+        };
         for (i, op) in ops.iter().enumerate() {
-            let slot = self.slots[i];
+            let (slot, wanted) = (self.slots[i], wants(&self.spaces, op));
             let log = self.active.log_mut(slot);
             let limited = log.terms().is_some_and(|terms| terms.bytes.is_some());
             let first = log.boarded.map_or(0, |bounds| bounds.first);
-            match (log.tally_mut(), limited || wants(op)) {
+            match (log.tally_mut(), limited || wanted) {
                 (Some(tally), true) => tally.begin(first),
                 (Some(tally), false) => {
                     // Nobody wants it any more, unless another operation of the commit does, or another commit.
                     let mut others = ops.iter().zip(&self.slots);
-                    let wanted = others.any(|(op, other)| *other == slot && wants(op));
+                    let wanted = others.any(|(op, other)| *other == slot && wants(&self.spaces, op));
                     if wanted || self.counting.iter().any(|key| **key == *op.key) {
                         tally.begin(first);
                     } else {

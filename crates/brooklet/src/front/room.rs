@@ -18,7 +18,7 @@ use crate::commit::{Action, Op};
 use crate::error::Error;
 use crate::model::Effect;
 use crate::pressure::Gauge;
-use crate::recent::entry_bytes;
+use crate::recent::{Tier, entry_bytes};
 
 /// What the keeper tells of the heap, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,6 +189,19 @@ impl Front {
         (!self.room.admits(self.claims(), wish)).then_some(Press { frees: self.room.frees })
     }
 
+    /// What the table of spaces claims that a checkpoint adds to its run, and how long an entry that takes.
+    fn table_claim(&self) -> (u64, usize) {
+        Tier::claim_of_table(self.spaces.bound())
+    }
+
+    /// What was recovered claims the table, too.
+    pub fn claim_table(&mut self) {
+        if self.spaces.is_kept() && self.active.claim() > 0 {
+            let (claim, largest) = self.table_claim();
+            self.active.claims(claim, largest);
+        }
+    }
+
     /// What the commit that was planned claims; `Err` where it finds no room.
     pub(super) fn admit(&self, ops: &[Op<'_>], freeing: bool) -> Result<Wish, Refused> {
         let mut wish = Wish { claim: 0, largest: 0, freeing };
@@ -203,6 +216,11 @@ impl Front {
             entries += entry;
             let largest = self.active.largest_with(undo.slot, entries, entry);
             wish.largest = wish.largest.max(largest);
+        }
+        let changes = ops.first().is_some_and(|op| op.key.is_empty());
+        if changes || self.spaces.is_kept() && self.active.claim() == 0 {
+            let (claim, largest) = self.table_claim();
+            (wish.claim, wish.largest) = (wish.claim + claim, wish.largest.max(largest));
         }
         if self.room.admits(self.claims(), wish) {
             return Ok(wish);

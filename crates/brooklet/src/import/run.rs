@@ -14,7 +14,7 @@ use crate::keeper::{Adoption, refuse_common};
 use crate::manifest::RunMeta;
 use crate::merge::Pending;
 use crate::model::Bounds;
-use crate::piece::{Chunk, Head, PieceWriter, filter_hash, split_key};
+use crate::piece::{Chunk, Head, PieceWriter, filter_hash, head_elsewhere, split_key};
 use crate::runs::{Run, RunSet};
 use crate::segment::Entry;
 use crate::segments::Segments;
@@ -90,10 +90,12 @@ impl NewRun {
     }
 
     /// Takes the next part of a piece: a head, or a chunk that goes on with it.
-    pub fn put(&mut self, codex_key: Vec<u8>, value: Bytes) -> Result<(), Error> {
+    pub fn put(&mut self, codex_key: Vec<u8>, mut value: Bytes) -> Result<(), Error> {
         let hash = match split_key(&codex_key) {
             Some((key, None)) => {
-                self.begin(key, &value)?;
+                if self.begin(key, &value)? {
+                    value = head_elsewhere(&value).expect("it was just read").into();
+                }
                 Some(filter_hash(self.store.inner().shelf.filter_seed(), &self.key))
             }
             Some((key, Some(seq))) if key == self.key && seq == self.at => {
@@ -120,8 +122,8 @@ impl NewRun {
         Error::InvalidImport(format!("{place}: {what}"))
     }
 
-    /// Begins a log.
-    fn begin(&mut self, key: Vec<u8>, value: &Bytes) -> Result<(), Error> {
+    /// Begins a log. `true` where it counts in the space of another store.
+    fn begin(&mut self, key: Vec<u8>, value: &Bytes) -> Result<bool, Error> {
         self.end_log()?;
         if key <= self.key {
             return Err(self.senseless("what follows it is not in the order of keys"));
@@ -146,7 +148,8 @@ impl NewRun {
             let ageing = head.terms.as_ref().and_then(|terms| terms.ageing(bounds, 0));
             self.ageing = Ageing::sum(self.ageing, ageing);
         }
-        self.go_on(&head.chunk)
+        self.go_on(&head.chunk)?;
+        Ok(head.terms.is_some_and(|terms| terms.space > 0))
     }
 
     /// The bounds of the log at hand in the store.
@@ -208,7 +211,8 @@ impl NewRun {
         let meta = RunMeta { logs: imported.logs, entries: imported.entries, ..meta }.with_ageing(ageing);
         let run = Arc::new(Run::new(&store.inner().shelf, meta, sealed.clone(), &[]));
         imported.bytes = run.bytes();
-        let adopted = adopt(&store, &Adoption { run, outcome: Arc::new(OnceLock::new()) }, known);
+        let adoption = Adoption { run: run.clone(), outcome: Arc::new(OnceLock::new()) };
+        let adopted = store.adopt_into_spaces(&run, || adopt(&store, &adoption, known));
         // Of a store that has stopped, nobody knows which superblock is on the medium.
         if !matches!(adopted, Ok(()) | Err(Error::Stopped { .. })) {
             store.inner().keeper().give_up_segments(sealed);
