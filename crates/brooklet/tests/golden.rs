@@ -1,7 +1,7 @@
 //! Pins every on-disk format: a small store, written with a fixed seed and clock, has exactly these bytes, and a store
 //! written by any released version of each format opens and reads the same; and what leaves a store, exports and views in
-//! parts. Versions 2 to 4 are written with a
-//! capacity, and the ring on a volume of its own; version 4 with logs that keep a part of their entries.
+//! parts. Versions 2 to 5 are written with a capacity, and the ring on a volume of its own; versions 4 and 5 with logs that
+//! keep a part of their entries, version 5 with spaces.
 //!
 //! A difference means that the format changed: then its version is bumped, and a new golden file joins this one.
 //! `BROOKLET_WRITE_GOLDEN=1 cargo test -p brooklet --test golden` writes the files anew.
@@ -19,7 +19,10 @@ use std::time::Duration;
 
 use brooklet::codex::{Bytes, Reader};
 use brooklet::io::{ManualClock, MemVolume};
-use brooklet::{Commit, Error, Options, Part, PartName, Retention, Store, View, check_volume_with_ring};
+use brooklet::{
+    Class, Commit, Error, Options, Part, PartName, Retention, SpaceConfig, Store, View,
+    check_volume_with_ring,
+};
 use common::Logs;
 
 const SECTOR: usize = 4096;
@@ -30,7 +33,7 @@ fn options() -> Options {
 }
 
 /// Exercises every kind of record, run entry and superblock field.
-fn fill(store: &Store, limited: bool) -> Logs {
+fn fill(store: &Store, format: u32) -> Logs {
     let wait = |ticket: Result<brooklet::Ticket, Error>| ticket.unwrap().wait().unwrap();
     for n in 0..5u8 {
         wait(store.append(b"doc/\x00\xff", [n; 100]));
@@ -48,7 +51,7 @@ fn fill(store: &Store, limited: bool) -> Logs {
     commit.trim("large", 12).truncate("large", 40).append("large", b"again").keep_last("state", 0);
     wait(store.commit(&commit));
     wait(store.append("compressed", vec![7; 7000]));
-    if limited {
+    if format >= 4 {
         let all = Retention::new().entries(7).bytes(30).age(Duration::from_secs(100));
         for checkpointed in [true, false] {
             wait(store.retain("limited", all));
@@ -62,6 +65,24 @@ fn fill(store: &Store, limited: bool) -> Logs {
                 store.checkpoint().unwrap();
             }
         }
+    }
+    if format >= 5 {
+        for checkpointed in [true, false] {
+            let quota = SpaceConfig::new().max_logs(9).max_bytes(1 << 20);
+            let games = match store.space("games") {
+                Ok(games) => games,
+                Err(_) => store.create_space("games", quota).unwrap(),
+            };
+            wait(games.append_many("7", ["e4", "e5"]));
+            let soon = Class::Deferred(Duration::from_millis(20));
+            games.configure(quota.class(soon).retention(Retention::new().entries(3))).unwrap();
+            wait(games.append_many("8", ["d4", "d5"]));
+            if checkpointed {
+                store.create_space("chat", SpaceConfig::new()).unwrap();
+                store.checkpoint().unwrap();
+            }
+        }
+        store.remove_space("chat").unwrap();
     }
     let contents = common::contents(store).unwrap();
     store.close().unwrap();
@@ -131,7 +152,7 @@ fn compare_bytes(name: &str, bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn what_leaves_a_store_is_as_it_was() {
     let volume = Arc::new(MemVolume::new(42));
-    let contents = fill(&options().create_on(volume.clone()).unwrap(), true);
+    let contents = fill(&options().create_on(volume.clone()).unwrap(), 4);
     let view = options().open_on(volume).unwrap().view().unwrap();
     let mut export = Vec::new();
     view.export("", &mut export).unwrap();
@@ -156,7 +177,7 @@ fn what_leaves_a_store_is_as_it_was() {
 #[test]
 fn what_was_offloaded_is_named_as_it_was() {
     let volume = MemVolume::new(42);
-    let contents = fill(&options().create_on(Arc::new(volume.clone())).unwrap(), true);
+    let contents = fill(&options().create_on(Arc::new(volume.clone())).unwrap(), 4);
     let store = options().open_on(Arc::new(volume.clone())).unwrap();
     let mut parts = Bytes::from(std::fs::read(path("v1.parts")).unwrap());
     let mut cut = |part: &Part| (part.name(), Arc::new(parts.split_to(part.name().len as usize)));
@@ -164,12 +185,13 @@ fn what_was_offloaded_is_named_as_it_was() {
     store.offload(0, |name| kept.get(&name).cloned(), |_| ControlFlow::Continue(())).unwrap();
     store.close().unwrap();
     drop(store);
-    let golden = compare("v4.offloaded", volume.image());
-    assert!(matches!(options().open_on(golden.clone()), Err(Error::PartsNeeded { .. })));
-    let options = options().elsewhere(move |name| Ok(kept[&name].clone()));
-    let store = options.open_on(golden).unwrap();
-    assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
-    assert!(store.info().unwrap().runs.iter().all(|run| run.elsewhere));
+    for golden in [compare("v5.offloaded", volume.image()), golden("v4.offloaded")] {
+        assert!(matches!(options().open_on(golden.clone()), Err(Error::PartsNeeded { .. })));
+        let kept = kept.clone();
+        let store = options().elsewhere(move |name| Ok(kept[&name].clone())).open_on(golden).unwrap();
+        assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
+        assert!(store.info().unwrap().runs.iter().all(|run| run.elsewhere));
+    }
 }
 
 /// What whoever follows a store keeps of it.
@@ -177,14 +199,14 @@ fn what_was_offloaded_is_named_as_it_was() {
 fn commits_are_told_as_they_were() {
     let store = options().create_on(Arc::new(MemVolume::new(42))).unwrap();
     let (follower, empty) = (store.follow(1 << 20).unwrap(), store.view().unwrap());
-    let contents = fill(&store, true);
+    let contents = fill(&store, 4);
     let commits = compare_bytes("v1.commits", &follower.take().unwrap().encode());
     assert!(common::seen(&empty.with_commits([commits], None).unwrap()) == contents);
 }
 
 #[test]
 fn format_1_still_opens() {
-    let contents = fill(&options().create_on(Arc::new(MemVolume::new(42))).unwrap(), false);
+    let contents = fill(&options().create_on(Arc::new(MemVolume::new(42))).unwrap(), 1);
     let golden = golden("v1.store");
     let report = brooklet::check_volume(golden.clone(), &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
@@ -204,11 +226,16 @@ fn format_3_still_opens() {
     still_opens(3);
 }
 
+#[test]
+fn format_4_still_opens() {
+    still_opens(4);
+}
+
 /// What a release wrote with a capacity, and the ring on a volume of its own.
 fn still_opens(format: u32) {
     let options = || options().capacity(2 << 20);
     let blank = || Arc::new(MemVolume::new(42));
-    let contents = fill(&options().create_on_with_ring(blank(), blank()).unwrap(), false);
+    let contents = fill(&options().create_on_with_ring(blank(), blank()).unwrap(), format);
     let golden = (golden(&format!("v{format}.store")), golden(&format!("v{format}.ring")));
     let report = check_volume_with_ring(golden.0.clone(), golden.1.clone(), &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
@@ -216,6 +243,11 @@ fn still_opens(format: u32) {
     assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
     let info = store.info().unwrap();
     assert_eq!((info.format, info.capacity), (format, 2 << 20));
+    if format >= 4 {
+        let all = Retention::new().entries(7).bytes(30).age(Duration::from_secs(100));
+        assert_eq!(store.retention("limited").unwrap(), all);
+        assert_eq!(store.bounds("limited").unwrap().len(), 7);
+    }
     drop(store);
     let store = options().open_on_with_ring(golden.0, golden.1).unwrap();
     grows_up(&store, &contents);
@@ -231,7 +263,7 @@ fn still_opens(format: u32) {
 fn grows_up(store: &Store, contents: &Logs) {
     store.append("new", "x").unwrap().wait().unwrap();
     store.checkpoint().unwrap();
-    assert_eq!(store.info().unwrap().format, 4);
+    assert_eq!(store.info().unwrap().format, 5);
     for merged in [false, true] {
         let mut now = common::contents(store).unwrap();
         assert!(now.remove(&b"new"[..]).is_some());
@@ -242,19 +274,23 @@ fn grows_up(store: &Store, contents: &Logs) {
 }
 
 #[test]
-fn format_4_is_what_it_was() {
+fn format_5_is_what_it_was() {
     let (data, ring) = (MemVolume::new(42), MemVolume::new(42));
     let options = || options().capacity(2 << 20);
     let create = options().create_on_with_ring(Arc::new(data.clone()), Arc::new(ring.clone()));
-    let contents = fill(&create.unwrap(), true);
-    let golden = (compare("v4.store", data.image()), compare("v4.ring", ring.image()));
+    let contents = fill(&create.unwrap(), 5);
+    let golden = (compare("v5.store", data.image()), compare("v5.ring", ring.image()));
     let report = check_volume_with_ring(golden.0.clone(), golden.1.clone(), &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
     let store = options().read_only(true).open_on_with_ring(golden.0, golden.1).unwrap();
     assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
     let info = store.info().unwrap();
-    assert_eq!((info.format, info.capacity), (4, 2 << 20));
-    let all = Retention::new().entries(7).bytes(30).age(Duration::from_secs(100));
-    assert_eq!(store.retention("limited").unwrap(), all);
-    assert_eq!(store.bounds("limited").unwrap().len(), 7);
+    assert_eq!((info.format, info.capacity), (5, 2 << 20));
+    let [games] = &store.spaces()[..] else { panic!("one space") };
+    let (class, kept) = (Class::Deferred(Duration::from_millis(20)), Retention::new().entries(3));
+    let config = SpaceConfig::new().max_logs(9).max_bytes(1 << 20).class(class).retention(kept);
+    assert_eq!(
+        (&games.name[..], games.config, games.logs, games.bytes),
+        ("games", config, Some(2), Some(12))
+    );
 }

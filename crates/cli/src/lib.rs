@@ -30,6 +30,7 @@ mod probe;
 mod replay;
 mod size;
 mod soak;
+mod space;
 mod stop;
 
 use std::io::{IsTerminal, stderr};
@@ -83,6 +84,9 @@ enum Command {
     Backups(archive::BackupsArgs),
     /// Bring in logs as they were in a backup: all, a prefix or one
     Restore(archive::RestoreArgs),
+    /// Spaces: groups of logs with a storage class, quotas and limits of their own
+    #[command(subcommand)]
+    Space(space::Command),
     /// Show what a store is made of, or the bounds of a log
     Inspect(inspect::Inspect),
     /// Check every checksum and invariant of a closed store
@@ -138,6 +142,7 @@ fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failure> 
         Command::Import(args) => import::run(args, beside, out),
         Command::Archive(args) => archive::run(args, beside, out),
         Command::Restore(args) => archive::restore(args, beside, out),
+        Command::Space(args) => space::run(args, beside, out),
         Command::Inspect(args) => inspect::inspect(args, beside, out),
         Command::Check(args) => inspect::check(args, beside, out),
         Command::Checkpoint(args) => inspect::checkpoint(args, beside, out),

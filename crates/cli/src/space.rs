@@ -1,0 +1,226 @@
+//! Commands on spaces: making, changing, removing and listing them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use brooklet::{Class, Create, Retention, SpaceConfig, SpaceInfo, Store};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use crate::beside::Beside;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::size::{age, size};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List the spaces of a store
+    List {
+        /// The store: a file or a block device
+        store: PathBuf,
+    },
+    /// Make a space, and the store if need be: all logs whose keys begin with its name and a slash
+    Create {
+        #[command(flatten)]
+        space: Named,
+        #[command(flatten)]
+        asks: Asks,
+    },
+    /// Change what a space asks of its logs; what is not named stays as it is
+    Set {
+        #[command(flatten)]
+        space: Named,
+        #[command(flatten)]
+        asks: Asks,
+    },
+    /// Remove a space; its logs stay
+    Remove(Named),
+}
+
+#[derive(Args)]
+pub struct Named {
+    /// The store: a file or a block device
+    store: PathBuf,
+    /// Name of the space
+    name: String,
+}
+
+#[derive(Args)]
+pub struct Asks {
+    /// When commits are acknowledged
+    #[arg(long, value_enum)]
+    class: Option<When>,
+    /// How soon what is deferred is on stable media [default: 100ms] (ms, s and m are understood)
+    #[arg(long, value_name = "TIME", value_parser = age)]
+    within: Option<Duration>,
+    /// The most logs of the space, or `none`
+    #[arg(long, value_name = "N", value_parser = number)]
+    max_logs: Option<Limit<u64>>,
+    /// The most bytes of payloads of all its logs (K, M and G are understood), or `none`
+    #[arg(long, value_name = "N", value_parser = bytes)]
+    max_bytes: Option<Limit<u64>>,
+    /// The most entries that each log keeps, or `none`
+    #[arg(long, value_name = "N", value_parser = number)]
+    entries: Option<Limit<u64>>,
+    /// The most bytes of payloads that each log keeps (K, M and G are understood), or `none`
+    #[arg(long, value_name = "N", value_parser = bytes)]
+    bytes: Option<Limit<u64>>,
+    /// How long each log keeps entries (ms, s, m, h, d and w are understood), or `none`
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    age: Option<Limit<Duration>>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum When {
+    /// Once they are on stable media
+    Durable,
+    /// At once; they are on stable media within a bound
+    Deferred,
+}
+
+/// How soon what is deferred is on stable media, where nothing is said.
+const WITHIN: Duration = Duration::from_millis(100);
+
+/// A limit, or that there is none.
+#[derive(Clone, Copy)]
+struct Limit<T>(Option<T>);
+
+fn limit<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Limit<T>, String> {
+    if text == "none" { Ok(Limit(None)) } else { parse(text).map(|limit| Limit(Some(limit))) }
+}
+
+fn number(text: &str) -> Result<Limit<u64>, String> {
+    limit(text, |text| text.parse().map_err(|_| "use digits, or none".into()))
+}
+
+fn bytes(text: &str) -> Result<Limit<u64>, String> {
+    limit(text, size)
+}
+
+fn time(text: &str) -> Result<Limit<Duration>, String> {
+    limit(text, age)
+}
+
+impl Asks {
+    /// What is asked of a space of which `config` was.
+    fn of(&self, mut config: SpaceConfig) -> SpaceConfig {
+        fn set<T: Copy>(limit: &mut Option<T>, asked: Option<Limit<T>>) {
+            if let Some(Limit(asked)) = asked {
+                *limit = asked;
+            }
+        }
+        config.class = match (self.class, config.class, self.within) {
+            (Some(When::Durable), ..) | (None, Class::Durable, None) => Class::Durable,
+            (_, _, Some(bound)) => Class::Deferred(bound),
+            (_, Class::Deferred(bound), None) => Class::Deferred(bound),
+            _ => Class::Deferred(WITHIN),
+        };
+        set(&mut config.max_logs, self.max_logs);
+        set(&mut config.max_bytes, self.max_bytes);
+        set(&mut config.retention.entries, self.entries);
+        set(&mut config.retention.bytes, self.bytes);
+        set(&mut config.retention.age, self.age);
+        config
+    }
+}
+
+/// Runs the command.
+pub fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+    match command {
+        Command::List { store } => {
+            let store = beside.options()?.read_only(true).open(store)?;
+            let spaces: Vec<Row> = store.spaces().iter().map(Row::of).collect();
+            if spaces.is_empty() {
+                out.line("no spaces")?;
+            }
+            spaces.iter().try_for_each(|space| out.line(space))?;
+            out.document(&spaces)?;
+            Ok(store.close()?)
+        }
+        Command::Create { space: Named { store, name }, asks } => {
+            let store = beside.options()?.create(Create::IfMissing).open(store)?;
+            store.create_space(&name, asks.of(SpaceConfig::new()))?;
+            show(&store, &name, out)
+        }
+        Command::Set { space: Named { store, name }, asks } => {
+            let store = beside.options()?.open(store)?;
+            let space = store.space(&name)?;
+            space.configure(asks.of(space.info()?.config))?;
+            show(&store, &name, out)
+        }
+        Command::Remove(Named { store, name }) => {
+            let store = beside.options()?.open(store)?;
+            store.remove_space(&name)?;
+            Ok(store.close()?)
+        }
+    }
+}
+
+/// Tells what a space is by now.
+fn show(store: &Store, name: &str, out: &mut Out) -> Result<(), Failure> {
+    out.put(&Row::of(&store.space(name)?.info()?))?;
+    Ok(store.close()?)
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    class: &'static str,
+    within_ms: Option<u64>,
+    logs: Option<u64>,
+    max_logs: Option<u64>,
+    bytes: Option<u64>,
+    max_bytes: Option<u64>,
+    keeps_entries: Option<u64>,
+    keeps_bytes: Option<u64>,
+    keeps_ms: Option<u64>,
+}
+
+impl Row {
+    fn of(info: &SpaceInfo) -> Self {
+        let SpaceConfig { class, max_logs, max_bytes, retention, .. } = info.config;
+        let Retention { entries, bytes, age, .. } = retention;
+        let (class, within) = match class {
+            Class::Deferred(bound) => ("deferred", Some(bound)),
+            _ => ("durable", None),
+        };
+        Self {
+            name: info.name.clone(),
+            class,
+            within_ms: within.map(|time| time.as_millis() as u64),
+            logs: info.logs,
+            max_logs,
+            bytes: info.bytes,
+            max_bytes,
+            keeps_entries: entries,
+            keeps_bytes: bytes,
+            keeps_ms: age.map(|age| age.as_millis() as u64),
+        }
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.class)?;
+        if let Some(within) = self.within_ms {
+            write!(f, " within {within} ms")?;
+        }
+        for (what, used, most) in [("logs", self.logs, self.max_logs), ("bytes", self.bytes, self.max_bytes)]
+        {
+            match (used, most) {
+                (Some(used), Some(most)) => write!(f, ", {used} of {most} {what}")?,
+                (Some(used), None) => write!(f, ", {used} {what}")?,
+                (None, Some(most)) => write!(f, ", at most {most} {what} (not counted yet)")?,
+                (None, None) => {}
+            }
+        }
+        let limits = [("entries", self.keeps_entries), ("bytes", self.keeps_bytes), ("ms", self.keeps_ms)];
+        let limits: Vec<_> =
+            limits.iter().filter_map(|(what, most)| Some(format!("{} {what}", (*most)?))).collect();
+        if !limits.is_empty() {
+            write!(f, "; a log keeps {}", limits.join(", "))?;
+        }
+        Ok(())
+    }
+}
