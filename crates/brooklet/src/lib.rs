@@ -38,7 +38,7 @@
 //! # The rooms
 //!
 //! `model` (what a log is), `superblock`, `label`, `manifest`, `record`, `terms`, `piece` (formats, each told once), `recent`,
-//! `heap`, `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `retain`, `sweep` (what logs keep), `read`,
+//! `heap`, `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `retain`, `sweep` (what logs keep), `spaces`, `space` (groups of logs), `read`,
 //! `scan`, `view`, `export`, `merge`, `losses`, `policy`, `pace`, `pressure`, `keeper` (checkpoints and compaction: what goes
 //! into a run, what is dead, what is merged, how fast), `volumes`, `holder`, `create`, `copy`, `format`, `signature`, `open`
 //! (recovery), `check`, `offload`, `engine` (the threads and what they share), `store` and `ticket` (the public face).
