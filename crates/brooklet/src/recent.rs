@@ -335,13 +335,10 @@ impl Tier {
         (76 * 3 / 2 + entry_claim(table), LENGTHS + table)
     }
 
-    /// The tier will get a table of spaces, as the last entry of the log that has it, whose bounds before the tier are these.
+    /// The tier will get a table of spaces, in the place of the last one that was committed: what the ring says of the log goes
+    /// on from that. The bounds of the log before the tier are these.
     pub fn expect_table(&mut self, before: Option<Bounds>) -> Slot {
-        let slot = self.find(b"").unwrap_or_else(|| self.add(b"", State { bounds: before, terms: None }));
-        let log = self.log_mut(slot);
-        let next = log.boarded.map_or(0, |bounds| bounds.next);
-        log.boarded = Some(Bounds { first: next, next: next + 1 });
-        slot
+        self.find(b"").unwrap_or_else(|| self.add(b"", State { bounds: before, terms: None }))
     }
 
     /// Gives the tier that table; nothing of the log is in flight any more.
@@ -349,9 +346,9 @@ impl Tier {
         let block = self.blocks.len() as u32;
         let log = &mut self.logs[slot as usize];
         let piece = log.visible.get_or_insert(Piece::on_top_of(log.origin));
-        let seq = piece.bounds.map_or(0, |bounds| bounds.next);
-        let fits = piece.apply(Effect::Append(seq)).and_then(|()| piece.apply(Effect::Trim(seq)));
-        fits.expect("an entry and a trim fit any log");
+        let last = piece.bounds.expect("one was committed").next - 1;
+        let fits = piece.apply(Effect::Truncate(last)).and_then(|()| piece.apply(Effect::Append(last)));
+        fits.expect("the last entry is there, and alone");
         self.claim -= claim_of(log.entries.drain(..));
         log.entries.push_back(EntryRef { block, offset: 0, len: table.len() as u32 });
         self.bytes += table.len();

@@ -155,3 +155,23 @@ fn totals_are_known_wherever_the_store_is_opened() {
         assert_eq!(copy.spaces()[0].bytes, Some(7 * (n + 1)));
     }
 }
+
+/// However far a checkpoint has come: what the ring says of the table goes on from what was committed of it.
+#[test]
+fn spaces_may_change_in_the_midst_of_a_checkpoint() {
+    for steps in 0..40 {
+        let volume = MemVolume::new(steps);
+        let store = create(&volume);
+        let a = store.create_space("a", SpaceConfig::new().max_logs(9)).unwrap();
+        for n in 0..2 {
+            // Enough for a checkpoint.
+            (0..5).for_each(|n| a.append(format!("{n}"), vec![n; 8000]).unwrap().wait().unwrap());
+            (0..steps).for_each(|_| drop(store.step().unwrap()));
+            a.configure(SpaceConfig::new().max_logs(10 + n)).unwrap();
+            a.append("5", "x").unwrap().wait().unwrap();
+            let store = open(&MemVolume::from_image(volume.image(), 1)).unwrap();
+            let info = store.space("a").unwrap().info().unwrap();
+            assert_eq!((info.config.max_logs, info.logs), (Some(10 + n), Some(6)), "{steps} steps");
+        }
+    }
+}
