@@ -166,7 +166,9 @@ fn spaces_may_change_in_the_midst_of_a_checkpoint() {
         for n in 0..2 {
             // Enough for a checkpoint.
             (0..5).for_each(|n| a.append(format!("{n}"), vec![n; 8000]).unwrap().wait().unwrap());
-            (0..steps).for_each(|_| drop(store.step().unwrap()));
+            for _ in 0..steps {
+                store.step().unwrap();
+            }
             a.configure(SpaceConfig::new().max_logs(10 + n)).unwrap();
             a.append("5", "x").unwrap().wait().unwrap();
             let store = open(&MemVolume::from_image(volume.image(), 1)).unwrap();
