@@ -291,8 +291,8 @@ impl Store {
     fn commit_table(&self, table: &Spaces) -> Result<(), Error> {
         let table = table.encode();
         let op = Op { key: TABLE, action: Action::Snapshot(&table) };
-        let on_board = self.inner().board_checked(&[op], Some(Durability::Durable), true)?;
-        Ok(self.inner().wal()?.ack(on_board.boarded.block).wait()?)
+        self.inner().board_checked(&[op], Some(Durability::Durable), true)?;
+        self.inner().flush()
     }
 }
 
