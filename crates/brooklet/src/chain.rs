@@ -77,7 +77,10 @@ impl RunCursor {
         action: impl FnOnce(&mut Cursor<SegmentReader>) -> brooklet_codex::Result<bool>,
     ) -> Result<bool, Error> {
         let Some(segment) = self.run.segments.get(self.at) else { return Ok(false) };
-        let cursor = self.cursor.get_or_insert_with(|| Cursor::new(SegmentReader(segment.clone())));
+        let cursor = match &mut self.cursor {
+            Some(cursor) => cursor,
+            none => none.insert(Cursor::new(SegmentReader::new(segment)?)),
+        };
         action(cursor).map_err(|error| segment.error(error))
     }
 

@@ -157,7 +157,7 @@ fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &
 
 /// Reads every log to its end, and compares what lives with what the manifest says.
 fn check_logs(opened: &Opened, report: &mut CheckReport) {
-    let (logs, runs) = crate::scan::Logs::take(&opened.front, b"", 0);
+    let (logs, runs) = crate::scan::Logs::take(&opened.front, b"", Vec::new(), 0);
     let logs = match logs.with_runs(&runs) {
         Ok(logs) => logs,
         Err(error) => return report.add(false, error.to_string()),

@@ -157,7 +157,7 @@ fn copy_segment(source: &Segment, volume: &Arc<dyn Volume>, to: u64) -> Result<(
     let mut at = 0;
     while at < source.meta.len {
         let len = (source.meta.len - at).min(AT_ONCE as u64);
-        let data = source.reader.source().read(at, len as usize).map_err(|e| source.error(e.into()))?;
+        let data = source.reader()?.source().read(at, len as usize).map_err(|e| source.error(e.into()))?;
         buf.clear();
         buf.extend(&data);
         buf.pad();

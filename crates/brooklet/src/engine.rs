@@ -14,6 +14,7 @@ use crate::commit::{Action, Durability, Op};
 use crate::error::Error;
 use crate::front::{Front, Moment, OnBoard, Refused, Wish, wall};
 use crate::keeper::Keeper;
+use crate::memory::Silos;
 use crate::model::MAX_KEY;
 use crate::open::Opened;
 use crate::options::Options;
@@ -50,6 +51,9 @@ pub(crate) struct Inner {
     pub sweeper: Mutex<Sweeper>,
     /// Held by whoever changes the spaces.
     pub configuring: Mutex<()>,
+    pub silos: Silos,
+    /// The thread that dumps them when that is due.
+    pub dumper: OnceLock<Thread>,
     /// Commits of the store itself: it is idle all the same.
     pub own_commits: AtomicU64,
     /// Set while the maintenance thread sleeps until it is woken, though nothing is full: by the next commit.
@@ -159,26 +163,19 @@ impl Inner {
         }
     }
 
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
     /// Boards a commit, looking up logs as need be, and waiting for room if `wait` says so.
+    ///
+    /// `None` where a log of it is kept in memory. Nobody checks here whether the operations may be asked for at all.
     pub fn board(
         &self,
         ops: &[Op<'_>],
         durability: Option<Durability>,
         wait: bool,
-    ) -> Result<OnBoard, Error> {
-        for op in ops {
-            self.check(op)?;
-        }
-        self.board_checked(ops, durability, wait)
-    }
-
-    /// [`board`](Self::board), for operations that nobody needs to check.
-    pub fn board_checked(
-        &self,
-        ops: &[Op<'_>],
-        durability: Option<Durability>,
-        wait: bool,
-    ) -> Result<OnBoard, Error> {
+    ) -> Result<Option<OnBoard>, Error> {
         let wal = self.wal()?;
         // What frees space is let through whatever else is full.
         let freeing = !ops.iter().any(|op| op.action.adds());
@@ -187,11 +184,11 @@ impl Inner {
         if asked.is_some() {
             self.front().room.leave();
         }
-        let (on_board, delay) = boarded?;
+        let Some((on_board, delay)) = boarded? else { return Ok(None) };
         if !delay.is_zero() {
             thread::park_timeout(delay);
         }
-        Ok(on_board)
+        Ok(Some(on_board))
     }
 
     /// Boards a commit, and tells how long its caller should wait before the next. `asked` keeps the number of having asked
@@ -203,7 +200,7 @@ impl Inner {
         durability: Option<Durability>,
         (freeing, wait): (bool, bool),
         asked: &mut Option<u64>,
-    ) -> Result<(OnBoard, Duration), Error> {
+    ) -> Result<Option<(OnBoard, Duration)>, Error> {
         let mut counting = Counting { inner: self, keys: Vec::new() };
         let mut looked = false;
         loop {
@@ -230,7 +227,7 @@ impl Inner {
                         // Without threads nothing would come in time.
                         let waits = !freeing && wait && self.options.threads;
                         let delay = if waits { front.gauge().delay() } else { Duration::ZERO };
-                        return Ok((on_board, delay));
+                        return Ok(Some((on_board, delay)));
                     }
                     Err(refused) => refused,
                 }
@@ -260,6 +257,7 @@ impl Inner {
             }
             match refused {
                 Refused::Error(error) => return Err(error),
+                Refused::InMemory => return Ok(None),
                 Refused::Unknown(unknown) => {
                     let looked = unknown.iter().map(|&i| Ok((ops[i].key, runs.state(ops[i].key)?)));
                     let looked: Vec<_> = looked.collect::<Result<_, Error>>()?;
@@ -380,6 +378,8 @@ impl Handle {
             ages: Mutex::new(Ages::new(now)),
             sweeper: Mutex::default(),
             configuring: Mutex::default(),
+            silos: Silos::default(),
+            dumper: OnceLock::new(),
             own_commits: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
@@ -424,6 +424,11 @@ impl Handle {
         closed.get_or_insert_with(|| self.inner.end(self.take_threads())).clone()
     }
 
+    /// Has a thread of the store end with it.
+    pub fn adopt(&self, thread: JoinHandle<()>) {
+        self.threads.lock().expect("no panics").push(thread);
+    }
+
     pub fn take_threads(&self) -> Vec<JoinHandle<()>> {
         std::mem::take(&mut *self.threads.lock().expect("no panics"))
     }
@@ -431,18 +436,20 @@ impl Handle {
 
 impl Inner {
     /// Makes everything durable, ends the threads and records where the ring ends.
-    fn end(&self, threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
+    fn end(self: &Arc<Self>, threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
+        let dumped = self.dump_for_good();
         let end = self.wal.as_ref().map(|wal| self.flush().and_then(|()| Ok(wal.close()?)));
         self.end_threads(threads);
         match end {
             None => Ok(()),
-            Some(end) => self.keeper().close(end?),
+            Some(end) => self.keeper().close(end?).and(dumped),
         }
     }
 
     pub fn end_threads(&self, threads: Vec<JoinHandle<()>>) {
         self.closing.store(true, Ordering::Release);
         self.nudge();
+        self.dumper.get().into_iter().for_each(Thread::unpark);
         for thread in threads {
             let _ = thread.join();
         }

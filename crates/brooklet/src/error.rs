@@ -67,6 +67,31 @@ pub enum Error {
         /// The most allowed.
         limit: u64,
     },
+    /// The logs of a space have all the memory that it was given. Nothing of the commit was done.
+    #[error(
+        "space {space} has its {limit} bytes of memory full: trim or delete logs of it, give it more, or let it drop the oldest"
+    )]
+    MemoryFull {
+        /// The space.
+        space: String,
+        /// The bytes that it was given.
+        limit: u64,
+    },
+    /// A commit is on logs of a space that is kept in memory, and on others: it could not be done whole or not at all. Nothing
+    /// of it was done.
+    #[error(
+        "a commit on logs of space {space}, which is kept in memory, and on others: commit to them apart"
+    )]
+    MixedSpaces {
+        /// The space that is kept in memory.
+        space: String,
+    },
+    /// What was asked for needs stable media, and the space is kept in memory.
+    #[error("space {space} is kept in memory only: dump it, or configure it with another class")]
+    InMemory {
+        /// The space.
+        space: String,
+    },
     /// The log does not exist, or was deleted.
     #[error("there is no log {key}: append to it to create it")]
     UnknownLog {
@@ -287,6 +312,8 @@ impl Error {
             | InvalidOptions(_)
             | InvalidRetention(_)
             | InvalidSpace(_)
+            | MixedSpaces { .. }
+            | InMemory { .. }
             | InvalidImport(_) => ErrorKind::Invalid,
             UnknownLog { .. } | UnknownSpace { .. } | OutOfRange { .. } => ErrorKind::NotFound,
             Conflict { .. } | LogExists { .. } => ErrorKind::Conflict,
@@ -297,7 +324,7 @@ impl Error {
             }
             OtherCapacity { .. } | NotBlank { .. } => ErrorKind::CannotOpen,
             Damaged { .. } => ErrorKind::Damaged,
-            Full { .. } | QuotaReached { .. } => ErrorKind::Full,
+            Full { .. } | QuotaReached { .. } | MemoryFull { .. } => ErrorKind::Full,
             ReadOnly | Closed | Stopped { .. } => ErrorKind::Stopped,
             Io { .. } => ErrorKind::Io,
         }

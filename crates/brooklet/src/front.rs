@@ -39,6 +39,7 @@ use crate::record;
 use crate::remembered::Remembered;
 use crate::retain::Retention;
 use crate::runs::RunSet;
+use crate::shelf::Shelf;
 use crate::spaces::{Share, Spaces, Table};
 use crate::terms::{COUNTED, State, retention};
 pub(crate) use limits::{Moment, wall};
@@ -110,6 +111,8 @@ pub(crate) enum Refused {
     Sizes(usize, Missing),
     /// For good.
     Error(Error),
+    /// A log of it is kept in memory.
+    InMemory,
     /// There is no room in the ring now.
     NoRoom(WalError),
     /// There is none in the heap.
@@ -191,7 +194,7 @@ impl Front {
         if self.adopting && (state.bounds.is_none() || self.is_absent(key)) {
             return false;
         }
-        if Arc::ptr_eq(runs, &self.runs) && self.slot(key).is_none() {
+        if Arc::ptr_eq(runs, &self.runs) && self.slot(key).is_none() && !self.spaces.is_in_memory(key) {
             self.active.add(key, state);
         }
         true
@@ -206,6 +209,9 @@ impl Front {
         linger: Duration,
         moment: &Moment<'_>,
     ) -> Result<OnBoard, Refused> {
+        if ops.iter().any(|op| self.spaces.is_in_memory(op.key)) {
+            return Err(Refused::InMemory);
+        }
         self.undo.clear();
         self.plan.clear();
         self.spaces.begin();
@@ -541,6 +547,11 @@ impl Front {
             let tier = Arc::get_mut(tier).expect("a tier is shared only once it is complete");
             tier.put_table(slot, table.into());
         }
+    }
+
+    /// Forgets the bounds of logs at rest: some have changed, and nobody was told.
+    pub fn forget_remembered(&mut self, shelf: &Shelf) {
+        self.remembered = Remembered::new(self.remembered.secret(), shelf.remembered_budget);
     }
 
     fn tiers(&self) -> impl Iterator<Item = &Tier> {

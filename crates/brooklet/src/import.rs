@@ -24,6 +24,7 @@ use crate::store::Store;
 use crate::view::{View, read_error};
 use run::NewRun;
 pub use unsorted::Unsorted;
+pub(crate) use writer::Writer;
 
 /// What becomes of logs that the store has already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -21,6 +21,7 @@
 mod adopt;
 mod build;
 mod compact;
+mod dump;
 mod flip;
 mod leave;
 mod offload;
@@ -29,6 +30,7 @@ mod room;
 
 pub(crate) use adopt::{Adoption, refuse_common};
 pub(crate) use compact::backlog;
+pub(crate) use dump::DUMP;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

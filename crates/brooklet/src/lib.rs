@@ -38,7 +38,8 @@
 //! # The rooms
 //!
 //! `model` (what a log is), `superblock`, `label`, `manifest`, `record`, `terms`, `piece` (formats, each told once), `recent`,
-//! `heap`, `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `retain`, `sweep` (what logs keep), `spaces`, `space` (groups of logs), `read`,
+//! `heap`, `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `retain`, `sweep` (what logs keep), `spaces`, `space` (groups of logs), `silo`,
+//! `memory` (those that are kept in memory), `read`,
 //! `scan`, `view`, `export`, `merge`, `losses`, `policy`, `pace`, `pressure`, `keeper` (checkpoints and compaction: what goes
 //! into a run, what is dead, what is merged, how fast), `volumes`, `holder`, `create`, `copy`, `format`, `signature`, `open`
 //! (recovery), `check`, `offload`, `engine` (the threads and what they share), `store` and `ticket` (the public face).
@@ -72,6 +73,7 @@ mod key;
 mod label;
 mod losses;
 mod manifest;
+mod memory;
 mod merge;
 mod model;
 mod offload;
@@ -94,6 +96,7 @@ mod segment;
 mod segments;
 mod shelf;
 mod signature;
+mod silo;
 mod siphash;
 mod space;
 mod spaces;
@@ -121,6 +124,7 @@ pub use format::Formatted;
 pub use import::{Existing, Import, Imported, Unsorted};
 pub use info::{RunInfo, StoreInfo};
 pub use keeper::KeeperStats;
+pub use memory::Dumped;
 pub use model::{Bounds, MAX_KEY};
 pub use offload::Offloaded;
 pub use options::{Create, Options};
@@ -129,7 +133,7 @@ pub use read::{Entries, Entry};
 pub use retain::Retention;
 pub use scan::{LogInfo, Logs};
 pub use shelf::LookupStats;
-pub use space::{Class, Space, SpaceConfig, SpaceInfo};
+pub use space::{Class, MemoryConfig, MemoryInfo, Space, SpaceConfig, SpaceInfo, WhenFull};
 pub use store::Store;
 pub use ticket::Ticket;
 pub use view::{View, Walk, Walked};

@@ -96,7 +96,16 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     let apart = manifest.runs.iter().flat_map(|(_, segments)| segments).filter(|it| it.is_elsewhere());
     let needed = apart.count();
     let open = |run, segment: SegmentMeta| match &options.elsewhere {
-        _ if !segment.is_elsewhere() => Segment::open(&shelf, run, segment),
+        _ if !segment.is_elsewhere() => {
+            Segment::open(&shelf, run, segment.clone()).or_else(|error| match error {
+                // What can be read of the store is to be; who looks for a log there is told.
+                Error::Damaged { .. } | Error::NewerFormat { .. } => {
+                    tracing::warn!(store = name, run, %error, "a part of a run cannot be read; going on without it");
+                    Ok(Segment::broken(run, segment, error))
+                }
+                error => Err(error),
+            })
+        }
         Some(elsewhere) => {
             let source = elsewhere.0(PartName::of(&segment))?;
             Segment::elsewhere(&shelf, run, segment, source)

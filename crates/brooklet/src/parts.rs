@@ -72,7 +72,7 @@ impl Part {
     /// # Errors
     /// [`Error::Damaged`] and [`Error::Io`].
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
-        self.0.reader.verify(progress).map(drop).map_err(|error| self.0.error(error))
+        self.0.reader()?.verify(progress).map(drop).map_err(|error| self.0.error(error))
     }
 
     /// Some of its bytes, as they are: whether they are what was written, [`verify`](Self::verify) tells.
@@ -80,7 +80,7 @@ impl Part {
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] where they pass its end.
     pub fn read(&self, offset: u64, len: usize) -> Result<Bytes, Error> {
-        self.0.reader.source().read(offset, len).map_err(|error| self.0.error(error.into()))
+        self.0.reader()?.source().read(offset, len).map_err(|error| self.0.error(error.into()))
     }
 }
 

@@ -149,7 +149,7 @@ fn run_parts(
 }
 
 /// Turns a caller's range into numbers within the log.
-fn clip(key: &[u8], bounds: Bounds, range: &impl RangeBounds<u64>) -> Result<Range<u64>, Error> {
+pub(crate) fn clip(key: &[u8], bounds: Bounds, range: &impl RangeBounds<u64>) -> Result<Range<u64>, Error> {
     let start = match range.start_bound() {
         Bound::Included(&n) => n,
         Bound::Excluded(&n) => n.saturating_add(1),
@@ -172,6 +172,13 @@ fn clip(key: &[u8], bounds: Bounds, range: &impl RangeBounds<u64>) -> Result<Ran
 }
 
 impl Entries {
+    /// Those of a log in memory.
+    pub(crate) fn of_memory(key: &[u8], range: Range<u64>, payloads: Vec<Bytes>) -> Self {
+        let part = Part { range: range.clone(), source: Source::Recent(payloads) };
+        let parts = if range.is_empty() { Vec::new() } else { vec![part] };
+        Self { key: key.to_vec(), parts, rest: range, front: None, back: None }
+    }
+
     /// The numbers that are still to come.
     pub fn range(&self) -> Range<u64> {
         self.rest.clone()

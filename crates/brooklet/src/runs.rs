@@ -156,8 +156,9 @@ impl Run {
 
     /// The same, of the segment that the log would be in.
     fn passes(&self, segment: &Segment, wanted: &mut Wanted<'_>) -> Result<Option<bool>, Error> {
-        let hash = wanted.hash(segment.reader.filter_seed());
-        match segment.reader.may_contain(&wanted.head, hash) {
+        let reader = segment.reader()?;
+        let hash = wanted.hash(reader.filter_seed());
+        match reader.may_contain(&wanted.head, hash) {
             Err(error @ brooklet_codex::Error::Damaged { .. }) => {
                 tracing::warn!(run = self.meta.id, %error, "the filter of a run is damaged; going on without it");
                 Ok(None)
@@ -175,7 +176,7 @@ impl Run {
         if maybe == Some(false) {
             return Ok(None);
         }
-        let value = segment.reader.get(&wanted.head).map_err(|e| segment.error(e))?;
+        let value = segment.reader()?.get(&wanted.head).map_err(|e| segment.error(e))?;
         if maybe == Some(true) && value.is_none() {
             self.shelf.misled();
         }
@@ -186,7 +187,7 @@ impl Run {
     pub fn chunk(&self, key: &[u8], seq: u64) -> Result<Chunk, Error> {
         let place = chunk_key(key, seq);
         let segment = self.segment_of(&place).ok_or_else(|| self.malformed(key))?;
-        let found = segment.reader.get_le(&place).map_err(|e| segment.error(e))?;
+        let found = segment.reader()?.get_le(&place).map_err(|e| segment.error(e))?;
         self.decode_chunk(key, seq, found)
     }
 
@@ -228,12 +229,13 @@ impl Run {
 
     /// Bytes of its blocks before compression.
     pub fn raw_bytes(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.reader.raw_bytes()).fold(0, u64::saturating_add)
+        let readers = self.segments.iter().filter_map(|segment| segment.reader().ok());
+        readers.map(|reader| reader.raw_bytes()).fold(0, u64::saturating_add)
     }
 
     /// Bytes of memory its index and filter take now.
     pub fn memory(&self) -> usize {
-        self.segments.iter().map(|segment| segment.reader.memory()).sum()
+        self.segments.iter().filter_map(|segment| segment.reader().ok()).map(|reader| reader.memory()).sum()
     }
 }
 

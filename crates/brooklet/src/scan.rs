@@ -107,8 +107,14 @@ impl RunLogs {
 
 impl Logs {
     /// Takes what the tiers in memory know; entries that are too old `now` are left out.
-    pub(crate) fn take(front: &Front, prefix: &[u8], now: u64) -> (Self, Vec<Arc<Run>>) {
-        let (mut recent, mut earlier) = (Vec::<(Vec<u8>, State)>::new(), BTreeMap::new());
+    /// What spaces `in_memory` say of theirs counts.
+    pub(crate) fn take(
+        front: &Front,
+        prefix: &[u8],
+        in_memory: Vec<(Vec<u8>, State)>,
+        now: u64,
+    ) -> (Self, Vec<Arc<Run>>) {
+        let (mut recent, mut earlier) = (in_memory, BTreeMap::new());
         for tier in [Some(&front.active), front.frozen.as_deref()].into_iter().flatten() {
             let listed = |log: &&LogState| log.key.starts_with(prefix) && *log.key != *TABLE;
             for log in tier.logs.iter().filter(listed) {
@@ -121,7 +127,7 @@ impl Logs {
                 }
             }
         }
-        // The active tier's word comes first, and counts.
+        // Whose word comes first counts.
         recent.sort_by(|a, b| a.0.cmp(&b.0));
         recent.dedup_by(|later, earlier| later.0 == earlier.0);
         let runs = front.runs.iter().cloned().collect();

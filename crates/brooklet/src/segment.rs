@@ -202,7 +202,7 @@ pub(crate) struct Segment {
     pub meta: SegmentMeta,
     /// The number of its run.
     run: u64,
-    pub reader: Reader<SegmentSource>,
+    reader: Result<Reader<SegmentSource>, Error>,
 }
 
 impl Segment {
@@ -228,7 +228,17 @@ impl Segment {
         if reader.id() != run {
             return Err(Error::damaged(format!("run {run}"), format!("it says it is run {}", reader.id())));
         }
-        Ok(Self { meta, run, reader })
+        Ok(Self { meta, run, reader: Ok(reader) })
+    }
+
+    /// A segment of which nothing can be read, as is told in the error.
+    pub fn broken(run: u64, meta: SegmentMeta, why: Error) -> Self {
+        Self { meta, run, reader: Err(why) }
+    }
+
+    /// What it is read by.
+    pub fn reader(&self) -> Result<&Reader<SegmentSource>, Error> {
+        self.reader.as_ref().map_err(Clone::clone)
     }
 
     /// What it takes of the heap: nothing, where it lies elsewhere.
@@ -243,8 +253,9 @@ impl Segment {
     /// Reads everything and checks every checksum, and that its keys lie between what the manifest says and `next`.
     pub fn verify(&self, next: Option<&[u8]>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let damaged = |what| Error::damaged(format!("run {} at offset {}", self.run, self.meta.offset), what);
-        self.reader.verify(progress).map_err(|e| self.error(e))?;
-        let mut cursor = self.reader.cursor();
+        let reader = self.reader()?;
+        reader.verify(progress).map_err(|e| self.error(e))?;
+        let mut cursor = reader.cursor();
         cursor.seek_first().map_err(|e| self.error(e))?;
         if cursor.key() < self.meta.first.as_slice() {
             return Err(damaged("it has keys before its beginning"));
@@ -272,14 +283,20 @@ fn codex_error(run: u64, at: u64, error: brooklet_codex::Error) -> Error {
     }
 }
 
-/// A segment as cursors hold it.
+/// A segment as cursors hold it, which can be read.
 #[derive(Clone)]
-pub(crate) struct SegmentReader(pub Arc<Segment>);
+pub(crate) struct SegmentReader(Arc<Segment>);
+
+impl SegmentReader {
+    pub fn new(segment: &Arc<Segment>) -> Result<Self, Error> {
+        segment.reader().map(|_| Self(segment.clone()))
+    }
+}
 
 impl Deref for SegmentReader {
     type Target = Reader<SegmentSource>;
     fn deref(&self) -> &Self::Target {
-        &self.0.reader
+        self.0.reader.as_ref().expect("it can be read")
     }
 }
 

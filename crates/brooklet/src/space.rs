@@ -1,152 +1,25 @@
 //! Spaces: named groups of logs, each with its own storage class, quotas and retention.
 
+mod config;
+
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::commit::{Action, Durability, Gives, Op};
 use crate::error::Error;
+use crate::memory::Dumped;
 use crate::model::Bounds;
 use crate::read::Entries;
-use crate::retain::Retention;
 use crate::runs::Run;
 use crate::scan::{LogInfo, Logs, RunLogs};
 use crate::spaces::{Spaces, TABLE};
 use crate::store::Store;
 use crate::ticket::Ticket;
+pub use config::{Class, MemoryConfig, MemoryInfo, SpaceConfig, SpaceInfo, WhenFull};
+pub(crate) use config::{MAX_NAME, MAX_SPACES, SEPARATOR};
 
-/// Longest name of a space, in bytes.
-pub(crate) const MAX_NAME: usize = 64;
-/// The most spaces that a store has: all of them are committed with each change of one.
-pub(crate) const MAX_SPACES: usize = 256;
-/// What stands between the name of a space and the rest of a log's key.
-pub(crate) const SEPARATOR: u8 = b'/';
-/// The longest bound of what is deferred.
-const LONGEST: Duration = Duration::from_secs(3600);
-/// The largest quota; nothing can have counted more.
-const MOST: u64 = 1 << 62;
 /// Logs that are given their limits with one commit.
 const AT_ONCE: usize = 64;
-
-/// When commits on the logs of a space are acknowledged, and what those survive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Class {
-    /// Once they are on stable media: they survive a power cut.
-    #[default]
-    Durable,
-    /// At once, and they are on stable media within this time, as [`Durability::Deferred`] says: a kill or a power cut may
-    /// lose the last ones, of a stretch of time no longer than that. From 1 ms to an hour, in whole milliseconds.
-    Deferred(Duration),
-}
-
-/// What a space asks of its logs.
-///
-/// ```
-/// use brooklet::{Class, Retention, SpaceConfig};
-/// use std::time::Duration;
-///
-/// let games = SpaceConfig::new()
-///     .class(Class::Deferred(Duration::from_millis(20)))
-///     .max_logs(100_000)
-///     .max_bytes(1 << 30)
-///     .retention(Retention::new().entries(1000));
-/// assert_eq!(games.max_logs, Some(100_000));
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SpaceConfig {
-    /// When commits are acknowledged.
-    pub class: Class,
-    /// The most logs that the space may have. At most 2^62.
-    pub max_logs: Option<u64>,
-    /// The most bytes of payloads that its logs may hold together. At most 2^62.
-    pub max_bytes: Option<u64>,
-    /// What each of its logs keeps, unless [another limit](Store::retain) is set on it.
-    pub retention: Retention,
-}
-
-impl SpaceConfig {
-    /// Durable, without quotas, and everything is kept.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets when commits are acknowledged.
-    pub fn class(mut self, class: Class) -> Self {
-        self.class = class;
-        self
-    }
-
-    /// Limits the logs. An append that would make one more is refused with [`Error::QuotaReached`].
-    pub fn max_logs(mut self, most: u64) -> Self {
-        self.max_logs = Some(most);
-        self
-    }
-
-    /// Limits the bytes of all payloads. A commit that would make them more is refused with [`Error::QuotaReached`]; what
-    /// trims and deletes is not.
-    pub fn max_bytes(mut self, most: u64) -> Self {
-        self.max_bytes = Some(most);
-        self
-    }
-
-    /// Sets what each log keeps.
-    pub fn retention(mut self, retention: Retention) -> Self {
-        self.retention = retention;
-        self
-    }
-
-    /// Whether its logs are counted.
-    pub(crate) fn has_quota(&self) -> bool {
-        self.max_logs.is_some() || self.max_bytes.is_some()
-    }
-
-    /// Refuses what makes no sense.
-    pub(crate) fn check(&self, name: &str) -> Result<(), Error> {
-        let wrong = |why: String| Err(Error::InvalidSpace(why));
-        let lawful = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(lawful) {
-            let name = name.escape_debug();
-            return wrong(format!(
-                "\"{name}\" is no name for a space: use 1 to {MAX_NAME} letters, digits, dots, hyphens and underscores"
-            ));
-        }
-        if let Class::Deferred(bound) = self.class
-            && (bound.is_zero() || bound > LONGEST || !bound.subsec_nanos().is_multiple_of(1_000_000))
-        {
-            return wrong(format!(
-                "a bound of {bound:?} for space {name}: use whole milliseconds, from one to an hour"
-            ));
-        }
-        if let Some(most) = self.max_logs.into_iter().chain(self.max_bytes).find(|most| *most > MOST) {
-            return wrong(format!("a quota of {most} for space {name}: use at most 2^62, or none"));
-        }
-        self.retention.check()
-    }
-}
-
-/// What a space is, and what was done in it since the store was opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SpaceInfo {
-    /// Its name.
-    pub name: String,
-    /// What it asks of its logs.
-    pub config: SpaceConfig,
-    /// Logs that it has; `None` where it has no quota, and so they are not counted.
-    pub logs: Option<u64>,
-    /// Bytes of payloads that they hold.
-    pub bytes: Option<u64>,
-    /// Entries that were appended.
-    pub appended: u64,
-    /// Bytes of their payloads.
-    pub appended_bytes: u64,
-    /// Reads of logs.
-    pub reads: u64,
-    /// Commits that a quota refused.
-    pub refused: u64,
-}
 
 /// A named group of logs: all those whose keys begin with its name and `/`.
 ///
@@ -200,7 +73,13 @@ impl Store {
 
     /// All spaces, by name.
     pub fn spaces(&self) -> Vec<SpaceInfo> {
-        self.inner().front().spaces.infos()
+        let mut infos = self.inner().front().spaces.infos();
+        for info in &mut infos {
+            if let Some(silo) = self.inner().silos.find(info.name.as_bytes()) {
+                info.tell_memory(&silo.logs());
+            }
+        }
+        infos
     }
 
     /// Removes a space. Its logs stay, are durable when the call returns, and keep what they kept.
@@ -209,8 +88,15 @@ impl Store {
     /// [`Error::UnknownSpace`].
     pub fn remove_space(&self, name: &str) -> Result<(), Error> {
         let _alone = self.inner().configuring.lock().expect("no panics");
-        let (table, _) = self.inner().front().spaces.with(name, None)?;
-        self.commit_table(&table)
+        self.inner().front().spaces.with(name, None)?;
+        let commit = || {
+            let (table, _) = self.inner().front().spaces.with(name, None)?;
+            self.commit_table(&table)
+        };
+        match self.inner().silos.find(name.as_bytes()) {
+            Some(silo) => self.move_out_of_memory(&silo, commit),
+            None => commit(),
+        }
     }
 
     fn change_space(&self, name: &str, config: SpaceConfig, is_new: bool) -> Result<Space, Error> {
@@ -235,11 +121,35 @@ impl Store {
             let (table, _) = inner.front().spaces.with(name, Some((config, counted)))?;
             self.commit_table(&table)
         };
-        // What is new is given its limits as it is made from here on; what is there, below.
-        let counts = config.has_quota() && !was_counted;
-        with(config.has_quota() && was_counted)?;
         let space = Space { store: self.clone(), name: name.into() };
+        let silo = inner.silos.find(name.as_bytes());
+        let was_counted = was_counted && silo.is_none();
         let changed = config.retention != old.retention;
+        match (config.class, silo) {
+            (Class::Memory(memory), Some(silo)) => {
+                with(false)?;
+                silo.configure(config, memory);
+                if changed {
+                    silo.logs().retain_all(config.retention, &|| inner.now());
+                }
+                self.see_to_dumps()?;
+                return Ok(space);
+            }
+            (Class::Memory(memory), None) => {
+                self.move_into_memory(name, config, memory, || with(false)).or_else(|error| {
+                    // It stays what it was, with all that came meanwhile.
+                    self.leave_memory_again(name, is_new, old).and(Err(error))
+                })?;
+                if changed && let Some(silo) = inner.silos.find(name.as_bytes()) {
+                    silo.logs().retain_all(config.retention, &|| inner.now());
+                }
+                return Ok(space);
+            }
+            // What is new is given its limits as it is made from here on; what is there, below.
+            (_, Some(silo)) => self.move_out_of_memory(&silo, || with(false))?,
+            (_, None) => with(config.has_quota() && was_counted)?,
+        }
+        let counts = config.has_quota() && !was_counted;
         if counts || changed {
             space.enroll(if changed { Gives::All } else { Gives::None })?;
         }
@@ -247,6 +157,16 @@ impl Store {
             with(true)?;
         }
         Ok(space)
+    }
+
+    /// Has a space that could not be brought into memory be what it was.
+    fn leave_memory_again(&self, name: &str, is_new: bool, old: SpaceConfig) -> Result<(), Error> {
+        let Some(silo) = self.inner().silos.find(name.as_bytes()) else { return Ok(()) };
+        self.move_out_of_memory(&silo, || {
+            let was = (!is_new).then_some((old, false));
+            let (table, _) = self.inner().front().spaces.with(name, was)?;
+            self.commit_table(&table)
+        })
     }
 
     /// Adopts an import, whose logs then count in their spaces, and keep what those give to logs without a limit.
@@ -263,6 +183,9 @@ impl Store {
             let prefix = space.key("");
             let logs = RunLogs::new(import, &prefix)?;
             let enters = logs.current.is_some_and(|(key, _)| key.starts_with(&prefix));
+            if enters && config.class.memory().is_some() {
+                return Err(Error::InMemory { space: space.name });
+            }
             if enters && (config.has_quota() || config.retention.is_limited()) {
                 entered.push((space, config));
             }
@@ -291,7 +214,7 @@ impl Store {
     fn commit_table(&self, table: &Spaces) -> Result<(), Error> {
         let table = table.encode();
         let op = Op { key: TABLE, action: Action::Snapshot(&table) };
-        self.inner().board_checked(&[op], Some(Durability::Durable), true)?;
+        self.inner().board(&[op], Some(Durability::Durable), true)?;
         self.inner().flush()
     }
 }
@@ -345,6 +268,25 @@ impl Space {
             }
         }
         last.map_or(Ok(()), |ticket| ticket.wait_durable())
+    }
+
+    /// Makes durable what its logs are by now, of a space that is kept in memory: all of them, each commit whole or not at all,
+    /// written in one piece past the ring. Commits and reads go on. Happens by itself when the store is closed, and
+    /// [as often as the space says](MemoryConfig::dump_every).
+    ///
+    /// Where nothing has changed since the last dump, it writes nothing. After an error the last one counts, as before.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSpace`] where the space is not kept in memory; [`Error::Full`] where there is no room;
+    /// [`Error::Stopped`].
+    pub fn dump(&self) -> Result<Dumped, Error> {
+        let Some(silo) = self.store.inner().silos.find(self.name.as_bytes()) else {
+            let class = self.info()?.config.class;
+            let why =
+                format!("space {} is not kept in memory, but {class:?}: there is nothing to dump", self.name);
+            return Err(Error::InvalidSpace(why));
+        };
+        self.store.dump_silo(&silo)
     }
 
     /// [`Store::append`].

@@ -7,7 +7,9 @@
 //! ```text
 //! table = version (1 byte: 1), number that the next space gets (varint), number of spaces (varint), spaces by name
 //! space = length of the name (1 byte), name, its own number (varint),
-//!         class (1 byte: 0 durable, 1 deferred), [bound in milliseconds (varint): deferred],
+//!         class (1 byte: 0 durable, 1 deferred, 2 in memory), [bound in milliseconds (varint): deferred],
+//!         [bytes of memory (varint), 1 byte: 0 refuses when that is full, 1 drops the oldest, milliseconds from one dump to the
+//!         next (varint; 0: none): in memory],
 //!         flags (1 byte: 1 most logs, 2 most bytes, 4 most entries of a log, 8 most bytes of a log, 16 age in a log,
 //!         32 all of its logs are counted), a varint for each of the first five (the age in milliseconds),
 //!         logs counted, bytes counted (varints)
@@ -33,7 +35,7 @@ use crate::model::Bounds;
 use crate::read::Sight;
 use crate::retain::Retention;
 use crate::runs::RunSet;
-use crate::space::{Class, MAX_NAME, MAX_SPACES, SEPARATOR, SpaceConfig, SpaceInfo};
+use crate::space::{Class, MAX_NAME, MAX_SPACES, MemoryConfig, SEPARATOR, SpaceConfig, SpaceInfo, WhenFull};
 use crate::terms::Terms;
 
 /// The key of the log that has the table.
@@ -136,6 +138,16 @@ impl Spaces {
         self.all.binary_search_by(|space| (*space.name).cmp(name)).ok()
     }
 
+    /// Whether a log is kept in memory.
+    pub fn is_in_memory(&self, key: &[u8]) -> bool {
+        self.of(key).is_some_and(|at| self.all[at].config.class.memory().is_some())
+    }
+
+    /// How a space is kept in memory, if it is.
+    pub fn memory_of(&self, name: &[u8]) -> Option<MemoryConfig> {
+        self.all[self.find(name)?].config.class.memory()
+    }
+
     pub fn get(&self, at: usize) -> &Space {
         &self.all[at]
     }
@@ -147,6 +159,11 @@ impl Spaces {
         let number = match (at, config) {
             (Ok(at), Some((config, counted))) => {
                 let space = &mut table.all[at];
+                if config.class.memory().is_some() != space.config.class.memory().is_some() {
+                    // What counted in its totals does not any more.
+                    (space.number, space.totals) = (table.next, Totals::default());
+                    table.next += 1;
+                }
                 (space.config, space.counted) = (config, counted);
                 space.number
             }
@@ -230,7 +247,9 @@ impl Spaces {
             return asked.unwrap_or_default();
         }
         let of_log = |op: &Op<'_>| match (self.of(op.key).map(|at| self.all[at].config.class), asked) {
-            (_, Some(Durability::Durable)) | (Some(Class::Durable), _) | (None, None) => Durability::Durable,
+            (_, Some(Durability::Durable)) | (Some(Class::Durable | Class::Memory(_)), _) | (None, None) => {
+                Durability::Durable
+            }
             (None, Some(asked)) => asked,
             (Some(Class::Deferred(bound)), None) => Durability::Deferred(bound),
             (Some(Class::Deferred(bound)), Some(Durability::Deferred(asked))) => {
@@ -288,6 +307,7 @@ impl Spaces {
                 appended_bytes: done.bytes,
                 reads: done.reads,
                 refused: done.refused,
+                memory: None,
             }
         };
         self.all.iter().map(info).collect()
@@ -295,7 +315,7 @@ impl Spaces {
 
     /// The most bytes that the table takes, whatever the totals become.
     pub fn bound(&self) -> usize {
-        let space = |space: &Space| 1 + space.name.len() + 10 + 11 + 1 + 5 * 10 + 2 * 10;
+        let space = |space: &Space| 1 + space.name.len() + 10 + 22 + 1 + 5 * 10 + 2 * 10;
         1 + 2 * 10 + self.all.iter().map(space).sum::<usize>()
     }
 
@@ -313,6 +333,12 @@ impl Spaces {
                 Class::Deferred(bound) => {
                     out.push(1);
                     put(&mut out, bound.as_millis() as u64);
+                }
+                Class::Memory(MemoryConfig { bytes, when_full, dump_every }) => {
+                    out.push(2);
+                    put(&mut out, bytes);
+                    out.push(u8::from(when_full == WhenFull::DropOldest));
+                    put(&mut out, dump_every.map_or(0, |every| every.as_millis() as u64));
                 }
             }
             let limits = limits(config);
@@ -366,6 +392,13 @@ impl Space {
         let class = match byte(rest)? {
             0 => Class::Durable,
             1 => Class::Deferred(Duration::from_millis(take_varint(rest)?)),
+            2 => {
+                let bytes = take_varint(rest)?;
+                let when_full =
+                    [WhenFull::Refuse, WhenFull::DropOldest].get(usize::from(byte(rest)?)).copied()?;
+                let every = Some(take_varint(rest)?).filter(|every| *every > 0).map(Duration::from_millis);
+                Class::Memory(MemoryConfig { bytes, when_full, dump_every: every })
+            }
             _ => return None,
         };
         let flags = byte(rest)?;

@@ -3,7 +3,6 @@
 use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{MemVolume, Volume};
@@ -11,14 +10,14 @@ use brooklet_io::{MemVolume, Volume};
 use crate::commit::{Action, Commit, Durability, Op};
 use crate::engine::{Handle, Inner, check_key};
 use crate::error::{Error, KeyText};
-use crate::front::Front;
 use crate::model::Bounds;
 use crate::options::Options;
 use crate::read::{Entries, Sight};
 use crate::retain::Retention;
 use crate::scan::Logs;
+use crate::sync::thread::JoinHandle;
 use crate::terms::{State, retention};
-use crate::ticket::Ticket;
+use crate::ticket::{Rests, Ticket};
 use crate::volumes::{self, Volumes};
 use crate::{create, open};
 
@@ -81,13 +80,26 @@ impl Options {
         if !self.read_only {
             open::claim(&mut opened, &self)?;
         }
-        Ok(Store { handle: Arc::new(Handle::start(opened, self)?) })
+        let is_read_only = self.read_only;
+        let store = Store { handle: Arc::new(Handle::start(opened, self)?) };
+        if !is_read_only {
+            store.load_memory()?;
+        }
+        Ok(store)
     }
 }
 
 impl Store {
     pub(crate) fn inner(&self) -> &Inner {
         &self.handle.inner
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Inner> {
+        self.handle.inner.clone()
+    }
+
+    pub(crate) fn adopt_thread(&self, thread: JoinHandle<()>) {
+        self.handle.adopt(thread);
     }
 
     pub(crate) fn write(
@@ -97,9 +109,22 @@ impl Store {
         wait: bool,
     ) -> Result<Ticket, Error> {
         let inner = self.inner();
-        let on_board = inner.board(ops, durability, wait)?;
-        let ack = inner.wal()?.ack(on_board.boarded.block.clone());
-        Ok(Ticket { seqs: on_board.seqs, ack, deferred: on_board.deferred })
+        ops.iter().try_for_each(|op| inner.check(op))?;
+        loop {
+            // A space may go to memory, or come from there, between the two.
+            if let Some((seqs, silo)) = self.commit_in_memory(ops, durability, wait)? {
+                return Ok(Ticket { seqs, rests: Rests::Memory(silo) });
+            }
+            if let Some(on_board) = inner.board(ops, durability, wait)? {
+                let ack = inner.wal()?.ack(on_board.boarded.block.clone());
+                let rests = if on_board.deferred { Rests::Deferred(ack) } else { Rests::Ring(ack) };
+                return Ok(Ticket { seqs: on_board.seqs, rests });
+            }
+            if let Some(why) = inner.wal()?.failure() {
+                // It stopped while the space was on its way to memory.
+                return Err(why.into());
+            }
+        }
     }
 
     fn write_one(&self, key: &(impl AsRef<[u8]> + ?Sized), action: Action<'_>) -> Result<Ticket, Error> {
@@ -221,6 +246,10 @@ impl Store {
     /// ```
     pub fn read(&self, key: impl AsRef<[u8]>, range: impl RangeBounds<u64>) -> Result<Entries, Error> {
         let key = key.as_ref();
+        check_key(key)?;
+        if let Some(entries) = self.read_in_memory(key, &range)? {
+            return Ok(entries);
+        }
         self.settle(key)?;
         let mut front = self.inner().front();
         front.spaces.note_read(key);
@@ -256,6 +285,10 @@ impl Store {
 
     /// What a log is, and when the age of its entries is looked at.
     fn find(&self, key: &[u8]) -> Result<(State, u64), Error> {
+        check_key(key)?;
+        if let Some(state) = self.inner().find_in_memory(key) {
+            return Ok((state, self.inner().now()));
+        }
         self.settle(key)?;
         let mut front = self.inner().front();
         let recent = front.recent(key).first().map(|(_, log, piece)| {
@@ -271,7 +304,6 @@ impl Store {
 
     /// Makes durable what was acknowledged on a log without being so, since readers see it and nothing but durable data.
     fn settle(&self, key: &[u8]) -> Result<(), Error> {
-        check_key(key)?;
         let deferred = self.inner().front().deferred(key);
         self.settle_block(deferred)
     }
@@ -292,12 +324,15 @@ impl Store {
 
     /// The logs whose keys start with `prefix`, in the order of their keys.
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
-        let deferred = self.inner().front().last_deferred;
+        let inner = self.inner();
+        let deferred = inner.front().last_deferred;
         self.settle_block(deferred)?;
-        let front = self.inner().front();
-        let (logs, runs) = Logs::take(&front, prefix.as_ref(), self.inner().now());
+        // What a dump takes out of memory after that is in the runs.
+        let (in_memory, alone) = inner.scan_in_memory(prefix.as_ref());
+        let front = inner.front();
+        let (logs, runs) = Logs::take(&front, prefix.as_ref(), in_memory, inner.now());
         drop(front);
-        logs.with_runs(&runs)
+        logs.with_runs(if alone { &[] } else { &runs })
     }
 
     /// Makes everything committed before the call durable, deferred commits too.
@@ -307,20 +342,7 @@ impl Store {
 
     /// Writes the recent tier to a run and frees the ring behind it. Happens by itself; this does it now.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        let inner = self.inner();
-        inner.flush()?;
-        let target = inner.front().generation();
-        let done = |front: &Front| {
-            front.oldest_generation() > target || front.frozen.is_none() && front.active.is_empty()
-        };
-        while !done(&inner.front()) {
-            inner.wanted.store(true, Ordering::Relaxed);
-            inner.get_on()?;
-        }
-        while inner.front().leaving > 0 && matches!(inner.maintain(), Ok(true)) {}
-        // There may be enough runs for a compaction now.
-        inner.nudge();
-        Ok(())
+        self.inner().checkpoint()
     }
 
     /// Merges all runs into one: what was trimmed and deleted leaves, and its space is free. Happens by itself, to some of
@@ -369,6 +391,7 @@ impl Store {
     /// Does what the store's threads would do next; `false` where there is nothing. For stores without threads.
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool, Error> {
+        self.handle.inner.dump_what_is_due();
         self.inner().step()
     }
 

@@ -272,7 +272,7 @@ impl Inner {
         let own = |n: u64| self.own_commits.fetch_add(n, Ordering::Relaxed);
         own(1);
         let swept = self.board(&[Op { key, action: Action::Sweep }], Some(Durability::Durable), wait);
-        if swept.is_err() {
+        if !matches!(swept, Ok(Some(_))) {
             own(u64::MAX);
         }
         swept.map(|_| ())

@@ -2,12 +2,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use brooklet_wal::Ack;
 
 use crate::error::Error;
 use crate::front::Seqs;
+use crate::silo::Silo;
 
 /// The promise of a write: its sequence numbers now, its durability when it comes.
 ///
@@ -17,8 +19,18 @@ use crate::front::Seqs;
 #[must_use = "a write is acknowledged only once its ticket has been waited for"]
 pub struct Ticket {
     pub(crate) seqs: Seqs,
-    pub(crate) ack: Ack,
-    pub(crate) deferred: bool,
+    pub(crate) rests: Rests,
+}
+
+/// Where what was written is, and when that is acknowledged.
+#[derive(Clone, Debug)]
+pub(crate) enum Rests {
+    /// On its way to stable media.
+    Ring(Ack),
+    /// The same, and acknowledged by now.
+    Deferred(Ack),
+    /// In the memory of this space.
+    Memory(Arc<Silo>),
 }
 
 impl Ticket {
@@ -32,33 +44,60 @@ impl Ticket {
         self.seqs.as_slice()
     }
 
-    /// Blocks until the write is acknowledged: on stable media, or at once for a deferred one.
+    /// Blocks until the write is acknowledged: on stable media, or at once for a deferred one, and for
+    /// one on a log that is kept in memory.
     ///
     /// # Errors
     /// [`Error::Stopped`]: a write to the device failed; whether this commit took effect is unknown until the store is
     /// opened again.
     pub fn wait(&self) -> Result<(), Error> {
-        if self.deferred { Ok(()) } else { self.wait_durable() }
+        match &self.rests {
+            Rests::Ring(ack) => Ok(ack.wait()?),
+            Rests::Deferred(_) | Rests::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Whether the write is acknowledged, without waiting.
+    pub fn is_done(&self) -> bool {
+        match &self.rests {
+            Rests::Ring(ack) => ack.is_done(),
+            Rests::Deferred(_) | Rests::Memory(_) => true,
+        }
     }
 
     /// Blocks until the write is on stable media, a deferred one too.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); and [`Error::InMemory`] for a write that is in memory only, until [`Space::dump`].
+    ///
+    /// [`Space::dump`]: crate::Space::dump
     pub fn wait_durable(&self) -> Result<(), Error> {
-        Ok(self.ack.wait()?)
+        match &self.rests {
+            Rests::Ring(ack) | Rests::Deferred(ack) => Ok(ack.wait()?),
+            Rests::Memory(silo) => Err(Error::InMemory { space: silo.name.clone() }),
+        }
     }
 
-    /// Whether the write is on stable media, without waiting.
+    /// Whether the write is on stable media, without waiting. For one that is in memory this is not told.
     pub fn is_durable(&self) -> bool {
-        self.ack.is_done()
+        match &self.rests {
+            Rests::Ring(ack) | Rests::Deferred(ack) => ack.is_done(),
+            Rests::Memory(_) => false,
+        }
+    }
+
+    /// Whether what was written is in memory only, as its [space](crate::Class::Memory) is.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.rests, Rests::Memory(_))
     }
 
     /// Calls `callback` once the write is acknowledged, or cannot be any more.
     ///
     /// It runs on a thread that drives the log: it must be quick, and must not wait for another write.
     pub fn on_done(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        if self.deferred {
-            callback(Ok(()));
-        } else {
-            self.ack.on_done(|result| callback(result.map_err(Error::from)));
+        match &self.rests {
+            Rests::Ring(ack) => ack.on_done(|result| callback(result.map_err(Error::from))),
+            Rests::Deferred(_) | Rests::Memory(_) => callback(Ok(())),
         }
     }
 }
@@ -67,9 +106,9 @@ impl Future for Ticket {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.deferred {
-            return Poll::Ready(Ok(()));
+        match &mut self.rests {
+            Rests::Ring(ack) => Pin::new(ack).poll(context).map_err(Error::from),
+            Rests::Deferred(_) | Rests::Memory(_) => Poll::Ready(Ok(())),
         }
-        Pin::new(&mut self.ack).poll(context).map_err(Error::from)
     }
 }

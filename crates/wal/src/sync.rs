@@ -3,12 +3,12 @@
 
 #[cfg(not(shuttle))]
 pub use std::{
-    sync::{Mutex, MutexGuard, atomic},
+    sync::{Mutex, MutexGuard, RwLock, atomic},
     thread,
 };
 
 #[cfg(shuttle)]
-pub use shuttle::sync::{Mutex, MutexGuard, atomic};
+pub use shuttle::sync::{Mutex, MutexGuard, RwLock, atomic};
 
 #[cfg(shuttle)]
 pub mod thread {

@@ -78,6 +78,23 @@ impl Inner {
         if self.maintain()? { Ok(()) } else { self.flush() }
     }
 
+    /// Writes the recent tier to a run.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.flush()?;
+        let target = self.front().generation();
+        let done = |front: &Front| {
+            front.oldest_generation() > target || front.frozen.is_none() && front.active.is_empty()
+        };
+        while !done(&self.front()) {
+            self.wanted.store(true, Ordering::Relaxed);
+            self.get_on()?;
+        }
+        while self.front().leaving > 0 && matches!(self.maintain(), Ok(true)) {}
+        // There may be enough runs for a compaction now.
+        self.nudge();
+        Ok(())
+    }
+
     /// Says up to where writers may use memory and the ring, and wakes those who wait for more.
     fn ration(&self, wal: &Wal, done: Option<u64>) {
         let used = wal.stats().used;

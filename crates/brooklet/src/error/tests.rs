@@ -12,7 +12,7 @@ use brooklet_io::{Fault, ManualClock, MemVolume, Volume};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Commit, Create, Options, Retention, SpaceConfig, Store};
+use crate::{Class, Commit, Create, MemoryConfig, Options, Retention, Space, SpaceConfig, Store};
 
 /// How to provoke a variant, how to react to it, and what its message holds.
 struct Case {
@@ -50,6 +50,9 @@ errors! {
         ["\"a/b\" is no name", "use 1 to 64 letters"];
     UnknownSpace, NotFound, || memory().space("games").unwrap_err(), ["no space games", "create it"];
     QuotaReached, Full, quota_reached, ["space games may have 1 logs", "trim or delete", "a larger quota"];
+    MemoryFull, Full, memory_full, ["space fast has its 65536 bytes of memory full", "trim or delete", "give it more"];
+    MixedSpaces, Invalid, mixed_spaces, ["space fast", "and on others", "commit to them apart"];
+    InMemory, Invalid, in_memory, ["space fast is kept in memory only", "dump it"];
     UnknownLog, NotFound, || memory().delete("log/\x01").unwrap_err(), ["no log \"log/\\x01\"", "append to it"];
     OutOfRange, NotFound, out_of_range, ["9 is outside", "\"log\"", "entries 1 to 2", "ask for its bounds"];
     Conflict, Conflict, || conflict(Expected::Next(7)), ["\"log\"", "go on at 7", "it goes on at 2", "retry"];
@@ -264,6 +267,26 @@ fn quota_reached() -> Error {
     let games = memory().create_space("games", SpaceConfig::new().max_logs(1)).unwrap();
     games.append("1", "a").unwrap().wait().unwrap();
     games.append("2", "a").unwrap_err()
+}
+
+fn fast() -> (Store, Space) {
+    let store = memory();
+    let config = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(64 << 10)));
+    let space = store.create_space("fast", config).unwrap();
+    (store, space)
+}
+
+fn memory_full() -> Error {
+    let (_, fast) = fast();
+    (0..20).find_map(|_| fast.append("log", [7; 8000]).err()).unwrap()
+}
+
+fn mixed_spaces() -> Error {
+    fast().0.commit(Commit::new().append("log", b"x").append("fast/log", b"x")).unwrap_err()
+}
+
+fn in_memory() -> Error {
+    fast().1.append("log", "x").unwrap().wait_durable().unwrap_err()
 }
 
 #[test]

@@ -10,6 +10,12 @@ pub(crate) enum Seqs {
     Many(Vec<u64>),
 }
 
+impl Default for Seqs {
+    fn default() -> Self {
+        Seqs::Many(Vec::new())
+    }
+}
+
 impl Seqs {
     pub fn of(effects: &[Pending]) -> Self {
         let mut seqs =
@@ -17,6 +23,15 @@ impl Seqs {
         match (seqs.next(), seqs.next()) {
             (Some(one), None) => Seqs::One([one]),
             (first, second) => Seqs::Many(first.into_iter().chain(second).chain(seqs).collect()),
+        }
+    }
+
+    /// Adds the number of the next entry.
+    pub fn push(&mut self, seq: u64) {
+        match self {
+            Seqs::One([one]) => *self = Seqs::Many(vec![*one, seq]),
+            Seqs::Many(many) if many.is_empty() => *self = Seqs::One([seq]),
+            Seqs::Many(many) => many.push(seq),
         }
     }
 

@@ -27,6 +27,9 @@ const HELD: u64 = 1024;
 /// So many bytes are written before more is told of them.
 const TOLD: u64 = 1 << 20;
 
+/// What finds no room, if it does not.
+const IMPORT: &str = "the import in the heap";
+
 /// A run of new logs, on its way into the heap of a store.
 pub(super) struct NewRun {
     store: Store,
@@ -58,7 +61,7 @@ impl NewRun {
         let runs = inner.front().runs.clone();
         let known = runs.iter().map(|run| run.meta.id).collect();
         Ok(Self {
-            writer: Writer::new(store.clone(), Segments::new(id, Some(Vec::new())))?,
+            writer: Writer::new(store.shared(), IMPORT, Segments::new(id, Some(Vec::new())))?,
             store,
             existing,
             watch,
@@ -129,6 +132,9 @@ impl NewRun {
             return Err(self.senseless("what follows it is not in the order of keys"));
         }
         self.key = key;
+        if let Some(silo) = self.store.inner().silos.of(&self.key) {
+            return Err(Error::InMemory { space: silo.name.clone() });
+        }
         let head = Head::decode(value).ok_or_else(|| self.senseless("its beginning makes no sense"))?;
         let bounds = head.piece.bounds.filter(|bounds| head.piece.base <= bounds.first);
         let bounds = bounds.ok_or_else(|| self.senseless("it is not there as a whole"))?;

@@ -1,14 +1,14 @@
-//! Writing the segments of an import: beside whoever makes its pieces, where the store has threads.
+//! Writing the segments of an import, or of a dump: beside whoever makes its pieces, where the store has threads.
 
 use std::mem;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use crate::engine::Inner;
 use crate::error::Error;
 use crate::merge::Trouble;
 use crate::segment::{Entry, Segment, SegmentBuilder};
 use crate::segments::Segments;
-use crate::store::Store;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 
@@ -16,8 +16,10 @@ use crate::sync::thread::{self, JoinHandle};
 const BATCH: usize = 256 << 10;
 const WAITING: usize = 4;
 
-pub(super) struct Writer {
-    store: Store,
+pub(crate) struct Writer {
+    inner: Arc<Inner>,
+    /// What is written, for who finds no room for it.
+    what: &'static str,
     way: Way,
     /// Entries that are not handed over yet, and their bytes.
     batch: Vec<Entry>,
@@ -39,13 +41,13 @@ struct Beside {
 }
 
 impl Writer {
-    pub fn new(store: Store, segments: Segments) -> Result<Self, Error> {
-        let way = if store.inner().options.threads {
-            Way::Beside(Beside::start(store.clone(), segments)?)
+    pub fn new(inner: Arc<Inner>, what: &'static str, segments: Segments) -> Result<Self, Error> {
+        let way = if inner.options.threads {
+            Way::Beside(Beside::start(inner.clone(), what, segments)?)
         } else {
             Way::Here(segments.into())
         };
-        Ok(Self { store, way, batch: Vec::new(), bytes: 0 })
+        Ok(Self { inner, what, way, batch: Vec::new(), bytes: 0 })
     }
 
     /// Bytes written so far, roughly.
@@ -60,7 +62,7 @@ impl Writer {
     /// Takes the next entry. After an error all that is left is to drop it.
     pub fn put(&mut self, entry: Entry) -> Result<(), Error> {
         match &mut self.way {
-            Way::Here(segments) => return write(&self.store, segments, entry),
+            Way::Here(segments) => return write(&self.inner, self.what, segments, entry),
             Way::Beside(_) => {}
             Way::Ended => unreachable!("nothing is put after an error"),
         }
@@ -77,7 +79,7 @@ impl Writer {
         }
         // It has ended, which it does only by an error.
         let (segments, ended) = self.end().expect("it goes on until here");
-        give_up(&self.store, segments);
+        give_up(&self.inner, segments);
         ended
     }
 
@@ -85,10 +87,10 @@ impl Writer {
     pub fn finish(mut self) -> Result<Vec<Arc<Segment>>, Error> {
         self.hand_over()?;
         let (mut segments, ended) = self.end().expect("it goes on until here");
-        match ended.and_then(|()| seal(&self.store, &mut segments)) {
+        match ended.and_then(|()| seal(&self.inner, self.what, &mut segments)) {
             Ok(()) => Ok(segments.into_sealed()),
             Err(error) => {
-                give_up(&self.store, segments);
+                give_up(&self.inner, segments);
                 Err(error)
             }
         }
@@ -110,20 +112,20 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if let Some((segments, _)) = self.end() {
-            give_up(&self.store, segments);
+            give_up(&self.inner, segments);
         }
     }
 }
 
 impl Beside {
-    fn start(store: Store, mut segments: Segments) -> Result<Self, Error> {
+    fn start(inner: Arc<Inner>, what: &'static str, mut segments: Segments) -> Result<Self, Error> {
         let (batches, taken): (_, Receiver<Vec<Entry>>) = sync_channel(WAITING);
         let written = Arc::new(AtomicU64::new(0));
         let told = written.clone();
         let run = move || {
             for batch in taken {
                 for entry in batch {
-                    if let Err(error) = write(&store, &mut segments, entry) {
+                    if let Err(error) = write(&inner, what, &mut segments, entry) {
                         return (segments, Err(error));
                     }
                 }
@@ -131,29 +133,27 @@ impl Beside {
             }
             (segments, Ok(()))
         };
-        let thread = thread::Builder::new().name("brooklet-import".into()).spawn(run);
+        let thread = thread::Builder::new().name("brooklet-write".into()).spawn(run);
         Ok(Self { batches, thread: thread.map_err(Error::io("starting a thread"))?, written })
     }
 }
 
 /// Writes an entry into the segment that is open, or the next.
-fn write(store: &Store, segments: &mut Segments, entry: Entry) -> Result<(), Error> {
-    let inner = store.inner();
+fn write(inner: &Inner, what: &'static str, segments: &mut Segments, entry: Entry) -> Result<(), Error> {
     if segments.is_full_for(&entry) {
-        seal(store, segments)?;
+        seal(inner, what, segments)?;
     }
     if !segments.is_open() {
         let least = SegmentBuilder::least(&inner.shelf, &entry);
         let context = inner.context()?;
-        let extent = inner.keeper().extent_for_import(&context, least)?;
+        let extent = inner.keeper().extent_for_import(&context, what, least)?;
         segments.open(&inner.shelf, extent);
     }
-    segments.add(entry).map_err(|trouble| failed(store, trouble))
+    segments.add(entry).map_err(|trouble| failed(inner, what, trouble))
 }
 
 /// Ends the segment that is open.
-fn seal(store: &Store, segments: &mut Segments) -> Result<(), Error> {
-    let inner = store.inner();
+fn seal(inner: &Inner, what: &'static str, segments: &mut Segments) -> Result<(), Error> {
     let mut unused = Vec::new();
     // Nobody else waits for that.
     let sealed = segments.seal(&inner.shelf, |extent| unused.push(extent));
@@ -162,19 +162,19 @@ fn seal(store: &Store, segments: &mut Segments) -> Result<(), Error> {
         unused.into_iter().for_each(|extent| keeper.heap.give(extent));
         keeper.stats.heap_written_bytes += *sealed.as_ref().unwrap_or(&0);
     }
-    sealed.map(drop).map_err(|trouble| failed(store, trouble))
+    sealed.map(drop).map_err(|trouble| failed(inner, what, trouble))
 }
 
-fn failed(store: &Store, trouble: Trouble) -> Error {
-    let context = match store.inner().context() {
+fn failed(inner: &Inner, what: &'static str, trouble: Trouble) -> Error {
+    let context = match inner.context() {
         Ok(context) => context,
         Err(error) => return error,
     };
-    let keeper = store.inner().keeper();
-    keeper.import_failed(&context, trouble)
+    let keeper = inner.keeper();
+    keeper.import_failed(&context, what, trouble)
 }
 
-fn give_up(store: &Store, segments: Segments) {
-    let mut keeper = store.inner().keeper();
+fn give_up(inner: &Inner, segments: Segments) {
+    let mut keeper = inner.keeper();
     segments.into_extents().for_each(|extent| keeper.heap.give(extent));
 }

@@ -41,14 +41,20 @@ impl Keeper {
         id
     }
 
-    /// Finds room for a segment of an import, whose first entry needs `least` bytes. What checkpoints are certain of, and
+    /// Finds room for a segment of an import, or of a dump, whose first entry needs `least` bytes. What checkpoints are certain of, and
     /// what is kept for merging and freeing, it does not touch.
-    pub fn extent_for_import(&mut self, context: &Context<'_>, least: u64) -> Result<Extent, Error> {
+    pub fn extent_for_import(
+        &mut self,
+        context: &Context<'_>,
+        what: &'static str,
+        least: u64,
+    ) -> Result<Extent, Error> {
         let len = self.segment_size().max(least.next_multiple_of(SECTOR));
         self.sweep();
         for grown in [false, true] {
             if grown {
-                self.make(super::room::more(len)).map_err(|trouble| self.import_failed(context, trouble))?;
+                self.make(super::room::more(len))
+                    .map_err(|trouble| self.import_failed(context, what, trouble))?;
             }
             let Some(extent) = self.heap.take(len) else { continue };
             let mut front = context.front();
@@ -62,7 +68,7 @@ impl Keeper {
             self.heap.give(extent);
         }
         let trouble = self.no_room();
-        Err(self.import_failed(context, trouble))
+        Err(self.import_failed(context, what, trouble))
     }
 
     /// Gives up segments of an import that are in no manifest.
@@ -71,10 +77,10 @@ impl Keeper {
         self.sweep();
     }
 
-    /// Why an import cannot go on. Stops the store where it must.
-    pub fn import_failed(&self, context: &Context<'_>, trouble: Trouble) -> Error {
+    /// Why an import, or a dump, cannot go on. Stops the store where it must.
+    pub fn import_failed(&self, context: &Context<'_>, what: &'static str, trouble: Trouble) -> Error {
         match self.fatal(context, trouble) {
-            Error::Full { why, .. } => Error::Full { what: "the import in the heap", why },
+            Error::Full { why, .. } => Error::Full { what, why },
             error => error,
         }
     }

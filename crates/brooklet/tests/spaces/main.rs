@@ -4,6 +4,7 @@
 mod common;
 mod counting;
 mod deferred;
+mod memory;
 mod table;
 
 use std::sync::Arc;

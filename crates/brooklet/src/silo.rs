@@ -1,0 +1,556 @@
+//! Silos: the logs of a space that are kept in memory. A state machine under one lock, that `memory.rs` drives.
+//!
+//! A silo lies upon the store's runs as a tier does: what it knows of a log counts, and what it does not know is looked for
+//! below. It is a tier without a ring beneath, into which logs come whole, and which is written to a run now and then, whole,
+//! beside all that goes on (`silo/dump.rs`). So a space enters memory log by log as its logs are asked for, and leaves it
+//! with one dump; and opening a store finds what the last dump left.
+//!
+//! Invariants:
+//! 1. A log that is here is here as a whole; nothing below counts of it.
+//! 2. A log that is not here and was deleted since the last dump, as far as runs may know it, is among those that are `gone`.
+//! 3. Once a silo is `complete`, what is neither here nor gone is nowhere.
+//! 4. A commit is done whole or not at all, also in a dump: that writes each log as it was at one moment.
+
+mod dump;
+mod limits;
+mod log;
+mod places;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Duration;
+
+use brooklet_io::seeded::bug;
+
+use crate::commit::{Action, Op};
+use crate::error::{Error, Expected, Found, KeyText};
+use crate::front::Seqs;
+use crate::model::Bounds;
+use crate::retain::Retention;
+use crate::space::{MemoryConfig, SEPARATOR, SpaceConfig, WhenFull};
+use crate::sync::{Mutex, MutexGuard};
+use crate::terms::{State, Terms};
+use dump::Cut;
+pub(crate) use dump::Rest;
+pub(crate) use log::Frozen;
+use log::Log;
+use places::{COST, Place, Places, Slot};
+
+/// The logs of one space.
+pub(crate) struct Silo {
+    pub name: String,
+    prefix: Vec<u8>,
+    logs: Mutex<Logs>,
+    /// Held by whoever moves the space between classes: writers wait for that.
+    pub moving: Mutex<()>,
+    /// Held by whoever dumps it.
+    pub dumping: Mutex<()>,
+}
+
+/// Whether commits join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Not now: the space is being moved.
+    Moving,
+    Open,
+    /// Not any more: the space was moved, and this is none of the store's silos.
+    Moved,
+    /// The store was closed.
+    Closed,
+}
+
+pub(crate) struct Logs {
+    prefix: Vec<u8>,
+    pub config: MemoryConfig,
+    pub space: SpaceConfig,
+    pub phase: Phase,
+    /// Whether nothing counts that is neither here nor gone.
+    pub complete: bool,
+    /// Whether runs have all that was committed before the space was in memory, and no tier has any of it.
+    pub settled: bool,
+    /// Whether what cannot be read of the logs below is left alone: they are those of a dump.
+    pub sets_aside: bool,
+    /// Runs of which nothing counts once a dump of a complete silo is upon them.
+    pub supersedes: Vec<u64>,
+    /// When the last dump was begun, by the clock that is never set.
+    pub dumped_at: Duration,
+    places: Places,
+    gone: BTreeSet<Vec<u8>>,
+    /// Bytes of memory, and of payloads.
+    memory: usize,
+    bytes: u64,
+    /// Counts dumps that were begun, from 1: what was made in an earlier one may be in runs.
+    generation: u32,
+    /// Whether something has changed since the last dump that succeeded was begun.
+    changed: bool,
+    cut: Option<Cut>,
+    pub counts: Counts,
+}
+
+/// What was done since the store was opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub appended: u64,
+    pub appended_bytes: u64,
+    pub reads: u64,
+    pub refused: u64,
+    /// Logs that were dropped since memory was full.
+    pub dropped: u64,
+    pub dumps: u64,
+}
+
+/// What a silo says of a log.
+pub(crate) enum Says<T> {
+    Here(T),
+    /// There is no such log.
+    Gone,
+    /// Whatever is below counts.
+    Below,
+}
+
+/// Why a commit did not take effect.
+pub(crate) enum Unfit {
+    Error(Error),
+    /// The space is being moved, or was.
+    Phase(Phase),
+    /// Whatever the runs say of these logs, by operation, must be brought here first. As of this generation.
+    Below(Vec<usize>, u32),
+}
+
+impl From<Error> for Unfit {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// What an undone commit brings back: a log's key, and the log as it was.
+struct Saved {
+    key: Vec<u8>,
+    log: Option<(Frozen, u32)>,
+}
+
+impl Silo {
+    pub fn new(name: &str, space: SpaceConfig, config: MemoryConfig, phase: Phase, seed: u64) -> Self {
+        let prefix = [name.as_bytes(), &[SEPARATOR]].concat();
+        let logs = Logs {
+            prefix: prefix.clone(),
+            config,
+            space,
+            phase,
+            complete: false,
+            settled: false,
+            sets_aside: false,
+            supersedes: Vec::new(),
+            dumped_at: Duration::ZERO,
+            places: Places::new(seed),
+            gone: BTreeSet::new(),
+            memory: 0,
+            bytes: 0,
+            generation: 1,
+            changed: false,
+            cut: None,
+            counts: Counts::default(),
+        };
+        let [moving, dumping] = Default::default();
+        Self { name: name.into(), prefix, logs: Mutex::new(logs), moving, dumping }
+    }
+
+    /// Changes what is asked of the space.
+    pub fn configure(&self, space: SpaceConfig, config: MemoryConfig) {
+        let mut logs = self.logs();
+        (logs.space, logs.config) = (space, config);
+    }
+
+    /// What the keys of its logs begin with.
+    pub fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    pub fn logs(&self) -> MutexGuard<'_, Logs> {
+        self.logs.lock().expect("no panics")
+    }
+}
+
+impl std::fmt::Debug for Silo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Silo({})", self.name)
+    }
+}
+
+impl Logs {
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Whether a dump would write something that the last one did not.
+    pub fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// Does a commit. Gives the numbers of what was appended.
+    pub fn commit(&mut self, ops: &[Op<'_>], now: &dyn Fn() -> u64) -> Result<Seqs, Unfit> {
+        if self.phase != Phase::Open {
+            return Err(Unfit::Phase(self.phase));
+        }
+        self.check(ops)?;
+        if ops.iter().all(|op| matches!(op.action, Action::Expect(_))) {
+            return Err(Error::EmptyCommit.into());
+        }
+        self.make_room(ops)?;
+        let (bytes, logs) = (self.bytes, self.len());
+        let mut saved = Vec::new();
+        let undoes = ops.len() > 1 || self.space.has_quota();
+        let mut seqs = Seqs::default();
+        let done = ops.iter().try_for_each(|op| {
+            if undoes {
+                self.save(op.key, &mut saved);
+            }
+            self.apply(op, now).map(|seq| seq.into_iter().for_each(|seq| seqs.push(seq)))
+        });
+        let done = done.and_then(|()| self.check_quotas(logs, bytes));
+        if let Err(error) = done {
+            saved.into_iter().for_each(|saved| self.restore(saved));
+            return Err(error.into());
+        }
+        self.changed = true;
+        for op in ops {
+            if let Action::Append(payload) | Action::Snapshot(payload) = op.action {
+                self.counts.appended += 1;
+                self.counts.appended_bytes += payload.len() as u64;
+            }
+        }
+        Ok(seqs)
+    }
+
+    /// Looks whether all logs are known, and as they are expected to be.
+    fn check(&self, ops: &[Op<'_>]) -> Result<(), Unfit> {
+        let unknown = |op: &Op<'_>| !self.complete && matches!(self.state(op.key), Says::Below);
+        let below: Vec<usize> =
+            ops.iter().enumerate().filter(|(_, op)| unknown(op)).map(|(i, _)| i).collect();
+        if !below.is_empty() {
+            return Err(Unfit::Below(below, self.generation));
+        }
+        for op in ops {
+            let Action::Expect(expected) = op.action else { continue };
+            let bounds = self.places.find(op.key).map(|slot| self.places.get(slot).log.bounds());
+            let holds = match expected {
+                Expected::Next(next) => bounds.map_or(0, |bounds| bounds.next) == next,
+                Expected::Absent => bounds.is_none(),
+            };
+            if !holds {
+                let found = bounds.map_or(Found::Absent, |bounds| Found::Next(bounds.next));
+                return Err(Error::Conflict { key: KeyText::of(op.key), expected, found }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn check_quotas(&mut self, logs: usize, bytes: u64) -> Result<(), Error> {
+        let over = |grew: bool, has: u64, most: Option<u64>| most.filter(|most| grew && has > *most);
+        let grew = (self.len() > logs, self.bytes > bytes);
+        let (what, limit) = if let Some(most) = over(grew.0, self.len() as u64, self.space.max_logs) {
+            ("logs", most)
+        } else if let Some(most) = over(grew.1, self.bytes, self.space.max_bytes) {
+            ("bytes", most)
+        } else {
+            return Ok(());
+        };
+        self.counts.refused += 1;
+        Err(Error::QuotaReached { space: self.name(), what, limit })
+    }
+
+    fn name(&self) -> String {
+        String::from_utf8_lossy(&self.prefix[..self.prefix.len() - 1]).into_owned()
+    }
+
+    /// Makes room in memory for what a commit brings, or refuses it.
+    fn make_room(&mut self, ops: &[Op<'_>]) -> Result<(), Error> {
+        let budget = self.config.bytes as usize;
+        let brings = |op: &Op<'_>| match op.action {
+            Action::Append(payload) | Action::Snapshot(payload) => payload.len() + 4,
+            _ => 0,
+        };
+        let mut needed = ops.iter().map(brings).sum::<usize>();
+        if needed == 0 || self.memory + needed + ops.len() * (COST + 1024) <= budget {
+            return Ok(());
+        }
+        needed += ops
+            .iter()
+            .filter(|op| self.places.find(op.key).is_none())
+            .map(|op| COST + op.key.len())
+            .sum::<usize>();
+        let before = self.places.stamp();
+        if self.config.when_full == WhenFull::DropOldest && needed <= budget {
+            for op in ops {
+                if let Some(slot) = self.places.find(op.key) {
+                    self.places.touch(slot);
+                }
+            }
+            while self.memory + needed > budget {
+                let Some(slot) = self.places.oldest(before) else { break };
+                self.remove(slot);
+                self.counts.dropped += 1;
+                self.changed = true;
+            }
+        }
+        if self.memory + needed <= budget {
+            return Ok(());
+        }
+        self.counts.refused += 1;
+        Err(Error::MemoryFull { space: self.name(), limit: self.config.bytes })
+    }
+
+    /// Keeps a log as it is, for when the commit at hand does not fit.
+    fn save(&mut self, key: &[u8], saved: &mut Vec<Saved>) {
+        if saved.iter().any(|saved| saved.key == key) {
+            return;
+        }
+        let log = self.places.find(key).map(|slot| {
+            self.keep_for_cut(slot);
+            let place = self.places.get(slot);
+            let Bounds { first, next } = place.log.bounds();
+            (place.log.freeze(first..next), place.created)
+        });
+        saved.push(Saved { key: key.to_vec(), log });
+    }
+
+    fn restore(&mut self, Saved { key, log }: Saved) {
+        if let Some(slot) = self.places.find(&key) {
+            self.take_out(slot);
+        }
+        if let Some((frozen, created)) = log {
+            self.put(&key, Log::thaw(frozen), created);
+        }
+    }
+
+    /// Does one operation. Fails before it does anything.
+    fn apply(&mut self, op: &Op<'_>, now: &dyn Fn() -> u64) -> Result<Option<u64>, Error> {
+        let unknown = || Error::UnknownLog { key: KeyText::of(op.key) };
+        let found = self.places.find(op.key);
+        let slot = match op.action {
+            Action::Expect(_) | Action::Enroll(_) | Action::Sweep => return Ok(None),
+            Action::Append(_) | Action::Snapshot(_) => found.unwrap_or_else(|| self.create(op.key, now)),
+            Action::Retain(retention) if retention.is_limited() => {
+                found.unwrap_or_else(|| self.create(op.key, now))
+            }
+            _ => found.ok_or_else(unknown)?,
+        };
+        if let Action::Delete = op.action {
+            self.remove(slot);
+            return Ok(None);
+        }
+        let bounds = self.places.get(slot).log.bounds();
+        let lawful = |asked, first| {
+            let Bounds { next, .. } = bounds;
+            let outside = Error::OutOfRange { key: KeyText::of(op.key), asked, first, next };
+            if (first..=next).contains(&asked) { Ok(asked) } else { Err(outside) }
+        };
+        let kept = self.places.get(slot).log.kept(now);
+        let before = match op.action {
+            Action::Trim(before) => lawful(before.max(kept), bounds.first)?,
+            Action::KeepLast(n) => bounds.next.saturating_sub(n).max(kept),
+            Action::Truncate(from) => lawful(from, kept)?,
+            _ => 0,
+        };
+        let mut seq = None;
+        self.places.touch(slot);
+        self.change(slot, |log| match op.action {
+            Action::Append(payload) | Action::Snapshot(payload) => {
+                seq = Some(bounds.next);
+                log.append(payload, now);
+                let is_snapshot = matches!(op.action, Action::Snapshot(_));
+                let gone = if is_snapshot { log.cut_before(bounds.next) } else { 0 };
+                payload.len() as i64 - (gone + log.limit(now)) as i64
+            }
+            Action::Trim(_) | Action::KeepLast(_) => -(log.cut_before(before) as i64),
+            Action::Truncate(_) => -((log.limit(now) + log.cut_from(before)) as i64),
+            Action::Retain(retention) => -(log.retain(retention, now) as i64),
+            _ => 0,
+        });
+        Ok(seq)
+    }
+
+    fn create(&mut self, key: &[u8], now: &dyn Fn() -> u64) -> Slot {
+        let limited = Some(self.space.retention).filter(Retention::is_limited);
+        let terms = limited.and_then(|retention| Terms::of(retention, Bounds::default(), 0, now()));
+        self.put(key, Log::empty_at(0, terms), self.generation)
+    }
+
+    fn put(&mut self, key: &[u8], log: Log, created: u32) -> Slot {
+        self.memory += COST + log.memory();
+        let Bounds { first, next } = log.bounds();
+        self.bytes += log.sum(first..next);
+        let slot = self.places.add(key, log, created, self.generation);
+        self.memory += self.places.get(slot).key.bytes_apart();
+        slot
+    }
+
+    /// Changes a log by `how`, which tells by how many bytes of payloads.
+    fn change(&mut self, slot: Slot, how: impl FnOnce(&mut Log) -> i64) {
+        self.keep_for_cut(slot);
+        self.alter(slot, how);
+    }
+
+    /// The same, where a dump that goes on may see it.
+    fn alter(&mut self, slot: Slot, how: impl FnOnce(&mut Log) -> i64) {
+        let log = &mut self.places.get_mut(slot).log;
+        let before = log.memory();
+        let bytes = how(log);
+        self.memory = self.memory + log.memory() - before;
+        self.bytes = self.bytes.saturating_add_signed(bytes);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.keep_for_cut(slot);
+        let place = self.take_out(slot);
+        if place.created < self.generation {
+            self.forget(&place.key);
+        }
+    }
+
+    fn take_out(&mut self, slot: Slot) -> Place {
+        let place = self.places.remove(slot);
+        let Bounds { first, next } = place.log.bounds();
+        self.bytes -= place.log.sum(first..next);
+        self.memory -= COST + place.log.memory() + place.key.bytes_apart();
+        place
+    }
+
+    /// Runs may know a log that is no more.
+    fn forget(&mut self, key: &[u8]) {
+        if self.gone.insert(key.to_vec()) {
+            self.memory += gone_cost(key);
+        }
+    }
+
+    /// Brings in a log that runs have, unless that was done meanwhile. `false` where there is no room for it.
+    pub fn bring(&mut self, key: &[u8], log: Option<Brought>, generation: u32) -> bool {
+        let unknown = self.places.find(key).is_none() && bug("stale-log-is-brought");
+        if !unknown && (generation != self.generation || !matches!(self.state(key), Says::Below)) {
+            return true;
+        }
+        let Some(Brought { log }) = log else {
+            // Nothing to look for again: until the next dump that is certain.
+            self.forget(key);
+            return true;
+        };
+        let needed = COST + key.len() + log.memory();
+        if self.memory + needed > self.config.bytes as usize {
+            return false;
+        }
+        self.put(key, log, 0);
+        true
+    }
+
+    /// Gives all logs another retention.
+    pub fn retain_all(&mut self, retention: Retention, now: &dyn Fn() -> u64) {
+        for slot in 0..self.places.end() {
+            if self.places.occupied(slot).is_some() {
+                self.change(slot, |log| -(log.retain(retention, now) as i64));
+            }
+        }
+        self.changed = true;
+    }
+
+    /// Drops what has become too old.
+    fn sweep(&mut self, slot: Slot, now: &dyn Fn() -> u64) {
+        let place = self.places.get(slot);
+        if place.log.terms().is_some_and(|limits| limits.age.is_some())
+            && place.log.kept(now) > place.log.bounds().first
+        {
+            self.alter(slot, |log| -(log.limit(now) as i64));
+        }
+    }
+
+    fn is_gone(&self, key: &[u8]) -> bool {
+        self.gone.contains(key) || self.cut.as_ref().is_some_and(|cut| cut.gone.contains(key))
+    }
+
+    fn says(&self, key: &[u8]) -> Says<&Log> {
+        match self.places.find(key) {
+            Some(slot) => Says::Here(&self.places.get(slot).log),
+            None if self.complete || self.is_gone(key) => Says::Gone,
+            None => Says::Below,
+        }
+    }
+
+    /// What a log is.
+    pub fn state(&self, key: &[u8]) -> Says<State> {
+        self.says(key).map(|log| State { bounds: Some(log.bounds()), terms: log.terms().cloned() })
+    }
+
+    /// The entries of a log that `wanted` chooses by its bounds, as of `now`.
+    pub fn read<E>(
+        &mut self,
+        key: &[u8],
+        now: u64,
+        wanted: impl FnOnce(Bounds) -> Result<Range<u64>, E>,
+    ) -> Result<Says<(Frozen, Range<u64>)>, E> {
+        self.counts.reads += 1;
+        Ok(match self.says(key) {
+            Says::Here(log) => {
+                let range = wanted(log.shown(now))?;
+                Says::Here((log.freeze(range.clone()), range))
+            }
+            Says::Gone => Says::Gone,
+            Says::Below => Says::Below,
+        })
+    }
+
+    /// What logs are here whose keys begin with a prefix, in no order, and which are no more.
+    pub fn states(&self, prefix: &[u8]) -> Vec<(Vec<u8>, State)> {
+        let here = self.places.iter().filter(|place| place.key.starts_with(prefix)).map(|place| {
+            let state = State { bounds: Some(place.log.bounds()), terms: place.log.terms().cloned() };
+            (place.key.to_vec(), state)
+        });
+        let gone = self.gone.iter().chain(self.cut.iter().flat_map(|cut| &cut.gone));
+        let gone = gone.filter(|key| key.starts_with(prefix) && self.places.find(key).is_none());
+        here.chain(gone.map(|key| (key.clone(), State::default()))).collect()
+    }
+}
+
+/// A log on its way from runs.
+pub(crate) struct Brought {
+    log: Log,
+}
+
+impl Brought {
+    /// It begins at `first`; its entries are [pushed](Self::push).
+    pub fn new(first: u64, terms: Option<&Terms>) -> Self {
+        Self { log: Log::empty_at(first, terms.and_then(Terms::elsewhere).map(Into::into)) }
+    }
+
+    pub fn push(&mut self, payload: &[u8]) {
+        self.log.push(payload);
+    }
+}
+
+impl<T> Says<T> {
+    fn map<U>(self, how: impl FnOnce(T) -> U) -> Says<U> {
+        match self {
+            Says::Here(it) => Says::Here(how(it)),
+            Says::Gone => Says::Gone,
+            Says::Below => Says::Below,
+        }
+    }
+}
+
+/// Memory that a log costs which is no more.
+fn gone_cost(key: &[u8]) -> usize {
+    key.len() + 48
+}
+
+#[cfg(test)]
+mod tests;
