@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brooklet::{Class, Create, Retention, SpaceConfig, SpaceInfo, Store};
+use brooklet::{Class, Create, MemoryConfig, Retention, SpaceConfig, SpaceInfo, Store, WhenFull};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
@@ -34,6 +34,8 @@ pub enum Command {
         #[command(flatten)]
         asks: Asks,
     },
+    /// Write a space that is kept in memory to the store, as far as it changed since that was done last
+    Dump(Named),
     /// Remove a space; its logs stay
     Remove(Named),
 }
@@ -54,6 +56,15 @@ pub struct Asks {
     /// How soon what is deferred is on stable media [default: 100ms] (ms, s and m are understood)
     #[arg(long, value_name = "TIME", value_parser = age)]
     within: Option<Duration>,
+    /// Bytes of memory for what is kept there [default: 64M] (K, M and G are understood)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    memory: Option<u64>,
+    /// What happens when that is full [default: refuse]
+    #[arg(long, value_enum)]
+    when_full: Option<Full>,
+    /// How long after one dump of it the next begins, while the store is open (ms, s, m and h are understood), or `none`
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    dump_every: Option<Limit<Duration>>,
     /// The most logs of the space, or `none`
     #[arg(long, value_name = "N", value_parser = number)]
     max_logs: Option<Limit<u64>>,
@@ -77,7 +88,20 @@ enum When {
     Durable,
     /// At once; they are on stable media within a bound
     Deferred,
+    /// At once; they are in memory only, and on stable media with the next dump or clean stop
+    Memory,
 }
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Full {
+    /// What needs more is refused
+    Refuse,
+    /// The logs go that were written to least lately
+    DropOldest,
+}
+
+/// Bytes of memory of a space, where nothing is said.
+const MEMORY: u64 = 64 << 20;
 
 /// How soon what is deferred is on stable media, where nothing is said.
 const WITHIN: Duration = Duration::from_millis(100);
@@ -103,6 +127,36 @@ fn time(text: &str) -> Result<Limit<Duration>, String> {
 }
 
 impl Asks {
+    /// The class of a space that was of class `was`.
+    fn class(&self, was: Class) -> Class {
+        let in_memory = self.memory.is_some() || self.when_full.is_some() || self.dump_every.is_some();
+        let wanted = self.class.unwrap_or(match was {
+            _ if in_memory => When::Memory,
+            _ if self.within.is_some() => When::Deferred,
+            Class::Memory(_) => When::Memory,
+            Class::Deferred(_) => When::Deferred,
+            _ => When::Durable,
+        });
+        match (wanted, was) {
+            (When::Durable, _) => Class::Durable,
+            (When::Deferred, Class::Deferred(bound)) => Class::Deferred(self.within.unwrap_or(bound)),
+            (When::Deferred, _) => Class::Deferred(self.within.unwrap_or(WITHIN)),
+            (When::Memory, _) => {
+                let mut memory = was.memory().unwrap_or(MemoryConfig::new(MEMORY));
+                memory.bytes = self.memory.unwrap_or(memory.bytes);
+                memory.when_full = match self.when_full {
+                    Some(Full::Refuse) => WhenFull::Refuse,
+                    Some(Full::DropOldest) => WhenFull::DropOldest,
+                    None => memory.when_full,
+                };
+                if let Some(Limit(every)) = self.dump_every {
+                    memory.dump_every = every;
+                }
+                Class::Memory(memory)
+            }
+        }
+    }
+
     /// What is asked of a space of which `config` was.
     fn of(&self, mut config: SpaceConfig) -> SpaceConfig {
         fn set<T: Copy>(limit: &mut Option<T>, asked: Option<Limit<T>>) {
@@ -110,12 +164,7 @@ impl Asks {
                 *limit = asked;
             }
         }
-        config.class = match (self.class, config.class, self.within) {
-            (Some(When::Durable), ..) | (None, Class::Durable, None) => Class::Durable,
-            (_, _, Some(bound)) => Class::Deferred(bound),
-            (_, Class::Deferred(bound), None) => Class::Deferred(bound),
-            _ => Class::Deferred(WITHIN),
-        };
+        config.class = self.class(config.class);
         set(&mut config.max_logs, self.max_logs);
         set(&mut config.max_bytes, self.max_bytes);
         set(&mut config.retention.entries, self.entries);
@@ -149,6 +198,12 @@ pub fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failu
             space.configure(asks.of(space.info()?.config))?;
             show(&store, &name, out)
         }
+        Command::Dump(Named { store, name }) => {
+            let store = beside.options()?.open(store)?;
+            let dumped = store.space(&name)?.dump()?;
+            out.put(&Written { logs: dumped.logs, entries: dumped.entries, bytes: dumped.bytes })?;
+            Ok(store.close()?)
+        }
         Command::Remove(Named { store, name }) => {
             let store = beside.options()?.open(store)?;
             store.remove_space(&name)?;
@@ -163,11 +218,31 @@ fn show(store: &Store, name: &str, out: &mut Out) -> Result<(), Failure> {
     Ok(store.close()?)
 }
 
+/// What a dump wrote.
+#[derive(Serialize)]
+struct Written {
+    logs: u64,
+    entries: u64,
+    bytes: u64,
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { logs: 0, .. } => write!(f, "nothing has changed since the last dump"),
+            Self { logs, entries, bytes } => write!(f, "{logs} logs, {entries} entries, in {bytes} bytes"),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Row {
     name: String,
     class: &'static str,
     within_ms: Option<u64>,
+    memory_bytes: Option<u64>,
+    drops_oldest: Option<bool>,
+    dump_every_ms: Option<u64>,
     logs: Option<u64>,
     max_logs: Option<u64>,
     bytes: Option<u64>,
@@ -181,21 +256,27 @@ impl Row {
     fn of(info: &SpaceInfo) -> Self {
         let SpaceConfig { class, max_logs, max_bytes, retention, .. } = info.config;
         let Retention { entries, bytes, age, .. } = retention;
+        let memory = class.memory();
         let (class, within) = match class {
             Class::Deferred(bound) => ("deferred", Some(bound)),
+            Class::Memory(_) => ("memory", None),
             _ => ("durable", None),
         };
+        let ms = |time: Duration| time.as_millis() as u64;
         Self {
             name: info.name.clone(),
             class,
-            within_ms: within.map(|time| time.as_millis() as u64),
+            within_ms: within.map(ms),
+            memory_bytes: memory.map(|memory| memory.bytes),
+            drops_oldest: memory.map(|memory| memory.when_full == WhenFull::DropOldest),
+            dump_every_ms: memory.and_then(|memory| memory.dump_every).map(ms),
             logs: info.logs,
             max_logs,
             bytes: info.bytes,
             max_bytes,
             keeps_entries: entries,
             keeps_bytes: bytes,
-            keeps_ms: age.map(|age| age.as_millis() as u64),
+            keeps_ms: age.map(ms),
         }
     }
 }
@@ -205,6 +286,13 @@ impl fmt::Display for Row {
         write!(f, "{}: {}", self.name, self.class)?;
         if let Some(within) = self.within_ms {
             write!(f, " within {within} ms")?;
+        }
+        if let Some(bytes) = self.memory_bytes {
+            let full = if self.drops_oldest == Some(true) { ", then drops the oldest logs" } else { "" };
+            write!(f, " of {bytes} bytes{full}")?;
+        }
+        if let Some(every) = self.dump_every_ms {
+            write!(f, ", dumped every {every} ms")?;
         }
         for (what, used, most) in [("logs", self.logs, self.max_logs), ("bytes", self.bytes, self.max_bytes)]
         {

@@ -30,6 +30,30 @@ fn a_space_is_made_changed_listed_and_removed() {
 }
 
 #[test]
+fn a_space_is_kept_in_memory_and_dumped() {
+    let place = Place::new();
+    let made = place.ok(&["space", "create", "STORE", "games", "--class", "memory", "--memory", "1M"]);
+    assert_eq!(made, "games: memory of 1048576 bytes, 0 logs, 0 bytes\n");
+    // Each command stops the store cleanly, which dumps what it did.
+    place.ok(&["append", "STORE", "games/7", "e4", "e5"]);
+    assert_eq!(text(&place.run(&["read", "STORE", "games/7"]).stdout).lines().count(), 2);
+    assert_eq!(place.ok(&["space", "dump", "STORE", "games"]), "nothing has changed since the last dump\n");
+    let set = ["space", "set", "STORE", "games", "--when-full", "drop-oldest", "--dump-every", "5s"];
+    let all =
+        "games: memory of 1048576 bytes, then drops the oldest logs, dumped every 5000 ms, 1 logs, 4 bytes\n";
+    assert_eq!(place.ok(&set), all);
+    let json = place.json(&["space", "list", "STORE"]).remove(0);
+    assert_eq!((&json[0]["memory_bytes"], &json[0]["dump_every_ms"]), (&1048576.into(), &5000.into()));
+    place.ok(&["space", "set", "STORE", "games", "--dump-every", "none", "--memory", "64K"]);
+    let said = place.fails(2, &["space", "set", "STORE", "games", "--memory", "1K"]);
+    assert!(said.contains("at least 64 KiB"), "{said}");
+    place.ok(&["space", "set", "STORE", "games", "--class", "durable"]);
+    assert_eq!(place.ok(&["space", "list", "STORE"]), "games: durable\n");
+    assert!(place.fails(2, &["space", "dump", "STORE", "games"]).contains("nothing to dump"));
+    assert_eq!(place.ok(&["append", "STORE", "games/7", "d4"]), "2\n");
+}
+
+#[test]
 fn spaces_that_are_not_there_or_make_no_sense_are_refused() {
     let place = Place::new();
     place.ok(&["append", "STORE", "log", "x"]);

@@ -9,6 +9,7 @@ mod codex;
 mod flying;
 mod import;
 pub mod load;
+mod memory;
 mod plain;
 pub mod row;
 mod scale;
@@ -42,6 +43,8 @@ enum What {
     Codex(codex::Args),
     /// Measure bringing in whole logs past the log, beside appending their entries
     Import(import::Args),
+    /// Measure logs that are kept in memory: appending, dumping and loading them, beside the disk
+    Memory(memory::Args),
     /// Measure backing a store up in object storage and restoring it, beside the link and the disk
     Archive(archive::Args),
 }
@@ -54,6 +57,7 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         Some(What::Codex(args)) => codex::run(args, out),
         Some(What::Archive(args)) => archive::run(args, out),
         Some(What::Import(args)) => import::run(args, out),
+        Some(What::Memory(args)) => memory::run(args, out),
         None => store::run(args.store, out),
     }
 }
