@@ -116,6 +116,18 @@ pub const BUGS: &[Bug] = &[
     ),
     // Offloading.
     bug("run-goes-early", "the space of a run is free before the superblock says that it lies elsewhere"),
+    // Memory.
+    bug(
+        "failed-dump-counts",
+        "a dump that failed counts as one, and what was to be in it is not written again",
+    ),
+    bug(
+        "moved-logs-are-remembered",
+        "logs that come out of memory have the bounds that they had before they were there",
+    ),
+    bug("dump-forgets-the-deleted", "a dump does not say which logs are no more"),
+    bug("move-does-not-dump", "a space that leaves memory is not dumped"),
+    bug("stale-log-is-brought", "a log is brought into memory though it was deleted there"),
     // What callers see.
     bug("refused-commit-leaves-traces", "a refused commit is not undone"),
     bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible"),

@@ -59,6 +59,8 @@ pub struct Ledger {
     /// An import that is going on, or that ended with an error that leaves it open, and when it began, in milliseconds: its
     /// logs are all there, or none is.
     pub import: Option<(Arc<[Change]>, u64)>,
+    /// What runs may have of the space's logs, while they are in memory.
+    pub silo: Option<Silo>,
     /// Durable states since somebody began to read.
     pub watched: Option<Vec<Logs>>,
     /// Earlier durable states, the newest last, where they may be needed.
@@ -69,6 +71,23 @@ pub struct Ledger {
     pub stopped: bool,
     /// Commits that were acknowledged.
     pub acknowledged: u64,
+}
+
+/// What is durable of logs that are in memory.
+#[derive(Clone, Default)]
+pub struct Silo {
+    /// One of these is what the last dump has, or what they were as they came into memory.
+    pub kept: Vec<Logs>,
+    /// One of these is what a dump that goes on has, or one that ended with an error.
+    dump: Vec<Logs>,
+    dumping: bool,
+}
+
+impl Silo {
+    /// What runs have is this.
+    pub fn of(logs: &Logs) -> Self {
+        Self { kept: vec![model::of_space(logs)], ..Self::default() }
+    }
 }
 
 /// Earlier states that are kept at most.
@@ -99,6 +118,48 @@ impl Ledger {
             return violated("a commit is acknowledged before one that boarded earlier");
         }
         Ok(())
+    }
+
+    /// A commit is in memory, where readers see it.
+    pub fn remember(&mut self, changes: &[Change], at: u64) -> Result<(), Violation> {
+        self.settle()?;
+        let silo = self.silo.get_or_insert_with(|| Silo::of(&self.durable));
+        if let Some(past) = &mut self.past {
+            past.push_back(self.durable.clone());
+        }
+        for logs in [&mut self.durable, &mut self.boarded] {
+            if model::apply(logs, changes, at).is_err() {
+                return violated("a commit in memory is on logs of which one is not durable yet");
+            }
+        }
+        if silo.dumping {
+            silo.dump.push(model::of_space(&self.durable));
+        }
+        self.acknowledged += 1;
+        if let Some(watched) = &mut self.watched {
+            watched.push(self.durable.clone());
+        }
+        Ok(())
+    }
+
+    /// A dump may begin, if there is something to dump.
+    pub fn begin_dump(&mut self) {
+        if let Some(silo) = &mut self.silo {
+            silo.dump.push(model::of_space(&self.durable));
+            silo.dumping = true;
+        }
+    }
+
+    /// It has ended, and is part of the store, or is not, or nobody knows.
+    pub fn end_dump(&mut self, counts: Option<bool>) {
+        if let Some(silo) = &mut self.silo {
+            silo.dumping = false;
+            match counts {
+                Some(true) => silo.kept = std::mem::take(&mut silo.dump),
+                Some(false) => silo.dump.clear(),
+                None => {}
+            }
+        }
     }
 
     /// The import has come in.
@@ -134,6 +195,7 @@ impl Ledger {
             durable: self.durable.clone(),
             unknown: self.flying.iter().map(|flight| (flight.changes.clone(), flight.at)).collect(),
             import: self.import.clone(),
+            silo: self.silo.as_ref().map(|silo| silo.kept.iter().chain(&silo.dump).cloned().collect()),
             past: self.past.iter().flatten().cloned().collect(),
             epoch: self.epoch,
             tolerance,
@@ -160,6 +222,8 @@ pub struct Expectation {
     pub unknown: Vec<(Arc<[Change]>, u64)>,
     /// And all of this, or nothing.
     pub import: Option<(Arc<[Change]>, u64)>,
+    /// And one of these of the space's logs, if they are in memory.
+    pub silo: Option<Vec<Logs>>,
     /// Earlier states, the newest last.
     pub past: Vec<Logs>,
     /// Every opening has a larger epoch.
@@ -173,27 +237,43 @@ pub struct Expectation {
 impl Expectation {
     /// Finds the state that a store shows among those that it may show.
     pub fn admit(&self, seen: &Seen) -> Result<Logs, Violation> {
-        let nearest = match self.admit_prefix(seen, self.durable.clone()) {
-            Ok(state) => return Ok(state),
-            Err(nearest) => nearest,
-        };
-        if let Some((changes, at)) = &self.import {
-            let mut state = self.durable.clone();
-            if changes.iter().all(|change| !state.contains_key(change.key())) {
-                model::apply(&mut state, changes, *at).expect("appends are always accepted");
-                if let Ok(state) = self.admit_prefix(seen, state) {
-                    return Ok(state);
+        let mut nearest = String::new();
+        for durable in self.with_silo(&self.durable) {
+            nearest = match self.admit_prefix(seen, durable.clone()) {
+                Ok(state) => return Ok(state),
+                Err(nearest) => nearest,
+            };
+            if let Some((changes, at)) = &self.import {
+                let mut state = durable;
+                if changes.iter().all(|change| !state.contains_key(change.key())) {
+                    model::apply(&mut state, changes, *at).expect("appends are always accepted");
+                    if let Ok(state) = self.admit_prefix(seen, state) {
+                        return Ok(state);
+                    }
                 }
             }
         }
         // Damage to the newest blocks looks like a torn write, as long as nothing later tells.
-        if self.tolerance.damaged
-            && self.tolerance.evidence == Evidence::None
-            && let Some(state) = self.past.iter().rev().find(|state| seen.difference(state).is_empty())
-        {
-            return Ok(state.clone());
+        if self.tolerance.damaged && self.tolerance.evidence == Evidence::None {
+            let mut past = self.past.iter().rev().flat_map(|state| self.with_silo(state));
+            if let Some(state) = past.find(|state| seen.difference(state).is_empty()) {
+                return Ok(state);
+            }
         }
         violated(format!("what is found is no prefix that holds every acknowledged commit:\n{nearest}"))
+    }
+
+    /// What runs may have of these states.
+    pub fn in_runs(&self, states: &[Logs]) -> Vec<Logs> {
+        states.iter().flat_map(|state| self.with_silo(state)).collect()
+    }
+
+    /// What a state may be by what runs have of logs in memory.
+    fn with_silo(&self, state: &Logs) -> Vec<Logs> {
+        match &self.silo {
+            Some(kept) => kept.iter().map(|kept| model::with_space(state, kept)).collect(),
+            None => vec![state.clone()],
+        }
     }
 
     /// The state that a store shows, where it is this one or one after some of the unknown commits; else how it differs.

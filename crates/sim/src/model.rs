@@ -47,6 +47,31 @@ impl Log {
 /// All logs. Clones share what they have in common.
 pub type Logs = BTreeMap<Bytes, Arc<Log>>;
 
+/// The name of the space that most logs belong to.
+pub const SPACE: &str = "log";
+
+fn is_of_space(key: &[u8]) -> bool {
+    key.starts_with(b"log/")
+}
+
+/// The logs of the space.
+pub fn of_space(logs: &Logs) -> Logs {
+    logs.iter().filter(|(key, _)| is_of_space(key)).map(|(key, log)| (key.clone(), log.clone())).collect()
+}
+
+/// These logs, those of the space being others.
+pub fn with_space(logs: &Logs, space: &Logs) -> Logs {
+    let rest = logs.iter().filter(|(key, _)| !is_of_space(key));
+    rest.chain(space).map(|(key, log)| (key.clone(), log.clone())).collect()
+}
+
+/// Whether some of the changes are on logs of the space, and others not.
+pub fn is_mixed(changes: &[Change]) -> bool {
+    let mut of_space = changes.iter().map(|change| is_of_space(change.key()));
+    let first = of_space.next();
+    of_space.any(|other| Some(other) != first)
+}
+
 /// A change to one log, or an expectation of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {

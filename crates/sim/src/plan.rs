@@ -94,6 +94,17 @@ impl Shape {
     }
 }
 
+/// The class of a space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Its commits are durable when they are acknowledged.
+    Durable,
+    /// Within 100 ms.
+    Deferred,
+    /// With the next dump.
+    Memory,
+}
+
 /// One thing that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -129,6 +140,10 @@ pub enum Act {
     View,
     /// Some runs are kept elsewhere, and let go.
     Offload,
+    /// Most logs get another class.
+    Move(Rest),
+    /// They are dumped, if they are in memory.
+    Dump,
     /// The store is closed and opened.
     Reopen,
     /// The process dies; what it wrote is in the page cache.
@@ -160,6 +175,8 @@ impl fmt::Display for Act {
             Act::Release => write!(f, "the oldest reader reads to its end"),
             Act::View => write!(f, "a view"),
             Act::Offload => write!(f, "offload"),
+            Act::Move(rest) => write!(f, "space log is to be {rest:?}"),
+            Act::Dump => write!(f, "space log is dumped"),
             Act::Reopen => write!(f, "close and open"),
             Act::Kill => write!(f, "the process is killed"),
             Act::Cut => write!(f, "the power is cut"),
@@ -299,6 +316,14 @@ impl Plan {
                 steps.insert(at, menu.step_of(Act::Offload, rng));
             }
         }
+        if rng.percent(30) {
+            for _ in 0..2 + rng.below(8) {
+                let at = rng.below(steps.len() as u64) as usize;
+                let rests = [Rest::Durable, Rest::Deferred, Rest::Memory, Rest::Memory];
+                let act = if rng.percent(40) { Act::Dump } else { Act::Move(rests[rng.below(4) as usize]) };
+                steps.insert(at, menu.step_of(act, rng));
+            }
+        }
         Self { seed, class, shape: Shape { apart, capacity, remembered, ..shape }, habits, steps }
     }
 }
@@ -421,7 +446,7 @@ impl Menu {
         // Longer acts have more of a middle.
         let (times, spread) = match act {
             Act::Checkpoint | Act::Compact | Act::Reopen => (3, 24),
-            Act::Import(_) | Act::View | Act::Offload => (3, 24),
+            Act::Import(_) | Act::View | Act::Offload | Act::Move(_) | Act::Dump => (3, 24),
             _ => (1, 4),
         };
         for _ in 0..times {

@@ -11,7 +11,7 @@ use super::damage::Specimen;
 use super::{Swept, in_parallel};
 use crate::campaign::{self, guarded};
 use crate::ledger::{Violation, violated};
-use crate::plan::{Act, Class, Plan, Step};
+use crate::plan::{Act, Class, Plan, Rest, Step};
 use crate::world::Stats;
 
 /// Kinds of failure: an I/O error, no room, try again.
@@ -42,6 +42,9 @@ fn script(seed: u64) -> Plan {
         [Act::Import(4), Act::Work],
         [Act::View, Act::Compact],
         [Act::Offload, Act::Checkpoint],
+        [Act::Move(Rest::Memory), Act::Dump],
+        [Act::Dump, Act::Move(Rest::Durable)],
+        [Act::Move(Rest::Memory), Act::Work],
         [Act::Import(2), Act::Reopen],
     ];
     for end in ends {

@@ -37,17 +37,23 @@ impl World {
         // Whoever came in between boarded before it, and since then no time has passed.
         let now = self.now();
         match (result, model::apply(&mut after, &changes, now)) {
+            (Ok(ticket), Ok(seqs)) if ticket.is_in_memory() && ticket.seqs() == seqs => {
+                state.ledger.remember(&changes, now)
+            }
             (Ok(_), _) if state.ledger.stopped => violated("a store that has stopped accepts a commit"),
             (Ok(ticket), Ok(seqs)) => {
                 if ticket.seqs() != seqs {
                     return violated(format!("numbers {:?} were given, not {seqs:?}", ticket.seqs()));
                 }
                 state.ledger.boarded = after;
-                state.ledger.flying.push_back(Flight::new(changes, now, ticket, deferred.is_some()));
+                let deferred = ticket.is_done();
+                state.ledger.flying.push_back(Flight::new(changes, now, ticket, deferred));
                 Ok(())
             }
             (Err(error), Err(refusal)) if refusal.is(&error) => Ok(()),
             (Err(Error::CommitTooLarge { len, .. }), _) if len as u64 > self.plan.shape.ring / 5 => Ok(()),
+            (Err(Error::InMemory { .. }), _) if deferred.is_some() => Ok(()),
+            (Err(Error::MixedSpaces { .. }), _) if model::is_mixed(&changes) => Ok(()),
             // The store may refuse for want of room before it looks closer.
             (Err(Error::Full { .. }), _) if !may_wait => Ok(()),
             (Err(error), Ok(_)) => {
@@ -97,6 +103,10 @@ impl World {
             }
             Err(error) if came_in && !matches!(error, Error::Stopped { .. }) => {
                 violated(format!("an import is there, and was refused: {error}"))
+            }
+            Err(Error::InMemory { .. }) => {
+                state.ledger.import = None;
+                Ok(())
             }
             Err(Error::LogExists { .. }) => {
                 state.ledger.import = None;
@@ -297,6 +307,8 @@ impl World {
         let view = store.view();
         let moment = Moment::at(self.now());
         let states = self.watched(outer)?;
+        // Of what is in memory, it shows the last dump.
+        let states = self.expectation()?.in_runs(&states);
         match view.and_then(|view| Ok((all_of(&view)?, view))) {
             Ok((seen, _)) if states.iter().all(|state| model::shown(state, &moment) != seen) => {
                 let nearest = model::shown(states.last().expect("the first is there"), &moment);

@@ -4,8 +4,9 @@ use std::sync::{PoisonError, Weak};
 
 use brooklet::io::{Fault, MemVolume, Rng, SECTOR};
 
+use super::space::is_in_memory;
 use super::{State, World};
-use crate::ledger::{Expectation, Seen, Violation, violated};
+use crate::ledger::{Expectation, Seen, Silo, Violation, violated};
 use crate::model::Moment;
 use crate::stage::{Evidence, Guest};
 use crate::witness::is_refusal;
@@ -38,10 +39,18 @@ impl World {
     /// Closes the store. `false` where that failed, for a reason.
     fn close(&self) -> Result<bool, Violation> {
         self.state().let_go();
-        self.state().closing = true;
+        {
+            let mut state = self.state();
+            state.closing = true;
+            state.ledger.begin_dump();
+        }
         let closed = self.open_store().close();
-        self.state().closing = false;
         let fine = closed.is_ok();
+        {
+            let mut state = self.state();
+            state.closing = false;
+            state.ledger.end_dump(fine.then_some(true));
+        }
         self.excuse(closed)?;
         if fine {
             drop(self.set_store(None));
@@ -204,8 +213,15 @@ impl World {
             store.abandon();
             return Ok(());
         }
+        let in_memory = is_in_memory(&store);
+        if !seen.is_whole() && in_memory {
+            // Logs of it that cannot be read begin anew when they are written to: neither can that.
+            store.abandon();
+            return Ok(());
+        }
         let mut state = self.state();
         let ledger = &mut state.ledger;
+        ledger.silo = in_memory.then(|| Silo::of(&known));
         ledger.epoch = info.epoch;
         ledger.flying.clear();
         ledger.import = None;

@@ -5,6 +5,7 @@
 
 mod deeds;
 mod fate;
+mod space;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -285,6 +286,8 @@ impl World {
             Act::Release => self.release(),
             Act::View => self.view(),
             Act::Offload => self.offload(),
+            Act::Move(rest) => self.change_class(rest),
+            Act::Dump => self.dump(),
             Act::Reopen => self.reopen(),
             Act::Kill => self.kill(),
             Act::Cut => self.cut(),

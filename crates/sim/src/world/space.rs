@@ -1,0 +1,68 @@
+//! Most logs are of a space, whose class changes while everybody goes on.
+
+use std::time::Duration;
+
+use brooklet::{Class, Error, MemoryConfig, SpaceConfig, Store};
+
+use super::World;
+use crate::ledger::{Silo, Violation};
+use crate::model::SPACE;
+use crate::plan::Rest;
+
+/// Bytes of memory of the space: more than there ever is.
+const MEMORY: u64 = 64 << 20;
+
+/// Whether the space is kept in memory.
+pub(super) fn is_in_memory(store: &Store) -> bool {
+    store.spaces().iter().any(|space| space.config.class.memory().is_some())
+}
+
+impl World {
+    pub(super) fn change_class(&self, rest: Rest) -> Result<(), Violation> {
+        let store = self.open_store();
+        let config = SpaceConfig::new().class(match rest {
+            Rest::Durable => Class::Durable,
+            Rest::Deferred => Class::Deferred(Duration::from_millis(100)),
+            Rest::Memory => Class::Memory(MemoryConfig::new(MEMORY)),
+        });
+        let was_in_memory = is_in_memory(&store);
+        self.state().ledger.begin_dump();
+        let done = match store.space(SPACE) {
+            Ok(space) => space.configure(config),
+            Err(_) => store.create_space(SPACE, config).map(drop),
+        };
+        {
+            let mut state = self.state();
+            state.ledger.settle()?;
+            let moved_within = done.is_ok() && was_in_memory;
+            // Of a store that has stopped nobody knows which it is, before it is opened again.
+            if !matches!(done, Err(Error::Stopped { .. })) {
+                let ledger = &mut state.ledger;
+                ledger.end_dump(moved_within.then_some(false));
+                match is_in_memory(&store) {
+                    true => drop(ledger.silo.get_or_insert_with(|| Silo::of(&ledger.durable))),
+                    false => ledger.silo = None,
+                }
+            }
+        }
+        self.excuse(done)
+    }
+
+    /// Makes durable what is in memory.
+    pub(super) fn dump(&self) -> Result<(), Violation> {
+        let Ok(space) = self.open_store().space(SPACE) else { return Ok(()) };
+        self.state().ledger.begin_dump();
+        let dumped = space.dump();
+        self.tell(|| format!("  -> {dumped:?}"));
+        let counts = match &dumped {
+            Ok(_) => Some(true),
+            Err(Error::Stopped { .. }) => None,
+            Err(_) => Some(false),
+        };
+        self.state().ledger.end_dump(counts);
+        match dumped {
+            Err(Error::InvalidSpace(_)) if !is_in_memory(&self.open_store()) => Ok(()),
+            dumped => self.excuse(dumped.map(drop)),
+        }
+    }
+}
