@@ -1,0 +1,242 @@
+//! Finding records by their tags.
+
+use std::sync::Arc;
+
+use brooklet::Bytes;
+use roaring::RoaringTreemap;
+
+use crate::error::{Error, Result};
+use crate::format::{Change, MAX_TAG, WINDOW};
+use crate::index::load;
+use crate::tags::{Record, Shared, Tags};
+
+/// What records are looked for; see [`Tags::find`].
+#[derive(Clone)]
+pub struct Query {
+    shared: Arc<Shared>,
+    all: Vec<Vec<u8>>,
+    any: Vec<Vec<Vec<u8>>>,
+    none: Vec<Vec<u8>>,
+    prefixes: Vec<Vec<u8>>,
+    every: bool,
+    before: u64,
+    limit: u64,
+}
+
+/// A record that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Found {
+    /// Its id.
+    pub id: Vec<u8>,
+    /// Its tags, in order.
+    pub tags: Vec<Vec<u8>>,
+    /// Its bytes.
+    pub payload: Bytes,
+    /// Where it was found: for [`Query::before`].
+    pub cursor: u64,
+}
+
+/// Records that were found, the newest first. They are read as they are asked for. An error ends it.
+pub struct Records {
+    query: Query,
+    rest: std::iter::Rev<roaring::treemap::IntoIter>,
+    left: u64,
+    failed: bool,
+}
+
+fn strings<T: AsRef<[u8]>>(tags: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
+    tags.into_iter().map(|tag| tag.as_ref().to_vec()).collect()
+}
+
+impl Tags {
+    /// Looks for records by what tags they bear: all that is asked for must hold.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), brooklet_tags::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// # let log = brooklet_tags::Tags::open(&store, "log", Default::default())?;
+    /// for n in 0..100 {
+    ///     let (host, level) = (format!("host={}", n % 3), if n % 10 == 0 { "level=error" } else { "level=info" });
+    ///     log.put(format!("{n}"), [host.as_str(), level], format!("line {n}"))?.wait()?;
+    /// }
+    /// let errors = log.find().all(["level=error"]).any(["host=1", "host=2"]).limit(2);
+    /// let page: Vec<_> = errors.clone().run()?.collect::<Result<_, _>>()?;
+    /// assert_eq!(page.iter().map(|record| &record.id[..]).collect::<Vec<_>>(), [b"80", b"70"]);
+    ///
+    /// let next: Vec<_> = errors.clone().before(page[1].cursor).run()?.collect::<Result<_, _>>()?;
+    /// assert_eq!(next[0].id, b"50");
+    /// assert_eq!(errors.count()?, 6);                               // of all pages
+    /// assert_eq!(log.find().prefix("host=").none(["host=0"]).count()?, 66);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn find(&self) -> Query {
+        let (all, any, none, prefixes) = Default::default();
+        let (every, before, limit) = (false, u64::MAX, u64::MAX);
+        Query { shared: self.shared.clone(), all, any, none, prefixes, every, before, limit }
+    }
+}
+
+impl Query {
+    /// They must bear all of these tags.
+    pub fn all<T: AsRef<[u8]>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
+        self.all.extend(strings(tags));
+        self
+    }
+
+    /// They must bear one of these tags, at least. Asked for again: and one of those.
+    pub fn any<T: AsRef<[u8]>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
+        self.any.push(strings(tags));
+        self
+    }
+
+    /// They must bear none of these tags.
+    pub fn none<T: AsRef<[u8]>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
+        self.none.extend(strings(tags));
+        self
+    }
+
+    /// They must bear a tag that begins so. Takes longer the more such tags there are.
+    pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
+        self.prefixes.push(prefix.as_ref().to_vec());
+        self
+    }
+
+    /// Any record will do, but for what else is asked for.
+    pub fn every(mut self) -> Self {
+        self.every = true;
+        self
+    }
+
+    /// Goes on behind a record that was [found](Found::cursor): only older ones count. That holds whatever is put and removed
+    /// meanwhile; a record that was replaced is as new as that.
+    pub fn before(mut self, cursor: u64) -> Self {
+        self.before = cursor;
+        self
+    }
+
+    /// No more than so many.
+    pub fn limit(mut self, most: u64) -> Self {
+        self.limit = most;
+        self
+    }
+
+    /// How many records it finds, whatever its limit.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn count(&self) -> Result<u64> {
+        Ok(self.ordinals()?.len())
+    }
+
+    /// Finds them, as of now: of what changes while they are read, those that are gone are left out, and those that were replaced
+    /// are as they are by then, if they still fit.
+    ///
+    /// # Errors
+    /// [`Error::EmptyQuery`], [`Error::InvalidTag`], [`Error::Damaged`].
+    pub fn run(self) -> Result<Records> {
+        let rest = self.ordinals()?.into_iter().rev();
+        Ok(Records { left: self.limit, query: self, rest, failed: false })
+    }
+
+    /// The ordinals of what is found.
+    fn ordinals(&self) -> Result<RoaringTreemap> {
+        if self.all.is_empty() && self.any.is_empty() && self.prefixes.is_empty() && !self.every {
+            return Err(Error::EmptyQuery);
+        }
+        let named = || self.all.iter().chain(self.any.iter().flatten()).chain(&self.none);
+        if let Some(tag) = named().find(|tag| tag.is_empty() || tag.len() > MAX_TAG) {
+            return Err(Error::InvalidTag { len: tag.len() });
+        }
+        let mut any = self.any.clone();
+        for prefix in &self.prefixes {
+            any.push(self.shared.tags_with_prefix(prefix)?);
+        }
+        let tags: Vec<&[u8]> =
+            self.all.iter().chain(any.iter().flatten()).chain(&self.none).map(|tag| &tag[..]).collect();
+        let glance = self.shared.state().index.glance(&tags);
+        let Shared { store, keys, cache, .. } = &*self.shared;
+        let sets = tags.iter().zip(glance.recent).map(|(tag, mut recent)| {
+            let set = load(store, keys, cache, tag)?;
+            if recent.is_empty() {
+                return Ok(set);
+            }
+            recent |= &*set;
+            Ok(Arc::new(recent))
+        });
+        let mut sets = sets.collect::<Result<Vec<_>>>()?.into_iter();
+        let mut must: Vec<Arc<RoaringTreemap>> = sets.by_ref().take(self.all.len()).collect();
+        for group in &any {
+            let mut union = RoaringTreemap::new();
+            sets.by_ref().take(group.len()).for_each(|set| union |= &*set);
+            must.push(union.into());
+        }
+        // The fewest first.
+        must.sort_by_key(|set| set.len());
+        let mut must = must.into_iter();
+        let mut found = match (must.next(), must.next()) {
+            (Some(one), Some(other)) => &*one & &*other,
+            (Some(one), None) => Arc::unwrap_or_clone(one),
+            (None, _) => (0..glance.upto).collect(),
+        };
+        must.for_each(|set| found &= &*set);
+        sets.for_each(|set| found -= &*set);
+        found -= &*glance.dead;
+        found.remove_range(self.before.min(glance.upto)..);
+        Ok(found)
+    }
+
+    /// Whether a record fits by its tags.
+    fn fits(&self, tags: &[Vec<u8>]) -> bool {
+        let bears = |tag: &Vec<u8>| tags.binary_search(tag).is_ok();
+        let begins = |prefix: &Vec<u8>| tags.iter().any(|tag| tag.starts_with(prefix));
+        self.all.iter().all(bears)
+            && self.any.iter().all(|group| group.iter().any(bears))
+            && self.prefixes.iter().all(begins)
+            && !self.none.iter().any(bears)
+    }
+}
+
+impl Records {
+    fn read(&self, ordinal: u64) -> Result<Option<Found>> {
+        let Shared { store, keys, .. } = &*self.query.shared;
+        let key = keys.journal(ordinal / WINDOW);
+        let at = ordinal % WINDOW;
+        let entry = match store.read(&key, at..=at) {
+            // Nothing counts any more of the whole window.
+            Err(brooklet::Error::UnknownLog { .. }) => None,
+            entries => entries?.next().transpose()?,
+        };
+        let Some(entry) = entry else { return Ok(None) };
+        let change = Change::decode(&entry.payload).ok_or_else(|| Error::damaged(&key, "a change"))?;
+        let Some(Record { tags, payload, ordinal: newest }) = self.query.shared.record(&change.id)? else {
+            return Ok(None);
+        };
+        let found = newest == ordinal || self.query.fits(&tags);
+        Ok(found.then_some(Found { id: change.id, tags, payload, cursor: ordinal }))
+    }
+}
+
+impl Iterator for Records {
+    type Item = Result<Found>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.left > 0 && !self.failed {
+            let ordinal = self.rest.next()?;
+            let found = self.read(ordinal);
+            self.failed = found.is_err();
+            if let Some(found) = found.transpose() {
+                self.left -= 1;
+                return Some(found);
+            }
+        }
+        None
+    }
+}
+
+impl std::fmt::Debug for Records {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Records({} left)", self.rest.len().min(self.left as usize))
+    }
+}

@@ -1,0 +1,128 @@
+//! From memory into the logs: what came lately is appended to the sets of its tags.
+//!
+//! That is done beside whoever writes and reads. Blocks come first, in commits of some hundred tags; the last
+//! commit says that it is done. Wherever that is cut, the journal has all of it: a block that is appended
+//! once more changes nothing, since sets know no twice.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use brooklet::Commit;
+use roaring::RoaringTreemap;
+
+use crate::error::Result;
+use crate::format::{WINDOW, encode_block, encode_dead, encode_watermark, of_window};
+use crate::index::Recent;
+use crate::tags::{Shared, Tags};
+
+/// Tags of one commit.
+const AT_ONCE: usize = 256;
+
+/// Bytes of one commit, about.
+const BYTES: usize = 256 << 10;
+
+impl Tags {
+    /// Brings what is in memory into the logs, so that the next opening is quick. Happens by itself when it is
+    /// [much](crate::Options::recent); nothing is lost without.
+    ///
+    /// # Errors
+    /// Those of a commit. What was done counts, and the rest is done the next time.
+    pub fn settle(&self) -> Result<()> {
+        let _alone = self.shared.settling.lock().expect("no panics");
+        self.shared.settle()
+    }
+}
+
+impl Shared {
+    /// The same, once there is much, and where nobody does it; where there is far too much, after waiting for who does.
+    pub fn settle_if_much(&self) -> Result<()> {
+        let entries = self.state().index.recent.entries;
+        if entries < self.options.recent {
+            return Ok(());
+        }
+        let alone = match self.settling.try_lock() {
+            Ok(alone) => alone,
+            Err(_) if entries < 4 * self.options.recent => return Ok(()),
+            Err(_) => self.settling.lock().expect("no panics"),
+        };
+        let again = self.state().index.recent.entries >= self.options.recent;
+        let settled = if again { self.settle() } else { Ok(()) };
+        drop(alone);
+        settled
+    }
+
+    fn settle(&self) -> Result<()> {
+        let (recent, upto, dead, changed) = {
+            let mut state = self.state();
+            let index = &mut state.index;
+            let recent = Arc::new(std::mem::take(&mut index.recent));
+            index.settling = Some(recent.clone());
+            (recent, index.upto, index.dead.clone(), std::mem::take(&mut index.changed))
+        };
+        let settled = self.write_sets(&recent, upto, &dead, &changed);
+        let mut state = self.state();
+        state.index.settling = None;
+        if settled.is_err() {
+            state.index.changed.extend(changed);
+            state.index.recent.put_before(&recent);
+        }
+        settled
+    }
+
+    fn write_sets(
+        &self,
+        recent: &Recent,
+        upto: u64,
+        dead: &RoaringTreemap,
+        changed: &BTreeSet<u64>,
+    ) -> Result<()> {
+        let mut blocks = Vec::new();
+        let mut bytes = 0;
+        for (tag, ordinals) in &recent.tags {
+            let block = encode_block(ordinals.iter().copied());
+            bytes += block.len();
+            blocks.push((self.keys.tag(tag), block));
+            if blocks.len() >= AT_ONCE || bytes >= BYTES {
+                self.append(&std::mem::take(&mut blocks))?;
+                bytes = 0;
+            }
+        }
+        self.append(&blocks)?;
+        let windows: Vec<_> =
+            changed.iter().map(|&window| (self.keys.dead(window), encode_dead(dead, window))).collect();
+        for some in windows.chunks(BYTES / 8192) {
+            let mut commit = Commit::new();
+            for (key, set) in some {
+                commit.snapshot(key, set);
+            }
+            drop(self.store.commit(&commit)?);
+        }
+        // What boarded before is on stable media with it.
+        let (key, watermark) = (self.keys.watermark(), encode_watermark(upto));
+        self.store.snapshot(key, watermark)?.wait()?;
+        self.drop_journals(upto, dead, changed)
+    }
+
+    fn append(&self, blocks: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let mut commit = Commit::new();
+        for (key, block) in blocks {
+            commit.append(key, block);
+        }
+        if !blocks.is_empty() {
+            drop(self.store.commit(&commit)?);
+        }
+        Ok(())
+    }
+
+    /// Deletes the journals of windows of which nothing counts any more.
+    fn drop_journals(&self, upto: u64, dead: &RoaringTreemap, changed: &BTreeSet<u64>) -> Result<()> {
+        for &window in changed {
+            let key = self.keys.journal(window);
+            let is_over = (window + 1) * WINDOW <= upto && of_window(dead, window).len() == WINDOW;
+            if is_over && self.store.exists(&key)? {
+                drop(self.store.delete(&key)?);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,365 @@
+//! Records: putting, replacing, removing and reading them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use brooklet::{Bytes, Commit, Store, Ticket};
+
+use crate::error::{Error, Result};
+use crate::format::{self, Change, Keys, WINDOW};
+use crate::index::{Cache, Index, load};
+
+/// How tagged records are kept.
+///
+/// ```
+/// let options = brooklet_tags::Options::new().recent(100_000).cache(16 << 20);
+/// # let _ = options;
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub(crate) recent: usize,
+    pub(crate) cache: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { recent: 1 << 20, cache: 256 << 20 }
+    }
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Tags of records, counted once for each record, that are kept in memory before they are appended to the logs of their tags.
+    /// A million: some tens of megabytes. The more, the fewer and larger blocks, and the longer opening takes: each record of
+    /// theirs is read then.
+    pub fn recent(mut self, tags: usize) -> Self {
+        self.recent = tags.max(1);
+        self
+    }
+
+    /// Bytes of memory for the sets of tags that were asked for lately. 256 MiB: a set takes two bytes a record, or less.
+    pub fn cache(mut self, bytes: usize) -> Self {
+        self.cache = bytes;
+        self
+    }
+}
+
+/// Tagged records of one name in a store. Clones are handles to the same.
+///
+/// One handle and its clones write to a name; another one that is opened beside it does not see what this one has in memory.
+#[derive(Clone)]
+pub struct Tags {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub store: Store,
+    pub keys: Keys,
+    pub options: Options,
+    pub state: Mutex<State>,
+    pub cache: Mutex<Cache>,
+    /// Held by whoever brings what is in memory into the logs.
+    pub settling: Mutex<()>,
+}
+
+/// What writers share.
+pub(crate) struct State {
+    /// The ordinal of the next change.
+    next: u64,
+    pub index: Index,
+    /// Changes that may not be durable yet: readers do not see them.
+    pending: VecDeque<Pending>,
+    /// The last of these for each id.
+    of_id: BTreeMap<Box<[u8]>, Pended>,
+}
+
+struct Pending {
+    ticket: Ticket,
+    change: Change,
+    tags: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, Copy)]
+struct Pended {
+    ordinal: u64,
+    removed: bool,
+}
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Record {
+    /// Its tags, in order.
+    pub tags: Vec<Vec<u8>>,
+    /// Its bytes.
+    pub payload: Bytes,
+    pub(crate) ordinal: u64,
+}
+
+/// The promise of a put or a removal. Dropping it changes nothing: what was written becomes durable all the same.
+#[derive(Debug)]
+#[must_use = "a write is acknowledged only once it has been waited for"]
+pub struct Written {
+    ticket: Ticket,
+}
+
+impl Written {
+    /// Blocks until it is acknowledged: on stable media, or as the [space](brooklet::Space) of the name says.
+    ///
+    /// # Errors
+    /// [`brooklet::Error::Stopped`].
+    pub fn wait(&self) -> Result<()> {
+        Ok(self.ticket.wait()?)
+    }
+
+    /// The promise of the store, to be awaited, or to have a callback with.
+    pub fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+}
+
+impl Tags {
+    /// Opens the tagged records of a name: all logs whose keys begin with it and a slash. Where there are none, it is empty.
+    ///
+    /// Takes as long as it takes to read the records that came [lately](Options::recent).
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`]; [`Error::Damaged`] where its logs do not make sense.
+    pub fn open(store: &Store, name: &str, options: Options) -> Result<Self> {
+        let keys = Keys::of(name)?;
+        let mut index = Index { upto: watermark(store, &keys)?, ..Index::default() };
+        let dead = Arc::make_mut(&mut index.dead);
+        for log in store.scan(keys.all_dead())? {
+            let key = log?.key;
+            let window = std::str::from_utf8(&key[keys.all_dead().len()..]).unwrap_or_default();
+            let window = u64::from_str_radix(window, 16);
+            let window = window.map_err(|_| Error::damaged(&key, "its key is no window"))?;
+            let bitmap = store.read(&key, ..)?.next_back().transpose()?.map(|entry| entry.payload);
+            let known = format::decode_dead(&bitmap.unwrap_or_default(), window, dead);
+            known.ok_or_else(|| Error::damaged(&key, "a set of ordinals"))?;
+        }
+        let cache = Mutex::new(Cache::new(options.cache));
+        let (store, pending, of_id) = (store.clone(), VecDeque::new(), BTreeMap::new());
+        let state = Mutex::new(State { next: index.upto, index, pending, of_id });
+        let shared = Shared { store, keys, options, state, cache, settling: Mutex::default() };
+        shared.replay()?;
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Puts a record, in the place of the one with this id if there is one: one atomic commit.
+    ///
+    /// Tags are any bytes, in any order; what is named twice counts once. A put of what is there already makes it the newest.
+    ///
+    /// # Errors
+    /// [`Error::InvalidId`], [`Error::InvalidTag`], [`Error::TooManyTags`]; [`brooklet::Error::PayloadTooLarge`], of payload and tags
+    /// together; and those of a commit.
+    pub fn put<T: AsRef<[u8]>>(
+        &self,
+        id: impl AsRef<[u8]>,
+        tags: impl IntoIterator<Item = T>,
+        payload: impl AsRef<[u8]>,
+    ) -> Result<Written> {
+        let id = id.as_ref();
+        format::check_id(id)?;
+        let tags = format::check_tags(tags)?;
+        let written = self.shared.write(id, Some((tags, payload.as_ref())))?;
+        if let Err(error) = self.shared.settle_if_much() {
+            // It is tried again; the record is there all the same.
+            tracing::warn!(%error, "tags in memory could not be brought into their logs");
+        }
+        Ok(written.expect("a put always writes"))
+    }
+
+    /// Removes a record: one atomic commit. `None` where there is none.
+    ///
+    /// # Errors
+    /// [`Error::InvalidId`], and those of a commit.
+    pub fn remove(&self, id: impl AsRef<[u8]>) -> Result<Option<Written>> {
+        format::check_id(id.as_ref())?;
+        self.shared.write(id.as_ref(), None)
+    }
+
+    /// The record of an id.
+    ///
+    /// # Errors
+    /// [`Error::InvalidId`]; [`Error::Damaged`].
+    pub fn get(&self, id: impl AsRef<[u8]>) -> Result<Option<Record>> {
+        format::check_id(id.as_ref())?;
+        self.shared.record(id.as_ref())
+    }
+
+    /// How many records bear a tag.
+    ///
+    /// # Errors
+    /// [`Error::InvalidTag`]; [`Error::Damaged`].
+    pub fn count(&self, tag: impl AsRef<[u8]>) -> Result<u64> {
+        self.find().all([tag]).count()
+    }
+
+    /// The tags that begin with a prefix, in order, with how many records bear each.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn tags(&self, prefix: impl AsRef<[u8]>) -> Result<impl Iterator<Item = Result<(Vec<u8>, u64)>>> {
+        let (shared, tags) = (self.shared.clone(), self.shared.tags_with_prefix(prefix.as_ref())?);
+        let counted = tags.into_iter().map(move |tag| {
+            let glance = shared.state().index.glance(&[&tag]);
+            let set = load(&shared.store, &shared.keys, &shared.cache, &tag)?;
+            let count = ((&*set | &glance.recent[0]) - &*glance.dead).len();
+            Ok((tag, count))
+        });
+        // One that no record bears any more is none.
+        Ok(counted.filter(|counted| !matches!(counted, Ok((_, 0)))))
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> u64 {
+        let state = self.shared.state();
+        state.index.upto - state.index.dead.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn watermark(store: &Store, keys: &Keys) -> Result<u64> {
+    let key = keys.watermark();
+    match store.read(&key, ..) {
+        Err(brooklet::Error::UnknownLog { .. }) => Ok(0),
+        entries => {
+            let entry = entries?.next_back().transpose()?;
+            let known = entry.and_then(|entry| format::decode_watermark(&entry.payload));
+            known.ok_or_else(|| Error::damaged(&key, "the watermark"))
+        }
+    }
+}
+
+impl Shared {
+    /// What writers share, with all that readers see by now.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().expect("no panics");
+        state.take_in();
+        state
+    }
+
+    /// Takes in what the journal has and the other logs do not.
+    fn replay(&self) -> Result<()> {
+        let mut state = self.state();
+        loop {
+            let (window, from) = (state.next / WINDOW, state.next % WINDOW);
+            let key = self.keys.journal(window);
+            let entries = match self.store.read(&key, from..) {
+                Err(brooklet::Error::UnknownLog { .. }) => return Ok(()),
+                Err(brooklet::Error::OutOfRange { .. }) => {
+                    return Err(Error::damaged(&key, "it ends too early"));
+                }
+                entries => entries?,
+            };
+            for entry in entries {
+                let change = Change::decode(&entry?.payload);
+                let change = change.ok_or_else(|| Error::damaged(&key, "a change"))?;
+                let ordinal = state.next;
+                let record = if change.removes { None } else { self.record(&change.id)? };
+                // One that was replaced by now is buried by that change.
+                let tags = record.filter(|record| record.ordinal == ordinal).map(|record| record.tags);
+                state.next += 1;
+                state.index.apply(ordinal, change, tags.unwrap_or_default());
+            }
+            if !state.next.is_multiple_of(WINDOW) || state.next / WINDOW == window {
+                return Ok(());
+            }
+        }
+    }
+
+    pub fn record(&self, id: &[u8]) -> Result<Option<Record>> {
+        let key = self.keys.record(id);
+        let entry = match self.store.read(&key, ..) {
+            Err(brooklet::Error::UnknownLog { .. }) => return Ok(None),
+            entries => entries?.next_back().transpose()?,
+        };
+        let Some(entry) = entry else { return Ok(None) };
+        let decoded = format::decode_record(&entry.payload);
+        let (ordinal, tags, begins) = decoded.ok_or_else(|| Error::damaged(&key, "a record"))?;
+        Ok(Some(Record { tags, payload: entry.payload.slice(begins..), ordinal }))
+    }
+
+    /// Writes a record, or removes it.
+    fn write(&self, id: &[u8], record: Option<(Vec<Vec<u8>>, &[u8])>) -> Result<Option<Written>> {
+        let key = self.keys.record(id);
+        // So that the look-up below finds what it needs in memory.
+        self.store.bounds(&key).ok();
+        let mut state = self.state();
+        let old = match state.of_id.get(id) {
+            Some(Pended { ordinal, removed }) => (!removed).then_some(*ordinal),
+            None => self.record(id)?.map(|record| record.ordinal),
+        };
+        if record.is_none() && old.is_none() {
+            return Ok(None);
+        }
+        let ordinal = state.next;
+        let change = Change { removes: record.is_none(), old, id: id.to_vec() };
+        let (journal, encoded) = (self.keys.journal(ordinal / WINDOW), change.encode());
+        let (tags, bytes) = match record {
+            Some((tags, payload)) => {
+                let bytes = format::encode_record(ordinal, &tags, payload);
+                (tags, Some(bytes))
+            }
+            None => (Vec::new(), None),
+        };
+        let mut commit = Commit::new();
+        match &bytes {
+            Some(bytes) => commit.snapshot(&key, bytes),
+            None => commit.delete(&key),
+        };
+        // Where somebody else writes to the name, that is noticed before it does harm.
+        commit.expect_next(&journal, ordinal % WINDOW).append(&journal, &encoded);
+        let ticket = self.store.commit(&commit)?;
+        state.next += 1;
+        state.of_id.insert(id.into(), Pended { ordinal, removed: change.removes });
+        state.pending.push_back(Pending { ticket: ticket.clone(), change, tags });
+        Ok(Some(Written { ticket }))
+    }
+
+    /// The tags that begin with a prefix, in order, whether or not a record still bears them.
+    pub fn tags_with_prefix(&self, prefix: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut tags = self.state().index.tags_with_prefix(prefix);
+        let begins = self.keys.tag(b"").len();
+        for log in self.store.scan(self.keys.tag(prefix))? {
+            tags.insert(log?.key.split_off(begins));
+        }
+        Ok(tags.into_iter().collect())
+    }
+}
+
+impl State {
+    /// Takes in the changes that readers see by now.
+    fn take_in(&mut self) {
+        while self.pending.front().is_some_and(|pending| pending.ticket.is_done()) {
+            let Pending { change, tags, .. } = self.pending.pop_front().expect("it was just seen");
+            let ordinal = self.index.upto;
+            if self.of_id.get(&change.id[..]).is_some_and(|last| last.ordinal == ordinal) {
+                self.of_id.remove(&change.id[..]);
+            }
+            self.index.apply(ordinal, change, tags);
+        }
+    }
+}
+
+impl Index {
+    /// Takes in the next change.
+    fn apply(&mut self, ordinal: u64, change: Change, tags: Vec<Vec<u8>>) {
+        self.upto = ordinal + 1;
+        change.old.into_iter().for_each(|old| self.bury(old));
+        if change.removes {
+            self.bury(ordinal);
+        } else {
+            self.recent.add(ordinal, tags);
+        }
+    }
+}
