@@ -80,6 +80,8 @@ pub struct Silo {
     pub kept: Vec<Logs>,
     /// One of these is what a dump that goes on has, or one that ended with an error.
     dump: Vec<Logs>,
+    /// How many of those are of dumps before the one that goes on.
+    before: usize,
     dumping: bool,
 }
 
@@ -145,6 +147,7 @@ impl Ledger {
     /// A dump may begin, if there is something to dump.
     pub fn begin_dump(&mut self) {
         if let Some(silo) = &mut self.silo {
+            silo.before = silo.dump.len();
             silo.dump.push(model::of_space(&self.durable));
             silo.dumping = true;
         }
@@ -156,7 +159,7 @@ impl Ledger {
             silo.dumping = false;
             match counts {
                 Some(true) => silo.kept = std::mem::take(&mut silo.dump),
-                Some(false) => silo.dump.clear(),
+                Some(false) => silo.dump.truncate(silo.before),
                 None => {}
             }
         }
