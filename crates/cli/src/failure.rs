@@ -163,6 +163,18 @@ impl From<brooklet_archive::Error> for Failure {
     }
 }
 
+impl From<brooklet_tags::Error> for Failure {
+    fn from(error: brooklet_tags::Error) -> Self {
+        use brooklet_tags::Error;
+        let kind = match error {
+            Error::Store(error) => return error.into(),
+            Error::Damaged { .. } => Kind::Damaged,
+            _ => Kind::Usage,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
 impl From<brooklet_wal::LogError> for Failure {
     fn from(error: brooklet_wal::LogError) -> Self {
         use brooklet_wal::{LogError, WalError};

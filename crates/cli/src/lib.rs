@@ -32,6 +32,7 @@ mod size;
 mod soak;
 mod space;
 mod stop;
+mod tags;
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
@@ -87,6 +88,9 @@ enum Command {
     /// Spaces: groups of logs with a storage class, quotas and limits of their own
     #[command(subcommand)]
     Space(space::Command),
+    /// Tagged records: put them, find them by their tags, import the lines of a file
+    #[command(subcommand)]
+    Tags(tags::Command),
     /// Show what a store is made of, or the bounds of a log
     Inspect(inspect::Inspect),
     /// Check every checksum and invariant of a closed store
@@ -143,6 +147,7 @@ fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failure> 
         Command::Archive(args) => archive::run(args, beside, out),
         Command::Restore(args) => archive::restore(args, beside, out),
         Command::Space(args) => space::run(args, beside, out),
+        Command::Tags(args) => tags::run(args, beside, out),
         Command::Inspect(args) => inspect::inspect(args, beside, out),
         Command::Check(args) => inspect::check(args, beside, out),
         Command::Checkpoint(args) => inspect::checkpoint(args, beside, out),

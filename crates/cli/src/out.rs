@@ -93,6 +93,16 @@ impl<'a> Octets<'a> {
         Self { bytes, names: ["value", "value_base16"] }
     }
 
+    /// The id of a record: `id` or `id_base16`.
+    pub fn id(bytes: &'a [u8]) -> Self {
+        Self { bytes, names: ["id", "id_base16"] }
+    }
+
+    /// A tag: `tag` or `tag_base16`.
+    pub fn tag(bytes: &'a [u8]) -> Self {
+        Self { bytes, names: ["tag", "tag_base16"] }
+    }
+
     /// A key: `key` or `key_base16`.
     pub fn key(bytes: &'a [u8]) -> Self {
         Self { bytes, names: ["key", "key_base16"] }

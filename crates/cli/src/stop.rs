@@ -34,6 +34,14 @@ pub fn go_on() -> ControlFlow<()> {
     if asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
+/// The same, where what was done stays.
+pub fn check_done() -> Result<(), Failure> {
+    if asked() {
+        return Err(Failure::new(Kind::Interrupted, "stopped, as was asked; what was done until then stays"));
+    }
+    Ok(())
+}
+
 /// Fails once it was asked for.
 pub fn check() -> Result<(), Failure> {
     if asked() {

@@ -10,40 +10,49 @@ use roaring::RoaringTreemap;
 use crate::error::{Error, Result};
 use crate::format::{self, Keys, WINDOW};
 
+/// A tag, and the ordinal of a record that bears it.
+pub(crate) type Pair = (Vec<u8>, u64);
+
 /// Tags of records that the logs do not have yet.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
-    /// Ordinals, which ascend, by tag.
-    pub tags: BTreeMap<Box<[u8]>, Vec<u64>>,
-    /// How many ordinals there are.
+    /// In order, each, and each larger than the next.
+    pub runs: Vec<Arc<Vec<Pair>>>,
+    /// Those that came last, in no order.
+    new: Vec<Pair>,
+    /// How many there are.
     pub entries: usize,
 }
+
+/// So many are put in order at once where nobody asks for them: that is less work than each by itself.
+const RUN: usize = 1 << 15;
 
 impl Recent {
     pub fn add(&mut self, ordinal: u64, tags: Vec<Vec<u8>>) {
         self.entries += tags.len();
-        for tag in tags {
-            self.tags.entry(tag.into()).or_default().push(ordinal);
+        self.new.extend(tags.into_iter().map(|tag| (tag, ordinal)));
+        if self.new.len() >= RUN {
+            self.sort();
         }
     }
 
-    /// Takes back what could not be brought into the logs, which is older.
-    pub fn put_before(&mut self, older: &Self) {
-        self.entries += older.entries;
-        for (tag, ordinals) in &older.tags {
-            self.tags.entry(tag.clone()).or_default().splice(0..0, ordinals.iter().copied());
+    /// Puts what is new in order. Small runs join larger ones, so that there are few.
+    pub fn sort(&mut self) {
+        if self.new.is_empty() {
+            return;
         }
+        let mut run = std::mem::take(&mut self.new);
+        while let Some(last) = self.runs.pop_if(|last| last.len() < RUN && last.len() < 2 * run.len()) {
+            run.extend(Arc::unwrap_or_clone(last));
+        }
+        run.sort_unstable();
+        self.runs.push(run.into());
     }
+}
 
-    fn of(&self, tag: &[u8]) -> &[u64] {
-        self.tags.get(tag).map_or(&[], |ordinals| ordinals)
-    }
-
-    fn with_prefix<'a>(&'a self, prefix: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        let from =
-            self.tags.range::<[u8], _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
-        from.map(|(tag, _)| &**tag).take_while(move |tag| tag.starts_with(prefix))
-    }
+/// Those of a run whose tags are at or after one.
+fn from<'a>(run: &'a [Pair], tag: &[u8]) -> &'a [Pair] {
+    &run[run.partition_point(|(other, _)| &other[..] < tag)..]
 }
 
 /// What is known of all changes up to one.
@@ -53,7 +62,7 @@ pub(crate) struct Index {
     pub upto: u64,
     pub recent: Recent,
     /// What is on its way into the logs.
-    pub settling: Option<Arc<Recent>>,
+    pub settling: Vec<Arc<Vec<Pair>>>,
     /// Ordinals that count no more.
     pub dead: Arc<RoaringTreemap>,
     /// Windows of those that the logs do not know as they are.
@@ -68,21 +77,41 @@ impl Index {
     }
 
     /// The ordinals of the tags that are in memory, and what else a query goes by.
-    pub fn glance(&self, tags: &[&[u8]]) -> Glance {
-        let recents = || [self.settling.as_deref(), Some(&self.recent)].into_iter().flatten();
+    pub fn glance(&mut self, tags: &[&[u8]]) -> Glance {
+        self.recent.sort();
         let of = |tag: &&[u8]| {
-            let mut set = RoaringTreemap::new();
-            recents().for_each(|recent| set.extend(recent.of(tag).iter().copied()));
-            set
+            let pairs =
+                self.runs().flat_map(|run| from(run, tag).iter().take_while(|(other, _)| other == tag));
+            pairs.map(|(_, ordinal)| *ordinal).collect()
         };
         Glance { upto: self.upto, dead: self.dead.clone(), recent: tags.iter().map(of).collect() }
     }
 
+    fn runs(&self) -> impl Iterator<Item = &Arc<Vec<Pair>>> {
+        self.settling.iter().chain(&self.recent.runs)
+    }
+
     /// The tags in memory that begin with a prefix.
-    pub fn tags_with_prefix(&self, prefix: &[u8]) -> BTreeSet<Vec<u8>> {
-        let recents = [self.settling.as_deref(), Some(&self.recent)];
-        let tags = recents.into_iter().flatten().flat_map(|recent| recent.with_prefix(prefix));
-        tags.map(<[u8]>::to_vec).collect()
+    pub fn tags_with_prefix(&mut self, prefix: &[u8]) -> BTreeSet<Vec<u8>> {
+        self.recent.sort();
+        let of_run =
+            |run| from(run, prefix).iter().map(|(tag, _)| tag).take_while(|tag| tag.starts_with(prefix));
+        self.runs().flat_map(|run| of_run(run)).cloned().collect()
+    }
+
+    /// Takes out what is to be brought into the logs; it is seen all the same.
+    pub fn settle(&mut self) -> Vec<Arc<Vec<Pair>>> {
+        self.recent.sort();
+        self.settling = std::mem::take(&mut self.recent).runs;
+        self.settling.clone()
+    }
+
+    /// Takes back what could not be.
+    pub fn take_back(&mut self) {
+        let mut runs = std::mem::take(&mut self.settling);
+        self.recent.entries += runs.iter().map(|run| run.len()).sum::<usize>();
+        runs.append(&mut self.recent.runs);
+        self.recent.runs = runs;
     }
 }
 

@@ -5,14 +5,13 @@
 //! once more changes nothing, since sets know no twice.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use brooklet::Commit;
 use roaring::RoaringTreemap;
 
 use crate::error::Result;
 use crate::format::{WINDOW, encode_block, encode_dead, encode_watermark, of_window};
-use crate::index::Recent;
+use crate::index::Pair;
 use crate::tags::{Shared, Tags};
 
 /// Tags of one commit.
@@ -52,34 +51,38 @@ impl Shared {
     }
 
     fn settle(&self) -> Result<()> {
-        let (recent, upto, dead, changed) = {
-            let mut state = self.state();
-            let index = &mut state.index;
-            let recent = Arc::new(std::mem::take(&mut index.recent));
-            index.settling = Some(recent.clone());
-            (recent, index.upto, index.dead.clone(), std::mem::take(&mut index.changed))
+        let (runs, upto, dead, changed) = {
+            let index = &mut self.state().index;
+            let runs = index.settle();
+            (runs, index.upto, index.dead.clone(), std::mem::take(&mut index.changed))
         };
-        let settled = self.write_sets(&recent, upto, &dead, &changed);
-        let mut state = self.state();
-        state.index.settling = None;
-        if settled.is_err() {
-            state.index.changed.extend(changed);
-            state.index.recent.put_before(&recent);
+        // In order each, which makes it quick.
+        let mut pairs: Vec<&Pair> = runs.iter().flat_map(|run| run.iter()).collect();
+        pairs.sort();
+        let settled = self.write_sets(&pairs, upto, &dead, &changed);
+        let index = &mut self.state().index;
+        match &settled {
+            Ok(()) => index.settling.clear(),
+            Err(_) => {
+                index.changed.extend(changed);
+                index.take_back();
+            }
         }
         settled
     }
 
     fn write_sets(
         &self,
-        recent: &Recent,
+        pairs: &[&Pair],
         upto: u64,
         dead: &RoaringTreemap,
         changed: &BTreeSet<u64>,
     ) -> Result<()> {
         let mut blocks = Vec::new();
         let mut bytes = 0;
-        for (tag, ordinals) in &recent.tags {
-            let block = encode_block(ordinals.iter().copied());
+        for group in pairs.chunk_by(|(tag, _), (other, _)| tag == other) {
+            let tag = &group[0].0;
+            let block = encode_block(group.iter().map(|(_, ordinal)| *ordinal));
             bytes += block.len();
             blocks.push((self.keys.tag(tag), block));
             if blocks.len() >= AT_ONCE || bytes >= BYTES {

@@ -1,0 +1,329 @@
+//! Commands on tagged records: putting them, finding them by their tags, counting, and importing lines.
+
+mod words;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use brooklet::{Create, Store};
+use brooklet_tags::{Found, Options, Query, Record, Tags};
+use clap::{Args, Subcommand, ValueEnum};
+use indicatif::HumanCount;
+use serde::Serialize;
+
+use crate::beside::Beside;
+use crate::failure::{Failure, Kind};
+use crate::out::{Octets, Out, spinner};
+use crate::stop;
+use words::Fields;
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Put a record, in the place of the one with its id if there is one
+    Put {
+        #[command(flatten)]
+        place: Place,
+        /// The record's id
+        id: String,
+        /// Its bytes; from the standard input where they are not given
+        payload: Option<String>,
+        /// A tag that it bears; may be given again
+        #[arg(long = "tag", short, value_name = "TAG")]
+        tags: Vec<String>,
+    },
+    /// Print a record
+    Get {
+        #[command(flatten)]
+        place: Place,
+        /// The record's id
+        id: String,
+    },
+    /// Print the records that bear tags, the newest first
+    Find {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        wanted: Wanted,
+        /// No more than so many
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+        /// Only those that are older than the record with this cursor, as --json tells it
+        #[arg(long, value_name = "CURSOR")]
+        before: Option<u64>,
+        /// Print their bytes alone, as they are, each on a line
+        #[arg(long)]
+        raw: bool,
+    },
+    /// Print how many records bear tags
+    Count {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        wanted: Wanted,
+    },
+    /// List the tags, with how many records bear each
+    List {
+        #[command(flatten)]
+        place: Place,
+        /// Only those that begin so
+        #[arg(default_value = "")]
+        prefix: String,
+    },
+    /// Remove a record
+    Remove {
+        #[command(flatten)]
+        place: Place,
+        /// The record's id
+        id: String,
+    },
+    /// Put each line of a file as a record: its words become tags, or the fields of its JSON
+    Import(Import),
+}
+
+#[derive(Args)]
+pub struct Place {
+    /// The store: a file or a block device
+    store: PathBuf,
+    /// The name of the records, of which a store has any number
+    #[arg(long, default_value = "tags")]
+    name: String,
+}
+
+#[derive(Args)]
+pub struct Wanted {
+    /// Tags all of which a record must bear
+    tags: Vec<String>,
+    /// Tags one of which it must bear
+    #[arg(long, value_name = "TAG")]
+    any: Vec<String>,
+    /// Tags none of which it may bear
+    #[arg(long, value_name = "TAG")]
+    none: Vec<String>,
+    /// It must bear a tag that begins so
+    #[arg(long, value_name = "TEXT")]
+    prefix: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct Import {
+    #[command(flatten)]
+    place: Place,
+    /// The file; - is the standard input
+    #[arg(default_value = "-")]
+    input: PathBuf,
+    /// What its lines are [default: by the name's end, ndjson for .ndjson and .jsonl, else text]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Of JSON, only these fields become tags; may be given again [default: all]
+    #[arg(long = "field", value_name = "NAME")]
+    fields: Vec<String>,
+    /// Of JSON, the field with the id [default: the file's name and the number of the line]
+    #[arg(long, value_name = "NAME")]
+    id_field: Option<String>,
+    /// Words in lower case
+    #[arg(long)]
+    lower: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// Text: each word, of letters, digits and underscores, is a tag
+    Text,
+    /// JSON objects: each field with a value is a tag, as name=value; name.other=value where they are nested
+    Ndjson,
+}
+
+impl Place {
+    fn tags(&self, store: &Store) -> Result<Tags, Failure> {
+        Ok(Tags::open(store, &self.name, Options::new())?)
+    }
+
+    fn read(&self, beside: &Beside) -> Result<Tags, Failure> {
+        self.tags(&beside.open_to_read(&self.store)?)
+    }
+}
+
+impl Wanted {
+    fn of(&self, tags: &Tags) -> Query {
+        let mut query = tags.find().all(&self.tags).none(&self.none);
+        if !self.any.is_empty() {
+            query = query.any(&self.any);
+        }
+        query = self.prefix.iter().fold(query, |query, prefix| query.prefix(prefix));
+        let is_any = self.tags.is_empty() && self.any.is_empty() && self.prefix.is_empty();
+        if is_any { query.every() } else { query }
+    }
+}
+
+/// Runs the command.
+pub fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+    match command {
+        Command::Put { place, id, payload, tags } => {
+            let payload = match payload {
+                Some(payload) => payload.into_bytes(),
+                None => {
+                    let mut payload = Vec::new();
+                    let read = io::stdin().lock().read_to_end(&mut payload);
+                    read.map_err(Failure::io("reading the standard input"))?;
+                    payload
+                }
+            };
+            let store = beside.options()?.create(Create::IfMissing).open(&place.store)?;
+            place.tags(&store)?.put(id, tags, payload)?.wait()?;
+            Ok(store.close()?)
+        }
+        Command::Get { place, id } => match place.read(beside)?.get(&id)? {
+            Some(Record { tags, payload, .. }) => out.put(&Row::of(id.as_bytes(), &tags, &payload, None)),
+            None => Err(Failure::new(Kind::NotFound, format!("there is no record {id}: put it first"))),
+        },
+        Command::Find { place, wanted, limit, before, raw } => {
+            let tags = place.read(beside)?;
+            let query = wanted.of(&tags).limit(limit.unwrap_or(u64::MAX)).before(before.unwrap_or(u64::MAX));
+            for found in query.run()? {
+                let Found { id, tags, payload, cursor, .. } = found?;
+                if raw {
+                    out.raw(&payload)?;
+                    out.raw(b"\n")?;
+                } else {
+                    out.put(&Row::of(&id, &tags, &payload, Some(cursor)))?;
+                }
+            }
+            Ok(())
+        }
+        Command::Count { place, wanted } => {
+            let count = wanted.of(&place.read(beside)?).count()?;
+            out.put(&Count { count })
+        }
+        Command::List { place, prefix } => {
+            for tag in place.read(beside)?.tags(prefix)? {
+                let (tag, records) = tag?;
+                out.put(&Tag { tag: Octets::tag(&tag), records })?;
+            }
+            Ok(())
+        }
+        Command::Remove { place, id } => {
+            let store = beside.options()?.open(&place.store)?;
+            let removed = place.tags(&store)?.remove(&id)?;
+            removed.map_or(Ok(()), |written| written.wait())?;
+            Ok(store.close()?)
+        }
+        Command::Import(args) => import(&args, beside, out),
+    }
+}
+
+fn import(args: &Import, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+    stop::listen()?;
+    let is_json = args.input.extension().is_some_and(|end| end == "ndjson" || end == "jsonl");
+    let format = args.format.unwrap_or(if is_json { Format::Ndjson } else { Format::Text });
+    let mut input = open(&args.input)?;
+    let store = beside.options()?.create(Create::IfMissing).open(&args.place.store)?;
+    let tags = args.place.tags(&store)?;
+    let name = args.input.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (bar, mut line, mut imported) = (spinner(), Vec::new(), Imported::default());
+    for number in 1u64.. {
+        line.clear();
+        let read = input.read_until(b'\n', &mut line);
+        if read.map_err(Failure::io(format!("reading {}", args.input.display())))? == 0 {
+            break;
+        }
+        let content = line.strip_suffix(b"\n").unwrap_or(&line);
+        let content = content.strip_suffix(b"\r").unwrap_or(content);
+        let malformed = |what: String| Failure::malformed(&args.input, format!("line {number}: {what}"));
+        let (mut id, mut found) = (None, Vec::new());
+        match format {
+            Format::Text => words::of_text(content, args.lower, &mut found),
+            Format::Ndjson => {
+                let fields = Fields { only: &args.fields, id: args.id_field.as_deref(), lower: args.lower };
+                id = fields.of_json(content, &mut found).map_err(malformed)?;
+            }
+        }
+        let id = id.unwrap_or_else(|| format!("{name}:{number:010}").into_bytes());
+        imported.records += 1;
+        imported.tags += found.len() as u64;
+        // Nobody waits for one alone: what comes last is waited for.
+        drop(tags.put(id, found, content).map_err(|error| malformed(error.to_string()))?);
+        if number.is_multiple_of(1024) {
+            stop::check_done()?;
+            bar.set_message(format!("{} records", HumanCount(number)));
+        }
+    }
+    bar.set_message("bringing tags into their logs");
+    store.flush()?;
+    tags.settle()?;
+    bar.finish_and_clear();
+    drop(tags);
+    store.close()?;
+    out.put(&imported)
+}
+
+fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let opening = format!("opening {}", path.display());
+    let file = File::open(path)
+        .map_err(|error| Failure::new(Kind::CannotOpen, format!("{opening} failed: {error}")))?;
+    Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    id: Octets<'a>,
+    tags: Vec<String>,
+    #[serde(flatten)]
+    payload: Octets<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<u64>,
+}
+
+impl<'a> Row<'a> {
+    fn of(id: &'a [u8], tags: &[Vec<u8>], payload: &'a [u8], cursor: Option<u64>) -> Self {
+        let tags = tags.iter().map(|tag| Octets::tag(tag).to_string()).collect();
+        Self { id: Octets::id(id), tags, payload: Octets::payload(payload), cursor }
+    }
+}
+
+impl fmt::Display for Row<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\t{}\t{}", self.id, self.tags.join(" "), self.payload)
+    }
+}
+
+#[derive(Serialize)]
+struct Count {
+    count: u64,
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.count)
+    }
+}
+
+#[derive(Serialize)]
+struct Tag<'a> {
+    #[serde(flatten)]
+    tag: Octets<'a>,
+    records: u64,
+}
+
+impl fmt::Display for Tag<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\t{}", self.records, self.tag)
+    }
+}
+
+#[derive(Default, Serialize)]
+struct Imported {
+    records: u64,
+    tags: u64,
+}
+
+impl fmt::Display for Imported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} records with {} tags", self.records, self.tags)
+    }
+}
