@@ -49,7 +49,8 @@ fn draw(rng: &mut Rng) -> Vec<String> {
 }
 
 fn payload(rng: &mut Rng) -> Vec<u8> {
-    format!("{{\"at\":{},\"by\":{},\"what\":\"{:0>64}\"}}", rng.next() >> 20, rng.below(1000), rng.next()).into_bytes()
+    format!("{{\"at\":{},\"by\":{},\"what\":\"{:0>64}\"}}", rng.next() >> 20, rng.below(1000), rng.next())
+        .into_bytes()
 }
 
 fn main() -> Result<()> {
@@ -65,6 +66,8 @@ fn main() -> Result<()> {
     }
     store.flush()?;
     tags.settle()?;
+    // Both begin with everything in its place.
+    store.compact()?;
     let time = Duration::from_secs(args.seconds);
     let (mut device, mut redb, mut one, mut many) = (vec![], vec![], vec![], vec![]);
     for round in 0..args.rounds {
@@ -75,12 +78,18 @@ fn main() -> Result<()> {
         many.push(write(&tags, round, 64, time)?);
     }
     let ratio = |ours: &[f64], base: &[f64]| median(ours.iter().zip(base).map(|(a, b)| a / b).collect());
-    println!("records a second, {} of them stored, {} tag entries in redb; medians of {}", args.records, args.entries, args.rounds);
+    println!(
+        "records a second, {} of them stored, {} tag entries in redb; medians of {}",
+        args.records, args.entries, args.rounds
+    );
     println!("  the device: synced writes of 4 KiB, one after another  {:>10.0}", median(device.clone()));
     println!("  redb: a synced transaction a record                    {:>10.0}", median(redb.clone()));
     for (what, ours) in [(" 1 waiting writer ", &one), ("64 waiting writers", &many)] {
         let (by_redb, by_device) = (ratio(ours, &redb), ratio(ours, &device));
-        println!("  brooklet-tags, {what}: {:>29.0}  {by_redb:.0} times redb, {by_device:.2} times the device", median(ours.clone()));
+        println!(
+            "  brooklet-tags, {what}: {:>29.0}  {by_redb:.0} times redb, {by_device:.2} times the device",
+            median(ours.clone())
+        );
     }
     if args.found > 0 {
         drop((tags, store, peer));
@@ -192,13 +201,27 @@ fn queries(args: &Args, dir: &Path) -> Result<()> {
     let tags = Tags::open(&store, "records", Options::new())?;
     let (rng, begun) = (&mut Rng::new(3), Instant::now());
     for n in 0..args.found {
-        let own = [format!("half={}", rng.below(2)), format!("tenth={}", rng.below(10)), format!("hundredth={}", rng.below(100))];
+        let own = [
+            format!("half={}", rng.below(2)),
+            format!("tenth={}", rng.below(10)),
+            format!("hundredth={}", rng.below(100)),
+        ];
         drop(tags.put(n.to_string(), own, format!("record {n}"))?);
     }
     store.flush()?;
     tags.settle()?;
-    println!("{} records put in {:.0} s; a query of three tags, on a half, a tenth and a hundredth of them", args.found, begun.elapsed().as_secs_f64());
-    let query = |n: u64| tags.find().all([format!("half={}", n % 2), format!("tenth={}", n % 10), format!("hundredth={}", n % 100)]);
+    println!(
+        "{} records put in {:.0} s; a query of three tags, on a half, a tenth and a hundredth of them",
+        args.found,
+        begun.elapsed().as_secs_f64()
+    );
+    let query = |n: u64| {
+        tags.find().all([
+            format!("half={}", n % 2),
+            format!("tenth={}", n % 10),
+            format!("hundredth={}", n % 100),
+        ])
+    };
     let timed = |n: u64, counts: bool| -> Result<f64> {
         let begun = Instant::now();
         if counts {
