@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use brooklet_io::Rng;
 
 use super::*;
+use crate::commit::{Action, Op};
 use crate::space::Class;
 
 type Entries = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
