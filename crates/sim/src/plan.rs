@@ -316,7 +316,9 @@ impl Plan {
                 steps.insert(at, menu.step_of(Act::Offload, rng));
             }
         }
-        if rng.percent(30) {
+        // Of what is in memory, no import is taken: few runs have both.
+        let imports = steps.iter().any(|step| matches!(step.act, Act::Import(_)));
+        if rng.percent(if imports { 5 } else { 40 }) {
             for _ in 0..2 + rng.below(8) {
                 let at = rng.below(steps.len() as u64) as usize;
                 let rests = [Rest::Durable, Rest::Deferred, Rest::Memory, Rest::Memory];
