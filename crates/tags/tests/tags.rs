@@ -103,8 +103,9 @@ fn who_asks_sees_what_was_acknowledged() {
                 most = count;
             }
         });
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         over.store(true, Ordering::Relaxed);
+        ended.into_iter().for_each(|writer| writer.unwrap());
     });
     assert_eq!(tags.count("all").unwrap(), 50 * WRITERS as u64);
 }

@@ -64,7 +64,8 @@ impl Ack {
         self.ended().map(|()| true)
     }
 
-    /// Whether the record is durable, without waiting.
+    /// Whether the record is durable, without waiting. Where it is, all records before it in the log are, too, and their acks
+    /// say so.
     pub fn is_done(&self) -> bool {
         self.block.is_durable() == Some(true)
     }

@@ -126,11 +126,13 @@ impl Shared {
             self.sink.durable(&blocks);
             let mut core = self.lock();
             core.released(&blocks);
+            // Under the lock: another driver may be about to release the blocks behind these, and none is done before these are.
+            let listeners = finish(&blocks, true);
             let next = core.next_driver();
             drop(core);
             // The next write starts before this one's passengers are told.
             self.wake(next);
-            let woken = end(&blocks, Ok(()));
+            let woken = tell(listeners, Ok(()));
             if woken > 0 {
                 self.lock().stats.wakes += woken;
             }
@@ -191,8 +193,17 @@ impl fmt::Debug for Untold<'_> {
     }
 }
 
-/// Ends `blocks` and tells everyone who listens; returns how many were woken.
-pub(crate) fn end(blocks: &[Arc<Block>], result: Result<(), WalError>) -> u64 {
-    let listeners: Vec<Listeners> = blocks.iter().map(|block| block.finish(result.is_ok())).collect();
+/// Ends `blocks`, and tells everyone who listens.
+pub(crate) fn end(blocks: &[Arc<Block>], result: Result<(), WalError>) {
+    tell(finish(blocks, result.is_ok()), result);
+}
+
+/// Ends `blocks`; gives those who are to be told.
+fn finish(blocks: &[Arc<Block>], durable: bool) -> Vec<Listeners> {
+    blocks.iter().map(|block| block.finish(durable)).collect()
+}
+
+/// Returns how many were woken.
+fn tell(listeners: Vec<Listeners>, result: Result<(), WalError>) -> u64 {
     listeners.into_iter().map(|listeners| listeners.tell(&result)).sum()
 }

@@ -35,6 +35,7 @@ struct State {
 struct Appended {
     lsn: u64,
     record: Vec<u8>,
+    ack: Ack,
     told: Option<bool>,
 }
 
@@ -98,7 +99,7 @@ impl World {
         let record: Vec<u8> = (0..len as u64 + writer).map(|_| noise.next() as u8).collect();
         let (boarded, ack) = self.wal.append(&record)?;
         let mut state = self.state.lock().unwrap();
-        state.appends.push(Appended { lsn: boarded.lsn, record, told: None });
+        state.appends.push(Appended { lsn: boarded.lsn, record, ack: ack.clone(), told: None });
         Ok(Append { id: state.appends.len() - 1, boarded, ack })
     }
 
@@ -129,13 +130,23 @@ impl World {
     fn tell(&self, id: usize, seq: u64, durable: bool) {
         let safe = self.stage.is_safe(seq);
         let shown = *self.seen.last.lock().unwrap() >= seq;
+        let late = durable && !self.acks_before(id).iter().all(Ack::is_done);
         let state = &mut *self.state.lock().unwrap();
+        if late {
+            state.mistakes.push(format!("append {id} is acked, and one before it is not"));
+        }
         if durable && !(safe && shown) {
             state.mistakes.push(format!("block {seq} is acked; safe: {safe}, shown: {shown}"));
         }
         if let Some(before) = state.appends[id].told.replace(durable) {
             state.mistakes.push(format!("append {id} ended as {before} and then as {durable}"));
         }
+    }
+
+    /// The acks of what is in the log before an append.
+    fn acks_before(&self, id: usize) -> Vec<Ack> {
+        let appends = &self.state.lock().unwrap().appends;
+        appends.iter().filter(|other| other.lsn < appends[id].lsn).map(|other| other.ack.clone()).collect()
     }
 
     pub fn appends(&self) -> usize {
