@@ -44,7 +44,8 @@ fn manifest(bytes: &[u8]) {
 fn record(bytes: &[u8]) {
     let Some(changes) = decode_record(bytes) else { return };
     for change in &changes {
-        assert!((1..=MAX_KEY).contains(&change.key.len()));
+        // The log with the empty key has the table of spaces.
+        assert!(change.key.len() <= MAX_KEY);
         assert!(change.before.is_none_or(|b| b.first <= b.next));
     }
     let (again, bound) = encode_record(&changes);

@@ -102,9 +102,11 @@ fn sample(closed: bool, rounds: u64, apart: bool) -> Sample {
             done();
         }
         store.append("large", noise(5000)).unwrap().wait().unwrap();
+        done();
         // Compresses: in the runs a little, to be quick to read, in the ring as a block of several sectors.
         let even = if round + 1 < rounds { 600 } else { 8200 };
         store.append("even", vec![7; even]).unwrap().wait().unwrap();
+        done();
         store.append("brief", noise(10)).unwrap().wait().unwrap();
         done();
         match round {
