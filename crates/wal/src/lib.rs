@@ -76,7 +76,7 @@
 //! ```
 //!
 //! The rooms: `format` (the bytes of a block), `ring` and `map` (where blocks go), `core` (every decision), `tuner` and
-//! `pace` (how blocks are made, and when they may go), `seal` and `compress`, `block`, `listeners` and `ack` (who is told), `wal`, `shared`,
+//! `pace` (how blocks are made, and when they may go), `seal` and `compress`, `block`, `listeners` and `ack` (who is told), `histogram`, `wal`, `shared`,
 //! `committer` and `alarm` (the drivers), `tape` and `recover` (reading back), `resize`, `log` (the log that stands alone), `slot` (the
 //! envelope of its label, and of the store's superblock).
 
@@ -91,6 +91,7 @@ mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod histogram;
 mod listeners;
 mod log;
 mod map;
@@ -108,12 +109,13 @@ mod tape;
 mod tuner;
 mod wal;
 
-pub use crate::core::{Boarded, WalStats};
+pub use crate::core::{Boarded, Stages, WalStats};
 pub use ack::Ack;
 pub use block::Block;
 pub use committer::{Committer, Pause};
 pub use error::WalError;
 pub use format::{Codec, Header, Records, checksum, put_varint, take_varint};
+pub use histogram::{Histogram, SharedHistogram};
 pub use log::{Log, LogError, LogOptions, LogStats, Lsn, Reader};
 pub use recover::{End, Recovery, Start, recover};
 pub use ring::Cursor;

@@ -16,7 +16,7 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{Clock, Persist, Volume, write_all_at};
 
 use crate::block::Block;
-use crate::core::{Core, Next, Rest, Taken, Urge, Write};
+use crate::core::{Core, Next, Rest, Taken, Urge, Way, Write};
 use crate::error::WalError;
 use crate::listeners::{Heard, Listeners};
 use crate::seal::{Pool, seal};
@@ -90,6 +90,8 @@ impl Shared {
 
     /// Seals a block and gives it its place. `None` where the log stopped meanwhile.
     pub fn seal_and_place(&self, taken: Taken) -> Option<Write> {
+        let way = Way::begun(taken.boarded, self.clock.now());
+        let way = (taken.records > 0).then_some(way);
         // Passengers copy their records without waiting for anything, so this is short.
         while taken.block.is_boarding() {
             thread::yield_now();
@@ -97,7 +99,7 @@ impl Shared {
         let sealed = seal(&self.pool, taken.buf, taken.records, taken.effort);
         let now = self.clock.now();
         let mut core = self.lock();
-        let placed = core.place(taken.block.clone(), sealed, now);
+        let placed = core.place(taken.block.clone(), sealed, way, now);
         let waiters = std::mem::take(&mut core.room_waiters);
         let next = core.next_driver();
         drop(core);
@@ -124,8 +126,9 @@ impl Shared {
             };
             drop(core);
             self.sink.durable(&blocks);
+            let now = self.clock.now();
             let mut core = self.lock();
-            core.released(&blocks);
+            core.released(&blocks, now);
             // Under the lock: another driver may be about to release the blocks behind these, and none is done before these are.
             let listeners = finish(&blocks, true);
             let next = core.next_driver();

@@ -10,7 +10,7 @@ use brooklet_io::{Clock, SECTOR, Volume};
 
 use crate::ack::Ack;
 use crate::block::Block;
-use crate::core::{Boarded, Core, Filling, Limits, Setup, Urge, WalStats};
+use crate::core::{Boarded, Core, Filling, Limits, Setup, Stages, Urge, WalStats};
 use crate::error::WalError;
 use crate::format::{Codec, HEADER, disk_len};
 use crate::pace::Pace;
@@ -319,6 +319,11 @@ impl Wal {
     /// Counters since opening, and how full the ring is.
     pub fn stats(&self) -> WalStats {
         self.shared.lock().stats()
+    }
+
+    /// How long blocks took for each stage of their way, since opening.
+    pub fn stages(&self) -> Stages {
+        self.shared.lock().stages.clone()
     }
 
     /// Why the log stopped, if it did.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use brooklet_io::AlignedBuf;
 
-use super::{Core, MAX_CLOSED};
+use super::{Core, Filling, MAX_CLOSED};
 use crate::block::Block;
 use crate::format::{Codec, HEADER, disk_len};
 use crate::seal::Effort;
@@ -24,6 +24,8 @@ pub(crate) struct Taken {
     pub block: Arc<Block>,
     pub buf: AlignedBuf,
     pub records: u32,
+    /// When the first of them boarded.
+    pub boarded: Duration,
     /// Whether to compress it.
     pub effort: Effort,
 }
@@ -108,7 +110,8 @@ impl Core {
             Codec::Raw => Effort::None,
             codec => Effort::Compress(codec),
         };
-        Some(Taken { block: filled.block, buf: filled.buf, records: filled.records, effort })
+        let Filling { block, buf, records, boarded, .. } = filled;
+        Some(Taken { block, buf, records, boarded, effort })
     }
 
     /// Whether some placed block, or the superblock, tells all that is acknowledged.
@@ -127,7 +130,8 @@ impl Core {
         self.close_open();
         let filled = self.closed.pop_front()?;
         self.taken = Some((filled.block.seq(), disk_len(filled.buf.len() - HEADER)));
-        Some(Taken { block: filled.block, buf: filled.buf, records: 0, effort: Effort::None })
+        let Filling { block, buf, boarded, .. } = filled;
+        Some(Taken { block, buf, records: 0, boarded, effort: Effort::None })
     }
 
     /// Who should drive next, if anything can be taken and somebody wants it.

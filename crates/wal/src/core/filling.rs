@@ -16,6 +16,8 @@ pub(crate) struct Filling {
     pub block: Arc<Block>,
     pub buf: AlignedBuf,
     pub records: u32,
+    /// When its first record boarded.
+    pub boarded: Duration,
     /// When it must be on its way, and the least time that a record of it was given.
     pub deadline: Duration,
     pub within: Duration,
@@ -29,6 +31,7 @@ impl Filling {
             block: Arc::new(Block::new(seq)),
             buf,
             records: 0,
+            boarded: Duration::ZERO,
             deadline: Duration::MAX,
             within: Duration::MAX,
         }

@@ -17,6 +17,7 @@
 mod drive;
 mod filling;
 mod resize;
+mod stages;
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,6 +41,8 @@ use crate::tuner::{Done, Settings, Tuner};
 pub(crate) use self::drive::{Next, Rest, Taken, Urge};
 pub(crate) use self::filling::Filling;
 pub(crate) use self::resize::Limits;
+pub use self::stages::Stages;
+pub(crate) use self::stages::Way;
 
 /// What a log is opened with, and what its ring's size allows.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +61,8 @@ struct InFlight {
     raw_len: usize,
     shrinks: bool,
     done: bool,
+    /// Of a block with records.
+    way: Option<Way>,
 }
 
 /// A placed block, to be written durably.
@@ -105,6 +110,12 @@ pub struct WalStats {
     pub depth: usize,
     /// How blocks are compressed where that shrinks them, as of now.
     pub codec: Codec,
+    /// Blocks that are full and wait for somebody to write them, as of now.
+    pub queued: usize,
+    /// Writes in flight, as of now.
+    pub in_flight: usize,
+    /// Threads that wait for room, as of now.
+    pub waiting: usize,
 }
 
 pub(crate) struct Core {
@@ -133,6 +144,8 @@ pub(crate) struct Core {
     /// The acknowledged number that the newest placed block carries.
     told: u64,
     releasing: bool,
+    /// The ways of the blocks that are being released.
+    ending: Vec<Way>,
     closing: bool,
     /// The ring is about to change: nothing boards.
     paused: bool,
@@ -144,6 +157,7 @@ pub(crate) struct Core {
     pub rest: Option<Rest>,
     pub room_waiters: Vec<Thread>,
     pub stats: WalStats,
+    pub stages: Stages,
 }
 
 impl Core {
@@ -177,12 +191,14 @@ impl Core {
             closing: false,
             paused: false,
             releasing: false,
+            ending: Vec::new(),
             marks: VecDeque::new(),
             failure: None,
             wrecked: Vec::new(),
             rest: None,
             room_waiters: Vec::new(),
             stats: WalStats::default(),
+            stages: Stages::default(),
         }
     }
 
@@ -206,7 +222,9 @@ impl Core {
 
     pub fn stats(&self) -> WalStats {
         let Settings { codec, block_size, depth } = self.tuner.settings();
-        WalStats { used: self.ring.used(), size: self.ring.size(), block_size, depth, codec, ..self.stats }
+        let (queued, in_flight, waiting) = (self.closed.len(), self.flying, self.room_waiters.len());
+        let (used, size) = (self.ring.used(), self.ring.size());
+        WalStats { used, size, block_size, depth, codec, queued, in_flight, waiting, ..self.stats }
     }
 
     /// Takes a record of at most `bound` bytes, which may rest for `within` from `now` on. `put` appends it to the block
@@ -243,8 +261,12 @@ impl Core {
         let open = &mut self.open;
         // A record that is given no less time than one before it is due no sooner.
         if open.records == 0 || within < open.within {
-            open.deadline = open.deadline.min(now().saturating_add(within));
+            let now = now();
+            open.deadline = open.deadline.min(now.saturating_add(within));
             open.within = within;
+            if open.records == 0 {
+                open.boarded = now;
+            }
         }
         let start = open.buf.len();
         let offset = put(open);
@@ -306,7 +328,13 @@ impl Core {
     }
 
     /// Gives a sealed block its position and checksum.
-    pub fn place(&mut self, block: Arc<Block>, sealed: Sealed, now: Duration) -> Result<Write, WalError> {
+    pub fn place(
+        &mut self,
+        block: Arc<Block>,
+        sealed: Sealed,
+        way: Option<Way>,
+        now: Duration,
+    ) -> Result<Write, WalError> {
         assert!(
             self.taken.take().is_some_and(|(seq, _)| seq == block.seq()),
             "only the block that was taken is placed"
@@ -338,7 +366,8 @@ impl Core {
             *cursor = Some(self.next);
         }
         self.shrinks = shrinks.unwrap_or(self.shrinks);
-        self.in_flight.push_back(InFlight { block, raw_len, shrinks: self.shrinks, done: false });
+        let way = way.map(|way| Way { placed: now, ..way });
+        self.in_flight.push_back(InFlight { block, raw_len, shrinks: self.shrinks, done: false, way });
         self.flying += 1;
         self.tuner.busy(now);
         self.pacer.charge(len as u64, now);
@@ -355,6 +384,7 @@ impl Core {
         let first = self.in_flight.front().expect("a completed block is in flight").block.seq();
         let flown = &mut self.in_flight[(seq - first) as usize];
         flown.done = true;
+        flown.way.iter_mut().for_each(|way| way.written = now);
         let (raw_len, shrinks) = (flown.raw_len, flown.shrinks);
         self.flying -= 1;
         self.tuner.done(Done { raw_len, shrinks, others: self.flying }, now);
@@ -372,17 +402,20 @@ impl Core {
         self.releasing = true;
         let mut blocks = Vec::with_capacity(1);
         while self.in_flight.front().is_some_and(|f| f.done || bug("acknowledged-in-flight")) {
-            blocks.extend(self.in_flight.pop_front().map(|f| f.block));
+            let ended = self.in_flight.pop_front().expect("looked at");
+            self.ending.extend(ended.way);
+            blocks.push(ended.block);
         }
         Some(blocks)
     }
 
     /// Records that the sink has seen the released blocks.
-    pub fn released(&mut self, blocks: &[Arc<Block>]) {
+    pub fn released(&mut self, blocks: &[Arc<Block>], now: Duration) {
         let last = blocks.last().expect("a release holds blocks").seq();
         assert!(last == self.durable + blocks.len() as u64, "the window slides without gaps");
         self.durable = last;
         self.releasing = false;
+        self.ending.drain(..).for_each(|way| self.stages.record(&way, now));
     }
 
     /// Stops the log for good; returns every block that will not become durable.

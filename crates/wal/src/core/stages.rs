@@ -1,0 +1,109 @@
+//! How long blocks are on their way, stage by stage.
+
+use std::time::Duration;
+
+use crate::histogram::Histogram;
+
+/// How long blocks with records took for each stage of their way, since opening. A stage begins where the one before ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// From the block's first record until somebody takes it to write it: it fills, waits for a slot, and for the pace.
+    pub wait: Histogram,
+    /// Until it is compressed and has its place in the ring.
+    pub seal: Histogram,
+    /// Until its write has ended.
+    pub write: Histogram,
+    /// Until all blocks before it are durable, too, and readers see it; those who wait are told then.
+    pub ack: Histogram,
+    /// All of that together: how long the first record of a block waits to be acknowledged.
+    pub whole: Histogram,
+}
+
+/// When a block came to each stage.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub boarded: Duration,
+    pub taken: Duration,
+    pub placed: Duration,
+    pub written: Duration,
+}
+
+impl Way {
+    /// Of a block that somebody takes now.
+    pub fn begun(boarded: Duration, now: Duration) -> Self {
+        Self { boarded, taken: now, placed: now, written: now }
+    }
+}
+
+impl Stages {
+    /// Takes note of a block that is acknowledged now.
+    pub(super) fn record(&mut self, way: &Way, now: Duration) {
+        self.wait.record(way.taken.saturating_sub(way.boarded));
+        self.seal.record(way.placed.saturating_sub(way.taken));
+        self.write.record(way.written.saturating_sub(way.placed));
+        self.ack.record(now.saturating_sub(way.written));
+        self.whole.record(now.saturating_sub(way.boarded));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use brooklet_io::{Clock, Layer, ManualClock, MemVolume, Persist, Volume};
+
+    use super::*;
+    use crate::{Config, Cursor, Sink, Wal, Zone};
+
+    const WAIT: Duration = Duration::from_millis(3);
+    const WRITE: Duration = Duration::from_millis(20);
+    const ACK: Duration = Duration::from_millis(100);
+
+    /// Takes its time for each write.
+    #[derive(Clone, Debug)]
+    struct Slow(MemVolume, Arc<ManualClock>);
+
+    impl Layer for Slow {
+        fn below(&self) -> &dyn Volume {
+            &self.0
+        }
+
+        fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
+            self.1.advance(WRITE);
+            self.0.write_at(offset, data, persist)
+        }
+    }
+
+    /// Takes its time to see what is durable.
+    struct Sees(Arc<ManualClock>);
+
+    impl Sink for Sees {
+        fn durable(&self, _: &[Arc<crate::Block>]) {
+            self.0.advance(ACK);
+        }
+    }
+
+    #[test]
+    fn each_stage_is_told_how_long_it_took() {
+        let clock = Arc::new(ManualClock::default());
+        let volume = MemVolume::new(7);
+        volume.grow(1 << 20).unwrap();
+        let zone = Zone { offset: 0, size: 1 << 20, store: 1 };
+        let at = (0, Cursor { seq: 1, ..Cursor::default() }, 1);
+        let slow = Arc::new(Slow(volume, clock.clone()));
+        let wal = Wal::open(slow, zone, Config::default(), at, clock.clone(), Arc::new(Sees(clock.clone())));
+        assert_eq!(wal.stages(), Stages::default());
+        for round in 1..=3 {
+            let (_, ack) = wal.append(b"first of its block").unwrap();
+            clock.advance(WAIT);
+            wal.append(b"second").unwrap().1.wait().unwrap();
+            assert!(ack.is_done());
+            let Stages { wait, seal, write, ack, whole } = wal.stages();
+            let sums = [&wait, &seal, &write, &ack, &whole].map(Histogram::sum);
+            assert_eq!(sums, [WAIT, Duration::ZERO, WRITE, ACK, WAIT + WRITE + ACK].map(|time| time * round));
+            assert!([wait, seal, write, ack, whole].iter().all(|stage| stage.count() == u64::from(round)));
+        }
+        assert_eq!(clock.now(), (WAIT + WRITE + ACK) * 3);
+    }
+}
