@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use brooklet_wal::{Block, Committer, Config, Pause, Recovery, Sink, Wal, WalError};
 
+use crate::activity::Kept;
 use crate::commit::{Action, Durability, Op};
+use crate::counters::{Counters, Stall, StallReason};
 use crate::error::Error;
 use crate::front::{Front, Moment, OnBoard, Refused, Wish, wall};
 use crate::keeper::Keeper;
@@ -74,6 +76,9 @@ pub(crate) struct Inner {
     closing: AtomicBool,
     /// How closing went, once it did.
     pub closed: Mutex<Option<Result<(), Error>>>,
+    pub counters: Counters,
+    /// What the keeper had done and had as its last slice ended: nobody waits for the keeper to look.
+    pub kept: Mutex<Kept>,
     committer: Mutex<Option<Committer>>,
 }
 
@@ -180,12 +185,17 @@ impl Inner {
         // What frees space is let through whatever else is full.
         let freeing = !ops.iter().any(|op| op.action.adds());
         let mut asked = None;
-        let boarded = self.board_once_there_is_room(wal, ops, durability, (freeing, wait), &mut asked);
+        let Counters { boards, stalls, .. } = &self.counters;
+        let clock = &*self.options.clock;
+        let boarded = boards
+            .time(clock, || self.board_once_there_is_room(wal, ops, durability, (freeing, wait), &mut asked));
         if asked.is_some() {
             self.front().room.leave();
         }
         let Some((on_board, delay)) = boarded? else { return Ok(None) };
         if !delay.is_zero() {
+            let mut stall = Stall::new(stalls, clock);
+            stall.waits(StallReason::HeapSlope);
             thread::park_timeout(delay);
         }
         Ok(Some(on_board))
@@ -202,6 +212,7 @@ impl Inner {
         asked: &mut Option<u64>,
     ) -> Result<Option<(OnBoard, Duration)>, Error> {
         let mut counting = Counting { inner: self, keys: Vec::new() };
+        let mut stall = Stall::new(&self.counters.stalls, &*self.options.clock);
         let mut looked = false;
         loop {
             let mut front = self.front();
@@ -259,7 +270,8 @@ impl Inner {
                 Refused::Error(error) => return Err(error),
                 Refused::InMemory => return Ok(None),
                 Refused::Unknown(unknown) => {
-                    let looked = unknown.iter().map(|&i| Ok((ops[i].key, runs.state(ops[i].key)?)));
+                    let look = |key| self.counters.run_lookups.time(&*self.options.clock, || runs.state(key));
+                    let looked = unknown.iter().map(|&i| Ok((ops[i].key, look(ops[i].key)?)));
                     let looked: Vec<_> = looked.collect::<Result<_, Error>>()?;
                     let mut front = self.front();
                     let mut learned = true;
@@ -267,7 +279,10 @@ impl Inner {
                     drop(front);
                     match learned {
                         true => {}
-                        false if wait => self.make_room(wal, WalError::Busy)?,
+                        false if wait => {
+                            stall.waits(StallReason::Import);
+                            self.make_room(wal, WalError::Busy)?;
+                        }
                         false => return Err(WalError::Busy.into()),
                     }
                 }
@@ -276,8 +291,19 @@ impl Inner {
                     self.front().learn_sizes(ops[i].key, found);
                 }
                 Refused::NoRoom(why) if !wait => return Err(why.into()),
-                Refused::Short(wish) => self.wait_for_heap(wal, wish)?,
-                Refused::NoRoom(why) => self.make_room(wal, why)?,
+                Refused::Short(wish) => {
+                    stall.waits(StallReason::Heap);
+                    self.wait_for_heap(wal, wish)?;
+                }
+                Refused::NoRoom(why) => {
+                    stall.waits(match why {
+                        _ if rationed => StallReason::Checkpoint,
+                        _ if over => StallReason::Memory,
+                        WalError::Full { .. } => StallReason::Ring,
+                        _ => StallReason::Backlog,
+                    });
+                    self.make_room(wal, why)?;
+                }
             }
         }
     }
@@ -391,12 +417,15 @@ impl Handle {
             stalled: Mutex::default(),
             closing: AtomicBool::new(false),
             closed: Mutex::default(),
+            counters: Counters::default(),
+            kept: Mutex::default(),
             committer: Mutex::new(committer),
         });
         let handle = Handle { inner: inner.clone(), threads: Mutex::default() };
         if inner.wal.is_some() {
             inner.keeper().prepare(&inner.context()?)?;
         }
+        *inner.kept.lock().expect("no panics") = inner.keeper().kept();
         if threads {
             let committer = inner.committer.lock().expect("no panics").take();
             let committer = committer.expect("a store with a log has a committer");
@@ -448,8 +477,7 @@ impl Inner {
 
     pub fn end_threads(&self, threads: Vec<JoinHandle<()>>) {
         self.closing.store(true, Ordering::Release);
-        self.nudge();
-        self.dumper.get().into_iter().for_each(Thread::unpark);
+        threads.iter().for_each(|thread| thread.thread().unpark());
         for thread in threads {
             let _ = thread.join();
         }

@@ -31,6 +31,7 @@ use brooklet_io::seeded::bug;
 use brooklet_wal::{Block, Boarded, Wal, WalError};
 
 use crate::commit::{Action, Durability, Gives, Op};
+use crate::counters::{ReadStats, Teller};
 use crate::error::{Error, Expected, Found, KeyText};
 use crate::follow::Followers;
 use crate::model::{Bounds, Effect, Piece};
@@ -90,6 +91,7 @@ pub(crate) struct Front {
     generation: u64,
     /// The last block that holds a deferred commit on any log.
     pub last_deferred: u64,
+    pub reads: ReadStats,
     pending: VecDeque<PendingBlock>,
     /// Logs whose sizes are being looked up for a commit: they stay in the active tier until that is done. A log is here as
     /// often as there are such commits.
@@ -152,6 +154,7 @@ impl Front {
             room: Room::default(),
             generation: 0,
             last_deferred: 0,
+            reads: ReadStats::default(),
             pending: VecDeque::new(),
             counting: Vec::new(),
             tallies: 0,
@@ -598,6 +601,20 @@ impl Front {
     pub fn recent(&self, key: &[u8]) -> Vec<(&Tier, &LogState, Piece)> {
         let known = self.tiers().filter_map(|tier| Some((tier, tier.log(tier.find(key)?))));
         known.filter_map(|(tier, log)| Some((tier, log, log.piece()?))).collect()
+    }
+
+    /// Logs in the tiers.
+    pub fn recent_logs(&self) -> usize {
+        self.tiers().map(|tier| tier.logs.len()).sum()
+    }
+
+    /// What tells of a log, of which the tiers know this.
+    pub fn teller(&self, known: &[(&Tier, &LogState, Piece)]) -> Teller {
+        match known.first() {
+            Some((tier, ..)) if std::ptr::eq(*tier, &self.active) => Teller::Active,
+            Some(_) => Teller::Frozen,
+            None => Teller::Runs,
+        }
     }
 
     /// The last block that holds a deferred commit on a log; 0 where none does.

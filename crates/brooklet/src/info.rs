@@ -109,9 +109,7 @@ impl Store {
             (keeper.superblock, free, largest, keeper.stats, at_work, keeper.shelf.clone())
         };
         let front = inner.front();
-        let tiers = [Some(&front.active), front.frozen.as_deref()];
-        let recent_logs = tiers.iter().flatten().map(|t| t.logs.len()).sum();
-        let recent_bytes = front.memory();
+        let (recent_logs, recent_bytes) = (front.recent_logs(), front.memory());
         let runs = front.runs.clone();
         let lookups = shelf.stats(&front.remembered);
         drop(front);
@@ -161,10 +159,7 @@ impl Store {
             compacting: at_work.1 || runs.merging().is_some(),
             lookups,
             runs: runs.iter().map(run).collect(),
-            stopped: inner.wal.as_ref().and_then(|wal| wal.failure()).map(|why| match Error::from(why) {
-                Error::Stopped { why } => why,
-                other => other.to_string(),
-            }),
+            stopped: inner.stopped(),
         })
     }
 }

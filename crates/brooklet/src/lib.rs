@@ -50,10 +50,12 @@
 #[cfg(doctest)]
 struct Readme;
 
+mod activity;
 mod chain;
 mod check;
 mod commit;
 mod copy;
+mod counters;
 mod create;
 mod engine;
 mod error;
@@ -75,6 +77,7 @@ mod losses;
 mod manifest;
 mod memory;
 mod merge;
+mod metrics;
 mod model;
 mod offload;
 mod open;
@@ -108,15 +111,17 @@ mod ticket;
 mod view;
 mod volumes;
 
+pub use activity::{Activity, Kept};
 pub use brooklet_codex as codex;
 pub use brooklet_io as io;
 pub(crate) use brooklet_wal::sync;
-pub use brooklet_wal::{End, Recovery, WalStats};
+pub use brooklet_wal::{End, Histogram, Recovery, Stages, WalStats};
 pub use bytes::Bytes;
 #[doc(hidden)]
 pub use check::check_volume_with_ring;
 pub use check::{CheckReport, Finding, check, check_volume};
 pub use commit::{Commit, Durability};
+pub use counters::{ReadStats, StallReason, StallStats};
 pub use error::{Error, ErrorKind, Expected, Found, KeyText};
 pub use export::Exported;
 pub use follow::{Commits, Follower};
@@ -125,6 +130,7 @@ pub use import::{Existing, Import, Imported, Unsorted};
 pub use info::{RunInfo, StoreInfo};
 pub use keeper::KeeperStats;
 pub use memory::Dumped;
+pub use metrics::{Family, Kind, Metrics, Sample, Value};
 pub use model::{Bounds, MAX_KEY};
 pub use offload::Offloaded;
 pub use options::{Create, Options};

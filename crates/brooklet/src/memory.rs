@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub use dump::Dumped;
 
 use crate::commit::{Durability, Op};
+use crate::counters::{Stall, StallReason};
 use crate::engine::Inner;
 use crate::error::{Error, KeyText};
 use crate::front::Seqs;
@@ -21,7 +22,7 @@ use crate::silo::{Brought, Phase, Says, Silo, Unfit};
 use crate::space::{MAX_NAME, SEPARATOR};
 use crate::store::Store;
 use crate::sync::RwLock;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::terms::State;
 
 /// The silos of a store.
@@ -31,6 +32,8 @@ pub(crate) struct Silos {
     all: RwLock<Vec<Arc<Silo>>>,
     /// Whether there are any: most stores have none, and look no further.
     any: AtomicBool,
+    /// How many reads they answered, those that are not any more too.
+    reads: AtomicU64,
 }
 
 impl Silos {
@@ -72,6 +75,17 @@ impl Silos {
         Ok(silo)
     }
 
+    fn note<T>(&self, said: &Says<T>) {
+        if !matches!(said, Says::Below) {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many reads were answered by memory since the store was opened.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
     fn insert(&self, silo: Arc<Silo>) {
         let mut all = self.all.write().expect("no panics");
         all.push(silo);
@@ -106,7 +120,11 @@ impl Store {
                 Ok(seqs) => return Ok(Some((seqs, silo))),
                 Err(Unfit::Error(error)) => return Err(error),
                 Err(Unfit::Phase(Phase::Closed)) => return Err(Error::Closed),
-                Err(Unfit::Phase(Phase::Moving)) if wait => drop(silo.moving.lock()),
+                Err(Unfit::Phase(Phase::Moving)) if wait => {
+                    let mut stall = Stall::new(&inner.counters.stalls, &*inner.options.clock);
+                    stall.waits(StallReason::Moving);
+                    drop(silo.moving.lock());
+                }
                 Err(Unfit::Phase(Phase::Open | Phase::Moved)) => {}
                 Err(Unfit::Phase(Phase::Moving)) => {
                     let why = format!("space {} is being moved to another class", silo.name);
@@ -137,6 +155,7 @@ impl Store {
         let Some(silo) = inner.silos.of(key) else { return Ok(None) };
         let now = inner.now();
         let said = silo.logs().read(key, now, |bounds| clip(key, bounds, range))?;
+        inner.silos.note(&said);
         match said {
             Says::Here((frozen, range)) => {
                 let payloads = frozen.shared(range.clone()).collect();
@@ -151,7 +170,9 @@ impl Store {
 impl Inner {
     /// What a log is, if that is for memory to tell.
     pub fn find_in_memory(&self, key: &[u8]) -> Option<State> {
-        match self.silos.of(key)?.logs().state(key) {
+        let said = self.silos.of(key)?.logs().state(key);
+        self.silos.note(&said);
+        match said {
             Says::Here(state) => Some(state),
             Says::Gone => Some(State::default()),
             Says::Below => None,

@@ -9,6 +9,7 @@ use brooklet_codex::Source;
 use brooklet_io::{Clock, SystemClock, system_seed};
 
 use crate::error::Error;
+use crate::metrics::MetricsFile;
 use crate::parts::PartName;
 use crate::siphash::Secret;
 use crate::superblock::{MAX_RING, Superblock};
@@ -48,6 +49,7 @@ pub struct Options {
     pub(crate) seed: u64,
     pub(crate) secret: Secret,
     pub(crate) elsewhere: Option<Elsewhere>,
+    pub(crate) metrics_file: Option<MetricsFile>,
 }
 
 type Open = dyn Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync;
@@ -105,7 +107,16 @@ impl Options {
             seed: system_seed(),
             secret: Secret::of_system(),
             elsewhere: None,
+            metrics_file: None,
         }
+    }
+
+    /// Keeps a file of the store's [metrics](crate::Store::metrics) in the text format of Prometheus, which is replaced `every` so
+    /// often while the store is open, and removed as it is closed. `brooklet top` shows it live; named `….prom` in the right
+    /// directory, a node exporter collects it. None: there is no such file, and nothing is done for it.
+    pub fn metrics_file(mut self, path: impl AsRef<Path>, every: Duration) -> Self {
+        self.metrics_file = Some(MetricsFile { path: path.as_ref().into(), every });
+        self
     }
 
     /// Bytes of the ring of a store that is made. 64 MiB: it takes the largest payload with room to spare, and it is read

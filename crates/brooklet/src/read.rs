@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::counters::Teller;
 use crate::error::{Error, KeyText};
 use crate::front::Front;
 use crate::model::{Bounds, Piece, Resolved, resolve};
@@ -56,6 +57,7 @@ pub(crate) struct Sight {
     upper: u64,
     /// When the age of entries is looked at.
     now: u64,
+    pub teller: Teller,
 }
 
 impl Sight {
@@ -70,6 +72,7 @@ impl Sight {
             recent: Vec::new(),
             upper,
             now: front.seen_at(key, now),
+            teller: front.teller(&known),
         };
         if let Some(bounds) = bounds {
             let terms = known.first().and_then(|(_, log, _)| log.visible_terms());
@@ -90,7 +93,13 @@ impl Sight {
 
     /// Sees the runs alone.
     pub fn of_runs(runs: Arc<RunSet>, now: u64) -> Self {
-        Self { runs, bounds: None, range: 0..0, recent: Vec::new(), upper: u64::MAX, now }
+        let teller = Teller::Runs;
+        Self { runs, bounds: None, range: 0..0, recent: Vec::new(), upper: u64::MAX, now, teller }
+    }
+
+    /// Whether entries that are asked for, or the log itself, may be in the runs.
+    pub fn looks_below(&self) -> bool {
+        self.bounds.is_none_or(|bounds| bounds.is_some() && self.upper > self.range.start)
     }
 
     /// Adds what the runs hold.

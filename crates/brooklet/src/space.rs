@@ -73,13 +73,7 @@ impl Store {
 
     /// All spaces, by name.
     pub fn spaces(&self) -> Vec<SpaceInfo> {
-        let mut infos = self.inner().front().spaces.infos();
-        for info in &mut infos {
-            if let Some(silo) = self.inner().silos.find(info.name.as_bytes()) {
-                info.tell_memory(&silo.logs());
-            }
-        }
-        infos
+        self.inner().spaces()
     }
 
     /// Removes a space. Its logs stay, are durable when the call returns, and keep what they kept.

@@ -8,6 +8,7 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{MemVolume, Volume};
 
 use crate::commit::{Action, Commit, Durability, Op};
+use crate::counters::Teller;
 use crate::engine::{Handle, Inner, check_key};
 use crate::error::{Error, KeyText};
 use crate::model::Bounds;
@@ -85,6 +86,7 @@ impl Options {
         if !is_read_only {
             store.load_memory()?;
         }
+        store.publish_metrics()?;
         Ok(store)
     }
 }
@@ -253,9 +255,14 @@ impl Store {
         self.settle(key)?;
         let mut front = self.inner().front();
         front.spaces.note_read(key);
-        let sight = Sight::take(&front, key, &range, self.inner().now())?;
+        let inner = self.inner();
+        let sight = Sight::take(&front, key, &range, inner.now())?;
+        front.reads.note(sight.teller);
         drop(front);
-        sight.entries(key, &range)
+        if !sight.looks_below() {
+            return sight.entries(key, &range);
+        }
+        inner.counters.run_lookups.time(&*inner.options.clock, || sight.entries(key, &range))
     }
 
     /// The log's first and next numbers.
@@ -291,15 +298,22 @@ impl Store {
         }
         self.settle(key)?;
         let mut front = self.inner().front();
-        let recent = front.recent(key).first().map(|(_, log, piece)| {
+        let known = front.recent(key);
+        let mut teller = front.teller(&known);
+        let mut told = known.first().map(|(_, log, piece)| {
             let terms = log.visible_terms().cloned();
             State { bounds: piece.bounds, terms }
         });
-        let recent = recent.or_else(|| front.remembered.get(key).map(State::without_terms));
+        if let Some(bounds) = told.is_none().then(|| front.remembered.get(key)).flatten() {
+            (told, teller) = (Some(State::without_terms(bounds)), Teller::Remembered);
+        }
+        front.reads.note(teller);
         let now = front.seen_at(key, self.inner().now());
         let runs = front.runs.clone();
         drop(front);
-        Ok((recent.map_or_else(|| runs.state(key), Ok)?, now))
+        let inner = self.inner();
+        let look = || inner.counters.run_lookups.time(&*inner.options.clock, || runs.state(key));
+        Ok((told.map_or_else(look, Ok)?, now))
     }
 
     /// Makes durable what was acknowledged on a log without being so, since readers see it and nothing but durable data.

@@ -54,7 +54,12 @@ impl Inner {
         self.told.store(false, Ordering::Relaxed);
         let wanted = self.wanted.load(Ordering::Relaxed);
         let checkpointing = keeper.is_checkpointing();
+        let begun = self.options.clock.now();
         let worked = keeper.step(&context, wanted);
+        if !matches!(worked, Ok(false)) {
+            self.counters.slices.record(self.options.clock.now().saturating_sub(begun));
+        }
+        *self.kept.lock().expect("no panics") = keeper.kept();
         if wanted && (keeper.is_checkpointing() || matches!(worked, Ok(false))) {
             self.wanted.store(false, Ordering::Relaxed);
         }

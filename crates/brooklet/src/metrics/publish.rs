@@ -1,0 +1,56 @@
+//! A file of the metrics, kept up to date while the store is open: for `brooklet top`, and for collectors of text files.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Metrics;
+use crate::engine::Inner;
+use crate::error::Error;
+use crate::store::Store;
+use crate::sync::thread;
+
+/// Where the metrics are written, and how often.
+#[derive(Clone, Debug)]
+pub(crate) struct MetricsFile {
+    pub path: PathBuf,
+    pub every: Duration,
+}
+
+impl Store {
+    /// Begins to write the metrics, where that was asked for.
+    pub(crate) fn publish_metrics(&self) -> Result<(), Error> {
+        let inner = self.shared();
+        let Some(MetricsFile { path, every }) = inner.options.metrics_file.clone() else { return Ok(()) };
+        // A path that cannot be written to is better known now.
+        write(&path, &inner).map_err(Error::io("writing the metrics"))?;
+        if !inner.options.threads {
+            return Ok(());
+        }
+        let publish = move || {
+            let mut failed = false;
+            while !inner.is_closing() {
+                thread::park_timeout(every);
+                let written = write(&path, &inner);
+                if let (Err(error), false) = (&written, failed) {
+                    tracing::warn!(path = %path.display(), %error, "the metrics were not written; trying on");
+                }
+                failed = written.is_err();
+            }
+            // What a store says that is not open would only mislead.
+            let _ = fs::remove_file(&path);
+        };
+        let thread = thread::Builder::new().name("brooklet-metrics".into()).spawn(publish);
+        self.adopt_thread(thread.map_err(Error::io("starting a thread"))?);
+        Ok(())
+    }
+}
+
+/// Puts a whole document in the place of the one before.
+fn write(path: &Path, inner: &Inner) -> io::Result<()> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    fs::write(&part, Metrics::of(&inner.activity()).to_string())?;
+    fs::rename(part, path)
+}

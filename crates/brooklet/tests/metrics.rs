@@ -1,0 +1,178 @@
+//! What a store counts: by stage of a write, by what answers a read, stalls and their reasons; and how that is told.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use brooklet::io::{Layer, MemVolume, Persist, Volume};
+use brooklet::{Class, MemoryConfig, Options, SpaceConfig, StallReason, StallStats, Store};
+
+fn options() -> Options {
+    Options::new().ring_size(1 << 20).memory_budget(1 << 20).max_payload(64 << 10)
+}
+
+#[test]
+fn each_read_is_counted_with_what_answers_it() {
+    let store = options().threads(false).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let config = SpaceConfig::new().class(Class::Memory(MemoryConfig::new(1 << 20)));
+    store.create_space("games", config).unwrap();
+    let before = store.activity();
+    store.append("log", "a").unwrap().wait().unwrap();
+    store.append("games/1", "e4").unwrap().wait().unwrap();
+    let read = |key: &str| drop(store.read(key, ..).map(Iterator::count));
+    read("log");
+    read("games/1");
+    assert!(store.exists("games/1").unwrap() && !store.exists("games/2").unwrap());
+    read("unknown");
+    let during = store.activity();
+    let told = during.reads;
+    assert_eq!((told.active, told.frozen, told.memory, told.remembered, told.runs), (1, 0, 3, 0, 1));
+    assert_eq!(during.commits - before.commits, 1, "those in memory do not come to the ring");
+    assert_eq!(during.stages.whole.count() - before.stages.whole.count(), 1);
+    store.checkpoint().unwrap();
+    while store.step().unwrap() {}
+    read("log");
+    store.bounds("log").unwrap();
+    let after = store.activity();
+    assert_eq!((after.reads.runs, after.reads.remembered), (2, 1));
+    assert!(after.run_lookups > during.run_lookups && after.run_lookup_times.count() > 0);
+    assert!(after.kept.stats.checkpoints > before.kept.stats.checkpoints && after.slices.count() > 0);
+    assert_eq!((after.runs > 0, after.recent_logs), (true, 0));
+    assert_eq!(after.spaces[0].reads, 1);
+}
+
+/// Holds up what is written past the caches, until it may go on.
+#[derive(Clone, Debug)]
+struct Gate(MemVolume, Arc<Mutex<Option<mpsc::Receiver<()>>>>);
+
+impl Layer for Gate {
+    fn below(&self) -> &dyn Volume {
+        &self.0
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        if let Some(gate) = self.1.lock().unwrap().take() {
+            let _ = gate.recv();
+        }
+        self.0.flush()
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> std::io::Result<usize> {
+        self.0.write_at(offset, data, persist)
+    }
+}
+
+/// A checkpoint that does not get on, as its flush hangs: whoever asks hears at once who waits, and why.
+#[test]
+fn whoever_has_to_wait_is_counted_with_the_reason_while_the_device_hangs() {
+    let gate = Gate(MemVolume::new(1), Arc::default());
+    let store = options().create_on(Arc::new(gate.clone())).unwrap();
+    let (open, closed) = mpsc::channel();
+    *gate.1.lock().unwrap() = Some(closed);
+    let all = || StallReason::ALL.map(|reason| store.activity().stall(reason));
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for n in 0..3000 {
+                store.append(format!("log {}", n % 10), [7; 1000]).unwrap().wait().unwrap();
+            }
+        });
+        let waits = || all().iter().map(|stall| stall.now).sum::<u64>() == 1;
+        while !waits() {
+            std::thread::yield_now();
+        }
+        let text = store.metrics().to_string();
+        let stalled =
+            text.lines().filter(|line| line.starts_with("brooklet_stalled_commits") && line.ends_with(" 1"));
+        assert_eq!(stalled.count(), 1, "{text}");
+        drop(open);
+        writer.join().unwrap();
+    });
+    let held: Vec<StallStats> = all().into_iter().filter(|stall| stall.count > 0).collect();
+    assert!(!held.is_empty() && held.iter().all(|stall| stall.now == 0 && !stall.time.is_zero()), "{held:?}");
+    let room = [StallReason::Memory, StallReason::Ring, StallReason::Checkpoint];
+    assert!(room.iter().any(|reason| store.activity().stall(*reason).count > 0), "{held:?}");
+    assert_eq!(store.activity().commits, 3000);
+    assert_eq!(store.activity().board.count(), 3000_u64.div_ceil(16));
+}
+
+#[test]
+fn the_file_of_the_metrics_is_there_while_the_store_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.prom");
+    let every = Duration::from_millis(1);
+    let store =
+        Options::new().ring_size(1 << 20).metrics_file(&file, every).open(dir.path().join("s")).unwrap();
+    let told = || std::fs::read_to_string(&file).unwrap();
+    assert!(told().contains("\nbrooklet_commits_total 0\n"), "there from the start");
+    store.append("log", "entry").unwrap().wait().unwrap();
+    while !told().contains("\nbrooklet_commits_total 1\n") {
+        std::thread::yield_now();
+    }
+    store.close().unwrap();
+    assert!(!file.exists() && std::fs::read_dir(dir.path()).unwrap().count() == 1);
+
+    drop(store);
+    let nowhere = dir.path().join("nowhere").join("store.prom");
+    let error = Options::new().metrics_file(&nowhere, every).open(dir.path().join("s")).unwrap_err();
+    assert!(error.to_string().contains("metrics"), "{error}");
+    let again = Store::open(dir.path().join("s")).unwrap();
+    assert_eq!(again.bounds("log").unwrap().next, 1);
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn a_recorder_is_handed_everything() {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, SharedString, Unit};
+
+    #[derive(Default)]
+    struct Kept(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+
+    impl Kept {
+        fn of(&self, key: &Key) -> Arc<AtomicU64> {
+            let labels = key.labels().map(|label| format!("{}={}", label.key(), label.value()));
+            let name = format!("{}{{{}}}", key.name(), labels.collect::<Vec<_>>().join(","));
+            self.0.lock().unwrap().entry(name).or_default().clone()
+        }
+    }
+
+    impl metrics::Recorder for Kept {
+        fn describe_counter(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+            assert!(name.as_str().ends_with("_total"));
+        }
+
+        fn describe_gauge(&self, _: KeyName, unit: Option<Unit>, _: SharedString) {
+            assert!(unit.is_some());
+        }
+
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {
+            panic!("times are not handed on one by one");
+        }
+
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::from_arc(self.of(key))
+        }
+
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::from_arc(self.of(key))
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            panic!("times are not handed on one by one");
+        }
+    }
+
+    let store = Store::in_memory(1).unwrap();
+    (0..3).for_each(|_| store.append("log", "entry").unwrap().wait().unwrap());
+    let kept = Kept::default();
+    store.metrics().record(&kept);
+    let of = |name: &str| kept.0.lock().unwrap()[name].load(Ordering::Relaxed);
+    assert_eq!(of("brooklet_commits_total{}"), 3);
+    assert_eq!(of("brooklet_write_stage_seconds_count{stage=write}"), 3);
+    assert!(f64::from_bits(of("brooklet_commit_seconds{quantile=0.99}")) > 0.0);
+    assert_eq!(of("brooklet_stalls_total{reason=ring}"), 0);
+    store.append("log", "entry").unwrap().wait().unwrap();
+    store.metrics().record(&kept);
+    assert_eq!(of("brooklet_commits_total{}"), 4);
+}
