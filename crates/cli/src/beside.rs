@@ -1,6 +1,7 @@
 //! What a store needs beside its own file or device, and opening it with that.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use brooklet::{Create, Options, Store};
 use brooklet_archive::{Bucket, Parts};
@@ -9,6 +10,8 @@ use crate::failure::Failure;
 
 /// Memory for reading ahead in what was offloaded, in bytes.
 const READ_AHEAD: usize = 32 << 20;
+/// How often a store tells what it counts.
+const TOLD: Duration = Duration::from_secs(1);
 
 /// Where else a store lies.
 #[derive(clap::Args)]
@@ -19,12 +22,15 @@ pub struct Beside {
     /// The archive of the store, if some of that was offloaded
     #[arg(long, global = true, value_name = "BUCKET")]
     pub archive: Option<String>,
+    /// A file for what the store counts, written every second while the command works: see `top`
+    #[arg(long, global = true, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
 }
 
 impl Beside {
     /// Whether there is anything.
     pub fn is_empty(&self) -> bool {
-        self.ring.is_none() && self.archive.is_none()
+        self.ring.is_none() && self.archive.is_none() && self.metrics.is_none()
     }
 
     /// Options of a store that is there.
@@ -32,6 +38,9 @@ impl Beside {
         let mut options = Options::new().create(Create::Never);
         if let Some(ring) = &self.ring {
             options = options.ring_at(ring);
+        }
+        if let Some(metrics) = &self.metrics {
+            options = options.metrics_file(metrics, TOLD);
         }
         match &self.archive {
             Some(address) => Ok(with_parts(options, &Bucket::open(address)?)),

@@ -33,6 +33,7 @@ mod soak;
 mod space;
 mod stop;
 mod tags;
+mod top;
 
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
@@ -93,6 +94,8 @@ enum Command {
     Tags(tags::Command),
     /// Show what a store is made of, or the bounds of a log
     Inspect(inspect::Inspect),
+    /// Watch a store at work: rates, latencies by stage, queues, stalls and their reasons
+    Top(top::Args),
     /// Check every checksum and invariant of a closed store
     Check(inspect::Only),
     /// Write what is recent to a run, and free the ring behind it
@@ -153,9 +156,10 @@ fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failure> 
         Command::Checkpoint(args) => inspect::checkpoint(args, beside, out),
         Command::Compact(args) => inspect::compact(args, beside, out),
         _ if !beside.is_empty() => {
-            let what = "--ring and --archive are for commands on a store; this one makes its own";
+            let what = "--ring, --archive and --metrics are for commands that open a store";
             Err(Failure::new(Kind::Usage, what))
         }
+        Command::Top(args) => top::run(&args, out),
         Command::Backups(args) => archive::backups(args, out),
         Command::Codex(args) => codex::run(args, out),
         Command::Replay(args) => replay::run(args, out),

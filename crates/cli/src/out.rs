@@ -24,6 +24,11 @@ impl Out {
         Self { json, to: BufWriter::with_capacity(64 << 10, io::stdout()) }
     }
 
+    /// Whether programs read it.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
     /// Prints a value on a line of its own.
     pub fn put(&mut self, value: &(impl Serialize + Display)) -> Result<(), Failure> {
         self.line(value)?;

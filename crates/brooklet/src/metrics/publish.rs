@@ -24,7 +24,8 @@ impl Store {
         let inner = self.shared();
         let Some(MetricsFile { path, every }) = inner.options.metrics_file.clone() else { return Ok(()) };
         // A path that cannot be written to is better known now.
-        write(&path, &inner).map_err(Error::io("writing the metrics"))?;
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        write(&path, &inner).map_err(named).map_err(Error::io("writing the metrics"))?;
         if !inner.options.threads {
             return Ok(());
         }

@@ -130,7 +130,8 @@ impl Input {
             Format::Csv => Source::Csv { key: args.key_column.clone(), payload: args.payload_column.clone() },
             Format::Codex => return Ok(Input::Codex(crate::codex::open(path)?)),
             Format::Store => {
-                let beside = Beside { ring: args.input_ring.clone(), archive: args.input_archive.clone() };
+                let (ring, archive) = (args.input_ring.clone(), args.input_archive.clone());
+                let beside = Beside { ring, archive, metrics: None };
                 return Ok(Input::Store(beside.open_to_read(path)?));
             }
         };

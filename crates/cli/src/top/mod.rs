@@ -1,0 +1,121 @@
+//! `top`: a store at work, live, by the metrics that its process writes to a file. `text` reads that, `look` makes rates of two
+//! moments, `view` shows them.
+
+mod look;
+mod text;
+mod view;
+
+use std::fs;
+use std::io::{ErrorKind, IsTerminal, stdout};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use console::Term;
+use look::Look;
+use serde::Serialize;
+use text::Told;
+use view::View;
+
+use crate::failure::{Failure, Kind};
+use crate::out::Out;
+use crate::size::age;
+
+/// Time between two looks at whether the file is a new one.
+const TICK: Duration = Duration::from_millis(50);
+/// After so long without news it is said.
+const SILENT: Duration = Duration::from_secs(3);
+
+/// Arguments of `brooklet top`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The file of metrics that the store's process writes: as `--metrics FILE` of other commands says, or
+    /// `Options::metrics_file` of a program's own
+    file: PathBuf,
+    /// How long each look is, at least: 1s, 500ms
+    #[arg(long, value_parser = age, default_value = "1s")]
+    every: Duration,
+    /// Stop after so many looks
+    #[arg(long)]
+    count: Option<u64>,
+}
+
+/// A look as a page, and as a document.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    look: &'a Look,
+    #[serde(skip)]
+    page: &'a str,
+}
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.page)
+    }
+}
+
+/// Shows look after look, until the store is closed.
+pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
+    let terminal = (!out.is_json() && stdout().is_terminal()).then(Term::stdout);
+    let name = args.file.display().to_string();
+    let (mut before, mut view, mut looks) = (first(&args.file)?, View::default(), 0);
+    if let Some(terminal) = &terminal {
+        terminal.clear_screen()?;
+    }
+    while args.count.is_none_or(|count| looks < count) {
+        thread::sleep(TICK.min(args.every));
+        let Some((written, told)) = newest(&args.file)? else {
+            return out.line(format_args!("{name}: the store was closed"));
+        };
+        let passed = written.duration_since(before.0).unwrap_or_default();
+        let is_new = passed >= args.every;
+        if is_new {
+            view.push(Look::between(&before.1, &told, passed.as_secs_f64()));
+            before = (written, told);
+            looks += 1;
+        }
+        let silent = before.0.elapsed().ok().filter(|silent| *silent > SILENT.max(args.every * 2));
+        let width = terminal.as_ref().map_or(100, |terminal| usize::from(terminal.size().1));
+        match &terminal {
+            Some(terminal) if is_new || silent.is_some() => {
+                terminal.move_cursor_to(0, 0)?;
+                for line in view.page(&name, width, silent).lines() {
+                    terminal.clear_line()?;
+                    terminal.write_line(&console::truncate_str(line, width, "…"))?;
+                }
+                terminal.clear_to_end_of_screen()?;
+            }
+            None if is_new => {
+                let page = view.page(&name, width, silent);
+                let look = view.last().expect("it was just taken");
+                out.put(&Shown { look, page: &page })?;
+                out.flush()?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn first(file: &Path) -> Result<(SystemTime, Told), Failure> {
+    newest(file)?.ok_or_else(|| {
+        let why =
+            "a store writes it while it is open, with --metrics of the command or Options::metrics_file";
+        Failure::new(Kind::NotFound, format!("{} is not there: {why}", file.display()))
+    })
+}
+
+/// What was written last, and when. `None` where there is no file.
+fn newest(file: &Path) -> Result<Option<(SystemTime, Told)>, Failure> {
+    let reading = || Failure::io(format!("reading {}", file.display()));
+    let written = fs::metadata(file).and_then(|metadata| metadata.modified());
+    let read = written.and_then(|written| Ok((written, fs::read(file)?)));
+    let (written, text) = match read {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(reading())?,
+    };
+    let told = std::str::from_utf8(&text).ok().and_then(Told::parse);
+    let told = told.ok_or_else(|| Failure::malformed(file, "these are not the metrics of a store"))?;
+    Ok(Some((written, told)))
+}
