@@ -42,7 +42,7 @@
 //! `memory` (those that are kept in memory), `read`,
 //! `scan`, `view`, `export`, `merge`, `losses`, `policy`, `pace`, `pressure`, `keeper` (checkpoints and compaction: what goes
 //! into a run, what is dead, what is merged, how fast), `volumes`, `holder`, `create`, `copy`, `format`, `signature`, `open`
-//! (recovery), `check`, `offload`, `engine` (the threads and what they share), `store` and `ticket` (the public face).
+//! (recovery), `check`, `offload`, `counters`, `activity`, `metrics` (what is told of all that), `engine` (the threads and what they share), `store` and `ticket` (the public face).
 
 #![forbid(unsafe_code)]
 
