@@ -113,8 +113,10 @@ fn fits(store: &Store, report: Option<&CheckReport>) {
             assert_eq!((report.logs, report.entries), (keys.len() as u64, entries));
         }
         (_, Some(error)) => {
+            // A run of a version to come is no reason not to open the store.
+            let newer = matches!(error, Error::NewerFormat { .. });
             let expected = [ErrorKind::Damaged, ErrorKind::NotFound];
-            assert!(expected.contains(&error.kind()), "{error}");
+            assert!(newer || expected.contains(&error.kind()), "{error}");
         }
         _ => {}
     }

@@ -77,6 +77,7 @@ fn whoever_has_to_wait_is_counted_with_the_reason_while_the_device_hangs() {
         });
         let waits = || all().iter().map(|stall| stall.now).sum::<u64>() == 1;
         while !waits() {
+            assert!(!writer.is_finished(), "it should have had to wait");
             std::thread::yield_now();
         }
         let text = store.metrics().to_string();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use brooklet::io::{Fault, ManualClock, MemVolume, Rng};
@@ -484,10 +484,16 @@ fn a_space_moves_while_it_is_in_use() {
     let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
     let space = store.create_space("s", SpaceConfig::new()).unwrap();
     let over = AtomicBool::new(false);
+    // Writers keep to the rounds, so that what they write fits into memory however long those take.
+    let allowed = AtomicU64::new(0);
     let written: Vec<u64> = std::thread::scope(|scope| {
         let write = |log: usize| {
             let mut n = 0;
             while !over.load(Ordering::Relaxed) {
+                if n == allowed.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                    continue;
+                }
                 let ticket = space.append(format!("{log}"), format!("{n}")).unwrap();
                 assert_eq!(ticket.seq(), n);
                 ticket.wait().unwrap();
@@ -514,6 +520,10 @@ fn a_space_moves_while_it_is_in_use() {
         // Each writer has gone through all of it, and through many moves.
         let mut round = 0;
         while round < 30 || acked() < 300 {
+            if writers.iter().any(|writer| writer.is_finished()) {
+                break;
+            }
+            allowed.store((round + 1).min(30) * 500, Ordering::Relaxed);
             let config = if round % 2 == 0 { in_memory(8 << 20) } else { SpaceConfig::new() };
             space.configure(config).unwrap();
             if round % 4 == 0 {
