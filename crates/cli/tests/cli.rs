@@ -104,7 +104,7 @@ fn a_ring_apart_is_named_by_every_command() {
         let told = place.fails(4, args);
         assert!(told.contains("a volume of its own") && told.contains("--ring"), "{told}");
     }
-    assert!(place.fails(2, &with(&["demo"])).contains("makes its own"));
+    assert!(place.fails(2, &with(&["demo"])).contains("for commands that open a store"));
     assert!(place.fails(2, &["format", "new", "--capacity", "4097"]).contains("use a multiple of 4096"));
     assert!(!place.dir.path().join("new").exists());
     // Without `format`, too, where both are files.
