@@ -86,6 +86,14 @@ impl Ticket {
         }
     }
 
+    /// Whether both writes go to stable media together, so that whoever waits for one need not wait for the other.
+    pub fn comes_with(&self, other: &Self) -> bool {
+        match (&self.rests, &other.rests) {
+            (Rests::Ring(a) | Rests::Deferred(a), Rests::Ring(b) | Rests::Deferred(b)) => a.comes_with(b),
+            _ => false,
+        }
+    }
+
     /// Whether what was written is in memory only, as its [space](crate::Class::Memory) is.
     pub fn is_in_memory(&self) -> bool {
         matches!(self.rests, Rests::Memory(_))

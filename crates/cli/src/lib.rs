@@ -28,6 +28,7 @@ mod out;
 mod plot;
 mod probe;
 mod replay;
+mod serve;
 mod size;
 mod soak;
 mod space;
@@ -102,6 +103,8 @@ enum Command {
     Checkpoint(inspect::Only),
     /// Merge all runs into one, and free what was trimmed and deleted
     Compact(inspect::Only),
+    /// Serve a store to Redis clients and over HTTP, until a signal says stop
+    Serve(serve::Args),
     /// Sorted files by themselves: build them from entries in any order, and read them
     #[command(subcommand)]
     Codex(codex::Args),
@@ -125,10 +128,14 @@ enum Command {
 
 /// Runs the command that the process's arguments ask for.
 pub fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let ansi = stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(ansi).init();
     let Cli { json, beside, command } = Cli::parse();
+    let (level, as_json) = match &command {
+        Command::Serve(args) => ("info", args.logs_json()),
+        _ => ("warn", false),
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    if as_json { log.json().init() } else { log.with_ansi(stderr().is_terminal()).init() }
     match run(command, &beside, &mut Out::new(json)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.end(json),
@@ -155,6 +162,7 @@ fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failure> 
         Command::Check(args) => inspect::check(args, beside, out),
         Command::Checkpoint(args) => inspect::checkpoint(args, beside, out),
         Command::Compact(args) => inspect::compact(args, beside, out),
+        Command::Serve(args) => serve::run(args, beside, out),
         _ if !beside.is_empty() => {
             let what = "--ring, --archive and --metrics are for commands that open a store";
             Err(Failure::new(Kind::Usage, what))

@@ -7,4 +7,10 @@
 #![forbid(unsafe_code)]
 
 pub mod http;
+pub mod net;
 pub mod redis;
+mod server;
+
+pub use net::Address;
+pub use server::{Addresses, Config, Error, serve};
+pub use tokio_util::sync::CancellationToken;

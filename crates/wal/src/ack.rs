@@ -44,6 +44,11 @@ impl Ack {
         self.shared.wait(&self.block)
     }
 
+    /// Whether another record is in the same block, and so durable at the same moment.
+    pub fn comes_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.block, &other.block)
+    }
+
     /// Blocks the thread until the record is durable, for `timeout` at most; whether it is.
     ///
     /// For a device that may hang in the middle of a write: unlike [`wait`](Self::wait) this never writes on the

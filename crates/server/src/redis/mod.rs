@@ -1,1 +1,22 @@
-//! The Redis face.
+//! The Redis face: RESP, on a store.
+//!
+//! `proto` reads requests, `reply` writes replies, `connection` moves the bytes of one client. `engine` does what is asked for,
+//! one request after another, by `commands`, on `keys`. `serve` drives all of it.
+
+mod acl;
+mod client;
+mod commands;
+mod connection;
+mod engine;
+mod fail;
+mod glob;
+mod keys;
+mod proto;
+mod reply;
+mod serve;
+mod settings;
+mod stats;
+
+pub use acl::Users;
+pub use serve::Shared;
+pub use settings::Settings;

@@ -1,0 +1,245 @@
+//! `brooklet serve`: a store for Redis clients and over HTTP.
+//!
+//! Each setting is a flag, an environment variable (`BROOKLET_` and the flag's name) and a key of a TOML file; the first of these
+//! that has it counts.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use brooklet::Create;
+use brooklet_server::{Address, Addresses, CancellationToken, Config, Error};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::beside::Beside;
+use crate::failure::{Failure, Kind};
+use crate::out::Out;
+use crate::size::size;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The store: a file or a block device; made if it is not there
+    store: PathBuf,
+    /// A TOML file of settings
+    #[arg(long, value_name = "FILE", env = "BROOKLET_CONFIG")]
+    config: Option<PathBuf>,
+    /// Print all settings as they count, as a TOML file, and serve nothing
+    #[arg(long)]
+    print_config: bool,
+    #[command(flatten)]
+    given: Given,
+}
+
+/// What may be set; what is not set is left to the next place, or to the default.
+#[derive(clap::Args, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct Given {
+    /// Where Redis clients come in: HOST:PORT or unix:PATH, several with commas between [default: 127.0.0.1:6379]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', env = "BROOKLET_LISTEN")]
+    listen: Option<Vec<String>>,
+    /// Where those of HTTP do; an empty text: nowhere [default: 127.0.0.1:8379]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', env = "BROOKLET_HTTP")]
+    http: Option<Vec<String>>,
+    /// The password that clients must give; needed wherever other machines can come in
+    #[arg(long, env = "BROOKLET_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+    /// A file with the certificates for TLS, in PEM
+    #[arg(long, value_name = "FILE", env = "BROOKLET_TLS_CERT")]
+    tls_cert: Option<PathBuf>,
+    /// A file with the key for TLS, in PEM
+    #[arg(long, value_name = "FILE", env = "BROOKLET_TLS_KEY")]
+    tls_key: Option<PathBuf>,
+    /// Other users, each by rules in Redis's language: in the file only, as a table
+    #[arg(skip)]
+    users: BTreeMap<String, String>,
+    /// Most Redis clients at once [default: 10000]
+    #[arg(long, value_name = "N", env = "BROOKLET_MAX_CLIENTS")]
+    max_clients: Option<usize>,
+    /// Seconds after which an idle Redis client is let go of; 0: never [default: 0]
+    #[arg(long, value_name = "SECONDS", env = "BROOKLET_TIMEOUT")]
+    timeout: Option<u64>,
+    /// Bytes of an element, a field or a value (K, M and G are understood) [default: 16M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MAX_VALUE")]
+    max_value: Option<u64>,
+    /// Bytes of memory for the keys that were used last [default: 32M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_KEY_CACHE")]
+    key_cache: Option<u64>,
+    /// Bytes of the ring, where the store is made [default: 256M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_RING_SIZE")]
+    ring_size: Option<u64>,
+    /// Bytes of memory for entries that no run holds yet [default: 128M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MEMORY")]
+    memory: Option<u64>,
+    /// Bytes of memory for looking logs up [default: 64M]
+    #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_CACHE")]
+    cache: Option<u64>,
+    /// Threads that move the bytes of Redis clients [default: 1]
+    #[arg(long, value_name = "N", env = "BROOKLET_THREADS")]
+    threads: Option<usize>,
+    /// How the log is written, to the standard error: RUST_LOG says how much of it [default: text]
+    #[arg(long, value_name = "FORM", env = "BROOKLET_LOG")]
+    log: Option<LogForm>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum LogForm {
+    Text,
+    Json,
+}
+
+const RING: u64 = 256 << 20;
+const MEMORY: u64 = 128 << 20;
+const CACHE: u64 = 64 << 20;
+const HTTP: &str = "127.0.0.1:8379";
+
+impl Given {
+    /// What counts where these do not say.
+    fn or(self, other: Self) -> Self {
+        Self {
+            listen: self.listen.or(other.listen),
+            http: self.http.or(other.http),
+            password: self.password.or(other.password),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            users: if self.users.is_empty() { other.users } else { self.users },
+            max_clients: self.max_clients.or(other.max_clients),
+            timeout: self.timeout.or(other.timeout),
+            max_value: self.max_value.or(other.max_value),
+            key_cache: self.key_cache.or(other.key_cache),
+            ring_size: self.ring_size.or(other.ring_size),
+            memory: self.memory.or(other.memory),
+            cache: self.cache.or(other.cache),
+            threads: self.threads.or(other.threads),
+            log: self.log.or(other.log),
+        }
+    }
+
+    fn defaults() -> Self {
+        let config = Config::default();
+        Self {
+            listen: Some(config.redis.iter().map(Address::to_string).collect()),
+            http: Some(vec![HTTP.into()]),
+            max_clients: Some(config.settings.max_clients),
+            timeout: Some(config.settings.timeout),
+            max_value: Some(config.settings.max_bulk as u64),
+            key_cache: Some(config.cache as u64),
+            ring_size: Some(RING),
+            memory: Some(MEMORY),
+            cache: Some(CACHE),
+            threads: Some(config.threads),
+            log: Some(LogForm::Text),
+            ..Self::default()
+        }
+    }
+
+    /// What a server makes of it.
+    fn config(&self) -> Result<Config, Failure> {
+        let addresses = |all: &Option<Vec<String>>| -> Result<Vec<Address>, Failure> {
+            let all = all.iter().flatten().filter(|text| !text.is_empty());
+            all.map(|text| text.parse().map_err(|why: String| Failure::new(Kind::Usage, why))).collect()
+        };
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+            (None, None) => None,
+            _ => return Err(Failure::new(Kind::Usage, "TLS needs both: a certificate and its key")),
+        };
+        let mut config = Config {
+            redis: addresses(&self.listen)?,
+            http: addresses(&self.http)?,
+            tls,
+            password: self.password.clone(),
+            users: self.users.clone(),
+            ..Config::default()
+        };
+        let settings = &mut config.settings;
+        settings.max_clients = self.max_clients.unwrap_or(settings.max_clients);
+        settings.timeout = self.timeout.unwrap_or(settings.timeout);
+        settings.max_bulk = self.max_value.map_or(settings.max_bulk, |bytes| bytes as usize);
+        config.cache = self.key_cache.map_or(config.cache, |bytes| bytes as usize);
+        config.threads = self.threads.unwrap_or(config.threads);
+        Ok(config)
+    }
+}
+
+impl Args {
+    /// Whether the log is written as JSON. What the file says of that is read before anything else is done.
+    pub fn logs_json(&self) -> bool {
+        let of_file = || self.file().ok().and_then(|given| given.log);
+        self.given.log.or_else(of_file) == Some(LogForm::Json)
+    }
+
+    fn file(&self) -> Result<Given, Failure> {
+        let Some(path) = &self.config else { return Ok(Given::default()) };
+        let text = std::fs::read_to_string(path).map_err(Failure::io(format!("reading {}", path.display())))?;
+        toml::from_str(&text).map_err(|error| Failure::malformed(path, error))
+    }
+}
+
+static STOP: OnceLock<CancellationToken> = OnceLock::new();
+
+/// A signal asks for a clean stop the first time, and ends the process the second.
+fn listen_for_signals() -> Result<CancellationToken, Failure> {
+    let stop = STOP.get_or_init(CancellationToken::new).clone();
+    let token = stop.clone();
+    let listening = ctrlc::set_handler(move || {
+        if token.is_cancelled() {
+            std::process::exit(i32::from(Kind::Interrupted as u8));
+        }
+        token.cancel();
+    });
+    listening.map_err(|error| Failure::new(Kind::Io, format!("listening for signals failed: {error}")))?;
+    Ok(stop)
+}
+
+pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+    let given = args.given.clone().or(args.file()?).or(Given::defaults());
+    if args.print_config {
+        let text = toml::to_string(&given).map_err(|error| Failure::new(Kind::Io, error.to_string()))?;
+        out.line(text.trim_end())?;
+        return out.document(&given);
+    }
+    let config = given.config()?;
+    let stop = listen_for_signals()?;
+    let payload = config.settings.max_bulk + (1 << 10);
+    let options = beside
+        .options()?
+        .create(Create::IfMissing)
+        .ring_size(given.ring_size.unwrap_or(RING))
+        .memory_budget(given.memory.unwrap_or(MEMORY) as usize)
+        .cache_budget(given.cache.unwrap_or(CACHE) as usize)
+        .max_payload(payload);
+    let store = options.open(&args.store)?;
+    let ready = |addresses: &Addresses| {
+        tracing::info!(store = %args.store.display(), redis = ?addresses.redis, http = ?addresses.http, "ready");
+        tell_ready();
+        if let Err(failure) = tell(out, addresses) {
+            tracing::debug!(?failure, "nobody reads where the server listens");
+        }
+    };
+    brooklet_server::serve(store, &config, ready, stop).map_err(|error| match error {
+        Error::Store(error) => error.into(),
+        Error::Config(why) => Failure::new(Kind::Usage, why),
+        other => Failure::new(Kind::Io, other.to_string()),
+    })?;
+    tracing::info!("stopped; what was acknowledged is on stable media");
+    Ok(())
+}
+
+/// Tells where clients come in.
+fn tell(out: &mut Out, addresses: &Addresses) -> Result<(), Failure> {
+    for (face, all) in [("Redis", &addresses.redis), ("HTTP", &addresses.http)] {
+        all.iter().try_for_each(|at| out.line(format_args!("{face} at {at}")))?;
+    }
+    out.document(addresses)?;
+    out.flush()
+}
+
+/// Tells a service manager that clients can come in.
+fn tell_ready() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        tracing::warn!(%error, "the service manager was not told");
+    }
+}

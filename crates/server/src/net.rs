@@ -1,0 +1,202 @@
+//! Where clients come from: TCP, TLS and Unix sockets.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// Where to listen: `HOST:PORT`, or `unix:PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP port.
+    Tcp(String),
+    /// A path.
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err("a Unix socket needs a path: unix:/run/brooklet.sock".into()),
+            Some(path) => Ok(Self::Unix(path.into())),
+            None if text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) => {
+                Ok(Self::Tcp(text.into()))
+            }
+            None => Err(format!("{text} is no address: use HOST:PORT, or unix:PATH")),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(text) => f.write_str(text),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A place where clients come in.
+pub enum Listener {
+    /// A TCP port, maybe with TLS.
+    Tcp(TcpListener, Option<TlsAcceptor>),
+    /// A Unix socket, which is removed at the end.
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    /// Begins to listen.
+    pub async fn bind(address: &Address, tls: Option<&Arc<rustls::ServerConfig>>) -> io::Result<Self> {
+        match address {
+            Address::Tcp(text) => {
+                let listener = TcpListener::bind(text).await?;
+                Ok(Self::Tcp(listener, tls.map(|config| TlsAcceptor::from(config.clone()))))
+            }
+            Address::Unix(path) => {
+                // What a killed process left behind, and nothing else: nobody answers there.
+                if std::os::unix::net::UnixStream::connect(path)
+                    .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+                {
+                    std::fs::remove_file(path)?;
+                }
+                Ok(Self::Unix(UnixListener::bind(path)?, path.clone()))
+            }
+        }
+    }
+
+    /// Where it listens, as clients name it.
+    pub fn address(&self) -> String {
+        match self {
+            Self::Tcp(listener, _) => listener.local_addr().map_or_else(|_| "?".into(), |at| at.to_string()),
+            Self::Unix(_, path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// Whether others than this machine can reach it.
+    pub fn is_wide(&self) -> bool {
+        match self {
+            Self::Tcp(listener, _) => listener.local_addr().is_ok_and(|at| !at.ip().is_loopback()),
+            Self::Unix(..) => false,
+        }
+    }
+
+    /// Waits for the next client.
+    pub async fn accept(&self) -> io::Result<Incoming> {
+        match self {
+            Self::Tcp(listener, tls) => {
+                let (stream, from) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok(Incoming { from: from.to_string(), to: name_of(stream.local_addr()), stream: Raw::Tcp(stream), tls: tls.clone() })
+            }
+            Self::Unix(listener, path) => {
+                let (stream, _) = listener.accept().await?;
+                let to = format!("{}:0", path.display());
+                Ok(Incoming { from: to.clone(), to, stream: Raw::Unix(stream), tls: None })
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            drop(std::fs::remove_file(path));
+        }
+    }
+}
+
+fn name_of(address: io::Result<SocketAddr>) -> String {
+    address.map_or_else(|_| "?".into(), |at| at.to_string())
+}
+
+enum Raw {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A client that has just come.
+pub struct Incoming {
+    /// Where it calls from.
+    pub from: String,
+    /// The address that it called.
+    pub to: String,
+    stream: Raw,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Incoming {
+    /// Shakes hands where TLS asks for it.
+    pub async fn open(self) -> io::Result<Stream> {
+        match (self.stream, self.tls) {
+            (Raw::Tcp(stream), Some(tls)) => Ok(Stream::Tls(Box::new(tls.accept(stream).await?))),
+            (Raw::Tcp(stream), None) => Ok(Stream::Tcp(stream)),
+            (Raw::Unix(stream), _) => Ok(Stream::Unix(stream)),
+        }
+    }
+}
+
+/// A client's bytes, both ways.
+pub enum Stream {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over TCP, encrypted.
+    Tls(Box<TlsStream<TcpStream>>),
+    /// Over a Unix socket.
+    Unix(UnixStream),
+}
+
+macro_rules! each {
+    ($self:expr, $stream:ident => $call:expr) => {
+        match $self.get_mut() {
+            Self::Tcp($stream) => $call,
+            Self::Tls($stream) => $call,
+            Self::Unix($stream) => $call,
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_read(cx, to))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        each!(self, stream => Pin::new(stream).poll_write(cx, from))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_ports_or_paths() {
+        for good in ["127.0.0.1:0", "[::1]:6379", "localhost:6379", "unix:/tmp/x"] {
+            assert_eq!(good.parse::<Address>().unwrap().to_string(), good);
+        }
+        for bad in ["", "6379", ":6379", "localhost", "localhost:x", "unix:"] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! `ACL`: users and their rights. They are those of the configuration, and what is changed lasts as long as the server runs.
+
+use bytes::Bytes;
+
+use super::super::acl::{DEFAULT, Pattern};
+use super::super::fail::Fail;
+use super::{CATEGORIES, Call, Done, TABLE, find, integer};
+
+const HELP: [&str; 18] = [
+    "CAT [<category>]",
+    "    List all commands that belong to <category>, or all command categories.",
+    "DELUSER <username> [<username> ...]",
+    "    Delete a list of users.",
+    "DRYRUN <username> <command> [<arg> ...]",
+    "    Return whether the user can execute the given command.",
+    "GETUSER <username>",
+    "    Get the user's details.",
+    "GENPASS [<bits>]",
+    "    Generate a secure 256-bit user password.",
+    "LIST",
+    "    Show users details as rules.",
+    "SETUSER <username> <attribute> [<attribute> ...]",
+    "    Create or modify a user with the specified attributes.",
+    "USERS",
+    "    List all the registered usernames.",
+    "WHOAMI",
+    "    Return the current connection username.",
+];
+
+pub fn acl(call: &mut Call<'_>) -> Done {
+    match (call.word(1).as_str(), call.args.len()) {
+        ("WHOAMI", 2) => {
+            let name = call.client.user.as_ref().map_or_else(String::new, |user| user.name.clone());
+            call.reply().bulk(name);
+        }
+        ("USERS", 2) => {
+            let names: Vec<String> = call.engine.users.iter().map(|user| user.name.clone()).collect();
+            call.reply().bulks(&names);
+        }
+        ("LIST", 2) => {
+            let users = call.engine.users.iter();
+            let lines: Vec<String> = users.map(|user| format!("user {} {}", user.name, user.rules())).collect();
+            call.reply().bulks(&lines);
+        }
+        ("CAT", 2) => {
+            call.reply().array(CATEGORIES.len());
+            CATEGORIES.iter().for_each(|(name, _)| call.reply().bulk(name));
+        }
+        ("CAT", 3) => {
+            let wanted = call.word(2).to_ascii_lowercase();
+            let category = CATEGORIES.iter().find(|(name, _)| *name == wanted);
+            let (_, bit) = category.ok_or_else(|| Fail::err(format!("Unknown category '{wanted}'")))?;
+            let of_it: Vec<&str> =
+                TABLE.iter().filter(|spec| spec.categories & bit != 0).map(|spec| spec.name).collect();
+            call.reply().bulks(&of_it);
+        }
+        ("GETUSER", 3) => get_user(call)?,
+        ("SETUSER", n) if n > 2 => set_user(call)?,
+        ("DELUSER", n) if n > 2 => delete_users(call)?,
+        ("GENPASS", 2 | 3) => generate(call)?,
+        ("DRYRUN", n) if n > 3 => dry_run(call)?,
+        ("LOG", _) => call.reply().array(0),
+        ("LOAD" | "SAVE", 2) => {
+            return Err(Fail::err("This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration."));
+        }
+        ("HELP", 2) => call.help(&HELP),
+        ("WHOAMI" | "USERS" | "LIST" | "CAT" | "GETUSER" | "SETUSER" | "DELUSER" | "GENPASS" | "DRYRUN", _) => {
+            return Err(call.wrong_arity());
+        }
+        _ => return Err(call.unknown_subcommand()),
+    }
+    Ok(())
+}
+
+fn name(call: &Call<'_>, at: usize) -> String {
+    String::from_utf8_lossy(&call.args[at]).into_owned()
+}
+
+fn get_user(call: &mut Call<'_>) -> Done {
+    let Some(user) = call.engine.users.get(&name(call, 2)).cloned() else {
+        call.reply().null();
+        return Ok(());
+    };
+    let reply = call.reply();
+    reply.map(6);
+    reply.bulk("flags");
+    let flags: Vec<&str> =
+        [Some(if user.is_on { "on" } else { "off" }), user.no_password.then_some("nopass")].into_iter().flatten().collect();
+    reply.set(flags.len());
+    flags.iter().for_each(|flag| reply.bulk(flag));
+    reply.bulk("passwords");
+    reply.bulks(&user.passwords);
+    reply.bulk("commands");
+    reply.bulk(user.command_rules.join(" "));
+    reply.bulk("keys");
+    reply.bulk(user.keys.iter().map(Pattern::rule).collect::<Vec<_>>().join(" "));
+    reply.bulk("channels");
+    reply.bulk("");
+    reply.bulk("selectors");
+    reply.array(0);
+    Ok(())
+}
+
+fn set_user(call: &mut Call<'_>) -> Done {
+    let user = name(call, 2);
+    let rules: Vec<String> = (3..call.args.len()).map(|at| name(call, at)).collect();
+    call.engine.users.set(&user, rules.iter().map(String::as_str)).map_err(Fail::err)?;
+    note(call, &user);
+    call.reply().ok();
+    Ok(())
+}
+
+/// Clients of a user that has changed learn of it, this one too.
+fn note(call: &mut Call<'_>, name: &str) {
+    call.engine.note_users(name);
+    if call.client.user.as_ref().is_some_and(|user| user.name == name) {
+        call.client.user = call.engine.users.get(name).cloned();
+        call.client.is_leaving |= call.client.user.is_none();
+    }
+}
+
+fn delete_users(call: &mut Call<'_>) -> Done {
+    let names: Vec<String> = (2..call.args.len()).map(|at| name(call, at)).collect();
+    if names.iter().any(|name| name == DEFAULT) {
+        return Err(Fail::err("The 'default' user cannot be removed"));
+    }
+    let mut gone = 0;
+    for user in names {
+        if call.engine.users.remove(&user) {
+            gone += 1;
+            note(call, &user);
+        }
+    }
+    call.reply().int(gone);
+    Ok(())
+}
+
+fn generate(call: &mut Call<'_>) -> Done {
+    let bits = if call.args.len() == 3 { integer(&call.args[2]) } else { Some(256) };
+    let bits = bits.filter(|bits| (1..=4096).contains(bits));
+    let bits = bits.ok_or_else(|| {
+        Fail::err("ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096")
+    })?;
+    let mut bytes = vec![0; (bits as usize).div_ceil(8)];
+    getrandom::fill(&mut bytes).map_err(|error| Fail::err(format!("no chance to be had: {error}")))?;
+    let mut hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    hex.truncate((bits as usize).div_ceil(4));
+    call.reply().bulk(hex);
+    Ok(())
+}
+
+fn dry_run(call: &mut Call<'_>) -> Done {
+    let user = name(call, 2);
+    let user = call.engine.users.get(&user).cloned();
+    let user = user.ok_or_else(|| Fail::err(format!("User '{}' not found", name(call, 2))))?;
+    let request: &[Bytes] = &call.args[3..];
+    let spec = find(&request[0]).ok_or_else(|| Fail::err(format!("Command '{}' not found", name(call, 3))))?;
+    if !user.may(spec) {
+        let text = format!("User {} has no permissions to run the '{}' command", user.name, spec.name);
+        call.reply().bulk(text);
+    } else if spec.keys(request).iter().any(|key| !user.may_key(key, spec.has(super::flags::WRITE))) {
+        let text = format!("User {} has no permissions to access a key", user.name);
+        call.reply().bulk(text);
+    } else {
+        call.reply().ok();
+    }
+    Ok(())
+}

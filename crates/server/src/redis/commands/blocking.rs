@@ -1,0 +1,99 @@
+//! Waiting: for a key to have something, and for commits to be on stable media.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::super::fail::{Fail, InVain, Wait};
+use super::super::keys::names;
+use super::{Call, Done, check_name, integer};
+
+/// A word that says for how many seconds to wait: until when that is; `None`: for ever.
+pub fn seconds(call: &Call<'_>, at: usize) -> Result<Option<u64>, Fail> {
+    let text = std::str::from_utf8(&call.args[at]).unwrap_or_default();
+    let seconds: f64 = text.parse().map_err(|_| Fail::err("timeout is not a float or out of range"))?;
+    if !seconds.is_finite() {
+        return Err(Fail::err("timeout is not a float or out of range"));
+    }
+    if seconds < 0.0 {
+        return Err(Fail::err("timeout is negative"));
+    }
+    let millis = (seconds * 1000.0).ceil();
+    if millis > i64::MAX as f64 - call.engine.keys.now as f64 {
+        return Err(Fail::err("timeout is out of range"));
+    }
+    Ok((millis > 0.0).then(|| call.engine.keys.now + millis as u64))
+}
+
+/// The same in milliseconds.
+pub fn milliseconds(call: &Call<'_>, at: usize) -> Result<Option<u64>, Fail> {
+    let millis =
+        integer(&call.args[at]).ok_or_else(|| Fail::err("timeout is not an integer or out of range"))?;
+    if millis < 0 {
+        return Err(Fail::err("timeout is negative"));
+    }
+    let until = call.engine.keys.now.checked_add(millis as u64).filter(|at| i64::try_from(*at).is_ok());
+    let until = until.ok_or_else(|| Fail::err("timeout is out of range"))?;
+    Ok((millis > 0).then_some(until))
+}
+
+/// The plain logs of the keys that some words name.
+pub fn plain_logs(call: &Call<'_>, at: Range<usize>) -> Result<Vec<Bytes>, Fail> {
+    let mut plains = Vec::with_capacity(at.len());
+    for name in &call.args[at] {
+        check_name(name)?;
+        let mut plain = Vec::new();
+        names::write_plain(&call.client.database, name, &mut plain);
+        plains.push(plain.into());
+    }
+    Ok(plains)
+}
+
+/// Waits for the keys that some words name, or tells at once that there is nothing.
+pub fn waits_for(call: &mut Call<'_>, keys: Range<usize>, until: Option<u64>, in_vain: InVain) -> Done {
+    if !call.may_wait {
+        match in_vain {
+            InVain::Null => call.reply().null(),
+            _ => call.reply().null_array(),
+        }
+        return Ok(());
+    }
+    let keys = plain_logs(call, keys)?;
+    Err(Fail::Wait(Wait { keys, until, request: call.args.to_vec(), in_vain, of_group: false }))
+}
+
+/// `WAIT numreplicas timeout`: there are no replicas to wait for.
+pub fn wait(call: &mut Call<'_>) -> Done {
+    let wanted = call.integer(1)?;
+    let until = milliseconds(call, 2)?;
+    if wanted <= 0 || !call.may_wait {
+        call.reply().int(0);
+        return Ok(());
+    }
+    wait_for_copies(call, until, InVain::Replicas)
+}
+
+/// `WAITAOF numlocal numreplicas timeout`: this server's copy is on stable media once the client's last write is durable.
+pub fn waitaof(call: &mut Call<'_>) -> Done {
+    let (here, elsewhere) = (call.integer(1)?, call.integer(2)?);
+    if !(0..=1).contains(&here) {
+        return Err(Fail::err("value is out of range, must be between 0 and 1"));
+    }
+    if elsewhere < 0 {
+        return Err(Fail::err("value is out of range, must be positive"));
+    }
+    let until = milliseconds(call, 3)?;
+    let wrote = call.client.wrote;
+    let is_durable = wrote <= call.engine.keys.durable();
+    if (elsewhere == 0 && (here == 0 || is_durable)) || !call.may_wait {
+        call.reply().array(2);
+        call.reply().flag(is_durable);
+        call.reply().int(0);
+        return Ok(());
+    }
+    wait_for_copies(call, until, InVain::Media { wrote, is_all: elsewhere == 0 })
+}
+
+fn wait_for_copies(call: &mut Call<'_>, until: Option<u64>, in_vain: InVain) -> Done {
+    Err(Fail::Wait(Wait { keys: Vec::new(), until, request: call.args.to_vec(), in_vain, of_group: false }))
+}

@@ -1,0 +1,393 @@
+//! The connection: who the client is, what it has selected, and who else there is.
+
+use bytes::Bytes;
+
+use super::super::client::{Client, Replies};
+use super::super::fail::Fail;
+use super::super::reply::Version;
+use super::{Call, Done, integer};
+
+pub fn ping(call: &mut Call<'_>) -> Done {
+    match call.args.len() {
+        1 => call.reply().simple("PONG"),
+        2 => {
+            let text = call.args[1].clone();
+            call.reply().bulk(text);
+        }
+        _ => return Err(Fail::err("wrong number of arguments for 'ping' command")),
+    }
+    Ok(())
+}
+
+pub fn echo(call: &mut Call<'_>) -> Done {
+    let text = call.args[1].clone();
+    call.reply().bulk(text);
+    Ok(())
+}
+
+pub fn quit(call: &mut Call<'_>) -> Done {
+    call.client.is_leaving = true;
+    call.reply().ok();
+    Ok(())
+}
+
+pub fn reset(call: &mut Call<'_>) -> Done {
+    call.client.queue = None;
+    call.engine.unwatch(call.client);
+    call.client.database = Bytes::from_static(b"0");
+    call.client.user = call.engine.users.stranger();
+    call.client.name = Bytes::new();
+    call.client.replies = Replies::On;
+    call.client.reply.version = Version::Two;
+    call.reply().simple("RESET");
+    Ok(())
+}
+
+/// The database that a word names: a number, or a space of that name.
+pub fn database(call: &Call<'_>, at: usize) -> Result<Bytes, Fail> {
+    let word = &call.args[at];
+    match integer(word) {
+        Some(n) if (0..call.engine.settings.databases as i64).contains(&n) => {}
+        Some(_) => return Err(Fail::err("DB index is out of range")),
+        None => {
+            let name = std::str::from_utf8(word).map_err(|_| Fail::not_an_integer())?;
+            call.engine.keys.store().space(name).map_err(|_| Fail::err("invalid DB index"))?;
+        }
+    }
+    Ok(word.clone())
+}
+
+pub fn select(call: &mut Call<'_>) -> Done {
+    call.client.database = database(call, 1)?;
+    call.reply().ok();
+    Ok(())
+}
+
+fn log_in(call: &mut Call<'_>, name: &[u8], password: &[u8]) -> Done {
+    let name = String::from_utf8_lossy(name);
+    match call.engine.users.log_in(&name, password) {
+        Some(user) => {
+            call.client.user = Some(user);
+            Ok(())
+        }
+        None => {
+            tracing::warn!(user = %name, address = call.client.address, "a wrong name or password");
+            Err(Fail::Reply("WRONGPASS invalid username-password pair or user is disabled.".into()))
+        }
+    }
+}
+
+pub fn auth(call: &mut Call<'_>) -> Done {
+    let (name, password) = match call.args {
+        [_, password] => {
+            if call.engine.users.stranger().is_some() {
+                return Err(Fail::err("AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"));
+            }
+            (Bytes::from_static(b"default"), password.clone())
+        }
+        [_, name, password] => (name.clone(), password.clone()),
+        _ => return Err(Fail::syntax()),
+    };
+    log_in(call, &name, &password)?;
+    call.reply().ok();
+    Ok(())
+}
+
+pub fn hello(call: &mut Call<'_>) -> Done {
+    let mut version = None;
+    if call.args.len() > 1 {
+        let n = integer(&call.args[1]);
+        let n = n.ok_or_else(|| Fail::err("Protocol version is not an integer or out of range"))?;
+        version = Some(match n {
+            2 => Version::Two,
+            3 => Version::Three,
+            _ => return Err(Fail::Reply("NOPROTO unsupported protocol version".into())),
+        });
+    }
+    let mut name = None;
+    let mut at = 2;
+    while at < call.args.len() {
+        if call.is(at, "AUTH") && at + 2 < call.args.len() {
+            let (user, password) = (call.args[at + 1].clone(), call.args[at + 2].clone());
+            log_in(call, &user, &password)?;
+            at += 3;
+        } else if call.is(at, "SETNAME") && at + 1 < call.args.len() {
+            name = Some(client_name(&call.args[at + 1])?);
+            at += 2;
+        } else {
+            let option = String::from_utf8_lossy(&call.args[at]);
+            return Err(Fail::err(format!("Syntax error in HELLO option '{option}'")));
+        }
+    }
+    if call.client.user.is_none() {
+        return Err(Fail::Reply("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time".into()));
+    }
+    call.client.name = name.unwrap_or_else(|| call.client.name.clone());
+    call.client.reply.version = version.unwrap_or(call.client.reply.version);
+    let id = call.client.id as i64;
+    let proto = if call.client.reply.version == Version::Three { 3 } else { 2 };
+    let reply = call.reply();
+    reply.map(7);
+    for (field, value) in [("server", "redis"), ("version", super::server::REDIS_VERSION)] {
+        reply.bulk(field);
+        reply.bulk(value);
+    }
+    reply.bulk("proto");
+    reply.int(proto);
+    reply.bulk("id");
+    reply.int(id);
+    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(field);
+        reply.bulk(value);
+    }
+    reply.bulk("modules");
+    reply.array(0);
+    Ok(())
+}
+
+fn client_name(name: &Bytes) -> Result<Bytes, Fail> {
+    let is_plain = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
+    if !is_plain {
+        return Err(Fail::err("Client names cannot contain spaces, newlines or special characters."));
+    }
+    Ok(name.clone())
+}
+
+const HELP: [&str; 20] = [
+    "GETNAME",
+    "    Return the name of the current connection.",
+    "ID",
+    "    Return the ID of the current connection.",
+    "INFO",
+    "    Return information about the current client connection.",
+    "KILL <ip:port>|<option> [value] ...",
+    "    Kill connections, by ID, ADDR, LADDR, USER, SKIPME or MAXAGE.",
+    "LIST [ID <id> ...]",
+    "    Return information about client connections.",
+    "NO-EVICT (ON|OFF)",
+    "    Keep this connection however idle it is.",
+    "REPLY (ON|OFF|SKIP)",
+    "    Control the replies sent to the current connection.",
+    "SETINFO (LIB-NAME|LIB-VER) <value>",
+    "    Tell which library this is.",
+    "SETNAME <name>",
+    "    Assign the name <name> to the current connection.",
+    "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+    "    Unblock the specified blocked client.",
+];
+
+pub fn client(call: &mut Call<'_>) -> Done {
+    let sub = call.word(1);
+    match (sub.as_str(), call.args.len()) {
+        ("ID", 2) => {
+            let id = call.client.id as i64;
+            call.reply().int(id);
+        }
+        ("GETNAME", 2) => {
+            let name = call.client.name.clone();
+            call.reply().bulk_or_null((!name.is_empty()).then_some(name));
+        }
+        ("SETNAME", 3) => {
+            call.client.name = client_name(&call.args[2])?;
+            call.reply().ok();
+        }
+        ("SETINFO", 4) => set_info(call)?,
+        ("INFO", 2) => {
+            let line = describe(call.client, call.engine.keys.now) + "\n";
+            call.reply().verbatim(&line);
+        }
+        ("LIST", _) => list(call)?,
+        ("KILL", n) if n > 2 => kill(call)?,
+        ("REPLY", 3) => set_replies(call)?,
+        ("UNBLOCK", 3 | 4) => unblock(call)?,
+        ("NO-EVICT" | "NO-TOUCH", 3) => {
+            let on = match call.word(2).as_str() {
+                "ON" => true,
+                "OFF" => false,
+                _ => return Err(Fail::syntax()),
+            };
+            if sub == "NO-EVICT" {
+                call.client.no_evict = on;
+            }
+            call.reply().ok();
+        }
+        ("HELP", 2) => call.help(&HELP),
+        (
+            "ID" | "GETNAME" | "SETNAME" | "SETINFO" | "INFO" | "KILL" | "REPLY" | "UNBLOCK" | "NO-EVICT"
+            | "NO-TOUCH" | "HELP",
+            _,
+        ) => return Err(call.wrong_arity()),
+        _ => return Err(call.unknown_subcommand()),
+    }
+    Ok(())
+}
+
+fn set_info(call: &mut Call<'_>) -> Done {
+    let value = client_name(&call.args[3])
+        .map_err(|_| Fail::err("lib-name and lib-ver cannot contain spaces, newlines or special characters."))?;
+    match call.word(2).as_str() {
+        "LIB-NAME" => call.client.library.0 = value,
+        "LIB-VER" => call.client.library.1 = value,
+        other => return Err(Fail::err(format!("Unrecognized option '{}'", other.to_ascii_lowercase()))),
+    }
+    call.reply().ok();
+    Ok(())
+}
+
+fn set_replies(call: &mut Call<'_>) -> Done {
+    match call.word(2).as_str() {
+        "ON" => {
+            call.client.replies = Replies::On;
+            call.reply().ok();
+        }
+        "OFF" => call.client.replies = Replies::Off,
+        "SKIP" if call.client.replies == Replies::On => call.client.replies = Replies::SkipNext,
+        "SKIP" => {}
+        _ => return Err(Fail::syntax()),
+    }
+    Ok(())
+}
+
+/// A client in a line of words, as Redis tells it.
+fn describe(client: &Client, now: u64) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let flags = match (&client.wait, &client.queue) {
+        (Some(_), _) => "b",
+        (_, Some(_)) => "x",
+        _ => "N",
+    };
+    let queued = client.queue.as_ref().map_or(-1, |queue| queue.requests.len() as i64);
+    format!(
+        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 multi={queued} \
+         watch={} qbuf={} tot-mem={} omem={} cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+        client.id,
+        client.address,
+        client.local,
+        text(&client.name),
+        now.saturating_sub(client.since) / 1000,
+        now.saturating_sub(client.last_seen) / 1000,
+        text(&client.database),
+        client.watched.len(),
+        client.unread,
+        client.memory(),
+        client.reply.bytes.len(),
+        client.last_command,
+        client.user.as_ref().map_or("(none)", |user| &user.name),
+        if client.reply.version == Version::Three { 3 } else { 2 },
+        text(&client.library.0),
+        text(&client.library.1),
+    )
+}
+
+fn list(call: &mut Call<'_>) -> Done {
+    let mut only = None;
+    if call.args.len() > 2 {
+        match call.word(2).as_str() {
+            "ID" if call.args.len() > 3 => {
+                let ids: Option<Vec<i64>> = call.args[3..].iter().map(|id| integer(id)).collect();
+                only = Some(ids.ok_or_else(|| Fail::err("Invalid client ID"))?);
+            }
+            "TYPE" if call.args.len() == 4 => match call.word(3).as_str() {
+                "NORMAL" => {}
+                "MASTER" | "REPLICA" | "SLAVE" | "PUBSUB" => only = Some(Vec::new()),
+                other => return Err(Fail::err(format!("Unknown client type '{}'", other.to_ascii_lowercase()))),
+            },
+            _ => return Err(Fail::syntax()),
+        }
+    }
+    let now = call.engine.keys.now;
+    let mut lines = vec![(call.client.id, describe(call.client, now))];
+    lines.extend(call.engine.clients().map(|client| (client.id, describe(client, now))));
+    lines.retain(|(id, _)| only.as_ref().is_none_or(|only| only.contains(&(*id as i64))));
+    lines.sort();
+    let text: String = lines.into_iter().map(|(_, line)| line + "\n").collect();
+    call.reply().verbatim(&text);
+    Ok(())
+}
+
+/// Which clients are to be let go of.
+#[derive(Default)]
+struct Chosen {
+    id: Option<u64>,
+    address: Option<Bytes>,
+    local: Option<Bytes>,
+    user: Option<Bytes>,
+    older: Option<u64>,
+    spares_me: bool,
+}
+
+impl Chosen {
+    fn has(&self, client: &Client, now: u64) -> bool {
+        let user = client.user.as_ref().map_or("", |user| &user.name);
+        self.id.is_none_or(|id| id == client.id)
+            && self.address.as_ref().is_none_or(|address| *address == client.address)
+            && self.local.as_ref().is_none_or(|local| *local == client.local)
+            && self.user.as_ref().is_none_or(|name| *name == user)
+            && self.older.is_none_or(|age| now.saturating_sub(client.since) / 1000 >= age)
+    }
+}
+
+fn kill(call: &mut Call<'_>) -> Done {
+    let by_address = call.args.len() == 3;
+    let chosen = if by_address {
+        Chosen { address: Some(call.args[2].clone()), ..Chosen::default() }
+    } else {
+        chosen(call)?
+    };
+    let now = call.engine.keys.now;
+    let mut killed = 0;
+    for client in call.engine.clients().filter(|client| chosen.has(client, now)) {
+        client.is_killed = true;
+        client.wake();
+        killed += 1;
+    }
+    if !chosen.spares_me && chosen.has(call.client, now) {
+        call.client.is_leaving = true;
+        killed += 1;
+    }
+    match (by_address, killed) {
+        (true, 0) => return Err(Fail::err("No such client")),
+        (true, _) => call.reply().ok(),
+        (false, n) => call.reply().int(n),
+    }
+    Ok(())
+}
+
+fn chosen(call: &Call<'_>) -> Result<Chosen, Fail> {
+    let mut chosen = Chosen { spares_me: true, ..Chosen::default() };
+    for at in (2..call.args.len()).step_by(2) {
+        let Some(value) = call.args.get(at + 1) else { return Err(Fail::syntax()) };
+        let number = || integer(value).filter(|n| *n > 0).map(|n| n as u64);
+        match call.word(at).as_str() {
+            "ID" => {
+                let id = number().ok_or_else(|| Fail::err("client-id should be greater than 0"))?;
+                chosen.id = Some(id);
+            }
+            "ADDR" => chosen.address = Some(value.clone()),
+            "LADDR" => chosen.local = Some(value.clone()),
+            "USER" => chosen.user = Some(value.clone()),
+            "MAXAGE" => chosen.older = Some(number().ok_or_else(Fail::not_an_integer)?),
+            "SKIPME" => match call.word(at + 1).as_str() {
+                "YES" => chosen.spares_me = true,
+                "NO" => chosen.spares_me = false,
+                _ => return Err(Fail::syntax()),
+            },
+            "TYPE" if call.is(at + 1, "NORMAL") => {}
+            _ => return Err(Fail::syntax()),
+        }
+    }
+    Ok(chosen)
+}
+
+fn unblock(call: &mut Call<'_>) -> Done {
+    let id = integer(&call.args[2]).ok_or_else(Fail::not_an_integer)?;
+    let error = match call.args.get(3).map(|_| call.word(3)) {
+        None => None,
+        Some(word) if word == "TIMEOUT" => None,
+        Some(word) if word == "ERROR" => Some("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+        Some(_) => return Err(Fail::err("CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+    };
+    let is_done = call.engine.unblock(id as u64, error);
+    call.reply().flag(is_done);
+    Ok(())
+}

@@ -1,0 +1,420 @@
+//! Consumer groups.
+
+use bytes::Bytes;
+
+use super::super::fail::Fail;
+use super::super::keys::stream::{Delta, Group, Id, Pending, Stream};
+use super::super::keys::{Keyspace, SlotId};
+use super::streams::{has, parse_id, parse_range, parse_start, tell_entry};
+use super::{Call, Done, integer};
+
+/// Whether entries from an id on may have been deleted from the midst of a stream.
+pub fn has_gaps(stream: &Stream, from: Id) -> bool {
+    let largest = stream.kept.meta.max_deleted;
+    !stream.is_empty() && largest != Id::MIN && from <= largest
+}
+
+/// How many entries were ever added up to one, where that can be told.
+pub fn distance(keys: &Keyspace, id: SlotId, entry: Id) -> Option<u64> {
+    let stream = keys.stream(id)?;
+    let (added, len, meta) = (stream.added(), stream.len(), stream.kept.meta);
+    if added == 0 {
+        return Some(0);
+    }
+    if entry == meta.last || (len == 0 && entry < meta.last) {
+        return Some(added);
+    }
+    if entry > meta.last {
+        return None;
+    }
+    let first = keys.entry_at(id, stream.seqs().start).ok()?.id;
+    if meta.max_deleted != Id::MIN && meta.max_deleted >= first {
+        return None;
+    }
+    match entry.cmp(&first) {
+        std::cmp::Ordering::Less => Some(added - len),
+        std::cmp::Ordering::Equal => Some(added - len + 1),
+        std::cmp::Ordering::Greater => None,
+    }
+}
+
+/// Takes note that a consumer was here, which it becomes if it was not one.
+pub fn see_consumer(call: &mut Call<'_>, id: SlotId, group: &Bytes, name: &Bytes) -> bool {
+    let seen = call.engine.keys.now;
+    let stream = call.engine.keys.stream(id).expect("it has the group");
+    let is_new = !stream.kept.groups[group].consumers.contains_key(name);
+    if is_new {
+        let delta = Delta::Consumer { group: group.clone(), name: name.clone(), seen };
+        call.keys().change_stream(id, delta);
+    } else {
+        call.keys().see_consumer(id, group, name);
+    }
+    is_new
+}
+
+/// The stream and its group that a command names, which have to be there.
+fn group<'a>(call: &'a mut Call<'_>, what: &str) -> Result<(SlotId, Bytes, &'a Group), Fail> {
+    let (id, _) = call.stream(1)?;
+    let name = call.args[2].clone();
+    let missing = {
+        let (key, group) = (String::from_utf8_lossy(&call.args[1]), String::from_utf8_lossy(&name));
+        Fail::Reply(format!("NOGROUP No such key '{key}' or consumer group '{group}'{what}").into())
+    };
+    let kept = call.engine.keys.stream(id).and_then(|stream| stream.kept.groups.get(&name));
+    kept.map(|kept| (id, name, kept)).ok_or(missing)
+}
+
+const HELP: [&str; 14] = [
+    "CREATE <key> <groupname> <id|$> [option]",
+    "    Create a new consumer group. Options are:",
+    "    * MKSTREAM",
+    "      Create the empty stream if it does not exist.",
+    "    * ENTRIESREAD entries_read",
+    "      Set the group's entries_read counter.",
+    "CREATECONSUMER <key> <groupname> <consumer>",
+    "    Create a new consumer in the specified group.",
+    "DELCONSUMER <key> <groupname> <consumer>",
+    "    Remove the specified consumer.",
+    "DESTROY <key> <groupname>",
+    "    Remove the specified group.",
+    "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
+    "    Set the current group ID and entries_read counter.",
+];
+
+pub fn xgroup(call: &mut Call<'_>) -> Done {
+    let sub = call.word(1);
+    match (sub.as_str(), call.args.len()) {
+        ("HELP", 2) => {
+            call.help(&HELP);
+            return Ok(());
+        }
+        ("CREATE" | "SETID", n) if n >= 5 => {}
+        ("CREATECONSUMER" | "DELCONSUMER", 5) | ("DESTROY", 4) => {}
+        ("CREATE" | "SETID" | "CREATECONSUMER" | "DELCONSUMER" | "DESTROY" | "HELP", _) => {
+            return Err(call.wrong_arity());
+        }
+        _ => return Err(call.unknown_subcommand()),
+    }
+    let (mut makes, mut read) = (false, None);
+    let mut at = 5;
+    while at < call.args.len() && matches!(sub.as_str(), "CREATE" | "SETID") {
+        if sub == "CREATE" && call.is(at, "MKSTREAM") {
+            makes = true;
+            at += 1;
+        } else if call.is(at, "ENTRIESREAD") && at + 1 < call.args.len() {
+            let n = call.integer(at + 1)?;
+            if n < -1 {
+                return Err(Fail::err("value for ENTRIESREAD must be positive or -1"));
+            }
+            read = u64::try_from(n).ok();
+            at += 2;
+        } else {
+            return Err(call.unknown_subcommand());
+        }
+    }
+    let (id, is_there) = call.stream(2)?;
+    if !is_there && !makes {
+        return Err(Fail::err("The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically."));
+    }
+    let name = call.args[3].clone();
+    let has_group = call.engine.keys.stream(id).is_some_and(|stream| stream.kept.groups.contains_key(&name));
+    if !has_group && matches!(sub.as_str(), "SETID" | "CREATECONSUMER" | "DELCONSUMER") {
+        let (group, key) = (String::from_utf8_lossy(&name), String::from_utf8_lossy(&call.args[2]));
+        return Err(Fail::Reply(format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into()));
+    }
+    match sub.as_str() {
+        "CREATE" => {
+            let last = group_start(call, id)?;
+            if has_group {
+                return Err(Fail::Reply("BUSYGROUP Consumer Group name already exists".into()));
+            }
+            call.keys().make_stream(id);
+            call.keys().change_stream(id, Delta::Group { name, last, read });
+            call.reply().ok();
+        }
+        "SETID" => {
+            let last = group_start(call, id)?;
+            call.keys().change_stream(id, Delta::Group { name, last, read });
+            call.reply().ok();
+        }
+        "DESTROY" => {
+            if has_group {
+                call.keys().change_stream(id, Delta::NoGroup(name));
+            }
+            call.reply().flag(has_group);
+        }
+        "CREATECONSUMER" => {
+            let consumer = call.args[4].clone();
+            let is_new = see_consumer(call, id, &name, &consumer);
+            call.reply().flag(is_new);
+        }
+        _ => {
+            let consumer = call.args[4].clone();
+            let group = &call.engine.keys.stream(id).expect("it has the group").kept.groups[&name];
+            let pending = group.pending.values().filter(|pending| pending.consumer == consumer).count();
+            if group.consumers.contains_key(&consumer) {
+                call.keys().change_stream(id, Delta::NoConsumer { group: name, name: consumer });
+            }
+            call.reply().count(pending);
+        }
+    }
+    Ok(())
+}
+
+/// Where a group is to stand: an id, or the last entry.
+fn group_start(call: &Call<'_>, id: SlotId) -> Result<Id, Fail> {
+    match &call.args[4][..] {
+        b"$" => Ok(call.engine.keys.stream(id).map_or(Id::MIN, |stream| stream.kept.meta.last)),
+        b"-" => Ok(Id::MIN),
+        b"+" => Ok(Id::MAX),
+        text => parse_id(text, 0),
+    }
+}
+
+pub fn xack(call: &mut Call<'_>) -> Done {
+    let ids = call.args[3..].iter().map(|text| parse_id(text, 0)).collect::<Result<Vec<Id>, Fail>>()?;
+    let (id, _) = call.stream(1)?;
+    let name = call.args[2].clone();
+    let group = call.engine.keys.stream(id).and_then(|stream| stream.kept.groups.get(&name));
+    let mut acked: Vec<Id> =
+        ids.into_iter().filter(|id| group.is_some_and(|group| group.pending.contains_key(id))).collect();
+    acked.sort();
+    acked.dedup();
+    let count = acked.len();
+    if count > 0 {
+        call.keys().change_stream(id, Delta::Ack { group: name, ids: acked });
+    }
+    call.reply().count(count);
+    Ok(())
+}
+
+/// `XPENDING key group [[IDLE min] start end count [consumer]]`.
+pub fn xpending(call: &mut Call<'_>) -> Done {
+    if call.args.len() == 3 {
+        return tell_pending(call);
+    }
+    let (mut at, mut least_idle) = (3, 0);
+    if call.is(3, "IDLE") {
+        if call.args.len() < 8 {
+            return Err(Fail::syntax());
+        }
+        least_idle = call.integer(4)?;
+        at = 5;
+    }
+    if !(at + 3..=at + 4).contains(&call.args.len()) {
+        return Err(Fail::syntax());
+    }
+    let count = call.integer(at + 2)?.max(0) as usize;
+    let ids = parse_range(&call.args[at], &call.args[at + 1])?;
+    let consumer = call.args.get(at + 3).cloned();
+    let now = call.engine.keys.now;
+    let (_, _, group) = group(call, "")?;
+    let is_wanted = |pending: &Pending| {
+        consumer.as_ref().is_none_or(|name| pending.consumer == *name)
+            && now.saturating_sub(pending.at) as i64 >= least_idle
+    };
+    let in_range = if ids.0 <= ids.1 { Some(group.pending.range(ids.0..=ids.1)) } else { None };
+    let found = in_range.into_iter().flatten().filter(|(_, pending)| is_wanted(pending)).take(count);
+    let found: Vec<(Id, Pending)> = found.map(|(id, pending)| (*id, pending.clone())).collect();
+    call.reply().array(found.len());
+    for (id, pending) in found {
+        call.reply().array(4);
+        call.reply().bulk(id.to_string());
+        call.reply().bulk(&pending.consumer);
+        call.reply().int(now.saturating_sub(pending.at) as i64);
+        call.reply().int(pending.times as i64);
+    }
+    Ok(())
+}
+
+/// How much is pending, from which to which, and for whom.
+fn tell_pending(call: &mut Call<'_>) -> Done {
+    let (_, _, group) = group(call, "")?;
+    let ends = group.pending.first_key_value().zip(group.pending.last_key_value());
+    let Some(((first, _), (last, _))) = ends.map(|((a, x), (b, y))| ((*a, x), (*b, y))) else {
+        call.reply().array(4);
+        call.reply().int(0);
+        (0..2).for_each(|_| call.reply().null());
+        call.reply().null_array();
+        return Ok(());
+    };
+    let total = group.pending.len();
+    let count = |name: &Bytes| group.pending.values().filter(|pending| pending.consumer == *name).count();
+    let consumers: Vec<(Bytes, usize)> =
+        group.consumers.keys().map(|name| (name.clone(), count(name))).filter(|(_, n)| *n > 0).collect();
+    call.reply().array(4);
+    call.reply().count(total);
+    call.reply().bulk(first.to_string());
+    call.reply().bulk(last.to_string());
+    call.reply().array(consumers.len());
+    for (name, n) in consumers {
+        call.reply().array(2);
+        call.reply().bulk(name);
+        call.reply().bulk(n.to_string());
+    }
+    Ok(())
+}
+
+/// What XCLAIM is told besides the ids.
+struct Claim {
+    /// When the entries count as delivered.
+    at: u64,
+    times: Option<u64>,
+    forces: bool,
+    ids_only: bool,
+    last: Option<Id>,
+}
+
+fn claim_options(call: &Call<'_>, mut at: usize) -> Result<Claim, Fail> {
+    let now = call.engine.keys.now;
+    let mut claim = Claim { at: now, times: None, forces: false, ids_only: false, last: None };
+    while at < call.args.len() {
+        let more = call.args.len() - at - 1;
+        match call.word(at).as_str() {
+            "FORCE" => claim.forces = true,
+            "JUSTID" => claim.ids_only = true,
+            option @ ("IDLE" | "TIME" | "RETRYCOUNT" | "LASTID") if more > 0 => {
+                at += 1;
+                let number = |what: &'static str| {
+                    integer(&call.args[at]).ok_or_else(|| Fail::err(format!("Invalid {what} option argument for XCLAIM")))
+                };
+                match option {
+                    "IDLE" => claim.at = now.saturating_sub(number("IDLE")?.max(0) as u64),
+                    "TIME" => claim.at = (number("TIME")?.max(0) as u64).min(now),
+                    "RETRYCOUNT" => claim.times = Some(number("RETRYCOUNT")?.max(0) as u64),
+                    _ => claim.last = Some(parse_id(&call.args[at], 0)?),
+                }
+            }
+            _ => {
+                let option = String::from_utf8_lossy(&call.args[at]).into_owned();
+                return Err(Fail::err(format!("Unrecognized XCLAIM option '{option}'")));
+            }
+        }
+        at += 1;
+    }
+    Ok(claim)
+}
+
+/// `XCLAIM key group consumer min-idle-time id [id …] [options]`.
+pub fn xclaim(call: &mut Call<'_>) -> Done {
+    let least_idle = integer(&call.args[4])
+        .ok_or_else(|| Fail::err("Invalid min-idle-time argument for XCLAIM"))?
+        .max(0) as u64;
+    let ids: Vec<Id> = call.args[5..].iter().map_while(|text| parse_id(text, 0).ok()).collect();
+    let claim = claim_options(call, 5 + ids.len())?;
+    let consumer = call.args[3].clone();
+    let (id, name, kept) = group(call, "")?;
+    if let Some(last) = claim.last.filter(|last| *last > kept.last) {
+        let read = kept.read;
+        call.keys().change_stream(id, Delta::Group { name: name.clone(), last, read });
+    }
+    let (mut claimed, mut gone) = (Vec::new(), Vec::new());
+    for entry in ids {
+        let stream = call.engine.keys.stream(id).expect("it has the group");
+        let pending = stream.kept.groups[&name].pending.get(&entry).cloned();
+        if !has(call, id, entry)? {
+            // What was deleted is not to be claimed, and pending no more.
+            gone.extend(pending.map(|_| entry));
+            continue;
+        }
+        let Some(pending) = pending.or_else(|| claim.forces.then(|| Pending { consumer: Bytes::new(), at: 0, times: 0 })) else {
+            continue;
+        };
+        if call.engine.keys.now.saturating_sub(pending.at) < least_idle {
+            continue;
+        }
+        let times = claim.times.unwrap_or(pending.times + u64::from(!claim.ids_only));
+        claimed.push((entry, claim.at, times));
+    }
+    take_over(call, id, &name, &consumer, &claimed, gone);
+    call.reply().array(claimed.len());
+    for (entry, ..) in claimed {
+        tell_claimed(call, id, entry, claim.ids_only)?;
+    }
+    Ok(())
+}
+
+/// Makes entries pending for a consumer, and others pending no more.
+fn take_over(
+    call: &mut Call<'_>,
+    id: SlotId,
+    group: &Bytes,
+    consumer: &Bytes,
+    claimed: &[(Id, u64, u64)],
+    gone: Vec<Id>,
+) {
+    if !gone.is_empty() {
+        call.keys().change_stream(id, Delta::Ack { group: group.clone(), ids: gone });
+    }
+    if !claimed.is_empty() {
+        see_consumer(call, id, group, consumer);
+        let (group, consumer, ids) = (group.clone(), consumer.clone(), claimed.to_vec());
+        call.keys().change_stream(id, Delta::Deliver { group, consumer, ids });
+    }
+}
+
+fn tell_claimed(call: &mut Call<'_>, id: SlotId, entry: Id, id_only: bool) -> Done {
+    if id_only {
+        call.reply().bulk(entry.to_string());
+    } else {
+        match call.engine.keys.entries(id, (entry, entry), 1, false)?.pop() {
+            Some(entry) => tell_entry(call.reply(), &entry),
+            None => call.reply().null_array(),
+        }
+    }
+    Ok(())
+}
+
+/// `XAUTOCLAIM key group consumer min-idle-time start [COUNT n] [JUSTID]`.
+pub fn xautoclaim(call: &mut Call<'_>) -> Done {
+    /// Pending entries that are looked at for each that may be claimed.
+    const LOOKS: usize = 10;
+    let least_idle = integer(&call.args[4])
+        .ok_or_else(|| Fail::err("Invalid min-idle-time argument for XAUTOCLAIM"))?
+        .max(0) as u64;
+    let start = parse_start(&call.args[5])?;
+    let (mut count, mut ids_only) = (100, false);
+    let mut at = 6;
+    while at < call.args.len() {
+        if call.is(at, "COUNT") && at + 1 < call.args.len() {
+            let most = i64::MAX / 16;
+            let n = integer(&call.args[at + 1]).filter(|n| (1..=most).contains(n));
+            count = n.ok_or_else(|| Fail::err("COUNT must be > 0"))? as usize;
+            at += 1;
+        } else if call.is(at, "JUSTID") {
+            ids_only = true;
+        } else {
+            return Err(Fail::syntax());
+        }
+        at += 1;
+    }
+    let consumer = call.args[3].clone();
+    let (id, name, kept) = group(call, "")?;
+    let looks = count.saturating_mul(LOOKS);
+    let candidates: Vec<(Id, Pending)> =
+        kept.pending.range(start..).take(looks.saturating_add(1)).map(|(id, pending)| (*id, pending.clone())).collect();
+    let now = call.engine.keys.now;
+    let (mut claimed, mut gone) = (Vec::new(), Vec::new());
+    let mut next = Id::MIN;
+    for (looked, (entry, pending)) in candidates.into_iter().enumerate() {
+        if looked == looks || claimed.len() + gone.len() == count {
+            next = entry;
+            break;
+        }
+        if !has(call, id, entry)? {
+            gone.push(entry);
+        } else if now.saturating_sub(pending.at) >= least_idle {
+            claimed.push((entry, now, pending.times + u64::from(!ids_only)));
+        }
+    }
+    take_over(call, id, &name, &consumer, &claimed, gone.clone());
+    call.reply().array(3);
+    call.reply().bulk(next.to_string());
+    call.reply().array(claimed.len());
+    for (entry, ..) in claimed {
+        tell_claimed(call, id, entry, ids_only)?;
+    }
+    let gone: Vec<String> = gone.iter().map(Id::to_string).collect();
+    call.reply().bulks(&gone);
+    Ok(())
+}

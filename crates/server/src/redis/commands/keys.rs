@@ -1,0 +1,288 @@
+//! Keys, whatever they hold.
+
+use bytes::Bytes;
+
+use super::super::fail::Fail;
+use super::super::glob::matches;
+use super::super::keys::{SlotId, Value};
+use super::texts::set_or_delete;
+use super::{Call, Done, check_name};
+
+pub fn del(call: &mut Call<'_>) -> Done {
+    let mut gone = 0;
+    for at in 1..call.args.len() {
+        let id = call.open(at)?;
+        gone += usize::from(call.keys().delete(id));
+    }
+    call.reply().count(gone);
+    Ok(())
+}
+
+pub fn exists(call: &mut Call<'_>) -> Done {
+    let mut found = 0;
+    for at in 1..call.args.len() {
+        let id = call.open(at)?;
+        found += usize::from(call.value(id).is_there());
+    }
+    call.reply().count(found);
+    Ok(())
+}
+
+pub fn kind(call: &mut Call<'_>) -> Done {
+    let id = call.open(1)?;
+    let kind = call.value(id).kind();
+    call.reply().simple(kind);
+    Ok(())
+}
+
+pub fn keys(call: &mut Call<'_>) -> Done {
+    let database = call.client.database.clone();
+    let mut found = Vec::new();
+    for key in call.keys().keys(&database)? {
+        let key = key?;
+        if matches(&call.args[1], &key) {
+            found.push(key);
+        }
+    }
+    call.reply().bulks(&found);
+    Ok(())
+}
+
+pub fn dbsize(call: &mut Call<'_>) -> Done {
+    let database = call.client.database.clone();
+    let count = call.keys().count(&database)?;
+    call.reply().int(count);
+    Ok(())
+}
+
+pub fn randomkey(call: &mut Call<'_>) -> Done {
+    let database = call.client.database.clone();
+    let chance = call.engine.draw();
+    let key = call.keys().any_key(&database, chance)?;
+    call.reply().bulk_or_null(key);
+    Ok(())
+}
+
+/// `FLUSHDB [ASYNC|SYNC]`.
+fn check_flush(call: &Call<'_>) -> Done {
+    match call.args.len() {
+        1 => Ok(()),
+        2 if call.is(1, "ASYNC") || call.is(1, "SYNC") => Ok(()),
+        _ => Err(Fail::syntax()),
+    }
+}
+
+pub fn flushdb(call: &mut Call<'_>) -> Done {
+    check_flush(call)?;
+    let database = call.client.database.clone();
+    call.keys().clear(&database)?;
+    call.reply().ok();
+    Ok(())
+}
+
+pub fn flushall(call: &mut Call<'_>) -> Done {
+    check_flush(call)?;
+    for number in 0..call.engine.settings.databases {
+        call.keys().clear(number.to_string().as_bytes())?;
+    }
+    call.reply().ok();
+    Ok(())
+}
+
+/// The place of a key under another name, or in another database.
+fn elsewhere(call: &mut Call<'_>, database: &[u8], name: &Bytes) -> Result<SlotId, Fail> {
+    check_name(name)?;
+    Ok(call.keys().open(database, name)?)
+}
+
+fn move_value(call: &mut Call<'_>, from: SlotId, to: SlotId) -> Done {
+    call.keys().copy(from, to)?;
+    call.keys().delete(from);
+    Ok(())
+}
+
+pub fn rename(call: &mut Call<'_>) -> Done {
+    let from = call.open(1)?;
+    if !call.value(from).is_there() {
+        return Err(Fail::err("no such key"));
+    }
+    let to = call.open(2)?;
+    if from != to {
+        move_value(call, from, to)?;
+    }
+    call.reply().ok();
+    Ok(())
+}
+
+pub fn renamenx(call: &mut Call<'_>) -> Done {
+    let from = call.open(1)?;
+    if !call.value(from).is_there() {
+        return Err(Fail::err("no such key"));
+    }
+    let to = call.open(2)?;
+    let is_free = !call.value(to).is_there();
+    if is_free {
+        move_value(call, from, to)?;
+    }
+    call.reply().flag(is_free);
+    Ok(())
+}
+
+/// `COPY source destination [DB n] [REPLACE]`.
+pub fn copy(call: &mut Call<'_>) -> Done {
+    let (mut database, mut replaces) = (call.client.database.clone(), false);
+    let mut at = 3;
+    while at < call.args.len() {
+        match call.word(at).as_str() {
+            "REPLACE" => replaces = true,
+            "DB" if at + 1 < call.args.len() => {
+                at += 1;
+                database = super::connection::database(call, at)?;
+            }
+            _ => return Err(Fail::syntax()),
+        }
+        at += 1;
+    }
+    let from = call.open(1)?;
+    let target = call.args[2].clone();
+    let to = elsewhere(call, &database, &target)?;
+    if from == to {
+        return Err(Fail::err("source and destination objects are the same"));
+    }
+    let is_done = call.value(from).is_there() && (replaces || !call.value(to).is_there());
+    if is_done {
+        call.keys().copy(from, to)?;
+    }
+    call.reply().flag(is_done);
+    Ok(())
+}
+
+pub fn move_key(call: &mut Call<'_>) -> Done {
+    let database = super::connection::database(call, 2)?;
+    if database == call.client.database {
+        return Err(Fail::err("source and destination objects are the same"));
+    }
+    let from = call.open(1)?;
+    let name = call.args[1].clone();
+    let to = elsewhere(call, &database, &name)?;
+    let is_done = call.value(from).is_there() && !call.value(to).is_there();
+    if is_done {
+        move_value(call, from, to)?;
+    }
+    call.reply().flag(is_done);
+    Ok(())
+}
+
+/// `EXPIRE key time [NX|XX|GT|LT]`, the time in a unit, from now on or by the clock.
+fn expire_at(call: &mut Call<'_>, unit: u64, by_clock: bool) -> Done {
+    let (mut only_new, mut only_old, mut later, mut sooner) = (false, false, false, false);
+    for at in 3..call.args.len() {
+        match call.word(at).as_str() {
+            "NX" => only_new = true,
+            "XX" => only_old = true,
+            "GT" => later = true,
+            "LT" => sooner = true,
+            other => return Err(Fail::err(format!("Unsupported option {other}"))),
+        }
+    }
+    if only_new && (only_old || later || sooner) {
+        return Err(Fail::err("NX and XX, GT or LT options at the same time are not compatible"));
+    }
+    if later && sooner {
+        return Err(Fail::err("GT and LT options at the same time are not compatible"));
+    }
+    let base = if by_clock { 0 } else { call.engine.keys.now as i64 };
+    let time = call.integer(2)?.checked_mul(unit as i64).and_then(|time| time.checked_add(base));
+    let name = call.word(0).to_ascii_lowercase();
+    let time = time.ok_or_else(|| Fail::err(format!("invalid expire time in '{name}' command")))?;
+    let time = u64::try_from(time).unwrap_or(0).max(1);
+    let id = call.open(1)?;
+    let old = call.engine.keys.expire(id);
+    let fits = match old {
+        None => !only_old && !later,
+        Some(old) => !only_new && (!later || time > old) && (!sooner || time < old),
+    };
+    let is_done = call.value(id).is_there() && fits;
+    if is_done {
+        set_or_delete(call, id, Some(time));
+    }
+    call.reply().flag(is_done);
+    Ok(())
+}
+
+pub fn expire(call: &mut Call<'_>) -> Done {
+    expire_at(call, 1000, false)
+}
+
+pub fn pexpire(call: &mut Call<'_>) -> Done {
+    expire_at(call, 1, false)
+}
+
+pub fn expireat(call: &mut Call<'_>) -> Done {
+    expire_at(call, 1000, true)
+}
+
+pub fn pexpireat(call: &mut Call<'_>) -> Done {
+    expire_at(call, 1, true)
+}
+
+/// Tells when a key expires: -2 where there is no key, -1 where it does not.
+fn tell_expiry(call: &mut Call<'_>, tell: impl FnOnce(u64, u64) -> u64) -> Done {
+    let id = call.open(1)?;
+    let now = call.engine.keys.now;
+    let told = match (call.value(id), call.engine.keys.expire(id)) {
+        (Value::Absent, _) => -2,
+        (_, None) => -1,
+        (_, Some(at)) => tell(at, now) as i64,
+    };
+    call.reply().int(told);
+    Ok(())
+}
+
+pub fn ttl(call: &mut Call<'_>) -> Done {
+    tell_expiry(call, |at, now| (at.saturating_sub(now) + 500) / 1000)
+}
+
+pub fn pttl(call: &mut Call<'_>) -> Done {
+    tell_expiry(call, |at, now| at.saturating_sub(now))
+}
+
+pub fn expiretime(call: &mut Call<'_>) -> Done {
+    tell_expiry(call, |at, _| (at + 500) / 1000)
+}
+
+pub fn pexpiretime(call: &mut Call<'_>) -> Done {
+    tell_expiry(call, |at, _| at)
+}
+
+pub fn persist(call: &mut Call<'_>) -> Done {
+    let id = call.open(1)?;
+    let expires = call.value(id).is_there() && call.engine.keys.expire(id).is_some();
+    if expires {
+        call.keys().set_expire(id, None);
+    }
+    call.reply().flag(expires);
+    Ok(())
+}
+
+/// `OBJECT ENCODING|REFCOUNT|IDLETIME key`: every value is a log here.
+pub fn object(call: &mut Call<'_>) -> Done {
+    if call.is(1, "HELP") {
+        call.help(&["ENCODING <key>", "    Return \"log\": every value is one.", "REFCOUNT <key>", "    Return 1."]);
+        return Ok(());
+    }
+    if call.args.len() != 3 {
+        return Err(call.wrong_arity());
+    }
+    let id = call.open(2)?;
+    let is_there = call.value(id).is_there();
+    match call.word(1).as_str() {
+        "ENCODING" => call.reply().bulk_or_null(is_there.then_some("log")),
+        "REFCOUNT" if is_there => call.reply().int(1),
+        "IDLETIME" if is_there => call.reply().int(0),
+        "REFCOUNT" | "IDLETIME" => call.reply().null(),
+        "FREQ" => return Err(Fail::err("An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.")),
+        _ => return Err(call.unknown_subcommand()),
+    }
+    Ok(())
+}

@@ -1,0 +1,389 @@
+//! Lists.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::super::fail::{Fail, InVain};
+use super::super::keys::{End, SlotId};
+use super::blocking::{seconds, waits_for};
+use super::{Call, Done};
+
+fn push(call: &mut Call<'_>, end: End, only_if_there: bool) -> Done {
+    let (id, len) = call.list(1)?;
+    if len == 0 && only_if_there {
+        call.reply().int(0);
+        return Ok(());
+    }
+    let elements = &call.args[2..];
+    call.engine.keys.push(id, end, elements.iter().cloned());
+    call.client.reply.count(len + elements.len());
+    Ok(())
+}
+
+pub fn lpush(call: &mut Call<'_>) -> Done {
+    push(call, End::Left, false)
+}
+
+pub fn rpush(call: &mut Call<'_>) -> Done {
+    push(call, End::Right, false)
+}
+
+pub fn lpushx(call: &mut Call<'_>) -> Done {
+    push(call, End::Left, true)
+}
+
+pub fn rpushx(call: &mut Call<'_>) -> Done {
+    push(call, End::Right, true)
+}
+
+pub fn llen(call: &mut Call<'_>) -> Done {
+    let (_, len) = call.list(1)?;
+    call.reply().count(len);
+    Ok(())
+}
+
+/// Where `n` elements at an end are.
+fn at_end(end: End, n: usize, len: usize) -> Range<usize> {
+    if end == End::Left { 0..n } else { len - n..len }
+}
+
+/// Takes elements off an end, the outermost first.
+fn take(call: &mut Call<'_>, id: SlotId, end: End, n: usize, len: usize) -> Result<Vec<Bytes>, Fail> {
+    let mut elements = call.engine.keys.elements(id, at_end(end, n, len))?;
+    if end == End::Right {
+        elements.reverse();
+    }
+    call.engine.keys.drop_elements(id, end, n);
+    Ok(elements)
+}
+
+fn pop(call: &mut Call<'_>, end: End) -> Done {
+    if call.args.len() > 3 {
+        let name = call.word(0).to_ascii_lowercase();
+        return Err(Fail::err(format!("wrong number of arguments for '{name}' command")));
+    }
+    let count = match call.args.get(2) {
+        None => None,
+        Some(_) => Some(non_negative(call, 2, "value is out of range, must be positive")?),
+    };
+    let (id, len) = call.list(1)?;
+    match count {
+        None if len == 0 => call.reply().null(),
+        None => {
+            let element = take(call, id, end, 1, len)?;
+            call.reply().bulk(&element[0]);
+        }
+        Some(_) if len == 0 => call.reply().null_array(),
+        Some(0) => call.reply().array(0),
+        Some(n) => {
+            let elements = take(call, id, end, n.min(len), len)?;
+            call.reply().bulks(&elements);
+        }
+    }
+    Ok(())
+}
+
+/// A word that must be a number, and not less than 0.
+fn non_negative(call: &Call<'_>, at: usize, error: &'static str) -> Result<usize, Fail> {
+    let n = super::integer(&call.args[at]).filter(|n| *n >= 0).ok_or_else(|| Fail::err(error))?;
+    Ok(n as usize)
+}
+
+pub fn lpop(call: &mut Call<'_>) -> Done {
+    pop(call, End::Left)
+}
+
+pub fn rpop(call: &mut Call<'_>) -> Done {
+    pop(call, End::Right)
+}
+
+/// The place of an element that is counted from the left, or with a negative number from the right.
+fn place(index: i64, len: usize) -> Option<usize> {
+    let at = if index < 0 { index.checked_add(len as i64)? } else { index };
+    usize::try_from(at).ok().filter(|at| *at < len)
+}
+
+/// The places from one to another, both included, as Redis counts them.
+fn places(start: i64, stop: i64, len: usize) -> Range<usize> {
+    let len = len as i64;
+    let from = if start < 0 { (start + len).max(0) } else { start };
+    let to = if stop < 0 { stop + len } else { stop.min(len - 1) };
+    if from > to { 0..0 } else { from as usize..to as usize + 1 }
+}
+
+pub fn lindex(call: &mut Call<'_>) -> Done {
+    let (id, len) = call.list(1)?;
+    let at = place(call.integer(2)?, len);
+    let element = at.map(|at| call.engine.keys.element(id, at)).transpose()?;
+    call.reply().bulk_or_null(element);
+    Ok(())
+}
+
+pub fn lrange(call: &mut Call<'_>) -> Done {
+    let (start, stop) = (call.integer(2)?, call.integer(3)?);
+    let (id, len) = call.list(1)?;
+    let elements = call.engine.keys.elements(id, places(start, stop, len))?;
+    call.reply().bulks(&elements);
+    Ok(())
+}
+
+pub fn ltrim(call: &mut Call<'_>) -> Done {
+    let (start, stop) = (call.integer(2)?, call.integer(3)?);
+    let (id, len) = call.list(1)?;
+    let kept = places(start, stop, len);
+    if kept.is_empty() {
+        call.keys().delete(id);
+    } else if kept.len() < len {
+        let (left, right) = (kept.start, len - kept.end);
+        if left > 0 {
+            call.keys().drop_elements(id, End::Left, left);
+        }
+        if right > 0 {
+            call.keys().drop_elements(id, End::Right, right);
+        }
+    }
+    call.reply().ok();
+    Ok(())
+}
+
+pub fn lset(call: &mut Call<'_>) -> Done {
+    let (id, len) = call.list(1)?;
+    if len == 0 {
+        return Err(Fail::err("no such key"));
+    }
+    let at = place(call.integer(2)?, len).ok_or_else(|| Fail::err("index out of range"))?;
+    let new = [call.args[3].clone()];
+    call.keys().splice(id, at..at + 1, &new)?;
+    call.reply().ok();
+    Ok(())
+}
+
+pub fn linsert(call: &mut Call<'_>) -> Done {
+    let after = match call.word(2).as_str() {
+        "AFTER" => 1,
+        "BEFORE" => 0,
+        _ => return Err(Fail::syntax()),
+    };
+    let (id, len) = call.list(1)?;
+    let elements = call.engine.keys.elements(id, 0..len)?;
+    let Some(at) = elements.iter().position(|element| *element == call.args[3]) else {
+        call.reply().int(if len == 0 { 0 } else { -1 });
+        return Ok(());
+    };
+    let new = [call.args[4].clone()];
+    call.keys().splice(id, at + after..at + after, &new)?;
+    call.reply().count(len + 1);
+    Ok(())
+}
+
+pub fn lrem(call: &mut Call<'_>) -> Done {
+    let count = call.integer(2)?;
+    let (id, len) = call.list(1)?;
+    let elements = call.engine.keys.elements(id, 0..len)?;
+    let is_it = |at: &usize| elements[*at] == call.args[3];
+    let most = if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
+    let found: Vec<usize> = if count < 0 {
+        let mut found: Vec<usize> = (0..len).rev().filter(is_it).take(most).collect();
+        found.reverse();
+        found
+    } else {
+        (0..len).filter(is_it).take(most).collect()
+    };
+    if let (Some(&first), Some(&last)) = (found.first(), found.last()) {
+        // All between the first and the last is written anew, without them.
+        let kept: Vec<Bytes> =
+            (first..=last).filter(|at| found.binary_search(at).is_err()).map(|at| elements[at].clone()).collect();
+        call.keys().splice(id, first..last + 1, &kept)?;
+    }
+    call.reply().count(found.len());
+    Ok(())
+}
+
+pub fn lpos(call: &mut Call<'_>) -> Done {
+    let (mut rank, mut count, mut most) = (1, None, 0);
+    let mut at = 3;
+    while at < call.args.len() {
+        if at + 1 == call.args.len() {
+            return Err(Fail::syntax());
+        }
+        match call.word(at).as_str() {
+            "RANK" => rank = call.integer(at + 1)?,
+            "COUNT" => count = Some(non_negative(call, at + 1, "COUNT can't be negative")?),
+            "MAXLEN" => most = non_negative(call, at + 1, "MAXLEN can't be negative")?,
+            _ => return Err(Fail::syntax()),
+        }
+        at += 2;
+    }
+    if rank == 0 || rank == i64::MIN {
+        return Err(Fail::err(if rank == 0 {
+            "RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the end of the list"
+        } else {
+            "value is out of range, must be greater than -9223372036854775808"
+        }));
+    }
+    let (id, len) = call.list(1)?;
+    let looked_at = if most == 0 { len } else { most.min(len) };
+    let range = at_end(if rank < 0 { End::Right } else { End::Left }, looked_at, len);
+    let elements = call.engine.keys.elements(id, range.clone())?;
+    let places = elements.iter().enumerate().filter(|(_, e)| **e == call.args[2]).map(|(i, _)| range.start + i);
+    let mut found: Vec<usize> = places.collect();
+    if rank < 0 {
+        found.reverse();
+    }
+    let found = found.into_iter().skip(rank.unsigned_abs() as usize - 1);
+    match count {
+        None => match found.clone().next() {
+            Some(at) => call.reply().count(at),
+            None => call.reply().null(),
+        },
+        Some(n) => {
+            let found: Vec<usize> = found.take(if n == 0 { usize::MAX } else { n }).collect();
+            call.reply().array(found.len());
+            found.iter().for_each(|at| call.reply().count(*at));
+        }
+    }
+    Ok(())
+}
+
+fn end(call: &Call<'_>, at: usize) -> Result<End, Fail> {
+    match call.word(at).as_str() {
+        "LEFT" => Ok(End::Left),
+        "RIGHT" => Ok(End::Right),
+        _ => Err(Fail::syntax()),
+    }
+}
+
+/// Moves an element from the end of one list to the end of another; whether there was one.
+fn move_one(call: &mut Call<'_>, from: End, to: End) -> Result<bool, Fail> {
+    let (source, len) = call.list(1)?;
+    if len == 0 {
+        return Ok(false);
+    }
+    let (target, _) = call.list(2)?;
+    let element = call.engine.keys.elements(source, at_end(from, 1, len))?.remove(0);
+    // Pushed first, so that a list of one that is moved within itself is never gone.
+    if source == target {
+        if len > 1 {
+            call.keys().drop_elements(source, from, 1);
+            call.keys().push(target, to, [element.clone()]);
+        } else {
+            call.keys().splice(source, 0..1, std::slice::from_ref(&element))?;
+        }
+    } else {
+        call.keys().drop_elements(source, from, 1);
+        call.keys().push(target, to, [element.clone()]);
+    }
+    call.reply().bulk(&element);
+    Ok(true)
+}
+
+fn move_or_null(call: &mut Call<'_>, from: End, to: End) -> Done {
+    if !move_one(call, from, to)? {
+        call.reply().null();
+    }
+    Ok(())
+}
+
+fn move_or_wait(call: &mut Call<'_>, from: End, to: End, timeout: usize) -> Done {
+    let until = seconds(call, timeout)?;
+    if move_one(call, from, to)? { Ok(()) } else { waits_for(call, 1..2, until, InVain::Null) }
+}
+
+pub fn lmove(call: &mut Call<'_>) -> Done {
+    let (from, to) = (end(call, 3)?, end(call, 4)?);
+    move_or_null(call, from, to)
+}
+
+pub fn rpoplpush(call: &mut Call<'_>) -> Done {
+    move_or_null(call, End::Right, End::Left)
+}
+
+pub fn blmove(call: &mut Call<'_>) -> Done {
+    let (from, to) = (end(call, 3)?, end(call, 4)?);
+    move_or_wait(call, from, to, 5)
+}
+
+pub fn brpoplpush(call: &mut Call<'_>) -> Done {
+    move_or_wait(call, End::Right, End::Left, 3)
+}
+
+fn pop_first(call: &mut Call<'_>, from: End) -> Done {
+    let last = call.args.len() - 1;
+    let until = seconds(call, last)?;
+    for at in 1..last {
+        let (id, len) = call.list(at)?;
+        if len > 0 {
+            let element = take(call, id, from, 1, len)?;
+            let key = call.args[at].clone();
+            call.reply().array(2);
+            call.reply().bulk(&key);
+            call.reply().bulk(&element[0]);
+            return Ok(());
+        }
+    }
+    waits_for(call, 1..last, until, InVain::NullArray)
+}
+
+pub fn blpop(call: &mut Call<'_>) -> Done {
+    pop_first(call, End::Left)
+}
+
+pub fn brpop(call: &mut Call<'_>) -> Done {
+    pop_first(call, End::Right)
+}
+
+/// `numkeys key [key …] LEFT|RIGHT [COUNT n]`, from a word on: the keys, the end and the count.
+fn several(call: &Call<'_>, at: usize) -> Result<(Range<usize>, End, usize), Fail> {
+    let count = super::integer(&call.args[at]).filter(|n| *n > 0);
+    let count = count.ok_or_else(|| Fail::err("numkeys should be greater than 0"))?;
+    let keys = at + 1..usize::try_from(count).ok().and_then(|n| n.checked_add(at + 1)).ok_or_else(Fail::syntax)?;
+    if keys.end >= call.args.len() {
+        return Err(Fail::syntax());
+    }
+    let from = end(call, keys.end)?;
+    let rest = call.args.len() - keys.end - 1;
+    let most = match rest {
+        0 => 1,
+        2 if call.is(keys.end + 1, "COUNT") => {
+            let n = super::integer(&call.args[keys.end + 2]).filter(|n| *n > 0);
+            n.ok_or_else(|| Fail::err("count should be greater than 0"))? as usize
+        }
+        _ => return Err(Fail::syntax()),
+    };
+    Ok((keys, from, most))
+}
+
+/// Pops from the first of some lists that has elements; whether there was one.
+fn pop_several(call: &mut Call<'_>, keys: Range<usize>, from: End, most: usize) -> Result<bool, Fail> {
+    for at in keys {
+        let (id, len) = call.list(at)?;
+        if len > 0 {
+            let elements = take(call, id, from, most.min(len), len)?;
+            let key = call.args[at].clone();
+            call.reply().array(2);
+            call.reply().bulk(&key);
+            call.reply().bulks(&elements);
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+pub fn lmpop(call: &mut Call<'_>) -> Done {
+    let (keys, from, most) = several(call, 1)?;
+    if !pop_several(call, keys, from, most)? {
+        call.reply().null_array();
+    }
+    Ok(())
+}
+
+pub fn blmpop(call: &mut Call<'_>) -> Done {
+    let until = seconds(call, 1)?;
+    let (keys, from, most) = several(call, 2)?;
+    if pop_several(call, keys.clone(), from, most)? {
+        return Ok(());
+    }
+    waits_for(call, keys, until, InVain::NullArray)
+}
+

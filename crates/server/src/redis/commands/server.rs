@@ -1,0 +1,409 @@
+//! The server: what it is, what it counts, what it can be told.
+
+use std::fmt::Write as _;
+
+use super::super::fail::Fail;
+use super::super::glob::matches;
+use super::super::reply::Reply;
+use super::{Call, Done, Spec, TABLE, find};
+
+/// The version of Redis whose words are spoken.
+pub const REDIS_VERSION: &str = "7.0.15";
+
+pub fn time(call: &mut Call<'_>) -> Done {
+    let now = call.engine.keys.now;
+    call.reply().array(2);
+    call.reply().bulk((now / 1000).to_string());
+    call.reply().bulk((now % 1000 * 1000).to_string());
+    Ok(())
+}
+
+pub fn role(call: &mut Call<'_>) -> Done {
+    call.reply().array(3);
+    call.reply().bulk("master");
+    call.reply().int(0);
+    call.reply().array(0);
+    Ok(())
+}
+
+pub fn config(call: &mut Call<'_>) -> Done {
+    match (call.word(1).as_str(), call.args.len()) {
+        ("GET", n) if n > 2 => {
+            let mut found: Vec<(&str, String)> =
+                call.args[2..].iter().flat_map(|pattern| call.engine.settings.get(&pattern.to_ascii_lowercase())).collect();
+            found.sort();
+            found.dedup();
+            call.reply().map(found.len());
+            for (name, value) in found {
+                call.reply().bulk(name);
+                call.reply().bulk(value);
+            }
+        }
+        ("SET", n) if n > 3 && n % 2 == 0 => {
+            let mut changed = call.engine.settings.clone();
+            for pair in call.args[2..].chunks(2) {
+                let (name, value) = (String::from_utf8_lossy(&pair[0]), String::from_utf8_lossy(&pair[1]));
+                changed.set(&name, &value).map_err(Fail::err)?;
+            }
+            call.engine.settings = changed;
+            call.reply().ok();
+        }
+        ("RESETSTAT", 2) => {
+            call.engine.stats.reset();
+            call.reply().ok();
+        }
+        ("REWRITE", 2) => return Err(Fail::err("The server is running without a config file")),
+        ("HELP", 2) => call.help(&[
+            "GET <pattern> [<pattern> ...]",
+            "    Return parameters matching the glob-like <pattern> and their values.",
+            "SET <directive> <value> [<directive> <value> ...]",
+            "    Set the configuration <directive> to <value>.",
+            "RESETSTAT",
+            "    Reset statistics reported by the INFO command.",
+        ]),
+        ("GET" | "SET" | "RESETSTAT" | "REWRITE" | "HELP", _) => return Err(call.wrong_arity()),
+        _ => return Err(call.unknown_subcommand()),
+    }
+    Ok(())
+}
+
+/// What is acknowledged is on stable media already.
+pub fn bgsave(call: &mut Call<'_>) -> Done {
+    call.reply().simple("Background saving started");
+    Ok(())
+}
+
+pub fn bgrewriteaof(call: &mut Call<'_>) -> Done {
+    call.reply().simple("Background append only file rewriting started");
+    Ok(())
+}
+
+/// Makes what is deferred durable, too.
+pub fn save(call: &mut Call<'_>) -> Done {
+    call.engine.keys.store().flush()?;
+    call.reply().ok();
+    Ok(())
+}
+
+pub fn lastsave(call: &mut Call<'_>) -> Done {
+    let now = call.engine.keys.now;
+    call.reply().int((now / 1000) as i64);
+    Ok(())
+}
+
+/// `SHUTDOWN`: the process that runs the server decides, by a signal.
+pub fn shutdown(_: &mut Call<'_>) -> Done {
+    Err(Fail::err("SHUTDOWN is not taken from clients: send the process SIGTERM"))
+}
+
+pub fn slowlog(call: &mut Call<'_>) -> Done {
+    match call.word(1).as_str() {
+        "GET" => call.reply().array(0),
+        "LEN" => call.reply().int(0),
+        "RESET" => call.reply().ok(),
+        _ => return Err(call.unknown_subcommand()),
+    }
+    Ok(())
+}
+
+pub fn latency(call: &mut Call<'_>) -> Done {
+    match call.word(1).as_str() {
+        "LATEST" | "HISTORY" => call.reply().array(0),
+        "RESET" => call.reply().int(0),
+        _ => return Err(call.unknown_subcommand()),
+    }
+    Ok(())
+}
+
+/// There are no functions, so all of them are listed and removed in no time.
+pub fn function(call: &mut Call<'_>) -> Done {
+    match call.word(1).as_str() {
+        "FLUSH" => call.reply().ok(),
+        "LIST" => call.reply().array(0),
+        _ => return Err(Fail::err("functions are not supported")),
+    }
+    Ok(())
+}
+
+pub fn module(call: &mut Call<'_>) -> Done {
+    match call.word(1).as_str() {
+        "LIST" => call.reply().array(0),
+        _ => return Err(Fail::err("modules are not supported")),
+    }
+    Ok(())
+}
+
+/// `DEBUG SLEEP` and the switch that keeps keys from expiring by themselves are there for tests of clients.
+pub fn debug(call: &mut Call<'_>) -> Done {
+    match (call.word(1).as_str(), call.args.len()) {
+        ("SET-ACTIVE-EXPIRE", 3) => call.reply().ok(),
+        _ => return Err(Fail::err("DEBUG is not supported")),
+    }
+    Ok(())
+}
+
+pub fn memory(call: &mut Call<'_>) -> Done {
+    match (call.word(1).as_str(), call.args.len()) {
+        ("USAGE", n) if n > 2 => {
+            let id = call.open(2)?;
+            let bytes = call.engine.keys.memory_of(id);
+            match bytes {
+                Some(bytes) => call.reply().count(bytes),
+                None => call.reply().null(),
+            }
+        }
+        ("DOCTOR", 2) => call.reply().verbatim("What is not in use takes no memory here."),
+        ("PURGE", 2) => call.reply().ok(),
+        _ => return Err(call.unknown_subcommand()),
+    }
+    Ok(())
+}
+
+fn tell_spec(reply: &mut Reply, spec: &Spec) {
+    let (first, last, step) = spec.key_range();
+    let flags = spec.flag_names();
+    reply.array(10);
+    reply.bulk(spec.name);
+    reply.int(i64::from(spec.arity));
+    reply.set(flags.len());
+    flags.iter().for_each(|flag| reply.simple(flag));
+    [first, last, step].iter().for_each(|n| reply.int(*n));
+    let categories: Vec<String> = super::CATEGORIES
+        .iter()
+        .filter(|(_, bit)| spec.categories & bit != 0)
+        .map(|(name, _)| format!("@{name}"))
+        .collect();
+    reply.set(categories.len());
+    categories.iter().for_each(|name| reply.simple(name));
+    // Tips, key specifications and subcommands, of which nothing is told.
+    (0..3).for_each(|_| reply.array(0));
+}
+
+pub fn command(call: &mut Call<'_>) -> Done {
+    if call.args.len() == 1 {
+        call.reply().array(TABLE.len());
+        TABLE.iter().for_each(|spec| tell_spec(call.reply(), spec));
+        return Ok(());
+    }
+    match (call.word(1).as_str(), call.args.len()) {
+        ("COUNT", 2) => call.reply().count(TABLE.len()),
+        ("LIST", 2) => {
+            call.reply().array(TABLE.len());
+            TABLE.iter().for_each(|spec| call.reply().bulk(spec.name));
+        }
+        ("LIST", 5) if call.is(2, "FILTERBY") && call.is(3, "PATTERN") => {
+            let pattern = call.args[4].clone();
+            let found: Vec<&str> =
+                TABLE.iter().map(|spec| spec.name).filter(|name| matches(&pattern, name.as_bytes())).collect();
+            call.reply().bulks(&found);
+        }
+        ("INFO", 2) => {
+            call.reply().array(TABLE.len());
+            TABLE.iter().for_each(|spec| tell_spec(call.reply(), spec));
+        }
+        ("INFO", _) => {
+            call.client.reply.array(call.args.len() - 2);
+            for name in &call.args[2..] {
+                match find(name) {
+                    Some(spec) => tell_spec(&mut call.client.reply, spec),
+                    None => call.client.reply.null_array(),
+                }
+            }
+        }
+        ("DOCS", _) => {
+            let named: Vec<&Spec> = if call.args.len() == 2 {
+                TABLE.iter().collect()
+            } else {
+                call.args[2..].iter().filter_map(|name| find(name)).collect()
+            };
+            call.reply().map(named.len());
+            for spec in named {
+                call.reply().bulk(spec.name);
+                call.reply().map(0);
+            }
+        }
+        ("GETKEYS", n) if n > 2 => {
+            let spec = find(&call.args[2]).ok_or_else(|| Fail::err("Invalid command specified"))?;
+            if !spec.takes(call.args.len() - 2) {
+                return Err(Fail::err("Invalid number of arguments specified for command"));
+            }
+            let keys = spec.keys(&call.args[2..]);
+            if keys.is_empty() {
+                return Err(Fail::err("The command has no key arguments"));
+            }
+            call.client.reply.bulks(&keys);
+        }
+        _ => return Err(call.unknown_subcommand()),
+    }
+    Ok(())
+}
+
+/// `INFO [section …]`.
+pub fn info(call: &mut Call<'_>) -> Done {
+    let wanted: Vec<String> = (1..call.args.len()).map(|at| call.word(at).to_ascii_lowercase()).collect();
+    let is_all = wanted.is_empty() || wanted.iter().any(|name| matches!(name.as_str(), "all" | "default" | "everything"));
+    let mut text = String::new();
+    for (name, write) in SECTIONS {
+        let is_extra = matches!(name, "Commandstats" | "Errorstats");
+        let in_all = is_all && (!is_extra || !wanted.is_empty() && wanted.iter().all(|name| name != "default"));
+        if in_all || wanted.contains(&name.to_ascii_lowercase()) {
+            if !text.is_empty() {
+                text += "\r\n";
+            }
+            _ = write!(text, "# {name}\r\n");
+            write(call, &mut text)?;
+        }
+    }
+    call.reply().verbatim(&text);
+    Ok(())
+}
+
+type Section = fn(&mut Call<'_>, &mut String) -> Done;
+
+const SECTIONS: [(&str, Section); 10] = [
+    ("Server", server),
+    ("Clients", clients),
+    ("Memory", memory_section),
+    ("Persistence", persistence),
+    ("Stats", stats),
+    ("Replication", replication),
+    ("CPU", cpu),
+    ("Commandstats", command_stats),
+    ("Errorstats", error_stats),
+    ("Keyspace", keyspace),
+];
+
+macro_rules! lines {
+    ($text:expr, $($name:ident: $value:expr),* $(,)?) => {
+        $(_ = write!($text, concat!(stringify!($name), ":{}\r\n"), $value);)*
+    };
+}
+
+fn server(call: &mut Call<'_>, text: &mut String) -> Done {
+    let up = call.engine.keys.now.saturating_sub(call.engine.stats.since) / 1000;
+    lines!(text,
+        redis_version: REDIS_VERSION,
+        redis_mode: "standalone",
+        server_name: "brooklet",
+        brooklet_version: env!("CARGO_PKG_VERSION"),
+        os: std::env::consts::OS,
+        arch_bits: usize::BITS,
+        process_id: std::process::id(),
+        uptime_in_seconds: up,
+        uptime_in_days: up / 86_400,
+    );
+    Ok(())
+}
+
+fn clients(call: &mut Call<'_>, text: &mut String) -> Done {
+    lines!(text,
+        connected_clients: call.engine.client_count() + 1,
+        maxclients: call.engine.settings.max_clients,
+        blocked_clients: call.engine.waiting_count(),
+    );
+    Ok(())
+}
+
+fn memory_section(call: &mut Call<'_>, text: &mut String) -> Done {
+    let (keys, bytes) = call.engine.keys.cached();
+    let info = call.engine.keys.store().info()?;
+    let runs: usize = info.runs.iter().map(|run| run.memory_bytes).sum();
+    let used = bytes + info.recent_bytes + runs;
+    lines!(text,
+        used_memory: used,
+        used_memory_rss: resident().unwrap_or(used),
+        maxmemory: 0,
+        maxmemory_policy: "noeviction",
+        brooklet_keys_in_memory: keys,
+        brooklet_keys_bytes: bytes,
+        brooklet_recent_bytes: info.recent_bytes,
+    );
+    Ok(())
+}
+
+/// Bytes of memory that the process has, where the system tells.
+fn resident() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: usize = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * 4096)
+}
+
+fn persistence(call: &mut Call<'_>, text: &mut String) -> Done {
+    let stopped = call.engine.stopped.is_some();
+    let info = call.engine.keys.store().info()?;
+    lines!(text,
+        loading: 0,
+        async_loading: 0,
+        rdb_changes_since_last_save: 0,
+        rdb_bgsave_in_progress: 0,
+        rdb_last_bgsave_status: "ok",
+        aof_enabled: 1,
+        aof_rewrite_in_progress: 0,
+        aof_rewrite_scheduled: 0,
+        aof_last_bgrewrite_status: "ok",
+        aof_last_write_status: if stopped { "err" } else { "ok" },
+        brooklet_commits: call.engine.keys.epoch(),
+        brooklet_commits_acknowledged: call.engine.keys.acknowledged(),
+        brooklet_runs: info.runs.len(),
+        brooklet_bytes: info.size,
+    );
+    Ok(())
+}
+
+fn stats(call: &mut Call<'_>, text: &mut String) -> Done {
+    let stats = &call.engine.stats;
+    lines!(text,
+        total_connections_received: stats.connections,
+        total_commands_processed: stats.commands,
+        rejected_connections: stats.rejected,
+        expired_keys: stats.expired,
+        evicted_keys: 0,
+        total_error_replies: stats.error_count(),
+        brooklet_expiring_keys: call.engine.keys.expiring(),
+    );
+    Ok(())
+}
+
+fn replication(_: &mut Call<'_>, text: &mut String) -> Done {
+    lines!(text, role: "master", connected_slaves: 0, master_repl_offset: 0);
+    Ok(())
+}
+
+fn cpu(_: &mut Call<'_>, text: &mut String) -> Done {
+    let read = || -> Option<(f64, f64)> {
+        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+        let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(11);
+        let ticks = |field: &str| field.parse().map(|ticks: f64| ticks / 100.0).ok();
+        Some((ticks(fields.next()?)?, ticks(fields.next()?)?))
+    };
+    if let Some((user, system)) = read() {
+        lines!(text, used_cpu_sys: system, used_cpu_user: user);
+    }
+    Ok(())
+}
+
+fn command_stats(call: &mut Call<'_>, text: &mut String) -> Done {
+    for (name, calls) in call.engine.stats.calls() {
+        _ = write!(text, "cmdstat_{name}:calls={calls}\r\n");
+    }
+    Ok(())
+}
+
+fn error_stats(call: &mut Call<'_>, text: &mut String) -> Done {
+    for (kind, count) in call.engine.stats.errors() {
+        _ = write!(text, "errorstat_{kind}:count={count}\r\n");
+    }
+    Ok(())
+}
+
+/// Databases that were counted before, or are small enough to be counted by the way.
+fn keyspace(call: &mut Call<'_>, text: &mut String) -> Done {
+    for number in 0..call.engine.settings.databases {
+        if let Some(keys) = call.engine.keys.count_if_quick(number.to_string().as_bytes())?
+            && keys > 0
+        {
+            _ = write!(text, "db{number}:keys={keys},expires=0,avg_ttl=0\r\n");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,309 @@
+//! Strings: logs of one entry, the head, which each change writes anew.
+
+use bytes::{Bytes, BytesMut};
+
+use super::super::fail::Fail;
+use super::super::keys::{SlotId, Value};
+use super::{Call, Done, integer};
+
+/// A key that is a string; `None` where it is not there.
+fn text(call: &mut Call<'_>, at: usize) -> Result<(SlotId, Option<Bytes>), Fail> {
+    let id = call.open(at)?;
+    match call.value(id) {
+        Value::Text(text) => Ok((id, Some(text.clone()))),
+        Value::Absent => Ok((id, None)),
+        _ => Err(Fail::wrong_type()),
+    }
+}
+
+pub fn get(call: &mut Call<'_>) -> Done {
+    let (_, text) = text(call, 1)?;
+    call.reply().bulk_or_null(text);
+    Ok(())
+}
+
+pub fn getdel(call: &mut Call<'_>) -> Done {
+    let (id, text) = text(call, 1)?;
+    call.keys().delete(id);
+    call.reply().bulk_or_null(text);
+    Ok(())
+}
+
+pub fn getset(call: &mut Call<'_>) -> Done {
+    let (id, old) = text(call, 1)?;
+    let new = call.args[2].clone();
+    call.keys().set_text(id, new, None);
+    call.reply().bulk_or_null(old);
+    Ok(())
+}
+
+/// When something expires that is given as a number: `EX`, `PX` from now on, `EXAT`, `PXAT` by the clock.
+pub fn expiry(call: &Call<'_>, unit: &str, at: usize) -> Result<u64, Fail> {
+    let n = call.integer(at)?;
+    let millis = if unit.starts_with('P') { Some(n) } else { n.checked_mul(1000) };
+    let base = if unit.ends_with("AT") { 0 } else { call.engine.keys.now as i64 };
+    let time = millis.filter(|_| n > 0).and_then(|millis| millis.checked_add(base));
+    let name = call.word(0).to_ascii_lowercase();
+    time.map(|at| at as u64).ok_or_else(|| Fail::err(format!("invalid expire time in '{name}' command")))
+}
+
+pub fn getex(call: &mut Call<'_>) -> Done {
+    let change = match (call.word(2).as_str(), call.args.len()) {
+        (_, 2) => None,
+        ("PERSIST", 3) => Some(None),
+        (unit @ ("EX" | "PX" | "EXAT" | "PXAT"), 4) => Some(Some(expiry(call, unit, 3)?)),
+        _ => return Err(Fail::syntax()),
+    };
+    let (id, text) = text(call, 1)?;
+    if let (Some(expire), Some(_)) = (change, &text) {
+        set_or_delete(call, id, expire);
+    }
+    call.reply().bulk_or_null(text);
+    Ok(())
+}
+
+/// Sets when a key expires, or deletes it where that has passed.
+pub fn set_or_delete(call: &mut Call<'_>, id: SlotId, expire: Option<u64>) {
+    if expire.is_some_and(|at| at <= call.engine.keys.now) {
+        call.keys().delete(id);
+    } else if expire != call.engine.keys.expire(id) {
+        call.keys().set_expire(id, expire);
+    }
+}
+
+pub fn set(call: &mut Call<'_>) -> Done {
+    let (mut expire, mut keeps, mut gives) = (None, false, false);
+    let mut only = None;
+    let mut at = 3;
+    while at < call.args.len() {
+        match call.word(at).as_str() {
+            "NX" if only.is_none() => only = Some(false),
+            "XX" if only.is_none() => only = Some(true),
+            "GET" => gives = true,
+            "KEEPTTL" if expire.is_none() => keeps = true,
+            unit @ ("EX" | "PX" | "EXAT" | "PXAT") if expire.is_none() && !keeps && at + 1 < call.args.len() => {
+                at += 1;
+                expire = Some(expiry(call, unit, at)?);
+            }
+            _ => return Err(Fail::syntax()),
+        }
+        at += 1;
+    }
+    let id = call.open(1)?;
+    let old = match call.value(id) {
+        Value::Text(text) => Some(text.clone()),
+        Value::Absent => None,
+        _ if gives => return Err(Fail::wrong_type()),
+        _ => None,
+    };
+    let is_there = call.value(id).is_there();
+    let is_set = only.is_none_or(|must_be_there| must_be_there == is_there);
+    if is_set {
+        let expire = if keeps { call.engine.keys.expire(id) } else { expire };
+        let new = call.args[2].clone();
+        call.keys().set_text(id, new, expire);
+        if expire.is_some_and(|at| at <= call.engine.keys.now) {
+            call.keys().delete(id);
+        }
+    }
+    match (gives, is_set) {
+        (true, _) => call.reply().bulk_or_null(old),
+        (false, true) => call.reply().ok(),
+        (false, false) => call.reply().null(),
+    }
+    Ok(())
+}
+
+pub fn setnx(call: &mut Call<'_>) -> Done {
+    let id = call.open(1)?;
+    let is_there = call.value(id).is_there();
+    if !is_there {
+        let new = call.args[2].clone();
+        call.keys().set_text(id, new, None);
+    }
+    call.reply().flag(!is_there);
+    Ok(())
+}
+
+fn set_for(call: &mut Call<'_>, unit: &str) -> Done {
+    let expire = expiry(call, unit, 2)?;
+    let id = call.open(1)?;
+    let new = call.args[3].clone();
+    call.keys().set_text(id, new, Some(expire));
+    call.reply().ok();
+    Ok(())
+}
+
+pub fn setex(call: &mut Call<'_>) -> Done {
+    set_for(call, "EX")
+}
+
+pub fn psetex(call: &mut Call<'_>) -> Done {
+    set_for(call, "PX")
+}
+
+pub fn mget(call: &mut Call<'_>) -> Done {
+    let mut texts = Vec::with_capacity(call.args.len() - 1);
+    for at in 1..call.args.len() {
+        let id = call.open(at)?;
+        texts.push(if let Value::Text(text) = call.value(id) { Some(text.clone()) } else { None });
+    }
+    call.reply().array(texts.len());
+    texts.iter().for_each(|text| call.reply().bulk_or_null(text.as_ref()));
+    Ok(())
+}
+
+fn pairs(call: &Call<'_>) -> Result<usize, Fail> {
+    let name = call.word(0).to_ascii_lowercase();
+    match call.args.len() % 2 {
+        1 => Ok(call.args.len() / 2),
+        _ => Err(Fail::err(format!("wrong number of arguments for '{name}' command"))),
+    }
+}
+
+fn set_pairs(call: &mut Call<'_>) -> Done {
+    for at in (1..call.args.len()).step_by(2) {
+        let id = call.open(at)?;
+        let new = call.args[at + 1].clone();
+        call.keys().set_text(id, new, None);
+    }
+    Ok(())
+}
+
+pub fn mset(call: &mut Call<'_>) -> Done {
+    pairs(call)?;
+    set_pairs(call)?;
+    call.reply().ok();
+    Ok(())
+}
+
+pub fn msetnx(call: &mut Call<'_>) -> Done {
+    pairs(call)?;
+    let mut is_any_there = false;
+    for at in (1..call.args.len()).step_by(2) {
+        let id = call.open(at)?;
+        is_any_there |= call.value(id).is_there();
+    }
+    if !is_any_there {
+        set_pairs(call)?;
+    }
+    call.reply().flag(!is_any_there);
+    Ok(())
+}
+
+/// Changes a string, which keeps when it expires.
+fn change(call: &mut Call<'_>, id: SlotId, new: Bytes) -> Done {
+    if new.len() > call.engine.settings.max_bulk {
+        return Err(Fail::err("string exceeds maximum allowed size (proto-max-bulk-len)"));
+    }
+    let expire = call.engine.keys.expire(id);
+    call.keys().set_text(id, new, expire);
+    Ok(())
+}
+
+pub fn append(call: &mut Call<'_>) -> Done {
+    let (id, old) = text(call, 1)?;
+    let new: Bytes = match old {
+        None => call.args[2].clone(),
+        Some(old) => [&old[..], &call.args[2]].concat().into(),
+    };
+    let len = new.len();
+    change(call, id, new)?;
+    call.reply().count(len);
+    Ok(())
+}
+
+pub fn strlen(call: &mut Call<'_>) -> Done {
+    let (_, text) = text(call, 1)?;
+    call.reply().count(text.map_or(0, |text| text.len()));
+    Ok(())
+}
+
+pub fn getrange(call: &mut Call<'_>) -> Done {
+    let (start, stop) = (call.integer(2)?, call.integer(3)?);
+    let (_, text) = text(call, 1)?;
+    let text = text.unwrap_or_default();
+    let len = text.len() as i64;
+    let from = if start < 0 { (start + len).max(0) } else { start };
+    let to = if stop < 0 { (stop + len).max(0) } else { stop.min(len - 1) };
+    let is_backwards = start < 0 && stop < 0 && start > stop;
+    let part = if from > to || len == 0 || is_backwards { &[][..] } else { &text[from as usize..=to as usize] };
+    call.reply().bulk(part);
+    Ok(())
+}
+
+pub fn setrange(call: &mut Call<'_>) -> Done {
+    let at = integer(&call.args[2]).ok_or_else(Fail::not_an_integer)?;
+    let at = usize::try_from(at).map_err(|_| Fail::err("offset is out of range"))?;
+    let (id, old) = text(call, 1)?;
+    let part = call.args[3].clone();
+    let len = old.as_ref().map_or(0, |old| old.len());
+    if part.is_empty() {
+        call.reply().count(len);
+        return Ok(());
+    }
+    if at.saturating_add(part.len()) > call.engine.settings.max_bulk {
+        return Err(Fail::err("string exceeds maximum allowed size (proto-max-bulk-len)"));
+    }
+    let mut new = BytesMut::from(&old.unwrap_or_default()[..]);
+    if new.len() < at + part.len() {
+        new.resize(at + part.len(), 0);
+    }
+    new[at..at + part.len()].copy_from_slice(&part);
+    let len = new.len();
+    change(call, id, new.freeze())?;
+    call.reply().count(len);
+    Ok(())
+}
+
+fn add(call: &mut Call<'_>, by: i64) -> Done {
+    let (id, old) = text(call, 1)?;
+    let old = old.map_or(Some(0), |old| integer(&old)).ok_or_else(Fail::not_an_integer)?;
+    let new = old.checked_add(by).ok_or_else(|| Fail::err("increment or decrement would overflow"))?;
+    change(call, id, new.to_string().into())?;
+    call.reply().int(new);
+    Ok(())
+}
+
+pub fn incr(call: &mut Call<'_>) -> Done {
+    add(call, 1)
+}
+
+pub fn decr(call: &mut Call<'_>) -> Done {
+    add(call, -1)
+}
+
+pub fn incrby(call: &mut Call<'_>) -> Done {
+    let by = call.integer(2)?;
+    add(call, by)
+}
+
+pub fn decrby(call: &mut Call<'_>) -> Done {
+    let by = call.integer(2)?.checked_neg().ok_or_else(|| Fail::err("decrement would overflow"))?;
+    add(call, by)
+}
+
+/// A number with a fraction, as Redis takes it.
+pub fn float(text: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(text).ok().filter(|text| !text.starts_with(char::is_whitespace))?;
+    text.parse().ok().filter(|n: &f64| !n.is_nan())
+}
+
+/// The sum of two such numbers, as it is told.
+pub fn float_sum(old: Option<&[u8]>, by: &[u8]) -> Result<String, Fail> {
+    let wrong = || Fail::err("value is not a valid float");
+    let old = old.map_or(Some(0.0), float).ok_or_else(wrong)?;
+    let sum = old + float(by).ok_or_else(wrong)?;
+    if !sum.is_finite() {
+        return Err(Fail::err("increment would produce NaN or Infinity"));
+    }
+    Ok(sum.to_string())
+}
+
+pub fn incrbyfloat(call: &mut Call<'_>) -> Done {
+    let (id, old) = text(call, 1)?;
+    let sum = float_sum(old.as_deref(), &call.args[2])?;
+    change(call, id, sum.clone().into())?;
+    call.reply().bulk(sum);
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Transactions: commands that are gathered, and done as one commit.
+
+use super::super::client::Queue;
+use super::super::fail::Fail;
+use super::blocking::plain_logs;
+use super::{Call, Done, find};
+
+pub fn multi(call: &mut Call<'_>) -> Done {
+    if call.client.queue.is_some() {
+        return Err(Fail::err("MULTI calls can not be nested"));
+    }
+    call.client.queue = Some(Queue::default());
+    call.reply().ok();
+    Ok(())
+}
+
+pub fn discard(call: &mut Call<'_>) -> Done {
+    if call.client.queue.take().is_none() {
+        return Err(Fail::err("DISCARD without MULTI"));
+    }
+    call.engine.unwatch(call.client);
+    call.reply().ok();
+    Ok(())
+}
+
+/// Does all that was gathered. What one of the commands is refused for is told in its place; what the store fails at takes all of
+/// it back.
+pub fn exec(call: &mut Call<'_>) -> Done {
+    let Some(queue) = call.client.queue.take() else {
+        return Err(Fail::err("EXEC without MULTI"));
+    };
+    // What is watched may have expired meanwhile.
+    for key in call.client.watched.clone() {
+        call.engine.keys.open_plain(&key)?;
+    }
+    let has_expired = call.engine.keys.is_changed();
+    let is_stale = call.client.is_stale || has_expired;
+    call.engine.unwatch(call.client);
+    if queue.is_broken {
+        return Err(Fail::Reply("EXECABORT Transaction discarded because of previous errors.".into()));
+    }
+    if is_stale {
+        call.reply().null_array();
+        return Ok(());
+    }
+    call.reply().array(queue.requests.len());
+    for request in &queue.requests {
+        let spec = find(&request[0]).expect("it was found before");
+        let start = call.client.written();
+        match call.engine.call(call.client, spec, request, false) {
+            Err(Fail::Reply(error)) => {
+                call.client.cut(start);
+                call.engine.stats.note_error(&error);
+                call.reply().error(&error);
+            }
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+pub fn watch(call: &mut Call<'_>) -> Done {
+    if call.client.queue.is_some() {
+        return Err(Fail::err("WATCH inside MULTI is not allowed"));
+    }
+    for key in plain_logs(call, 1..call.args.len())? {
+        // A key whose time has come goes now, and not between here and EXEC.
+        call.engine.keys.open_plain(&key)?;
+        call.engine.watch(call.client, key);
+    }
+    call.reply().ok();
+    Ok(())
+}
+
+pub fn unwatch(call: &mut Call<'_>) -> Done {
+    call.engine.unwatch(call.client);
+    call.reply().ok();
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! What streams, groups and consumers are made of.
+
+use bytes::Bytes;
+
+use super::super::fail::Fail;
+use super::super::keys::SlotId;
+use super::super::keys::stream::{Entry, Group, Id, Pending, Stream};
+use super::groups::{distance, has_gaps};
+use super::streams::{tell_entries, tell_entry};
+use super::{Call, Done};
+
+const HELP: [&str; 6] = [
+    "CONSUMERS <key> <groupname>",
+    "    Show consumers of <groupname>.",
+    "GROUPS <key>",
+    "    Show the stream consumer groups.",
+    "STREAM <key> [FULL [COUNT <count>]",
+    "    Show information about the stream.",
+];
+
+pub fn xinfo(call: &mut Call<'_>) -> Done {
+    let sub = call.word(1);
+    match (sub.as_str(), call.args.len()) {
+        ("HELP", 2) => {
+            call.help(&HELP);
+            return Ok(());
+        }
+        ("STREAM", n) if n >= 3 => {}
+        ("GROUPS", 3) | ("CONSUMERS", 4) => {}
+        ("STREAM" | "GROUPS" | "CONSUMERS" | "HELP", _) => return Err(call.wrong_arity()),
+        _ => return Err(call.unknown_subcommand()),
+    }
+    let (id, is_there) = call.stream(2)?;
+    if !is_there {
+        return Err(Fail::err("no such key"));
+    }
+    // What is told was in memory at one moment.
+    let stream = call.engine.keys.stream(id).expect("it is there").clone();
+    match sub.as_str() {
+        "STREAM" => tell_stream(call, id, &stream),
+        "GROUPS" => tell_groups(call, id, &stream),
+        _ => tell_consumers(call, &stream),
+    }
+}
+
+/// Entries that a group has before it, where that can be told.
+fn lag(call: &Call<'_>, id: SlotId, stream: &Stream, group: &Group) -> Option<u64> {
+    let added = stream.added();
+    let read = match group.read {
+        Some(read) if !has_gaps(stream, group.last) => Some(read),
+        _ => distance(&call.engine.keys, id, group.last),
+    };
+    if added == 0 { Some(0) } else { read.map(|read| added.saturating_sub(read)) }
+}
+
+fn count_or_null(call: &mut Call<'_>, n: Option<u64>) {
+    match n {
+        Some(n) => call.reply().int(n as i64),
+        None => call.reply().null(),
+    }
+}
+
+fn tell_groups(call: &mut Call<'_>, id: SlotId, stream: &Stream) -> Done {
+    call.reply().array(stream.kept.groups.len());
+    for (name, group) in &stream.kept.groups {
+        call.reply().map(6);
+        call.reply().bulk("name");
+        call.reply().bulk(name);
+        call.reply().bulk("consumers");
+        call.reply().count(group.consumers.len());
+        call.reply().bulk("pending");
+        call.reply().count(group.pending.len());
+        call.reply().bulk("last-delivered-id");
+        call.reply().bulk(group.last.to_string());
+        call.reply().bulk("entries-read");
+        count_or_null(call, group.read);
+        call.reply().bulk("lag");
+        let lag = lag(call, id, stream, group);
+        count_or_null(call, lag);
+    }
+    Ok(())
+}
+
+fn tell_consumers(call: &mut Call<'_>, stream: &Stream) -> Done {
+    let Some(group) = stream.kept.groups.get(&call.args[3]) else {
+        let (group, key) = (String::from_utf8_lossy(&call.args[3]), String::from_utf8_lossy(&call.args[2]));
+        return Err(Fail::Reply(format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into()));
+    };
+    let now = call.engine.keys.now;
+    call.reply().array(group.consumers.len());
+    for (name, seen) in &group.consumers {
+        call.reply().map(3);
+        call.reply().bulk("name");
+        call.reply().bulk(name);
+        call.reply().bulk("pending");
+        call.reply().count(group.pending.values().filter(|pending| pending.consumer == *name).count());
+        call.reply().bulk("idle");
+        call.reply().int(now.saturating_sub(*seen) as i64);
+    }
+    Ok(())
+}
+
+/// What both forms of `XINFO STREAM` tell first.
+fn tell_outline(call: &mut Call<'_>, stream: &Stream, first: Option<&Entry>) {
+    let meta = stream.kept.meta;
+    call.reply().bulk("length");
+    call.reply().int(stream.len() as i64);
+    // A log is one sequence: what Redis would tell of its tree.
+    for name in ["radix-tree-keys", "radix-tree-nodes"] {
+        call.reply().bulk(name);
+        call.reply().int(1);
+    }
+    let first = first.map_or(Id::MIN, |entry| entry.id);
+    for (name, id) in [("last-generated-id", meta.last), ("max-deleted-entry-id", meta.max_deleted)] {
+        call.reply().bulk(name);
+        call.reply().bulk(id.to_string());
+    }
+    call.reply().bulk("entries-added");
+    call.reply().int(stream.added() as i64);
+    call.reply().bulk("recorded-first-entry-id");
+    call.reply().bulk(first.to_string());
+}
+
+fn tell_stream(call: &mut Call<'_>, id: SlotId, stream: &Stream) -> Done {
+    let mut count = None;
+    if call.args.len() > 3 {
+        if !call.is(3, "FULL") {
+            return Err(Fail::syntax());
+        }
+        count = Some(10);
+        if call.args.len() > 4 {
+            if call.args.len() != 6 || !call.is(4, "COUNT") {
+                return Err(Fail::syntax());
+            }
+            let n = call.integer(5)?;
+            count = Some(if n < 0 { 10 } else { n as usize });
+        }
+    }
+    let all = (Id::MIN, Id::MAX);
+    let first = call.engine.keys.entries(id, all, 1, false)?.pop();
+    if let Some(count) = count {
+        let most = if count == 0 { usize::MAX } else { count };
+        let entries = call.engine.keys.entries(id, all, most, false)?;
+        call.reply().map(9);
+        tell_outline(call, stream, first.as_ref());
+        call.reply().bulk("entries");
+        tell_entries(call.reply(), &entries);
+        call.reply().bulk("groups");
+        return tell_groups_in_full(call, id, stream, most);
+    }
+    let last = call.engine.keys.entries(id, all, 1, true)?.pop();
+    call.reply().map(10);
+    tell_outline(call, stream, first.as_ref());
+    call.reply().bulk("groups");
+    call.reply().count(stream.kept.groups.len());
+    for (name, entry) in [("first-entry", first), ("last-entry", last)] {
+        call.reply().bulk(name);
+        match entry {
+            Some(entry) => tell_entry(call.reply(), &entry),
+            None => call.reply().null(),
+        }
+    }
+    Ok(())
+}
+
+fn tell_groups_in_full(call: &mut Call<'_>, id: SlotId, stream: &Stream, most: usize) -> Done {
+    call.reply().array(stream.kept.groups.len());
+    for (name, group) in &stream.kept.groups {
+        call.reply().map(7);
+        call.reply().bulk("name");
+        call.reply().bulk(name);
+        call.reply().bulk("last-delivered-id");
+        call.reply().bulk(group.last.to_string());
+        call.reply().bulk("entries-read");
+        count_or_null(call, group.read);
+        call.reply().bulk("lag");
+        let lag = lag(call, id, stream, group);
+        count_or_null(call, lag);
+        call.reply().bulk("pel-count");
+        call.reply().count(group.pending.len());
+        call.reply().bulk("pending");
+        let pending: Vec<(&Id, &Pending)> = group.pending.iter().take(most).collect();
+        call.reply().array(pending.len());
+        for (entry, pending) in pending {
+            call.reply().array(4);
+            call.reply().bulk(entry.to_string());
+            call.reply().bulk(&pending.consumer);
+            call.reply().int(pending.at as i64);
+            call.reply().int(pending.times as i64);
+        }
+        call.reply().bulk("consumers");
+        call.reply().array(group.consumers.len());
+        for (consumer, seen) in &group.consumers {
+            tell_consumer_in_full(call, group, (consumer, *seen), most);
+        }
+    }
+    Ok(())
+}
+
+fn tell_consumer_in_full(call: &mut Call<'_>, group: &Group, (name, seen): (&Bytes, u64), most: usize) {
+    let mine: Vec<(&Id, &Pending)> =
+        group.pending.iter().filter(|(_, pending)| pending.consumer == *name).collect();
+    call.reply().map(4);
+    call.reply().bulk("name");
+    call.reply().bulk(name);
+    call.reply().bulk("seen-time");
+    call.reply().int(seen as i64);
+    call.reply().bulk("pel-count");
+    call.reply().count(mine.len());
+    call.reply().bulk("pending");
+    call.reply().array(mine.len().min(most));
+    for (entry, pending) in mine.into_iter().take(most) {
+        call.reply().array(3);
+        call.reply().bulk(entry.to_string());
+        call.reply().int(pending.at as i64);
+        call.reply().int(pending.times as i64);
+    }
+}

@@ -1,0 +1,93 @@
+//! Patterns of keys, as Redis has them: `*`, `?`, `[a-z]`, `[^a]`, and a backslash before what is meant as it is.
+
+/// Whether text is of a pattern. Takes time in proportion to both lengths multiplied, at most.
+pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    // Where to go on when what follows the last star does not fit: one byte further.
+    let mut again: Option<(usize, usize)> = None;
+    loop {
+        let step = match pattern.get(p) {
+            Some(b'*') => {
+                again = Some((p + 1, t));
+                p += 1;
+                continue;
+            }
+            None if t == text.len() => return true,
+            None => None,
+            Some(_) => text.get(t).and_then(|&byte| one(&pattern[p..], byte)),
+        };
+        match (step, again) {
+            (Some(len), _) => (p, t) = (p + len, t + 1),
+            (None, Some((star, from))) if from < text.len() => {
+                again = Some((star, from + 1));
+                (p, t) = (star, from + 1);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// How long the element is that the pattern begins with, if the byte is of it.
+fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+    match pattern {
+        [b'?', ..] => Some(1),
+        [b'\\', literal, ..] => (*literal == byte).then_some(2),
+        [b'[', class @ ..] => {
+            let (inside, len) = class_has(class, byte);
+            inside.then_some(len + 1)
+        }
+        [literal, ..] => (*literal == byte).then_some(1),
+        [] => None,
+    }
+}
+
+/// Whether a class has a byte, and how long it is.
+fn class_has(class: &[u8], byte: u8) -> (bool, usize) {
+    let is_not = class.first() == Some(&b'^');
+    let mut at = usize::from(is_not);
+    let mut has = false;
+    loop {
+        match class[at.min(class.len())..] {
+            [] => break,
+            [b']', ..] => {
+                at += 1;
+                break;
+            }
+            [b'\\', literal, ..] => {
+                has |= literal == byte;
+                at += 2;
+            }
+            [low, b'-', high, ..] => {
+                has |= (low.min(high)..=low.max(high)).contains(&byte);
+                at += 3;
+            }
+            [literal, ..] => {
+                has |= literal == byte;
+                at += 1;
+            }
+        }
+    }
+    (has != is_not, at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_redis() {
+        let yes = [
+            ("*", ""), ("a*c", "abbc"), ("a?c", "abc"), ("[a-c]x", "bx"), ("[^a]x", "bx"), ("a\\*", "a*"),
+            ("*a*b", "xaxb"), ("[\\]]", "]"), ("h[ae]llo", "hallo"), ("**", "abc"), ("[c-a]", "b"), ("[a", "a"),
+        ];
+        let no = [("", "a"), ("a", ""), ("a?c", "ac"), ("[a-c]x", "dx"), ("[^a]x", "ax"), ("a\\*", "ab"), ("*a", "ab")];
+        for (pattern, text) in yes {
+            assert!(matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+        }
+        for (pattern, text) in no {
+            assert!(!matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
+        }
+        let (stars, text) = ("a*".repeat(30), "a".repeat(200));
+        assert!(!matches(format!("{stars}b").as_bytes(), text.as_bytes()));
+    }
+}

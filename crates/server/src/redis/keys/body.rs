@@ -1,0 +1,201 @@
+//! A log as the server sees it: what the store shows, and on top of that what was committed and is not durable yet.
+//!
+//! The store shows durable entries only. A command must see those before it at once, so each log that is written to keeps its
+//! newest entries here until they are durable: those from `solid` on. Entries below are read from the store, which has them
+//! whatever is still on its way: trims only take what `first` hides, and what a truncation or a deletion cuts off lies at or
+//! above `solid` from then on.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use brooklet::{Bounds, Error, Store};
+use bytes::Bytes;
+
+use super::batch::{Batch, Op};
+
+/// A log of a key.
+#[derive(Clone, Debug, Default)]
+pub struct Body {
+    is_there: bool,
+    first: u64,
+    next: u64,
+    solid: u64,
+    /// Entries from `solid` on, each with the commit that brought it.
+    tail: VecDeque<(u64, Bytes)>,
+}
+
+impl Body {
+    /// A log as the store has it.
+    pub fn of(bounds: Option<Bounds>) -> Self {
+        let Bounds { first, next } = bounds.unwrap_or_default();
+        Self { is_there: bounds.is_some(), first, next, solid: next, tail: VecDeque::new() }
+    }
+
+    /// Entries in it.
+    pub fn len(&self) -> u64 {
+        self.next - self.first
+    }
+
+    /// Whether it has no entry.
+    pub fn is_empty(&self) -> bool {
+        self.first == self.next
+    }
+
+    /// Whether the log exists, maybe without an entry.
+    pub fn is_there(&self) -> bool {
+        self.is_there
+    }
+
+    /// Number of the first entry.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Number of the next entry.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Bytes of memory besides its own.
+    pub fn memory(&self) -> usize {
+        self.tail.capacity() * size_of::<(u64, Bytes)>()
+    }
+
+    /// Lets go of what the store shows by now: all of commits up to `durable`.
+    pub fn settle(&mut self, durable: u64) {
+        while self.tail.front().is_some_and(|(epoch, _)| *epoch <= durable) {
+            self.tail.pop_front();
+            self.solid += 1;
+        }
+        if self.tail.is_empty() {
+            self.tail = VecDeque::new();
+        }
+    }
+
+    /// One entry.
+    pub fn get(&self, store: &Store, key: &[u8], seq: u64) -> Result<Bytes, Error> {
+        if seq >= self.solid {
+            return Ok(self.tail[(seq - self.solid) as usize].1.clone());
+        }
+        let mut entries = store.read(key, seq..=seq)?;
+        Ok(entries.next().expect("a range of one")?.payload)
+    }
+
+    /// The entries of a range within the log, in order.
+    pub fn read(&self, store: &Store, key: &[u8], range: Range<u64>) -> Result<Vec<Bytes>, Error> {
+        let mut all = Vec::with_capacity((range.end - range.start) as usize);
+        let below = range.start..range.end.min(self.solid);
+        if !below.is_empty() {
+            for entry in store.read(key, below)? {
+                all.push(entry?.payload);
+            }
+        }
+        all.extend((range.start.max(self.solid)..range.end).map(|seq| self.pending(seq).clone()));
+        Ok(all)
+    }
+
+    fn pending(&self, seq: u64) -> &Bytes {
+        &self.tail[(seq - self.solid) as usize].1
+    }
+
+    /// Adds an entry.
+    pub fn push(&mut self, batch: &mut Batch, key: Bytes, payload: Bytes) {
+        self.is_there = true;
+        self.next += 1;
+        self.tail.push_back((batch.epoch, payload.clone()));
+        batch.push(key, Op::Append(payload));
+    }
+
+    /// Drops the entries before `before`.
+    pub fn trim(&mut self, batch: &mut Batch, key: Bytes, before: u64) {
+        if before > self.first {
+            assert!(before <= self.next, "a trim to {before} of a log that ends at {}", self.next);
+            self.first = before;
+            batch.push(key, Op::Trim(before));
+        }
+    }
+
+    /// Drops the entries from `from` on.
+    pub fn truncate(&mut self, batch: &mut Batch, key: Bytes, from: u64) {
+        if from < self.next {
+            assert!(from >= self.first, "a truncation to {from} of a log that begins at {}", self.first);
+            self.next = from;
+            self.tail.truncate(from.saturating_sub(self.solid) as usize);
+            self.solid = self.solid.min(from);
+            batch.push(key, Op::Truncate(from));
+        }
+    }
+
+    /// Drops the log.
+    pub fn delete(&mut self, batch: &mut Batch, key: Bytes) {
+        if self.is_there {
+            *self = Self::default();
+            batch.push(key, Op::Delete);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any operations, with what was committed becoming durable at any time after: what is read is what a plain list has.
+    #[test]
+    fn what_is_on_its_way_is_read_like_what_is_there() {
+        let mut seed = 7_u64;
+        let mut draw = |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % n
+        };
+        for round in 0..30 {
+            let store = Store::in_memory(round).unwrap();
+            let key = Bytes::from_static(b"log");
+            let (mut body, mut plain) = (Body::of(None), Vec::<Bytes>::new());
+            let (mut epoch, mut durable, mut waiting) = (0_u64, 0, Vec::new());
+            for step in 0..200_u64 {
+                epoch += 1;
+                let mut batch = Batch { epoch, ops: Vec::new() };
+                let len = plain.len() as u64;
+                match draw(8) {
+                    0 => {
+                        let n = draw(len + 1);
+                        body.trim(&mut batch, key.clone(), body.first() + n);
+                        plain.drain(..n as usize);
+                    }
+                    1 => {
+                        let n = draw(len + 1);
+                        body.truncate(&mut batch, key.clone(), body.next() - n);
+                        plain.truncate((len - n) as usize);
+                    }
+                    2 if draw(4) == 0 => {
+                        body.delete(&mut batch, key.clone());
+                        plain.clear();
+                    }
+                    _ => {
+                        let payload = Bytes::from(step.to_string());
+                        body.push(&mut batch, key.clone(), payload.clone());
+                        plain.push(payload);
+                    }
+                }
+                if !batch.ops.is_empty() {
+                    waiting.push((epoch, batch.commit(&store).unwrap()));
+                }
+                if draw(5) == 0 {
+                    for (epoch, ticket) in waiting.drain(..) {
+                        ticket.wait().unwrap();
+                        durable = epoch;
+                    }
+                }
+                if draw(3) == 0 {
+                    body.settle(durable);
+                }
+                let (first, next) = (body.first(), body.next());
+                assert_eq!(body.read(&store, &key, first..next).unwrap(), plain, "round {round} step {step}");
+                if !plain.is_empty() {
+                    let i = draw(plain.len() as u64);
+                    assert_eq!(body.get(&store, &key, first + i).unwrap(), plain[i as usize]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! What commands do to keys: each thing in memory and, as operations on logs, in the batch.
+
+use std::ops::Range;
+
+use brooklet::Error;
+use bytes::Bytes;
+
+use super::batch::Op;
+use super::cache::SlotId;
+use super::head::{Record, Snapshot, What};
+use super::list::{End, List};
+use super::stream::{Delta, Entry, Id, Stream};
+use super::{Keyspace, Value, names};
+
+/// Records of a head beyond which it is written anew, besides one for each thing in the value.
+const LONG_HEAD: usize = 32;
+
+impl Keyspace {
+    /// A key's value.
+    pub fn value(&self, id: SlotId) -> &Value {
+        &self.slot(id).value
+    }
+
+    /// Its plain log.
+    pub fn key(&self, id: SlotId) -> &Bytes {
+        &self.slot(id).key
+    }
+
+    /// Bytes of memory that it takes now, if there is such a key.
+    pub fn memory_of(&self, id: SlotId) -> Option<usize> {
+        let slot = self.slot(id);
+        slot.value.is_there().then(|| slot.measure())
+    }
+
+    /// When it expires.
+    pub fn expire(&self, id: SlotId) -> Option<u64> {
+        self.slot(id).expire
+    }
+
+    /// Takes note that a key changes.
+    fn touch(&mut self, id: SlotId) {
+        let slot = self.cache.get_mut(id);
+        if !slot.is_touched {
+            slot.is_touched = true;
+            let was_there = slot.value.is_there();
+            self.touched.push((id, was_there));
+        }
+    }
+
+    /// Deletes a key, if there is one.
+    pub fn delete(&mut self, id: SlotId) -> bool {
+        if !self.value(id).is_there() {
+            return false;
+        }
+        self.touch(id);
+        let slot = self.cache.get_mut(id);
+        let key = slot.key.clone();
+        match &mut slot.value {
+            Value::List(list) => list.delete(&mut self.batch, &key),
+            Value::Stream(stream) => stream.body.delete(&mut self.batch, names::entries(&key)),
+            _ => {}
+        }
+        if slot.head_entries > 0 {
+            self.batch.push(names::head(&key), Op::Delete);
+        }
+        (slot.value, slot.expire, slot.head_entries) = (Value::Absent, None, 0);
+        self.cache.measure(id);
+        true
+    }
+
+    /// Writes the head anew: all that it says.
+    fn write_head(&mut self, id: SlotId) {
+        let slot = self.cache.get_mut(id);
+        let what = match &slot.value {
+            Value::Absent => return,
+            Value::List(list) => What::List { has_left: list.left.is_there() },
+            Value::Text(text) => What::Text(text.clone()),
+            Value::Hash(fields) => What::Hash(fields.clone()),
+            Value::Stream(stream) => What::Stream(stream.kept.clone()),
+        };
+        let snapshot = Record::Snapshot(Snapshot { expire: slot.expire.unwrap_or(0), what });
+        slot.head_entries = 1;
+        self.batch.push(names::head(&slot.key), Op::Snapshot(snapshot.encode()));
+    }
+
+    /// Adds what changed to the head, or writes it anew where it would grow long.
+    fn add_to_head(&mut self, id: SlotId, record: &Record) {
+        let slot = self.cache.get_mut(id);
+        let size = match &slot.value {
+            Value::Hash(fields) => fields.len(),
+            Value::Stream(stream) => stream.kept.size(),
+            _ => 0,
+        };
+        if slot.head_entries == 0 || slot.head_entries > LONG_HEAD + 2 * size {
+            return self.write_head(id);
+        }
+        slot.head_entries += 1;
+        self.batch.push(names::head(&slot.key), Op::Append(record.encode()));
+    }
+
+    /// Sets when a key expires, or that it does not.
+    pub fn set_expire(&mut self, id: SlotId, expire: Option<u64>) {
+        self.touch(id);
+        self.cache.get_mut(id).expire = expire;
+        let key = self.key(id).clone();
+        self.note_deadline(expire, &key);
+        self.add_to_head(id, &Record::Expire(expire.unwrap_or(0)));
+    }
+
+    /// Makes a key a string, whatever it was.
+    pub fn set_text(&mut self, id: SlotId, text: Bytes, expire: Option<u64>) {
+        if !matches!(self.value(id), Value::Text(_)) {
+            self.delete(id);
+        }
+        self.touch(id);
+        let slot = self.cache.get_mut(id);
+        (slot.value, slot.expire) = (Value::Text(text), expire);
+        let key = slot.key.clone();
+        self.note_deadline(expire, &key);
+        self.write_head(id);
+        self.cache.measure(id);
+    }
+
+    /// Sets fields of a hash, which is made if there is none.
+    pub fn put_fields(&mut self, id: SlotId, fields: Vec<(Bytes, Bytes)>) {
+        self.touch(id);
+        let slot = self.cache.get_mut(id);
+        if !slot.value.is_there() {
+            slot.value = Value::Hash(Default::default());
+        }
+        if let Value::Hash(all) = &mut slot.value {
+            all.extend(fields.iter().cloned());
+        }
+        self.add_to_head(id, &Record::Put(fields));
+        self.cache.measure(id);
+    }
+
+    /// Drops fields of a hash, which have to be there, and the hash with the last.
+    pub fn remove_fields(&mut self, id: SlotId, fields: Vec<Bytes>) {
+        self.touch(id);
+        let Value::Hash(all) = &mut self.cache.get_mut(id).value else { return };
+        for field in &fields {
+            all.remove(field);
+        }
+        if all.is_empty() {
+            self.delete(id);
+        } else {
+            self.add_to_head(id, &Record::Remove(fields));
+        }
+    }
+
+    /// Adds elements to an end of a list, which is made if there is none.
+    pub fn push(&mut self, id: SlotId, end: End, elements: impl IntoIterator<Item = Bytes>) {
+        self.touch(id);
+        let slot = self.cache.get_mut(id);
+        if !slot.value.is_there() {
+            slot.value = Value::List(List::default());
+        }
+        let key = slot.key.clone();
+        let Value::List(list) = &mut slot.value else { return };
+        let had_left = list.left.is_there();
+        for element in elements {
+            list.push(&mut self.batch, &key, end, element);
+        }
+        if list.left.is_there() && !had_left {
+            self.write_head(id);
+        }
+    }
+
+    /// A list, if the key is one.
+    fn list(&self, id: SlotId) -> Option<&List> {
+        if let Value::List(list) = self.value(id) { Some(list) } else { None }
+    }
+
+    /// Elements of a list.
+    pub fn elements(&self, id: SlotId, range: Range<usize>) -> Result<Vec<Bytes>, Error> {
+        self.list(id).map_or(Ok(Vec::new()), |list| list.read(&self.store, self.key(id), range))
+    }
+
+    /// One element of a list, which must be there.
+    pub fn element(&self, id: SlotId, at: usize) -> Result<Bytes, Error> {
+        self.list(id).expect("a list").get(&self.store, self.key(id), at)
+    }
+
+    /// Drops `n` elements at an end of a list, which must be there, and the list with the last.
+    pub fn drop_elements(&mut self, id: SlotId, end: End, n: usize) {
+        self.touch(id);
+        let slot = self.cache.get_mut(id);
+        let key = slot.key.clone();
+        if let Value::List(list) = &mut slot.value {
+            if n >= list.len() {
+                self.delete(id);
+            } else {
+                list.drop(&mut self.batch, &key, end, n);
+            }
+        }
+    }
+
+    /// Puts elements in place of others, and drops the list where that leaves none.
+    pub fn splice(&mut self, id: SlotId, range: Range<usize>, new: &[Bytes]) -> Result<(), Error> {
+        if self.list(id).is_some_and(|list| list.len() == range.len()) && new.is_empty() {
+            self.delete(id);
+            return Ok(());
+        }
+        self.touch(id);
+        let slot = self.cache.get_mut(id);
+        let key = slot.key.clone();
+        let Value::List(list) = &mut slot.value else { return Ok(()) };
+        let had_left = list.left.is_there();
+        list.splice(&mut self.batch, &self.store, &key, range, new)?;
+        if list.left.is_there() && !had_left {
+            self.write_head(id);
+        }
+        Ok(())
+    }
+
+    /// A stream, if the key is one.
+    pub fn stream(&self, id: SlotId) -> Option<&Stream> {
+        if let Value::Stream(stream) = self.value(id) { Some(stream) } else { None }
+    }
+
+    /// Makes a stream, where there is no key.
+    pub fn make_stream(&mut self, id: SlotId) {
+        if !self.value(id).is_there() {
+            self.touch(id);
+            self.cache.get_mut(id).value = Value::Stream(Box::default());
+            self.write_head(id);
+            self.cache.measure(id);
+        }
+    }
+
+    fn stream_mut(&mut self, id: SlotId) -> (&mut Stream, &mut super::Batch, Bytes) {
+        self.touch(id);
+        let slot = self.cache.get_mut(id);
+        let log = names::entries(&slot.key);
+        match &mut slot.value {
+            Value::Stream(stream) => (stream, &mut self.batch, log),
+            other => panic!("a {} is taken for a stream", other.kind()),
+        }
+    }
+
+    /// Adds an entry to a stream.
+    pub fn add_entry(&mut self, id: SlotId, entry: Id, fields: &[Bytes]) {
+        let (stream, batch, log) = self.stream_mut(id);
+        stream.kept.meta.last = entry;
+        stream.body.push(batch, log, Entry::encode(entry, fields));
+    }
+
+    /// Changes what the head keeps of a stream.
+    pub fn change_stream(&mut self, id: SlotId, delta: Delta) {
+        let (stream, ..) = self.stream_mut(id);
+        stream.kept.apply(delta.clone());
+        self.add_to_head(id, &Record::Stream(delta));
+        self.cache.measure(id);
+    }
+
+    /// Takes note that a consumer was seen now; that is not worth a commit.
+    pub fn see_consumer(&mut self, id: SlotId, group: &Bytes, name: &Bytes) {
+        let now = self.now;
+        if let Value::Stream(stream) = &mut self.cache.get_mut(id).value
+            && let Some(seen) = stream.kept.groups.get_mut(group).and_then(|group| group.consumers.get_mut(name))
+        {
+            *seen = now;
+        }
+    }
+
+    /// Entries of a stream with ids in a range; see [`Stream::range`].
+    pub fn entries(
+        &self,
+        id: SlotId,
+        ids: (Id, Id),
+        count: usize,
+        newest_first: bool,
+    ) -> Result<Vec<Entry>, Error> {
+        let log = names::entries(self.key(id));
+        self.stream(id).map_or(Ok(Vec::new()), |stream| {
+            stream.range(&self.store, &log, ids, count, newest_first)
+        })
+    }
+
+    /// Drops the entries of a stream's log before a number.
+    pub fn trim_stream(&mut self, id: SlotId, before: u64) -> Result<(), Error> {
+        let store = self.store.clone();
+        let (stream, batch, log) = self.stream_mut(id);
+        let last = stream.kept.meta.last;
+        stream.body.trim(batch, log.clone(), before);
+        let passed = if stream.body.is_empty() {
+            Some(last)
+        } else if stream.kept.gone.is_empty() {
+            None
+        } else {
+            stream.entry(&store, &log, stream.body.first())?.id.before()
+        };
+        if let Some(passed) = passed {
+            stream.kept.pass(passed);
+        }
+        if stream.body.is_empty() {
+            // The log's last entry told it; from now on the head does.
+            let meta = stream.kept.meta;
+            self.change_stream(id, Delta::Meta(meta));
+        }
+        Ok(())
+    }
+
+    /// Where an entry of a stream lies in its log.
+    pub fn seek_entry(&self, id: SlotId, entry: Id) -> Result<u64, Error> {
+        let log = names::entries(self.key(id));
+        self.stream(id).map_or(Ok(0), |stream| stream.seek(&self.store, &log, entry))
+    }
+
+    /// The entry of a stream's log with a number, whether it is gone or not.
+    pub fn entry_at(&self, id: SlotId, seq: u64) -> Result<Entry, Error> {
+        let log = names::entries(self.key(id));
+        self.stream(id).expect("a stream").entry(&self.store, &log, seq)
+    }
+
+    /// Gives `to` all that `from` is, in place of what it was.
+    pub fn copy(&mut self, from: SlotId, to: SlotId) -> Result<(), Error> {
+        self.delete(to);
+        let expire = self.expire(from);
+        match self.value(from).clone() {
+            Value::Absent => return Ok(()),
+            Value::Text(text) => self.set_text(to, text, None),
+            Value::Hash(fields) => self.put_fields(to, fields.into_iter().collect()),
+            Value::List(list) => {
+                let elements = self.elements(from, 0..list.len())?;
+                self.push(to, End::Right, elements);
+            }
+            Value::Stream(stream) => self.copy_stream(from, to, &stream)?,
+        }
+        if expire.is_some() {
+            self.set_expire(to, expire);
+        }
+        Ok(())
+    }
+
+    fn copy_stream(&mut self, from: SlotId, to: SlotId, stream: &Stream) -> Result<(), Error> {
+        let entries = self.entries(from, (Id::MIN, Id::MAX), usize::MAX, false)?;
+        let mut kept = stream.kept.clone();
+        kept.gone.clear();
+        kept.meta.more_added = stream.added() as i64 - entries.len() as i64;
+        self.touch(to);
+        self.cache.get_mut(to).value = Value::Stream(Box::new(Stream { body: Default::default(), kept }));
+        self.write_head(to);
+        let last = stream.kept.meta.last;
+        for Entry { id, fields } in entries {
+            self.add_entry(to, id, &fields);
+        }
+        self.stream_mut(to).0.kept.meta.last = last;
+        self.cache.measure(to);
+        Ok(())
+    }
+}

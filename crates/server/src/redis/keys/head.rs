@@ -1,0 +1,161 @@
+//! The head of a key: a log that says what kind of value the key has, when it expires, and all of a value that is small.
+//!
+//! Its first entry is a snapshot, each further one says what changed since; reading a head is folding them. An entry is the byte
+//! 1, the version, and then a [`Record`] in the encoding of postcard: variants and integers as varints of 7 bits a byte, signed
+//! ones zigzag, bytes and lists with their length before them. A head that grew long is written anew, as one snapshot.
+//!
+//! Lists keep their elements in logs of their own, and streams their entries; see [`names`](super::names).
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::stream::{Delta, Kept};
+
+const VERSION: u8 = 1;
+
+/// An entry of a head.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Record {
+    /// All that is so.
+    Snapshot(Snapshot),
+    /// The key expires at this time, in milliseconds since the Unix epoch; 0: never.
+    Expire(u64),
+    /// Fields of a hash have these values.
+    Put(Vec<(Bytes, Bytes)>),
+    /// Fields of a hash go.
+    Remove(Vec<Bytes>),
+    /// Something of a stream changes.
+    Stream(Delta),
+}
+
+/// What a head says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// When the key expires, in milliseconds since the Unix epoch; 0: never.
+    pub expire: u64,
+    /// What the key is.
+    pub what: What,
+}
+
+/// A kind of value, and what a head keeps of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum What {
+    /// A list.
+    List {
+        /// Whether it has, or had, a log of what was pushed to the left.
+        has_left: bool,
+    },
+    /// A string.
+    Text(Bytes),
+    /// A hash.
+    Hash(BTreeMap<Bytes, Bytes>),
+    /// A stream: all of it but its entries.
+    Stream(Kept),
+}
+
+impl Record {
+    /// As an entry of the log.
+    pub fn encode(&self) -> Bytes {
+        let encoded = postcard::to_extend(self, vec![VERSION]).expect("memory takes it");
+        encoded.into()
+    }
+
+    /// What an entry says; why it says nothing.
+    pub fn decode(entry: &[u8]) -> Result<Self, String> {
+        match entry.split_first() {
+            Some((&VERSION, rest)) => match postcard::take_from_bytes(rest) {
+                Ok((record, [])) => Ok(record),
+                Ok(_) => Err("bytes follow a record of it".into()),
+                Err(error) => Err(format!("a record of it makes no sense: {error}")),
+            },
+            Some((version, _)) => Err(format!("a record of it is of version {version}, which is not known here")),
+            None => Err("a record of it is empty".into()),
+        }
+    }
+}
+
+impl Snapshot {
+    /// Folds the records of a head.
+    pub fn fold(records: impl IntoIterator<Item = Result<Record, String>>) -> Result<Self, String> {
+        let mut records = records.into_iter();
+        let Some(Record::Snapshot(mut head)) = records.next().transpose()? else {
+            return Err("it does not begin with a snapshot".into());
+        };
+        for record in records {
+            match (record?, &mut head.what) {
+                (Record::Snapshot(newer), _) => head = newer,
+                (Record::Expire(at), _) => head.expire = at,
+                (Record::Put(fields), What::Hash(all)) => all.extend(fields),
+                (Record::Remove(fields), What::Hash(all)) => all.retain(|field, _| !fields.contains(field)),
+                (Record::Stream(delta), What::Stream(kept)) => kept.apply(delta),
+                (record, what) => return Err(format!("{record:?} does not fit {what:?}")),
+            }
+        }
+        Ok(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::keys::stream::Id;
+
+    #[test]
+    fn the_bytes_of_a_head_stay_as_they_are() {
+        let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+        let snapshot = |what| Record::Snapshot(Snapshot { expire: 300, what });
+        let id = Id { ms: 300, seq: 1 };
+        let cases: [(Record, &[u8]); 9] = [
+            (snapshot(What::List { has_left: true }), &[1, 0, 0xAC, 2, 0, 1]),
+            (snapshot(What::Text(bytes("hi"))), &[1, 0, 0xAC, 2, 1, 2, b'h', b'i']),
+            (
+                snapshot(What::Hash([(bytes("f"), bytes("v"))].into())),
+                &[1, 0, 0xAC, 2, 2, 1, 1, b'f', 1, b'v'],
+            ),
+            (snapshot(What::Stream(Kept::default())), &[1, 0, 0xAC, 2, 3, 0, 0, 0, 0, 0, 0, 0]),
+            (Record::Expire(0), &[1, 1, 0]),
+            (Record::Put(vec![(bytes("f"), bytes("v"))]), &[1, 2, 1, 1, b'f', 1, b'v']),
+            (Record::Remove(vec![bytes("f")]), &[1, 3, 1, 1, b'f']),
+            (Record::Stream(Delta::Gone(vec![id])), &[1, 4, 1, 1, 0xAC, 2, 1]),
+            (
+                Record::Stream(Delta::Ack { group: bytes("g"), ids: vec![id] }),
+                &[1, 4, 6, 1, b'g', 1, 0xAC, 2, 1],
+            ),
+        ];
+        for (record, expected) in cases {
+            assert_eq!(record.encode(), expected, "{record:?}");
+            assert_eq!(Record::decode(expected), Ok(record));
+        }
+    }
+
+    #[test]
+    fn what_is_no_head_is_told() {
+        assert!(Record::decode(&[]).unwrap_err().contains("empty"));
+        assert!(Record::decode(&[2, 1, 0]).unwrap_err().contains("version 2"));
+        assert!(Record::decode(&[1, 1, 0, 0]).unwrap_err().contains("follow"));
+        assert!(Record::decode(&[1, 99]).unwrap_err().contains("no sense"));
+        let put = || Ok(Record::Put(Vec::new()));
+        assert!(Snapshot::fold([put()]).is_err());
+        assert!(Snapshot::fold([]).is_err());
+        let list = Snapshot { expire: 0, what: What::List { has_left: false } };
+        assert!(Snapshot::fold([Ok(Record::Snapshot(list)), put()]).unwrap_err().contains("does not fit"));
+    }
+
+    #[test]
+    fn a_head_is_what_its_records_made_of_it() {
+        let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+        let hash = Snapshot { expire: 0, what: What::Hash(BTreeMap::new()) };
+        let pair = |field, value| (bytes(field), bytes(value));
+        let records = [
+            Record::Snapshot(hash),
+            Record::Put(vec![pair("a", "1"), pair("b", "2")]),
+            Record::Expire(7),
+            Record::Remove(vec![bytes("a")]),
+            Record::Put(vec![pair("b", "3")]),
+        ];
+        let head = Snapshot::fold(records.map(Ok)).unwrap();
+        assert_eq!(head, Snapshot { expire: 7, what: What::Hash([pair("b", "3")].into()) });
+    }
+}

@@ -1,0 +1,134 @@
+//! A list: two logs, back to back.
+//!
+//! ```text
+//!    left log, read from its end       right log
+//!   ┌───────────────────────────┐┌────────────────────┐
+//!   │ next-1   …   first+1 first ││ first   …   next-1 │
+//!   └───────────────────────────┘└────────────────────┘
+//!    ◀─ LPUSH appends here                RPUSH appends here ─▶
+//! ```
+//!
+//! Either end grows by appending, and shrinks by truncating the log of that end or, where that has nothing left, by trimming the
+//! other. What changes in the middle rewrites the shorter of the two sides of it.
+
+use std::ops::Range;
+
+use brooklet::{Error, Store};
+use bytes::Bytes;
+
+use super::batch::Batch;
+use super::body::Body;
+use super::names;
+
+/// A list's logs.
+#[derive(Clone, Debug, Default)]
+pub struct List {
+    pub(super) right: Body,
+    pub(super) left: Body,
+}
+
+/// An end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Where it begins.
+    Left,
+    /// Where it ends.
+    Right,
+}
+
+impl List {
+    /// Elements in it.
+    pub fn len(&self) -> usize {
+        (self.left.len() + self.right.len()) as usize
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.left.is_empty() && self.right.is_empty()
+    }
+
+    /// One element; it must be there.
+    pub fn get(&self, store: &Store, plain: &[u8], at: usize) -> Result<Bytes, Error> {
+        let at = at as u64;
+        match at.checked_sub(self.left.len()) {
+            Some(beyond) => self.right.get(store, plain, self.right.first() + beyond),
+            None => self.left.get(store, &names::left(plain), self.left.next() - 1 - at),
+        }
+    }
+
+    /// The elements of a range, which must be there.
+    pub fn read(&self, store: &Store, plain: &[u8], range: Range<usize>) -> Result<Vec<Bytes>, Error> {
+        let (start, end, lefts) = (range.start as u64, range.end as u64, self.left.len());
+        let mut all = Vec::new();
+        if start < lefts {
+            let upper = self.left.next();
+            let seqs = upper - end.min(lefts)..upper - start;
+            all = self.left.read(store, &names::left(plain), seqs)?;
+            all.reverse();
+        }
+        if end > lefts {
+            let first = self.right.first();
+            let seqs = first + start.max(lefts) - lefts..first + end - lefts;
+            let rest = self.right.read(store, plain, seqs)?;
+            if all.is_empty() { all = rest } else { all.extend(rest) }
+        }
+        Ok(all)
+    }
+
+    /// Adds an element at an end.
+    pub fn push(&mut self, batch: &mut Batch, plain: &Bytes, end: End, element: Bytes) {
+        match end {
+            End::Right => self.right.push(batch, plain.clone(), element),
+            End::Left => self.left.push(batch, names::left(plain), element),
+        }
+    }
+
+    /// Drops `n` elements at an end; they must be there.
+    pub fn drop(&mut self, batch: &mut Batch, plain: &Bytes, end: End, n: usize) {
+        let n = n as u64;
+        match end {
+            End::Left => {
+                let near = n.min(self.left.len());
+                self.left.truncate(batch, names::left(plain), self.left.next() - near);
+                self.right.trim(batch, plain.clone(), self.right.first() + n - near);
+            }
+            End::Right => {
+                let near = n.min(self.right.len());
+                self.right.truncate(batch, plain.clone(), self.right.next() - near);
+                self.left.trim(batch, names::left(plain), self.left.first() + n - near);
+            }
+        }
+    }
+
+    /// Puts `new` in place of the elements of a range, rewriting what is on the shorter side of it.
+    pub fn splice(
+        &mut self,
+        batch: &mut Batch,
+        store: &Store,
+        plain: &Bytes,
+        range: Range<usize>,
+        new: &[Bytes],
+    ) -> Result<(), Error> {
+        let (before, after) = (range.start, self.len() - range.end);
+        if before < after {
+            let kept = self.read(store, plain, 0..before)?;
+            self.drop(batch, plain, End::Left, range.end);
+            for element in kept.iter().chain(new).rev() {
+                self.push(batch, plain, End::Left, element.clone());
+            }
+        } else {
+            let kept = self.read(store, plain, range.end..self.len())?;
+            self.drop(batch, plain, End::Right, self.len() - range.start);
+            for element in new.iter().chain(&kept) {
+                self.push(batch, plain, End::Right, element.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops its logs.
+    pub fn delete(&mut self, batch: &mut Batch, plain: &Bytes) {
+        self.right.delete(batch, plain.clone());
+        self.left.delete(batch, names::left(plain));
+    }
+}

@@ -1,0 +1,112 @@
+//! Bringing keys from the store into the cache.
+
+use brooklet::{Error, Store};
+use bytes::Bytes;
+
+use super::body::Body;
+use super::cache::{Slot, SlotId};
+use super::head::{Record, Snapshot, What};
+use super::list::List;
+use super::stream::{Id, Kept, Stream};
+use super::{Keyspace, Value, names};
+
+impl Keyspace {
+    /// The slot of a key, which is brought into the cache if need be. A key whose time has come is deleted.
+    pub fn open(&mut self, database: &[u8], name: &[u8]) -> Result<SlotId, Error> {
+        let mut plain = std::mem::take(&mut self.scratch);
+        names::write_plain(database, name, &mut plain);
+        let id = self.open_plain(&plain);
+        self.scratch = plain;
+        id
+    }
+
+    /// [`open`](Self::open), by the key's plain log.
+    pub fn open_plain(&mut self, plain: &[u8]) -> Result<SlotId, Error> {
+        let id = match self.cache.find(plain) {
+            Some(id) => id,
+            None => {
+                let slot = load(&self.store, Bytes::copy_from_slice(plain))?;
+                self.note_deadline(slot.expire, plain);
+                self.cache.insert(slot)
+            }
+        };
+        self.see(id);
+        if self.expires && self.slot(id).expire.is_some_and(|at| at <= self.now) {
+            self.delete(id);
+        }
+        Ok(id)
+    }
+
+    /// Takes note of when a key expires, so that it goes then though nobody asks for it.
+    pub fn note_deadline(&mut self, expire: Option<u64>, plain: &[u8]) {
+        if let Some(at) = expire {
+            self.deadlines.insert((at, Bytes::copy_from_slice(plain)));
+        }
+    }
+}
+
+/// Reads what a key is.
+fn load(store: &Store, key: Bytes) -> Result<Slot, Error> {
+    let Some((head, head_entries)) = read_head(store, &key)? else {
+        let right = body(store, &key)?;
+        let value = if right.is_there() {
+            Value::List(List { right, left: Body::default() })
+        } else {
+            Value::Absent
+        };
+        return Ok(Slot { key, value, ..Slot::default() });
+    };
+    let value = match head.what {
+        What::Text(text) => Value::Text(text),
+        What::Hash(fields) => Value::Hash(fields),
+        What::List { has_left } => {
+            let left = if has_left { body(store, &names::left(&key))? } else { Body::default() };
+            Value::List(List { right: body(store, &key)?, left })
+        }
+        What::Stream(kept) => Value::Stream(Box::new(stream(store, &key, kept)?)),
+    };
+    let expire = (head.expire > 0).then_some(head.expire);
+    Ok(Slot { key, value, expire, head_entries, ..Slot::default() })
+}
+
+fn body(store: &Store, log: &[u8]) -> Result<Body, Error> {
+    match store.bounds(log) {
+        Ok(bounds) => Ok(Body::of(Some(bounds))),
+        Err(Error::UnknownLog { .. }) => Ok(Body::of(None)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the head of a key, and how many entries it has.
+pub fn read_head(store: &Store, plain: &[u8]) -> Result<Option<(Snapshot, usize)>, Error> {
+    let log = names::head(plain);
+    if !store.exists(&log)? {
+        return Ok(None);
+    }
+    let payloads: Vec<Bytes> =
+        store.read(&log, ..)?.map(|entry| Ok(entry?.payload)).collect::<Result<_, Error>>()?;
+    let records = payloads.iter().map(|payload| Record::decode(payload));
+    let head = Snapshot::fold(records).map_err(|what| {
+        let place = format!("the head of key {}", String::from_utf8_lossy(names::name(plain)));
+        Error::Damaged { place, what }
+    })?;
+    Ok(Some((head, payloads.len())))
+}
+
+fn stream(store: &Store, plain: &[u8], kept: Kept) -> Result<Stream, Error> {
+    let log = names::entries(plain);
+    let mut stream = Stream { body: body(store, &log)?, kept };
+    if stream.body.is_empty() {
+        stream.kept.gone.clear();
+        return Ok(stream);
+    }
+    let seqs = stream.seqs();
+    let newest = stream.entry(store, &log, seqs.end - 1)?.id;
+    stream.kept.meta.last = stream.kept.meta.last.max(newest);
+    if !stream.kept.gone.is_empty() {
+        // What was trimmed since is not in the log any more.
+        let oldest: Id = stream.entry(store, &log, seqs.start)?.id;
+        stream.kept.gone.retain(|id| *id >= oldest);
+    }
+    Ok(stream)
+}

@@ -1,0 +1,332 @@
+//! The keys of all databases, as commands see them: one after another, each seeing all that those before it did.
+//!
+//! Commands run on one thread at a time, against a cache of keys that lies upon the store. What a command does to a key takes
+//! effect here at once, and is gathered as operations on logs, which become one commit at its end, or at the end of the
+//! transaction that it is part of. Commits are numbered: an *epoch* each. A reply waits until the epochs are acknowledged that it
+//! tells of; so nobody hears of what a crash could take back.
+//!
+//! Invariants:
+//! 1. A key that is not in the cache is on stable media as it is: only those leave whose last epoch is durable.
+//! 2. Where a commit is refused, nothing of it stays: its keys leave the cache, after all that was committed before is durable,
+//!    and are read from the store again.
+//! 3. Nobody else writes to the logs of these spaces while they are served.
+
+mod batch;
+mod body;
+mod cache;
+mod change;
+pub mod head;
+mod list;
+mod load;
+pub mod names;
+mod scan;
+pub mod stream;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use brooklet::{Error, Store, Ticket};
+use bytes::Bytes;
+
+use batch::Batch;
+pub use cache::SlotId;
+use cache::{Cache, Slot};
+pub use list::{End, List};
+pub use scan::{Keys, deadlines};
+pub use stream::Stream;
+
+/// A key's value.
+#[derive(Clone, Debug, Default)]
+pub enum Value {
+    /// There is no such key.
+    #[default]
+    Absent,
+    /// A list.
+    List(List),
+    /// A string.
+    Text(Bytes),
+    /// A hash.
+    Hash(BTreeMap<Bytes, Bytes>),
+    /// A stream.
+    Stream(Box<Stream>),
+}
+
+impl Value {
+    /// Whether there is such a key.
+    pub fn is_there(&self) -> bool {
+        !matches!(self, Self::Absent)
+    }
+
+    /// The name of its kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Absent => "none",
+            Self::List(_) => "list",
+            Self::Text(_) => "string",
+            Self::Hash(_) => "hash",
+            Self::Stream(_) => "stream",
+        }
+    }
+}
+
+/// The keys of all databases.
+pub struct Keyspace {
+    store: Store,
+    cache: Cache,
+    /// What the command at hand, or the transaction, has done so far.
+    batch: Batch,
+    /// Keys that it has changed, and whether they were there before.
+    touched: Vec<(SlotId, bool)>,
+    /// The last epoch that the command at hand has seen something of.
+    seen: u64,
+    epoch: u64,
+    acknowledged: u64,
+    durable: u64,
+    /// Commits that are not durable yet; those of one write are one.
+    tickets: VecDeque<(u64, Ticket)>,
+    /// Keys with what is not durable yet.
+    unsettled: VecDeque<(u64, SlotId)>,
+    /// When keys expire. Some of these keys may be gone, or expire at another time by now.
+    deadlines: BTreeSet<(u64, Bytes)>,
+    /// Keys of each database, of those that were counted once.
+    counts: BTreeMap<Vec<u8>, i64>,
+    scratch: Vec<u8>,
+    /// The time, in milliseconds since the Unix epoch.
+    pub now: u64,
+    /// Whether keys whose time has come go by themselves.
+    pub expires: bool,
+}
+
+/// What became of a commit.
+#[derive(Clone, Debug, Default)]
+pub struct Committed {
+    /// The epoch that replies have to wait for; 0: none.
+    pub epoch: u64,
+    /// Keys that were changed.
+    pub keys: Vec<Bytes>,
+}
+
+impl Keyspace {
+    /// Those of a store, with so many bytes of memory for what was looked at last.
+    pub fn new(store: Store, budget: usize, now: u64) -> Self {
+        Self {
+            store,
+            cache: Cache::new(budget),
+            batch: Batch { epoch: 1, ops: Vec::new() },
+            touched: Vec::new(),
+            seen: 0,
+            epoch: 0,
+            acknowledged: 0,
+            durable: 0,
+            tickets: VecDeque::new(),
+            unsettled: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            counts: BTreeMap::new(),
+            scratch: Vec::new(),
+            now,
+            expires: true,
+        }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The last epoch that is acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// The last epoch that is on stable media.
+    pub fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// The last epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Keys that are in memory, and the bytes that they take.
+    pub fn cached(&self) -> (usize, usize) {
+        (self.cache.len(), self.cache.bytes())
+    }
+
+    /// The epoch that a reply has to wait for which tells of what was looked at since the last call.
+    pub fn take_seen(&mut self) -> u64 {
+        std::mem::take(&mut self.seen)
+    }
+
+    /// Has what is said of a key wait for what was done to it.
+    fn see(&mut self, id: SlotId) {
+        let acked_at = self.cache.get(id).acked_at;
+        if acked_at > self.acknowledged {
+            self.seen = self.seen.max(acked_at);
+        }
+    }
+
+    /// Has what is said wait for everything that was done.
+    pub fn see_all(&mut self) {
+        if self.epoch > self.acknowledged {
+            self.seen = self.epoch;
+        }
+    }
+
+    /// Whether something was done that is not committed.
+    pub fn is_changed(&self) -> bool {
+        !self.batch.ops.is_empty()
+    }
+
+    /// Commits what was done since the last call, as one.
+    ///
+    /// # Errors
+    /// Nothing of it was done.
+    pub fn commit(&mut self) -> Result<Committed, Error> {
+        let mut done = Committed::default();
+        if self.batch.ops.is_empty() {
+            self.forget_untouched();
+            return Ok(done);
+        }
+        let ticket = match self.batch.commit(&self.store) {
+            Ok(ticket) => ticket,
+            Err(error) => {
+                self.roll_back();
+                return Err(error);
+            }
+        };
+        self.batch.ops.clear();
+        self.epoch = self.batch.epoch;
+        self.batch.epoch += 1;
+        let epoch = self.epoch;
+        // What is deferred, or in memory, is acknowledged at once.
+        done.epoch = if ticket.is_done() { 0 } else { epoch };
+        let in_memory = ticket.is_in_memory();
+        for (id, was_there) in std::mem::take(&mut self.touched) {
+            let slot = self.cache.get_mut(id);
+            slot.is_touched = false;
+            slot.acked_at = done.epoch;
+            slot.changed_at = if in_memory { 0 } else { epoch };
+            let is_there = slot.value.is_there();
+            if in_memory {
+                slot.settle(u64::MAX);
+            } else {
+                self.unsettled.push_back((epoch, id));
+            }
+            done.keys.push(slot.key.clone());
+            if is_there != was_there
+                && let Some(count) = self.counts.get_mut(names::database(&slot.key))
+            {
+                *count += if is_there { 1 } else { -1 };
+            }
+        }
+        if in_memory {
+            self.durable_up_to_without_tickets();
+        } else {
+            match self.tickets.back_mut() {
+                Some((last, with)) if with.comes_with(&ticket) => {
+                    *last = epoch;
+                    // What is deferred is told at once, what is not must not be told with it.
+                    if with.is_done() {
+                        *with = ticket;
+                    }
+                }
+                _ => self.tickets.push_back((epoch, ticket)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn durable_up_to_without_tickets(&mut self) {
+        if self.tickets.is_empty() {
+            (self.acknowledged, self.durable) = (self.epoch, self.epoch);
+        }
+    }
+
+    /// Undoes what was done since the last commit.
+    pub fn roll_back(&mut self) {
+        self.batch.ops.clear();
+        if self.touched.is_empty() {
+            return;
+        }
+        // The store shows durable entries only, and the keys are to be read from it again. Where it has stopped, nothing
+        // becomes durable any more, and what it shows is all there is.
+        if let Err(error) = self.store.flush() {
+            tracing::warn!(%error, "a refused commit is taken back, while nothing can be written");
+        }
+        for (id, _) in std::mem::take(&mut self.touched) {
+            let database = names::database(&self.cache.get(id).key).to_vec();
+            self.counts.remove(&database);
+            self.cache.remove(id);
+        }
+    }
+
+    /// Nothing was done to logs, so that keys that were touched are as they were.
+    fn forget_untouched(&mut self) {
+        for (id, _) in std::mem::take(&mut self.touched) {
+            self.cache.get_mut(id).is_touched = false;
+        }
+    }
+
+    /// The first ticket that is not acknowledged, for whoever waits for it.
+    pub fn next_ticket(&self) -> Option<Ticket> {
+        self.tickets.iter().find(|(epoch, _)| *epoch > self.acknowledged).map(|(_, ticket)| ticket.clone())
+    }
+
+    /// Takes note of what is acknowledged and durable by now.
+    pub fn note_durable(&mut self) {
+        while let Some((epoch, ticket)) = self.tickets.front() {
+            if !ticket.is_durable() {
+                break;
+            }
+            self.durable = *epoch;
+            self.tickets.pop_front();
+        }
+        self.acknowledged = self.acknowledged.max(self.durable);
+        for (epoch, ticket) in &self.tickets {
+            if !ticket.is_done() {
+                break;
+            }
+            self.acknowledged = self.acknowledged.max(*epoch);
+        }
+        self.durable_up_to_without_tickets();
+        while let Some((epoch, id)) = self.unsettled.front().copied() {
+            if epoch > self.durable {
+                break;
+            }
+            self.unsettled.pop_front();
+            let durable = self.durable;
+            if let Some(slot) = self.cache.find_by_id(id) {
+                slot.settle(durable);
+            }
+        }
+    }
+
+    /// Nothing becomes durable any more: keys are what the store shows from now on.
+    pub fn note_stopped(&mut self) {
+        self.note_durable();
+        self.roll_back();
+        for (_, id) in std::mem::take(&mut self.unsettled) {
+            if self.cache.find_by_id(id).is_some() {
+                self.cache.remove(id);
+            }
+        }
+        self.tickets.clear();
+        self.counts.clear();
+        (self.acknowledged, self.durable) = (self.epoch, self.epoch);
+    }
+
+    /// Lets go of what was looked at longest ago, as far as memory is short. Keys of the command at hand stay where they are
+    /// until then.
+    pub fn trim_cache(&mut self) {
+        self.cache.trim(self.durable);
+    }
+
+    /// Lets go of what nobody asked for since the last call.
+    pub fn age_cache(&mut self) {
+        self.cache.age(self.durable);
+    }
+
+    fn slot(&self, id: SlotId) -> &Slot {
+        self.cache.get(id)
+    }
+}

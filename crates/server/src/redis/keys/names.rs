@@ -1,0 +1,121 @@
+//! Which logs a key of a database has.
+//!
+//! Database `d` is the space of that name. Key `k` of it is spread over these logs, of which most keys have one or two:
+//!
+//! | log | holds |
+//! | --- | --- |
+//! | `d/k`, or `d/` 0 `=k` where `k` begins with a zero byte | a list: its elements, from the first that was pushed to the right |
+//! | `d/` 0 `<k` | a list: what was pushed to the left, the leftmost last |
+//! | `d/` 0 `sk` | a stream: its entries |
+//! | `d/` 0 `hk` | the [head](super::head): what kind of value the key has, its time to live, and all of a small value |
+//!
+//! A list that was pushed to on the right alone, and does not expire, is the log `d/k` and nothing else: what any other program
+//! appended there is a list, too.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// Longest key, in bytes: what is left of a log's key.
+pub const MAX_NAME: usize = brooklet::MAX_KEY - 64 - 3;
+
+const SEPARATOR: u8 = b'/';
+
+/// The name of a key's own log, by which the key is known everywhere. Written to `to`, which is emptied.
+pub fn write_plain(database: &[u8], name: &[u8], to: &mut Vec<u8>) {
+    to.clear();
+    to.extend_from_slice(database);
+    to.push(SEPARATOR);
+    if name.first() == Some(&0) {
+        to.extend_from_slice(b"\0=");
+    }
+    to.extend_from_slice(name);
+}
+
+/// Where the name of the database ends.
+fn split(plain: &[u8]) -> usize {
+    plain.iter().position(|&b| b == SEPARATOR).map_or(0, |at| at + 1)
+}
+
+/// The key that a plain log stands for.
+pub fn name(plain: &[u8]) -> &[u8] {
+    let name = &plain[split(plain)..];
+    name.strip_prefix(b"\0=").unwrap_or(name)
+}
+
+/// The database of a plain log.
+pub fn database(plain: &[u8]) -> &[u8] {
+    &plain[..split(plain).saturating_sub(1)]
+}
+
+fn beside(plain: &[u8], kind: u8) -> Bytes {
+    let at = split(plain);
+    let mut key = BytesMut::with_capacity(plain.len() + 2);
+    key.put_slice(&plain[..at]);
+    key.put_slice(&[0, kind]);
+    key.put_slice(name(plain));
+    key.freeze()
+}
+
+/// The log of a key's head.
+pub fn head(plain: &[u8]) -> Bytes {
+    beside(plain, b'h')
+}
+
+/// The log of what was pushed to the left of a list.
+pub fn left(plain: &[u8]) -> Bytes {
+    beside(plain, b'<')
+}
+
+/// The log of a stream's entries.
+pub fn entries(plain: &[u8]) -> Bytes {
+    beside(plain, b's')
+}
+
+/// What logs of a database begin with that are heads.
+pub fn heads(database: &[u8]) -> Vec<u8> {
+    [database, b"/\0h"].concat()
+}
+
+/// What a log of a database is, by its key.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Role<'a> {
+    /// The plain log of this key.
+    Plain(&'a [u8]),
+    /// The head of this key.
+    Head(&'a [u8]),
+    /// Another part of a key that has a head.
+    Part,
+}
+
+/// Tells what a log of a database is.
+pub fn role(log: &[u8]) -> Role<'_> {
+    match &log[split(log)..] {
+        [0, b'=', name @ ..] => Role::Plain(name),
+        [0, b'h', name @ ..] => Role::Head(name),
+        [0, ..] => Role::Part,
+        name => Role::Plain(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keys_logs_are_told_apart_and_lead_back_to_it() {
+        for key in [&b"k"[..], b"", b"a/b", b"\0", b"\0hk", b"\0=", b"/"] {
+            let mut plain = vec![1];
+            write_plain(b"0", key, &mut plain);
+            assert_eq!((name(&plain), database(&plain)), (key, &b"0"[..]));
+            assert_eq!(role(&plain), Role::Plain(key));
+            assert_eq!(role(&head(&plain)), Role::Head(key));
+            assert_eq!(role(&left(&plain)), Role::Part);
+            assert_eq!(role(&entries(&plain)), Role::Part);
+            let logs = [Bytes::from(plain.clone()), head(&plain), left(&plain), entries(&plain)];
+            assert!(logs.iter().all(|log| log.len() <= 3 + 2 + key.len()));
+            let mut apart = logs.to_vec();
+            apart.sort();
+            apart.dedup();
+            assert_eq!(apart.len(), 4);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Going through the keys of a database, and those whose time has come.
+
+use std::collections::BTreeMap;
+use std::iter::Peekable;
+
+use brooklet::{Error, Logs};
+use bytes::Bytes;
+
+use super::head::Snapshot;
+use super::names::{self, Role};
+use super::{Keyspace, Value, load};
+
+/// The keys of a database, as they were when they were asked for: in order, but for those that were changed last, which come
+/// first.
+pub struct Keys {
+    /// What is not durable yet, of which the store's word does not count: whether the key is there.
+    changed: BTreeMap<Bytes, bool>,
+    first: Vec<Bytes>,
+    heads: Peekable<Box<dyn Iterator<Item = Result<Bytes, Error>> + Send>>,
+    plains: Peekable<Box<dyn Iterator<Item = Result<Bytes, Error>> + Send>>,
+}
+
+/// The keys that logs of one role stand for.
+fn named(
+    logs: Logs,
+    pick: impl Fn(Role<'_>) -> Option<&[u8]> + Send + 'static,
+) -> Peekable<Box<dyn Iterator<Item = Result<Bytes, Error>> + Send>> {
+    let names = logs.filter_map(move |log| match log {
+        Ok(log) => pick(names::role(&log.key)).map(|name| Ok(Bytes::copy_from_slice(name))),
+        Err(error) => Some(Err(error)),
+    });
+    let boxed: Box<dyn Iterator<Item = Result<Bytes, Error>> + Send> = Box::new(names);
+    boxed.peekable()
+}
+
+impl Iterator for Keys {
+    type Item = Result<Bytes, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(key) = self.first.pop() {
+            return Some(Ok(key));
+        }
+        loop {
+            let name = match (self.heads.peek(), self.plains.peek()) {
+                (None, None) => return None,
+                (Some(Ok(head)), Some(Ok(plain))) if head == plain => {
+                    self.plains.next();
+                    self.heads.next()
+                }
+                (Some(Ok(head)), Some(Ok(plain))) if plain < head => self.plains.next(),
+                (None, _) | (_, Some(Err(_))) => self.plains.next(),
+                _ => self.heads.next(),
+            };
+            match name {
+                Some(Ok(name)) if self.changed.contains_key(&name) => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Keyspace {
+    /// The keys of a database.
+    pub fn keys(&mut self, database: &[u8]) -> Result<Keys, Error> {
+        self.expire_due(usize::MAX)?;
+        self.see_all();
+        let mut changed = BTreeMap::new();
+        for slot in self.cache.iter() {
+            let is_changed = slot.changed_at > self.durable || slot.is_touched;
+            if is_changed && names::database(&slot.key) == database {
+                let name = Bytes::copy_from_slice(names::name(&slot.key));
+                changed.insert(name, slot.value.is_there());
+            }
+        }
+        let mut first: Vec<Bytes> =
+            changed.iter().filter(|(_, is_there)| **is_there).map(|(name, _)| name.clone()).collect();
+        first.reverse();
+        let heads = self.store.scan(names::heads(database))?;
+        let plains = self.store.scan([database, b"/"].concat())?;
+        let heads = named(heads, |role| if let Role::Head(name) = role { Some(name) } else { None });
+        let plains = named(plains, |role| if let Role::Plain(name) = role { Some(name) } else { None });
+        Ok(Keys { changed, first, heads, plains })
+    }
+
+    /// How many keys a database has.
+    pub fn count(&mut self, database: &[u8]) -> Result<i64, Error> {
+        self.see_all();
+        if self.is_changed() {
+            // What is at hand counts, and may yet be refused.
+            return Ok(self.keys(database)?.count() as i64);
+        }
+        if let Some(count) = self.counts.get(database) {
+            return Ok(*count);
+        }
+        let mut count = 0;
+        for key in self.keys(database)? {
+            key?;
+            count += 1;
+        }
+        self.counts.insert(database.to_vec(), count);
+        Ok(count)
+    }
+
+    /// [`count`](Self::count), where that is known, or found out by looking at few keys.
+    pub fn count_if_quick(&mut self, database: &[u8]) -> Result<Option<i64>, Error> {
+        const FEW: usize = 10_000;
+        if self.is_changed() || self.counts.contains_key(database) {
+            return self.counts.get(database).map_or(Ok(None), |count| Ok(Some(*count)));
+        }
+        if self.keys(database)?.take(FEW).count() == FEW {
+            return Ok(None);
+        }
+        self.count(database).map(Some)
+    }
+
+    /// Some key of a database: one of those in memory, or the first.
+    pub fn any_key(&mut self, database: &[u8], chance: u64) -> Result<Option<Bytes>, Error> {
+        let is_of_it =
+            |slot: &&super::Slot| slot.value.is_there() && names::database(&slot.key) == database;
+        let in_memory = self.cache.iter().filter(is_of_it).count() as u64;
+        if in_memory > 0 {
+            let chosen = self.cache.iter().filter(is_of_it).nth((chance % in_memory) as usize);
+            return Ok(chosen.map(|slot| Bytes::copy_from_slice(names::name(&slot.key))));
+        }
+        self.keys(database)?.next().transpose()
+    }
+
+    /// Deletes all keys of a database.
+    pub fn clear(&mut self, database: &[u8]) -> Result<(), Error> {
+        let names: Vec<Bytes> = self.keys(database)?.collect::<Result<_, _>>()?;
+        for name in names {
+            let id = self.open(database, &name)?;
+            self.delete(id);
+        }
+        Ok(())
+    }
+
+    /// Deletes keys whose time has come, at most so many; whether there may be more.
+    pub fn expire_due(&mut self, most: usize) -> Result<bool, Error> {
+        if !self.expires {
+            return Ok(false);
+        }
+        for _ in 0..most {
+            let Some((_, key)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).cloned() else {
+                return Ok(false);
+            };
+            // Opening a key whose time has come deletes it; one that was given more time, or none, stays.
+            self.open_plain(&key)?;
+            self.deadlines.pop_first();
+        }
+        Ok(true)
+    }
+
+    /// When the next key expires.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Keys that are known to expire.
+    pub fn expiring(&self) -> usize {
+        self.deadlines.len()
+    }
+
+    /// What kind of value a key has.
+    pub fn kind_of(&mut self, database: &[u8], name: &[u8]) -> Result<&Value, Error> {
+        let id = self.open(database, name)?;
+        Ok(self.value(id))
+    }
+}
+
+/// When the keys of a store expire, database by database: what is found by going through their heads.
+pub fn deadlines(
+    store: &brooklet::Store,
+    database: &[u8],
+) -> Result<impl Iterator<Item = Result<(u64, Bytes), Error>> + use<>, Error> {
+    let (store, database) = (store.clone(), database.to_vec());
+    let heads = store.scan(names::heads(&database))?;
+    Ok(heads.filter_map(move |log| {
+        let look = || {
+            let log = log?;
+            let Role::Head(name) = names::role(&log.key) else { return Ok(None) };
+            let mut plain = Vec::new();
+            names::write_plain(&database, name, &mut plain);
+            let head = load::read_head(&store, &plain)?;
+            let expire = head.map_or(0, |(Snapshot { expire, .. }, _)| expire);
+            Ok((expire > 0).then(|| (expire, plain.into())))
+        };
+        look().transpose()
+    }))
+}

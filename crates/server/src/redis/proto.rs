@@ -1,0 +1,304 @@
+//! Requests as they come over the wire: arrays of bulk strings, or lines of words.
+//!
+//! ```text
+//! *<n>\r\n  then n times  $<length>\r\n<bytes>\r\n
+//! word "another word"\r\n
+//! ```
+//!
+//! [`Parser::next`] takes whole requests off the front of what was read so far, without copying an argument. What it knows of
+//! a request that is not all there yet is kept, so that a large one is not looked through again with each packet.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// Longest line: of words, or of a number.
+const MAX_LINE: usize = 64 << 10;
+/// Most arguments of a request.
+const MAX_ARGS: usize = 1 << 20;
+/// The same of a client that has not said who it is.
+const MAX_ARGS_UNKNOWN: usize = 10;
+/// Longest argument of a client that has not said who it is.
+const MAX_BULK_UNKNOWN: usize = 16 << 10;
+
+/// A request's words.
+pub type Args = Vec<Bytes>;
+
+/// What a request may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Longest argument, in bytes.
+    pub bulk: usize,
+    /// Bytes of all arguments together.
+    pub request: usize,
+    /// Whether the client has said who it is, where it must.
+    pub is_known: bool,
+}
+
+/// Finds requests in bytes.
+#[derive(Debug, Default)]
+pub struct Parser {
+    /// Arguments of the request that is being read, and how many are to come.
+    args: Args,
+    missing: usize,
+    /// Length of the argument that is being read.
+    bulk: Option<usize>,
+    /// Bytes of the arguments so far.
+    taken: usize,
+}
+
+impl Parser {
+    /// Takes the next request off `input`; `None` where it is not all there.
+    ///
+    /// # Errors
+    /// What is wrong with it, in Redis's words. The bytes that follow make no sense any more.
+    pub fn next(&mut self, input: &mut BytesMut, limits: Limits) -> Result<Option<Args>, String> {
+        loop {
+            if self.missing == 0 {
+                let Some(&first) = input.first() else { return Ok(None) };
+                if first != b'*' {
+                    return words(input);
+                }
+                let Some(n) = number(input, "multibulk length")? else { return Ok(None) };
+                let most = if limits.is_known { MAX_ARGS } else { MAX_ARGS_UNKNOWN };
+                if n > MAX_ARGS as i64 {
+                    return Err("invalid multibulk length".into());
+                }
+                if n > most as i64 {
+                    return Err("unauthenticated multibulk length".into());
+                }
+                if n <= 0 {
+                    continue;
+                }
+                self.missing = n as usize;
+                self.taken = 0;
+                self.args = Args::with_capacity(self.missing.min(16));
+            }
+            while self.missing > 0 {
+                if !self.argument(input, limits)? {
+                    return Ok(None);
+                }
+            }
+            return Ok(Some(std::mem::take(&mut self.args)));
+        }
+    }
+
+    /// Takes the next argument; whether it is all there.
+    fn argument(&mut self, input: &mut BytesMut, limits: Limits) -> Result<bool, String> {
+        let length = match self.bulk {
+            Some(length) => length,
+            None => {
+                match input.first() {
+                    None => return Ok(false),
+                    Some(b'$') => {}
+                    Some(&other) => return Err(format!("expected '$', got '{}'", char::from(other))),
+                }
+                let Some(n) = number(input, "bulk length")? else { return Ok(false) };
+                let length = usize::try_from(n).map_err(|_| "invalid bulk length")?;
+                if length > limits.bulk || self.taken.saturating_add(length) > limits.request {
+                    return Err("invalid bulk length".into());
+                }
+                if !limits.is_known && length > MAX_BULK_UNKNOWN {
+                    return Err("unauthenticated bulk length".into());
+                }
+                self.taken += length;
+                *self.bulk.insert(length)
+            }
+        };
+        if input.len() < length + 2 {
+            return Ok(false);
+        }
+        self.args.push(input.split_to(length).freeze());
+        input.advance(2);
+        self.bulk = None;
+        self.missing -= 1;
+        Ok(true)
+    }
+
+    /// Bytes that the argument at hand still needs, beyond those of `input`.
+    pub fn wanted(&self, input: &BytesMut) -> usize {
+        self.bulk.map_or(0, |length| (length + 2).saturating_sub(input.len()))
+    }
+}
+
+/// Takes a line that begins with a sign and goes on with a number.
+fn number(input: &mut BytesMut, what: &str) -> Result<Option<i64>, String> {
+    // A number has 20 digits at most.
+    let looked_at = &input[..input.len().min(32)];
+    let Some(end) = looked_at.iter().position(|&b| b == b'\r') else {
+        let too_long = input.len() >= 32;
+        return if too_long { Err(format!("invalid {what}")) } else { Ok(None) };
+    };
+    if input.len() < end + 2 {
+        return Ok(None);
+    }
+    let value = integer(&input[1..end]).ok_or_else(|| format!("invalid {what}"))?;
+    input.advance(end + 2);
+    Ok(Some(value))
+}
+
+/// A number as Redis writes one: digits, maybe after a minus, and nothing else.
+pub fn integer(text: &[u8]) -> Option<i64> {
+    let (is_negative, digits) = match text.split_first()? {
+        (b'-', rest) => (true, rest),
+        _ => (false, text),
+    };
+    let leads_with_zero = digits.first() == Some(&b'0');
+    if digits.is_empty() || digits.len() > 19 || (leads_with_zero && (digits.len() > 1 || is_negative)) {
+        return None;
+    }
+    let mut value = 0_i64;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        let digit = i64::from(digit - b'0');
+        let grown = value.checked_mul(10)?;
+        value = if is_negative { grown.checked_sub(digit)? } else { grown.checked_add(digit)? };
+    }
+    Some(value)
+}
+
+/// Takes a line of words, some of them in quotes.
+fn words(input: &mut BytesMut) -> Result<Option<Args>, String> {
+    let Some(end) = input.iter().position(|&b| b == b'\n') else {
+        return if input.len() > MAX_LINE { Err("too big inline request".into()) } else { Ok(None) };
+    };
+    let mut line = input.split_to(end + 1);
+    line.truncate(end - usize::from(end > 0 && line[end - 1] == b'\r'));
+    split(&line).map(Some).ok_or_else(|| "unbalanced quotes in request".into())
+}
+
+/// Splits a line into words as a shell would: `"…"` knows `\n`, `\xff` and the like, `'…'` only `\'`.
+pub fn split(line: &[u8]) -> Option<Args> {
+    let mut words = Args::new();
+    let mut at = 0;
+    loop {
+        while line.get(at).is_some_and(u8::is_ascii_whitespace) {
+            at += 1;
+        }
+        if at == line.len() {
+            return Some(words);
+        }
+        let mut word = Vec::new();
+        while let Some(&byte) = line.get(at).filter(|b| !b.is_ascii_whitespace()) {
+            if byte == b'"' || byte == b'\'' {
+                at = quoted(line, at, &mut word)?;
+                if line.get(at).is_some_and(|b| !b.is_ascii_whitespace()) {
+                    return None;
+                }
+                break;
+            }
+            word.push(byte);
+            at += 1;
+        }
+        words.push(word.into());
+    }
+}
+
+/// Reads what begins with the quote at `start`; where it ends.
+fn quoted(line: &[u8], start: usize, word: &mut Vec<u8>) -> Option<usize> {
+    let quote = line[start];
+    let mut at = start + 1;
+    loop {
+        match *line.get(at)? {
+            byte if byte == quote => return Some(at + 1),
+            b'\\' if quote == b'"' => at = escaped(line, at + 1, word)?,
+            b'\\' if line.get(at + 1) == Some(&b'\'') => {
+                word.push(b'\'');
+                at += 2;
+            }
+            byte => {
+                word.push(byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+fn escaped(line: &[u8], at: usize, word: &mut Vec<u8>) -> Option<usize> {
+    let hex = |i: usize| line.get(i).and_then(|&b| char::from(b).to_digit(16));
+    let byte = *line.get(at)?;
+    if let (b'x', Some(high), Some(low)) = (byte, hex(at + 1), hex(at + 2)) {
+        word.push((high * 16 + low) as u8);
+        return Some(at + 3);
+    }
+    word.push(match byte {
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'b' => 8,
+        b'a' => 7,
+        other => other,
+    });
+    Some(at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Limits = Limits { bulk: 1 << 20, request: 1 << 21, is_known: true };
+
+    fn all(input: &[u8], step: usize, limits: Limits) -> Result<Vec<Args>, String> {
+        let (mut parser, mut buffer, mut requests) = (Parser::default(), BytesMut::new(), Vec::new());
+        for packet in input.chunks(step) {
+            buffer.extend_from_slice(packet);
+            while let Some(args) = parser.next(&mut buffer, limits)? {
+                requests.push(args);
+            }
+        }
+        assert!(buffer.is_empty(), "left over: {buffer:?}");
+        Ok(requests)
+    }
+
+    #[test]
+    fn requests_are_the_same_wherever_they_are_cut() {
+        let input = b"*2\r\n$4\r\nLLEN\r\n$3\r\na\r\n\r\nPING\r\n*0\r\n*1\r\n$0\r\n\r\nset \"a b\\x41\\n\" 'it\\'s'\n";
+        let whole = all(input, input.len(), OPEN).unwrap();
+        let expected: Vec<Vec<&[u8]>> =
+            vec![vec![b"LLEN", b"a\r\n"], vec![b"PING"], vec![b""], vec![b"set", b"a bA\n", b"it's"]];
+        assert_eq!(whole, expected);
+        for step in 1..input.len() {
+            assert_eq!(all(input, step, OPEN).unwrap(), whole, "cut every {step} bytes");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told() {
+        let unknown = Limits { is_known: false, ..OPEN };
+        let cases: [(&[u8], Limits, &str); 10] = [
+            (b"*x\r\n", OPEN, "invalid multibulk length"),
+            (b"*2000000\r\n", OPEN, "invalid multibulk length"),
+            (b"*1\r\n!3\r\n", OPEN, "expected '$', got '!'"),
+            (b"*1\r\n$-1\r\n", OPEN, "invalid bulk length"),
+            (b"*1\r\n$1048577\r\n", OPEN, "invalid bulk length"),
+            (b"*1\r\n$00000000000000000000000000000001\r\n", OPEN, "invalid bulk length"),
+            (b"*11\r\n", unknown, "unauthenticated multibulk length"),
+            (b"*1\r\n$20000\r\n", unknown, "unauthenticated bulk length"),
+            (b"set \"a\n", OPEN, "unbalanced quotes in request"),
+            (b"set \"a\"b\n", OPEN, "unbalanced quotes in request"),
+        ];
+        for (input, limits, error) in cases {
+            assert_eq!(all(input, input.len(), limits).unwrap_err(), error, "{input:?}");
+        }
+        let endless = vec![b'a'; MAX_LINE + 1];
+        assert_eq!(all(&endless, endless.len(), OPEN).unwrap_err(), "too big inline request");
+        let three = b"*3\r\n$1048576\r\n".to_vec();
+        let mut input = three.clone();
+        input.extend(vec![b'x'; 1 << 20]);
+        input.extend_from_slice(b"\r\n$1048576\r\n");
+        input.extend(vec![b'x'; 1 << 20]);
+        input.extend_from_slice(b"\r\n$1\r\n");
+        assert_eq!(all(&input, 4096, OPEN).unwrap_err(), "invalid bulk length");
+    }
+
+    #[test]
+    fn numbers_are_read_as_redis_reads_them() {
+        let good = [("0", 0), ("-1", -1), ("9223372036854775807", i64::MAX), ("-9223372036854775808", i64::MIN)];
+        for (text, value) in good {
+            assert_eq!(integer(text.as_bytes()), Some(value));
+        }
+        for text in ["", "-", "-0", "01", "+1", " 1", "1 ", "9223372036854775808", "1.0", "99999999999999999999"] {
+            assert_eq!(integer(text.as_bytes()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Drives the engine: clients come in, time goes by, commits become durable.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use brooklet::Store;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::acl::Users;
+use super::connection::Connection;
+use super::engine::Engine;
+use super::keys::Keyspace;
+use super::settings::Settings;
+use crate::net::{Incoming, Listener};
+
+/// How long a clean stop waits for replies to leave.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client may take to shake hands.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The longest time from one look at what is due to the next.
+const TICK: Duration = Duration::from_millis(100);
+/// The time after which what nobody asked for leaves memory, at the second look.
+const AGE: Duration = Duration::from_secs(15);
+
+/// The engine, and those who are to be told of news.
+#[derive(Clone)]
+pub struct Shared {
+    engine: Arc<Mutex<Engine>>,
+    committed: Arc<Notify>,
+    deadline: Arc<Notify>,
+}
+
+/// Milliseconds since the Unix epoch.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+}
+
+impl Shared {
+    /// An engine on a store, with so many bytes of memory for keys.
+    pub fn new(store: Store, users: Users, settings: Settings, cache: usize) -> Self {
+        let now = now();
+        let keys = Keyspace::new(store, cache, now);
+        let engine = Engine::new(keys, users, settings, now);
+        Self { engine: Arc::new(Mutex::new(engine)), committed: Arc::default(), deadline: Arc::default() }
+    }
+
+    /// The engine, at the present time.
+    pub fn lock(&self) -> MutexGuard<'_, Engine> {
+        // A panic while a command was done left its keys in some state, and everybody's commands go through here.
+        let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        engine.keys.now = now();
+        engine
+    }
+
+    /// Tells those who wait for commits and deadlines of new ones.
+    pub fn tell(&self, engine: &mut Engine) {
+        if std::mem::take(&mut engine.has_news) {
+            self.committed.notify_one();
+        }
+        if std::mem::take(&mut engine.has_deadline) {
+            self.deadline.notify_one();
+        }
+    }
+
+    /// Serves those who come in by `listeners`, until told to stop: then replies that wait for commits still leave.
+    pub async fn serve(&self, listeners: Vec<Listener>, stop: CancellationToken) {
+        let drivers = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().follow_commits()));
+        tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().follow_time()));
+        tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().find_deadlines()));
+        let mut doors = JoinSet::new();
+        for listener in listeners {
+            doors.spawn(self.clone().take_in(listener, stop.clone()));
+        }
+        while doors.join_next().await.is_some() {}
+        drivers.cancel();
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Takes clients in by one door, and waits for them to leave once it is closed.
+    async fn take_in(self, listener: Listener, stop: CancellationToken) {
+        let mut clients = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_) = clients.join_next() => {}
+                incoming = listener.accept() => match incoming {
+                    Ok(incoming) => drop(clients.spawn(self.clone().welcome(incoming))),
+                    Err(error) => {
+                        // No descriptors left, most likely: others have to leave first.
+                        tracing::warn!(%error, "a client could not be taken in");
+                        tokio::time::sleep(TICK).await;
+                    }
+                }
+            }
+        }
+        drop(listener);
+        self.lock().say_goodbye();
+        let leave = async { while clients.join_next().await.is_some() {} };
+        if tokio::time::timeout(PATIENCE, leave).await.is_err() {
+            tracing::warn!("clients are let go of that did not take their replies");
+        }
+    }
+
+    async fn welcome(self, incoming: Incoming) {
+        let (from, to) = (incoming.from.clone(), incoming.to.clone());
+        let served = async {
+            let handshake = tokio::time::timeout(HANDSHAKE, incoming.open()).await;
+            let mut stream = handshake.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            let connected = self.lock().connect(from.clone(), to);
+            match connected {
+                Ok(id) => Connection::new(self.clone(), id, stream).run().await,
+                Err(why) => {
+                    stream.write_all(why.as_bytes()).await?;
+                    stream.shutdown().await
+                }
+            }
+        };
+        if let Err(error) = served.await {
+            tracing::debug!(client = from, %error, "a connection broke");
+        }
+    }
+
+    /// Waits for commits to become durable, and lets replies leave.
+    async fn follow_commits(self) {
+        loop {
+            let ticket = self.lock().keys.next_ticket();
+            let Some(ticket) = ticket else {
+                self.committed.notified().await;
+                continue;
+            };
+            match ticket.await {
+                Ok(()) => self.lock().note_durable(),
+                Err(error) => {
+                    tracing::error!(%error, "the store has stopped: nothing is written any more, reads go on");
+                    self.lock().note_stopped(&error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Does what is due as time goes by.
+    async fn follow_time(self) {
+        let mut since = now();
+        loop {
+            let wait = {
+                let mut engine = self.lock();
+                let now = engine.keys.now;
+                engine.tick(now);
+                if now.saturating_sub(since) > AGE.as_millis() as u64 {
+                    since = now;
+                    engine.keys.age_cache();
+                }
+                self.tell(&mut engine);
+                let due = engine.next_due().map(|due| Duration::from_millis(due.saturating_sub(now).max(1)));
+                due.map_or(TICK, |due| due.min(TICK))
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.deadline.notified() => {}
+            }
+        }
+    }
+
+    /// Goes through the heads of all keys once, beside everything else, to know when those expire that nobody asks for.
+    async fn find_deadlines(self) {
+        let (store, databases) = {
+            let engine = self.lock();
+            (engine.keys.store().clone(), engine.settings.databases)
+        };
+        let look = tokio::task::spawn_blocking(move || {
+            for number in 0..databases {
+                let database = number.to_string().into_bytes();
+                let found = super::keys::deadlines(&store, &database);
+                let noted = found.and_then(|mut found| {
+                    found.try_for_each(|deadline| {
+                        let (at, key) = deadline?;
+                        self.lock().keys.note_deadline(Some(at), &key);
+                        Ok(())
+                    })
+                });
+                if let Err(error) = noted {
+                    tracing::warn!(database = number, %error, "keys that expire may stay until they are asked for");
+                }
+            }
+        });
+        drop(look.await);
+    }
+}

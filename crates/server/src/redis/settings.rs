@@ -1,0 +1,161 @@
+//! What can be set while the server runs, by `CONFIG SET`, and what `CONFIG GET` tells.
+
+use super::glob::matches;
+
+/// Settings of the Redis face.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Most clients at once.
+    pub max_clients: usize,
+    /// Longest argument, in bytes.
+    pub max_bulk: usize,
+    /// Bytes of all arguments of a request, or of the commands that a transaction gathers.
+    pub max_request: usize,
+    /// Seconds after which an idle client is let go of; 0: never.
+    pub timeout: u64,
+    /// Bytes of replies that wait for a client to take them, at which it is let go of at once.
+    pub hard_output: usize,
+    /// The same, at which it is let go of after some time.
+    pub soft_output: usize,
+    /// That time, in seconds.
+    pub soft_output_seconds: u64,
+    /// Databases that have a number.
+    pub databases: u64,
+    /// Names that Redis has for how it keeps values in memory: taken, told again, and without any effect here.
+    without_effect: Vec<(&'static str, String)>,
+}
+
+/// What clients of Redis set that has no meaning here.
+const WITHOUT_EFFECT: [(&str, &str); 25] = [
+    ("appendfsync", "always"),
+    ("appendonly", "yes"),
+    ("aof-use-rdb-preamble", "yes"),
+    ("auto-aof-rewrite-percentage", "0"),
+    ("hash-max-listpack-entries", "512"),
+    ("hash-max-listpack-value", "64"),
+    ("hash-max-ziplist-entries", "512"),
+    ("hash-max-ziplist-value", "64"),
+    ("latency-monitor-threshold", "0"),
+    ("list-compress-depth", "0"),
+    ("list-max-listpack-size", "-2"),
+    ("list-max-ziplist-size", "-2"),
+    ("lua-time-limit", "5000"),
+    ("maxmemory", "0"),
+    ("maxmemory-policy", "noeviction"),
+    ("min-replicas-to-write", "0"),
+    ("min-slaves-to-write", "0"),
+    ("notify-keyspace-events", ""),
+    ("save", ""),
+    ("set-max-intset-entries", "512"),
+    ("slowlog-log-slower-than", "-1"),
+    ("slowlog-max-len", "0"),
+    ("stream-node-max-bytes", "4096"),
+    ("stream-node-max-entries", "100"),
+    ("zset-max-listpack-entries", "128"),
+];
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_clients: 10_000,
+            max_bulk: 16 << 20,
+            max_request: 64 << 20,
+            timeout: 0,
+            hard_output: 256 << 20,
+            soft_output: 64 << 20,
+            soft_output_seconds: 60,
+            databases: 16,
+            without_effect: WITHOUT_EFFECT.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+        }
+    }
+}
+
+impl Settings {
+    /// Entries of a stream that are trimmed together, where that may be done roughly.
+    pub fn stream_portion(&self) -> u64 {
+        let kept = self.without_effect.iter().find(|(name, _)| *name == "stream-node-max-entries");
+        kept.and_then(|(_, value)| value.parse().ok()).filter(|n| *n > 0).unwrap_or(100)
+    }
+
+    /// All settings whose name is of a pattern, with their values.
+    pub fn get(&self, pattern: &[u8]) -> Vec<(&'static str, String)> {
+        let output = format!("normal {} {} {}", self.hard_output, self.soft_output, self.soft_output_seconds);
+        let mut all = vec![
+            ("client-output-buffer-limit", output),
+            ("databases", self.databases.to_string()),
+            ("maxclients", self.max_clients.to_string()),
+            ("proto-max-bulk-len", self.max_bulk.to_string()),
+            ("client-query-buffer-limit", self.max_request.to_string()),
+            ("timeout", self.timeout.to_string()),
+        ];
+        all.extend(self.without_effect.iter().cloned());
+        all.retain(|(name, _)| matches(pattern, name.as_bytes()));
+        all.sort();
+        all
+    }
+
+    /// Sets one; why not.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let name = name.to_ascii_lowercase();
+        let wrong = |why: &str| format!("CONFIG SET failed (possibly related to argument '{name}') - {why}");
+        let number = || bytes(value).ok_or_else(|| wrong("argument must be a memory value or a number"));
+        match name.as_str() {
+            "maxclients" => self.max_clients = number()? as usize,
+            "proto-max-bulk-len" => self.max_bulk = number()? as usize,
+            "client-query-buffer-limit" => self.max_request = number()? as usize,
+            "timeout" => self.timeout = number()?,
+            "client-output-buffer-limit" => self.set_output(value).ok_or_else(|| {
+                wrong("Wrong number of arguments in buffer limit configuration: class, hard, soft and seconds")
+            })?,
+            "databases" => return Err(wrong("can't set immutable config")),
+            _ => {
+                let known = self.without_effect.iter_mut().find(|(known, _)| *known == name);
+                let (_, kept) = known.ok_or_else(|| {
+                    format!("Unknown option or number of arguments for CONFIG SET - '{name}'")
+                })?;
+                value.clone_into(kept);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_output(&mut self, value: &str) -> Option<()> {
+        let words: Vec<&str> = value.split_whitespace().collect();
+        for class in words.chunks(4) {
+            let [class, hard, soft, seconds] = class else { return None };
+            let (hard, soft, seconds) = (bytes(hard)?, bytes(soft)?, seconds.parse().ok()?);
+            let limit = |n: u64| if n == 0 { usize::MAX } else { n as usize };
+            if *class == "normal" {
+                (self.hard_output, self.soft_output) = (limit(hard), limit(soft));
+                self.soft_output_seconds = seconds;
+            }
+        }
+        Some(())
+    }
+}
+
+/// A number, maybe of kilobytes and the like as Redis writes them.
+fn bytes(text: &str) -> Option<u64> {
+    let text = text.to_ascii_lowercase();
+    let units = [("kb", 1 << 10), ("mb", 1 << 20), ("gb", 1 << 30), ("k", 1000), ("m", 1_000_000), ("g", 1_000_000_000), ("b", 1), ("", 1)];
+    units.iter().find_map(|(unit, times)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*times))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_told_and_what_is_wrong_is_not_set() {
+        let mut settings = Settings::default();
+        settings.set("TimeOut", "7").unwrap();
+        settings.set("client-output-buffer-limit", "normal 2mb 1mb 5 pubsub 0 0 0").unwrap();
+        assert_eq!(settings.get(b"timeou?"), [("timeout", "7".to_owned())]);
+        assert_eq!((settings.hard_output, settings.soft_output, settings.soft_output_seconds), (2 << 20, 1 << 20, 5));
+        settings.set("list-max-listpack-size", "4").unwrap();
+        assert_eq!(settings.get(b"list-max-l*"), [("list-max-listpack-size", "4".to_owned())]);
+        for (name, value) in [("timeout", "x"), ("nonsense", "1"), ("databases", "3"), ("client-output-buffer-limit", "normal 1")] {
+            assert!(settings.set(name, value).is_err(), "{name}");
+        }
+    }
+}
