@@ -13,7 +13,7 @@ use super::acl::Users;
 use super::client::{Client, ClientId, Replies};
 use super::commands::{self, Call, Spec, flags};
 use super::fail::{Fail, InVain, Wait, told};
-use super::keys::{Keys, Keyspace};
+use super::keys::{Keys, Keyspace, Value};
 use super::proto::Args;
 use super::settings::Settings;
 use super::stats::Stats;
@@ -291,7 +291,7 @@ impl Engine {
         may_wait: bool,
     ) -> Result<(), Fail> {
         self.stats.note_call(spec);
-        (spec.handler)(&mut Call { engine: self, client, args: request, may_wait })
+        (spec.handler)(&mut Call { engine: self, client, args: request, may_wait, woken_by: None })
     }
 
     /// Commits what was done, or tells from `start` on why that is not possible.
@@ -411,9 +411,17 @@ impl Engine {
         if let Some(wait) = client.wait.take() {
             let spec = commands::find(&wait.request[0]).expect("it was asked before");
             let start = client.written();
-            let again = match self.group_gone(&wait, key) {
-                Some(error) => Err(Fail::Reply(error.into())),
-                None => self.call(&mut client, spec, &wait.request, true),
+            let again = match self.fits(spec, key) {
+                Ok(true) => {
+                    let (args, woken_by) = (&wait.request[..], Some(key.clone()));
+                    let client = &mut *client;
+                    (spec.handler)(&mut Call { engine: self, client, args, may_wait: true, woken_by })
+                }
+                Ok(false) if wait.of_group => {
+                    Err(Fail::Reply("UNBLOCKED the stream key no longer exists".into()))
+                }
+                Ok(false) => Err(Fail::Wait(wait.clone())),
+                Err(error) => Err(Fail::Store(error)),
             };
             if let Err(Fail::Wait(_)) = again {
                 // It keeps its place in the queues.
@@ -447,18 +455,14 @@ impl Engine {
         client.wake();
     }
 
-    fn group_gone(&mut self, wait: &Wait, key: &Bytes) -> Option<&'static str> {
-        if !wait.of_group {
-            return None;
-        }
-        let id = self.keys.open_plain(key).ok()?;
-        match self.keys.stream(id) {
-            Some(_) => None,
-            None if self.keys.value(id).is_there() => {
-                Some("WRONGTYPE Operation against a key holding the wrong kind of value")
-            }
-            None => Some("UNBLOCKED the stream key no longer exists"),
-        }
+    /// Whether a key is of the kind that a command waits for.
+    fn fits(&mut self, spec: &Spec, key: &Bytes) -> Result<bool, brooklet::Error> {
+        let id = self.keys.open_plain(key)?;
+        Ok(match self.keys.value(id) {
+            Value::List(_) => spec.is_of("list"),
+            Value::Stream(_) => spec.is_of("stream"),
+            _ => false,
+        })
     }
 
     /// Ends a client's waiting: with an error, or as if its time were up. Whether it waited for a key.

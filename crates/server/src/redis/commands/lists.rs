@@ -311,7 +311,7 @@ pub fn brpoplpush(call: &mut Call<'_>) -> Done {
 fn pop_first(call: &mut Call<'_>, from: End) -> Done {
     let last = call.args.len() - 1;
     let until = seconds(call, last)?;
-    for at in 1..last {
+    for at in (1..last).filter(|at| call.asks_for(*at)).collect::<Vec<_>>() {
         let (id, len) = call.list(at)?;
         if len > 0 {
             let element = take(call, id, from, 1, len)?;
@@ -356,7 +356,7 @@ fn several(call: &Call<'_>, at: usize) -> Result<(Range<usize>, End, usize), Fai
 
 /// Pops from the first of some lists that has elements; whether there was one.
 fn pop_several(call: &mut Call<'_>, keys: Range<usize>, from: End, most: usize) -> Result<bool, Fail> {
-    for at in keys {
+    for at in keys.filter(|at| call.asks_for(*at)).collect::<Vec<_>>() {
         let (id, len) = call.list(at)?;
         if len > 0 {
             let elements = take(call, id, from, most.min(len), len)?;

@@ -120,6 +120,11 @@ impl Spec {
         self.flags & flag != 0
     }
 
+    /// Whether it is of a category.
+    pub fn is_of(&self, category: &str) -> bool {
+        CATEGORIES.iter().any(|(name, bit)| *name == category && self.categories & bit != 0)
+    }
+
     /// The names of its flags, as Redis tells them.
     pub fn flag_names(&self) -> Vec<&'static str> {
         let all = [
@@ -186,6 +191,8 @@ pub struct Call<'a> {
     pub args: &'a [Bytes],
     /// Whether it may wait, or must tell at once that there is nothing.
     pub may_wait: bool,
+    /// The plain log of the key that has changed, where a client that waits asks again.
+    pub woken_by: Option<Bytes>,
 }
 
 impl Call<'_> {
@@ -226,6 +233,11 @@ impl Call<'_> {
             Value::Absent => Ok((id, false)),
             _ => Err(Fail::wrong_type()),
         }
+    }
+
+    /// Whether a key is asked for: all are at first, and then the one that has changed.
+    fn asks_for(&self, at: usize) -> bool {
+        self.woken_by.as_ref().is_none_or(|plain| names::name(plain) == self.args[at])
     }
 
     fn integer(&self, at: usize) -> Result<i64, Fail> {

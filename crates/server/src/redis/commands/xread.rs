@@ -89,9 +89,9 @@ fn no_group(call: &Call<'_>, key: usize, group: &[u8], command: &str) -> Fail {
 }
 
 /// Where to read each stream from.
-fn starts(call: &mut Call<'_>, asked: &Asked) -> Result<Vec<(SlotId, From)>, Fail> {
+fn starts(call: &mut Call<'_>, asked: &Asked) -> Result<Vec<(usize, SlotId, From)>, Fail> {
     let mut starts = Vec::with_capacity(asked.streams);
-    for i in 0..asked.streams {
+    for i in (0..asked.streams).filter(|i| call.asks_for(asked.first + i)).collect::<Vec<_>>() {
         let at = asked.first + i;
         let (id, _) = call.stream(at)?;
         let stream = call.engine.keys.stream(id);
@@ -112,7 +112,7 @@ fn starts(call: &mut Call<'_>, asked: &Asked) -> Result<Vec<(SlotId, From)>, Fai
             (b">", Some(_)) => From::New,
             (text, _) => From::After(parse_id(text, 0).map_err(|_| invalid_id())?),
         };
-        starts.push((id, from));
+        starts.push((i, id, from));
     }
     Ok(starts)
 }
@@ -132,7 +132,7 @@ fn read(call: &mut Call<'_>, of_group: bool) -> Done {
     let asked = parse(call, of_group)?;
     let starts = starts(call, &asked)?;
     let mut given: Vec<(usize, Given)> = Vec::new();
-    for (i, (id, from)) in starts.iter().enumerate() {
+    for (i, id, from) in &starts {
         let entries = match (&asked.group, from) {
             (None, From::After(after)) => Some(read_after(call, *id, *after, asked.count)?),
             (Some((group, consumer)), from) => read_as(call, *id, group, consumer, *from, &asked)?,
@@ -233,14 +233,14 @@ fn deliver(call: &mut Call<'_>, id: SlotId, group: &Bytes, consumer: &Bytes, giv
 }
 
 /// Waits for entries, or tells at once that there are none.
-fn wait_for(call: &mut Call<'_>, asked: &Asked, starts: &[(SlotId, From)]) -> Done {
+fn wait_for(call: &mut Call<'_>, asked: &Asked, starts: &[(usize, SlotId, From)]) -> Done {
     if !asked.waits || !call.may_wait {
         call.reply().null_array();
         return Ok(());
     }
     let keys = plain_logs(call, asked.first..asked.first + asked.streams)?;
     let mut request = call.args.to_vec();
-    for (i, (_, from)) in starts.iter().enumerate() {
+    for (i, _, from) in starts {
         // What was the last entry when it was asked for stays so.
         if let From::After(after) = from {
             request[asked.first + asked.streams + i] = after.to_string().into();

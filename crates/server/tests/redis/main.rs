@@ -1,0 +1,6 @@
+//! The Redis face, as clients see it: over sockets, with the bytes of the protocol.
+
+#![expect(clippy::disallowed_methods, reason = "tests drive real time and threads")]
+
+mod client;
+mod transcripts;
