@@ -11,11 +11,14 @@
 # After `start_server`, HOST and PORT tell where it listens; what it prints is in $work/server.log, and both are gone at
 # exit. Needs bash, coreutils and python3.
 
+set -euo pipefail
+
 suites=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/brooklet-suites
 work=$(mktemp -d)
 store=
 server_pid=
+given=
 
 die() { printf '%s\n' "$*" >&2; exit 2; }
 
@@ -29,6 +32,8 @@ need() {
 cleanup() {
     local code=$?
     trap - EXIT
+    # A server that was given is left as empty as it was, for the next suite.
+    [[ -z $given ]] || ask FLUSHALL >/dev/null || true
     stop_server
     [[ -z $store ]] || rm -rf "$store"
     rm -rf "$work"
@@ -78,6 +83,7 @@ start_server() {
         [[ $keys == :0 || -n ${SUITE_FLUSH:-} ]] ||
             die "the server on $HOST:$PORT holds ${keys#:} keys, which the suites would delete; set SUITE_FLUSH=1 if they may"
         [[ $keys == :0 ]] || ask FLUSHALL >/dev/null
+        given=1
         return
     fi
     unset REDIS_PASSWORD
