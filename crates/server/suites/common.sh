@@ -64,7 +64,7 @@ launch() {
     brooklet)
         local command=(cargo run --quiet --release --locked --manifest-path "$suites/../../../Cargo.toml" -p brooklet-cli --)
         [[ -z ${BROOKLET_BIN:-} ]] || command=("$BROOKLET_BIN")
-        exec "${command[@]}" serve "$store/suite.brooklet" --redis "127.0.0.1:$PORT" ;;
+        exec "${command[@]}" serve "$store/suite.brooklet" --listen "127.0.0.1:$PORT" --http "" ;;
     redis)
         exec redis-server --port "$PORT" --bind 127.0.0.1 --dir "$store" --save '' --appendonly no ;;
     shorn)
