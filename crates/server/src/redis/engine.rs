@@ -433,6 +433,7 @@ impl Engine {
                 self.forget_wait(&mut client);
                 if let Err(Fail::Reply(error)) = &again {
                     client.cut(start);
+                    self.stats.note_error(error);
                     client.reply.error(error);
                 } else if let Err(Fail::Store(error)) = &again {
                     self.keys.roll_back();

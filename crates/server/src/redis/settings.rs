@@ -113,6 +113,9 @@ impl Settings {
                 let (_, kept) = known.ok_or_else(|| {
                     format!("Unknown option or number of arguments for CONFIG SET - '{name}'")
                 })?;
+                if kept.parse::<i64>().is_ok() {
+                    bytes(value.trim_start_matches('-')).ok_or_else(|| wrong("argument must be a memory value or a number"))?;
+                }
                 value.clone_into(kept);
             }
         }

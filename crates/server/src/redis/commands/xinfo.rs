@@ -105,10 +105,12 @@ fn tell_outline(call: &mut Call<'_>, stream: &Stream, first: Option<&Entry>) {
     let meta = stream.kept.meta;
     call.reply().bulk("length");
     call.reply().int(stream.len() as i64);
-    // A log is one sequence: what Redis would tell of its tree.
-    for name in ["radix-tree-keys", "radix-tree-nodes"] {
+    // What Redis has in the leaves of a tree are here the portions of the log that are trimmed together.
+    let (seqs, portion) = (stream.seqs(), call.engine.settings.stream_portion());
+    let portions = if seqs.is_empty() { 0 } else { (seqs.end - 1) / portion - seqs.start / portion + 1 };
+    for (name, n) in [("radix-tree-keys", portions), ("radix-tree-nodes", portions + 1)] {
         call.reply().bulk(name);
-        call.reply().int(1);
+        call.reply().int(n as i64);
     }
     let first = first.map_or(Id::MIN, |entry| entry.id);
     for (name, id) in [("last-generated-id", meta.last), ("max-deleted-entry-id", meta.max_deleted)] {
