@@ -135,7 +135,11 @@ pub fn main() -> ExitCode {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
-    if as_json { log.json().init() } else { log.with_ansi(stderr().is_terminal()).init() }
+    if as_json {
+        log.json().init()
+    } else {
+        log.with_ansi(stderr().is_terminal()).init()
+    }
     match run(command, &beside, &mut Out::new(json)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.end(json),

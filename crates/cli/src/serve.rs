@@ -172,7 +172,8 @@ impl Args {
 
     fn file(&self) -> Result<Given, Failure> {
         let Some(path) = &self.config else { return Ok(Given::default()) };
-        let text = std::fs::read_to_string(path).map_err(Failure::io(format!("reading {}", path.display())))?;
+        let text =
+            std::fs::read_to_string(path).map_err(Failure::io(format!("reading {}", path.display())))?;
         toml::from_str(&text).map_err(|error| Failure::malformed(path, error))
     }
 }

@@ -30,7 +30,10 @@ impl FromStr for Address {
         match text.strip_prefix("unix:") {
             Some("") => Err("a Unix socket needs a path: unix:/run/brooklet.sock".into()),
             Some(path) => Ok(Self::Unix(path.into())),
-            None if text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) => {
+            None if text
+                .rsplit_once(':')
+                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) =>
+            {
                 Ok(Self::Tcp(text.into()))
             }
             None => Err(format!("{text} is no address: use HOST:PORT, or unix:PATH")),
@@ -97,7 +100,12 @@ impl Listener {
             Self::Tcp(listener, tls) => {
                 let (stream, from) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(Incoming { from: from.to_string(), to: name_of(stream.local_addr()), stream: Raw::Tcp(stream), tls: tls.clone() })
+                Ok(Incoming {
+                    from: from.to_string(),
+                    to: name_of(stream.local_addr()),
+                    stream: Raw::Tcp(stream),
+                    tls: tls.clone(),
+                })
             }
             Self::Unix(listener, path) => {
                 let (stream, _) = listener.accept().await?;

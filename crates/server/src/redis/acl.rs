@@ -117,16 +117,25 @@ impl User {
             "resetkeys" => self.keys.clear(),
             "allcommands" => return self.apply("+@all"),
             "nocommands" => return self.apply("-@all"),
-            "allchannels" | "resetchannels" | "clearselectors" | "sanitize-payload"
+            "allchannels"
+            | "resetchannels"
+            | "clearselectors"
+            | "sanitize-payload"
             | "skip-sanitize-payload" => {}
             "reset" => *self = Self::new(&self.name),
             _ => {
                 let (sign, rest) = rule.split_at_checked(1).unwrap_or(("", ""));
                 match sign {
                     ">" => self.add_password(hash(rest.as_bytes())),
-                    "<" => return self.remove_password(&hash(rest.as_bytes())).map_or(wrong(NO_PASSWORD), Ok),
+                    "<" => {
+                        return self.remove_password(&hash(rest.as_bytes())).map_or(wrong(NO_PASSWORD), Ok);
+                    }
                     "#" if is_hash(rest) => self.add_password(rest.into()),
-                    "#" => return wrong("The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"),
+                    "#" => {
+                        return wrong(
+                            "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters",
+                        );
+                    }
                     "!" => return self.remove_password(rest).map_or(wrong(NO_PASSWORD), Ok),
                     "~" => self.add_keys(rest, true, true),
                     "%" => {
@@ -138,7 +147,11 @@ impl User {
                         self.add_keys(glob, access.contains('R'), access.contains('W'));
                     }
                     "&" => {}
-                    "+" | "-" => return self.apply_to_commands(rule, sign == "+", rest).map_or_else(|why| wrong(&why), Ok),
+                    "+" | "-" => {
+                        return self
+                            .apply_to_commands(rule, sign == "+", rest)
+                            .map_or_else(|why| wrong(&why), Ok);
+                    }
                     _ => return wrong("Syntax error"),
                 }
             }
@@ -160,7 +173,8 @@ impl User {
             self.set_commands(&rule, may, |spec| spec.categories & category != 0);
         } else {
             let command = what.split('|').next().unwrap_or_default();
-            let known = commands::find(command.as_bytes()).ok_or("Unknown command or category name in ACL")?;
+            let known =
+                commands::find(command.as_bytes()).ok_or("Unknown command or category name in ACL")?;
             if command != what {
                 return Err("subcommands are not told apart here: name the whole command".into());
             }

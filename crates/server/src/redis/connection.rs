@@ -129,7 +129,14 @@ impl Connection {
         let unread = self.input.len() + self.requests.len() * size_of::<Args>();
         let limits = Limits { bulk, request, is_known: true };
         let Some(client) = engine.client(self.id) else {
-            return State { waits: false, leaves: true, is_killed: true, is_done: true, is_slow: false, limits };
+            return State {
+                waits: false,
+                leaves: true,
+                is_killed: true,
+                is_done: true,
+                is_slow: false,
+                limits,
+            };
         };
         client.unread = unread;
         if client.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {

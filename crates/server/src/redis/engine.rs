@@ -219,9 +219,11 @@ impl Engine {
         client.last_command = spec.name;
         if !spec.takes(request.len()) {
             let error = format!("ERR wrong number of arguments for '{}' command", spec.name);
+            self.stats.of(spec).rejected += 1;
             return self.refuse_command(client, &error);
         }
         if let Err(error) = self.allowed(client, spec, request) {
+            self.stats.of(spec).rejected += 1;
             return self.refuse_command(client, &error);
         }
         let is_control = spec.has(flags::CONTROLS_TRANSACTION);
@@ -266,15 +268,20 @@ impl Engine {
         let called = self.call(client, spec, request, client.replies == Replies::On);
         match called {
             Ok(()) => {}
-            Err(Fail::Wait(wait)) => self.wait(client, wait),
+            Err(Fail::Wait(wait)) => {
+                self.stats.of(spec).waited += 1;
+                self.wait(client, wait);
+            }
             Err(Fail::Reply(error)) => {
                 client.cut(start);
+                self.stats.of(spec).failed += 1;
                 self.stats.note_error(&error);
                 client.reply.error(&error);
             }
             Err(Fail::Store(error)) => {
                 self.keys.roll_back();
                 client.cut(start);
+                self.stats.of(spec).failed += 1;
                 self.note_failure(&error);
                 client.reply.error(&told(&error));
             }
@@ -290,7 +297,7 @@ impl Engine {
         request: &[Bytes],
         may_wait: bool,
     ) -> Result<(), Fail> {
-        self.stats.note_call(spec);
+        self.stats.of(spec).done += 1;
         (spec.handler)(&mut Call { engine: self, client, args: request, may_wait, woken_by: None })
     }
 
@@ -399,7 +406,8 @@ impl Engine {
     /// Lets those who wait for keys that changed ask again, in the order in which they came.
     fn serve_waiting(&mut self) {
         while let Some(key) = self.changed.pop_front() {
-            let queue: Vec<ClientId> = self.waiting.get(&key).map_or_else(Vec::new, |all| all.iter().copied().collect());
+            let queue: Vec<ClientId> =
+                self.waiting.get(&key).map_or_else(Vec::new, |all| all.iter().copied().collect());
             for id in queue {
                 self.ask_again(id, &key);
             }
@@ -433,6 +441,7 @@ impl Engine {
                 self.forget_wait(&mut client);
                 if let Err(Fail::Reply(error)) = &again {
                     client.cut(start);
+                    self.stats.of(spec).failed += 1;
                     self.stats.note_error(error);
                     client.reply.error(error);
                 } else if let Err(Fail::Store(error)) = &again {
@@ -514,8 +523,12 @@ impl Engine {
             Some(Wait { in_vain: InVain::Media { wrote, .. }, .. }) => *wrote <= durable,
             _ => false,
         };
-        let met: Vec<ClientId> =
-            self.for_media.iter().copied().filter(|id| self.clients.get(id).is_some_and(|c| is_met(c))).collect();
+        let met: Vec<ClientId> = self
+            .for_media
+            .iter()
+            .copied()
+            .filter(|id| self.clients.get(id).is_some_and(|c| is_met(c)))
+            .collect();
         for id in met {
             self.unblock(id, None);
         }
@@ -646,4 +659,3 @@ fn unknown(name: &[u8], args: &[Bytes]) -> String {
     }
     format!("ERR unknown command '{}', with args beginning with: {shown}", text(name))
 }
-

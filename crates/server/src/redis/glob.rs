@@ -77,10 +77,28 @@ mod tests {
     #[test]
     fn patterns_are_those_of_redis() {
         let yes = [
-            ("*", ""), ("a*c", "abbc"), ("a?c", "abc"), ("[a-c]x", "bx"), ("[^a]x", "bx"), ("a\\*", "a*"),
-            ("*a*b", "xaxb"), ("[\\]]", "]"), ("h[ae]llo", "hallo"), ("**", "abc"), ("[c-a]", "b"), ("[a", "a"),
+            ("*", ""),
+            ("a*c", "abbc"),
+            ("a?c", "abc"),
+            ("[a-c]x", "bx"),
+            ("[^a]x", "bx"),
+            ("a\\*", "a*"),
+            ("*a*b", "xaxb"),
+            ("[\\]]", "]"),
+            ("h[ae]llo", "hallo"),
+            ("**", "abc"),
+            ("[c-a]", "b"),
+            ("[a", "a"),
         ];
-        let no = [("", "a"), ("a", ""), ("a?c", "ac"), ("[a-c]x", "dx"), ("[^a]x", "ax"), ("a\\*", "ab"), ("*a", "ab")];
+        let no = [
+            ("", "a"),
+            ("a", ""),
+            ("a?c", "ac"),
+            ("[a-c]x", "dx"),
+            ("[^a]x", "ax"),
+            ("a\\*", "ab"),
+            ("*a", "ab"),
+        ];
         for (pattern, text) in yes {
             assert!(matches(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
         }

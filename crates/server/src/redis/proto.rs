@@ -293,11 +293,14 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_redis_reads_them() {
-        let good = [("0", 0), ("-1", -1), ("9223372036854775807", i64::MAX), ("-9223372036854775808", i64::MIN)];
+        let good =
+            [("0", 0), ("-1", -1), ("9223372036854775807", i64::MAX), ("-9223372036854775808", i64::MIN)];
         for (text, value) in good {
             assert_eq!(integer(text.as_bytes()), Some(value));
         }
-        for text in ["", "-", "-0", "01", "+1", " 1", "1 ", "9223372036854775808", "1.0", "99999999999999999999"] {
+        for text in
+            ["", "-", "-0", "01", "+1", " 1", "1 ", "9223372036854775808", "1.0", "99999999999999999999"]
+        {
             assert_eq!(integer(text.as_bytes()), None, "{text}");
         }
     }

@@ -105,7 +105,9 @@ impl Settings {
             "client-query-buffer-limit" => self.max_request = number()? as usize,
             "timeout" => self.timeout = number()?,
             "client-output-buffer-limit" => self.set_output(value).ok_or_else(|| {
-                wrong("Wrong number of arguments in buffer limit configuration: class, hard, soft and seconds")
+                wrong(
+                    "Wrong number of arguments in buffer limit configuration: class, hard, soft and seconds",
+                )
             })?,
             "databases" => return Err(wrong("can't set immutable config")),
             _ => {
@@ -114,7 +116,8 @@ impl Settings {
                     format!("Unknown option or number of arguments for CONFIG SET - '{name}'")
                 })?;
                 if kept.parse::<i64>().is_ok() {
-                    bytes(value.trim_start_matches('-')).ok_or_else(|| wrong("argument must be a memory value or a number"))?;
+                    bytes(value.trim_start_matches('-'))
+                        .ok_or_else(|| wrong("argument must be a memory value or a number"))?;
                 }
                 value.clone_into(kept);
             }
@@ -140,7 +143,16 @@ impl Settings {
 /// A number, maybe of kilobytes and the like as Redis writes them.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
-    let units = [("kb", 1 << 10), ("mb", 1 << 20), ("gb", 1 << 30), ("k", 1000), ("m", 1_000_000), ("g", 1_000_000_000), ("b", 1), ("", 1)];
+    let units = [
+        ("kb", 1 << 10),
+        ("mb", 1 << 20),
+        ("gb", 1 << 30),
+        ("k", 1000),
+        ("m", 1_000_000),
+        ("g", 1_000_000_000),
+        ("b", 1),
+        ("", 1),
+    ];
     units.iter().find_map(|(unit, times)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*times))
 }
 
@@ -154,10 +166,18 @@ mod tests {
         settings.set("TimeOut", "7").unwrap();
         settings.set("client-output-buffer-limit", "normal 2mb 1mb 5 pubsub 0 0 0").unwrap();
         assert_eq!(settings.get(b"timeou?"), [("timeout", "7".to_owned())]);
-        assert_eq!((settings.hard_output, settings.soft_output, settings.soft_output_seconds), (2 << 20, 1 << 20, 5));
+        assert_eq!(
+            (settings.hard_output, settings.soft_output, settings.soft_output_seconds),
+            (2 << 20, 1 << 20, 5)
+        );
         settings.set("list-max-listpack-size", "4").unwrap();
         assert_eq!(settings.get(b"list-max-l*"), [("list-max-listpack-size", "4".to_owned())]);
-        for (name, value) in [("timeout", "x"), ("nonsense", "1"), ("databases", "3"), ("client-output-buffer-limit", "normal 1")] {
+        for (name, value) in [
+            ("timeout", "x"),
+            ("nonsense", "1"),
+            ("databases", "3"),
+            ("client-output-buffer-limit", "normal 1"),
+        ] {
             assert!(settings.set(name, value).is_err(), "{name}");
         }
     }

@@ -17,8 +17,21 @@ pub struct Stats {
     pub commands: u64,
     /// Keys that expired.
     pub expired: u64,
-    calls: Vec<u64>,
+    calls: Vec<Calls>,
     errors: BTreeMap<String, u64>,
+}
+
+/// What is counted of a command.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Calls {
+    /// How often it was done.
+    pub done: u64,
+    /// How often its client had to wait.
+    pub waited: u64,
+    /// How often it was not begun: for want of rights, or of arguments.
+    pub rejected: u64,
+    /// How often it failed.
+    pub failed: u64,
 }
 
 /// Kinds of errors that are told apart: clients name them.
@@ -27,13 +40,13 @@ const MOST_KINDS: usize = 128;
 impl Stats {
     /// Nothing yet.
     pub fn new(since: u64) -> Self {
-        let (calls, errors) = (vec![0; TABLE.len()], BTreeMap::new());
+        let (calls, errors) = (vec![Calls::default(); TABLE.len()], BTreeMap::new());
         Self { since, connections: 0, rejected: 0, commands: 0, expired: 0, calls, errors }
     }
 
-    /// A command is done.
-    pub fn note_call(&mut self, spec: &Spec) {
-        self.calls[spec.index()] += 1;
+    /// What is counted of a command.
+    pub fn of(&mut self, spec: &Spec) -> &mut Calls {
+        &mut self.calls[spec.index()]
     }
 
     /// An error is told.
@@ -46,9 +59,10 @@ impl Stats {
         }
     }
 
-    /// How often each command was done, of those that were.
-    pub fn calls(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        TABLE.iter().zip(&self.calls).filter(|(_, n)| **n > 0).map(|(spec, n)| (spec.name, *n))
+    /// What is counted of each command that was given.
+    pub fn calls(&self) -> impl Iterator<Item = (&'static str, Calls)> {
+        let given = |calls: &Calls| calls.done + calls.rejected > 0;
+        TABLE.iter().zip(&self.calls).filter(move |(_, n)| given(n)).map(|(spec, n)| (spec.name, *n))
     }
 
     /// How often each kind of error was told.

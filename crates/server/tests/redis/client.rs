@@ -100,7 +100,8 @@ impl Client {
         if read.is_err() || line.is_empty() {
             return None;
         }
-        let line = String::from_utf8_lossy(line.strip_suffix(b"\r\n").expect("an end of a line")).into_owned();
+        let line =
+            String::from_utf8_lossy(line.strip_suffix(b"\r\n").expect("an end of a line")).into_owned();
         let (sign, rest) = line.split_at(1);
         match sign {
             "+" => Some(rest.into()),

@@ -39,7 +39,8 @@ pub fn acl(call: &mut Call<'_>) -> Done {
         }
         ("LIST", 2) => {
             let users = call.engine.users.iter();
-            let lines: Vec<String> = users.map(|user| format!("user {} {}", user.name, user.rules())).collect();
+            let lines: Vec<String> =
+                users.map(|user| format!("user {} {}", user.name, user.rules())).collect();
             call.reply().bulks(&lines);
         }
         ("CAT", 2) => {
@@ -61,10 +62,15 @@ pub fn acl(call: &mut Call<'_>) -> Done {
         ("DRYRUN", n) if n > 3 => dry_run(call)?,
         ("LOG", _) => call.reply().array(0),
         ("LOAD" | "SAVE", 2) => {
-            return Err(Fail::err("This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration."));
+            return Err(Fail::err(
+                "This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.",
+            ));
         }
         ("HELP", 2) => call.help(&HELP),
-        ("WHOAMI" | "USERS" | "LIST" | "CAT" | "GETUSER" | "SETUSER" | "DELUSER" | "GENPASS" | "DRYRUN", _) => {
+        (
+            "WHOAMI" | "USERS" | "LIST" | "CAT" | "GETUSER" | "SETUSER" | "DELUSER" | "GENPASS" | "DRYRUN",
+            _,
+        ) => {
             return Err(call.wrong_arity());
         }
         _ => return Err(call.unknown_subcommand()),
@@ -85,7 +91,10 @@ fn get_user(call: &mut Call<'_>) -> Done {
     reply.map(6);
     reply.bulk("flags");
     let flags: Vec<&str> =
-        [Some(if user.is_on { "on" } else { "off" }), user.no_password.then_some("nopass")].into_iter().flatten().collect();
+        [Some(if user.is_on { "on" } else { "off" }), user.no_password.then_some("nopass")]
+            .into_iter()
+            .flatten()
+            .collect();
     reply.set(flags.len());
     flags.iter().for_each(|flag| reply.bulk(flag));
     reply.bulk("passwords");
@@ -154,7 +163,8 @@ fn dry_run(call: &mut Call<'_>) -> Done {
     let user = call.engine.users.get(&user).cloned();
     let user = user.ok_or_else(|| Fail::err(format!("User '{}' not found", name(call, 2))))?;
     let request: &[Bytes] = &call.args[3..];
-    let spec = find(&request[0]).ok_or_else(|| Fail::err(format!("Command '{}' not found", name(call, 3))))?;
+    let spec =
+        find(&request[0]).ok_or_else(|| Fail::err(format!("Command '{}' not found", name(call, 3))))?;
     if !user.may(spec) {
         let text = format!("User {} has no permissions to run the '{}' command", user.name, spec.name);
         call.reply().bulk(text);

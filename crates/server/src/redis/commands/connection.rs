@@ -51,7 +51,7 @@ pub fn database(call: &Call<'_>, at: usize) -> Result<Bytes, Fail> {
         Some(_) => return Err(Fail::err("DB index is out of range")),
         None => {
             let name = std::str::from_utf8(word).map_err(|_| Fail::not_an_integer())?;
-            call.engine.keys.store().space(name).map_err(|_| Fail::err("invalid DB index"))?;
+            call.engine.keys.store().space(name).map_err(|_| Fail::not_an_integer())?;
         }
     }
     Ok(word.clone())
@@ -81,7 +81,9 @@ pub fn auth(call: &mut Call<'_>) -> Done {
     let (name, password) = match call.args {
         [_, password] => {
             if call.engine.users.stranger().is_some() {
-                return Err(Fail::err("AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"));
+                return Err(Fail::err(
+                    "AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+                ));
             }
             (Bytes::from_static(b"default"), password.clone())
         }
@@ -223,8 +225,9 @@ pub fn client(call: &mut Call<'_>) -> Done {
 }
 
 fn set_info(call: &mut Call<'_>) -> Done {
-    let value = client_name(&call.args[3])
-        .map_err(|_| Fail::err("lib-name and lib-ver cannot contain spaces, newlines or special characters."))?;
+    let value = client_name(&call.args[3]).map_err(|_| {
+        Fail::err("lib-name and lib-ver cannot contain spaces, newlines or special characters.")
+    })?;
     match call.word(2).as_str() {
         "LIB-NAME" => call.client.library.0 = value,
         "LIB-VER" => call.client.library.1 = value,
@@ -290,7 +293,9 @@ fn list(call: &mut Call<'_>) -> Done {
             "TYPE" if call.args.len() == 4 => match call.word(3).as_str() {
                 "NORMAL" => {}
                 "MASTER" | "REPLICA" | "SLAVE" | "PUBSUB" => only = Some(Vec::new()),
-                other => return Err(Fail::err(format!("Unknown client type '{}'", other.to_ascii_lowercase()))),
+                other => {
+                    return Err(Fail::err(format!("Unknown client type '{}'", other.to_ascii_lowercase())));
+                }
             },
             _ => return Err(Fail::syntax()),
         }

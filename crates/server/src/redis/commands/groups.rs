@@ -114,13 +114,17 @@ pub fn xgroup(call: &mut Call<'_>) -> Done {
     }
     let (id, is_there) = call.stream(2)?;
     if !is_there && !makes {
-        return Err(Fail::err("The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically."));
+        return Err(Fail::err(
+            "The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.",
+        ));
     }
     let name = call.args[3].clone();
     let has_group = call.engine.keys.stream(id).is_some_and(|stream| stream.kept.groups.contains_key(&name));
     if !has_group && matches!(sub.as_str(), "SETID" | "CREATECONSUMER" | "DELCONSUMER") {
         let (group, key) = (String::from_utf8_lossy(&name), String::from_utf8_lossy(&call.args[2]));
-        return Err(Fail::Reply(format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into()));
+        return Err(Fail::Reply(
+            format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into(),
+        ));
     }
     match sub.as_str() {
         "CREATE" => {
@@ -276,7 +280,8 @@ fn claim_options(call: &Call<'_>, mut at: usize) -> Result<Claim, Fail> {
             option @ ("IDLE" | "TIME" | "RETRYCOUNT" | "LASTID") if more > 0 => {
                 at += 1;
                 let number = |what: &'static str| {
-                    integer(&call.args[at]).ok_or_else(|| Fail::err(format!("Invalid {what} option argument for XCLAIM")))
+                    integer(&call.args[at])
+                        .ok_or_else(|| Fail::err(format!("Invalid {what} option argument for XCLAIM")))
                 };
                 match option {
                     "IDLE" => claim.at = now.saturating_sub(number("IDLE")?.max(0) as u64),
@@ -317,7 +322,9 @@ pub fn xclaim(call: &mut Call<'_>) -> Done {
             gone.extend(pending.map(|_| entry));
             continue;
         }
-        let Some(pending) = pending.or_else(|| claim.forces.then(|| Pending { consumer: Bytes::new(), at: 0, times: 0 })) else {
+        let Some(pending) =
+            pending.or_else(|| claim.forces.then(|| Pending { consumer: Bytes::new(), at: 0, times: 0 }))
+        else {
             continue;
         };
         if call.engine.keys.now.saturating_sub(pending.at) < least_idle {
@@ -391,8 +398,12 @@ pub fn xautoclaim(call: &mut Call<'_>) -> Done {
     let consumer = call.args[3].clone();
     let (id, name, kept) = group(call, "")?;
     let looks = count.saturating_mul(LOOKS);
-    let candidates: Vec<(Id, Pending)> =
-        kept.pending.range(start..).take(looks.saturating_add(1)).map(|(id, pending)| (*id, pending.clone())).collect();
+    let candidates: Vec<(Id, Pending)> = kept
+        .pending
+        .range(start..)
+        .take(looks.saturating_add(1))
+        .map(|(id, pending)| (*id, pending.clone()))
+        .collect();
     let now = call.engine.keys.now;
     let (mut claimed, mut gone) = (Vec::new(), Vec::new());
     let mut next = Id::MIN;

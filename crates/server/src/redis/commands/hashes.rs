@@ -27,7 +27,6 @@ pub fn fields<'a>(call: &'a Call<'_>, id: SlotId) -> &'a BTreeMap<Bytes, Bytes> 
     if let Value::Hash(fields) = call.value(id) { fields } else { &NONE }
 }
 
-
 /// Sets fields by pairs of words; how many were not there.
 fn put(call: &mut Call<'_>) -> Result<usize, Fail> {
     if !call.args.len().is_multiple_of(2) {
@@ -111,7 +110,8 @@ pub fn hvals(call: &mut Call<'_>) -> Done {
 pub fn hdel(call: &mut Call<'_>) -> Done {
     let id = open(call)?;
     let all = fields(call, id);
-    let mut gone: Vec<Bytes> = call.args[2..].iter().filter(|field| all.contains_key(*field)).cloned().collect();
+    let mut gone: Vec<Bytes> =
+        call.args[2..].iter().filter(|field| all.contains_key(*field)).cloned().collect();
     gone.sort();
     gone.dedup();
     let count = gone.len();
@@ -156,6 +156,9 @@ pub fn hincrby(call: &mut Call<'_>) -> Done {
 }
 
 pub fn hincrbyfloat(call: &mut Call<'_>) -> Done {
+    if super::texts::float(&call.args[3]).is_some_and(f64::is_infinite) {
+        return Err(Fail::err("value is NaN or Infinity"));
+    }
     let id = open(call)?;
     let old = fields(call, id).get(&call.args[2]).cloned();
     let sum = float_sum(old.as_deref(), &call.args[3])?;

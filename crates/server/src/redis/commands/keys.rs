@@ -268,7 +268,12 @@ pub fn persist(call: &mut Call<'_>) -> Done {
 /// `OBJECT ENCODING|REFCOUNT|IDLETIME key`: every value is a log here.
 pub fn object(call: &mut Call<'_>) -> Done {
     if call.is(1, "HELP") {
-        call.help(&["ENCODING <key>", "    Return \"log\": every value is one.", "REFCOUNT <key>", "    Return 1."]);
+        call.help(&[
+            "ENCODING <key>",
+            "    Return \"log\": every value is one.",
+            "REFCOUNT <key>",
+            "    Return 1.",
+        ]);
         return Ok(());
     }
     if call.args.len() != 3 {
@@ -281,7 +286,11 @@ pub fn object(call: &mut Call<'_>) -> Done {
         "REFCOUNT" if is_there => call.reply().int(1),
         "IDLETIME" if is_there => call.reply().int(0),
         "REFCOUNT" | "IDLETIME" => call.reply().null(),
-        "FREQ" => return Err(Fail::err("An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.")),
+        "FREQ" => {
+            return Err(Fail::err(
+                "An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+            ));
+        }
         _ => return Err(call.unknown_subcommand()),
     }
     Ok(())

@@ -182,7 +182,8 @@ pub fn lrem(call: &mut Call<'_>) -> Done {
     let (id, len) = call.list(1)?;
     let elements = call.engine.keys.elements(id, 0..len)?;
     let is_it = |at: &usize| elements[*at] == call.args[3];
-    let most = if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
+    let most =
+        if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
     let found: Vec<usize> = if count < 0 {
         let mut found: Vec<usize> = (0..len).rev().filter(is_it).take(most).collect();
         found.reverse();
@@ -192,8 +193,10 @@ pub fn lrem(call: &mut Call<'_>) -> Done {
     };
     if let (Some(&first), Some(&last)) = (found.first(), found.last()) {
         // All between the first and the last is written anew, without them.
-        let kept: Vec<Bytes> =
-            (first..=last).filter(|at| found.binary_search(at).is_err()).map(|at| elements[at].clone()).collect();
+        let kept: Vec<Bytes> = (first..=last)
+            .filter(|at| found.binary_search(at).is_err())
+            .map(|at| elements[at].clone())
+            .collect();
         call.keys().splice(id, first..last + 1, &kept)?;
     }
     call.reply().count(found.len());
@@ -226,7 +229,8 @@ pub fn lpos(call: &mut Call<'_>) -> Done {
     let looked_at = if most == 0 { len } else { most.min(len) };
     let range = at_end(if rank < 0 { End::Right } else { End::Left }, looked_at, len);
     let elements = call.engine.keys.elements(id, range.clone())?;
-    let places = elements.iter().enumerate().filter(|(_, e)| **e == call.args[2]).map(|(i, _)| range.start + i);
+    let places =
+        elements.iter().enumerate().filter(|(_, e)| **e == call.args[2]).map(|(i, _)| range.start + i);
     let mut found: Vec<usize> = places.collect();
     if rank < 0 {
         found.reverse();
@@ -337,7 +341,8 @@ pub fn brpop(call: &mut Call<'_>) -> Done {
 fn several(call: &Call<'_>, at: usize) -> Result<(Range<usize>, End, usize), Fail> {
     let count = super::integer(&call.args[at]).filter(|n| *n > 0);
     let count = count.ok_or_else(|| Fail::err("numkeys should be greater than 0"))?;
-    let keys = at + 1..usize::try_from(count).ok().and_then(|n| n.checked_add(at + 1)).ok_or_else(Fail::syntax)?;
+    let keys =
+        at + 1..usize::try_from(count).ok().and_then(|n| n.checked_add(at + 1)).ok_or_else(Fail::syntax)?;
     if keys.end >= call.args.len() {
         return Err(Fail::syntax());
     }
@@ -386,4 +391,3 @@ pub fn blmpop(call: &mut Call<'_>) -> Done {
     }
     waits_for(call, keys, until, InVain::NullArray)
 }
-

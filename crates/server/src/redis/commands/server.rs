@@ -29,8 +29,10 @@ pub fn role(call: &mut Call<'_>) -> Done {
 pub fn config(call: &mut Call<'_>) -> Done {
     match (call.word(1).as_str(), call.args.len()) {
         ("GET", n) if n > 2 => {
-            let mut found: Vec<(&str, String)> =
-                call.args[2..].iter().flat_map(|pattern| call.engine.settings.get(&pattern.to_ascii_lowercase())).collect();
+            let mut found: Vec<(&str, String)> = call.args[2..]
+                .iter()
+                .flat_map(|pattern| call.engine.settings.get(&pattern.to_ascii_lowercase()))
+                .collect();
             found.sort();
             found.dedup();
             call.reply().map(found.len());
@@ -193,8 +195,11 @@ pub fn command(call: &mut Call<'_>) -> Done {
         }
         ("LIST", 5) if call.is(2, "FILTERBY") && call.is(3, "PATTERN") => {
             let pattern = call.args[4].clone();
-            let found: Vec<&str> =
-                TABLE.iter().map(|spec| spec.name).filter(|name| matches(&pattern, name.as_bytes())).collect();
+            let found: Vec<&str> = TABLE
+                .iter()
+                .map(|spec| spec.name)
+                .filter(|name| matches(&pattern, name.as_bytes()))
+                .collect();
             call.reply().bulks(&found);
         }
         ("INFO", 2) => {
@@ -241,11 +246,13 @@ pub fn command(call: &mut Call<'_>) -> Done {
 /// `INFO [section …]`.
 pub fn info(call: &mut Call<'_>) -> Done {
     let wanted: Vec<String> = (1..call.args.len()).map(|at| call.word(at).to_ascii_lowercase()).collect();
-    let is_all = wanted.is_empty() || wanted.iter().any(|name| matches!(name.as_str(), "all" | "default" | "everything"));
+    let is_all = wanted.is_empty()
+        || wanted.iter().any(|name| matches!(name.as_str(), "all" | "default" | "everything"));
     let mut text = String::new();
     for (name, write) in SECTIONS {
         let is_extra = matches!(name, "Commandstats" | "Errorstats");
-        let in_all = is_all && (!is_extra || !wanted.is_empty() && wanted.iter().all(|name| name != "default"));
+        let in_all =
+            is_all && (!is_extra || !wanted.is_empty() && wanted.iter().all(|name| name != "default"));
         if in_all || wanted.contains(&name.to_ascii_lowercase()) {
             if !text.is_empty() {
                 text += "\r\n";
@@ -384,7 +391,11 @@ fn cpu(_: &mut Call<'_>, text: &mut String) -> Done {
 
 fn command_stats(call: &mut Call<'_>, text: &mut String) -> Done {
     for (name, calls) in call.engine.stats.calls() {
-        _ = write!(text, "cmdstat_{name}:calls={calls}\r\n");
+        let super::super::stats::Calls { done, waited, rejected, failed } = calls;
+        _ = write!(
+            text,
+            "cmdstat_{name}:calls={done},waited={waited},rejected_calls={rejected},failed_calls={failed}\r\n"
+        );
     }
     Ok(())
 }

@@ -15,7 +15,8 @@ pub fn invalid_id() -> Fail {
 
 /// An id: `ms` or `ms-seq`; what is not said of it is `seq`.
 pub fn parse_id(text: &[u8], seq: u64) -> Result<Id, Fail> {
-    let number = |part: &[u8]| std::str::from_utf8(part).ok().filter(|t| !t.starts_with('+'))?.parse::<u64>().ok();
+    let number =
+        |part: &[u8]| std::str::from_utf8(part).ok().filter(|t| !t.starts_with('+'))?.parse::<u64>().ok();
     let parsed = match text.iter().position(|&b| b == b'-') {
         None => number(text).map(|ms| Id { ms, seq }),
         Some(dash) => number(&text[..dash]).zip(number(&text[dash + 1..])).map(|(ms, seq)| Id { ms, seq }),
@@ -97,7 +98,9 @@ fn options(call: &Call<'_>, is_add: bool) -> Result<Options, Fail> {
         match word.as_str() {
             "MAXLEN" | "MINID" if more > 0 => {
                 if options.trim.is_some() {
-                    return Err(Fail::err("syntax error, MAXLEN and MINID options at the same time are not compatible"));
+                    return Err(Fail::err(
+                        "syntax error, MAXLEN and MINID options at the same time are not compatible",
+                    ));
                 }
                 let sign = &call.args[at + 1][..];
                 let has_sign = more > 1 && (sign == b"~" || sign == b"=");
@@ -106,7 +109,8 @@ fn options(call: &Call<'_>, is_add: bool) -> Result<Options, Fail> {
                     To::From(parse_id(value, 0)?)
                 } else {
                     let length = integer(value).ok_or_else(Fail::not_an_integer)?;
-                    let length = u64::try_from(length).map_err(|_| Fail::err("The MAXLEN argument must be >= 0."))?;
+                    let length =
+                        u64::try_from(length).map_err(|_| Fail::err("The MAXLEN argument must be >= 0."))?;
                     To::Length(length)
                 };
                 options.trim = Some(Trim { to, roughly: has_sign && sign == b"~", limit: 0 });
@@ -127,7 +131,9 @@ fn options(call: &Call<'_>, is_add: bool) -> Result<Options, Fail> {
     }
     match (&mut options.trim, limit) {
         (None, Some(_)) => {
-            return Err(Fail::err("syntax error, LIMIT cannot be used without specifying a trimming strategy"));
+            return Err(Fail::err(
+                "syntax error, LIMIT cannot be used without specifying a trimming strategy",
+            ));
         }
         (None, None) if !is_add => {
             return Err(Fail::err("syntax error, XTRIM must be called with a trimming strategy"));
@@ -208,9 +214,7 @@ fn drop_gone(call: &mut Call<'_>, id: SlotId) -> Done {
 
 /// The id of an entry that is to be added.
 fn next_id(call: &Call<'_>, text: &[u8], last: Id) -> Result<Id, Fail> {
-    let exhausted = || {
-        Fail::err("The stream has exhausted the last possible ID, unable to add more items")
-    };
+    let exhausted = || Fail::err("The stream has exhausted the last possible ID, unable to add more items");
     let too_small =
         || Fail::err("The ID specified in XADD is equal or smaller than the target stream top item");
     let id = if text == b"*" {
@@ -362,7 +366,9 @@ pub fn xsetid(call: &mut Call<'_>) -> Done {
             "MAXDELETEDID" => {
                 let id = parse_id(&call.args[at + 1], 0)?;
                 if last < id {
-                    return Err(Fail::err("The ID specified in XSETID is smaller than the provided max_deleted_entry_id"));
+                    return Err(Fail::err(
+                        "The ID specified in XSETID is smaller than the provided max_deleted_entry_id",
+                    ));
                 }
                 max_deleted = Some(id);
             }
@@ -383,7 +389,9 @@ pub fn xsetid(call: &mut Call<'_>) -> Done {
         return Err(Fail::err("The ID specified in XSETID is smaller than the target stream top item"));
     }
     if added.is_some_and(|added| added < len as i64) {
-        return Err(Fail::err("The entries_added specified in XSETID is smaller than the target stream length"));
+        return Err(Fail::err(
+            "The entries_added specified in XSETID is smaller than the target stream length",
+        ));
     }
     meta.last = last;
     meta.max_deleted = max_deleted.filter(|id| *id != Id::MIN).unwrap_or(meta.max_deleted);

@@ -3,7 +3,10 @@
 use super::Where::{Counted, Nowhere, Range, Streams};
 use super::flags::{ADMIN, BLOCKING, CONTROLS_TRANSACTION, NOT_IN_TRANSACTION, READ, WITHOUT_AUTH, WRITE};
 use super::{Call, Done, Spec, Where};
-use super::{acl, blocking, connection, groups, hashes, keys, lists, scans, server, streams, texts, transactions, xinfo, xread};
+use super::{
+    acl, blocking, connection, groups, hashes, keys, lists, scans, server, streams, texts, transactions,
+    xinfo, xread,
+};
 
 type Handler = fn(&mut Call<'_>) -> Done;
 
@@ -20,7 +23,14 @@ enum Group {
     Transaction = 1 << 19,
 }
 
-const fn spec(name: &'static str, arity: i32, flags: u32, group: Group, keys: Where, handler: Handler) -> Spec {
+const fn spec(
+    name: &'static str,
+    arity: i32,
+    flags: u32,
+    group: Group,
+    keys: Where,
+    handler: Handler,
+) -> Spec {
     let mut categories = group as u32;
     if flags & READ != 0 {
         categories |= 1 << 1;

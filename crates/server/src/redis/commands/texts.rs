@@ -81,7 +81,9 @@ pub fn set(call: &mut Call<'_>) -> Done {
             "XX" if only.is_none() => only = Some(true),
             "GET" => gives = true,
             "KEEPTTL" if expire.is_none() => keeps = true,
-            unit @ ("EX" | "PX" | "EXAT" | "PXAT") if expire.is_none() && !keeps && at + 1 < call.args.len() => {
+            unit @ ("EX" | "PX" | "EXAT" | "PXAT")
+                if expire.is_none() && !keeps && at + 1 < call.args.len() =>
+            {
                 at += 1;
                 expire = Some(expiry(call, unit, at)?);
             }
@@ -227,7 +229,8 @@ pub fn getrange(call: &mut Call<'_>) -> Done {
     let from = if start < 0 { (start + len).max(0) } else { start };
     let to = if stop < 0 { (stop + len).max(0) } else { stop.min(len - 1) };
     let is_backwards = start < 0 && stop < 0 && start > stop;
-    let part = if from > to || len == 0 || is_backwards { &[][..] } else { &text[from as usize..=to as usize] };
+    let part =
+        if from > to || len == 0 || is_backwards { &[][..] } else { &text[from as usize..=to as usize] };
     call.reply().bulk(part);
     Ok(())
 }

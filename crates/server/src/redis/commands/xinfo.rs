@@ -84,7 +84,9 @@ fn tell_groups(call: &mut Call<'_>, id: SlotId, stream: &Stream) -> Done {
 fn tell_consumers(call: &mut Call<'_>, stream: &Stream) -> Done {
     let Some(group) = stream.kept.groups.get(&call.args[3]) else {
         let (group, key) = (String::from_utf8_lossy(&call.args[3]), String::from_utf8_lossy(&call.args[2]));
-        return Err(Fail::Reply(format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into()));
+        return Err(Fail::Reply(
+            format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into(),
+        ));
     };
     let now = call.engine.keys.now;
     call.reply().array(group.consumers.len());

@@ -34,8 +34,15 @@ struct Asked {
 }
 
 fn parse(call: &Call<'_>, of_group: bool) -> Result<Asked, Fail> {
-    let mut asked =
-        Asked { count: usize::MAX, until: None, waits: false, group: None, no_ack: false, first: 0, streams: 0 };
+    let mut asked = Asked {
+        count: usize::MAX,
+        until: None,
+        waits: false,
+        group: None,
+        no_ack: false,
+        first: 0,
+        streams: 0,
+    };
     let mut at = 1;
     while at < call.args.len() && asked.first == 0 {
         let more = call.args.len() - at - 1;
@@ -52,21 +59,27 @@ fn parse(call: &Call<'_>, of_group: bool) -> Result<Asked, Fail> {
             }
             "GROUP" if more > 1 => {
                 if !of_group {
-                    return Err(Fail::err("The GROUP option is only supported by XREADGROUP. You called XREAD instead."));
+                    return Err(Fail::err(
+                        "The GROUP option is only supported by XREADGROUP. You called XREAD instead.",
+                    ));
                 }
                 asked.group = Some((call.args[at + 1].clone(), call.args[at + 2].clone()));
                 at += 3;
             }
             "NOACK" => {
                 if !of_group {
-                    return Err(Fail::err("The NOACK option is only supported by XREADGROUP. You called XREAD instead."));
+                    return Err(Fail::err(
+                        "The NOACK option is only supported by XREADGROUP. You called XREAD instead.",
+                    ));
                 }
                 asked.no_ack = true;
                 at += 1;
             }
             "STREAMS" if more > 0 => {
                 if !more.is_multiple_of(2) {
-                    return Err(Fail::err("Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified."));
+                    return Err(Fail::err(
+                        "Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
+                    ));
                 }
                 (asked.first, asked.streams) = (at + 1, more / 2);
             }
@@ -85,7 +98,10 @@ fn parse(call: &Call<'_>, of_group: bool) -> Result<Asked, Fail> {
 /// The error of a group that is not there.
 fn no_group(call: &Call<'_>, key: usize, group: &[u8], command: &str) -> Fail {
     let (key, group) = (String::from_utf8_lossy(&call.args[key]), String::from_utf8_lossy(group));
-    Fail::Reply(format!("NOGROUP No such key '{key}' or consumer group '{group}' in {command} with GROUP option").into())
+    Fail::Reply(
+        format!("NOGROUP No such key '{key}' or consumer group '{group}' in {command} with GROUP option")
+            .into(),
+    )
 }
 
 /// Where to read each stream from.
@@ -104,10 +120,14 @@ fn starts(call: &mut Call<'_>, asked: &Asked) -> Result<Vec<(usize, SlotId, From
         let from = match (&text[..], &asked.group) {
             (b"$", None) => From::After(stream.map_or(Id::MIN, |stream| stream.kept.meta.last)),
             (b"$", Some(_)) => {
-                return Err(Fail::err("The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set."));
+                return Err(Fail::err(
+                    "The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.",
+                ));
             }
             (b">", None) => {
-                return Err(Fail::err("The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option."));
+                return Err(Fail::err(
+                    "The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+                ));
             }
             (b">", Some(_)) => From::New,
             (text, _) => From::After(parse_id(text, 0).map_err(|_| invalid_id())?),
@@ -192,7 +212,8 @@ fn read_as(
     let kept = &call.engine.keys.stream(id).expect("it has the group").kept.groups[group];
     match from {
         From::After(after) => {
-            let mine = kept.pending.iter().filter(|(id, pending)| **id > after && pending.consumer == *consumer);
+            let mine =
+                kept.pending.iter().filter(|(id, pending)| **id > after && pending.consumer == *consumer);
             let ids: Vec<Id> = mine.take(asked.count).map(|(id, _)| *id).collect();
             let mut history = Vec::with_capacity(ids.len());
             for entry in ids {

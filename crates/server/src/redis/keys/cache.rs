@@ -61,9 +61,7 @@ impl Slot {
             Value::List(list) => list.right.memory() + list.left.memory(),
             Value::Text(text) => text.len(),
             Value::Hash(fields) => fields.iter().map(|(f, v)| f.len() + v.len() + 80).sum(),
-            Value::Stream(stream) => {
-                stream.body.memory() + size_of_val(&**stream) + stream.kept.size() * 100
-            }
+            Value::Stream(stream) => stream.body.memory() + size_of_val(&**stream) + stream.kept.size() * 100,
         };
         OVERHEAD + self.key.len() + value
     }

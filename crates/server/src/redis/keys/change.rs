@@ -258,7 +258,8 @@ impl Keyspace {
     pub fn see_consumer(&mut self, id: SlotId, group: &Bytes, name: &Bytes) {
         let now = self.now;
         if let Value::Stream(stream) = &mut self.cache.get_mut(id).value
-            && let Some(seen) = stream.kept.groups.get_mut(group).and_then(|group| group.consumers.get_mut(name))
+            && let Some(seen) =
+                stream.kept.groups.get_mut(group).and_then(|group| group.consumers.get_mut(name))
         {
             *seen = now;
         }
@@ -273,9 +274,8 @@ impl Keyspace {
         newest_first: bool,
     ) -> Result<Vec<Entry>, Error> {
         let log = names::entries(self.key(id));
-        self.stream(id).map_or(Ok(Vec::new()), |stream| {
-            stream.range(&self.store, &log, ids, count, newest_first)
-        })
+        self.stream(id)
+            .map_or(Ok(Vec::new()), |stream| stream.range(&self.store, &log, ids, count, newest_first))
     }
 
     /// Drops the entries of a stream's log before a number.

@@ -70,7 +70,9 @@ impl Record {
                 Ok(_) => Err("bytes follow a record of it".into()),
                 Err(error) => Err(format!("a record of it makes no sense: {error}")),
             },
-            Some((version, _)) => Err(format!("a record of it is of version {version}, which is not known here")),
+            Some((version, _)) => {
+                Err(format!("a record of it is of version {version}, which is not known here"))
+            }
             None => Err("a record of it is empty".into()),
         }
     }

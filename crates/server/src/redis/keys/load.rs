@@ -49,11 +49,8 @@ impl Keyspace {
 fn load(store: &Store, key: Bytes) -> Result<Slot, Error> {
     let Some((head, head_entries)) = read_head(store, &key)? else {
         let right = body(store, &key)?;
-        let value = if right.is_there() {
-            Value::List(List { right, left: Body::default() })
-        } else {
-            Value::Absent
-        };
+        let value =
+            if right.is_there() { Value::List(List { right, left: Body::default() }) } else { Value::Absent };
         return Ok(Slot { key, value, ..Slot::default() });
     };
     let value = match head.what {

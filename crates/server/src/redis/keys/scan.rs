@@ -115,8 +115,7 @@ impl Keyspace {
 
     /// Some key of a database: one of those in memory, or the first.
     pub fn any_key(&mut self, database: &[u8], chance: u64) -> Result<Option<Bytes>, Error> {
-        let is_of_it =
-            |slot: &&super::Slot| slot.value.is_there() && names::database(&slot.key) == database;
+        let is_of_it = |slot: &&super::Slot| slot.value.is_there() && names::database(&slot.key) == database;
         let in_memory = self.cache.iter().filter(is_of_it).count() as u64;
         if in_memory > 0 {
             let chosen = self.cache.iter().filter(is_of_it).nth((chance % in_memory) as usize);

@@ -342,7 +342,11 @@ impl Stream {
             // Read in portions: a count of few entries reads few.
             let portion = ((count - found.len()) as u64).clamp(1, 1024).min(high - low);
             let seqs = if newest_first { high - portion..high } else { low..low + portion };
-            if newest_first { high = seqs.start } else { low = seqs.end }
+            if newest_first {
+                high = seqs.start
+            } else {
+                low = seqs.end
+            }
             let payloads = self.body.read(store, key, seqs.clone())?;
             let entries = seqs.zip(payloads).map(|(seq, payload)| decode(key, seq, payload));
             let mut entries: Vec<Entry> = entries.collect::<Result<_, _>>()?;
@@ -372,7 +376,10 @@ mod tests {
         let fields = [Bytes::from_static(b"f"), Bytes::from_static(b"value")];
         let encoded = Entry::encode(Id { ms: 300, seq: 1 }, &fields);
         assert_eq!(&encoded[..], b"\xAC\x02\x01\x01f\x05value");
-        assert_eq!(Entry::decode(encoded), Some(Entry { id: Id { ms: 300, seq: 1 }, fields: fields.to_vec() }));
+        assert_eq!(
+            Entry::decode(encoded),
+            Some(Entry { id: Id { ms: 300, seq: 1 }, fields: fields.to_vec() })
+        );
         for id in [Id::MAX, Id::MIN] {
             assert_eq!(Entry::decode(Entry::encode(id, &[])).unwrap().id, id);
         }
