@@ -1,0 +1,54 @@
+// Figures and their units.
+
+export const NOTHING = "–";
+const SPACE = "\u202f";
+
+const COUNT = [[1, ""], [1e3, "k"], [1e6, "M"], [1e9, "G"], [1e12, "T"]];
+const BYTES = [[1, "B"], [1e3, "kB"], [1e6, "MB"], [1e9, "GB"], [1e12, "TB"], [1e15, "PB"]];
+const SECONDS = [[1e-9, "ns"], [1e-6, "µs"], [1e-3, "ms"], [1, "s"], [60, "min"], [3600, "h"], [86400, "d"]];
+
+// Three digits, and the unit in which they are.
+function scaled(value, steps) {
+  let [size, unit] = steps[0];
+  for (const [s, u] of steps) if (Math.abs(value) >= s * 0.9995) [size, unit] = [s, u];
+  const figure = value / size;
+  const exact = size === 1 && Number.isInteger(value);
+  const digits = exact || figure >= 99.95 || figure === 0 ? 0 : figure >= 9.995 ? 1 : 2;
+  return [figure.toFixed(digits), unit];
+}
+
+const KINDS = {
+  count: (value) => scaled(value, COUNT),
+  rate: (value) => { const [figure, unit] = scaled(value, COUNT); return [figure, unit ? `${unit}${SPACE}/s` : "/s"]; },
+  bytes: (value) => scaled(value, BYTES),
+  bytesRate: (value) => { const [figure, unit] = scaled(value, BYTES); return [figure, `${unit}/s`]; },
+  seconds: (value) => (value === 0 ? ["0", "s"] : scaled(value, SECONDS)),
+  share: (value) => [(value * 100).toFixed(value > 0 && value < 0.0995 ? 1 : 0), "%"],
+  ratio: (value) => [value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2), "×"],
+};
+
+// A figure and its unit, apart; what nothing can be said of has none.
+export function parts(value, kind) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return [NOTHING, ""];
+  return KINDS[kind](value);
+}
+
+export function shown(value, kind) {
+  const [figure, unit] = parts(value, kind);
+  return unit ? `${figure}${SPACE}${unit}` : figure;
+}
+
+export const whole = (value) => value.toLocaleString("en").replaceAll(",", SPACE);
+export const plural = (count, one, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`;
+export const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false });
+
+// For what is told by others: the name of a value says what it is.
+export function byName(name, value) {
+  const kinds = [["_bytes_per_second", "bytesRate"], ["_per_second", "rate"], ["_bytes", "bytes"], ["_seconds", "seconds"]];
+  const kind = kinds.find(([end]) => name.endsWith(end));
+  if (value === null || value === undefined) return [name, NOTHING];
+  if (typeof value !== "number") return [name, typeof value === "object" ? JSON.stringify(value) : String(value)];
+  if (kind) return [name.slice(0, -kind[0].length), shown(value, kind[1])];
+  if (name.endsWith("_at")) return [name.slice(0, -3), clock(value)];
+  return [name, Number.isInteger(value) ? whole(value) : shown(value, "count")];
+}
