@@ -1,23 +1,23 @@
-//! The page, on a store in memory that a few threads write to: `cargo run -p brooklet-server --example page`.
+//! The page, on a store in a temporary folder that a few threads write to: `cargo run -p brooklet-server --example page`.
 //!
 //! It says where it is, and serves until its standard input ends.
 
 use std::error::Error;
 use std::io::{Read, stdin};
-use std::sync::Arc;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use brooklet::io::{MemVolume, Rng};
+use brooklet::io::Rng;
 use brooklet::{Options, Retention, SpaceConfig, Store};
 use brooklet_server::busy::Busy;
 use brooklet_server::http::watch::{Watch, router};
 use serde_json::json;
 
 /// A store that has something of each kind to show.
-fn store() -> Result<Store, brooklet::Error> {
+fn store(path: &Path) -> Result<Store, brooklet::Error> {
     let options = Options::new().ring_size(8 << 20).memory_budget(6 << 20).max_payload(256 << 10);
-    let store = options.create_on(Arc::new(MemVolume::new(1)))?;
+    let store = options.open(path)?;
     store.create_space("orders", SpaceConfig::new().max_logs(100_000).max_bytes(4 << 30))?;
     store.create_space("sensors", SpaceConfig::new().retention(Retention::new().entries(200)))?;
     for n in 0..120 {
@@ -58,7 +58,8 @@ fn work(store: &Store, busy: &Busy, seed: u64) -> Result<(), brooklet::Error> {
         if rng.percent(10) {
             drop(store.delete(format!("orders/{}", rng.below(1 << 16))));
         }
-        drop(store.read(format!("orders/{order}"), ..)?.next_back());
+        // A log whose first entry is not durable yet is not there for readers.
+        drop(store.read(format!("orders/{order}"), ..).map(|mut entries| entries.next_back()));
         if n % 20 == 0 {
             let wave = (n as f64 / 3000.0).sin() + 1.3;
             thread::sleep(Duration::from_secs_f64(0.008 * wave));
@@ -83,12 +84,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     watch.show("clients", clients);
     tokio::spawn(watch.clone().keep());
     tokio::spawn(axum::serve(listener, router(watch.clone())).into_future());
-    let store = store()?;
+    let folder = tempfile::tempdir()?;
+    let store = store(&folder.path().join("shop.brooklet"))?;
     watch.ready(store.clone());
     for seed in 1..=3 {
         let (store, busy) = (store.clone(), watch.busy().clone());
-        // It ends with an error as the store is closed.
-        thread::spawn(move || work(&store, &busy, seed));
+        thread::spawn(move || match work(&store, &busy, seed) {
+            Ok(()) | Err(brooklet::Error::Closed) => {}
+            Err(error) => eprintln!("a writer ended: {error}"),
+        });
     }
     tokio::task::spawn_blocking(|| stdin().read_to_end(&mut Vec::new())).await??;
     watch.stopping();

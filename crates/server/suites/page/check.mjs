@@ -36,7 +36,7 @@ async function eventually(what, holds, seconds = 15) {
 }
 
 async function moves(page) {
-  await eventually("it is live", async () => (await text(page, "#status")) === "Live");
+  await eventually("it is live", async () => (await text(page, "#status")) === "Ready");
   const seen = new Set();
   await eventually("figures move", async () => {
     seen.add(await page.locator(".tile .figure").first().innerText());
@@ -81,7 +81,7 @@ async function browses(page) {
   assert.equal(await first(), "119", "the newest first");
   await page.click("#log-pager >> text=Older");
   await eventually("older ones", async () => (await first()) === "94");
-  await page.click("#log-form >> text=Oldest first");
+  await page.getByLabel("Oldest first").check();
   await eventually("the oldest first", async () => (await first()) === "0");
   await page.fill("#log-from", "60");
   await page.click("#log-form >> text=Show");
@@ -91,7 +91,7 @@ async function browses(page) {
   await page.click("#logs-table >> text=examples/binary");
   await eventually("bytes are shown", async () => /^000000  a5 a4 a7/.test(await page.locator("pre.binary").first().textContent()));
   await page.click("#log-back");
-  await page.click("#logs-table >> text=0x");
+  await page.locator("#logs-table a", { hasText: "\\xff" }).click();
   await eventually("a key of bytes", async () => (await text(page, ".entry pre")) === "the key of this log is no text");
   await page.click("#log-back");
   await page.click("#logs-table >> text=<img src=x");

@@ -38,7 +38,7 @@ pub(super) struct Point {
 }
 
 /// Stages of a write, in their order.
-pub(super) const STAGES: [&str; 5] = ["board", "wait", "seal", "write", "acknowledge"];
+pub(super) const STAGES: [&str; 5] = ["board", "wait", "seal", "write", "ack"];
 
 /// How long something took.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -108,7 +108,7 @@ impl Point {
             written_per_byte: part(written_bytes, since(&|a| a.wal.raw_bytes)),
             ring: part(now.wal.used as f64, now.wal.size as f64),
             memory: part(now.recent_bytes as f64, now.memory_budget as f64),
-            stalled: stalls.iter().map(|stall| stall.share).sum(),
+            stalled: stalls.iter().fold(0.0, |sum, stall| sum + stall.share),
             stalls,
             cache_hits: part(hits, hits + misses),
             maintenance: now.slices.since(&before.slices).sum().as_secs_f64() / seconds,

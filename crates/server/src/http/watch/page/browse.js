@@ -96,7 +96,7 @@ export class Log {
 
   open(key) {
     [this.key, this.pages] = [key, [""]];
-    byId("log-from").value = "";
+    byId("log-form").reset();
     byId("log-key").textContent = "…";
     byId("entries").replaceChildren();
     this.load();

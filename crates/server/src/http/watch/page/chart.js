@@ -1,10 +1,10 @@
 // Lines over time, drawn by hand: a chart with axes and a place that can be pointed at, and one without any for a tile.
 
 import { draw, make, say } from "./make.js";
-import { clock, shown } from "./units.js";
+import { clock, shown, tick } from "./units.js";
 
 const HEIGHT = 190;
-const EDGE = { left: 58, right: 10, top: 10, bottom: 24 };
+const EDGE = { left: 62, right: 10, top: 10, bottom: 24 };
 // Points further apart than that are not joined, in seconds.
 const GAP = 4;
 
@@ -78,8 +78,11 @@ export class Chart {
     new ResizeObserver(() => this.draw()).observe(this.svg);
   }
 
+  // At most so many seconds of them; whole minutes, where there are less.
   show(points, span) {
-    [this.points, this.span] = [points, span];
+    this.points = points;
+    const known = points.length ? this.end - points[0].at : 0;
+    this.span = Math.min(span, Math.max(Math.ceil(known / 60), 1) * 60);
     this.draw();
   }
 
@@ -113,7 +116,7 @@ export class Chart {
     const [right, floor] = [width - EDGE.right, HEIGHT - EDGE.bottom];
     const x = (at) => EDGE.left + ((at - begin) / this.span) * (right - EDGE.left);
     const y = (value) => floor - scale.place(value) * (floor - EDGE.top);
-    const parts = [...this.grid(scale, y, right, floor), ...this.times(x, floor, end)];
+    const parts = [...this.grid(scale, y, right, floor), ...this.times(x, floor, end, width)];
     for (const { of, line } of this.series) {
       const [stroke, area] = path(seen.map((point) => [point.at, of(point)]), x, y, floor);
       if (this.filled) parts.push(draw("path", { class: `area ${line}`, d: area }));
@@ -127,15 +130,16 @@ export class Chart {
   }
 
   grid(scale, y, right, floor) {
-    return scale.ticks.flatMap((tick) => [
-      draw("line", { class: tick === 0 || y(tick) >= floor - 0.5 ? "axis" : "grid", x1: EDGE.left, x2: right, y1: y(tick), y2: y(tick) }),
-      draw("text", { class: "tick", x: EDGE.left - 8, y: y(tick) + 4, "text-anchor": "end" }, shown(tick, this.unit)),
+    return scale.ticks.flatMap((value) => [
+      draw("line", { class: y(value) >= floor - 0.5 ? "axis" : "grid", x1: EDGE.left, x2: right, y1: y(value), y2: y(value) }),
+      draw("text", { class: "tick", x: EDGE.left - 8, y: y(value) + 4, "text-anchor": "end" }, tick(value, this.unit)),
     ]);
   }
 
-  times(x, floor, end) {
-    const step = this.span / (this.span === 60 ? 4 : 5);
-    return Array.from({ length: Math.round(this.span / step) + 1 }, (_, i) => i * step).map((ago) => {
+  times(x, floor, end, width) {
+    const few = width < 420;
+    const step = [15, 30, 60, 120, 300].find((step) => this.span / step <= (few ? 3 : 6));
+    return Array.from({ length: Math.floor(this.span / step) + 1 }, (_, i) => i * step).map((ago) => {
       const text = ago === 0 ? "now" : step < 60 ? `−${ago} s` : `−${ago / 60} min`;
       const anchor = ago === 0 ? "end" : ago === this.span ? "start" : "middle";
       return draw("text", { class: "tick", x: x(end - ago), y: floor + 17, "text-anchor": anchor }, text);

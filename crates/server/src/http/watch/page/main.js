@@ -44,9 +44,11 @@ function show(answer) {
   state.last = answer;
   document.body.classList.remove("stale");
   const { unready, version, uptime_seconds, made_of } = answer;
-  status(unready ? "bad" : "good", unready ? "Not ready" : "Live");
+  status(unready ? "bad" : "good", unready ? "Not ready" : "Ready");
   notice(unready ? `The server is not ready: ${unready}.` : "");
-  say(byId("store"), made_of?.store ?? "");
+  const store = made_of?.store ?? "";
+  say(byId("store"), store.split("/").pop());
+  byId("store").title = store;
   say(byId("about"), `brooklet-server ${version}, up for ${shown(uptime_seconds, "seconds")}`);
   if (state.view === "live") live.show(answer, span());
 }
@@ -76,8 +78,9 @@ function asked(query, name) {
 
 function route() {
   const [name, query = ""] = location.hash.slice(1).split("?");
+  if (name !== state.view) window.scrollTo(0, 0);
   state.view = name in views ? name : "live";
-  for (const view of Object.keys(views)) byId(view).hidden = view !== state.view;
+  for (const view of Object.keys(views)) byId(`view-${view}`).hidden = view !== state.view;
   for (const view of ["live", "logs"]) {
     const is = state.view === view || (view === "logs" && state.view === "log");
     if (is) byId(`to-${view}`).setAttribute("aria-current", "page");

@@ -50,12 +50,19 @@ export function table(element, caption, heads, rows) {
   );
 }
 
+// Bytes of two digits each, as text with the others in between.
+const escaped = (hex) =>
+  hex.replace(/../g, (digits) => {
+    const code = parseInt(digits, 16);
+    return code >= 32 && code < 127 ? String.fromCharCode(code) : `\\x${digits}`;
+  });
+
 // Keys as people can read them: what has no shape gets one.
 export const visible = (text) =>
   text.replace(/[\u0000-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0))).replace(/\u007f/g, "\u2421");
 
 export const keyOf = ({ text, binary }) =>
-  make("span", { class: binary ? "key binary" : "key" }, binary ? `0x${text}` : visible(text));
+  make("span", { class: binary ? "key binary" : "key" }, binary ? escaped(text) : visible(text));
 
 // A link to a log's entries.
 export const logLink = (row) => make("a", { href: `#log?key=${row.url}` }, keyOf(row.key));

@@ -2,7 +2,7 @@
 
 import { Chart, spark } from "./chart.js";
 import { bar, byId, draw, logLink, make, say, table } from "./make.js";
-import { byName, parts, plural, shown, whole } from "./units.js";
+import { parts, plural, shown, titleOf, valueOf, whole } from "./units.js";
 
 // Points of a tile's line, and of what is told as of now.
 const SPARK = 60;
@@ -23,7 +23,7 @@ const STAGES = {
   wait: "until the block is taken to be written",
   seal: "compressed, and given its place",
   write: "the device makes it durable",
-  acknowledge: "until all before it are durable too",
+  ack: "until all before it are durable too",
 };
 
 const STALLS = {
@@ -102,20 +102,19 @@ export class Live {
     for (const { name, value } of extras) {
       if (!this.extras.has(name)) {
         const [line, element] = [make("p", { class: "quiet" }), make("table")];
-        const title = name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
+        const title = name.charAt(0).toUpperCase() + titleOf(name.slice(1));
         byId("users").append(make("section", { class: "card", id: `extra-${name}` }, make("h3", {}, title), line, make("div", { class: "scroll" }, element)));
         this.extras.set(name, { line, element });
       }
       const { line, element } = this.extras.get(name);
-      const told = (name, value) => { const [title, text] = byName(name, value); return [title.replaceAll("_", " "), text]; };
       if (Array.isArray(value)) {
         const names = [...new Set(value.flatMap(Object.keys))];
         const number = (name) => value.some((row) => typeof row[name] === "number");
-        say(line, value.length ? whole(value.length) : "None");
-        table(element, name, names.map((name) => [told(name, null)[0], number(name) ? "number" : ""]),
-          value.map((row) => names.map((name) => told(name, row[name])[1])));
+        say(line, value.length ? `${whole(value.length)} now` : "None now");
+        table(element, name, names.map((name) => [titleOf(name), number(name) ? "number" : ""]),
+          value.map((row) => names.map((name) => valueOf(name, row[name]))));
       } else {
-        table(element, name, [["", ""], ["", "number"]], Object.entries(value ?? {}).map(([name, value]) => told(name, value)));
+        table(element, name, [["", ""], ["", "number"]], Object.entries(value ?? {}).map(([name, value]) => [titleOf(name), valueOf(name, value)]));
       }
     }
   }
@@ -217,10 +216,9 @@ function showBusy(busy) {
 
 function showSpaces(spaces) {
   byId("spaces-card").hidden = spaces.length === 0;
-  const maybe = (value, kind) => shown(value, kind);
   const rows = spaces.map((space) => [
     make("a", { href: `#logs?prefix=${encodeURIComponent(`${space.name}/`)}` }, space.name),
-    maybe(space.logs, "count"), maybe(space.bytes ?? space.memory_bytes, "bytes"), shown(space.appended, "count"), shown(space.reads, "count"), shown(space.refused, "count"),
+    shown(space.logs, "count"), shown(space.bytes ?? space.memory_bytes, "bytes"), shown(space.appended, "count"), shown(space.reads, "count"), shown(space.refused, "count"),
   ]);
   const heads = ["logs", "bytes", "appended", "reads", "refused"].map((name) => [name, "number"]);
   table(byId("spaces"), "Spaces", [["Space", "name"], ...heads], rows);

@@ -19,7 +19,7 @@ function scaled(value, steps) {
 
 const KINDS = {
   count: (value) => scaled(value, COUNT),
-  rate: (value) => { const [figure, unit] = scaled(value, COUNT); return [figure, unit ? `${unit}${SPACE}/s` : "/s"]; },
+  rate: (value) => { const [figure, unit] = scaled(value, COUNT); return [figure, `${unit}/s`]; },
   bytes: (value) => scaled(value, BYTES),
   bytesRate: (value) => { const [figure, unit] = scaled(value, BYTES); return [figure, `${unit}/s`]; },
   seconds: (value) => (value === 0 ? ["0", "s"] : scaled(value, SECONDS)),
@@ -33,6 +33,12 @@ export function parts(value, kind) {
   return KINDS[kind](value);
 }
 
+// As short as a figure of a scale can be.
+export function tick(value, kind) {
+  const [figure, unit] = parts(value, kind);
+  return `${figure.includes(".") ? figure.replace(/\.?0+$/, "") : figure}${SPACE}${unit}`.trimEnd();
+}
+
 export function shown(value, kind) {
   const [figure, unit] = parts(value, kind);
   return unit ? `${figure}${SPACE}${unit}` : figure;
@@ -42,13 +48,26 @@ export const whole = (value) => value.toLocaleString("en").replaceAll(",", SPACE
 export const plural = (count, one, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`;
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false });
 
-// For what is told by others: the name of a value says what it is.
-export function byName(name, value) {
-  const kinds = [["_bytes_per_second", "bytesRate"], ["_per_second", "rate"], ["_bytes", "bytes"], ["_seconds", "seconds"]];
-  const kind = kinds.find(([end]) => name.endsWith(end));
-  if (value === null || value === undefined) return [name, NOTHING];
-  if (typeof value !== "number") return [name, typeof value === "object" ? JSON.stringify(value) : String(value)];
-  if (kind) return [name.slice(0, -kind[0].length), shown(value, kind[1])];
-  if (name.endsWith("_at")) return [name.slice(0, -3), clock(value)];
-  return [name, Number.isInteger(value) ? whole(value) : shown(value, "count")];
+// For what is told by others: the end of a name says what its values are.
+const ENDS = [
+  ["_bytes_per_second", (value) => shown(value, "bytesRate")],
+  ["_per_second", (value) => shown(value, "rate")],
+  ["_bytes", (value) => shown(value, "bytes")],
+  ["_seconds", (value) => shown(value, "seconds")],
+  ["_at", clock],
+];
+
+const endOf = (name) => ENDS.find(([end]) => name.endsWith(end));
+
+export function titleOf(name) {
+  const end = endOf(name)?.[0] ?? "";
+  return name.slice(0, name.length - end.length).replaceAll("_", " ");
+}
+
+export function valueOf(name, value) {
+  if (value === null || value === undefined) return NOTHING;
+  if (typeof value !== "number") return typeof value === "object" ? JSON.stringify(value) : String(value);
+  const end = endOf(name);
+  if (end) return end[1](value);
+  return Number.isInteger(value) ? whole(value) : shown(value, "count");
 }
