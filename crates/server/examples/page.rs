@@ -1,6 +1,8 @@
-//! The page, on a store in a temporary folder that a few threads write to: `cargo run -p brooklet-server --example page`.
+//! The page, on a store in a temporary folder that a few threads write to: `cargo run -p brooklet-server --example page [PORT]`.
 //!
 //! It says where it is, and serves until its standard input ends.
+
+#![expect(clippy::disallowed_methods, reason = "writers are threads, and rest")]
 
 use std::error::Error;
 use std::io::{Read, stdin};
@@ -79,7 +81,8 @@ fn clients() -> serde_json::Value {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let watch = Watch::new();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let port = std::env::args().nth(1).map_or(Ok(0), |port| port.parse::<u16>())?;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
     println!("http://{}/", listener.local_addr()?);
     watch.show("clients", clients);
     tokio::spawn(watch.clone().keep());

@@ -54,8 +54,8 @@ struct Table {
     /// Slots, by their keys.
     places: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    /// Slots as a heap: none has a lower count than the first.
-    heap: Vec<u32>,
+    /// Counts of entries, and whose they are, as a heap: none is lower than the first.
+    heap: Vec<(f64, u32)>,
     /// When the first moment was, when weights were 1, and when it is now.
     born: Option<Duration>,
     even: Duration,
@@ -66,9 +66,9 @@ struct Table {
 
 struct Slot {
     key: Vec<u8>,
-    /// Where it is in the heap.
+    hash: u64,
+    /// Where its count is in the heap.
     at: usize,
-    entries: f64,
     /// So much of that may be others' entries.
     error: f64,
     bytes: f64,
@@ -92,7 +92,8 @@ impl Busy {
     pub fn top(&self, most: usize) -> Vec<BusyLog> {
         let table = self.table();
         let scale = table.scale();
-        let rates = table.slots.iter().map(|slot| ((slot.entries - slot.error) * scale, slot));
+        let counted = table.heap.iter().map(|&(count, slot)| (count, &table.slots[slot as usize]));
+        let rates = counted.map(|(count, slot)| ((count - slot.error) * scale, slot));
         let mut busy: Vec<(f64, &Slot)> = rates.filter(|(rate, _)| *rate >= LEAST).collect();
         busy.sort_by(|(a, x), (b, y)| b.total_cmp(a).then_with(|| x.key.cmp(&y.key)));
         busy.truncate(most);
@@ -117,9 +118,9 @@ impl Table {
             None => self.admit(key, hash),
         };
         let noted = &mut self.slots[slot];
-        noted.entries += entries;
         noted.bytes += bytes;
         let at = noted.at;
+        self.heap[at].0 += entries;
         self.sink(at);
     }
 
@@ -127,41 +128,35 @@ impl Table {
     fn admit(&mut self, key: &[u8], hash: u64) -> usize {
         let slot = if self.slots.len() < SLOTS {
             let (at, slot) = (self.heap.len(), self.slots.len());
-            self.slots.push(Slot { key: key.to_vec(), at, entries: 0.0, error: 0.0, bytes: 0.0 });
-            self.heap.push(slot as u32);
+            self.slots.push(Slot { key: key.to_vec(), hash, at, error: 0.0, bytes: 0.0 });
+            self.heap.push((0.0, slot as u32));
             // Nothing is less than nothing, so that it belongs before all that have a count.
             self.rise(at);
             slot
         } else {
-            let slot = self.heap[0] as usize;
-            let old = self.hasher.hash_one(&self.slots[slot].key[..]);
-            if let Ok(place) = self.places.find_entry(old, |&other| other as usize == slot) {
+            let (count, slot) = self.heap[0];
+            let taken = &mut self.slots[slot as usize];
+            if let Ok(place) = self.places.find_entry(taken.hash, |&other| other == slot) {
                 place.remove();
             }
-            let taken = &mut self.slots[slot];
             taken.key.clear();
             taken.key.extend_from_slice(key);
-            (taken.error, taken.bytes) = (taken.entries, 0.0);
-            slot
+            (taken.hash, taken.error, taken.bytes) = (hash, count, 0.0);
+            slot as usize
         };
-        let (slots, hasher) = (&self.slots, &self.hasher);
-        let rehash = |&slot: &u32| hasher.hash_one(&slots[slot as usize].key[..]);
-        self.places.insert_unique(hash, slot as u32, rehash);
+        let slots = &self.slots;
+        self.places.insert_unique(hash, slot as u32, |&slot| slots[slot as usize].hash);
         slot
-    }
-
-    fn count(&self, at: usize) -> f64 {
-        self.slots[self.heap[at] as usize].entries
     }
 
     fn swap(&mut self, a: usize, b: usize) {
         self.heap.swap(a, b);
-        self.slots[self.heap[a] as usize].at = a;
-        self.slots[self.heap[b] as usize].at = b;
+        self.slots[self.heap[a].1 as usize].at = a;
+        self.slots[self.heap[b].1 as usize].at = b;
     }
 
     fn rise(&mut self, mut at: usize) {
-        while at > 0 && self.count(at) < self.count((at - 1) / 2) {
+        while at > 0 && self.heap[at].0 < self.heap[(at - 1) / 2].0 {
             self.swap(at, (at - 1) / 2);
             at = (at - 1) / 2;
         }
@@ -173,9 +168,9 @@ impl Table {
             if left >= self.heap.len() {
                 return;
             }
-            let is_right = right < self.heap.len() && self.count(right) < self.count(left);
+            let is_right = right < self.heap.len() && self.heap[right].0 < self.heap[left].0;
             let least = if is_right { right } else { left };
-            if self.count(at) <= self.count(least) {
+            if self.heap[at].0 <= self.heap[least].0 {
                 return;
             }
             self.swap(at, least);
@@ -191,8 +186,8 @@ impl Table {
         let lives = now.saturating_sub(self.even).as_secs_f64() / HALF_LIFE.as_secs_f64();
         if lives > LONG {
             let scale = (-lives).exp2();
+            self.heap.iter_mut().for_each(|(count, _)| *count *= scale);
             for slot in &mut self.slots {
-                slot.entries *= scale;
                 slot.error *= scale;
                 slot.bytes *= scale;
             }

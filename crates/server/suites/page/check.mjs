@@ -11,8 +11,8 @@ const ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run
   "--disable-component-update", "--disable-sync"];
 
 // The example; it ends with its standard input.
-async function serve() {
-  const server = spawn(program, { stdio: ["pipe", "pipe", "inherit"] });
+async function serve(port = 0) {
+  const server = spawn(program, [port], { stdio: ["pipe", "pipe", "inherit"] });
   const [line] = await once(createInterface(server.stdout), "line");
   return { server, address: line.trim() };
 }
@@ -151,6 +151,24 @@ async function looks(page) {
   await page.evaluate(() => { location.hash = "#live"; });
 }
 
+// A server that goes is said to be gone, and one that comes back is shown.
+async function comesBack(page, server, address) {
+  await stop(server);
+  await eventually("that the server is gone is said", async () => (await text(page, "#status")) === "No answer");
+  assert.match(await text(page, "#notice"), /does not answer/);
+  await page.screenshot({ path: `${scratch}/gone.png` });
+  const { server: another } = await serve(new URL(address).port);
+  try {
+    await eventually("it is back", async () => (await text(page, "#status")) === "Ready", 30);
+    assert(await page.locator("#notice").isHidden());
+    const commits = () => text(page, "#tiles .tile:first-child .figure");
+    const was = await commits();
+    await eventually("its figures move", async () => (await commits()) !== was);
+  } finally {
+    await stop(another);
+  }
+}
+
 const { server, address } = await serve();
 const browser = await chromium.launchPersistentContext(`${scratch}/profile`, {
   executablePath: "/usr/bin/chromium", args: ARGS, viewport: { width: 1280, height: 900 }, colorScheme: "light",
@@ -175,10 +193,7 @@ try {
     await page.waitForTimeout(60_000);
     await page.screenshot({ path: screenshot, fullPage: true });
   }
-  await stop(server);
-  await eventually("that the server is gone is said", async () => (await text(page, "#status")) === "No answer");
-  assert.match(await text(page, "#notice"), /does not answer/);
-  await page.screenshot({ path: `${scratch}/gone.png` });
+  await comesBack(page, server, address);
   console.log("the page does what it must");
 } finally {
   await browser.close();

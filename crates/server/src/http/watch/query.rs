@@ -55,7 +55,10 @@ impl Shown {
     /// All of the bytes, or about the first so many.
     pub fn of(bytes: &[u8], most: usize) -> Self {
         match std::str::from_utf8(bytes) {
-            Ok(text) => Self { text: text[..text.floor_char_boundary(most)].into(), binary: false },
+            Ok(text) => {
+                let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+                Self { text: text[..end.unwrap_or_default()].into(), binary: false }
+            }
             Err(_) => {
                 let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
                 let digits = |byte: &u8| [digit(byte >> 4), digit(byte & 15)];
