@@ -92,6 +92,20 @@ fn rates_are_those_of_late_and_what_rests_is_forgotten() {
     assert_eq!(top, []);
 }
 
+/// A log that came when all places were taken is told rightly long after.
+#[test]
+fn errors_are_forgotten_with_what_they_are_of() {
+    let busy = Busy::default();
+    busy.pass(Duration::ZERO);
+    (0..3 * SLOTS as u64).for_each(|n| busy.note(&n.to_be_bytes(), 1000, 0));
+    let last = (3 * SLOTS as u64 - 1).to_be_bytes();
+    let later = HALF_LIFE.mul_f64(LONG + 1.0);
+    busy.pass(later);
+    busy.note(&last, 1, 0);
+    let top = busy.top(10);
+    assert_eq!((top.len(), &top[0].key[..]), (1, &last[..]));
+}
+
 /// `cargo test -p brooklet-server -- --ignored --nocapture nanoseconds`
 #[test]
 #[ignore = "a measurement"]

@@ -23,8 +23,22 @@ impl Stuck {
         self.1.1.notify_all();
     }
 
+    /// Holds it until that is dropped, so that a test that fails ends.
+    fn held(&self) -> Held<'_> {
+        self.hold(true);
+        Held(self)
+    }
+
     fn waiting(&self) -> usize {
         self.1.0.lock().unwrap().waiting
+    }
+}
+
+struct Held<'a>(&'a Stuck);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.hold(false);
     }
 }
 
@@ -54,7 +68,7 @@ async fn what_needs_no_device_is_shown_while_it_does_not_answer() {
     drop(store);
     let server = Server::new().await;
     server.watch.ready(options().open_on(Arc::new(volume.clone())).unwrap());
-    volume.hold(true);
+    let held = volume.held();
     let client = server.client;
     let asked: Vec<_> =
         (0..24).map(|_| tokio::spawn(async move { client.ask("GET", "/api/logs").await.status })).collect();
@@ -68,7 +82,7 @@ async fn what_needs_no_device_is_shown_while_it_does_not_answer() {
     }
     let refused = server.get("/api/log?key=log").await;
     assert!(refused.status == 503 && refused.body.contains("ask again"), "{refused:?}");
-    volume.hold(false);
+    drop(held);
     let mut statuses = Vec::new();
     for asked in asked {
         statuses.push(asked.await.unwrap());
