@@ -67,6 +67,7 @@ async function browses(page) {
   await page.click("#logs-pager >> text=Next");
   await page.click("#logs-pager >> text=Next");
   await eventually("the last page", async () => /^Logs 101 to 120/.test(await text(page, pager)));
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "Previous", "the keyboard stays at the pager");
   assert(await page.locator("#logs-pager >> text=Next").isDisabled());
   await page.click("#logs-pager >> text=Previous");
   await eventually("back", async () => (await text(page, "#logs-table tbody tr:first-child .key")) === "many/050");

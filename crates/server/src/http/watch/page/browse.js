@@ -34,6 +34,13 @@ const button = (text, act, usable = true) => {
   return made;
 };
 
+// What is shown, and the ways on; the keyboard stays on the one that it is on.
+function page(element, said, ...buttons) {
+  const on = element.contains(document.activeElement) ? document.activeElement.textContent : null;
+  element.replaceChildren(make("span", { class: "quiet", role: "status" }, said), ...buttons);
+  if (on !== null) (buttons.find((one) => one.textContent === on && !one.disabled) ?? buttons.find((one) => !one.disabled))?.focus();
+}
+
 function refuse(element, error) {
   element.replaceChildren(make("p", { class: "notice", role: "alert" }, `This cannot be shown: ${error.message}`));
 }
@@ -74,8 +81,7 @@ export class Logs {
     table(byId("logs-table"), "Logs", [["Log", "name"], ["entries", "number"], ["first", "number more-room"], ["last", "number more-room"], ["keeps", "more-room"]], rows);
     const before = (this.pages.length - 1) * LOGS;
     const said = logs.length ? `Logs ${whole(before + 1)} to ${whole(before + logs.length)}, by key` : "No log has such a key";
-    byId("logs-pager").replaceChildren(
-      make("span", { class: "quiet", role: "status" }, said),
+    page(byId("logs-pager"), said,
       button("Previous", () => { this.pages.pop(); this.load(); }, this.pages.length > 1),
       button("Next", () => { this.pages.push(after); this.load(); }, after !== null),
     );
@@ -121,8 +127,7 @@ export class Log {
     byId("entries").replaceChildren(...entries.map(entryOf));
     const said = entries.length ? `Entries ${whole(entries[0].seq)} to ${whole(entries[entries.length - 1].seq)}` : "Nothing here";
     const [newer, older] = order === "newest" ? ["Older", "Newer"] : ["Newer", "Older"];
-    byId("log-pager").replaceChildren(
-      make("span", { class: "quiet", role: "status" }, said),
+    page(byId("log-pager"), said,
       button(older, () => { this.pages.pop(); this.load(); }, this.pages.length > 1),
       button(newer, () => { this.pages.push(from); this.load(); }, from !== null),
     );

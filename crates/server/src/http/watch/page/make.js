@@ -41,8 +41,8 @@ export function bar(share, crossed = 0, kind = "") {
 export function table(element, caption, heads, rows) {
   const head = heads.map(([text, kind]) => make("th", { scope: "col", class: kind }, text));
   const body = rows.map((cells) => make("tr", {}, ...cells.map((cell, i) => make("td", { class: heads[i][1] }, cell))));
-  // What somebody is about to click stays where it is.
-  if (element.contains(document.activeElement) && element.matches("#busy")) return;
+  // What somebody has the keyboard on stays where it is.
+  if (element.closest("#view-live") && element.contains(document.activeElement)) return;
   element.replaceChildren(
     make("caption", { class: "unseen" }, caption),
     make("thead", {}, make("tr", {}, ...head)),

@@ -190,7 +190,11 @@ function showFills(now) {
 }
 
 function showRuns(now, made) {
-  const { count, bytes, entries, dead } = now.runs;
+  // What is listed is a second old, and so is what is said of it; past the most that are listed, only sums are known.
+  const isAll = made && made.count === made.runs.length;
+  const sum = (of) => made.runs.reduce((sum, run) => sum + run[of], 0);
+  const { count, bytes, entries, dead } = isAll
+    ? { count: made.count, bytes: sum("bytes"), entries: sum("entries"), dead: sum("dead") } : now.runs;
   const part = entries ? `, ${shown(dead / entries, "share")} of them dead` : "";
   say(byId("runs-say"), count ? `${plural(count, "run")} of ${shown(bytes, "bytes")} with ${shown(entries, "count")} entries${part}` : "None yet: what was committed is in the ring and in memory");
   const runs = made?.runs ?? [];
@@ -198,7 +202,7 @@ function showRuns(now, made) {
   const rows = runs.map((run) => {
     const gone = run.entries ? run.dead / run.entries : 0;
     const notes = [run.merging ? "merging" : null, run.elsewhere ? "offloaded" : null].filter(Boolean).join(", ");
-    const name = make("span", {}, `${run.id}`, make("span", { class: "quiet more" }, notes || `level ${run.level}`));
+    const name = make("span", {}, `${run.id} `, make("span", { class: "quiet more" }, notes || `level ${run.level}`));
     return [name, bar(run.bytes / most, gone, run.merging ? "merging" : ""), shown(run.bytes, "bytes"), shown(run.logs, "count"), shown(run.entries, "count"), shown(gone, "share")];
   });
   const heads = [["Run", ""], ["", "wide"], ["size", "number"], ["logs", "number"], ["entries", "number"], ["dead", "number"]];

@@ -23,7 +23,7 @@ const KINDS = {
   bytes: (value) => scaled(value, BYTES),
   bytesRate: (value) => { const [figure, unit] = scaled(value, BYTES); return [figure, `${unit}/s`]; },
   seconds: (value) => (value === 0 ? ["0", "s"] : scaled(value, SECONDS)),
-  share: (value) => [(value * 100).toFixed(value > 0 && value < 0.0995 ? 1 : 0), "%"],
+  share: (value) => [value > 0 && value < 0.0005 ? "<0.1" : (value * 100).toFixed(value > 0 && value < 0.0995 ? 1 : 0), "%"],
   ratio: (value) => [value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2), "×"],
 };
 
