@@ -1,10 +1,10 @@
 //! The busiest logs, in bounded memory: a sketch of those that were appended to most of late.
 //!
-//! It is the space-saving sketch of Metwally, Agrawal and El Abbadi. [`SLOTS`] logs are counted; one that is not among them
+//! It is the space-saving sketch of Metwally, Agrawal and El Abbadi. `SLOTS` logs are counted; one that is not among them
 //! takes the place of that with the least count, and inherits that count as its error. What a log surely had is its count less
 //! its error, and every log with more than a `SLOTS`th of all entries is in the sketch.
 //!
-//! What is old counts less, by half every [`HALF_LIFE`]. Instead of making all counts smaller, what comes is given more weight,
+//! What is old counts less, by half every `HALF_LIFE`. Instead of making all counts smaller, what comes is given more weight,
 //! so that the order of the counts stays; only when weights become large are all of them brought down.
 
 use std::sync::{Mutex, MutexGuard};
