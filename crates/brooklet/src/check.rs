@@ -10,6 +10,7 @@ use crate::model::resolve;
 use crate::open::{self, Opened};
 use crate::options::{Create, Elsewhere, Options};
 use crate::piece::head_key;
+use crate::scan::{Listed, Logs};
 use crate::volumes::{self, Volumes};
 
 /// Something that is wrong with a store.
@@ -157,7 +158,7 @@ fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &
 
 /// Reads every log to its end, and compares what lives with what the manifest says.
 fn check_logs(opened: &Opened, report: &mut CheckReport) {
-    let (logs, runs) = crate::scan::Logs::take(&opened.front, b"", Vec::new(), 0);
+    let (logs, runs) = Logs::take(&opened.front, Listed::new(b"", b""), Vec::new(), 0);
     let logs = match logs.with_runs(&runs) {
         Ok(logs) => logs,
         Err(error) => return report.add(false, error.to_string()),

@@ -18,6 +18,7 @@ use crate::engine::Inner;
 use crate::error::{Error, KeyText};
 use crate::front::Seqs;
 use crate::read::{Entries, Sight, clip};
+use crate::scan::Listed;
 use crate::silo::{Brought, Phase, Says, Silo, Unfit};
 use crate::space::{MAX_NAME, SEPARATOR};
 use crate::store::Store;
@@ -179,13 +180,13 @@ impl Inner {
         }
     }
 
-    /// What memory tells of the logs whose keys begin with a prefix, and whether nothing else does.
-    pub fn scan_in_memory(&self, prefix: &[u8]) -> (Vec<(Vec<u8>, State)>, bool) {
-        let (mut states, mut alone) = (Vec::new(), false);
+    /// What memory tells of the logs that are listed, and whether nothing else does.
+    pub fn scan_in_memory(&self, listed: &Listed) -> (Vec<(Vec<u8>, State)>, bool) {
+        let (mut states, mut alone, prefix) = (Vec::new(), false, listed.prefix());
         for silo in self.silos.all() {
             if prefix.starts_with(silo.prefix()) || silo.prefix().starts_with(prefix) {
                 let logs = silo.logs();
-                states.extend(logs.states(prefix));
+                states.extend(logs.states(listed));
                 alone |= logs.complete && prefix.starts_with(silo.prefix());
             }
         }

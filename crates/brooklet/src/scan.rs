@@ -26,9 +26,30 @@ pub struct LogInfo {
     pub retention: Retention,
 }
 
+/// Which logs are listed: those whose keys start with a prefix and do not come before a place.
+pub(crate) struct Listed {
+    prefix: Vec<u8>,
+    /// No listed key is less, and the prefix is not greater.
+    from: Vec<u8>,
+}
+
+impl Listed {
+    pub fn new(prefix: &[u8], from: &[u8]) -> Self {
+        Self { prefix: prefix.to_vec(), from: prefix.max(from).to_vec() }
+    }
+
+    pub fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    pub fn has(&self, key: &[u8]) -> bool {
+        key >= &self.from[..] && key.starts_with(&self.prefix)
+    }
+}
+
 /// The logs whose keys start with a prefix, in the order of their keys; see [`Store::scan`](crate::Store::scan).
 pub struct Logs {
-    prefix: Vec<u8>,
+    listed: Listed,
     /// Bytes of each key that are not listed.
     hidden: usize,
     recent: VecDeque<(Vec<u8>, State)>,
@@ -106,18 +127,18 @@ impl RunLogs {
 }
 
 impl Logs {
-    /// Takes what the tiers in memory know; entries that are too old `now` are left out.
+    /// Takes what the tiers in memory know of the logs that are listed; entries that are too old `now` are left out.
     /// What spaces `in_memory` say of theirs counts.
     pub(crate) fn take(
         front: &Front,
-        prefix: &[u8],
+        listed: Listed,
         in_memory: Vec<(Vec<u8>, State)>,
         now: u64,
     ) -> (Self, Vec<Arc<Run>>) {
         let (mut recent, mut earlier) = (in_memory, BTreeMap::new());
         for tier in [Some(&front.active), front.frozen.as_deref()].into_iter().flatten() {
-            let listed = |log: &&LogState| log.key.starts_with(prefix) && *log.key != *TABLE;
-            for log in tier.logs.iter().filter(listed) {
+            let wanted = |log: &&LogState| listed.has(&log.key) && *log.key != *TABLE;
+            for log in tier.logs.iter().filter(wanted) {
                 if let Some(piece) = log.piece() {
                     let terms = log.visible_terms().cloned();
                     recent.push((log.key.to_vec(), State { bounds: piece.bounds, terms }));
@@ -131,15 +152,15 @@ impl Logs {
         recent.sort_by(|a, b| a.0.cmp(&b.0));
         recent.dedup_by(|later, earlier| later.0 == earlier.0);
         let runs = front.runs.iter().cloned().collect();
-        let (prefix, recent) = (prefix.to_vec(), recent.into());
-        (Self { prefix, hidden: 0, recent, runs: Vec::new(), now, earlier, failed: false }, runs)
+        let recent = recent.into();
+        (Self { listed, hidden: 0, recent, runs: Vec::new(), now, earlier, failed: false }, runs)
     }
 
     /// Those of the runs alone.
     pub(crate) fn of_runs(runs: &RunSet, prefix: &[u8], now: u64) -> Result<Self, Error> {
         let (recent, earlier) = (VecDeque::new(), BTreeMap::new());
         let logs = Self {
-            prefix: prefix.to_vec(),
+            listed: Listed::new(prefix, b""),
             hidden: 0,
             recent,
             runs: Vec::new(),
@@ -152,7 +173,7 @@ impl Logs {
 
     /// Adds the runs, newest first, outside the lock.
     pub(crate) fn with_runs(mut self, runs: &[Arc<Run>]) -> Result<Self, Error> {
-        let from = self.prefix.as_slice().max(FIRST);
+        let from = self.listed.from.as_slice().max(FIRST);
         self.runs = runs.iter().map(|run| RunLogs::new(run, from)).collect::<Result<_, _>>()?;
         Ok(self)
     }
@@ -168,7 +189,7 @@ impl Logs {
             let Some(key) = in_runs.chain(self.recent.front().map(|(key, _)| key)).min().cloned() else {
                 return Ok(None);
             };
-            if !key.starts_with(&self.prefix) {
+            if !key.starts_with(&self.listed.prefix) {
                 return Ok(None);
             }
             let mut newest = None;
@@ -207,6 +228,6 @@ impl Iterator for Logs {
 
 impl std::fmt::Debug for Logs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Logs(\"{}…\")", self.prefix.escape_ascii())
+        write!(f, "Logs(\"{}…\")", self.listed.prefix.escape_ascii())
     }
 }

@@ -26,6 +26,7 @@ use brooklet_io::seeded::bug;
 use crate::error::Error;
 use crate::model::Bounds;
 use crate::retain::Retention;
+use crate::scan::Listed;
 use crate::space::{MemoryConfig, SEPARATOR, SpaceConfig};
 use crate::sync::{Mutex, MutexGuard};
 use crate::terms::{State, Terms};
@@ -319,14 +320,14 @@ impl Logs {
         })
     }
 
-    /// What logs are here whose keys begin with a prefix, in no order, and which are no more.
-    pub fn states(&self, prefix: &[u8]) -> Vec<(Vec<u8>, State)> {
-        let here = self.places.iter().filter(|place| place.key.starts_with(prefix)).map(|place| {
+    /// What logs are here that are listed, in no order, and which are no more.
+    pub fn states(&self, listed: &Listed) -> Vec<(Vec<u8>, State)> {
+        let here = self.places.iter().filter(|place| listed.has(&place.key)).map(|place| {
             let state = State { bounds: Some(place.log.bounds()), terms: place.log.terms().cloned() };
             (place.key.to_vec(), state)
         });
         let gone = self.gone.iter().chain(self.cut.iter().flat_map(|cut| &cut.gone));
-        let gone = gone.filter(|key| key.starts_with(prefix) && self.places.find(key).is_none());
+        let gone = gone.filter(|key| listed.has(key) && self.places.find(key).is_none());
         here.chain(gone.map(|key| (key.clone(), State::default()))).collect()
     }
 }

@@ -336,4 +336,10 @@ impl Space {
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
         Ok(self.store.scan(self.key(prefix))?.without(self.name.len() + 1))
     }
+
+    /// [`Store::scan_from`], of logs of the space; keys are without its name.
+    pub fn scan_from(&self, prefix: impl AsRef<[u8]>, from: impl AsRef<[u8]>) -> Result<Logs, Error> {
+        let logs = self.store.scan_from(self.key(prefix), self.key(from))?;
+        Ok(logs.without(self.name.len() + 1))
+    }
 }

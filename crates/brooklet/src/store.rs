@@ -15,7 +15,7 @@ use crate::model::Bounds;
 use crate::options::Options;
 use crate::read::{Entries, Sight};
 use crate::retain::Retention;
-use crate::scan::Logs;
+use crate::scan::{Listed, Logs};
 use crate::sync::thread::JoinHandle;
 use crate::terms::{State, retention};
 use crate::ticket::{Rests, Ticket};
@@ -338,13 +338,39 @@ impl Store {
 
     /// The logs whose keys start with `prefix`, in the order of their keys.
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
+        self.list(Listed::new(prefix.as_ref(), b""))
+    }
+
+    /// The logs whose keys start with `prefix` and are `from` or greater, in the order of their keys: a listing that goes on where
+    /// another ended. What comes before is passed by in the runs, not read.
+    ///
+    /// The least key behind a key is that key and a byte of 0.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), brooklet::Error> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// for key in ["a/1", "a/2", "a/3", "b/1"] {
+    ///     store.append(key, "entry")?.wait()?;
+    /// }
+    /// let page: Vec<_> = store.scan("a/")?.take(2).collect::<Result<_, _>>()?;
+    /// let next = [&page[1].key[..], b"\0"].concat();
+    /// let rest: Vec<_> = store.scan_from("a/", next)?.collect::<Result<_, _>>()?;
+    /// assert_eq!((rest.len(), &rest[0].key[..]), (1, &b"a/3"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scan_from(&self, prefix: impl AsRef<[u8]>, from: impl AsRef<[u8]>) -> Result<Logs, Error> {
+        self.list(Listed::new(prefix.as_ref(), from.as_ref()))
+    }
+
+    fn list(&self, listed: Listed) -> Result<Logs, Error> {
         let inner = self.inner();
         let deferred = inner.front().last_deferred;
         self.settle_block(deferred)?;
         // What a dump takes out of memory after that is in the runs.
-        let (in_memory, alone) = inner.scan_in_memory(prefix.as_ref());
+        let (in_memory, alone) = inner.scan_in_memory(&listed);
         let front = inner.front();
-        let (logs, runs) = Logs::take(&front, prefix.as_ref(), in_memory, inner.now());
+        let (logs, runs) = Logs::take(&front, listed, in_memory, inner.now());
         drop(front);
         logs.with_runs(if alone { &[] } else { &runs })
     }

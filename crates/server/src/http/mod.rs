@@ -1,1 +1,3 @@
 //! The HTTP face.
+
+pub mod watch;

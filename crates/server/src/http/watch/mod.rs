@@ -1,0 +1,185 @@
+//! The store as people and their tools see it: metrics, whether it is well, and a page that shows it live. Nothing here changes
+//! anything.
+//!
+//! `live` makes rates of two looks at the store (`point`), one each second, and keeps them for the page; `runs` asks what takes a
+//! lock that the store may hold for longer. `browse` lists logs and entries, on threads that may wait for a device. `page` has
+//! what a browser is given.
+
+mod browse;
+mod live;
+mod page;
+mod point;
+mod probe;
+mod query;
+mod runs;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, RwLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{HeaderValue, header};
+use axum::middleware::map_response;
+use axum::response::Response;
+use axum::routing::get;
+use brooklet::Store;
+use brooklet::io::{Clock, SystemClock};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use crate::busy::Busy;
+use live::History;
+use runs::Runs;
+
+/// Time between two looks at the store.
+const EVERY: Duration = Duration::from_secs(1);
+/// Listings and reads at a time: where a device does not answer, no more threads than that wait for it.
+const BROWSING: usize = 16;
+
+/// Something that a face of the server tells on the page.
+pub trait Extra: Send + Sync {
+    /// What it is now. It is asked about once a second for each page that is open, and must not wait for anything.
+    ///
+    /// An array of objects becomes a table, an object a list of figures. Names say what values are: those that end with `_bytes`,
+    /// `_seconds`, `_per_second` or `_at` (seconds since the Unix epoch) are shown with their units.
+    fn tell(&self) -> Value;
+}
+
+impl<F: Fn() -> Value + Send + Sync> Extra for F {
+    fn tell(&self) -> Value {
+        self()
+    }
+}
+
+type Append = Box<dyn Fn(&mut String) + Send + Sync>;
+
+/// What the pages show: a store, once it is open, and what the server's faces add. Clones are the same.
+#[derive(Clone)]
+pub struct Watch(Arc<Inner>);
+
+struct Inner {
+    store: OnceLock<Store>,
+    stopping: AtomicBool,
+    clock: SystemClock,
+    busy: Arc<Busy>,
+    history: History,
+    runs: Runs,
+    browsing: Arc<Semaphore>,
+    extras: RwLock<Vec<(String, Box<dyn Extra>)>>,
+    appended: RwLock<Vec<Append>>,
+}
+
+impl Watch {
+    /// Of a server that starts; it is ready when it [has its store](Self::ready).
+    pub fn new() -> Self {
+        Self(Arc::new(Inner {
+            store: OnceLock::new(),
+            stopping: AtomicBool::new(false),
+            clock: SystemClock::new(),
+            busy: Arc::default(),
+            history: History::default(),
+            runs: Runs::default(),
+            browsing: Arc::new(Semaphore::new(BROWSING)),
+            extras: RwLock::default(),
+            appended: RwLock::default(),
+        }))
+    }
+
+    /// The store is open, and the server takes requests. Only the first call counts.
+    pub fn ready(&self, store: Store) {
+        // The first one is what the pages show, for as long as the process lives.
+        let _ = self.0.store.set(store);
+        self.look();
+    }
+
+    /// The server stops: nobody is to send it anything new.
+    pub fn stopping(&self) {
+        self.0.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Where faces take note of what is appended.
+    pub fn busy(&self) -> &Arc<Busy> {
+        &self.0.busy
+    }
+
+    /// Has the page show something more, under this name.
+    pub fn show(&self, name: impl Into<String>, extra: impl Extra + 'static) {
+        self.0.extras.write().expect("no panics").push((name.into(), Box::new(extra)));
+    }
+
+    /// Has `/metrics` end with more families, which `append` writes in the text format of Prometheus.
+    pub fn append_metrics(&self, append: impl Fn(&mut String) + Send + Sync + 'static) {
+        self.0.appended.write().expect("no panics").push(Box::new(append));
+    }
+
+    /// Looks at the store each second, so that a page that is opened shows the last minutes. Ends never: run it beside the server.
+    pub async fn keep(self) {
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.look();
+        }
+    }
+
+    fn store(&self) -> Option<&Store> {
+        self.0.store.get()
+    }
+
+    /// Why the server is not ready, if it is not.
+    fn unready(&self) -> Option<String> {
+        if self.0.stopping.load(Ordering::Relaxed) {
+            return Some("the server is stopping".into());
+        }
+        let Some(store) = self.store() else {
+            return Some("the server is starting: the store is not open yet".into());
+        };
+        let stopped = store.activity().stopped?;
+        Some(format!("the store takes no writes any more, restart the server: {stopped}"))
+    }
+
+    fn now(&self) -> Duration {
+        self.0.clock.now()
+    }
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The routes: `/`, `/page/…`, `/api/…`, `/metrics`, `/healthz` and `/readyz`. All of them are only read.
+pub fn router(watch: Watch) -> Router {
+    let live = Router::new()
+        .route("/metrics", get(probe::metrics))
+        .route("/healthz", get(probe::healthz))
+        .route("/readyz", get(probe::readyz))
+        .route("/api/live", get(live::live))
+        .route("/api/logs", get(browse::logs))
+        .route("/api/log", get(browse::log))
+        .layer(map_response(fresh))
+        .with_state(watch);
+    let page = Router::new().route("/", get(page::index)).route("/page/{name}", get(page::part));
+    live.merge(page).layer(map_response(guarded))
+}
+
+/// What it says is so now.
+async fn fresh(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Keys and payloads are others' bytes: no browser is to take them for anything but what they are said to be.
+async fn guarded(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, page::POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
