@@ -1,0 +1,236 @@
+//! Durable Streams over HTTP: streams that are created, appended to, and read from any place, also as they grow.
+//!
+//! The protocol is that of <https://github.com/durable-streams/durable-streams>. A request is taken apart (`headers`, `name`,
+//! `offset`), finds its stream in memory or in the store (`registry`, `stream`), and is done by the file of its method:
+//! `create`, `append`, `get` (with `sse`), `remove`. What is known of a stream beside its messages is in `about`.
+//!
+//! What it leaves open, or up to the server, is so here: `Stream-Seq` is of a stream, whoever writes. A producer is known as
+//! long as its stream, unless a thousand others were heard of after it. Messages of JSON are given out with the text they
+//! came with; a sub-offset of a fork counts them up to the end of the source. Text in events that is not UTF-8 shows the
+//! replacement character, and every end of a line is a line feed: such streams are better typed as bytes. Subscriptions are
+//! not offered.
+
+mod about;
+mod append;
+mod create;
+mod draft;
+mod get;
+mod headers;
+mod json;
+mod name;
+mod offset;
+mod read;
+mod registry;
+mod remove;
+mod reply;
+mod sse;
+mod stream;
+mod sweep;
+mod time;
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::any;
+use brooklet::{SpaceConfig, Store};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use self::name::{Name, SPACE};
+use self::registry::Registry;
+use self::remove::Why;
+use self::reply::Refusal;
+use self::stream::Stream;
+use super::Config;
+
+/// Calls that may wait for the store at once, of each kind: reads go on while writers wait for room.
+const WRITERS: usize = 96;
+const READERS: usize = 64;
+/// What the budget for bodies is counted in.
+const KIB: usize = 1024;
+const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+
+/// The streams of a store.
+pub struct Streams {
+    store: Store,
+    config: Config,
+    registry: Registry,
+    /// Held by who changes several streams as one, so that only one does.
+    family: Mutex<()>,
+    reads: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
+    bodies: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+impl Streams {
+    pub fn new(store: Store, config: Config, stop: CancellationToken) -> Result<Arc<Self>, brooklet::Error> {
+        if store.space(SPACE).is_err() {
+            match store.create_space(SPACE, SpaceConfig::new()) {
+                Ok(_) | Err(brooklet::Error::ReadOnly) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Arc::new(Self {
+            registry: Registry::new(config.cached),
+            family: Mutex::default(),
+            reads: Arc::new(Semaphore::new(READERS)),
+            writes: Arc::new(Semaphore::new(WRITERS)),
+            bodies: Arc::new(Semaphore::new(config.body_budget.max(config.max_body).div_ceil(KIB))),
+            waiting: Arc::new(Semaphore::new(config.max_waiting)),
+            store,
+            config,
+            stop,
+        }))
+    }
+
+    pub fn router(self: &Arc<Self>) -> Router {
+        let path = format!("{}{{*name}}", self.config.prefix);
+        Router::new().route(&path, any(serve)).with_state(self.clone())
+    }
+
+    /// Does what may wait for the store on a thread that may.
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        turns: &Arc<Semaphore>,
+        work: impl FnOnce(&Self) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let turn = turns.clone().acquire_owned().await.expect("it is never closed");
+        let streams = self.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let done = work(&streams);
+            drop(turn);
+            done
+        });
+        done.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a request panicked");
+            Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed: see its log"))
+        })
+    }
+
+    /// Does something to a stream, once more if it turns out not to be what it was thought to be.
+    async fn write<T: Send + 'static>(
+        self: &Arc<Self>,
+        stream: &Arc<Stream>,
+        work: impl Fn(&Self, &Arc<Stream>) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let stream = stream.clone();
+        let work = move |streams: &Self| match work(streams, &stream) {
+            Err(refusal) if refusal.is_stale => work(streams, &stream),
+            done => done,
+        };
+        self.blocking(&self.writes, work).await
+    }
+
+    /// A stream, looked up if need be, and removed if it has expired.
+    async fn open(self: &Arc<Self>, name: &Name) -> Result<Arc<Stream>, Refusal> {
+        let stream = self.registry.get(name);
+        if !stream.is_loaded() {
+            let stream = stream.clone();
+            self.blocking(&self.reads, move |streams| stream.turn(&streams.store).map(drop)).await?;
+        }
+        let seen = stream.seen();
+        if seen.outline.is_some_and(|outline| !seen.gone && stream.is_expired(&outline)) {
+            let version =
+                self.write(&stream, |streams, stream| streams.remove(stream, Why::Expired)).await?;
+            stream.settled(version).await?;
+        }
+        Ok(stream)
+    }
+
+    /// A place among those who wait.
+    fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        self.waiting.clone().try_acquire_owned().map_err(|_| {
+            let most = self.config.max_waiting;
+            Refusal::busy(format!("{most} readers wait already: come back, or read without waiting"))
+        })
+    }
+
+    /// The whole body, with its share of the memory for bodies.
+    async fn body(
+        &self,
+        request: Request<Body>,
+    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Refusal> {
+        let most = self.config.max_body;
+        let too_large = || Refusal::too_large(format!("the body is over {most} bytes: send it in parts"));
+        let told = request.headers().get(header::CONTENT_LENGTH);
+        let told = told.and_then(|len| len.to_str().ok()?.parse::<usize>().ok());
+        if told.is_some_and(|len| len > most) {
+            return Err(too_large());
+        }
+        if told == Some(0) {
+            return Ok((Bytes::new(), None));
+        }
+        let share = told.unwrap_or(most).div_ceil(KIB);
+        let share = self.bodies.clone().acquire_many_owned(share as u32).await.expect("it is never closed");
+        let collect = async {
+            let mut chunks = request.into_body().into_data_stream();
+            let mut body = BytesMut::with_capacity(told.unwrap_or(0));
+            while let Some(chunk) = chunks.next().await {
+                let chunk = chunk.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
+                if body.len() + chunk.len() > most {
+                    return Err(too_large());
+                }
+                body.extend_from_slice(&chunk);
+            }
+            Ok(body.freeze())
+        };
+        match tokio::time::timeout(self.config.patience, collect).await {
+            Ok(body) => Ok((body?, Some(share))),
+            Err(_) => {
+                let patience = self.config.patience;
+                let why = format!("the body did not come within {patience:?}: send it faster, or in parts");
+                Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why))
+            }
+        }
+    }
+
+    async fn answer(self: &Arc<Self>, mut request: Request<Body>) -> Result<Response<Body>, Refusal> {
+        let uri = request.uri().clone();
+        let name = Name::of_path(uri.path(), &self.config.prefix)?;
+        let headers = std::mem::take(request.headers_mut());
+        let is_write = matches!(*request.method(), Method::POST | Method::PUT);
+        if is_write {
+            let method = request.method().clone();
+            if let Some(len) = headers.get(header::CONTENT_LENGTH) {
+                request.headers_mut().insert(header::CONTENT_LENGTH, len.clone());
+            }
+            let (body, _share) = self.body(request).await?;
+            let stream = self.open(&name).await?;
+            if method == Method::POST {
+                return self.post(&stream, &headers, body).await;
+            }
+            let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+            let url = host.map_or(uri.path().into(), |host| format!("http://{host}{}", uri.path()));
+            return self.put(&stream, &headers, url, body).await;
+        }
+        match *request.method() {
+            Method::GET => {
+                let asked = get::Request::of(&uri)?;
+                self.get(self.open(&name).await?, asked, &headers).await
+            }
+            Method::HEAD => self.head(&*self.open(&name).await?),
+            Method::DELETE => self.delete(&self.open(&name).await?).await,
+            _ => {
+                let why = format!("streams know no {}: use one of {METHODS}", request.method());
+                Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, why).with(header::ALLOW, METHODS))
+            }
+        }
+    }
+}
+
+async fn serve(State(streams): State<Arc<Streams>>, request: Request<Body>) -> Response<Body> {
+    let response = match *request.method() {
+        Method::OPTIONS => reply::options(METHODS),
+        _ => streams.answer(request).await.unwrap_or_else(Refusal::into_response),
+    };
+    let origin = streams.config.allow_origin.as_ref();
+    reply::guard(response, origin.and_then(|origin| HeaderValue::try_from(origin).ok()))
+}

@@ -1,0 +1,83 @@
+//! DELETE, and what expires. A stream with forks stays for them, unseen; the last of them takes it along, and so on up the
+//! line, all in one commit.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Response, StatusCode};
+use brooklet::Ticket;
+
+use super::Streams;
+use super::about::Change;
+use super::draft::Draft;
+use super::name::Name;
+use super::reply::Refusal;
+use super::stream::{Stream, Written};
+
+/// Why a stream goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    Asked,
+    Expired,
+}
+
+impl Streams {
+    pub async fn delete(self: &Arc<Self>, stream: &Arc<Stream>) -> Result<Response<Body>, Refusal> {
+        let version = self.write(stream, |streams, stream| streams.remove(stream, Why::Asked)).await?;
+        stream.settled(version).await?;
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Ok(response)
+    }
+
+    /// Removes a stream, if it is there; gives the version that must be durable before anyone is told.
+    pub fn remove(&self, stream: &Arc<Stream>, why: Why) -> Result<u64, Refusal> {
+        // Only who holds this takes a second turn while in one.
+        let _family = self.family.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut written = stream.turn(&self.store)?;
+        match (why, &written.about) {
+            (Why::Asked, _) => _ = stream.alive(&written)?,
+            (Why::Expired, Some(about)) if !about.gone && stream.is_expired(&about.outline) => {}
+            (Why::Expired, _) => return Ok(written.version()),
+        }
+        if written.about.as_ref().is_some_and(|about| about.forks > 0) {
+            let change = Change { gone: true, ..Change::default() };
+            self.commit(stream, &mut written, &change, &[])?;
+        } else {
+            // Whoever asked waits for the version.
+            let _ = self.erase(stream, &mut written, Draft::default())?;
+        }
+        Ok(written.version())
+    }
+
+    /// Erases a stream, and those that were kept for it alone, with what is drafted already.
+    fn erase(&self, stream: &Arc<Stream>, written: &mut Written, mut draft: Draft) -> Result<Ticket, Refusal> {
+        written.draft_removal(&stream.name, &mut draft);
+        let fork = written.about.as_ref().and_then(|about| about.outline.fork.as_ref());
+        let source = fork.and_then(|fork| Name::new(&fork.source).ok()).map(|name| self.registry.get(&name));
+        let ticket = match source {
+            Some(source) => self.release(&source, draft),
+            None => draft.commit(&self.store).map_err(Refusal::from),
+        };
+        let ticket = ticket.inspect_err(|_| written.forget())?;
+        written.removed();
+        stream.announce(written, &ticket);
+        Ok(ticket)
+    }
+
+    /// One fork less of a stream.
+    fn release(&self, source: &Arc<Stream>, mut draft: Draft) -> Result<Ticket, Refusal> {
+        let mut written = source.turn(&self.store)?;
+        let Some(about) = &written.about else { return Ok(draft.commit(&self.store)?) };
+        let forks = about.forks.saturating_sub(1);
+        if about.gone && forks == 0 {
+            return self.erase(source, &mut written, draft);
+        }
+        let change = Change { forks: Some(forks), ..Change::default() };
+        written.draft_change(&source.name, &change, &mut draft);
+        let ticket = draft.commit(&self.store).inspect_err(|_| written.forget())?;
+        written.changed(&change);
+        source.announce(&mut written, &ticket);
+        Ok(ticket)
+    }
+}
