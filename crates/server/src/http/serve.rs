@@ -37,8 +37,7 @@ pub async fn serve(mut listener: impl Listener, router: Router, config: &Config,
             () = stop.cancelled() => break,
         };
         let io = TokioIo::new(Patient::new(io, config.patience));
-        let mut connection =
-            Box::pin(http.serve_connection(io, TowerToHyperService::new(router.clone())));
+        let mut connection = Box::pin(http.serve_connection(io, TowerToHyperService::new(router.clone())));
         let (stop, abort) = (stop.clone(), abort.clone());
         connections.spawn(async move {
             let _place = place;

@@ -259,8 +259,13 @@ mod tests {
 
     fn about() -> About {
         let fork = Fork { source: "a".into(), base: 3, offset: 2, sub: 5, depth: 1 };
-        let outline =
-            Outline { id: 7, content_type: "text/plain".into(), ttl: Some(60), expires: None, fork: Some(fork) };
+        let outline = Outline {
+            id: 7,
+            content_type: "text/plain".into(),
+            ttl: Some(60),
+            expires: None,
+            fork: Some(fork),
+        };
         About {
             outline: Arc::new(outline),
             touched: 1_000,
@@ -305,7 +310,8 @@ mod tests {
         for end in 0..whole.len() {
             assert!(read_notes([&whole[..end]]).is_err());
         }
-        for bad in ["{\"v\":1}", "{\"v\":1,\"change\":{}}", "{\"v\":1,\"whole\":{},\"x\":1}", "[[[[", "\u{0}"] {
+        for bad in ["{\"v\":1}", "{\"v\":1,\"change\":{}}", "{\"v\":1,\"whole\":{},\"x\":1}", "[[[[", "\u{0}"]
+        {
             assert!(read_notes([bad]).is_err(), "{bad}");
         }
         assert_eq!(read_notes([] as [&str; 0]).unwrap(), None);

@@ -84,7 +84,9 @@ impl Streams {
         if let Some(seq) = &request.seq {
             if about.seq.as_ref().is_some_and(|last| last >= seq) {
                 let last = about.seq.as_deref().unwrap_or_default();
-                let why = format!("Stream-Seq {seq:?} does not come after {last:?}, the last one: send a later one");
+                let why = format!(
+                    "Stream-Seq {seq:?} does not come after {last:?}, the last one: send a later one"
+                );
                 return Err(Refusal::conflict(why));
             }
             change.seq = Some(seq.clone());
@@ -108,7 +110,7 @@ impl Streams {
         written.draft_change(&stream.name, change, &mut draft);
         let data: Arc<str> = stream.name.data().into();
         messages.iter().for_each(|message| draft.append(data.clone(), message.clone()));
-        let ticket = draft.commit(&self.store).inspect_err(|_| written.forget())?;
+        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.doubt(refusal))?;
         written.changed(change);
         written.appended(messages, &ticket);
         stream.announce(written, &ticket);
@@ -178,9 +180,9 @@ fn next(known: Option<&Producer>, batch: &Batch, now: u64) -> Result<Option<Prod
             );
             Err(Refusal::new(StatusCode::FORBIDDEN, why).with(names::PRODUCER_EPOCH, current))
         }
-        Some(known) if *epoch > known.epoch && *seq > 0 => {
-            Err(Refusal::invalid(format!("epoch {epoch} of producer {id} begins with batch {seq}: begin with 0")))
-        }
+        Some(known) if *epoch > known.epoch && *seq > 0 => Err(Refusal::invalid(format!(
+            "epoch {epoch} of producer {id} begins with batch {seq}: begin with 0"
+        ))),
         Some(known) if *epoch == known.epoch && *seq <= known.seq => Ok(None),
         Some(known) if *epoch == known.epoch && *seq > known.seq + 1 => gap(known.seq + 1),
         _ => Ok(Some(accepted)),

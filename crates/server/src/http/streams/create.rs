@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::header::{self, HeaderMap};
 use axum::http::{Response, StatusCode};
+use brooklet::Ticket;
 use bytes::Bytes;
 
 use super::about::{About, Change, Closing, Fork, Form, Outline};
@@ -88,7 +89,10 @@ impl Streams {
         let content_type = request.content_type.as_deref().unwrap_or(DEFAULT_TYPE);
         let outline = outline(content_type, request.expiry.unwrap_or(Expiry::Never), None);
         let messages = self.split(outline.form(), &request.body)?;
-        self.make(stream, &mut written, outline, request, &messages, Draft::default(), |_| {})
+        let mut draft = Draft::default();
+        let about = prepare(stream, &written, outline, request.closes, &messages, &mut draft)?;
+        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.doubt(refusal))?;
+        Ok(finish(stream, &mut written, about, &messages, &ticket))
     }
 
     fn fork(&self, stream: &Arc<Stream>, source: &Arc<Stream>, request: &Request) -> Result<Made, Refusal> {
@@ -118,10 +122,14 @@ impl Streams {
         let change = Change { forks: Some(origin.forks + 1), ..Change::default() };
         let mut draft = Draft::default();
         source_written.draft_change(&source.name, &change, &mut draft);
-        self.make(stream, &mut written, outline, request, &messages, draft, |ticket| {
-            source_written.changed(&change);
-            source.announce(&mut source_written, ticket);
-        })
+        let about = prepare(stream, &written, outline, request.closes, &messages, &mut draft)?;
+        let ticket = draft.commit(&self.store).inspect_err(|refusal| {
+            written.doubt(refusal);
+            source_written.doubt(refusal);
+        })?;
+        source_written.changed(&change);
+        source.announce(&mut source_written, &ticket);
+        Ok(finish(stream, &mut written, about, &messages, &ticket))
     }
 
     /// Works out where a fork begins.
@@ -145,7 +153,8 @@ impl Streams {
         }
         let depth = origin.outline.fork.as_ref().map_or(0, |fork| fork.depth) + 1;
         if depth > MAX_DEPTH {
-            let why = format!("stream {} is a fork of a fork, {MAX_DEPTH} deep: fork one before it", source.name);
+            let why =
+                format!("stream {} is a fork of a fork, {MAX_DEPTH} deep: fork one before it", source.name);
             return Err(Refusal::invalid(why));
         }
         let fork = |base| Fork { source: source.name.as_str().into(), base, offset: at, sub, depth };
@@ -161,53 +170,63 @@ impl Streams {
         let message = self.message(&source.name, &origin.outline, at)?;
         let cut = usize::try_from(sub).ok().filter(|cut| *cut <= message.len()).ok_or_else(|| {
             let len = message.len();
-            Refusal::invalid(format!("Stream-Fork-Sub-Offset {sub} is past the {len} bytes that follow the offset"))
+            Refusal::invalid(format!(
+                "Stream-Fork-Sub-Offset {sub} is past the {len} bytes that follow the offset"
+            ))
         })?;
         match cut == message.len() {
             true => Ok(Branch { fork: fork(at + 1), begun: None }),
             false => Ok(Branch { fork: fork(at), begun: Some(message.slice(..cut)) }),
         }
     }
+}
 
-    #[expect(clippy::too_many_arguments, reason = "it is one commit, of all of these")]
-    fn make(
-        &self,
-        stream: &Arc<Stream>,
-        written: &mut Written,
-        outline: Outline,
-        request: &Request,
-        messages: &[Bytes],
-        mut draft: Draft,
-        and: impl FnOnce(&brooklet::Ticket),
-    ) -> Result<Made, Refusal> {
-        if written.own() > 0 {
-            let log = stream.name.data();
-            let why = format!("there is a log {log} already that is no stream: delete it, or choose another name");
-            return Err(Refusal::conflict(why));
-        }
-        let now = time::now();
-        stream.begin(now);
-        let about = About {
-            due: stream.expires(&outline).map(super::sweep::minute_after),
-            outline: Arc::new(outline),
-            touched: now,
-            closed: request.closes.then(|| Closing::by(None)),
-            seq: None,
-            producers: BTreeMap::new(),
-            forks: 0,
-            gone: false,
-        };
-        written.draft_new(&stream.name, &about, &mut draft);
-        let data: Arc<str> = stream.name.data().into();
-        messages.iter().for_each(|message| draft.append(data.clone(), message.clone()));
-        let ticket = draft.commit(&self.store).inspect_err(|_| written.forget())?;
-        let outline = about.outline.clone();
-        written.became(about);
-        written.appended(messages, &ticket);
-        and(&ticket);
-        let version = stream.announce(written, &ticket);
-        Ok(Made { is_new: true, version, outline, end: written.end(), closed: request.closes })
+/// Drafts a new stream with its first messages.
+fn prepare(
+    stream: &Stream,
+    written: &Written,
+    outline: Outline,
+    closes: bool,
+    messages: &[Bytes],
+    draft: &mut Draft,
+) -> Result<About, Refusal> {
+    let data = stream.name.data();
+    if written.own() > 0 {
+        let why =
+            format!("there is a log {data} already that is no stream: delete it, or choose another name");
+        return Err(Refusal::conflict(why));
     }
+    let now = time::now();
+    stream.begin(now);
+    let about = About {
+        due: stream.expires(&outline).map(super::sweep::minute_after),
+        outline: Arc::new(outline),
+        touched: now,
+        closed: closes.then(|| Closing::by(None)),
+        seq: None,
+        producers: BTreeMap::new(),
+        forks: 0,
+        gone: false,
+    };
+    written.draft_new(&stream.name, &about, draft);
+    let data: Arc<str> = data.into();
+    messages.iter().for_each(|message| draft.append(data.clone(), message.clone()));
+    Ok(about)
+}
+
+/// What was drafted is committed.
+fn finish(
+    stream: &Arc<Stream>,
+    written: &mut Written,
+    about: About,
+    messages: &[Bytes],
+    ticket: &Ticket,
+) -> Made {
+    let (outline, closed) = (about.outline.clone(), about.closed.is_some());
+    written.became(about);
+    written.appended(messages, ticket);
+    let version = stream.announce(written, ticket);
+    Made { is_new: true, version, outline, end: written.end(), closed }
 }
 
 fn outline(content_type: &str, expiry: Expiry, fork: Option<Fork>) -> Outline {

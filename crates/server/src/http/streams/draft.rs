@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use brooklet::{Commit, Store, Ticket};
+use brooklet::{Commit, Retention, Store, Ticket};
 use bytes::Bytes;
+
+use super::reply::Refusal;
 
 #[derive(Debug, Default)]
 pub struct Draft {
@@ -16,6 +18,7 @@ enum Step {
     Append(Bytes),
     Snapshot(Bytes),
     Delete,
+    Retain(Retention),
 }
 
 impl Draft {
@@ -31,12 +34,16 @@ impl Draft {
         self.steps.push((key.into(), Step::Snapshot(payload.into())));
     }
 
+    pub fn retain(&mut self, key: impl Into<Arc<str>>, retention: Retention) {
+        self.steps.push((key.into(), Step::Retain(retention)));
+    }
+
     pub fn delete(&mut self, key: impl Into<Arc<str>>) {
         self.steps.push((key.into(), Step::Delete));
     }
 
     /// May wait for room in the store.
-    pub fn commit(&self, store: &Store) -> Result<Ticket, brooklet::Error> {
+    pub fn commit(&self, store: &Store) -> Result<Ticket, Refusal> {
         let mut commit = Commit::new();
         for (key, step) in &self.steps {
             let key = &**key;
@@ -44,9 +51,10 @@ impl Draft {
                 Step::ExpectNext(next) => commit.expect_next(key, *next),
                 Step::Append(payload) => commit.append(key, payload),
                 Step::Snapshot(payload) => commit.snapshot(key, payload),
+                Step::Retain(retention) => commit.retain(key, *retention),
                 Step::Delete => commit.delete(key),
             };
         }
-        store.commit(&commit)
+        Ok(store.commit(&commit)?)
     }
 }

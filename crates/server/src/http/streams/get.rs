@@ -42,7 +42,9 @@ impl Request {
         let one = |name: &str| {
             let mut values = pairs.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
             match (values.next(), values.next()) {
-                (_, Some(_)) => Err(Refusal::invalid(format!("{name} is given more than once: give it once"))),
+                (_, Some(_)) => {
+                    Err(Refusal::invalid(format!("{name} is given more than once: give it once")))
+                }
                 (value, None) => Ok(value),
             }
         };
@@ -51,7 +53,9 @@ impl Request {
             Some("long-poll") => Some(Live::LongPoll),
             Some("sse") => Some(Live::Events),
             Some(other) => {
-                return Err(Refusal::invalid(format!("live is {other:?}: give long-poll or sse, or leave it out")));
+                return Err(Refusal::invalid(format!(
+                    "live is {other:?}: give long-poll or sse, or leave it out"
+                )));
             }
         };
         let start = match one("offset")? {
@@ -154,7 +158,8 @@ impl Streams {
             return Ok(Chunk { messages: Vec::new(), next: from });
         }
         let (stream, outline) = (stream.clone(), outline.clone());
-        self.blocking(&self.reads, move |streams| streams.chunk(&stream.name, &outline, from, end, skips)).await
+        self.blocking(&self.reads, move |streams| streams.chunk(&stream.name, &outline, from, end, skips))
+            .await
     }
 
     async fn long_poll(

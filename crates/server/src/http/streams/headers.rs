@@ -101,7 +101,9 @@ pub fn content_type(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     };
     match media_type(whole).split_once('/') {
         Some((kind, sub)) if is_token(kind) && is_token(sub) => short(&header::CONTENT_TYPE, whole).map(Some),
-        _ => Err(Refusal::invalid(format!("{whole:?} is no content type: send one such as application/json"))),
+        _ => {
+            Err(Refusal::invalid(format!("{whole:?} is no content type: send one such as application/json")))
+        }
     }
 }
 
@@ -119,7 +121,9 @@ pub fn expiry(headers: &HeaderMap) -> Result<Option<Expiry>, Refusal> {
     let ttl = number(headers, &TTL)?;
     let at = text(headers, &EXPIRES_AT)?;
     match (ttl, at) {
-        (Some(_), Some(_)) => Err(Refusal::invalid("both Stream-TTL and Stream-Expires-At are given: send one")),
+        (Some(_), Some(_)) => {
+            Err(Refusal::invalid("both Stream-TTL and Stream-Expires-At are given: send one"))
+        }
         (Some(seconds), None) => Ok(Some(Expiry::Idle(seconds))),
         (None, Some(text)) => match time::parse(text) {
             Some(at) => Ok(Some(Expiry::At(at))),
@@ -200,7 +204,10 @@ mod tests {
 
     #[test]
     fn a_content_type_is_one() {
-        assert_eq!(content_type(&of(&[("content-type", "text/plain; charset=utf-8")])).unwrap().unwrap().len(), 25);
+        assert_eq!(
+            content_type(&of(&[("content-type", "text/plain; charset=utf-8")])).unwrap().unwrap().len(),
+            25
+        );
         for bad in ["text", "/plain", "text/", "text/pl ain", "a,b/c"] {
             assert!(content_type(&of(&[("content-type", bad)])).is_err(), "{bad}");
         }

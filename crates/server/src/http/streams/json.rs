@@ -25,7 +25,9 @@ pub fn messages(body: &Bytes, most: usize) -> Result<Vec<Bytes>, Refusal> {
     let mut input = serde_json::Deserializer::from_slice(body);
     found.deserialize(&mut input).and_then(|()| input.end()).map_err(invalid)?;
     if found.values.len() > most {
-        return Err(Refusal::too_large(format!("the array has more than {most} messages: send fewer at once")));
+        return Err(Refusal::too_large(format!(
+            "the array has more than {most} messages: send fewer at once"
+        )));
     }
     Ok(found.values.iter().map(|value| body.slice_ref(value.as_bytes())).collect())
 }
@@ -52,7 +54,10 @@ struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    fn deserialize(&mut self, input: &mut serde_json::Deserializer<serde_json::de::SliceRead<'a>>) -> serde_json::Result<()> {
+    fn deserialize(
+        &mut self,
+        input: &mut serde_json::Deserializer<serde_json::de::SliceRead<'a>>,
+    ) -> serde_json::Result<()> {
         DeserializeSeed::deserialize(self, input)
     }
 }

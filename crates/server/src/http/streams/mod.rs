@@ -31,7 +31,7 @@ mod time;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::extract::State;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use axum::response::IntoResponse;
@@ -54,6 +54,8 @@ const WRITERS: usize = 96;
 const READERS: usize = 64;
 /// What the budget for bodies is counted in.
 const KIB: usize = 1024;
+/// Most bytes of a body that is refused that are taken in all the same.
+const DISCARDED: usize = 64 << 20;
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
 
 /// The streams of a store.
@@ -138,8 +140,7 @@ impl Streams {
         }
         let seen = stream.seen();
         if seen.outline.is_some_and(|outline| !seen.gone && stream.is_expired(&outline)) {
-            let version =
-                self.write(&stream, |streams, stream| streams.remove(stream, Why::Expired)).await?;
+            let version = self.write(&stream, |streams, stream| streams.remove(stream, Why::Expired)).await?;
             stream.settled(version).await?;
         }
         Ok(stream)
@@ -154,15 +155,13 @@ impl Streams {
     }
 
     /// The whole body, with its share of the memory for bodies.
-    async fn body(
-        &self,
-        request: Request<Body>,
-    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Refusal> {
+    async fn body(&self, request: Request<Body>) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Refusal> {
         let most = self.config.max_body;
         let too_large = || Refusal::too_large(format!("the body is over {most} bytes: send it in parts"));
         let told = request.headers().get(header::CONTENT_LENGTH);
         let told = told.and_then(|len| len.to_str().ok()?.parse::<usize>().ok());
         if told.is_some_and(|len| len > most) {
+            self.discard(request.into_body().into_data_stream()).await;
             return Err(too_large());
         }
         if told == Some(0) {
@@ -174,8 +173,10 @@ impl Streams {
             let mut chunks = request.into_body().into_data_stream();
             let mut body = BytesMut::with_capacity(told.unwrap_or(0));
             while let Some(chunk) = chunks.next().await {
-                let chunk = chunk.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
+                let chunk =
+                    chunk.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
                 if body.len() + chunk.len() > most {
+                    self.discard(chunks).await;
                     return Err(too_large());
                 }
                 body.extend_from_slice(&chunk);
@@ -190,6 +191,20 @@ impl Streams {
                 Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why))
             }
         }
+    }
+
+    /// Takes in what is left of a body, up to a point: many clients hear why it is refused only once they have sent it.
+    async fn discard(&self, mut chunks: BodyDataStream) {
+        let some = async {
+            let mut left = DISCARDED;
+            while let Some(Ok(chunk)) = chunks.next().await
+                && left > 0
+            {
+                left = left.saturating_sub(chunk.len());
+            }
+        };
+        // However it ends, the reply is the same.
+        let _ = tokio::time::timeout(self.config.patience, some).await;
     }
 
     async fn answer(self: &Arc<Self>, mut request: Request<Body>) -> Result<Response<Body>, Refusal> {
@@ -208,7 +223,10 @@ impl Streams {
                 return self.post(&stream, &headers, body).await;
             }
             let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-            let url = host.map_or(uri.path().into(), |host| format!("http://{host}{}", uri.path()));
+            let scheme = headers
+                .get("x-forwarded-proto")
+                .map_or("http", |by| if by == "https" { "https" } else { "http" });
+            let url = host.map_or(uri.path().into(), |host| format!("{scheme}://{host}{}", uri.path()));
             return self.put(&stream, &headers, url, body).await;
         }
         match *request.method() {

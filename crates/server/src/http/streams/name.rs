@@ -29,7 +29,8 @@ impl Name {
             return Err(Refusal::invalid(format!("{path} is no stream's path: it must begin with {prefix}")));
         };
         let name = percent_decode_str(rest).decode_utf8();
-        let name = name.map_err(|_| Refusal::invalid(format!("{rest} is not UTF-8: encode the name as that")))?;
+        let name =
+            name.map_err(|_| Refusal::invalid(format!("{rest} is not UTF-8: encode the name as that")))?;
         Self::new(&name)
     }
 
@@ -48,7 +49,9 @@ impl Name {
             return Err(Refusal::invalid(format!("{name} has a segment . or ..: leave it out")));
         }
         if name.split('/').next() == Some(RESERVED) {
-            let why = format!("{name} is reserved by the protocol for subscriptions, which this server does not offer");
+            let why = format!(
+                "{name} is reserved by the protocol for subscriptions, which this server does not offer"
+            );
             return Err(Refusal::unsupported(why));
         }
         Ok(Self(name.into()))

@@ -3,10 +3,10 @@
 use brooklet::Error;
 use bytes::Bytes;
 
+use super::Streams;
 use super::about::Outline;
 use super::name::Name;
 use super::reply::Refusal;
-use super::Streams;
 
 /// Messages that are asked of the store at once: what is in memory of them, it looks up in one go.
 const AT_ONCE: u64 = 1024;

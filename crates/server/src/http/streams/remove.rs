@@ -45,21 +45,26 @@ impl Streams {
             self.commit(stream, &mut written, &change, &[])?;
         } else {
             // Whoever asked waits for the version.
-            let _ = self.erase(stream, &mut written, Draft::default())?;
+            drop(self.erase(stream, &mut written, Draft::default())?);
         }
         Ok(written.version())
     }
 
     /// Erases a stream, and those that were kept for it alone, with what is drafted already.
-    fn erase(&self, stream: &Arc<Stream>, written: &mut Written, mut draft: Draft) -> Result<Ticket, Refusal> {
+    fn erase(
+        &self,
+        stream: &Arc<Stream>,
+        written: &mut Written,
+        mut draft: Draft,
+    ) -> Result<Ticket, Refusal> {
         written.draft_removal(&stream.name, &mut draft);
         let fork = written.about.as_ref().and_then(|about| about.outline.fork.as_ref());
         let source = fork.and_then(|fork| Name::new(&fork.source).ok()).map(|name| self.registry.get(&name));
         let ticket = match source {
             Some(source) => self.release(&source, draft),
-            None => draft.commit(&self.store).map_err(Refusal::from),
+            None => draft.commit(&self.store),
         };
-        let ticket = ticket.inspect_err(|_| written.forget())?;
+        let ticket = ticket.inspect_err(|refusal| written.doubt(refusal))?;
         written.removed();
         stream.announce(written, &ticket);
         Ok(ticket)
@@ -68,14 +73,14 @@ impl Streams {
     /// One fork less of a stream.
     fn release(&self, source: &Arc<Stream>, mut draft: Draft) -> Result<Ticket, Refusal> {
         let mut written = source.turn(&self.store)?;
-        let Some(about) = &written.about else { return Ok(draft.commit(&self.store)?) };
+        let Some(about) = &written.about else { return draft.commit(&self.store) };
         let forks = about.forks.saturating_sub(1);
         if about.gone && forks == 0 {
             return self.erase(source, &mut written, draft);
         }
         let change = Change { forks: Some(forks), ..Change::default() };
         written.draft_change(&source.name, &change, &mut draft);
-        let ticket = draft.commit(&self.store).inspect_err(|_| written.forget())?;
+        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.doubt(refusal))?;
         written.changed(&change);
         source.announce(&mut written, &ticket);
         Ok(ticket)

@@ -1,8 +1,8 @@
 //! Replies: refusals, which say what happened and what to do, and what all replies have in common.
 
+use axum::body::Body;
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Response, StatusCode};
-use axum::body::Body;
 use axum::response::IntoResponse;
 use brooklet::{Error, ErrorKind};
 
@@ -16,12 +16,12 @@ pub struct Refusal {
     /// The stream was not what it was thought to be; looked up anew, it may be done.
     pub is_stale: bool,
     why: String,
-    headers: HeaderMap,
+    headers: Vec<(HeaderName, String)>,
 }
 
 impl Refusal {
     pub fn new(status: StatusCode, why: impl Into<String>) -> Self {
-        Self { status, is_stale: false, why: why.into(), headers: HeaderMap::new() }
+        Self { status, is_stale: false, why: why.into(), headers: Vec::new() }
     }
 
     /// The request is wrong: change it.
@@ -51,7 +51,8 @@ impl Refusal {
     }
 
     pub fn gone(name: &impl std::fmt::Display) -> Self {
-        let why = format!("stream {name} was deleted; it is kept only for its forks, until the last of them goes");
+        let why =
+            format!("stream {name} was deleted; it is kept only for its forks, until the last of them goes");
         Self::new(StatusCode::GONE, why)
     }
 
@@ -63,7 +64,7 @@ impl Refusal {
     }
 
     pub fn with(mut self, name: HeaderName, value: impl std::fmt::Display) -> Self {
-        set(&mut self.headers, name, value);
+        self.headers.push((name, value.to_string()));
         self
     }
 }
@@ -78,7 +79,9 @@ pub fn set(headers: &mut HeaderMap, name: HeaderName, value: impl std::fmt::Disp
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let status = match (&error, error.kind()) {
-            (Error::PayloadTooLarge { .. } | Error::CommitTooLarge { .. }, _) => StatusCode::PAYLOAD_TOO_LARGE,
+            (Error::PayloadTooLarge { .. } | Error::CommitTooLarge { .. }, _) => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
             // It was deleted a moment ago.
             (Error::UnknownLog { .. }, _) => StatusCode::NOT_FOUND,
             (Error::InvalidKey { .. }, _) => StatusCode::BAD_REQUEST,
@@ -91,7 +94,7 @@ impl From<Error> for Refusal {
         if status == StatusCode::INTERNAL_SERVER_ERROR {
             tracing::error!(%error, "a request failed");
         }
-        let is_stale = matches!(error, Error::Conflict { .. });
+        let is_stale = matches!(error, Error::Conflict { .. } | Error::UnknownLog { .. });
         Self { is_stale, ..Self::new(status, error.to_string()) }
     }
 }
@@ -100,7 +103,7 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
         let mut response = (self.status, self.why + "\n").into_response();
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response.headers_mut().extend(self.headers);
+        self.headers.into_iter().for_each(|(name, value)| set(response.headers_mut(), name, value));
         response
     }
 }

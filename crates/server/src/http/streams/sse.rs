@@ -120,8 +120,7 @@ impl Events {
     }
 
     async fn tell(&mut self, seen: &Seen) -> Option<Bytes> {
-        let chunk =
-            self.streams.read(&self.stream, &self.outline, self.next, seen.end.0, self.skips).await;
+        let chunk = self.streams.read(&self.stream, &self.outline, self.next, seen.end.0, self.skips).await;
         let chunk = match chunk {
             Ok(chunk) => chunk,
             Err(refusal) => {

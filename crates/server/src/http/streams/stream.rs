@@ -7,8 +7,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use brooklet::{Error, Store, Ticket};
+use brooklet::{Error, Retention, Store, Ticket};
 use bytes::Bytes;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::about::{About, Change, Outline, read_notes};
@@ -18,6 +19,9 @@ use super::name::Name;
 use super::offset::Offset;
 use super::reply::Refusal;
 use super::time;
+
+/// Readers that are woken by who has a commit become durable.
+const FEW: usize = 32;
 
 pub struct Stream {
     pub name: Name,
@@ -33,7 +37,9 @@ pub struct Stream {
 /// A stream as of the last commit on it.
 #[derive(Default)]
 pub struct Written {
-    /// How often it changed since it is in memory; 0: it was not loaded.
+    /// Whether the rest is so. If not, it is looked up at the next turn.
+    is_loaded: bool,
+    /// How often it changed since it is in memory.
     version: u64,
     /// None: there is no such stream.
     pub about: Option<About>,
@@ -69,18 +75,21 @@ impl Stream {
         let mut written = self.written.lock().unwrap_or_else(|poisoned| {
             // Whoever panicked may have left half of a change.
             let mut written = poisoned.into_inner();
-            written.about = None;
-            written.version = 0;
+            written.is_loaded = false;
             self.written.clear_poison();
             written
         });
-        if written.version == 0 {
+        if !written.is_loaded {
             self.load(store, &mut written)?;
         }
         Ok(written)
     }
 
     fn load(&self, store: &Store, written: &mut Written) -> Result<(), Refusal> {
+        if written.version > 0 {
+            // What was committed meanwhile can be read only once it is durable; if it cannot become that, it is not there.
+            let _ = store.flush();
+        }
         let key = self.name.about();
         let (mut notes, mut payloads) = (0, Vec::new());
         match store.read(&key, ..) {
@@ -106,8 +115,8 @@ impl Stream {
             self.touched.fetch_max(about.touched + slack(&about.outline), Relaxed);
             self.noted.store(about.touched, Relaxed);
         }
-        let version = self.seen.borrow().version + 1;
-        *written = Written { version, about, notes, changes: (payloads.len() as u64).saturating_sub(1), own };
+        let (version, changes) = (written.version + 1, (payloads.len() as u64).saturating_sub(1));
+        *written = Written { is_loaded: true, version, about, notes, changes, own };
         self.publish(written.seen(), Ok(()));
         Ok(())
     }
@@ -116,7 +125,12 @@ impl Stream {
     pub fn announce(self: &Arc<Self>, written: &mut Written, ticket: &Ticket) -> u64 {
         written.version += 1;
         let (stream, seen) = (self.clone(), written.seen());
-        ticket.on_done(move |done| stream.publish(seen, done));
+        let runtime = Handle::try_current().ok().filter(|_| self.seen.receiver_count() > FEW);
+        ticket.on_done(move |done| match runtime {
+            // The thread that calls this drives the store, and has no time to wake so many.
+            Some(runtime) => drop(runtime.spawn(async move { stream.publish(seen, done) })),
+            None => stream.publish(seen, done),
+        });
         written.version
     }
 
@@ -261,16 +275,18 @@ impl Written {
         }
     }
 
-    /// Looks it up anew at the next turn: it is not what it was thought to be.
-    pub fn forget(&mut self) {
-        self.version = 0;
+    /// A commit was refused. If it turned out not to be what it was thought to be, it is looked up at the next turn.
+    pub fn doubt(&mut self, refusal: &Refusal) {
+        self.is_loaded &= !refusal.is_stale;
     }
 
     /// Adds a new stream to a draft.
     pub fn draft_new(&self, name: &Name, about: &About, draft: &mut Draft) {
         let key: Arc<str> = name.about().into();
         draft.expect_next(key.clone(), self.notes);
-        draft.snapshot(key, about.encode());
+        draft.snapshot(key.clone(), about.encode());
+        // It keeps what it must, whatever the space has its logs keep.
+        draft.retain(key, Retention::new());
         if let Some(due) = about.due {
             draft.append(name.due(due), Bytes::new());
         }
@@ -329,6 +345,6 @@ impl Written {
 
     /// What was drafted is committed.
     pub fn removed(&mut self) {
-        *self = Self { version: self.version, ..Self::default() };
+        *self = Self { is_loaded: true, version: self.version, ..Self::default() };
     }
 }

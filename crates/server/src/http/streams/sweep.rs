@@ -6,8 +6,6 @@
 
 use std::sync::Arc;
 
-use brooklet::Error;
-
 use super::about::Change;
 use super::draft::Draft;
 use super::name::{DUE, Name};
@@ -83,8 +81,9 @@ impl Streams {
                 let mut draft = Draft::default();
                 draft.delete(name.due(minute));
                 match draft.commit(&self.store) {
-                    Ok(_) | Err(Error::UnknownLog { .. }) => Ok(()),
-                    Err(error) => Err(error.into()),
+                    Err(refusal) if !refusal.is_stale => Err(refusal),
+                    // Or it went a moment ago.
+                    _ => Ok(()),
                 }
             }
         }
