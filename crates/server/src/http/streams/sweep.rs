@@ -89,3 +89,64 @@ impl Streams {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderMap;
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::http::Config;
+    use crate::http::streams::stream::Stream;
+
+    async fn make(streams: &Arc<Streams>, name: &str, headers: &[(&'static str, &str)]) -> Arc<Stream> {
+        let pairs = headers.iter().map(|(name, value)| ((*name).try_into().unwrap(), value.parse().unwrap()));
+        let stream = streams.open(&Name::new(name).unwrap()).await.unwrap();
+        let headers: HeaderMap = pairs.collect();
+        streams.put(&stream, &headers, String::new(), Bytes::from_static(b"x")).await.unwrap();
+        stream
+    }
+
+    fn keys(streams: &Streams) -> Vec<String> {
+        streams.store.flush().unwrap();
+        let logs = streams.store.scan("").unwrap();
+        logs.map(|log| String::from_utf8(log.unwrap().key).unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_has_expired_goes_without_being_asked_for() {
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, Config::default(), Default::default()).unwrap();
+        make(&streams, "stays", &[]).await;
+        make(&streams, "idle", &[("stream-ttl", "0")]).await;
+        make(&streams, "past", &[("stream-expires-at", "2020-01-01T00:00:00Z")]).await;
+        make(&streams, "later", &[("stream-ttl", "30")]).await;
+        streams.store.append("streams/__ds/due/0000000009/left-over", "").unwrap().wait().unwrap();
+        let soon = time::now() + 2 * MINUTE;
+        assert_eq!(streams.sweep(soon).unwrap(), 4);
+        // That one has a life of its own yet, and is looked at when it ends.
+        let again = Name::new("later").unwrap();
+        let due = streams.registry.get(&again).turn(&streams.store).unwrap().about.clone().unwrap().due;
+        let kept = ["about/later", "about/stays"].map(|key| format!("streams/__ds/{key}"));
+        let due = [again.due(due.unwrap())];
+        let data = ["later", "stays"].map(|key| format!("streams/{key}"));
+        assert_eq!(keys(&streams), [&kept[..], &due, &data].concat());
+        assert_eq!(streams.sweep(time::now()).unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_was_used_meanwhile_is_due_later() {
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, Config::default(), Default::default()).unwrap();
+        let stream = make(&streams, "used", &[("stream-ttl", "600")]).await;
+        let due = || stream.turn(&streams.store).unwrap().about.clone().unwrap().due.unwrap();
+        let before = due();
+        let outline = stream.seen().outline.unwrap();
+        stream.begin(time::now() + 300_000);
+        assert_eq!(streams.sweep(before * MINUTE).unwrap(), 1);
+        assert_eq!(due(), minute_after(stream.expires(&outline).unwrap()));
+        assert!(due() > before);
+        let logs = keys(&streams);
+        assert!(logs.contains(&stream.name.due(due())) && !logs.contains(&stream.name.due(before)), "{logs:?}");
+    }
+}
