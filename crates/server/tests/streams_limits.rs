@@ -17,9 +17,8 @@ use tokio::net::TcpStream;
 async fn malformed_requests_are_told_what_is_wrong() {
     let server = Server::new().await;
     server.text("s", "x").await;
-    let batch = |id, epoch, seq| {
-        vec![TEXT[0], ("producer-id", id), ("producer-epoch", epoch), ("producer-seq", seq)]
-    };
+    let batch =
+        |id, epoch, seq| vec![TEXT[0], ("producer-id", id), ("producer-epoch", epoch), ("producer-seq", seq)];
     let requests: &[(&str, &str, Vec<(&str, &str)>, &'static str)] = &[
         ("GET", "s?offset=", vec![], ""),
         ("GET", "s?offset=1,2", vec![], ""),

@@ -73,7 +73,10 @@ async fn events_tell_what_is_there_and_what_comes() {
     assert!(!response.headers().contains_key("stream-sse-data-encoding"));
     let mut body = response.into_body();
     let first = events(&mut body, "\"upToDate\":true}\n\n").await;
-    assert!(first.starts_with("event: data\ndata:[1,2]\n\nevent: control\ndata:{\"streamNextOffset\":"), "{first}");
+    assert!(
+        first.starts_with("event: data\ndata:[1,2]\n\nevent: control\ndata:{\"streamNextOffset\":"),
+        "{first}"
+    );
     server.post("e", &JSON, "3").await;
     let second = events(&mut body, "upToDate").await;
     assert!(second.starts_with("event: data\ndata:[3]\n\n"), "{second}");
@@ -123,7 +126,8 @@ async fn a_writer_that_breaks_off_leaves_no_reader_behind() {
     let reader = server.get("g?live=long-poll&offset=now");
     let reply = until(reader, async || {
         let mut socket = tokio::net::TcpStream::connect(server.address).await.unwrap();
-        let request = "POST /v1/stream/g HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ncontent-length: 1\r\n\r\nx";
+        let request =
+            "POST /v1/stream/g HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ncontent-length: 1\r\n\r\nx";
         socket.write_all(request.as_bytes()).await.unwrap();
     });
     assert!(reply.await.text().starts_with('x'));
@@ -173,7 +177,8 @@ async fn freed(server: &Server, stream: &str) {
 /// A reader that takes nothing in is given up, and so is what it holds.
 #[tokio::test]
 async fn a_reader_that_stalls_is_given_up() {
-    let config = Config { patience: Duration::from_millis(300), max_waiting: 1, events: FOREVER, ..Config::default() };
+    let config =
+        Config { patience: Duration::from_millis(300), max_waiting: 1, events: FOREVER, ..Config::default() };
     let server = Server::with(options().create_on(volume()).unwrap(), config).await;
     server.put("slow", &TEXT, "").await;
     for _ in 0..40 {

@@ -147,6 +147,9 @@ mod tests {
         assert_eq!(due(), minute_after(stream.expires(&outline).unwrap()));
         assert!(due() > before);
         let logs = keys(&streams);
-        assert!(logs.contains(&stream.name.due(due())) && !logs.contains(&stream.name.due(before)), "{logs:?}");
+        assert!(
+            logs.contains(&stream.name.due(due())) && !logs.contains(&stream.name.due(before)),
+            "{logs:?}"
+        );
     }
 }
