@@ -13,13 +13,16 @@ use http_client::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+/// Method, path, headers and body.
+type Asked<'a> = (&'a str, &'a str, Vec<(&'a str, &'a str)>, &'static str);
+
 #[tokio::test]
 async fn malformed_requests_are_told_what_is_wrong() {
     let server = Server::new().await;
     server.text("s", "x").await;
     let batch =
         |id, epoch, seq| vec![TEXT[0], ("producer-id", id), ("producer-epoch", epoch), ("producer-seq", seq)];
-    let requests: &[(&str, &str, Vec<(&str, &str)>, &'static str)] = &[
+    let requests: &[Asked<'_>] = &[
         ("GET", "s?offset=", vec![], ""),
         ("GET", "s?offset=1,2", vec![], ""),
         ("GET", "s?offset=-1&offset=-1", vec![], ""),
