@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use axum::serve::ListenerExt;
 use brooklet_server::http::{Config, Http, serve};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
@@ -18,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = brooklet::Store::open(store)?;
     let stop = CancellationToken::new();
     let http = Http::new(store.clone(), config.clone(), stop.clone())?;
-    let listener = tokio::net::TcpListener::bind(address).await?;
+    let listener = TcpListener::bind(address).await?;
     println!("http://{}{}", listener.local_addr()?, config.prefix);
     tokio::spawn(http.clone().keep());
     let on_interrupt = stop.clone();
@@ -27,6 +29,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             on_interrupt.cancel();
         }
     });
+    // Events are small, and must not wait for the next.
+    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     serve(listener, http.router(), &config, stop).await;
     store.close()?;
     Ok(())

@@ -101,7 +101,8 @@ async fn a_closed_stream_takes_no_more() {
     let refused = server.post("c", &TEXT, "c").await;
     assert_eq!((refused.status, refused.header("stream-closed")), (409, "true"));
     assert_eq!(refused.next(), closing.next());
-    assert_eq!(server.post("c", &[("stream-closed", "true")], "").await.status, 204);
+    let odd = [("stream-closed", "true"), ("content-type", "none")];
+    assert_eq!(server.post("c", &odd, "").await.status, 204);
     assert_eq!(server.get("c").await.header("stream-closed"), "true");
     assert_eq!(server.get("c").await.text(), "ab");
 }
@@ -163,7 +164,7 @@ async fn many_writers_lose_nothing() {
 #[tokio::test]
 async fn what_is_acknowledged_outlives_a_power_cut() {
     let disk = MemVolume::new(3);
-    let server = Server::with(options().create_on(Arc::new(disk.clone())).unwrap(), config()).await;
+    let server = Server::with(options().create_on(Arc::new(Slow(disk.clone()))).unwrap(), config()).await;
     let check = async |acknowledged: &str, closed: &str| {
         let after = Arc::new(MemVolume::from_image(disk.crash(), 1));
         let after = Server::with(options().open_on(after).unwrap(), config()).await;
@@ -185,6 +186,57 @@ async fn what_is_acknowledged_outlives_a_power_cut() {
     }
     server.post("p", &[("stream-closed", "true")], "").await;
     check(&text, "true").await;
+}
+
+/// Method, path, headers, body, and the status of the reply.
+type Asked<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'static str, u16);
+
+/// What belongs together is one commit, so that no crash comes between.
+#[tokio::test]
+async fn a_request_is_one_commit() {
+    let server = Server::new().await;
+    let all = [("stream-seq", "a"), ("stream-closed", "true"), ("stream-ttl", "60")];
+    let made = [JSON[0], all[2]];
+    let closing = [batch("p", "0", "1").to_vec(), all[..2].to_vec()].concat();
+    let fork = [TEXT[0], ("stream-forked-from", "/v1/stream/s")];
+    let requests: [Asked<'_>; 9] = [
+        ("PUT", "j", &made, "[1,2]", 201),
+        ("POST", "j", &JSON, "[3,4]", 204),
+        ("PUT", "s", &TEXT, "x", 201),
+        ("POST", "s", &batch("p", "0", "0"), "y", 200),
+        ("POST", "s", &closing, "z", 200),
+        ("PUT", "f", &fork, "x", 201),
+        ("DELETE", "s", &[], "", 204),
+        ("DELETE", "f", &[], "", 204),
+        ("DELETE", "j", &[], "", 204),
+    ];
+    for (method, path, headers, body, status) in requests {
+        let before = server.store.activity().commits;
+        let reply = server.send(method, path, headers, body).await;
+        assert_eq!(reply.status, status, "{method} {path}: {reply:?}");
+        assert_eq!(server.store.activity().commits, before + 1, "{method} {path}");
+    }
+    assert!(server.store.scan("").unwrap().next().is_none());
+}
+
+/// Two servers over one store, which know nothing of each other: what they believe is checked as they write.
+#[tokio::test]
+async fn nothing_is_written_on_what_is_out_of_date() {
+    let one = Server::new().await;
+    let other = Server::with(one.store.clone(), config()).await;
+    assert_eq!(other.head("s").await.status, 404);
+    one.text("s", "").await;
+    assert_eq!(other.put("s", &TEXT, "").await.status, 200);
+    assert_eq!(one.post("s", &batch("p", "0", "0"), "a").await.status, 200);
+    assert_eq!(other.post("s", &batch("q", "0", "0"), "b").await.status, 200);
+    assert_eq!(other.post("s", &batch("p", "0", "1"), "c").await.status, 200);
+    let again = one.post("s", &batch("p", "0", "1"), "c").await;
+    assert_eq!((again.status, again.header("producer-seq")), (204, "1"));
+    assert_eq!(one.post("s", &[("stream-closed", "true")], "").await.status, 204);
+    assert_eq!(other.post("s", &TEXT, "e").await.status, 409);
+    assert_eq!(other.get("s").await.text(), "abc");
+    assert_eq!(one.delete("s").await.status, 204);
+    assert_eq!(other.delete("s").await.status, 404);
 }
 
 #[tokio::test]

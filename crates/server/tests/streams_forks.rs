@@ -155,14 +155,30 @@ async fn a_reader_that_waits_keeps_a_stream() {
 #[tokio::test]
 async fn use_is_remembered_when_the_server_starts_anew() {
     let server = Server::new().await;
-    server.put("u", &[TEXT[0], ("stream-ttl", "3")], "x").await;
-    tokio::time::sleep(Duration::from_millis(1800)).await;
+    server.put("u", &[TEXT[0], ("stream-ttl", "2")], "x").await;
+    tokio::time::sleep(Duration::from_millis(1700)).await;
     assert_eq!(server.get("u").await.status, 200);
     tokio::time::sleep(Duration::from_millis(200)).await;
     let store = server.stop().await;
     let server = Server::with(store, config()).await;
+    // It would be over by now, were only its making noted.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(server.head("u").await.status, 200);
-    tokio::time::sleep(Duration::from_millis(3000)).await;
+    tokio::time::sleep(Duration::from_millis(2000)).await;
     assert_eq!(server.head("u").await.status, 404);
+}
+
+/// A source may have lost what its forks never had.
+#[tokio::test]
+async fn a_fork_keeps_its_own_whatever_its_source_loses() {
+    let server = Server::new().await;
+    server.text("src", "a").await;
+    fork(&server, "f", "src").await;
+    server.post("f", &TEXT, "own").await;
+    for _ in 0..5 {
+        server.post("src", &TEXT, "b").await;
+    }
+    server.store.trim("streams/src", 5).unwrap().wait().unwrap();
+    assert_eq!(server.get("f").await.text(), "own");
+    assert_eq!(server.get(&format!("f?offset={ZERO}")).await.status, 410);
 }

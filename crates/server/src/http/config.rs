@@ -33,6 +33,8 @@ pub struct Config {
     /// How often streams that have expired are looked for. 1 minute. They are not there from the moment on at which they
     /// expire; this gives back their room.
     pub sweep: Duration,
+    /// Whether caches that many readers share may keep replies. Yes; no where something before the server tells readers apart.
+    pub shared: bool,
     /// The origin whose pages may use the streams, for `Access-Control-Allow-Origin`; `*` for all. None: browsers let only
     /// pages of the server's own origin.
     pub allow_origin: Option<String>,
@@ -54,6 +56,7 @@ impl Default for Config {
             grace: Duration::from_secs(10),
             cached: 65_536,
             sweep: Duration::from_secs(60),
+            shared: true,
             allow_origin: None,
         }
     }

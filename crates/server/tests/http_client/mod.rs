@@ -1,12 +1,13 @@
 //! A server on a loopback port, and a small client that talks to it.
 
 #![expect(dead_code, reason = "each file of tests uses some of it")]
+#![expect(clippy::disallowed_methods, reason = "a slow disk takes real time")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::io::{MemVolume, Volume};
+use brooklet::io::{Layer, MemVolume, Op, Persist, Queue, Volume};
 use brooklet::{Options, Store};
 use brooklet_server::http::{Config, Http, serve};
 use bytes::Bytes;
@@ -45,6 +46,26 @@ pub fn options() -> Options {
 
 pub fn volume() -> Arc<dyn Volume> {
     Arc::new(MemVolume::new(7))
+}
+
+/// A disk whose writes take a while: what does not wait for them is seen to be early.
+#[derive(Clone, Debug)]
+pub struct Slow(pub MemVolume);
+
+impl Layer for Slow {
+    fn below(&self) -> &dyn Volume {
+        &self.0
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> std::io::Result<usize> {
+        std::thread::sleep(Duration::from_millis(20));
+        self.0.write_at(offset, data, persist)
+    }
+
+    fn submit(&self, queue: &mut dyn Queue, token: u64, op: Op) {
+        std::thread::sleep(Duration::from_millis(20));
+        queue.submit(token, op);
+    }
 }
 
 pub fn config() -> Config {

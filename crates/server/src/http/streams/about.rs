@@ -247,6 +247,11 @@ impl Outline {
         }
     }
 
+    /// Streams on the way to one that is no fork.
+    pub fn depth(&self) -> u32 {
+        self.fork.as_ref().map_or(0, |fork| fork.depth)
+    }
+
     /// The number of the first message that is its own.
     pub fn base(&self) -> u64 {
         self.fork.as_ref().map_or(0, |fork| fork.base)
@@ -315,6 +320,14 @@ mod tests {
             assert!(read_notes([bad]).is_err(), "{bad}");
         }
         assert_eq!(read_notes([] as [&str; 0]).unwrap(), None);
+        for at in 0..whole.len() {
+            for byte in [0, b'"', b'9', b'{', b',', 0xff] {
+                let mut note = whole.clone().into_bytes();
+                note[at] = byte;
+                // It may be one; nothing breaks.
+                let _ = read_notes([note]);
+            }
+        }
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl Streams {
         body: Bytes,
     ) -> Result<Response<Body>, Refusal> {
         let request = Request {
-            content_type: names::content_type(headers)?.map(Into::into),
+            // Who only closes need not name a type, and may name any.
+            content_type: if body.is_empty() { None } else { names::content_type(headers)?.map(Into::into) },
             closes: names::closes(headers),
             batch: names::batch(headers)?,
             seq: names::stream_seq(headers)?.map(Into::into),
@@ -184,7 +185,7 @@ fn next(known: Option<&Producer>, batch: &Batch, now: u64) -> Result<Option<Prod
             "epoch {epoch} of producer {id} begins with batch {seq}: begin with 0"
         ))),
         Some(known) if *epoch == known.epoch && *seq <= known.seq => Ok(None),
-        Some(known) if *epoch == known.epoch && *seq > known.seq + 1 => gap(known.seq + 1),
+        Some(known) if *epoch == known.epoch && *seq - known.seq > 1 => gap(known.seq + 1),
         _ => Ok(Some(accepted)),
     }
 }

@@ -68,7 +68,7 @@ impl Streams {
         };
         let made = match source {
             Some(source) if source != stream.name => {
-                let source = self.open(&source).await?;
+                let source = self.open(&source, false).await?;
                 self.write(stream, move |streams, stream| streams.fork(stream, &source, &request)).await?
             }
             _ => self.write(stream, move |streams, stream| streams.create(stream, &request)).await?,
@@ -119,7 +119,7 @@ impl Streams {
         let outline = outline(of, expiry, Some(fork));
         let mut messages = self.split(outline.form(), &request.body)?;
         begun.into_iter().for_each(|begun| messages.insert(0, begun));
-        let change = Change { forks: Some(origin.forks + 1), ..Change::default() };
+        let change = Change { forks: Some(origin.forks.saturating_add(1)), ..Change::default() };
         let mut draft = Draft::default();
         source_written.draft_change(&source.name, &change, &mut draft);
         let about = prepare(stream, &written, outline, request.closes, &messages, &mut draft)?;
@@ -151,7 +151,7 @@ impl Streams {
         if at > end {
             return Err(beyond());
         }
-        let depth = origin.outline.fork.as_ref().map_or(0, |fork| fork.depth) + 1;
+        let depth = origin.outline.depth().saturating_add(1);
         if depth > MAX_DEPTH {
             let why =
                 format!("stream {} is a fork of a fork, {MAX_DEPTH} deep: fork one before it", source.name);

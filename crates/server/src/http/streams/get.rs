@@ -117,7 +117,8 @@ impl Streams {
                 let from = request.from(&seen)?;
                 let skips = request.start == Start::Beginning;
                 let chunk = self.read(&stream, &outline, from, seen.end.0, skips).await?;
-                let reply = Reply { outline: &outline, from, chunk, seen: &seen, cursor: None };
+                let shared = self.config.shared;
+                let reply = Reply { outline: &outline, from, chunk, seen: &seen, cursor: None, shared };
                 match headers.get(header::IF_NONE_MATCH) {
                     Some(known) if request.start != Start::Now && matches(known.as_bytes(), &reply.tag()) => {
                         Ok(reply.unchanged())
@@ -187,7 +188,8 @@ impl Streams {
         }
         let chunk = self.read(stream, &outline, from, seen.end.0, request.start == Start::Beginning).await?;
         let cursor = Some(time::cursor(request.cursor));
-        let reply = Reply { outline: &outline, from, chunk, seen: &seen, cursor };
+        let shared = self.config.shared;
+        let reply = Reply { outline: &outline, from, chunk, seen: &seen, cursor, shared };
         if reply.chunk.messages.is_empty() { Ok(reply.nothing()) } else { Ok(reply.whole(request.start)) }
     }
 }
@@ -206,6 +208,8 @@ struct Reply<'a> {
     chunk: Chunk,
     seen: &'a Seen,
     cursor: Option<u64>,
+    /// Whether caches that many share may keep it.
+    shared: bool,
 }
 
 impl Reply<'_> {
@@ -240,7 +244,10 @@ impl Reply<'_> {
         let most = left.or(self.outline.ttl).unwrap_or(u64::MAX);
         match MAX_AGE.min(most) {
             0 => "no-store".into(),
-            age => format!("public, max-age={age}, stale-while-revalidate={}", STALE.min(most)),
+            age => {
+                let who = if self.shared { "public" } else { "private" };
+                format!("{who}, max-age={age}, stale-while-revalidate={}", STALE.min(most))
+            }
         }
     }
 

@@ -132,7 +132,7 @@ impl Streams {
     }
 
     /// A stream, looked up if need be, and removed if it has expired.
-    async fn open(self: &Arc<Self>, name: &Name) -> Result<Arc<Stream>, Refusal> {
+    async fn open(self: &Arc<Self>, name: &Name, is_read: bool) -> Result<Arc<Stream>, Refusal> {
         let stream = self.registry.get(name);
         if !stream.is_loaded() {
             let stream = stream.clone();
@@ -140,8 +140,16 @@ impl Streams {
         }
         let seen = stream.seen();
         if seen.outline.is_some_and(|outline| !seen.gone && stream.is_expired(&outline)) {
-            let version = self.write(&stream, |streams, stream| streams.remove(stream, Why::Expired)).await?;
-            stream.settled(version).await?;
+            let removed = self.write(&stream, |streams, stream| streams.remove(stream, Why::Expired)).await;
+            match removed {
+                Ok(version) => stream.settled(version).await?,
+                // A store that takes no writes keeps it, unseen.
+                Err(refusal) if is_read => {
+                    tracing::debug!(?refusal, %name, "a stream that has expired stays");
+                    return Err(Refusal::unknown(name));
+                }
+                Err(refusal) => return Err(refusal),
+            }
         }
         Ok(stream)
     }
@@ -218,7 +226,7 @@ impl Streams {
                 request.headers_mut().insert(header::CONTENT_LENGTH, len.clone());
             }
             let (body, _share) = self.body(request).await?;
-            let stream = self.open(&name).await?;
+            let stream = self.open(&name, false).await?;
             if method == Method::POST {
                 return self.post(&stream, &headers, body).await;
             }
@@ -232,10 +240,10 @@ impl Streams {
         match *request.method() {
             Method::GET => {
                 let asked = get::Request::of(&uri)?;
-                self.get(self.open(&name).await?, asked, &headers).await
+                self.get(self.open(&name, true).await?, asked, &headers).await
             }
-            Method::HEAD => self.head(&*self.open(&name).await?),
-            Method::DELETE => self.delete(&self.open(&name).await?).await,
+            Method::HEAD => self.head(&*self.open(&name, true).await?),
+            Method::DELETE => self.delete(&self.open(&name, false).await?).await,
             _ => {
                 let why = format!("streams know no {}: use one of {METHODS}", request.method());
                 Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, why).with(header::ALLOW, METHODS))

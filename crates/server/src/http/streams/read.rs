@@ -58,13 +58,21 @@ impl Streams {
         if let Some(fork) = outline.fork.as_ref().filter(|fork| chunk.next < fork.base) {
             let source = Name::new(&fork.source)?;
             let outline = self.outline(&source)?;
+            if outline.depth() >= fork.depth {
+                let what = format!("it is a fork of {source}, which is no less of one");
+                return Err(Error::Damaged { place: format!("stream {name}"), what }.into());
+            }
             return self.read_some(&source, &outline, chunk, end.min(fork.base), room, skips);
         }
         let (base, data) = (outline.base(), name.data());
         let until = end.min(chunk.next.saturating_add(AT_ONCE)) - base;
         let entries = match self.store.read(&data, chunk.next - base..until) {
             Err(Error::OutOfRange { first, next, .. }) if skips && chunk.next - base < first => {
-                chunk.next = base + first;
+                // A source may have gone on, and have lost what follows the fork as well.
+                chunk.next = base.saturating_add(first).min(end);
+                if chunk.next == end {
+                    return Ok(());
+                }
                 self.store.read(&data, first..until.clamp(first, next))
             }
             entries => entries,

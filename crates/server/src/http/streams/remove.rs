@@ -59,9 +59,9 @@ impl Streams {
     ) -> Result<Ticket, Refusal> {
         written.draft_removal(&stream.name, &mut draft);
         let fork = written.about.as_ref().and_then(|about| about.outline.fork.as_ref());
-        let source = fork.and_then(|fork| Name::new(&fork.source).ok()).map(|name| self.registry.get(&name));
+        let source = fork.and_then(|fork| Some((fork.depth, Name::new(&fork.source).ok()?)));
         let ticket = match source {
-            Some(source) => self.release(&source, draft),
+            Some((depth, name)) => self.release(&self.registry.get(&name), depth, draft),
             None => draft.commit(&self.store),
         };
         let ticket = ticket.inspect_err(|refusal| written.doubt(refusal))?;
@@ -71,9 +71,11 @@ impl Streams {
     }
 
     /// One fork less of a stream.
-    fn release(&self, source: &Arc<Stream>, mut draft: Draft) -> Result<Ticket, Refusal> {
+    fn release(&self, source: &Arc<Stream>, depth: u32, mut draft: Draft) -> Result<Ticket, Refusal> {
         let mut written = source.turn(&self.store)?;
-        let Some(about) = &written.about else { return draft.commit(&self.store) };
+        // One that is no nearer to the root is no source of it: that way there is no end.
+        let about = written.about.as_ref().filter(|about| about.outline.depth() < depth);
+        let Some(about) = about else { return draft.commit(&self.store) };
         let forks = about.forks.saturating_sub(1);
         if about.gone && forks == 0 {
             return self.erase(source, &mut written, draft);

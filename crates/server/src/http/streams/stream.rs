@@ -112,7 +112,7 @@ impl Stream {
         };
         if let Some(about) = &about {
             // It may have been used since that was noted.
-            self.touched.fetch_max(about.touched + slack(&about.outline), Relaxed);
+            self.touched.fetch_max(about.touched.saturating_add(slack(&about.outline)), Relaxed);
             self.noted.store(about.touched, Relaxed);
         }
         let (version, changes) = (written.version + 1, (payloads.len() as u64).saturating_sub(1));
@@ -178,7 +178,7 @@ impl Stream {
         let now = time::now();
         self.touched.fetch_max(now, Relaxed);
         let noted = self.noted.load(Relaxed);
-        let is_due = now >= noted + slack(outline);
+        let is_due = now >= noted.saturating_add(slack(outline));
         (is_due && self.noted.compare_exchange(noted, now, Relaxed, Relaxed).is_ok()).then_some(now)
     }
 
@@ -260,7 +260,7 @@ impl Written {
 
     pub fn end(&self) -> Offset {
         let base = self.about.as_ref().map_or(0, |about| about.outline.base());
-        Offset(base + self.own)
+        Offset(base.saturating_add(self.own))
     }
 
     fn seen(&self) -> Seen {

@@ -101,7 +101,7 @@ mod tests {
 
     async fn make(streams: &Arc<Streams>, name: &str, headers: &[(&'static str, &str)]) -> Arc<Stream> {
         let pairs = headers.iter().map(|(name, value)| ((*name).try_into().unwrap(), value.parse().unwrap()));
-        let stream = streams.open(&Name::new(name).unwrap()).await.unwrap();
+        let stream = streams.open(&Name::new(name).unwrap(), false).await.unwrap();
         let headers: HeaderMap = pairs.collect();
         streams.put(&stream, &headers, String::new(), Bytes::from_static(b"x")).await.unwrap();
         stream
