@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::header::{self, HeaderMap};
+use axum::http::header;
+use axum::http::request::Parts;
 use axum::http::{Response, StatusCode};
 use brooklet::Ticket;
 use bytes::Bytes;
@@ -52,10 +53,10 @@ impl Streams {
     pub async fn put(
         self: &Arc<Self>,
         stream: &Arc<Stream>,
-        headers: &HeaderMap,
-        url: String,
+        head: &Parts,
         body: Bytes,
     ) -> Result<Response<Body>, Refusal> {
+        let headers = &head.headers;
         let fork = names::fork_from(headers)?;
         let source = fork.as_ref().map(|fork| Name::of_path(&fork.path, &self.config.prefix)).transpose()?;
         let request = Request {
@@ -74,7 +75,7 @@ impl Streams {
             _ => self.write(stream, move |streams, stream| streams.create(stream, &request)).await?,
         };
         stream.settled(made.version).await?;
-        Ok(made.reply(&url))
+        Ok(made.reply(&url(head)))
     }
 
     fn create(&self, stream: &Arc<Stream>, request: &Request) -> Result<Made, Refusal> {
@@ -227,6 +228,15 @@ fn finish(
     written.appended(messages, ticket);
     let version = stream.announce(written, ticket);
     Made { is_new: true, version, outline, end: written.end(), closed }
+}
+
+/// Where the client finds the stream: as it wrote it, and by the scheme that whoever is before the server says it used.
+fn url(head: &Parts) -> String {
+    let path = head.uri.path();
+    let is_secure = head.headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
+    let scheme = if is_secure { "https" } else { "http" };
+    let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    host.map_or(path.into(), |host| format!("{scheme}://{host}{path}"))
 }
 
 fn outline(content_type: &str, expiry: Expiry, fork: Option<Fork>) -> Outline {

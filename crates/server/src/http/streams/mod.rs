@@ -12,6 +12,7 @@
 
 mod about;
 mod append;
+mod body;
 mod create;
 mod draft;
 mod get;
@@ -31,17 +32,16 @@ mod time;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::body::{Body, BodyDataStream};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::any;
 use brooklet::{SpaceConfig, Store};
-use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use self::body::Bodies;
 use self::name::{Name, SPACE};
 use self::registry::Registry;
 use self::remove::Why;
@@ -52,10 +52,6 @@ use super::Config;
 /// Calls that may wait for the store at once, of each kind: reads go on while writers wait for room.
 const WRITERS: usize = 96;
 const READERS: usize = 64;
-/// What the budget for bodies is counted in.
-const KIB: usize = 1024;
-/// Most bytes of a body that is refused that are taken in all the same.
-const DISCARDED: usize = 64 << 20;
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
 
 /// The streams of a store.
@@ -67,7 +63,7 @@ pub struct Streams {
     family: Mutex<()>,
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
-    bodies: Arc<Semaphore>,
+    bodies: Bodies,
     waiting: Arc<Semaphore>,
     stop: CancellationToken,
 }
@@ -85,7 +81,7 @@ impl Streams {
             family: Mutex::default(),
             reads: Arc::new(Semaphore::new(READERS)),
             writes: Arc::new(Semaphore::new(WRITERS)),
-            bodies: Arc::new(Semaphore::new(config.body_budget.max(config.max_body).div_ceil(KIB))),
+            bodies: Bodies::new(&config),
             waiting: Arc::new(Semaphore::new(config.max_waiting)),
             store,
             config,
@@ -162,90 +158,26 @@ impl Streams {
         })
     }
 
-    /// The whole body, with its share of the memory for bodies.
-    async fn body(&self, request: Request<Body>) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Refusal> {
-        let most = self.config.max_body;
-        let too_large = || Refusal::too_large(format!("the body is over {most} bytes: send it in parts"));
-        let told = request.headers().get(header::CONTENT_LENGTH);
-        let told = told.and_then(|len| len.to_str().ok()?.parse::<usize>().ok());
-        if told.is_some_and(|len| len > most) {
-            self.discard(request.into_body().into_data_stream()).await;
-            return Err(too_large());
-        }
-        if told == Some(0) {
-            return Ok((Bytes::new(), None));
-        }
-        let share = told.unwrap_or(most).div_ceil(KIB);
-        let share = self.bodies.clone().acquire_many_owned(share as u32).await.expect("it is never closed");
-        let collect = async {
-            let mut chunks = request.into_body().into_data_stream();
-            let mut body = BytesMut::with_capacity(told.unwrap_or(0));
-            while let Some(chunk) = chunks.next().await {
-                let chunk =
-                    chunk.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
-                if body.len() + chunk.len() > most {
-                    self.discard(chunks).await;
-                    return Err(too_large());
-                }
-                body.extend_from_slice(&chunk);
-            }
-            Ok(body.freeze())
-        };
-        match tokio::time::timeout(self.config.patience, collect).await {
-            Ok(body) => Ok((body?, Some(share))),
-            Err(_) => {
-                let patience = self.config.patience;
-                let why = format!("the body did not come within {patience:?}: send it faster, or in parts");
-                Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, why))
-            }
-        }
-    }
-
-    /// Takes in what is left of a body, up to a point: many clients hear why it is refused only once they have sent it.
-    async fn discard(&self, mut chunks: BodyDataStream) {
-        let some = async {
-            let mut left = DISCARDED;
-            while let Some(Ok(chunk)) = chunks.next().await
-                && left > 0
-            {
-                left = left.saturating_sub(chunk.len());
-            }
-        };
-        // However it ends, the reply is the same.
-        let _ = tokio::time::timeout(self.config.patience, some).await;
-    }
-
-    async fn answer(self: &Arc<Self>, mut request: Request<Body>) -> Result<Response<Body>, Refusal> {
-        let uri = request.uri().clone();
-        let name = Name::of_path(uri.path(), &self.config.prefix)?;
-        let headers = std::mem::take(request.headers_mut());
-        let is_write = matches!(*request.method(), Method::POST | Method::PUT);
-        if is_write {
-            let method = request.method().clone();
-            if let Some(len) = headers.get(header::CONTENT_LENGTH) {
-                request.headers_mut().insert(header::CONTENT_LENGTH, len.clone());
-            }
-            let (body, _share) = self.body(request).await?;
-            let stream = self.open(&name, false).await?;
-            if method == Method::POST {
-                return self.post(&stream, &headers, body).await;
-            }
-            let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-            let scheme = headers
-                .get("x-forwarded-proto")
-                .map_or("http", |by| if by == "https" { "https" } else { "http" });
-            let url = host.map_or(uri.path().into(), |host| format!("{scheme}://{host}{}", uri.path()));
-            return self.put(&stream, &headers, url, body).await;
-        }
-        match *request.method() {
+    async fn answer(self: &Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+        let (head, body) = request.into_parts();
+        let name = Name::of_path(head.uri.path(), &self.config.prefix)?;
+        match head.method {
             Method::GET => {
-                let asked = get::Request::of(&uri)?;
-                self.get(self.open(&name, true).await?, asked, &headers).await
+                let asked = get::Request::of(&head.uri)?;
+                self.get(self.open(&name, true).await?, asked, &head.headers).await
             }
             Method::HEAD => self.head(&*self.open(&name, true).await?),
+            Method::POST => {
+                let (body, _share) = self.bodies.collect(body).await?;
+                self.post(&self.open(&name, false).await?, &head.headers, body).await
+            }
+            Method::PUT => {
+                let (body, _share) = self.bodies.collect(body).await?;
+                self.put(&self.open(&name, false).await?, &head, body).await
+            }
             Method::DELETE => self.delete(&self.open(&name, false).await?).await,
-            _ => {
-                let why = format!("streams know no {}: use one of {METHODS}", request.method());
+            method => {
+                let why = format!("streams know no {method}: use one of {METHODS}");
                 Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, why).with(header::ALLOW, METHODS))
             }
         }

@@ -92,7 +92,7 @@ impl Streams {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderMap;
+    use axum::http::Request;
     use bytes::Bytes;
 
     use super::*;
@@ -100,10 +100,12 @@ mod tests {
     use crate::http::streams::stream::Stream;
 
     async fn make(streams: &Arc<Streams>, name: &str, headers: &[(&'static str, &str)]) -> Arc<Stream> {
-        let pairs = headers.iter().map(|(name, value)| ((*name).try_into().unwrap(), value.parse().unwrap()));
         let stream = streams.open(&Name::new(name).unwrap(), false).await.unwrap();
-        let headers: HeaderMap = pairs.collect();
-        streams.put(&stream, &headers, String::new(), Bytes::from_static(b"x")).await.unwrap();
+        let request = headers.iter().fold(Request::new(()), |mut request, (name, value)| {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+            request
+        });
+        streams.put(&stream, &request.into_parts().0, Bytes::from_static(b"x")).await.unwrap();
         stream
     }
 
