@@ -161,6 +161,7 @@ async fn a_stopped_store_refuses_writes_and_reads_go_on() {
     let disk = MemVolume::new(1);
     let server = Server::with(options().create_on(Arc::new(disk.clone())).unwrap(), config()).await;
     server.text("s", "safe").await;
+    server.put("short", &[TEXT[0], ("stream-ttl", "1")], "x").await;
     disk.fail(Fault::ErrorAfter { operations: 0, kind: io::ErrorKind::Other, sticky: true });
     for _ in 0..3 {
         let refused = server.post("s", &TEXT, "lost").await;
@@ -170,6 +171,10 @@ async fn a_stopped_store_refuses_writes_and_reads_go_on() {
     assert_eq!(server.get("s").await.text(), "safe");
     assert_eq!(server.head("s").await.status, 200);
     assert_eq!(server.get("s?live=long-poll&offset=now").await.status, 204);
+    // What has expired is not there, though it cannot be removed.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert_eq!(server.get("short").await.status, 404);
+    assert_eq!(server.put("short", &TEXT, "").await.status, 503);
 }
 
 #[tokio::test]
