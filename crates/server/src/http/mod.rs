@@ -1,3 +1,57 @@
-//! The HTTP face.
+//! The HTTP face: Durable Streams, below a prefix of the path ([`Config::prefix`]); and in [`watch`], what the server shows of
+//! itself.
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use brooklet_server::http::{Config, Http, serve};
+//! use tokio_util::sync::CancellationToken;
+//!
+//! let (config, stop) = (Config::default(), CancellationToken::new());
+//! let http = Http::new(brooklet::Store::open("store")?, config.clone(), stop.clone())?;
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:4437").await?;
+//! tokio::spawn(http.clone().keep());
+//! serve(listener, http.router(), &config, stop).await;
+//! # Ok(())
+//! # }
+//! ```
 
+mod config;
+mod patience;
+mod serve;
+mod streams;
 pub mod watch;
+
+use std::sync::Arc;
+
+use axum::Router;
+use brooklet::Store;
+use tokio_util::sync::CancellationToken;
+
+pub use config::Config;
+pub use serve::serve;
+
+/// The streams of a store, for HTTP. Clones are handles to the same.
+#[derive(Clone)]
+pub struct Http {
+    streams: Arc<streams::Streams>,
+}
+
+impl Http {
+    /// Serves what `store` holds. Readers that wait are let go of, politely, as `stop` is cancelled.
+    ///
+    /// # Errors
+    /// Where the space for streams is not there and cannot be made.
+    pub fn new(store: Store, config: Config, stop: CancellationToken) -> Result<Self, brooklet::Error> {
+        Ok(Self { streams: streams::Streams::new(store, config, stop)? })
+    }
+
+    /// The routes of streams, to be merged with others.
+    pub fn router(&self) -> Router {
+        self.streams.router()
+    }
+
+    /// Removes streams that have expired, until the server stops. To be run beside it, once.
+    pub async fn keep(self) {
+        self.streams.keep_sweeping().await;
+    }
+}

@@ -1,0 +1,309 @@
+//! PUT: making a stream, maybe as a fork of another; or making sure that there is such a one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::header;
+use axum::http::request::Parts;
+use axum::http::{Response, StatusCode};
+use brooklet::Ticket;
+use bytes::Bytes;
+
+use super::about::{About, Change, Closing, Fork, Form, Outline};
+use super::draft::Draft;
+use super::headers::{self as names, Expiry, ForkFrom};
+use super::name::Name;
+use super::offset::Offset;
+use super::reply::{Refusal, set};
+use super::stream::{Stream, Written};
+use super::{Streams, time};
+
+const DEFAULT_TYPE: &str = "application/octet-stream";
+/// Forks of forks: readers go through all of them.
+const MAX_DEPTH: u32 = 64;
+
+/// What is asked for.
+struct Request {
+    content_type: Option<String>,
+    expiry: Option<Expiry>,
+    closes: bool,
+    fork: Option<ForkFrom>,
+    source: Option<Name>,
+    body: Bytes,
+}
+
+/// What there is now.
+struct Made {
+    is_new: bool,
+    version: u64,
+    outline: Arc<Outline>,
+    end: Offset,
+    closed: bool,
+}
+
+/// Where a fork goes on from its source.
+struct Branch {
+    fork: Fork,
+    /// The beginning of the message that it was cut within.
+    begun: Option<Bytes>,
+}
+
+impl Streams {
+    pub async fn put(
+        self: &Arc<Self>,
+        stream: &Arc<Stream>,
+        head: &Parts,
+        body: Bytes,
+    ) -> Result<Response<Body>, Refusal> {
+        let headers = &head.headers;
+        let fork = names::fork_from(headers)?;
+        let source = fork.as_ref().map(|fork| Name::of_path(&fork.path, &self.config.prefix)).transpose()?;
+        let request = Request {
+            content_type: names::content_type(headers)?.map(Into::into),
+            expiry: names::expiry(headers)?,
+            closes: names::closes(headers),
+            fork,
+            source: source.clone(),
+            body,
+        };
+        let made = match source {
+            Some(source) if source != stream.name => {
+                let source = self.open(&source, false).await?;
+                self.write(stream, move |streams, stream| streams.fork(stream, &source, &request)).await?
+            }
+            _ => self.write(stream, move |streams, stream| streams.create(stream, &request)).await?,
+        };
+        stream.settled(made.version).await?;
+        Ok(made.reply(&url(head)))
+    }
+
+    fn create(&self, stream: &Arc<Stream>, request: &Request) -> Result<Made, Refusal> {
+        let mut written = stream.turn(&self.store)?;
+        if let Some(about) = existing(stream, &written)? {
+            return confirm(stream, &written, about, request);
+        }
+        if let Some(source) = &request.source {
+            // It would be a fork of itself.
+            return Err(Refusal::unknown(source));
+        }
+        let content_type = request.content_type.as_deref().unwrap_or(DEFAULT_TYPE);
+        let outline = outline(content_type, request.expiry.unwrap_or(Expiry::Never), None);
+        let messages = self.split(outline.form(), &request.body)?;
+        let mut draft = Draft::default();
+        let about = prepare(stream, &written, outline, request.closes, &messages, &mut draft)?;
+        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.doubt(refusal))?;
+        Ok(finish(stream, &mut written, about, &messages, &ticket))
+    }
+
+    fn fork(&self, stream: &Arc<Stream>, source: &Arc<Stream>, request: &Request) -> Result<Made, Refusal> {
+        // Only who holds this takes a second turn while in one.
+        let _family = self.family.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut written = stream.turn(&self.store)?;
+        if let Some(about) = existing(stream, &written)? {
+            return confirm(stream, &written, about, request);
+        }
+        let mut source_written = source.turn(&self.store)?;
+        let origin = source.alive(&source_written).map_err(|refusal| match refusal.status {
+            StatusCode::GONE => {
+                Refusal::conflict(format!("stream {} was deleted: it cannot be forked any more", source.name))
+            }
+            _ => refusal,
+        })?;
+        let of = &origin.outline.content_type;
+        if let Some(asked) = request.content_type.as_ref().filter(|asked| !origin.outline.is_of_type(asked)) {
+            let why = format!("the source is of type {of}, not {asked}: send its type, or none");
+            return Err(Refusal::conflict(why));
+        }
+        let Branch { fork, begun } = self.branch(source, &source_written, origin, request)?;
+        let expiry = request.expiry.unwrap_or(origin.outline.expiry());
+        let outline = outline(of, expiry, Some(fork));
+        let mut messages = self.split(outline.form(), &request.body)?;
+        begun.into_iter().for_each(|begun| messages.insert(0, begun));
+        let change = Change { forks: Some(origin.forks.saturating_add(1)), ..Change::default() };
+        let mut draft = Draft::default();
+        source_written.draft_change(&source.name, &change, &mut draft);
+        let about = prepare(stream, &written, outline, request.closes, &messages, &mut draft)?;
+        let ticket = draft.commit(&self.store).inspect_err(|refusal| {
+            written.doubt(refusal);
+            source_written.doubt(refusal);
+        })?;
+        source_written.changed(&change);
+        source.announce(&mut source_written, &ticket);
+        Ok(finish(stream, &mut written, about, &messages, &ticket))
+    }
+
+    /// Works out where a fork begins.
+    fn branch(
+        &self,
+        source: &Arc<Stream>,
+        written: &Written,
+        origin: &About,
+        request: &Request,
+    ) -> Result<Branch, Refusal> {
+        let end = written.end().0;
+        let asked = request.fork.as_ref();
+        let (offset, sub) = asked.map_or((None, 0), |fork| (fork.offset, fork.sub));
+        let at = offset.map_or(end, |offset| offset.0);
+        let beyond = || {
+            let why = format!("the fork would begin past the end of stream {}, {}", source.name, Offset(end));
+            Refusal::invalid(format!("{why}: begin it before that"))
+        };
+        if at > end {
+            return Err(beyond());
+        }
+        let depth = origin.outline.depth().saturating_add(1);
+        if depth > MAX_DEPTH {
+            let why =
+                format!("stream {} is a fork of a fork, {MAX_DEPTH} deep: fork one before it", source.name);
+            return Err(Refusal::invalid(why));
+        }
+        let fork = |base| Fork { source: source.name.as_str().into(), base, offset: at, sub, depth };
+        if origin.outline.form() == Form::Json || sub == 0 {
+            let base = at.checked_add(sub).filter(|base| *base <= end).ok_or_else(beyond)?;
+            return Ok(Branch { fork: fork(base), begun: None });
+        }
+        if at == end {
+            return Err(beyond());
+        }
+        // Only what is durable can be read.
+        self.store.flush()?;
+        let message = self.message(&source.name, &origin.outline, at)?;
+        let cut = usize::try_from(sub).ok().filter(|cut| *cut <= message.len()).ok_or_else(|| {
+            let len = message.len();
+            Refusal::invalid(format!(
+                "Stream-Fork-Sub-Offset {sub} is past the {len} bytes that follow the offset"
+            ))
+        })?;
+        match cut == message.len() {
+            true => Ok(Branch { fork: fork(at + 1), begun: None }),
+            false => Ok(Branch { fork: fork(at), begun: Some(message.slice(..cut)) }),
+        }
+    }
+}
+
+/// Drafts a new stream with its first messages.
+fn prepare(
+    stream: &Stream,
+    written: &Written,
+    outline: Outline,
+    closes: bool,
+    messages: &[Bytes],
+    draft: &mut Draft,
+) -> Result<About, Refusal> {
+    let data = stream.name.data();
+    if written.own() > 0 {
+        let why =
+            format!("there is a log {data} already that is no stream: delete it, or choose another name");
+        return Err(Refusal::conflict(why));
+    }
+    let now = time::now();
+    stream.begin(now);
+    let about = About {
+        due: stream.expires(&outline).map(super::sweep::minute_after),
+        outline: Arc::new(outline),
+        touched: now,
+        closed: closes.then(|| Closing::by(None)),
+        seq: None,
+        producers: BTreeMap::new(),
+        forks: 0,
+        gone: false,
+    };
+    written.draft_new(&stream.name, &about, draft);
+    let data: Arc<str> = data.into();
+    messages.iter().for_each(|message| draft.append(data.clone(), message.clone()));
+    Ok(about)
+}
+
+/// What was drafted is committed.
+fn finish(
+    stream: &Arc<Stream>,
+    written: &mut Written,
+    about: About,
+    messages: &[Bytes],
+    ticket: &Ticket,
+) -> Made {
+    let (outline, closed) = (about.outline.clone(), about.closed.is_some());
+    written.became(about);
+    written.appended(messages, ticket);
+    let version = stream.announce(written, ticket);
+    Made { is_new: true, version, outline, end: written.end(), closed }
+}
+
+/// Where the client finds the stream: as it wrote it, and by the scheme that whoever is before the server says it used.
+fn url(head: &Parts) -> String {
+    let path = head.uri.path();
+    let is_secure = head.headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");
+    let scheme = if is_secure { "https" } else { "http" };
+    let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    host.map_or(path.into(), |host| format!("{scheme}://{host}{path}"))
+}
+
+fn outline(content_type: &str, expiry: Expiry, fork: Option<Fork>) -> Outline {
+    let (ttl, expires) = match expiry {
+        Expiry::Never => (None, None),
+        Expiry::Idle(seconds) => (Some(seconds), None),
+        Expiry::At(at) => (None, Some(at)),
+    };
+    Outline { id: time::nanos(), content_type: content_type.into(), ttl, expires, fork }
+}
+
+/// The stream that is there already, if there is one.
+fn existing<'a>(stream: &Stream, written: &'a Written) -> Result<Option<&'a About>, Refusal> {
+    match &written.about {
+        None => Ok(None),
+        Some(about) if about.gone => Err(Refusal::conflict(format!(
+            "stream {} was deleted, and is kept for its forks: choose another name, or delete those first",
+            stream.name
+        ))),
+        Some(about) => Ok(Some(about)),
+    }
+}
+
+/// Makes sure that a stream that is there is what was asked for.
+fn confirm(stream: &Stream, written: &Written, about: &About, request: &Request) -> Result<Made, Refusal> {
+    let outline = &about.outline;
+    let is_fork = request.fork.is_some();
+    let asked_type = request.content_type.as_deref().or((!is_fork).then_some(DEFAULT_TYPE));
+    let asked_expiry = request.expiry.or((!is_fork).then_some(Expiry::Never));
+    let same_fork = match (&outline.fork, &request.fork) {
+        (None, None) => true,
+        (Some(fork), Some(asked)) => {
+            let is_there = |at: Offset| (at.0, asked.sub) == (fork.offset, fork.sub);
+            request.source.as_ref().is_some_and(|source| source.as_str() == fork.source)
+                && asked.offset.is_none_or(is_there)
+        }
+        _ => false,
+    };
+    let difference = if asked_type.is_some_and(|asked| !outline.is_of_type(asked)) {
+        format!("its type is {}", outline.content_type)
+    } else if asked_expiry.is_some_and(|asked| asked != outline.expiry()) {
+        "it expires otherwise".into()
+    } else if request.closes != about.closed.is_some() {
+        format!("it is {}", if request.closes { "open" } else { "closed" })
+    } else if !same_fork {
+        "it was forked otherwise".into()
+    } else {
+        let (end, closed) = (written.end(), request.closes);
+        return Ok(Made { is_new: false, version: written.version(), outline: outline.clone(), end, closed });
+    };
+    let name = &stream.name;
+    Err(Refusal::conflict(format!("there is a stream {name} already, and {difference}: choose another name")))
+}
+
+impl Made {
+    fn reply(&self, url: &str) -> Response<Body> {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = if self.is_new { StatusCode::CREATED } else { StatusCode::OK };
+        let headers = response.headers_mut();
+        set(headers, header::CONTENT_TYPE, &self.outline.content_type);
+        set(headers, names::NEXT_OFFSET, self.end);
+        if self.is_new {
+            set(headers, header::LOCATION, url);
+        }
+        if self.closed {
+            set(headers, names::CLOSED, "true");
+        }
+        response
+    }
+}

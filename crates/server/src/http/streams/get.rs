@@ -1,0 +1,299 @@
+//! GET and HEAD: what there is of a stream, at once or as soon as there is more.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Query;
+use axum::http::header::{self, HeaderMap};
+use axum::http::{Response, StatusCode, Uri};
+use bytes::Bytes;
+
+use super::about::{Change, Form, Outline};
+use super::headers as names;
+use super::json;
+use super::offset::{Offset, Start};
+use super::read::Chunk;
+use super::reply::{Refusal, set};
+use super::stream::{Seen, Stream};
+use super::{Streams, time};
+
+/// Seconds that a reply may be given again by caches, and beyond that while they ask whether it still holds.
+const MAX_AGE: u64 = 60;
+const STALE: u64 = 300;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub start: Start,
+    pub live: Option<Live>,
+    pub cursor: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Live {
+    LongPoll,
+    Events,
+}
+
+impl Request {
+    pub fn of(uri: &Uri) -> Result<Self, Refusal> {
+        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
+            .map_err(|error| Refusal::invalid(format!("the query cannot be read: {error}")))?;
+        let one = |name: &str| {
+            let mut values = pairs.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
+            match (values.next(), values.next()) {
+                (_, Some(_)) => {
+                    Err(Refusal::invalid(format!("{name} is given more than once: give it once")))
+                }
+                (value, None) => Ok(value),
+            }
+        };
+        let live = match one("live")? {
+            None => None,
+            Some("long-poll") => Some(Live::LongPoll),
+            Some("sse") => Some(Live::Events),
+            Some(other) => {
+                return Err(Refusal::invalid(format!(
+                    "live is {other:?}: give long-poll or sse, or leave it out"
+                )));
+            }
+        };
+        let start = match one("offset")? {
+            Some(offset) => Start::parse(offset)?,
+            None if live.is_none() => Start::Beginning,
+            None => {
+                return Err(Refusal::invalid("offset is missing: live reads need one, such as -1 or now"));
+            }
+        };
+        // A cursor that this server did not give is as good as none.
+        let cursor = one("cursor")?.and_then(|cursor| cursor.parse().ok());
+        Ok(Self { start, live, cursor })
+    }
+
+    /// The number of the first message that is asked for.
+    pub fn from(&self, seen: &Seen) -> Result<u64, Refusal> {
+        match self.start {
+            Start::Beginning => Ok(0),
+            Start::Now => Ok(seen.end.0),
+            Start::At(offset) if offset <= seen.end => Ok(offset.0),
+            Start::At(offset) => {
+                let why = format!("{offset} is past the end of the stream, {}", seen.end);
+                Err(Refusal::invalid(format!("{why}: read it anew from the beginning, -1")))
+            }
+        }
+    }
+}
+
+impl Streams {
+    pub fn head(&self, stream: &Stream) -> Result<Response<Body>, Refusal> {
+        let seen = stream.seen();
+        let outline = seen.alive(&stream.name)?;
+        let mut response = Response::new(Body::empty());
+        let headers = response.headers_mut();
+        set(headers, header::CONTENT_TYPE, &outline.content_type);
+        set(headers, header::CACHE_CONTROL, "no-store");
+        set(headers, names::NEXT_OFFSET, seen.end);
+        outline.ttl.inspect(|ttl| set(headers, names::TTL, ttl));
+        outline.expires.inspect(|at| set(headers, names::EXPIRES_AT, time::format(*at)));
+        if seen.closed {
+            set(headers, names::CLOSED, "true");
+        }
+        Ok(response)
+    }
+
+    pub async fn get(
+        self: &Arc<Self>,
+        stream: Arc<Stream>,
+        request: Request,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, Refusal> {
+        let seen = stream.seen();
+        let outline = seen.alive(&stream.name)?;
+        self.note_use(&stream, &outline);
+        match request.live {
+            Some(Live::Events) => self.events(stream, request, seen),
+            Some(Live::LongPoll) => self.long_poll(&stream, request, seen).await,
+            None => {
+                let from = request.from(&seen)?;
+                let skips = request.start == Start::Beginning;
+                let chunk = self.read(&stream, &outline, from, seen.end.0, skips).await?;
+                let shared = self.config.shared;
+                let reply = Reply { outline: &outline, from, chunk, seen: &seen, cursor: None, shared };
+                match headers.get(header::IF_NONE_MATCH) {
+                    Some(known) if request.start != Start::Now && matches(known.as_bytes(), &reply.tag()) => {
+                        Ok(reply.unchanged())
+                    }
+                    _ => Ok(reply.whole(request.start)),
+                }
+            }
+        }
+    }
+
+    /// Takes note that a stream is read, in the store if it should know of that. Nobody waits for it.
+    fn note_use(self: &Arc<Self>, stream: &Arc<Stream>, outline: &Outline) {
+        let Some(touched) = stream.touch(outline) else { return };
+        let (streams, stream) = (self.clone(), stream.clone());
+        tokio::spawn(async move {
+            let noted = streams.write(&stream, move |streams, stream| {
+                let mut written = stream.turn(&streams.store)?;
+                stream.alive(&written)?;
+                let change = Change { touched: Some(touched), ..Change::default() };
+                streams.commit(stream, &mut written, &change, &[])
+            });
+            if let Err(refusal) = noted.await {
+                tracing::debug!(?refusal, "the use of a stream could not be noted");
+            }
+        });
+    }
+
+    /// Reads from the store, on a thread that may wait for the volume.
+    pub async fn read(
+        self: &Arc<Self>,
+        stream: &Arc<Stream>,
+        outline: &Arc<Outline>,
+        from: u64,
+        end: u64,
+        skips: bool,
+    ) -> Result<Chunk, Refusal> {
+        if from >= end {
+            return Ok(Chunk { messages: Vec::new(), next: from });
+        }
+        let (stream, outline) = (stream.clone(), outline.clone());
+        self.blocking(&self.reads, move |streams| streams.chunk(&stream.name, &outline, from, end, skips))
+            .await
+    }
+
+    async fn long_poll(
+        self: &Arc<Self>,
+        stream: &Arc<Stream>,
+        request: Request,
+        seen: Seen,
+    ) -> Result<Response<Body>, Refusal> {
+        let from = request.from(&seen)?;
+        let outline = seen.alive(&stream.name)?;
+        let is_over = |seen: &Seen| seen.end.0 > from || seen.closed || !seen.is_of(&outline);
+        let mut seen = seen;
+        if !is_over(&seen) {
+            let _place = self.place()?;
+            let _attendance = stream.attend();
+            let mut watch = stream.watch();
+            tokio::select! {
+                now = watch.wait_for(is_over) => seen = now.expect("the stream is held").clone(),
+                () = tokio::time::sleep(self.config.long_poll) => {}
+                () = self.stop.cancelled() => {}
+            }
+        }
+        if !seen.is_of(&outline) {
+            return Err(seen.alive(&stream.name).err().unwrap_or_else(|| Refusal::unknown(&stream.name)));
+        }
+        let chunk = self.read(stream, &outline, from, seen.end.0, request.start == Start::Beginning).await?;
+        let cursor = Some(time::cursor(request.cursor));
+        let shared = self.config.shared;
+        let reply = Reply { outline: &outline, from, chunk, seen: &seen, cursor, shared };
+        if reply.chunk.messages.is_empty() { Ok(reply.nothing()) } else { Ok(reply.whole(request.start)) }
+    }
+}
+
+impl Seen {
+    /// Whether it is still the stream of this outline, and not one that was made after it under its name.
+    pub fn is_of(&self, outline: &Outline) -> bool {
+        !self.gone && self.outline.as_ref().is_some_and(|own| own.id == outline.id)
+    }
+}
+
+/// Messages, and what is told with them.
+struct Reply<'a> {
+    outline: &'a Outline,
+    from: u64,
+    chunk: Chunk,
+    seen: &'a Seen,
+    cursor: Option<u64>,
+    /// Whether caches that many share may keep it.
+    shared: bool,
+}
+
+impl Reply<'_> {
+    fn is_at_end(&self) -> bool {
+        self.chunk.next >= self.seen.end.0
+    }
+
+    fn tag(&self) -> String {
+        let closed = if self.is_at_end() && self.seen.closed { ":c" } else { "" };
+        let (from, next) = (Offset(self.from), Offset(self.chunk.next));
+        format!("\"{:x}:{from}:{next}{closed}\"", self.outline.id)
+    }
+
+    fn headers(&self, status: StatusCode) -> Response<Body> {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        set(headers, names::NEXT_OFFSET, Offset(self.chunk.next));
+        self.cursor.inspect(|cursor| set(headers, names::CURSOR, cursor));
+        if self.is_at_end() {
+            set(headers, names::UP_TO_DATE, "true");
+            if self.seen.closed {
+                set(headers, names::CLOSED, "true");
+            }
+        }
+        response
+    }
+
+    /// How long caches may give it again: what is there does not change, but it may expire.
+    fn caching(&self) -> String {
+        let left = self.outline.expires.map(|at| at.saturating_sub(time::now()) / 1000);
+        let most = left.or(self.outline.ttl).unwrap_or(u64::MAX);
+        match MAX_AGE.min(most) {
+            0 => "no-store".into(),
+            age => {
+                let who = if self.shared { "public" } else { "private" };
+                format!("{who}, max-age={age}, stale-while-revalidate={}", STALE.min(most))
+            }
+        }
+    }
+
+    fn whole(self, start: Start) -> Response<Body> {
+        let mut response = self.headers(StatusCode::OK);
+        let headers = response.headers_mut();
+        set(headers, header::CONTENT_TYPE, &self.outline.content_type);
+        if start == Start::Now || self.chunk.messages.is_empty() {
+            set(headers, header::CACHE_CONTROL, "no-store");
+        } else {
+            set(headers, header::CACHE_CONTROL, self.caching());
+        }
+        if start != Start::Now {
+            set(headers, header::ETAG, self.tag());
+        }
+        *response.body_mut() = Body::from(match self.outline.form() {
+            Form::Json => json::array(&self.chunk.messages).into(),
+            Form::Text | Form::Bytes => joined(self.chunk.messages),
+        });
+        response
+    }
+
+    fn unchanged(&self) -> Response<Body> {
+        let mut response = self.headers(StatusCode::NOT_MODIFIED);
+        set(response.headers_mut(), header::ETAG, self.tag());
+        set(response.headers_mut(), header::CACHE_CONTROL, self.caching());
+        response
+    }
+
+    fn nothing(&self) -> Response<Body> {
+        let mut response = self.headers(StatusCode::NO_CONTENT);
+        set(response.headers_mut(), header::CACHE_CONTROL, "no-store");
+        response
+    }
+}
+
+/// Whether a list of tags has this one.
+fn matches(list: &[u8], tag: &str) -> bool {
+    let mut tags = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    tags.any(|known| known == b"*" || known.strip_prefix(b"W/").unwrap_or(known) == tag.as_bytes())
+}
+
+/// All in one piece; a single message is not copied.
+pub fn joined(messages: Vec<Bytes>) -> Bytes {
+    match <[Bytes; 1]>::try_from(messages) {
+        Ok([message]) => message,
+        Err(messages) => messages.concat().into(),
+    }
+}

@@ -1,0 +1,194 @@
+//! Durable Streams over HTTP: streams that are created, appended to, and read from any place, also as they grow.
+//!
+//! The protocol is that of <https://github.com/durable-streams/durable-streams>. A request is taken apart (`headers`, `name`,
+//! `offset`), finds its stream in memory or in the store (`registry`, `stream`), and is done by the file of its method:
+//! `create`, `append`, `get` (with `sse`), `remove`. What is known of a stream beside its messages is in `about`.
+//!
+//! What it leaves open, or up to the server, is so here: `Stream-Seq` is of a stream, whoever writes. A producer is known as
+//! long as its stream, unless a thousand others were heard of after it. Messages of JSON are given out with the text they
+//! came with; a sub-offset of a fork counts them up to the end of the source. Text in events that is not UTF-8 shows the
+//! replacement character, and every end of a line is a line feed: such streams are better typed as bytes. Subscriptions are
+//! not offered.
+
+mod about;
+mod append;
+mod body;
+mod create;
+mod draft;
+mod get;
+mod headers;
+mod json;
+mod name;
+mod offset;
+mod read;
+mod registry;
+mod remove;
+mod reply;
+mod sse;
+mod stream;
+mod sweep;
+mod time;
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::any;
+use brooklet::{SpaceConfig, Store};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use self::body::Bodies;
+use self::name::{Name, SPACE};
+use self::registry::Registry;
+use self::remove::Why;
+use self::reply::Refusal;
+use self::stream::Stream;
+use super::Config;
+
+/// Calls that may wait for the store at once, of each kind: reads go on while writers wait for room.
+const WRITERS: usize = 96;
+const READERS: usize = 64;
+const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+
+/// The streams of a store.
+pub struct Streams {
+    store: Store,
+    config: Config,
+    registry: Registry,
+    /// Held by who changes several streams as one, so that only one does.
+    family: Mutex<()>,
+    reads: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
+    bodies: Bodies,
+    waiting: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+impl Streams {
+    pub fn new(store: Store, config: Config, stop: CancellationToken) -> Result<Arc<Self>, brooklet::Error> {
+        if store.space(SPACE).is_err() {
+            match store.create_space(SPACE, SpaceConfig::new()) {
+                Ok(_) | Err(brooklet::Error::ReadOnly) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Arc::new(Self {
+            registry: Registry::new(config.cached),
+            family: Mutex::default(),
+            reads: Arc::new(Semaphore::new(READERS)),
+            writes: Arc::new(Semaphore::new(WRITERS)),
+            bodies: Bodies::new(&config),
+            waiting: Arc::new(Semaphore::new(config.max_waiting)),
+            store,
+            config,
+            stop,
+        }))
+    }
+
+    pub fn router(self: &Arc<Self>) -> Router {
+        let path = format!("{}{{*name}}", self.config.prefix);
+        Router::new().route(&path, any(serve)).with_state(self.clone())
+    }
+
+    /// Does what may wait for the store on a thread that may.
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        turns: &Arc<Semaphore>,
+        work: impl FnOnce(&Self) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let turn = turns.clone().acquire_owned().await.expect("it is never closed");
+        let streams = self.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let done = work(&streams);
+            drop(turn);
+            done
+        });
+        done.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a request panicked");
+            Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed: see its log"))
+        })
+    }
+
+    /// Does something to a stream, once more if it turns out not to be what it was thought to be.
+    async fn write<T: Send + 'static>(
+        self: &Arc<Self>,
+        stream: &Arc<Stream>,
+        work: impl Fn(&Self, &Arc<Stream>) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let stream = stream.clone();
+        let work = move |streams: &Self| match work(streams, &stream) {
+            Err(refusal) if refusal.is_stale => work(streams, &stream),
+            done => done,
+        };
+        self.blocking(&self.writes, work).await
+    }
+
+    /// A stream, looked up if need be, and removed if it has expired.
+    async fn open(self: &Arc<Self>, name: &Name, is_read: bool) -> Result<Arc<Stream>, Refusal> {
+        let stream = self.registry.get(name);
+        if !stream.is_loaded() {
+            let stream = stream.clone();
+            self.blocking(&self.reads, move |streams| stream.turn(&streams.store).map(drop)).await?;
+        }
+        let seen = stream.seen();
+        if seen.outline.is_some_and(|outline| !seen.gone && stream.is_expired(&outline)) {
+            let removed = self.write(&stream, |streams, stream| streams.remove(stream, Why::Expired)).await;
+            match removed {
+                Ok(version) => stream.settled(version).await?,
+                // A store that takes no writes keeps it, unseen.
+                Err(refusal) if is_read => {
+                    tracing::debug!(?refusal, %name, "a stream that has expired stays");
+                    return Err(Refusal::unknown(name));
+                }
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(stream)
+    }
+
+    /// A place among those who wait.
+    fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        self.waiting.clone().try_acquire_owned().map_err(|_| {
+            let most = self.config.max_waiting;
+            Refusal::busy(format!("{most} readers wait already: come back, or read without waiting"))
+        })
+    }
+
+    async fn answer(self: &Arc<Self>, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+        let (head, body) = request.into_parts();
+        let name = Name::of_path(head.uri.path(), &self.config.prefix)?;
+        match head.method {
+            Method::GET => {
+                let asked = get::Request::of(&head.uri)?;
+                self.get(self.open(&name, true).await?, asked, &head.headers).await
+            }
+            Method::HEAD => self.head(&*self.open(&name, true).await?),
+            Method::POST => {
+                let (body, _share) = self.bodies.collect(body).await?;
+                self.post(&self.open(&name, false).await?, &head.headers, body).await
+            }
+            Method::PUT => {
+                let (body, _share) = self.bodies.collect(body).await?;
+                self.put(&self.open(&name, false).await?, &head, body).await
+            }
+            Method::DELETE => self.delete(&self.open(&name, false).await?).await,
+            method => {
+                let why = format!("streams know no {method}: use one of {METHODS}");
+                Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, why).with(header::ALLOW, METHODS))
+            }
+        }
+    }
+}
+
+async fn serve(State(streams): State<Arc<Streams>>, request: Request<Body>) -> Response<Body> {
+    let response = match *request.method() {
+        Method::OPTIONS => reply::options(METHODS),
+        _ => streams.answer(request).await.unwrap_or_else(Refusal::into_response),
+    };
+    let origin = streams.config.allow_origin.as_ref();
+    reply::guard(response, origin.and_then(|origin| HeaderValue::try_from(origin).ok()))
+}

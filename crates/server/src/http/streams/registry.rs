@@ -1,0 +1,92 @@
+//! The streams that are in memory, found by their names: those in use, and others as long as there is room.
+//!
+//! Whoever uses a stream holds it, and commits hold it until they are durable; so one that nobody holds but this table can be
+//! let go of, and is looked up anew when it is asked for. Two of the same name are never in memory: they would not take turns.
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex};
+
+use hashbrown::{DefaultHashBuilder, HashMap};
+
+use super::name::Name;
+use super::stream::Stream;
+
+/// Parts with a lock each.
+const SHARDS: usize = 64;
+
+pub struct Registry {
+    hasher: DefaultHashBuilder,
+    shards: Vec<Mutex<Shard>>,
+    /// Streams of a shard that are kept though nobody uses them.
+    room: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    streams: HashMap<Name, Arc<Stream>>,
+    /// In the order in which they came, or were in use when their time had come.
+    queue: VecDeque<Name>,
+}
+
+impl Registry {
+    pub fn new(cached: usize) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { hasher: DefaultHashBuilder::default(), shards, room: cached.div_ceil(SHARDS) }
+    }
+
+    pub fn get(&self, name: &Name) -> Arc<Stream> {
+        let shard = &self.shards[self.hasher.hash_one(name) as usize % SHARDS];
+        let mut shard = shard.lock().expect("nothing panics within");
+        if let Some(stream) = shard.streams.get(name) {
+            return stream.clone();
+        }
+        let stream = Arc::new(Stream::new(name.clone()));
+        shard.streams.insert(name.clone(), stream.clone());
+        shard.queue.push_back(name.clone());
+        shard.make_room(self.room);
+        stream
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().unwrap().streams.len()).sum()
+    }
+}
+
+impl Shard {
+    /// Lets go of the oldest that nobody uses, looking at a few only.
+    fn make_room(&mut self, room: usize) {
+        for _ in 0..4 {
+            if self.streams.len() <= room {
+                return;
+            }
+            let Some(name) = self.queue.pop_front() else { return };
+            // Only under the lock does anyone get hold of one that the table alone holds.
+            if self.streams.get(&name).is_some_and(|stream| Arc::strong_count(stream) > 1) {
+                self.queue.push_back(name);
+            } else {
+                self.streams.remove(&name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_holds_makes_room() {
+        let registry = Registry::new(SHARDS);
+        let name = |i: usize| Name::new(&format!("s{i}")).unwrap();
+        let held: Vec<_> = (0..100).map(|i| registry.get(&name(i))).collect();
+        for i in 100..5_000 {
+            registry.get(&name(i));
+        }
+        assert!(registry.len() <= SHARDS + held.len());
+        for stream in &held {
+            assert!(Arc::ptr_eq(stream, &registry.get(&stream.name)));
+        }
+    }
+}

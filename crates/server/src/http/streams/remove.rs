@@ -1,0 +1,90 @@
+//! DELETE, and what expires. A stream with forks stays for them, unseen; the last of them takes it along, and so on up the
+//! line, all in one commit.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Response, StatusCode};
+use brooklet::Ticket;
+
+use super::Streams;
+use super::about::Change;
+use super::draft::Draft;
+use super::name::Name;
+use super::reply::Refusal;
+use super::stream::{Stream, Written};
+
+/// Why a stream goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    Asked,
+    Expired,
+}
+
+impl Streams {
+    pub async fn delete(self: &Arc<Self>, stream: &Arc<Stream>) -> Result<Response<Body>, Refusal> {
+        let version = self.write(stream, |streams, stream| streams.remove(stream, Why::Asked)).await?;
+        stream.settled(version).await?;
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Ok(response)
+    }
+
+    /// Removes a stream, if it is there; gives the version that must be durable before anyone is told.
+    pub fn remove(&self, stream: &Arc<Stream>, why: Why) -> Result<u64, Refusal> {
+        // Only who holds this takes a second turn while in one.
+        let _family = self.family.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut written = stream.turn(&self.store)?;
+        match (why, &written.about) {
+            (Why::Asked, _) => _ = stream.alive(&written)?,
+            (Why::Expired, Some(about)) if !about.gone && stream.is_expired(&about.outline) => {}
+            (Why::Expired, _) => return Ok(written.version()),
+        }
+        if written.about.as_ref().is_some_and(|about| about.forks > 0) {
+            let change = Change { gone: true, ..Change::default() };
+            self.commit(stream, &mut written, &change, &[])?;
+        } else {
+            // Whoever asked waits for the version.
+            drop(self.erase(stream, &mut written, Draft::default())?);
+        }
+        Ok(written.version())
+    }
+
+    /// Erases a stream, and those that were kept for it alone, with what is drafted already.
+    fn erase(
+        &self,
+        stream: &Arc<Stream>,
+        written: &mut Written,
+        mut draft: Draft,
+    ) -> Result<Ticket, Refusal> {
+        written.draft_removal(&stream.name, &mut draft);
+        let fork = written.about.as_ref().and_then(|about| about.outline.fork.as_ref());
+        let source = fork.and_then(|fork| Some((fork.depth, Name::new(&fork.source).ok()?)));
+        let ticket = match source {
+            Some((depth, name)) => self.release(&self.registry.get(&name), depth, draft),
+            None => draft.commit(&self.store),
+        };
+        let ticket = ticket.inspect_err(|refusal| written.doubt(refusal))?;
+        written.removed();
+        stream.announce(written, &ticket);
+        Ok(ticket)
+    }
+
+    /// One fork less of a stream.
+    fn release(&self, source: &Arc<Stream>, depth: u32, mut draft: Draft) -> Result<Ticket, Refusal> {
+        let mut written = source.turn(&self.store)?;
+        // One that is no nearer to the root is no source of it: that way there is no end.
+        let about = written.about.as_ref().filter(|about| about.outline.depth() < depth);
+        let Some(about) = about else { return draft.commit(&self.store) };
+        let forks = about.forks.saturating_sub(1);
+        if about.gone && forks == 0 {
+            return self.erase(source, &mut written, draft);
+        }
+        let change = Change { forks: Some(forks), ..Change::default() };
+        written.draft_change(&source.name, &change, &mut draft);
+        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.doubt(refusal))?;
+        written.changed(&change);
+        source.announce(&mut written, &ticket);
+        Ok(ticket)
+    }
+}

@@ -1,0 +1,157 @@
+//! Streams that have expired, and that nobody asks for any more, give back their room.
+//!
+//! A stream that can expire has a log in the reserved corner, with the minute in its key by which it may have expired. So
+//! those that are due are first in the order of keys, and others are not looked at. One that was used meanwhile is due
+//! later, and only then told so.
+
+use std::sync::Arc;
+
+use super::about::Change;
+use super::draft::Draft;
+use super::name::{DUE, Name};
+use super::remove::Why;
+use super::reply::Refusal;
+use super::{Streams, time};
+
+const MINUTE: u64 = 60_000;
+const LAST_MINUTE: u64 = 9_999_999_999;
+/// Streams that are looked at before others get at the store.
+const AT_ONCE: usize = 256;
+
+/// The first minute that begins after a time.
+pub fn minute_after(millis: u64) -> u64 {
+    (millis / MINUTE + 1).min(LAST_MINUTE)
+}
+
+impl Streams {
+    /// Looks at what is due every now and then, until the server stops.
+    pub async fn keep_sweeping(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = tokio::time::sleep(self.config.sweep) => {}
+            }
+            loop {
+                match self.blocking(&self.writes, |streams| streams.sweep(time::now())).await {
+                    Ok(AT_ONCE) if !self.stop.is_cancelled() => {}
+                    Ok(_) => break,
+                    Err(refusal) => {
+                        tracing::warn!(?refusal, "expired streams could not be removed; this is tried again");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Removes some of what is due; gives the number of streams that it looked at.
+    pub fn sweep(&self, now: u64) -> Result<usize, Refusal> {
+        let mut due = Vec::new();
+        for log in self.store.scan(DUE)?.take(AT_ONCE) {
+            let key = log?.key;
+            match Name::of_due(&key) {
+                Some((minute, _)) if minute > now / MINUTE => break,
+                Some(found) => due.push(found),
+                None => tracing::warn!(key = %key.escape_ascii(), "a log tells no stream that is due"),
+            }
+        }
+        for (minute, name) in &due {
+            self.see_to(*minute, name)?;
+        }
+        // What went is listed until that is durable.
+        self.store.flush()?;
+        Ok(due.len())
+    }
+
+    fn see_to(&self, minute: u64, name: &Name) -> Result<(), Refusal> {
+        let stream = self.registry.get(name);
+        drop(stream.turn(&self.store)?);
+        self.remove(&stream, Why::Expired)?;
+        let mut written = stream.turn(&self.store)?;
+        match &written.about {
+            Some(about) if about.due == Some(minute) => {
+                // It was used meanwhile; or it is kept for its forks, and the last of them will take it along.
+                let expires = stream.expires(&about.outline).filter(|_| !about.gone);
+                let due = expires.map_or(LAST_MINUTE, |at| minute_after(at.max(time::now())));
+                let change = Change { due: Some(due), ..Change::default() };
+                self.commit(&stream, &mut written, &change, &[])
+            }
+            // The stream goes by another log, or there is none.
+            _ => {
+                let mut draft = Draft::default();
+                draft.delete(name.due(minute));
+                match draft.commit(&self.store) {
+                    Err(refusal) if !refusal.is_stale => Err(refusal),
+                    // Or it went a moment ago.
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::http::Config;
+    use crate::http::streams::stream::Stream;
+
+    async fn make(streams: &Arc<Streams>, name: &str, headers: &[(&'static str, &str)]) -> Arc<Stream> {
+        let stream = streams.open(&Name::new(name).unwrap(), false).await.unwrap();
+        let request = headers.iter().fold(Request::new(()), |mut request, (name, value)| {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+            request
+        });
+        streams.put(&stream, &request.into_parts().0, Bytes::from_static(b"x")).await.unwrap();
+        stream
+    }
+
+    fn keys(streams: &Streams) -> Vec<String> {
+        streams.store.flush().unwrap();
+        let logs = streams.store.scan("").unwrap();
+        logs.map(|log| String::from_utf8(log.unwrap().key).unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_has_expired_goes_without_being_asked_for() {
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, Config::default(), Default::default()).unwrap();
+        make(&streams, "stays", &[]).await;
+        make(&streams, "idle", &[("stream-ttl", "0")]).await;
+        make(&streams, "past", &[("stream-expires-at", "2020-01-01T00:00:00Z")]).await;
+        make(&streams, "later", &[("stream-ttl", "30")]).await;
+        streams.store.append("streams/__ds/due/0000000009/left-over", "").unwrap().wait().unwrap();
+        let soon = time::now() + 2 * MINUTE;
+        assert_eq!(streams.sweep(soon).unwrap(), 4);
+        // That one has a life of its own yet, and is looked at when it ends.
+        let again = Name::new("later").unwrap();
+        let due = streams.registry.get(&again).turn(&streams.store).unwrap().about.clone().unwrap().due;
+        let kept = ["about/later", "about/stays"].map(|key| format!("streams/__ds/{key}"));
+        let due = [again.due(due.unwrap())];
+        let data = ["later", "stays"].map(|key| format!("streams/{key}"));
+        assert_eq!(keys(&streams), [&kept[..], &due, &data].concat());
+        assert_eq!(streams.sweep(time::now()).unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_was_used_meanwhile_is_due_later() {
+        let store = brooklet::Store::in_memory(1).unwrap();
+        let streams = Streams::new(store, Config::default(), Default::default()).unwrap();
+        let stream = make(&streams, "used", &[("stream-ttl", "600")]).await;
+        let due = || stream.turn(&streams.store).unwrap().about.clone().unwrap().due.unwrap();
+        let before = due();
+        let outline = stream.seen().outline.unwrap();
+        stream.begin(time::now() + 300_000);
+        assert_eq!(streams.sweep(before * MINUTE).unwrap(), 1);
+        assert_eq!(due(), minute_after(stream.expires(&outline).unwrap()));
+        assert!(due() > before);
+        let logs = keys(&streams);
+        assert!(
+            logs.contains(&stream.name.due(due())) && !logs.contains(&stream.name.due(before)),
+            "{logs:?}"
+        );
+    }
+}
