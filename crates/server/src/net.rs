@@ -8,11 +8,15 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+/// How long to leave others time to leave, where no client can be taken in.
+pub const RELIEF: Duration = Duration::from_millis(100);
 
 /// Where to listen: `HOST:PORT`, or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +117,35 @@ impl Listener {
                 Ok(Incoming { from: to.clone(), to, stream: Raw::Unix(stream), tls: None })
             }
         }
+    }
+}
+
+impl axum::serve::Listener for Listener {
+    type Io = Stream;
+    type Addr = String;
+
+    /// Waits for the next client that gets as far as sending bytes.
+    async fn accept(&mut self) -> (Stream, String) {
+        loop {
+            let taken = match Self::accept(self).await {
+                Ok(incoming) => {
+                    let from = incoming.from.clone();
+                    incoming.open().await.map(|stream| (stream, from))
+                }
+                Err(error) => {
+                    tokio::time::sleep(RELIEF).await;
+                    Err(error)
+                }
+            };
+            match taken {
+                Ok(client) => return client,
+                Err(error) => tracing::warn!(%error, "a client could not be taken in"),
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<String> {
+        Ok(self.address())
     }
 }
 

@@ -8,8 +8,12 @@ use std::sync::Arc;
 use brooklet::Store;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::http::watch::Watch;
+use crate::http::{self, Accepts, Http, guard};
 use crate::net::{Address, Listener};
 use crate::redis::{Settings, Shared, Users};
 
@@ -28,6 +32,8 @@ pub struct Config {
     pub users: BTreeMap<String, String>,
     /// Limits for Redis clients.
     pub settings: Settings,
+    /// Limits for those of HTTP.
+    pub streams: http::Config,
     /// Bytes of memory for the keys that Redis clients used last.
     pub cache: usize,
     /// Threads that move the bytes of Redis clients. Their commands are done one after another all the same.
@@ -44,6 +50,7 @@ impl Default for Config {
             password: None,
             users: BTreeMap::new(),
             settings: Settings::default(),
+            streams: http::Config::default(),
             cache: 32 << 20,
             threads: 1,
         }
@@ -121,6 +128,26 @@ async fn bind(
     Ok(listeners)
 }
 
+/// Refuses to be open to other machines without a password.
+fn check_wide(listeners: &[Listener], users: &Users) -> Result<(), Error> {
+    match listeners.iter().find(|listener| listener.is_wide()) {
+        Some(wide) if users.stranger().is_some() => Err(Error::Config(format!(
+            "{} can be reached from other machines, and no password is set: set one, or listen on 127.0.0.1",
+            wide.address()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Threads for a face, so that what one of them waits for does not keep the other.
+fn runtime(name: &str, threads: usize) -> Result<Runtime, Error> {
+    let mut builder = match threads {
+        0 | 1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    builder.worker_threads(threads.max(1)).thread_name(name).enable_all().build().map_err(Error::Start)
+}
+
 /// Serves a store until told to stop; then what was acknowledged has left, and the store is closed.
 ///
 /// `ready` is called once clients can come in.
@@ -135,31 +162,68 @@ pub fn serve(
 ) -> Result<(), Error> {
     let users = config.users()?;
     let tls = config.tls.as_ref().map(|(certificate, key)| tls(certificate, key)).transpose()?;
-    let mut builder = match config.threads {
-        0 | 1 => tokio::runtime::Builder::new_current_thread(),
-        _ => tokio::runtime::Builder::new_multi_thread(),
-    };
-    let runtime = builder
-        .worker_threads(config.threads.max(1))
-        .thread_name("brooklet-redis")
-        .enable_all()
-        .build()
-        .map_err(Error::Start)?;
-    runtime.block_on(async {
-        let redis = bind(&config.redis, tls.as_ref()).await?;
-        let is_open = users.stranger().is_some();
-        if let Some(wide) = redis.iter().find(|listener| listener.is_wide()).filter(|_| is_open) {
-            let address = wide.address();
-            return Err(Error::Config(format!(
-                "{address} can be reached from other machines, and no password is set: set one, or listen on 127.0.0.1"
-            )));
-        }
-        let shared = Shared::new(store.clone(), users, config.settings.clone(), config.cache);
-        let addresses = |all: &[Listener]| all.iter().map(Listener::address).collect();
-        ready(&Addresses { redis: addresses(&redis), http: Vec::new() });
-        shared.serve(redis, stop).await;
-        Ok(())
-    })?;
-    drop(runtime);
+    let (for_redis, for_http) = (runtime("brooklet-redis", config.threads)?, runtime("brooklet-http", 2)?);
+    let redis = for_redis.block_on(bind(&config.redis, tls.as_ref()))?;
+    let web = for_http.block_on(bind(&config.http, None))?;
+    check_wide(&redis, &users)?;
+    check_wide(&web, &users)?;
+    let addresses = |all: &[Listener]| all.iter().map(Listener::address).collect();
+    let addresses = Addresses { redis: addresses(&redis), http: addresses(&web) };
+    let watch = Watch::new();
+    let needs_password = users.stranger().is_none();
+    let shared =
+        Shared::new(store.clone(), users, config.settings.clone(), config.cache, watch.busy().clone());
+    let http = Http::new(store.clone(), config.streams.clone(), stop.clone())?;
+    watch.ready(store.clone());
+    let face = web_face(
+        web,
+        http,
+        watch.clone(),
+        shared.clone(),
+        needs_password,
+        config.streams.clone(),
+        stop.clone(),
+    );
+    let face = for_http.spawn(face);
+    ready(&addresses);
+    for_redis.block_on(async {
+        shared.serve(redis, stop.clone()).await;
+        // Where nobody listens for Redis clients, the others are served until the end all the same.
+        stop.cancelled().await;
+    });
+    watch.stopping();
+    if let Err(error) = for_http.block_on(face) {
+        tracing::error!(%error, "the HTTP face did not end as it should");
+    }
     Ok(store.close()?)
+}
+
+/// Serves HTTP: streams, and what the server shows of itself.
+async fn web_face(
+    listeners: Vec<Listener>,
+    http: Http,
+    watch: Watch,
+    shared: Shared,
+    needs_password: bool,
+    streams: http::Config,
+    stop: CancellationToken,
+) {
+    let accepts: Accepts = {
+        let shared = shared.clone();
+        Arc::new(move |name, password| shared.is_trusted(name, password))
+    };
+    shared.show_on(&watch);
+    let router =
+        guard(http.router().merge(http::watch::router(watch.clone())), needs_password.then_some(accepts));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(stop.clone().run_until_cancelled_owned(watch.keep()));
+    tasks.spawn(stop.clone().run_until_cancelled_owned(http.keep()));
+    for listener in listeners {
+        let (router, streams, stop) = (router.clone(), streams.clone(), stop.clone());
+        tasks.spawn(async move {
+            http::serve(listener, router, &streams, stop).await;
+            None
+        });
+    }
+    while tasks.join_next().await.is_some() {}
 }

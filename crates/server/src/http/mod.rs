@@ -16,6 +16,7 @@
 //! ```
 
 mod config;
+mod guard;
 mod patience;
 mod serve;
 mod streams;
@@ -28,6 +29,7 @@ use brooklet::Store;
 use tokio_util::sync::CancellationToken;
 
 pub use config::Config;
+pub use guard::{Accepts, guard};
 pub use serve::serve;
 
 /// The streams of a store, for HTTP. Clones are handles to the same.

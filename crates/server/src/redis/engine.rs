@@ -5,6 +5,7 @@
 //! the same.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
@@ -17,6 +18,7 @@ use super::keys::{Keys, Keyspace, Value};
 use super::proto::Args;
 use super::settings::Settings;
 use super::stats::Stats;
+use crate::busy::Busy;
 
 /// Everything that clients share.
 pub struct Engine {
@@ -30,6 +32,7 @@ pub struct Engine {
     pub stats: Stats,
     /// Walks through keys that are under way.
     pub scans: Scans,
+    busy: Arc<Busy>,
     clients: HashMap<ClientId, Box<Client>>,
     next_client: ClientId,
     /// Who waits for an epoch to be acknowledged, in order.
@@ -59,6 +62,9 @@ pub struct Scans {
     under_way: BTreeMap<u64, Keys>,
 }
 
+/// Of so many commits one is taken note of, for all of them, where the busiest logs are told.
+const SAMPLE: u64 = 16;
+
 const MOST_SCANS: usize = 1000;
 
 impl Scans {
@@ -80,7 +86,7 @@ impl Scans {
 
 impl Engine {
     /// One without clients.
-    pub fn new(keys: Keyspace, users: Users, settings: Settings, chance: u64) -> Self {
+    pub fn new(keys: Keyspace, users: Users, settings: Settings, busy: Arc<Busy>, chance: u64) -> Self {
         let stats = Stats::new(keys.now);
         Self {
             keys,
@@ -88,6 +94,7 @@ impl Engine {
             settings,
             stats,
             scans: Scans::default(),
+            busy,
             clients: HashMap::new(),
             next_client: 0,
             promised: VecDeque::new(),
@@ -309,6 +316,9 @@ impl Engine {
                     return;
                 }
                 self.has_news = true;
+                if self.keys.epoch().is_multiple_of(SAMPLE) {
+                    self.busy.note(&committed.keys[0], SAMPLE, committed.bytes * SAMPLE);
+                }
                 client.wrote = self.keys.epoch();
                 client.note_epoch(committed.epoch);
                 for key in committed.keys {

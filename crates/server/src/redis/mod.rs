@@ -15,6 +15,7 @@ mod proto;
 mod reply;
 mod serve;
 mod settings;
+mod show;
 mod stats;
 
 pub use acl::Users;

@@ -15,7 +15,8 @@ use super::connection::Connection;
 use super::engine::Engine;
 use super::keys::Keyspace;
 use super::settings::Settings;
-use crate::net::{Incoming, Listener};
+use crate::busy::Busy;
+use crate::net::{Incoming, Listener, RELIEF};
 
 /// How long a clean stop waits for replies to leave.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,11 +41,11 @@ pub fn now() -> u64 {
 }
 
 impl Shared {
-    /// An engine on a store, with so many bytes of memory for keys.
-    pub fn new(store: Store, users: Users, settings: Settings, cache: usize) -> Self {
+    /// An engine on a store, with so many bytes of memory for keys. It takes note in `busy` of what is written to.
+    pub fn new(store: Store, users: Users, settings: Settings, cache: usize, busy: Arc<Busy>) -> Self {
         let now = now();
         let keys = Keyspace::new(store, cache, now);
-        let engine = Engine::new(keys, users, settings, now);
+        let engine = Engine::new(keys, users, settings, busy, now);
         Self { engine: Arc::new(Mutex::new(engine)), committed: Arc::default(), deadline: Arc::default() }
     }
 
@@ -94,7 +95,7 @@ impl Shared {
                     Err(error) => {
                         // No descriptors left, most likely: others have to leave first.
                         tracing::warn!(%error, "a client could not be taken in");
-                        tokio::time::sleep(TICK).await;
+                        tokio::time::sleep(RELIEF).await;
                     }
                 }
             }

@@ -33,6 +33,15 @@ impl Batch {
         self.ops.push((key, op));
     }
 
+    /// Bytes of the entries that are added.
+    pub fn bytes(&self) -> u64 {
+        let added = self.ops.iter().map(|(_, op)| match op {
+            Op::Append(payload) | Op::Snapshot(payload) => payload.len() as u64,
+            _ => 0,
+        });
+        added.sum()
+    }
+
     /// Commits all of them.
     pub fn commit(&self, store: &Store) -> Result<Ticket, Error> {
         // Most commands are this one.

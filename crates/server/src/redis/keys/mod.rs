@@ -103,6 +103,8 @@ pub struct Committed {
     pub epoch: u64,
     /// Keys that were changed.
     pub keys: Vec<Bytes>,
+    /// Bytes of the entries that were added.
+    pub bytes: u64,
 }
 
 impl Keyspace {
@@ -194,6 +196,7 @@ impl Keyspace {
                 return Err(error);
             }
         };
+        done.bytes = self.batch.bytes();
         self.batch.ops.clear();
         self.epoch = self.batch.epoch;
         self.batch.epoch += 1;
