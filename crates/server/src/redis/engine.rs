@@ -14,7 +14,7 @@ use super::acl::Users;
 use super::client::{Client, ClientId, Replies};
 use super::commands::{self, Call, Spec, flags};
 use super::fail::{Fail, InVain, Wait, told};
-use super::keys::{Keys, Keyspace, Value};
+use super::keys::{Committed, Keys, Keyspace, Value};
 use super::proto::Args;
 use super::settings::Settings;
 use super::stats::Stats;
@@ -64,6 +64,10 @@ pub struct Scans {
 
 /// Of so many commits one is taken note of, for all of them, where the busiest logs are told.
 const SAMPLE: u64 = 16;
+
+/// The most requests that are done as one commit, and the most bytes of them.
+const TOGETHER: usize = 64;
+const TOGETHER_BYTES: usize = 256 << 10;
 
 const MOST_SCANS: usize = 1000;
 
@@ -165,6 +169,9 @@ impl Engine {
         let Some(mut client) = self.clients.remove(&id) else { return };
         client.last_seen = self.keys.now;
         while client.wait.is_none() && !client.is_leaving && !client.is_killed {
+            if self.several(&mut client, requests) {
+                continue;
+            }
             let Some(request) = requests.pop_front() else { break };
             self.one(&mut client, &request);
             if !self.changed.is_empty() {
@@ -175,6 +182,83 @@ impl Engine {
         }
         self.clients.insert(id, client);
         self.keys.trim_cache();
+    }
+
+    /// How many requests, from the first on, may be done as one commit: nobody can tell that from a commit for each, since no
+    /// client watches a key, or waits for one.
+    fn together(&self, client: &Client, requests: &VecDeque<Args>) -> usize {
+        let is_seen = client.queue.is_some() || client.replies != Replies::On;
+        if is_seen || requests.len() < 2 || !self.waiting.is_empty() || !self.watching.is_empty() {
+            return 0;
+        }
+        let mut bytes = 0;
+        let fits = |request: &&Args| {
+            bytes += request.iter().map(Bytes::len).sum::<usize>();
+            let spec = request.first().and_then(|name| commands::find(name));
+            let is_plain = |spec: &Spec| spec.is_plain() && spec.takes(request.len());
+            bytes <= TOGETHER_BYTES
+                && spec.is_some_and(|spec| is_plain(spec) && self.allowed(client, spec, request).is_ok())
+        };
+        requests.iter().take(TOGETHER).take_while(fits).count()
+    }
+
+    /// Does several requests as one commit, which costs less than one for each; whether it did. Where the commit is refused,
+    /// nothing was done, and they are done one by one.
+    fn several(&mut self, client: &mut Client, requests: &mut VecDeque<Args>) -> bool {
+        let count = self.together(client, requests);
+        if count < 2 {
+            return false;
+        }
+        let start = client.written();
+        for request in requests.iter().take(count) {
+            let spec = commands::find(&request[0]).expect("it was found before");
+            client.last_command = spec.name;
+            let before = client.written();
+            match self.call(client, spec, request, false) {
+                Ok(()) => {}
+                Err(Fail::Reply(error)) => {
+                    client.cut(before);
+                    self.stats.of(spec).failed += 1;
+                    self.stats.note_error(&error);
+                    client.reply.error(&error);
+                }
+                Err(_) => {
+                    self.keys.roll_back();
+                    return self.one_by_one(client, requests, count, start);
+                }
+            }
+        }
+        match self.keys.commit() {
+            Ok(committed) => self.note_committed(client, committed),
+            Err(_) => return self.one_by_one(client, requests, count, start),
+        }
+        self.stats.commands += count as u64;
+        requests.drain(..count);
+        self.settle_reply(client, start);
+        true
+    }
+
+    fn one_by_one(
+        &mut self,
+        client: &mut Client,
+        requests: &mut VecDeque<Args>,
+        count: usize,
+        start: usize,
+    ) -> bool {
+        client.cut(start);
+        self.keys.take_seen();
+        for request in requests.drain(..count).collect::<Vec<_>>() {
+            self.one(client, &request);
+        }
+        true
+    }
+
+    /// Has the replies since `start` wait for what they tell of.
+    fn settle_reply(&mut self, client: &mut Client, start: usize) {
+        let epoch = self.keys.take_seen().max(client.take_epoch());
+        if client.written() > start && client.mark(epoch) {
+            self.promised.push_back((epoch, client.id));
+        }
     }
 
     /// Tells a client of bytes that make no sense, after which it is let go of.
@@ -201,16 +285,13 @@ impl Engine {
             }
             Some(spec) => self.known(client, spec, request),
         }
-        let epoch = self.keys.take_seen().max(client.take_epoch());
         if client.replies != Replies::On && client.wait.is_none() {
             client.cut(before);
             if client.replies == Replies::Skip {
                 client.replies = Replies::On;
             }
         }
-        if client.written() > before && client.mark(epoch) {
-            self.promised.push_back((epoch, client.id));
-        }
+        self.settle_reply(client, before);
     }
 
     /// Refuses a command, and with it the transaction that it was to be part of.
@@ -311,26 +392,29 @@ impl Engine {
     /// Commits what was done, or tells from `start` on why that is not possible.
     fn commit(&mut self, client: &mut Client, start: usize) {
         match self.keys.commit() {
-            Ok(committed) => {
-                if committed.keys.is_empty() {
-                    return;
-                }
-                self.has_news = true;
-                if self.keys.epoch().is_multiple_of(SAMPLE) {
-                    self.busy.note(&committed.keys[0], SAMPLE, committed.bytes * SAMPLE);
-                }
-                client.wrote = self.keys.epoch();
-                client.note_epoch(committed.epoch);
-                for key in committed.keys {
-                    client.is_stale |= client.watched.contains(&key);
-                    self.note_changed(key);
-                }
-            }
+            Ok(committed) => self.note_committed(client, committed),
             Err(error) => {
                 client.cut(start);
                 self.note_failure(&error);
                 client.reply.error(&told(&error));
             }
+        }
+    }
+
+    /// Takes note of what a client has committed.
+    fn note_committed(&mut self, client: &mut Client, committed: Committed) {
+        if committed.keys.is_empty() {
+            return;
+        }
+        self.has_news = true;
+        if self.keys.epoch().is_multiple_of(SAMPLE) {
+            self.busy.note(&committed.keys[0], SAMPLE, committed.bytes * SAMPLE);
+        }
+        client.wrote = self.keys.epoch();
+        client.note_epoch(committed.epoch);
+        for key in committed.keys {
+            client.is_stale |= client.watched.contains(&key);
+            self.note_changed(key);
         }
     }
 
@@ -577,7 +661,7 @@ impl Engine {
             self.unblock(id, None);
         }
         self.expire_keys();
-        self.keys.note_durable();
+        self.note_durable();
         self.let_go_of_idle(now);
     }
 

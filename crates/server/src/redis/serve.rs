@@ -1,7 +1,7 @@
 //! Drives the engine: clients come in, time goes by, commits become durable.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use brooklet::Store;
@@ -31,8 +31,10 @@ const AGE: Duration = Duration::from_secs(15);
 #[derive(Clone)]
 pub struct Shared {
     engine: Arc<Mutex<Engine>>,
-    committed: Arc<Notify>,
+    acknowledged: Arc<Notify>,
     deadline: Arc<Notify>,
+    /// Why a commit was not acknowledged.
+    failure: Arc<OnceLock<String>>,
 }
 
 /// Milliseconds since the Unix epoch.
@@ -46,7 +48,8 @@ impl Shared {
         let now = now();
         let keys = Keyspace::new(store, cache, now);
         let engine = Engine::new(keys, users, settings, busy, now);
-        Self { engine: Arc::new(Mutex::new(engine)), committed: Arc::default(), deadline: Arc::default() }
+        let engine = Arc::new(Mutex::new(engine));
+        Self { engine, acknowledged: Arc::default(), deadline: Arc::default(), failure: Arc::default() }
     }
 
     /// The engine, at the present time.
@@ -60,7 +63,17 @@ impl Shared {
     /// Tells those who wait for commits and deadlines of new ones.
     pub fn tell(&self, engine: &mut Engine) {
         if std::mem::take(&mut engine.has_news) {
-            self.committed.notify_one();
+            // A block that somebody listens to is not left to fill for long.
+            for ticket in engine.keys.take_unheard() {
+                let (acknowledged, failure) = (self.acknowledged.clone(), self.failure.clone());
+                ticket.on_done(move |done| {
+                    if let Err(error) = done {
+                        // The first one tells why; those after it could not do better.
+                        let _ = failure.set(error.to_string());
+                    }
+                    acknowledged.notify_one();
+                });
+            }
         }
         if std::mem::take(&mut engine.has_deadline) {
             self.deadline.notify_one();
@@ -130,17 +143,12 @@ impl Shared {
     /// Waits for commits to become durable, and lets replies leave.
     async fn follow_commits(self) {
         loop {
-            let ticket = self.lock().keys.next_ticket();
-            let Some(ticket) = ticket else {
-                self.committed.notified().await;
-                continue;
-            };
-            match ticket.await {
-                Ok(()) => self.lock().note_durable(),
-                Err(error) => {
-                    tracing::error!(%error, "the store has stopped: nothing is written any more, reads go on");
-                    self.lock().note_stopped(&error.to_string());
-                }
+            self.acknowledged.notified().await;
+            let mut engine = self.lock();
+            engine.note_durable();
+            if let Some(why) = self.failure.get() {
+                tracing::error!(why, "the store has stopped: nothing is written any more, reads go on");
+                engine.note_stopped(why);
             }
         }
     }

@@ -120,6 +120,11 @@ impl Spec {
         self.flags & flag != 0
     }
 
+    /// Whether it reads or writes keys, and does nothing else.
+    pub fn is_plain(&self) -> bool {
+        self.flags == flags::READ || self.flags == flags::WRITE
+    }
+
     /// Whether it is of a category.
     pub fn is_of(&self, category: &str) -> bool {
         CATEGORIES.iter().any(|(name, bit)| *name == category && self.categories & bit != 0)

@@ -25,6 +25,9 @@ pub struct Body {
 }
 
 impl Body {
+    /// No log.
+    pub const NONE: Self = Self { is_there: false, first: 0, next: 0, solid: 0, tail: VecDeque::new() };
+
     /// A log as the store has it.
     pub fn of(bounds: Option<Bounds>) -> Self {
         let Bounds { first, next } = bounds.unwrap_or_default();

@@ -45,10 +45,7 @@ impl Slot {
     /// Lets go of what the store shows by now.
     pub fn settle(&mut self, durable: u64) {
         match &mut self.value {
-            Value::List(list) => {
-                list.right.settle(durable);
-                list.left.settle(durable);
-            }
+            Value::List(list) => list.settle(durable),
             Value::Stream(stream) => stream.body.settle(durable),
             _ => {}
         }
@@ -58,7 +55,7 @@ impl Slot {
     pub fn measure(&self) -> usize {
         let value = match &self.value {
             Value::Absent => 0,
-            Value::List(list) => list.right.memory() + list.left.memory(),
+            Value::List(list) => list.memory(),
             Value::Text(text) => text.len(),
             Value::Hash(fields) => fields.iter().map(|(f, v)| f.len() + v.len() + 80).sum(),
             Value::Stream(stream) => stream.body.memory() + size_of_val(&**stream) + stream.kept.size() * 100,

@@ -73,7 +73,7 @@ impl Keyspace {
         let slot = self.cache.get_mut(id);
         let what = match &slot.value {
             Value::Absent => return,
-            Value::List(list) => What::List { has_left: list.left.is_there() },
+            Value::List(list) => What::List { has_left: list.left().is_there() },
             Value::Text(text) => What::Text(text.clone()),
             Value::Hash(fields) => What::Hash(fields.clone()),
             Value::Stream(stream) => What::Stream(stream.kept.clone()),
@@ -158,11 +158,11 @@ impl Keyspace {
         }
         let key = slot.key.clone();
         let Value::List(list) = &mut slot.value else { return };
-        let had_left = list.left.is_there();
+        let had_left = list.left().is_there();
         for element in elements {
             list.push(&mut self.batch, &key, end, element);
         }
-        if list.left.is_there() && !had_left {
+        if list.left().is_there() && !had_left {
             self.write_head(id);
         }
     }
@@ -206,9 +206,9 @@ impl Keyspace {
         let slot = self.cache.get_mut(id);
         let key = slot.key.clone();
         let Value::List(list) = &mut slot.value else { return Ok(()) };
-        let had_left = list.left.is_there();
+        let had_left = list.left().is_there();
         list.splice(&mut self.batch, &self.store, &key, range, new)?;
-        if list.left.is_there() && !had_left {
+        if list.left().is_there() && !had_left {
             self.write_head(id);
         }
         Ok(())

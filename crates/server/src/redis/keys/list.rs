@@ -24,7 +24,8 @@ use super::names;
 #[derive(Clone, Debug, Default)]
 pub struct List {
     pub(super) right: Body,
-    pub(super) left: Body,
+    /// Most lists have none.
+    left: Option<Box<Body>>,
 }
 
 /// An end of a list.
@@ -37,33 +38,57 @@ pub enum End {
 }
 
 impl List {
+    /// A list of these logs.
+    pub fn of(right: Body, left: Body) -> Self {
+        Self { right, left: left.is_there().then(|| Box::new(left)) }
+    }
+
+    /// What was pushed to the left.
+    pub fn left(&self) -> &Body {
+        static NONE: Body = Body::NONE;
+        self.left.as_deref().unwrap_or(&NONE)
+    }
+
+    /// Lets go of what the store shows by now.
+    pub fn settle(&mut self, durable: u64) {
+        self.right.settle(durable);
+        if let Some(left) = &mut self.left {
+            left.settle(durable);
+        }
+    }
+
+    /// Bytes of memory besides its own.
+    pub fn memory(&self) -> usize {
+        self.right.memory() + self.left.as_ref().map_or(0, |left| size_of::<Body>() + left.memory())
+    }
+
     /// Elements in it.
     pub fn len(&self) -> usize {
-        (self.left.len() + self.right.len()) as usize
+        (self.left().len() + self.right.len()) as usize
     }
 
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
-        self.left.is_empty() && self.right.is_empty()
+        self.left().is_empty() && self.right.is_empty()
     }
 
     /// One element; it must be there.
     pub fn get(&self, store: &Store, plain: &[u8], at: usize) -> Result<Bytes, Error> {
         let at = at as u64;
-        match at.checked_sub(self.left.len()) {
+        match at.checked_sub(self.left().len()) {
             Some(beyond) => self.right.get(store, plain, self.right.first() + beyond),
-            None => self.left.get(store, &names::left(plain), self.left.next() - 1 - at),
+            None => self.left().get(store, &names::left(plain), self.left().next() - 1 - at),
         }
     }
 
     /// The elements of a range, which must be there.
     pub fn read(&self, store: &Store, plain: &[u8], range: Range<usize>) -> Result<Vec<Bytes>, Error> {
-        let (start, end, lefts) = (range.start as u64, range.end as u64, self.left.len());
+        let (start, end, lefts) = (range.start as u64, range.end as u64, self.left().len());
         let mut all = Vec::new();
         if start < lefts {
-            let upper = self.left.next();
+            let upper = self.left().next();
             let seqs = upper - end.min(lefts)..upper - start;
-            all = self.left.read(store, &names::left(plain), seqs)?;
+            all = self.left().read(store, &names::left(plain), seqs)?;
             all.reverse();
         }
         if end > lefts {
@@ -79,7 +104,7 @@ impl List {
     pub fn push(&mut self, batch: &mut Batch, plain: &Bytes, end: End, element: Bytes) {
         match end {
             End::Right => self.right.push(batch, plain.clone(), element),
-            End::Left => self.left.push(batch, names::left(plain), element),
+            End::Left => self.left.get_or_insert_default().push(batch, names::left(plain), element),
         }
     }
 
@@ -88,14 +113,18 @@ impl List {
         let n = n as u64;
         match end {
             End::Left => {
-                let near = n.min(self.left.len());
-                self.left.truncate(batch, names::left(plain), self.left.next() - near);
+                let near = n.min(self.left().len());
+                if let Some(left) = &mut self.left {
+                    left.truncate(batch, names::left(plain), left.next() - near);
+                }
                 self.right.trim(batch, plain.clone(), self.right.first() + n - near);
             }
             End::Right => {
                 let near = n.min(self.right.len());
                 self.right.truncate(batch, plain.clone(), self.right.next() - near);
-                self.left.trim(batch, names::left(plain), self.left.first() + n - near);
+                if let Some(left) = &mut self.left {
+                    left.trim(batch, names::left(plain), left.first() + n - near);
+                }
             }
         }
     }
@@ -129,6 +158,8 @@ impl List {
     /// Drops its logs.
     pub fn delete(&mut self, batch: &mut Batch, plain: &Bytes) {
         self.right.delete(batch, plain.clone());
-        self.left.delete(batch, names::left(plain));
+        if let Some(left) = &mut self.left {
+            left.delete(batch, names::left(plain));
+        }
     }
 }

@@ -49,16 +49,15 @@ impl Keyspace {
 fn load(store: &Store, key: Bytes) -> Result<Slot, Error> {
     let Some((head, head_entries)) = read_head(store, &key)? else {
         let right = body(store, &key)?;
-        let value =
-            if right.is_there() { Value::List(List { right, left: Body::default() }) } else { Value::Absent };
+        let value = if right.is_there() { Value::List(List::of(right, Body::NONE)) } else { Value::Absent };
         return Ok(Slot { key, value, ..Slot::default() });
     };
     let value = match head.what {
         What::Text(text) => Value::Text(text),
         What::Hash(fields) => Value::Hash(fields),
         What::List { has_left } => {
-            let left = if has_left { body(store, &names::left(&key))? } else { Body::default() };
-            Value::List(List { right: body(store, &key)?, left })
+            let left = if has_left { body(store, &names::left(&key))? } else { Body::NONE };
+            Value::List(List::of(body(store, &key)?, left))
         }
         What::Stream(kept) => Value::Stream(Box::new(stream(store, &key, kept)?)),
     };

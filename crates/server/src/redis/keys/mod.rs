@@ -83,6 +83,7 @@ pub struct Keyspace {
     durable: u64,
     /// Commits that are not durable yet; those of one write are one.
     tickets: VecDeque<(u64, Ticket)>,
+    unheard: Vec<Ticket>,
     /// Keys with what is not durable yet.
     unsettled: VecDeque<(u64, SlotId)>,
     /// When keys expire. Some of these keys may be gone, or expire at another time by now.
@@ -120,6 +121,7 @@ impl Keyspace {
             acknowledged: 0,
             durable: 0,
             tickets: VecDeque::new(),
+            unheard: Vec::new(),
             unsettled: VecDeque::new(),
             deadlines: BTreeSet::new(),
             counts: BTreeMap::new(),
@@ -230,10 +232,14 @@ impl Keyspace {
                     *last = epoch;
                     // What is deferred is told at once, what is not must not be told with it.
                     if with.is_done() {
+                        self.unheard.push(ticket.clone());
                         *with = ticket;
                     }
                 }
-                _ => self.tickets.push_back((epoch, ticket)),
+                _ => {
+                    self.unheard.push(ticket.clone());
+                    self.tickets.push_back((epoch, ticket));
+                }
             }
         }
         Ok(done)
@@ -270,9 +276,9 @@ impl Keyspace {
         }
     }
 
-    /// The first ticket that is not acknowledged, for whoever waits for it.
-    pub fn next_ticket(&self) -> Option<Ticket> {
-        self.tickets.iter().find(|(epoch, _)| *epoch > self.acknowledged).map(|(_, ticket)| ticket.clone())
+    /// Tickets of writes that nobody has listened to yet.
+    pub fn take_unheard(&mut self) -> Vec<Ticket> {
+        std::mem::take(&mut self.unheard)
     }
 
     /// Takes note of what is acknowledged and durable by now.
