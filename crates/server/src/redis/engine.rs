@@ -659,3 +659,6 @@ fn unknown(name: &[u8], args: &[Bytes]) -> String {
     }
     format!("ERR unknown command '{}', with args beginning with: {shown}", text(name))
 }
+
+#[cfg(test)]
+mod tests;
