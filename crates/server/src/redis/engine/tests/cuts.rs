@@ -1,20 +1,15 @@
 //! Power cuts: what is left is what the commits up to one of them made, and nobody was told of more.
 
 use brooklet::io::{Fault, Rng};
-use bytes::Bytes;
 
-use super::World;
 use super::model::State;
 use super::random::Asker;
+use super::{World, words};
 
 /// A state as it is at some time: what has expired is gone.
-fn at(state: &State, now: u64) -> State {
+pub fn at(state: &State, now: u64) -> State {
     let lives = |key: &super::model::Key| key.expire.is_none_or(|at| at > now);
     state.iter().filter(|(_, key)| lives(key)).map(|(name, key)| (name.clone(), key.clone())).collect()
-}
-
-fn words(text: &str) -> Vec<Bytes> {
-    text.split(' ').map(|word| Bytes::from(word.to_owned())).collect()
 }
 
 fn come(world: &mut World) {

@@ -5,6 +5,7 @@ mod lists;
 mod model;
 mod people;
 mod random;
+mod refusals;
 mod streams;
 
 use std::collections::VecDeque;
@@ -92,12 +93,11 @@ impl World {
 
     /// In words with spaces between.
     pub fn say(&mut self, id: ClientId, request: &str) {
-        let request: Vec<Bytes> = request.split(' ').map(|word| Bytes::from(word.to_owned())).collect();
-        self.ask(id, &request);
+        self.ask(id, &words(request));
     }
 
     /// What is on its way to each client is what the model says.
-    fn compare(&mut self, after: &str) {
+    pub fn compare(&mut self, after: &str) {
         for (id, person) in &self.people.all {
             let client = self.engine.client(*id).unwrap();
             assert_eq!(
@@ -185,7 +185,8 @@ impl World {
         let mut listed: Vec<Bytes> = keys.keys(b"0").unwrap().map(Result::unwrap).collect();
         listed.sort();
         assert_eq!(listed, state.keys().cloned().collect::<Vec<_>>());
-        keys.commit().unwrap();
+        // A key whose time had come was deleted by being looked at.
+        drop(keys.commit());
         state
     }
 
@@ -193,6 +194,11 @@ impl World {
     pub fn now(&self) -> u64 {
         self.now
     }
+}
+
+/// A request, in words with spaces between.
+fn words(text: &str) -> Vec<Bytes> {
+    text.split(' ').map(|word| Bytes::from(word.to_owned())).collect()
 }
 
 fn options(clock: &Arc<ManualClock>, seed: u64) -> Options {

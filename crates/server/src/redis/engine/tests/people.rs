@@ -167,6 +167,15 @@ impl People {
         self.wake(changed);
     }
 
+    /// What a client asked for was refused, and with it the transaction that it may have been.
+    pub fn refuse(&mut self, id: ClientId, said: &[u8]) {
+        let person = self.person(id);
+        (person.queue, person.is_stale) = (None, false);
+        person.watched.clear();
+        person.said.bytes.extend_from_slice(said);
+        self.tells(id, 0);
+    }
+
     fn control(&mut self, id: ClientId, request: &[Bytes], out: &mut Reply) -> usize {
         let person = self.person(id);
         match &request[0][..] {
