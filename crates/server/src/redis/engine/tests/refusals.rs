@@ -15,7 +15,8 @@ fn ask(world: &mut World, id: u64, request: &[Bytes]) -> bool {
     let before = world.engine.client(id).unwrap().written();
     world.engine.run(id, &mut [request.to_vec()].into());
     let said = &world.engine.client(id).unwrap().reply.bytes[before..];
-    let is_refused = said.starts_with(b"-OOM ");
+    // What no ring of that size could take is refused as well, for good.
+    let is_refused = said.starts_with(b"-OOM ") || said.starts_with(b"-ERR a commit of ");
     if is_refused {
         let said = said.to_vec();
         world.people.refuse(id, &said);
