@@ -176,6 +176,26 @@ fn keys_expire_for_readers_of_a_store_that_has_stopped() {
     }
 }
 
+/// A refused transaction takes with it only what it did itself, and not what is on its way of those before.
+#[test]
+fn what_was_done_before_a_refused_transaction_stays() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = world.come();
+    for request in
+        ["RPUSH a x", "HSET b f 1", "XADD c 1-1 f v", "MULTI", "RPUSH a y", "HSET b f 2", "XADD c 2-1 f v"]
+    {
+        world.say(id, request);
+    }
+    for _ in 0..4 {
+        world.say(id, &format!("RPUSH d {}", "x".repeat(50_000)));
+    }
+    assert!(ask(&mut world, id, &words("EXEC")), "no ring of that size takes it");
+    for request in ["LRANGE a 0 -1", "HGETALL b", "XRANGE c - +", "EXISTS d", "DBSIZE"] {
+        world.say(id, request);
+    }
+    world.settle();
+}
+
 /// A command that is refused for its last key has done nothing to the others.
 #[test]
 fn what_is_wrong_is_told_before_anything_is_done() {
