@@ -248,7 +248,8 @@ impl Engine {
                 let error = "ERR the transaction is too large: EXEC it, and go on with another";
                 return self.refuse_command(client, error);
             }
-            queue.requests.push(request.to_vec());
+            // What came with it in the same packet is not to stay until EXEC comes.
+            queue.requests.push(request.iter().map(|arg| Bytes::copy_from_slice(arg)).collect());
             return client.reply.simple("QUEUED");
         }
         self.call_and_commit(client, spec, request);

@@ -95,6 +95,26 @@ fn who_does_not_read_is_let_go_of_and_others_are_served() {
     }
 }
 
+/// A transaction is done whole, whatever it tells, and who could not take that is let go of.
+#[test]
+fn a_transaction_that_tells_too_much_is_done_and_ends_the_connection() {
+    let server = server();
+    let mut other = server.client();
+    let limit = ["CONFIG", "SET", "client-output-buffer-limit", "normal 8mb 4mb 60"];
+    assert_eq!(other.ask(&limit), "OK");
+    assert_eq!(other.ask(&["SET", "large", &"x".repeat(500_000)]), "OK");
+    let mut client = server.client();
+    let requests = [encode(&["MULTI"]), encode(&["GET", "large"]).repeat(2000), encode(&["RPUSH", "l", "x"])];
+    client.send(&requests.concat());
+    assert_eq!(client.reply(), "OK");
+    assert!((0..2001).all(|_| client.reply() == "QUEUED"));
+    client.send(&encode(&["EXEC"]));
+    assert!(client.is_over());
+    assert_eq!(other.say("LRANGE l 0 -1"), "[x]");
+    assert_eq!(other.say("HSET h f v"), ":1");
+    assert_eq!(other.say("HRANDFIELD h -4294967296"), "-ERR value is out of range");
+}
+
 /// The largest memory of a client that CLIENT LIST tells of.
 fn largest(list: &str) -> u64 {
     let sizes =

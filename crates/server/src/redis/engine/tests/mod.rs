@@ -2,6 +2,7 @@
 
 mod cuts;
 mod lists;
+mod memory;
 mod model;
 mod people;
 mod random;
