@@ -28,6 +28,7 @@ fn main() -> std::io::Result<()> {
     archives()?;
     commits()?;
     stores()?;
+    resp()?;
     logs()
 }
 
@@ -82,6 +83,74 @@ fn commits() -> std::io::Result<()> {
     seed("commits", "until", &[&[2]])?;
     seed("commits", "head", &[&[1], &30u32.to_le_bytes(), &[3, 9, 9, 9]])?;
     seed("commits", "record", &[&[1], &60u32.to_le_bytes(), &[2, 9, 9]])
+}
+
+fn resp() -> std::io::Result<()> {
+    let say = |who: u8, line: &str| [&[who, line.len() as u8 + 2], line.as_bytes(), b"\r\n"].concat();
+    let talk = |name: &str, lines: &[&str]| {
+        let mut said: Vec<Vec<u8>> = Vec::new();
+        for (n, line) in lines.iter().enumerate() {
+            // Now and then the store goes on, and time goes by.
+            said.push(say(line.starts_with("BL").into(), line));
+            said.push(vec![3, n as u8]);
+        }
+        seed("resp", name, &said.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    };
+    talk(
+        "lists",
+        &[
+            "BLPOP l 0",
+            "RPUSH l a b c",
+            "LPUSH l d",
+            "LSET l 0 x",
+            "LTRIM l 0 1",
+            "LMOVE l k LEFT RIGHT",
+            "LREM l 0 b",
+        ],
+    )?;
+    talk(
+        "streams",
+        &[
+            "XADD s * f v",
+            "XGROUP CREATE s g 0",
+            "XREADGROUP GROUP g c STREAMS s >",
+            "XADD s MAXLEN 1 * f v",
+            "XDEL s 1-1",
+            "XACK s g 1-1",
+        ],
+    )?;
+    talk(
+        "values",
+        &[
+            "SET a 1 PX 50",
+            "INCR a",
+            "HSET h f v g w",
+            "HDEL h f",
+            "RENAME h k",
+            "COPY k l",
+            "EXPIRE k 1",
+            "SETRANGE a 9 x",
+        ],
+    )?;
+    talk(
+        "transactions",
+        &[
+            "WATCH a",
+            "MULTI",
+            "SET a 1",
+            "SELECT 3",
+            "RPUSH l x",
+            "EXEC",
+            "FLUSHALL",
+            "MSET a 1 b 2",
+            "SCAN 0",
+        ],
+    )?;
+    seed(
+        "resp",
+        "arrays",
+        &[&[0, 24], b"*3\r\n$5\r\nRPUSH\r\n$1\r\nl\r\n$1", &[0, 5], b"\r\nx\r\n", &[2, 4], b"*9\r\n"],
+    )
 }
 
 fn superblocks() -> std::io::Result<()> {

@@ -12,6 +12,10 @@ pub mod net;
 pub mod redis;
 mod server;
 
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use redis::fuzzing;
+
 pub use net::Address;
 pub use server::{Addresses, Config, Error, serve};
 pub use tokio_util::sync::CancellationToken;

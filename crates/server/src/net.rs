@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::str::FromStr;
@@ -71,9 +72,12 @@ impl Listener {
                 Ok(Self::Tcp(listener, tls.map(|config| TlsAcceptor::from(config.clone()))))
             }
             Address::Unix(path) => {
-                // What a killed process left behind, and nothing else: nobody answers there.
-                if std::os::unix::net::UnixStream::connect(path)
-                    .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+                // What a killed process left behind, and nothing else: a socket at which nobody answers.
+                let is_socket =
+                    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+                if is_socket
+                    && std::os::unix::net::UnixStream::connect(path)
+                        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
                 {
                     std::fs::remove_file(path)?;
                 }

@@ -64,6 +64,8 @@ pub struct Client {
     noted: u64,
     /// Bytes that have come and make no whole request yet.
     pub unread: usize,
+    /// Bytes of replies that were on their way to the socket when it was looked at last.
+    pub outgoing: usize,
     /// Since when more replies are waiting than a client may have for long, in milliseconds since the Unix epoch.
     pub slow_since: Option<u64>,
     /// Who is woken when there is something for it.
@@ -122,6 +124,7 @@ impl Client {
             left: 0,
             noted: 0,
             unread: 0,
+            outgoing: 0,
             slow_since: None,
             waker: None,
         }

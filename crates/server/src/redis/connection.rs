@@ -33,6 +33,8 @@ pub struct Connection {
     is_over: bool,
     /// Whether what it said made no sense.
     is_refused: bool,
+    /// Whether whole requests may be left in what was read.
+    has_more: bool,
 }
 
 /// What the engine says of the client.
@@ -51,7 +53,18 @@ impl Connection {
     pub fn new(shared: Shared, id: ClientId, stream: Stream) -> Self {
         let (input, output) = (BytesMut::new(), BytesMut::new());
         let (parser, requests) = (Parser::default(), VecDeque::new());
-        Self { shared, id, stream, input, parser, requests, output, is_over: false, is_refused: false }
+        Self {
+            shared,
+            id,
+            stream,
+            input,
+            parser,
+            requests,
+            output,
+            is_over: false,
+            is_refused: false,
+            has_more: false,
+        }
     }
 
     /// Serves the client until one of the two leaves.
@@ -65,6 +78,7 @@ impl Connection {
             if state.is_killed {
                 return Poll::Ready(Ok(()));
             }
+            let had_output = !self.output.is_empty();
             while !self.output.is_empty() {
                 match Pin::new(&mut self.stream).poll_write(cx, &self.output)? {
                     Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -73,6 +87,15 @@ impl Connection {
                 }
             }
             let is_flushed = Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() && self.output.is_empty();
+            let has_room = self.output.is_empty() && (state.is_slow || !self.requests.is_empty());
+            if had_output && has_room && !state.leaves {
+                // Requests or replies were held back for the room that this made, and nobody else will say so.
+                continue;
+            }
+            if self.has_more && !state.waits && self.requests.is_empty() && is_flushed {
+                self.parse(state.limits);
+                continue;
+            }
             let has_no_more = self.is_over && self.requests.is_empty() && !state.waits;
             if (state.leaves || has_no_more) && state.is_done && is_flushed {
                 return Pin::new(&mut self.stream).poll_shutdown(cx);
@@ -88,18 +111,29 @@ impl Connection {
             self.input.reserve(CHUNK.max(self.parser.wanted(&self.input).min(AHEAD)));
             match poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.input)? {
                 Poll::Ready(0) => self.is_over = true,
-                Poll::Ready(_) => {}
+                Poll::Ready(_) => self.has_more = true,
                 Poll::Pending => return Poll::Pending,
             }
-            self.parse(state.limits);
+            // What comes while it waits stays bytes, of which no more are taken than some.
+            if !state.waits {
+                self.parse(state.limits);
+            }
         }
     }
 
     /// Takes whole requests out of what was read.
     fn parse(&mut self, limits: Limits) {
+        self.has_more = false;
         while !self.is_refused {
             match self.parser.next(&mut self.input, limits) {
-                Ok(Some(request)) => self.requests.push_back(request),
+                Ok(Some(request)) => {
+                    self.requests.push_back(request);
+                    if !limits.is_known {
+                        // It may be the one that says who the client is, and what follows may be larger.
+                        self.has_more = true;
+                        break;
+                    }
+                }
                 Ok(None) => break,
                 Err(why) => {
                     self.is_refused = true;
@@ -108,6 +142,7 @@ impl Connection {
                     let mut engine = shared.lock();
                     engine.run(self.id, &mut self.requests);
                     engine.refuse(self.id, &why);
+                    shared.tell(&mut engine);
                 }
             }
         }
@@ -139,6 +174,7 @@ impl Connection {
             };
         };
         client.unread = unread;
+        client.outgoing = self.output.len();
         if client.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             client.waker = Some(cx.waker().clone());
         }

@@ -52,6 +52,8 @@ pub struct Engine {
     pub has_deadline: bool,
     /// Why nothing is written any more.
     pub stopped: Option<String>,
+    /// Whether it says goodbye to everybody.
+    is_leaving: bool,
     chance: u64,
 }
 
@@ -110,6 +112,7 @@ impl Engine {
             has_news: false,
             has_deadline: false,
             stopped: None,
+            is_leaving: false,
             chance: chance | 1,
         }
     }
@@ -125,6 +128,9 @@ impl Engine {
     /// Lets a client in; `None` where there are too many, or its first words say so.
     pub fn connect(&mut self, address: String, local: String) -> Result<ClientId, &'static str> {
         self.stats.connections += 1;
+        if self.is_leaving {
+            return Err("-ERR the server is stopping\r\n");
+        }
         if self.clients.len() >= self.settings.max_clients {
             self.stats.rejected += 1;
             return Err("-ERR max number of clients reached\r\n");
@@ -168,7 +174,13 @@ impl Engine {
     pub fn run(&mut self, id: ClientId, requests: &mut VecDeque<Args>) {
         let Some(mut client) = self.clients.remove(&id) else { return };
         client.last_seen = self.keys.now;
-        while client.wait.is_none() && !client.is_leaving && !client.is_killed {
+        // Where replies gather that it does not take, it gets no more of them until it has.
+        let has_room = |client: &Client, most| client.written() <= most;
+        while client.wait.is_none()
+            && !client.is_leaving
+            && !client.is_killed
+            && has_room(&client, self.settings.soft_output)
+        {
             if self.several(&mut client, requests) {
                 continue;
             }
@@ -324,7 +336,8 @@ impl Engine {
                 let error = "ERR the transaction is too large: EXEC it, and go on with another";
                 return self.refuse_command(client, error);
             }
-            queue.requests.push(request.to_vec());
+            // What came with it in the same packet is not to stay until EXEC comes.
+            queue.requests.push(request.iter().map(|arg| Bytes::copy_from_slice(arg)).collect());
             return client.reply.simple("QUEUED");
         }
         self.call_and_commit(client, spec, request);
@@ -526,10 +539,12 @@ impl Engine {
                 Err(error) => Err(Fail::Store(error)),
             };
             if let Err(Fail::Wait(_)) = again {
-                // It keeps its place in the queues.
+                // It keeps its place in the queues. That it asked may have been a change: of a key whose time had come, of a
+                // consumer that came.
                 client.cut(start);
                 self.keys.take_seen();
                 client.wait = Some(wait);
+                self.commit_aside();
             } else {
                 client.wait = Some(wait);
                 self.forget_wait(&mut client);
@@ -669,18 +684,28 @@ impl Engine {
         if self.stopped.is_some() {
             return;
         }
-        let due = self.keys.expire_due(100);
-        match due.and_then(|_| self.keys.commit()) {
+        if let Err(error) = self.keys.expire_due(100) {
+            self.keys.roll_back();
+            tracing::warn!(%error, "keys whose time has come stay for now");
+            return self.note_failure(&error);
+        }
+        self.stats.expired += self.commit_aside();
+        self.serve_waiting();
+    }
+
+    /// Commits what no reply tells of; how many keys that changed.
+    fn commit_aside(&mut self) -> u64 {
+        match self.keys.commit() {
             Ok(committed) => {
-                self.stats.expired += committed.keys.len() as u64;
-                self.has_news |= !committed.keys.is_empty();
+                let count = committed.keys.len() as u64;
+                self.has_news |= count > 0;
                 committed.keys.into_iter().for_each(|key| self.note_changed(key));
-                self.serve_waiting();
+                count
             }
             Err(error) => {
-                self.keys.roll_back();
-                tracing::warn!(%error, "keys whose time has come stay for now");
+                tracing::warn!(%error, "what goes by itself stays for now");
                 self.note_failure(&error);
+                0
             }
         }
     }
@@ -690,7 +715,7 @@ impl Engine {
         for client in self.clients.values_mut() {
             let idle = settings.timeout > 0 && now.saturating_sub(client.last_seen) > settings.timeout * 1000;
             let waits = client.wait.is_some() || !client.is_done();
-            let buffered = client.reply.bytes.len();
+            let buffered = client.reply.bytes.len() + client.outgoing;
             let is_slow = match (buffered > settings.soft_output, client.slow_since) {
                 (false, _) => {
                     client.slow_since = None;
@@ -718,6 +743,7 @@ impl Engine {
 
     /// Ends all connections once their replies have left.
     pub fn say_goodbye(&mut self) {
+        self.is_leaving = true;
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
             self.unblock(id, Some("UNBLOCKED the server is stopping"));
@@ -753,3 +779,6 @@ fn unknown(name: &[u8], args: &[Bytes]) -> String {
     }
     format!("ERR unknown command '{}', with args beginning with: {shown}", text(name))
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,8 @@ mod commands;
 mod connection;
 mod engine;
 mod fail;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod glob;
 mod keys;
 mod proto;

@@ -26,19 +26,31 @@ impl Server {
     /// One with a configuration, whose address is replaced.
     pub fn with(store: Store, mut config: Config) -> Self {
         config.redis = vec!["127.0.0.1:0".parse().unwrap()];
+        Self::at(store, config).expect("it starts")
+    }
+
+    /// One with a configuration as it is.
+    pub fn at(store: Store, config: Config) -> Result<Self, Error> {
         let stop = CancellationToken::new();
         let (tell, told) = mpsc::channel();
         let token = stop.clone();
         let thread = std::thread::spawn(move || {
             serve(store, &config, |addresses| tell.send(addresses.redis[0].clone()).unwrap(), token)
         });
-        let address = told.recv().expect("it starts");
-        Self { address, stop, thread: Some(thread) }
+        match told.recv() {
+            Ok(address) => Ok(Self { address, stop, thread: Some(thread) }),
+            Err(_) => Err(thread.join().unwrap().expect_err("it never was ready")),
+        }
     }
 
     /// A client of it.
     pub fn client(&self) -> Client {
         Client::at(&self.address)
+    }
+
+    /// Tells it to stop.
+    pub fn begin_to_stop(&self) {
+        self.stop.cancel();
     }
 
     /// Stops it, and waits until it has.
@@ -57,9 +69,13 @@ impl Drop for Server {
     }
 }
 
+/// What a client's bytes go over.
+pub trait Wire: Read + Write + Send {}
+impl<T: Read + Write + Send> Wire for T {}
+
 /// A client.
 pub struct Client {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Box<dyn Wire>>,
 }
 
 impl Client {
@@ -68,7 +84,12 @@ impl Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream: BufReader::new(stream) }
+        Self::over(stream)
+    }
+
+    /// Over a stream that is there already.
+    pub fn over(stream: impl Wire + 'static) -> Self {
+        Self { stream: BufReader::new(Box::new(stream)) }
     }
 
     /// Sends bytes as they are.

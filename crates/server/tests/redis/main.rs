@@ -3,4 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests drive real time and threads")]
 
 mod client;
+mod crowd;
+mod limits;
 mod transcripts;
+mod users;

@@ -176,7 +176,8 @@ pub fn hrandfield(call: &mut Call<'_>) -> Done {
         _ => return Err(Fail::syntax()),
     };
     let count = if call.args.len() > 2 { Some(call.integer(2)?) } else { None };
-    if count.is_some_and(|n| n.unsigned_abs() > (1 << 32)) {
+    // A field may come many times, but not more often than memory lasts.
+    if count.is_some_and(|n| n.unsigned_abs() > (1 << 22)) {
         return Err(Fail::err("value is out of range"));
     }
     let id = open(call)?;

@@ -9,6 +9,7 @@ use super::texts::set_or_delete;
 use super::{Call, Done, check_name};
 
 pub fn del(call: &mut Call<'_>) -> Done {
+    super::check_names(&call.args[1..])?;
     let mut gone = 0;
     for at in 1..call.args.len() {
         let id = call.open(at)?;

@@ -167,8 +167,19 @@ impl Spec {
                 keys.collect()
             }
             Where::Streams => {
-                let at = request.iter().position(|word| word.eq_ignore_ascii_case(b"STREAMS"));
-                let after = &request[at.map_or(end, |at| at + 1)..];
+                // The word may be a group's or a consumer's name as well: options are passed as the command passes them.
+                let (mut at, is) =
+                    (1, |at: usize, word: &str| request[at].eq_ignore_ascii_case(word.as_bytes()));
+                while at < end && !is(at, "STREAMS") {
+                    at += if is(at, "GROUP") {
+                        3
+                    } else if is(at, "NOACK") {
+                        1
+                    } else {
+                        2
+                    };
+                }
+                let after = &request[end.min(at + 1)..];
                 after[..after.len() / 2].iter().collect()
             }
         }
@@ -281,6 +292,11 @@ impl Call<'_> {
     }
 }
 
+/// Checks all keys of a command before it changes the first.
+fn check_names<'a>(names: impl IntoIterator<Item = &'a Bytes>) -> Done {
+    names.into_iter().try_for_each(|name| check_name(name))
+}
+
 fn check_name(name: &[u8]) -> Done {
     if name.len() > names::MAX_NAME {
         let (len, most) = (name.len(), names::MAX_NAME);
@@ -313,6 +329,8 @@ mod tests {
         assert_eq!(keys("lmpop 9 a b"), ["a", "b"]);
         assert_eq!(keys("blmpop 0 1 a LEFT"), ["a"]);
         assert_eq!(keys("xread count 1 streams a b 0 0"), ["a", "b"]);
+        assert_eq!(keys("xreadgroup group streams streams streams a >"), ["a"]);
+        assert_eq!(keys("xreadgroup group g"), [""; 0]);
         assert_eq!(keys("xgroup create a g 0"), ["a"]);
         assert_eq!(keys("ping"), [""; 0]);
         assert!(find(b"nonsense").is_none() && find(&[b'a'; 100]).is_none());

@@ -164,6 +164,7 @@ fn pairs(call: &Call<'_>) -> Result<usize, Fail> {
 }
 
 fn set_pairs(call: &mut Call<'_>) -> Done {
+    super::check_names(call.args[1..].iter().step_by(2))?;
     for at in (1..call.args.len()).step_by(2) {
         let id = call.open(at)?;
         let new = call.args[at + 1].clone();

@@ -55,6 +55,11 @@ pub fn exec(call: &mut Call<'_>) -> Done {
             }
             other => other?,
         }
+        if call.client.written() > call.engine.settings.hard_output {
+            // It is done to its end, but nobody could take what it tells.
+            call.client.is_killed = true;
+            call.client.cut(start);
+        }
     }
     Ok(())
 }

@@ -109,6 +109,8 @@ impl Keyspace {
 
     /// Makes a key a string, whatever it was.
     pub fn set_text(&mut self, id: SlotId, text: Bytes, expire: Option<u64>) {
+        // What came with it in the same packet is not to stay in memory as long as it does.
+        let text = Bytes::copy_from_slice(&text);
         if !matches!(self.value(id), Value::Text(_)) {
             self.delete(id);
         }
@@ -129,7 +131,8 @@ impl Keyspace {
             slot.value = Value::Hash(Default::default());
         }
         if let Value::Hash(all) = &mut slot.value {
-            all.extend(fields.iter().cloned());
+            let copy = Bytes::copy_from_slice;
+            all.extend(fields.iter().map(|(field, value)| (copy(field), copy(value))));
         }
         self.add_to_head(id, &Record::Put(fields));
         self.cache.measure(id);

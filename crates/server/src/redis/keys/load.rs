@@ -32,7 +32,13 @@ impl Keyspace {
         };
         self.see(id);
         if self.expires && self.slot(id).expire.is_some_and(|at| at <= self.now) {
-            self.delete(id);
+            if self.is_stopped {
+                // It cannot go any more, and is not to be seen either.
+                let slot = self.cache.get_mut(id);
+                (slot.value, slot.expire, slot.head_entries) = (Value::Absent, None, 0);
+            } else {
+                self.delete(id);
+            }
         }
         Ok(id)
     }

@@ -95,6 +95,8 @@ pub struct Keyspace {
     pub now: u64,
     /// Whether keys whose time has come go by themselves.
     pub expires: bool,
+    /// Whether the store takes nothing any more.
+    is_stopped: bool,
 }
 
 /// What became of a commit.
@@ -128,6 +130,7 @@ impl Keyspace {
             scratch: Vec::new(),
             now,
             expires: true,
+            is_stopped: false,
         }
     }
 
@@ -191,7 +194,9 @@ impl Keyspace {
             self.forget_untouched();
             return Ok(done);
         }
-        let ticket = match self.batch.commit(&self.store) {
+        // What keys are then is not what the store would put this upon: it is to say why it stopped, and nothing else.
+        let refused = if self.is_stopped { self.store.flush().err() } else { None };
+        let ticket = match refused.map_or_else(|| self.batch.commit(&self.store), Err) {
             Ok(ticket) => ticket,
             Err(error) => {
                 self.roll_back();
@@ -312,6 +317,7 @@ impl Keyspace {
 
     /// Nothing becomes durable any more: keys are what the store shows from now on.
     pub fn note_stopped(&mut self) {
+        self.is_stopped = true;
         self.note_durable();
         self.roll_back();
         for (_, id) in std::mem::take(&mut self.unsettled) {

@@ -218,17 +218,19 @@ pub enum Delta {
 impl Kept {
     /// Does what a delta says; what is not there is not changed.
     pub fn apply(&mut self, delta: Delta) {
+        // Names that stay are copied: what came with them in the same packet is not to stay as well.
+        let kept = |name: &Bytes| Bytes::copy_from_slice(name);
         match delta {
             Delta::Meta(meta) => self.meta = meta,
             Delta::Gone(ids) => self.gone.extend(ids),
             Delta::Group { name, last, read } => {
-                let group = self.groups.entry(name).or_default();
+                let group = self.groups.entry(kept(&name)).or_default();
                 (group.last, group.read) = (last, read);
             }
             Delta::NoGroup(name) => drop(self.groups.remove(&name)),
             Delta::Consumer { group, name, seen } => {
                 if let Some(group) = self.groups.get_mut(&group) {
-                    group.consumers.insert(name, seen);
+                    group.consumers.insert(kept(&name), seen);
                 }
             }
             Delta::NoConsumer { group, name } => {
@@ -244,6 +246,7 @@ impl Kept {
             }
             Delta::Deliver { group, consumer, ids } => {
                 if let Some(group) = self.groups.get_mut(&group) {
+                    let consumer = kept(&consumer);
                     for (id, at, times) in ids {
                         group.pending.insert(id, Pending { consumer: consumer.clone(), at, times });
                     }

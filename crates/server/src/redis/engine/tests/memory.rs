@@ -1,0 +1,40 @@
+//! What stays in memory: no key keeps the packet that it came in.
+
+use bytes::{Bytes, BytesMut};
+
+use super::World;
+
+#[test]
+fn what_stays_does_not_keep_what_it_came_with() {
+    for requests in [
+        &["SET a 1", "APPEND a 2", "INCR a", "GETSET a 3", "MSET a 1 b 2", "COPY a c"][..],
+        &["HSET h f 1", "HINCRBY h f 2", "HSETNX h g 3", "RENAME h i"],
+        &["RPUSH l a b", "LPUSH l c", "LSET l 0 d", "LINSERT l BEFORE a e"],
+        &[
+            "XADD s 1-1 f v",
+            "XGROUP CREATE s g 0",
+            "XREADGROUP GROUP g p STREAMS s >",
+            "XAUTOCLAIM s g q 0 0",
+        ],
+        &["WATCH a b", "MULTI", "SET a 1", "RPUSH l x"],
+    ] {
+        let mut world = World::new(1, 1 << 20, None);
+        let id = world.engine.connect(String::new(), String::new()).unwrap();
+        for request in requests {
+            let packet = BytesMut::from(request.as_bytes()).freeze();
+            let words = request.split(' ').map(|word| packet.slice_ref(word_of(&packet, request, word)));
+            world.engine.run(id, &mut [words.collect()].into());
+            world.store.flush().unwrap();
+            world.engine.note_durable();
+            let said = world.engine.take_ready(id);
+            assert!(!said.is_empty() && said[0] != b'-', "{request}: {}", said.escape_ascii());
+            assert!(packet.is_unique(), "{request}: its packet is kept");
+        }
+    }
+}
+
+/// The part of a packet that a word of its text is.
+fn word_of<'a>(packet: &'a Bytes, text: &str, word: &str) -> &'a [u8] {
+    let at = word.as_ptr().addr() - text.as_ptr().addr();
+    &packet[at..at + word.len()]
+}
