@@ -31,6 +31,10 @@ fn ask(world: &mut World, asker: &mut Asker, rng: &mut Rng) {
         return;
     }
     let (id, gathers) = free[rng.below(free.len() as u64) as usize];
+    if !gathers && rng.percent(30) {
+        let requests: Vec<_> = (0..2 + rng.below(4)).map(|_| asker.request(false)).collect();
+        return world.ask_several(id, &requests);
+    }
     let request = match (gathers, rng.below(12)) {
         (false, 0) => words("MULTI"),
         (false, 1) => words(["WATCH a", "WATCH b c"][rng.below(2) as usize]),

@@ -9,7 +9,6 @@ mod random;
 mod refusals;
 mod streams;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,12 +82,17 @@ impl World {
 
     /// A client asks, and is told what the model says, or will be.
     pub fn ask(&mut self, id: ClientId, request: &[Bytes]) {
-        self.story.push(format!("{id}: {request:?}"));
-        self.engine.run(id, &mut VecDeque::from([request.to_vec()]));
-        self.people.ask(id, request);
+        self.ask_several(id, &[request.to_vec()]);
+    }
+
+    /// A client asks for several things at once, none of which has it wait.
+    pub fn ask_several(&mut self, id: ClientId, requests: &[Vec<Bytes>]) {
+        self.story.push(format!("{id}: {requests:?}"));
+        self.engine.run(id, &mut requests.to_vec().into());
+        requests.iter().for_each(|request| self.people.ask(id, request));
         // Where the device fails just then, what it leaves of that is not known, and nobody is told any more.
         if self.engine.stopped.is_none() {
-            self.compare(&format!("{request:?}"));
+            self.compare(&format!("{requests:?}"));
         }
     }
 
