@@ -8,6 +8,7 @@ mod people;
 mod random;
 mod refusals;
 mod streams;
+mod wakes;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
