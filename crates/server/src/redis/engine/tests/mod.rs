@@ -8,6 +8,7 @@ mod people;
 mod random;
 mod refusals;
 mod streams;
+mod wakes;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -149,7 +149,7 @@ impl People {
 
     /// Does what a client asks for.
     pub fn ask(&mut self, id: ClientId, request: &[Bytes]) {
-        let mut out = std::mem::replace(&mut self.person(id).said, Reply::new());
+        let mut out = std::mem::take(&mut self.person(id).said);
         let mut seen = 0;
         let is_control = matches!(&request[0][..], b"MULTI" | b"EXEC" | b"DISCARD" | b"WATCH");
         if is_control {
@@ -254,7 +254,7 @@ impl People {
                     continue;
                 }
                 let wait = self.person(id).wait.clone().unwrap();
-                let mut out = std::mem::replace(&mut self.person(id).said, Reply::new());
+                let mut out = std::mem::take(&mut self.person(id).said);
                 let done = lists::call_or_wait(&mut self.model, &wait.request, Some(&key), &mut out);
                 if let Err(error) = &done {
                     out.error(error);

@@ -1,0 +1,46 @@
+//! Whoever drives a client's connection is woken when there is something for it, whoever it is that takes note first.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Wake;
+
+use super::{World, words};
+
+#[derive(Default)]
+struct Count(AtomicU64);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs a request of a client until it waits for a commit; then something happens, of which it has to hear.
+fn is_woken(request: &str, happens: impl FnOnce(&mut World)) -> bool {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = world.engine.connect(String::new(), String::new()).unwrap();
+    let count = Arc::new(Count::default());
+    world.engine.run(id, &mut [words("SET a 1")].into());
+    world.engine.run(id, &mut [words(request)].into());
+    world.engine.client(id).unwrap().waker = Some(count.clone().into());
+    assert!(world.engine.take_ready(id).is_empty(), "nothing is durable yet");
+    happens(&mut world);
+    count.0.load(Ordering::Relaxed) > 0
+}
+
+#[test]
+fn whoever_waits_for_a_commit_is_woken() {
+    for request in ["GET a", "WAITAOF 1 0 0"] {
+        assert!(is_woken(request, |world| {
+            world.store.flush().unwrap();
+            world.engine.note_durable();
+        }));
+        // The clock may be the first to see that something is durable.
+        assert!(is_woken(request, |world| {
+            world.store.flush().unwrap();
+            world.engine.tick(2_000_000);
+        }));
+        assert!(is_woken(request, |world| world.engine.note_stopped("no device")));
+        assert!(!is_woken(request, |world| world.engine.tick(2_000_000)));
+    }
+}
