@@ -4,6 +4,12 @@
 //! replies out as they become ready, and tells it when commits are durable. So the same requests in the same order always do
 //! the same.
 
+mod several;
+#[cfg(test)]
+mod tests;
+mod time;
+mod waiting;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -13,8 +19,8 @@ use hashbrown::HashMap;
 use super::acl::Users;
 use super::client::{Client, ClientId, Replies};
 use super::commands::{self, Call, Spec, flags};
-use super::fail::{Fail, InVain, Wait, told};
-use super::keys::{Committed, Keys, Keyspace, Value};
+use super::fail::{Fail, told};
+use super::keys::{Committed, Keys, Keyspace};
 use super::proto::Args;
 use super::settings::Settings;
 use super::stats::Stats;
@@ -66,10 +72,6 @@ pub struct Scans {
 
 /// Of so many commits one is taken note of, for all of them, where the busiest logs are told.
 const SAMPLE: u64 = 16;
-
-/// The most requests that are done as one commit, and the most bytes of them.
-const TOGETHER: usize = 64;
-const TOGETHER_BYTES: usize = 256 << 10;
 
 const MOST_SCANS: usize = 1000;
 
@@ -194,75 +196,6 @@ impl Engine {
         }
         self.clients.insert(id, client);
         self.keys.trim_cache();
-    }
-
-    /// How many requests, from the first on, may be done as one commit: nobody can tell that from a commit for each, since no
-    /// client watches a key, or waits for one.
-    fn together(&self, client: &Client, requests: &VecDeque<Args>) -> usize {
-        let is_seen = client.queue.is_some() || client.replies != Replies::On;
-        if is_seen || requests.len() < 2 || !self.waiting.is_empty() || !self.watching.is_empty() {
-            return 0;
-        }
-        let mut bytes = 0;
-        let fits = |request: &&Args| {
-            bytes += request.iter().map(Bytes::len).sum::<usize>();
-            let spec = request.first().and_then(|name| commands::find(name));
-            let is_plain = |spec: &Spec| spec.is_plain() && spec.takes(request.len());
-            bytes <= TOGETHER_BYTES
-                && spec.is_some_and(|spec| is_plain(spec) && self.allowed(client, spec, request).is_ok())
-        };
-        requests.iter().take(TOGETHER).take_while(fits).count()
-    }
-
-    /// Does several requests as one commit, which costs less than one for each; whether it did. Where the commit is refused,
-    /// nothing was done, and they are done one by one.
-    fn several(&mut self, client: &mut Client, requests: &mut VecDeque<Args>) -> bool {
-        let count = self.together(client, requests);
-        if count < 2 {
-            return false;
-        }
-        let start = client.written();
-        for request in requests.iter().take(count) {
-            let spec = commands::find(&request[0]).expect("it was found before");
-            client.last_command = spec.name;
-            let before = client.written();
-            match self.call(client, spec, request, false) {
-                Ok(()) => {}
-                Err(Fail::Reply(error)) => {
-                    client.cut(before);
-                    self.stats.of(spec).failed += 1;
-                    self.stats.note_error(&error);
-                    client.reply.error(&error);
-                }
-                Err(_) => {
-                    self.keys.roll_back();
-                    return self.one_by_one(client, requests, count, start);
-                }
-            }
-        }
-        match self.keys.commit() {
-            Ok(committed) => self.note_committed(client, committed),
-            Err(_) => return self.one_by_one(client, requests, count, start),
-        }
-        self.stats.commands += count as u64;
-        requests.drain(..count);
-        self.settle_reply(client, start);
-        true
-    }
-
-    fn one_by_one(
-        &mut self,
-        client: &mut Client,
-        requests: &mut VecDeque<Args>,
-        count: usize,
-        start: usize,
-    ) -> bool {
-        client.cut(start);
-        self.keys.take_seen();
-        for request in requests.drain(..count).collect::<Vec<_>>() {
-            self.one(client, &request);
-        }
-        true
     }
 
     /// Has the replies since `start` wait for what they tell of.
@@ -475,283 +408,10 @@ impl Engine {
         }
     }
 
-    /// Has a client wait.
-    fn wait(&mut self, client: &mut Client, wait: Wait) {
-        for key in &wait.keys {
-            let queue = self.waiting.entry(key.clone()).or_default();
-            if !queue.contains(&client.id) {
-                queue.push_back(client.id);
-            }
-        }
-        if let Some(until) = wait.until {
-            self.deadlines.insert((until, client.id));
-            self.has_deadline = true;
-        }
-        if let InVain::Media { is_all: true, .. } = wait.in_vain {
-            self.for_media.push(client.id);
-        }
-        client.wait = Some(wait);
-    }
-
-    fn forget_wait(&mut self, client: &mut Client) -> Option<Wait> {
-        let wait = client.wait.take()?;
-        for key in &wait.keys {
-            if let Some(queue) = self.waiting.get_mut(key) {
-                queue.retain(|id| *id != client.id);
-                if queue.is_empty() {
-                    self.waiting.remove(key);
-                }
-            }
-        }
-        if let Some(until) = wait.until {
-            self.deadlines.remove(&(until, client.id));
-        }
-        self.for_media.retain(|id| *id != client.id);
-        Some(wait)
-    }
-
-    /// Lets those who wait for keys that changed ask again, in the order in which they came.
-    fn serve_waiting(&mut self) {
-        while let Some(key) = self.changed.pop_front() {
-            let queue: Vec<ClientId> =
-                self.waiting.get(&key).map_or_else(Vec::new, |all| all.iter().copied().collect());
-            for id in queue {
-                self.ask_again(id, &key);
-            }
-        }
-    }
-
-    fn ask_again(&mut self, id: ClientId, key: &Bytes) {
-        let Some(mut client) = self.clients.remove(&id) else { return };
-        if let Some(wait) = client.wait.take() {
-            let spec = commands::find(&wait.request[0]).expect("it was asked before");
-            let start = client.written();
-            let again = match self.fits(spec, key) {
-                Ok(true) => {
-                    let (args, woken_by) = (&wait.request[..], Some(key.clone()));
-                    let client = &mut *client;
-                    (spec.handler)(&mut Call { engine: self, client, args, may_wait: true, woken_by })
-                }
-                Ok(false) if wait.of_group => {
-                    Err(Fail::Reply("UNBLOCKED the stream key no longer exists".into()))
-                }
-                Ok(false) => Err(Fail::Wait(wait.clone())),
-                Err(error) => Err(Fail::Store(error)),
-            };
-            if let Err(Fail::Wait(_)) = again {
-                // It keeps its place in the queues. That it asked may have been a change: of a key whose time had come, of a
-                // consumer that came.
-                client.cut(start);
-                self.keys.take_seen();
-                client.wait = Some(wait);
-                self.commit_aside();
-            } else {
-                client.wait = Some(wait);
-                self.forget_wait(&mut client);
-                if let Err(Fail::Reply(error)) = &again {
-                    client.cut(start);
-                    self.stats.of(spec).failed += 1;
-                    self.stats.note_error(error);
-                    client.reply.error(error);
-                } else if let Err(Fail::Store(error)) = &again {
-                    self.keys.roll_back();
-                    client.cut(start);
-                    client.reply.error(&told(error));
-                }
-                self.commit(&mut client, start);
-                let epoch = self.keys.take_seen().max(client.take_epoch());
-                self.finish(&mut client, start, epoch);
-            }
-        }
-        self.clients.insert(id, client);
-    }
-
-    /// Has a reply that was written out of turn leave, once an epoch is acknowledged.
-    fn finish(&mut self, client: &mut Client, start: usize, epoch: u64) {
-        if client.written() > start && client.mark(epoch) {
-            self.promised.push_back((epoch, client.id));
-        }
-        client.wake();
-    }
-
-    /// Whether a key is of the kind that a command waits for.
-    fn fits(&mut self, spec: &Spec, key: &Bytes) -> Result<bool, brooklet::Error> {
-        let id = self.keys.open_plain(key)?;
-        Ok(match self.keys.value(id) {
-            Value::List(_) => spec.is_of("list"),
-            Value::Stream(_) => spec.is_of("stream"),
-            _ => false,
-        })
-    }
-
-    /// Ends a client's waiting: with an error, or as if its time were up. Whether it waited for a key.
-    pub fn unblock(&mut self, id: ClientId, error: Option<&str>) -> bool {
-        let Some(mut client) = self.clients.remove(&id) else { return false };
-        let is_waiting = client.wait.is_some();
-        if is_waiting {
-            let start = client.written();
-            match (self.forget_wait(&mut client), error) {
-                (_, Some(error)) => client.reply.error(error),
-                (Some(wait), None) => self.tell_in_vain(&mut client, wait.in_vain),
-                (None, None) => {}
-            }
-            self.finish(&mut client, start, 0);
-        }
-        self.clients.insert(id, client);
-        is_waiting
-    }
-
-    fn tell_in_vain(&mut self, client: &mut Client, in_vain: InVain) {
-        match in_vain {
-            InVain::NullArray => client.reply.null_array(),
-            InVain::Null => client.reply.null(),
-            InVain::Replicas => client.reply.int(0),
-            InVain::Media { wrote, .. } => {
-                client.reply.array(2);
-                client.reply.flag(wrote <= self.keys.durable());
-                client.reply.int(0);
-            }
-        }
-    }
-
-    /// Takes note of commits that have become durable, and wakes those whose replies may leave.
-    pub fn note_durable(&mut self) {
-        self.keys.note_durable();
-        let acknowledged = self.keys.acknowledged();
-        while let Some((epoch, id)) = self.promised.front().copied() {
-            if epoch > acknowledged {
-                break;
-            }
-            self.promised.pop_front();
-            if let Some(client) = self.client(id) {
-                client.wake();
-            }
-        }
-        let durable = self.keys.durable();
-        let is_met = |client: &Client| match &client.wait {
-            Some(Wait { in_vain: InVain::Media { wrote, .. }, .. }) => *wrote <= durable,
-            _ => false,
-        };
-        let met: Vec<ClientId> = self
-            .for_media
-            .iter()
-            .copied()
-            .filter(|id| self.clients.get(id).is_some_and(|c| is_met(c)))
-            .collect();
-        for id in met {
-            self.unblock(id, None);
-        }
-    }
-
-    /// The store has stopped: what is not acknowledged never will be, and whether it was done is not known. Clients that wait for
-    /// such replies are let go of, since only a lost connection says so.
-    pub fn note_stopped(&mut self, why: &str) {
-        self.stopped.get_or_insert_with(|| why.to_owned());
-        let acknowledged = self.keys.acknowledged();
-        for (epoch, id) in std::mem::take(&mut self.promised) {
-            if epoch > acknowledged
-                && let Some(client) = self.client(id)
-            {
-                client.is_killed = true;
-                client.wake();
-            }
-        }
-        self.keys.note_stopped();
-    }
-
     /// Takes the replies of a client that may leave.
     pub fn take_ready(&mut self, id: ClientId) -> BytesMut {
         let acknowledged = self.keys.acknowledged();
         self.client(id).map_or_else(BytesMut::new, |client| client.take_ready(acknowledged))
-    }
-
-    /// What is due at this time: keys expire, and waiting ends.
-    pub fn tick(&mut self, now: u64) {
-        self.keys.now = now;
-        while let Some((until, id)) = self.deadlines.first().copied() {
-            if until > now {
-                break;
-            }
-            self.deadlines.pop_first();
-            self.unblock(id, None);
-        }
-        self.expire_keys();
-        self.note_durable();
-        self.let_go_of_idle(now);
-    }
-
-    fn expire_keys(&mut self) {
-        if self.stopped.is_some() {
-            return;
-        }
-        if let Err(error) = self.keys.expire_due(100) {
-            self.keys.roll_back();
-            tracing::warn!(%error, "keys whose time has come stay for now");
-            return self.note_failure(&error);
-        }
-        self.stats.expired += self.commit_aside();
-        self.serve_waiting();
-    }
-
-    /// Commits what no reply tells of; how many keys that changed.
-    fn commit_aside(&mut self) -> u64 {
-        match self.keys.commit() {
-            Ok(committed) => {
-                let count = committed.keys.len() as u64;
-                self.has_news |= count > 0;
-                committed.keys.into_iter().for_each(|key| self.note_changed(key));
-                count
-            }
-            Err(error) => {
-                tracing::warn!(%error, "what goes by itself stays for now");
-                self.note_failure(&error);
-                0
-            }
-        }
-    }
-
-    fn let_go_of_idle(&mut self, now: u64) {
-        let settings = &self.settings;
-        for client in self.clients.values_mut() {
-            let idle = settings.timeout > 0 && now.saturating_sub(client.last_seen) > settings.timeout * 1000;
-            let waits = client.wait.is_some() || !client.is_done();
-            let buffered = client.reply.bytes.len() + client.outgoing;
-            let is_slow = match (buffered > settings.soft_output, client.slow_since) {
-                (false, _) => {
-                    client.slow_since = None;
-                    false
-                }
-                (true, None) => {
-                    client.slow_since = Some(now);
-                    false
-                }
-                (true, Some(since)) => now.saturating_sub(since) > settings.soft_output_seconds * 1000,
-            };
-            if (idle && !waits && !client.no_evict) || is_slow || buffered > settings.hard_output {
-                tracing::info!(client = client.id, address = client.address, idle, "a client is let go of");
-                client.is_killed = true;
-                client.wake();
-            }
-        }
-    }
-
-    /// When something is due next, in milliseconds since the Unix epoch.
-    pub fn next_due(&self) -> Option<u64> {
-        let waiting = self.deadlines.first().map(|(at, _)| *at);
-        [waiting, self.keys.next_deadline()].into_iter().flatten().min()
-    }
-
-    /// Ends all connections once their replies have left.
-    pub fn say_goodbye(&mut self) {
-        self.is_leaving = true;
-        let ids: Vec<ClientId> = self.clients.keys().copied().collect();
-        for id in ids {
-            self.unblock(id, Some("UNBLOCKED the server is stopping"));
-            if let Some(client) = self.client(id) {
-                client.is_leaving = true;
-                client.wake();
-            }
-        }
     }
 
     /// Users changed: clients that are of one that has changed are of the new one, or of none.
@@ -779,6 +439,3 @@ fn unknown(name: &[u8], args: &[Bytes]) -> String {
     }
     format!("ERR unknown command '{}', with args beginning with: {shown}", text(name))
 }
-
-#[cfg(test)]
-mod tests;

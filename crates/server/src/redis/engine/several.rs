@@ -1,0 +1,86 @@
+//! Requests that came together, done as one commit.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::Engine;
+use crate::redis::client::{Client, Replies};
+use crate::redis::commands::{self, Spec};
+use crate::redis::fail::Fail;
+use crate::redis::proto::Args;
+
+/// The most requests that are done as one commit, and the most bytes of them.
+const TOGETHER: usize = 64;
+const TOGETHER_BYTES: usize = 256 << 10;
+
+impl Engine {
+    /// How many requests, from the first on, may be done as one commit: nobody can tell that from a commit for each, since no
+    /// client watches a key, or waits for one.
+    pub(super) fn together(&self, client: &Client, requests: &VecDeque<Args>) -> usize {
+        let is_seen = client.queue.is_some() || client.replies != Replies::On;
+        if is_seen || requests.len() < 2 || !self.waiting.is_empty() || !self.watching.is_empty() {
+            return 0;
+        }
+        let mut bytes = 0;
+        let fits = |request: &&Args| {
+            bytes += request.iter().map(Bytes::len).sum::<usize>();
+            let spec = request.first().and_then(|name| commands::find(name));
+            let is_plain = |spec: &Spec| spec.is_plain() && spec.takes(request.len());
+            bytes <= TOGETHER_BYTES
+                && spec.is_some_and(|spec| is_plain(spec) && self.allowed(client, spec, request).is_ok())
+        };
+        requests.iter().take(TOGETHER).take_while(fits).count()
+    }
+
+    /// Does several requests as one commit, which costs less than one for each; whether it did. Where the commit is refused,
+    /// nothing was done, and they are done one by one.
+    pub(super) fn several(&mut self, client: &mut Client, requests: &mut VecDeque<Args>) -> bool {
+        let count = self.together(client, requests);
+        if count < 2 {
+            return false;
+        }
+        let start = client.written();
+        for request in requests.iter().take(count) {
+            let spec = commands::find(&request[0]).expect("it was found before");
+            client.last_command = spec.name;
+            let before = client.written();
+            match self.call(client, spec, request, false) {
+                Ok(()) => {}
+                Err(Fail::Reply(error)) => {
+                    client.cut(before);
+                    self.stats.of(spec).failed += 1;
+                    self.stats.note_error(&error);
+                    client.reply.error(&error);
+                }
+                Err(_) => {
+                    self.keys.roll_back();
+                    return self.one_by_one(client, requests, count, start);
+                }
+            }
+        }
+        match self.keys.commit() {
+            Ok(committed) => self.note_committed(client, committed),
+            Err(_) => return self.one_by_one(client, requests, count, start),
+        }
+        self.stats.commands += count as u64;
+        requests.drain(..count);
+        self.settle_reply(client, start);
+        true
+    }
+
+    pub(super) fn one_by_one(
+        &mut self,
+        client: &mut Client,
+        requests: &mut VecDeque<Args>,
+        count: usize,
+        start: usize,
+    ) -> bool {
+        client.cut(start);
+        self.keys.take_seen();
+        for request in requests.drain(..count).collect::<Vec<_>>() {
+            self.one(client, &request);
+        }
+        true
+    }
+}

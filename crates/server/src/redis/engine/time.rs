@@ -1,0 +1,141 @@
+//! What goes by itself: commits become durable, keys expire, waiting ends, idle clients are let go of.
+
+use super::Engine;
+use crate::redis::client::{Client, ClientId};
+use crate::redis::fail::{InVain, Wait};
+
+impl Engine {
+    /// What is due at this time: keys expire, and waiting ends.
+    pub fn tick(&mut self, now: u64) {
+        self.keys.now = now;
+        while let Some((until, id)) = self.deadlines.first().copied() {
+            if until > now {
+                break;
+            }
+            self.deadlines.pop_first();
+            self.unblock(id, None);
+        }
+        self.expire_keys();
+        self.note_durable();
+        self.let_go_of_idle(now);
+    }
+
+    pub(super) fn expire_keys(&mut self) {
+        if self.stopped.is_some() {
+            return;
+        }
+        if let Err(error) = self.keys.expire_due(100) {
+            self.keys.roll_back();
+            tracing::warn!(%error, "keys whose time has come stay for now");
+            return self.note_failure(&error);
+        }
+        self.stats.expired += self.commit_aside();
+        self.serve_waiting();
+    }
+
+    /// Commits what no reply tells of; how many keys that changed.
+    pub(super) fn commit_aside(&mut self) -> u64 {
+        match self.keys.commit() {
+            Ok(committed) => {
+                let count = committed.keys.len() as u64;
+                self.has_news |= count > 0;
+                committed.keys.into_iter().for_each(|key| self.note_changed(key));
+                count
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what goes by itself stays for now");
+                self.note_failure(&error);
+                0
+            }
+        }
+    }
+
+    pub(super) fn let_go_of_idle(&mut self, now: u64) {
+        let settings = &self.settings;
+        for client in self.clients.values_mut() {
+            let idle = settings.timeout > 0 && now.saturating_sub(client.last_seen) > settings.timeout * 1000;
+            let waits = client.wait.is_some() || !client.is_done();
+            let buffered = client.reply.bytes.len() + client.outgoing;
+            let is_slow = match (buffered > settings.soft_output, client.slow_since) {
+                (false, _) => {
+                    client.slow_since = None;
+                    false
+                }
+                (true, None) => {
+                    client.slow_since = Some(now);
+                    false
+                }
+                (true, Some(since)) => now.saturating_sub(since) > settings.soft_output_seconds * 1000,
+            };
+            if (idle && !waits && !client.no_evict) || is_slow || buffered > settings.hard_output {
+                tracing::info!(client = client.id, address = client.address, idle, "a client is let go of");
+                client.is_killed = true;
+                client.wake();
+            }
+        }
+    }
+
+    /// When something is due next, in milliseconds since the Unix epoch.
+    pub fn next_due(&self) -> Option<u64> {
+        let waiting = self.deadlines.first().map(|(at, _)| *at);
+        [waiting, self.keys.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// Takes note of commits that have become durable, and wakes those whose replies may leave.
+    pub fn note_durable(&mut self) {
+        self.keys.note_durable();
+        let acknowledged = self.keys.acknowledged();
+        while let Some((epoch, id)) = self.promised.front().copied() {
+            if epoch > acknowledged {
+                break;
+            }
+            self.promised.pop_front();
+            if let Some(client) = self.client(id) {
+                client.wake();
+            }
+        }
+        let durable = self.keys.durable();
+        let is_met = |client: &Client| match &client.wait {
+            Some(Wait { in_vain: InVain::Media { wrote, .. }, .. }) => *wrote <= durable,
+            _ => false,
+        };
+        let met: Vec<ClientId> = self
+            .for_media
+            .iter()
+            .copied()
+            .filter(|id| self.clients.get(id).is_some_and(|c| is_met(c)))
+            .collect();
+        for id in met {
+            self.unblock(id, None);
+        }
+    }
+
+    /// The store has stopped: what is not acknowledged never will be, and whether it was done is not known. Clients that wait for
+    /// such replies are let go of, since only a lost connection says so.
+    pub fn note_stopped(&mut self, why: &str) {
+        self.stopped.get_or_insert_with(|| why.to_owned());
+        let acknowledged = self.keys.acknowledged();
+        for (epoch, id) in std::mem::take(&mut self.promised) {
+            if epoch > acknowledged
+                && let Some(client) = self.client(id)
+            {
+                client.is_killed = true;
+                client.wake();
+            }
+        }
+        self.keys.note_stopped();
+    }
+
+    /// Ends all connections once their replies have left.
+    pub fn say_goodbye(&mut self) {
+        self.is_leaving = true;
+        let ids: Vec<ClientId> = self.clients.keys().copied().collect();
+        for id in ids {
+            self.unblock(id, Some("UNBLOCKED the server is stopping"));
+            if let Some(client) = self.client(id) {
+                client.is_leaving = true;
+                client.wake();
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Clients that wait for keys to have something, in the order in which they came, and for commits to be on stable media.
+
+use brooklet::Error;
+use bytes::Bytes;
+
+use super::Engine;
+use crate::redis::client::{Client, ClientId};
+use crate::redis::commands::{self, Call, Spec};
+use crate::redis::fail::{Fail, InVain, Wait, told};
+use crate::redis::keys::Value;
+
+impl Engine {
+    /// Has a client wait.
+    pub(super) fn wait(&mut self, client: &mut Client, wait: Wait) {
+        for key in &wait.keys {
+            let queue = self.waiting.entry(key.clone()).or_default();
+            if !queue.contains(&client.id) {
+                queue.push_back(client.id);
+            }
+        }
+        if let Some(until) = wait.until {
+            self.deadlines.insert((until, client.id));
+            self.has_deadline = true;
+        }
+        if let InVain::Media { is_all: true, .. } = wait.in_vain {
+            self.for_media.push(client.id);
+        }
+        client.wait = Some(wait);
+    }
+
+    pub(super) fn forget_wait(&mut self, client: &mut Client) -> Option<Wait> {
+        let wait = client.wait.take()?;
+        for key in &wait.keys {
+            if let Some(queue) = self.waiting.get_mut(key) {
+                queue.retain(|id| *id != client.id);
+                if queue.is_empty() {
+                    self.waiting.remove(key);
+                }
+            }
+        }
+        if let Some(until) = wait.until {
+            self.deadlines.remove(&(until, client.id));
+        }
+        self.for_media.retain(|id| *id != client.id);
+        Some(wait)
+    }
+
+    /// Lets those who wait for keys that changed ask again, in the order in which they came.
+    pub(super) fn serve_waiting(&mut self) {
+        while let Some(key) = self.changed.pop_front() {
+            let queue: Vec<ClientId> =
+                self.waiting.get(&key).map_or_else(Vec::new, |all| all.iter().copied().collect());
+            for id in queue {
+                self.ask_again(id, &key);
+            }
+        }
+    }
+
+    pub(super) fn ask_again(&mut self, id: ClientId, key: &Bytes) {
+        let Some(mut client) = self.clients.remove(&id) else { return };
+        if let Some(wait) = client.wait.take() {
+            let spec = commands::find(&wait.request[0]).expect("it was asked before");
+            let start = client.written();
+            let again = match self.fits(spec, key) {
+                Ok(true) => {
+                    let (args, woken_by) = (&wait.request[..], Some(key.clone()));
+                    let client = &mut *client;
+                    (spec.handler)(&mut Call { engine: self, client, args, may_wait: true, woken_by })
+                }
+                Ok(false) if wait.of_group => {
+                    Err(Fail::Reply("UNBLOCKED the stream key no longer exists".into()))
+                }
+                Ok(false) => Err(Fail::Wait(wait.clone())),
+                Err(error) => Err(Fail::Store(error)),
+            };
+            if let Err(Fail::Wait(_)) = again {
+                // It keeps its place in the queues. That it asked may have been a change: of a key whose time had come, of a
+                // consumer that came.
+                client.cut(start);
+                self.keys.take_seen();
+                client.wait = Some(wait);
+                self.commit_aside();
+            } else {
+                client.wait = Some(wait);
+                self.forget_wait(&mut client);
+                if let Err(Fail::Reply(error)) = &again {
+                    client.cut(start);
+                    self.stats.of(spec).failed += 1;
+                    self.stats.note_error(error);
+                    client.reply.error(error);
+                } else if let Err(Fail::Store(error)) = &again {
+                    self.keys.roll_back();
+                    client.cut(start);
+                    client.reply.error(&told(error));
+                }
+                self.commit(&mut client, start);
+                let epoch = self.keys.take_seen().max(client.take_epoch());
+                self.finish(&mut client, start, epoch);
+            }
+        }
+        self.clients.insert(id, client);
+    }
+
+    /// Whether a key is of the kind that a command waits for.
+    pub(super) fn fits(&mut self, spec: &Spec, key: &Bytes) -> Result<bool, Error> {
+        let id = self.keys.open_plain(key)?;
+        Ok(match self.keys.value(id) {
+            Value::List(_) => spec.is_of("list"),
+            Value::Stream(_) => spec.is_of("stream"),
+            _ => false,
+        })
+    }
+
+    /// Ends a client's waiting: with an error, or as if its time were up. Whether it waited for a key.
+    pub fn unblock(&mut self, id: ClientId, error: Option<&str>) -> bool {
+        let Some(mut client) = self.clients.remove(&id) else { return false };
+        let is_waiting = client.wait.is_some();
+        if is_waiting {
+            let start = client.written();
+            match (self.forget_wait(&mut client), error) {
+                (_, Some(error)) => client.reply.error(error),
+                (Some(wait), None) => self.tell_in_vain(&mut client, wait.in_vain),
+                (None, None) => {}
+            }
+            self.finish(&mut client, start, 0);
+        }
+        self.clients.insert(id, client);
+        is_waiting
+    }
+
+    pub(super) fn tell_in_vain(&mut self, client: &mut Client, in_vain: InVain) {
+        match in_vain {
+            InVain::NullArray => client.reply.null_array(),
+            InVain::Null => client.reply.null(),
+            InVain::Replicas => client.reply.int(0),
+            InVain::Media { wrote, .. } => {
+                client.reply.array(2);
+                client.reply.flag(wrote <= self.keys.durable());
+                client.reply.int(0);
+            }
+        }
+    }
+
+    /// Has a reply that was written out of turn leave, once an epoch is acknowledged.
+    pub(super) fn finish(&mut self, client: &mut Client, start: usize, epoch: u64) {
+        if client.written() > start && client.mark(epoch) {
+            self.promised.push_back((epoch, client.id));
+        }
+        client.wake();
+    }
+}
