@@ -8,3 +8,4 @@ mod kills;
 mod linear;
 mod lines;
 mod process;
+mod settings;

@@ -71,7 +71,7 @@ class Server:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         if self.kind == "brooklet":
-            command = [brooklet(), "serve", os.path.join(self.directory, "bench.brooklet"), "--redis", f"127.0.0.1:{self.port}"]
+            command = [brooklet(), "serve", os.path.join(self.directory, "bench.brooklet"), "--listen", f"127.0.0.1:{self.port}", "--http", ""]
         else:
             command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.directory, "--save", ""]
             command += shlex.split(REDIS[self.kind][1])

@@ -162,9 +162,7 @@ impl Spec {
             }
             Where::Counted(at) => {
                 let count = request.get(at).and_then(|n| integer(n)).unwrap_or(0).max(0) as usize;
-                let keys = request.iter().skip(at + 1).take(count);
-                // What stores its result has that key before the count.
-                keys.collect()
+                request.iter().skip(at + 1).take(count).collect()
             }
             Where::Streams => {
                 // The word may be a group's or a consumer's name as well: options are passed as the command passes them.

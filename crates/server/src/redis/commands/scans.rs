@@ -53,7 +53,6 @@ pub fn scan(call: &mut Call<'_>) -> Done {
         0 => Some(call.keys().keys(&database)?),
         at => call.engine.scans.take(at),
     };
-    // Redis answers a cursor that it never gave with something, too: here the walk is at its end.
     let Some(mut walk) = walk else {
         return Err(Fail::err("invalid cursor: the walk was given up; begin again with 0"));
     };

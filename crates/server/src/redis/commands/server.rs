@@ -135,15 +135,6 @@ pub fn module(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
-/// `DEBUG SLEEP` and the switch that keeps keys from expiring by themselves are there for tests of clients.
-pub fn debug(call: &mut Call<'_>) -> Done {
-    match (call.word(1).as_str(), call.args.len()) {
-        ("SET-ACTIVE-EXPIRE", 3) => call.reply().ok(),
-        _ => return Err(Fail::err("DEBUG is not supported")),
-    }
-    Ok(())
-}
-
 pub fn memory(call: &mut Call<'_>) -> Done {
     match (call.word(1).as_str(), call.args.len()) {
         ("USAGE", n) if n > 2 => {
@@ -154,8 +145,6 @@ pub fn memory(call: &mut Call<'_>) -> Done {
                 None => call.reply().null(),
             }
         }
-        ("DOCTOR", 2) => call.reply().verbatim("What is not in use takes no memory here."),
-        ("PURGE", 2) => call.reply().ok(),
         _ => return Err(call.unknown_subcommand()),
     }
     Ok(())

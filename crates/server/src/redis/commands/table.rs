@@ -51,7 +51,7 @@ const ONE: Where = Range(1, 1, 1);
 const ALL: Where = Range(1, -1, 1);
 
 /// All commands, in the order of their names.
-pub static TABLE: [Spec; 131] = [
+pub static TABLE: [Spec; 130] = [
     spec("acl", -2, ADMIN, Group::Server, Nowhere, acl::acl),
     spec("append", 3, WRITE, Group::Text, ONE, texts::append),
     spec("auth", -2, WITHOUT_AUTH, Group::Connection, Nowhere, connection::auth),
@@ -67,7 +67,6 @@ pub static TABLE: [Spec; 131] = [
     spec("config", -2, ADMIN, Group::Server, Nowhere, server::config),
     spec("copy", -3, WRITE, Group::Keyspace, Range(1, 2, 1), keys::copy),
     spec("dbsize", 1, READ, Group::Keyspace, Nowhere, keys::dbsize),
-    spec("debug", -2, ADMIN, Group::Server, Nowhere, server::debug),
     spec("decr", 2, WRITE, Group::Text, ONE, texts::decr),
     spec("decrby", 3, WRITE, Group::Text, ONE, texts::decrby),
     spec("del", -2, WRITE, Group::Keyspace, ALL, keys::del),

@@ -31,7 +31,7 @@ impl Keyspace {
             }
         };
         self.see(id);
-        if self.expires && self.slot(id).expire.is_some_and(|at| at <= self.now) {
+        if self.slot(id).expire.is_some_and(|at| at <= self.now) {
             if self.is_stopped {
                 // It cannot go any more, and is not to be seen either.
                 let slot = self.cache.get_mut(id);

@@ -93,8 +93,6 @@ pub struct Keyspace {
     scratch: Vec<u8>,
     /// The time, in milliseconds since the Unix epoch.
     pub now: u64,
-    /// Whether keys whose time has come go by themselves.
-    pub expires: bool,
     /// Whether the store takes nothing any more.
     is_stopped: bool,
 }
@@ -129,7 +127,6 @@ impl Keyspace {
             counts: BTreeMap::new(),
             scratch: Vec::new(),
             now,
-            expires: true,
             is_stopped: false,
         }
     }

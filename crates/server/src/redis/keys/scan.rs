@@ -84,30 +84,32 @@ impl Keyspace {
 
     /// How many keys a database has.
     pub fn count(&mut self, database: &[u8]) -> Result<i64, Error> {
+        self.expire_due(usize::MAX)?;
         self.see_all();
-        if self.is_changed() {
-            // What is at hand counts, and may yet be refused.
-            return Ok(self.keys(database)?.count() as i64);
+        // What is at hand counts, and may yet be refused: it is not remembered.
+        let mut at_hand = 0;
+        for (id, was_there) in &self.touched {
+            let slot = self.slot(*id);
+            if names::database(&slot.key) == database {
+                at_hand += i64::from(slot.value.is_there()) - i64::from(*was_there);
+            }
         }
         if let Some(count) = self.counts.get(database) {
-            return Ok(*count);
+            return Ok(count + at_hand);
         }
         let mut count = 0;
         for key in self.keys(database)? {
             key?;
             count += 1;
         }
-        self.counts.insert(database.to_vec(), count);
+        self.counts.insert(database.to_vec(), count - at_hand);
         Ok(count)
     }
 
     /// [`count`](Self::count), where that is known, or found out by looking at few keys.
     pub fn count_if_quick(&mut self, database: &[u8]) -> Result<Option<i64>, Error> {
         const FEW: usize = 10_000;
-        if self.is_changed() || self.counts.contains_key(database) {
-            return self.counts.get(database).map_or(Ok(None), |count| Ok(Some(*count)));
-        }
-        if self.keys(database)?.take(FEW).count() == FEW {
+        if !self.counts.contains_key(database) && self.keys(database)?.take(FEW).count() == FEW {
             return Ok(None);
         }
         self.count(database).map(Some)
@@ -136,9 +138,6 @@ impl Keyspace {
 
     /// Deletes keys whose time has come, at most so many; whether there may be more.
     pub fn expire_due(&mut self, most: usize) -> Result<bool, Error> {
-        if !self.expires {
-            return Ok(false);
-        }
         for _ in 0..most {
             let Some((_, key)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).cloned() else {
                 return Ok(false);

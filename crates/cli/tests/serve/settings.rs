@@ -1,0 +1,81 @@
+//! Where settings come from, what is refused, and how a server is told to stop.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::Place;
+
+/// What `--print-config` prints with these flags, this file and these variables.
+fn printed(flags: &[&str], file: &str, variables: &[(&str, &str)]) -> Result<String, String> {
+    let place = Place::new();
+    let path = place.file("settings.toml", file);
+    let mut args = vec!["serve", "STORE", "--print-config", "--config", path.to_str().unwrap()];
+    args.extend(flags);
+    let done = place.command(&args).envs(variables.iter().copied()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
+}
+
+#[test]
+fn a_flag_counts_before_a_variable_and_that_before_the_file() {
+    let file =
+        "timeout = 1\nmax-clients = 1\nlisten = [\"unix:/x\"]\n[users]\nada = \"on nopass ~* +@all\"\n";
+    let variables = [("BROOKLET_TIMEOUT", "2"), ("BROOKLET_MAX_CLIENTS", "2")];
+    let found = printed(&["--timeout", "3"], file, &variables).unwrap();
+    for line in [
+        "timeout = 3",
+        "max-clients = 2",
+        "listen = [\"unix:/x\"]",
+        "ada = \"on nopass ~* +@all\"",
+        "threads = 1",
+    ] {
+        assert!(found.lines().any(|found| found == line), "{line} is not in\n{found}");
+    }
+    // What is printed is a file of the same settings.
+    assert_eq!(printed(&[], &found, &[]).unwrap(), found);
+}
+
+#[test]
+fn what_makes_no_sense_is_told_before_anything_is_served() {
+    assert!(printed(&[], "nonsense = 1", &[]).unwrap_err().contains("nonsense"));
+    let refused = [
+        (&["--listen", "0.0.0.0:0"][..], "no password is set"),
+        (&["--http", "0.0.0.0:0"], "no password is set"),
+        (&["--listen", "6379"], "is no address"),
+        (&["--tls-cert", "/x"], "TLS needs both"),
+    ];
+    for (flags, why) in refused {
+        let place = Place::new();
+        let mut args = vec!["serve", "STORE"];
+        for (flag, quiet) in [("--listen", "127.0.0.1:0"), ("--http", "")] {
+            if !flags.contains(&flag) {
+                args.extend([flag, quiet]);
+            }
+        }
+        args.extend(flags);
+        let done = place.command(&args).output().unwrap();
+        let told = String::from_utf8(done.stderr).unwrap();
+        assert!(done.status.code() == Some(2) && told.contains(why), "{flags:?}: {told}");
+    }
+}
+
+#[test]
+fn a_signal_stops_it_cleanly() {
+    let place = Place::new();
+    let args =
+        ["--json", "serve", "STORE", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log", "json"];
+    let mut child = place.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let told: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert!(told["redis"][0].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    assert!(told["http"][0].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.code(), Some(0));
+    let log = String::from_utf8(done.stderr).unwrap();
+    let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["fields"]["message"] == "ready"), "{log}");
+}
