@@ -72,11 +72,11 @@ fn load(store: &Store, key: Bytes) -> Result<Slot, Error> {
 }
 
 fn body(store: &Store, log: &[u8]) -> Result<Body, Error> {
-    match store.bounds(log) {
-        Ok(bounds) => Ok(Body::of(Some(bounds))),
-        Err(Error::UnknownLog { .. }) => Ok(Body::of(None)),
-        Err(error) => Err(error),
+    // Most keys that are not in memory are new: that costs least this way.
+    if !store.exists(log)? {
+        return Ok(Body::NONE);
     }
+    Ok(Body::of(Some(store.bounds(log)?)))
 }
 
 /// Reads the head of a key, and how many entries it has.
