@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::http::watch::Watch;
 use crate::http::{self, Accepts, Http, guard};
 use crate::net::{Address, Listener};
-use crate::redis::{Settings, Shared, Users};
+use crate::redis::{Settings, Shared, Users, check_numbered};
 
 /// What a server serves, where, and for whom.
 #[derive(Clone, Debug)]
@@ -161,6 +161,7 @@ pub fn serve(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let users = config.users()?;
+    check_numbered(&store, config.settings.databases).map_err(Error::Config)?;
     let tls = config.tls.as_ref().map(|(certificate, key)| tls(certificate, key)).transpose()?;
     let (for_redis, for_http) = (runtime("brooklet-redis", config.threads)?, runtime("brooklet-http", 2)?);
     let redis = for_redis.block_on(bind(&config.redis, tls.as_ref()))?;

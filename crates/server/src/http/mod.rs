@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub use config::Config;
 pub use guard::{Accepts, guard};
 pub use serve::serve;
+pub(crate) use streams::SPACE as STREAMS;
 
 /// The streams of a store, for HTTP. Clones are handles to the same.
 #[derive(Clone)]

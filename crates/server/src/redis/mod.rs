@@ -18,8 +18,10 @@ mod reply;
 mod serve;
 mod settings;
 mod show;
+mod spaces;
 mod stats;
 
 pub use acl::Users;
 pub use serve::Shared;
 pub use settings::Settings;
+pub use spaces::check_numbered;

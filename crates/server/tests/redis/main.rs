@@ -5,5 +5,6 @@
 mod client;
 mod crowd;
 mod limits;
+mod spaces;
 mod transcripts;
 mod users;

@@ -42,7 +42,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use self::body::Bodies;
-use self::name::{Name, SPACE};
+use self::name::Name;
+pub use self::name::SPACE;
 use self::registry::Registry;
 use self::remove::Why;
 use self::reply::Refusal;

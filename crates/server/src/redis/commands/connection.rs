@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::super::client::{Client, Replies};
 use super::super::fail::Fail;
 use super::super::reply::Version;
+use super::super::spaces;
 use super::{Call, Done, integer};
 
 pub fn ping(call: &mut Call<'_>) -> Done {
@@ -51,7 +52,8 @@ pub fn database(call: &Call<'_>, at: usize) -> Result<Bytes, Fail> {
         Some(_) => return Err(Fail::err("DB index is out of range")),
         None => {
             let name = std::str::from_utf8(word).map_err(|_| Fail::not_an_integer())?;
-            call.engine.keys.store().space(name).map_err(|_| Fail::not_an_integer())?;
+            let space = call.engine.keys.store().space(name).and_then(|space| space.info());
+            spaces::check(&space.map_err(|_| Fail::not_an_integer())?).map_err(Fail::err)?;
         }
     }
     Ok(word.clone())
