@@ -306,12 +306,7 @@ impl Engine {
                 self.stats.of(spec).waited += 1;
                 self.wait(client, wait);
             }
-            Err(Fail::Reply(error)) => {
-                client.cut(start);
-                self.stats.of(spec).failed += 1;
-                self.stats.note_error(&error);
-                client.reply.error(&error);
-            }
+            Err(Fail::Reply(error)) => self.tell_refusal(client, spec, start, &error),
             Err(Fail::Store(error)) => {
                 self.keys.roll_back();
                 client.cut(start);
@@ -321,6 +316,14 @@ impl Engine {
             }
         }
         self.commit(client, start);
+    }
+
+    /// Tells in place of what was written since `start` why a command was not done.
+    fn tell_refusal(&mut self, client: &mut Client, spec: &Spec, start: usize, error: &str) {
+        client.cut(start);
+        self.stats.of(spec).failed += 1;
+        self.stats.note_error(error);
+        client.reply.error(error);
     }
 
     /// Does a command, without committing.

@@ -47,12 +47,7 @@ impl Engine {
             let before = client.written();
             match self.call(client, spec, request, false) {
                 Ok(()) => {}
-                Err(Fail::Reply(error)) => {
-                    client.cut(before);
-                    self.stats.of(spec).failed += 1;
-                    self.stats.note_error(&error);
-                    client.reply.error(&error);
-                }
+                Err(Fail::Reply(error)) => self.tell_refusal(client, spec, before, &error),
                 Err(_) => {
                     self.keys.roll_back();
                     return self.one_by_one(client, requests, count, start);

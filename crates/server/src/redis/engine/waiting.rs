@@ -84,10 +84,7 @@ impl Engine {
                 client.wait = Some(wait);
                 self.forget_wait(&mut client);
                 if let Err(Fail::Reply(error)) = &again {
-                    client.cut(start);
-                    self.stats.of(spec).failed += 1;
-                    self.stats.note_error(error);
-                    client.reply.error(error);
+                    self.tell_refusal(&mut client, spec, start, error);
                 } else if let Err(Fail::Store(error)) = &again {
                     self.keys.roll_back();
                     client.cut(start);

@@ -63,7 +63,9 @@ impl Keyspace {
         if slot.head_entries > 0 {
             self.batch.push(names::head(&key), Op::Delete);
         }
+        let expired = slot.expire;
         (slot.value, slot.expire, slot.head_entries) = (Value::Absent, None, 0);
+        self.forget_deadline(expired, &key);
         self.cache.measure(id);
         true
     }
@@ -101,8 +103,9 @@ impl Keyspace {
     /// Sets when a key expires, or that it does not.
     pub fn set_expire(&mut self, id: SlotId, expire: Option<u64>) {
         self.touch(id);
-        self.cache.get_mut(id).expire = expire;
+        let old = std::mem::replace(&mut self.cache.get_mut(id).expire, expire);
         let key = self.key(id).clone();
+        self.forget_deadline(old, &key);
         self.note_deadline(expire, &key);
         self.add_to_head(id, &Record::Expire(expire.unwrap_or(0)));
     }
@@ -116,8 +119,10 @@ impl Keyspace {
         }
         self.touch(id);
         let slot = self.cache.get_mut(id);
-        (slot.value, slot.expire) = (Value::Text(text), expire);
+        let old = std::mem::replace(&mut slot.expire, expire);
+        slot.value = Value::Text(text);
         let key = slot.key.clone();
+        self.forget_deadline(old, &key);
         self.note_deadline(expire, &key);
         self.write_head(id);
         self.cache.measure(id);

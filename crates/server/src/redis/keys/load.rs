@@ -43,6 +43,13 @@ impl Keyspace {
         Ok(id)
     }
 
+    /// A key does not expire then any more: what was noted of that would stay until the time had come.
+    pub(super) fn forget_deadline(&mut self, expire: Option<u64>, plain: &Bytes) {
+        if let Some(at) = expire {
+            self.deadlines.remove(&(at, plain.clone()));
+        }
+    }
+
     /// Takes note of when a key expires, so that it goes then though nobody asks for it.
     pub fn note_deadline(&mut self, expire: Option<u64>, plain: &[u8]) {
         if let Some(at) = expire {

@@ -265,9 +265,13 @@ impl Keyspace {
             tracing::warn!(%error, "a refused commit is taken back, while nothing can be written");
         }
         for (id, _) in std::mem::take(&mut self.touched) {
-            let database = names::database(&self.cache.get(id).key).to_vec();
-            self.counts.remove(&database);
+            let key = self.cache.get(id).key.clone();
+            self.counts.remove(names::database(&key));
             self.cache.remove(id);
+            // It expires as it did; nobody may ask for it until then.
+            if let Ok(Some((head, _))) = load::read_head(&self.store, &key) {
+                self.note_deadline((head.expire > 0).then_some(head.expire), &key);
+            }
         }
     }
 

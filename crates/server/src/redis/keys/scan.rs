@@ -139,12 +139,12 @@ impl Keyspace {
     /// Deletes keys whose time has come, at most so many; whether there may be more.
     pub fn expire_due(&mut self, most: usize) -> Result<bool, Error> {
         for _ in 0..most {
-            let Some((_, key)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).cloned() else {
+            let Some((at, key)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).cloned() else {
                 return Ok(false);
             };
             // Opening a key whose time has come deletes it; one that was given more time, or none, stays.
             self.open_plain(&key)?;
-            self.deadlines.pop_first();
+            self.forget_deadline(Some(at), &key);
         }
         Ok(true)
     }

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::World;
+use super::{World, words};
 
 #[test]
 fn what_stays_does_not_keep_what_it_came_with() {
@@ -37,4 +37,20 @@ fn what_stays_does_not_keep_what_it_came_with() {
 fn word_of<'a>(packet: &'a Bytes, text: &str, word: &str) -> &'a [u8] {
     let at = word.as_ptr().addr() - text.as_ptr().addr();
     &packet[at..at + word.len()]
+}
+
+#[test]
+fn a_key_that_is_given_time_again_and_again_is_noted_once() {
+    let mut world = World::new(1, 1 << 20, None);
+    let id = world.engine.connect(String::new(), String::new()).unwrap();
+    let mut say = |request: &str| {
+        world.engine.run(id, &mut [words(request)].into());
+        world.engine.keys.expiring()
+    };
+    say("RPUSH a x");
+    for seconds in 100..200 {
+        say(&format!("EXPIRE a {seconds}"));
+        say(&format!("SET b x EX {seconds}"));
+    }
+    assert_eq!((say("PERSIST a"), say("DEL b")), (1, 0));
 }
