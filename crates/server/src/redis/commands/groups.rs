@@ -38,6 +38,12 @@ pub fn distance(keys: &Keyspace, id: SlotId, entry: Id) -> Option<u64> {
     }
 }
 
+/// The error of a group that a stream does not have.
+pub fn no_such_group(group: &[u8], key: &[u8]) -> Fail {
+    let (group, key) = (String::from_utf8_lossy(group), String::from_utf8_lossy(key));
+    Fail::Reply(format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into())
+}
+
 /// Takes note that a consumer was here, which it becomes if it was not one.
 pub fn see_consumer(call: &mut Call<'_>, id: SlotId, group: &Bytes, name: &Bytes) -> bool {
     let seen = call.engine.keys.now;
@@ -121,10 +127,7 @@ pub fn xgroup(call: &mut Call<'_>) -> Done {
     let name = call.args[3].clone();
     let has_group = call.engine.keys.stream(id).is_some_and(|stream| stream.kept.groups.contains_key(&name));
     if !has_group && matches!(sub.as_str(), "SETID" | "CREATECONSUMER" | "DELCONSUMER") {
-        let (group, key) = (String::from_utf8_lossy(&name), String::from_utf8_lossy(&call.args[2]));
-        return Err(Fail::Reply(
-            format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into(),
-        ));
+        return Err(no_such_group(&name, &call.args[2]));
     }
     match sub.as_str() {
         "CREATE" => {

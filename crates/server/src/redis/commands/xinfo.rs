@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::fail::Fail;
 use super::super::keys::SlotId;
 use super::super::keys::stream::{Entry, Group, Id, Pending, Stream};
-use super::groups::{distance, has_gaps};
+use super::groups::{distance, has_gaps, no_such_group};
 use super::streams::{tell_entries, tell_entry};
 use super::{Call, Done};
 
@@ -83,10 +83,7 @@ fn tell_groups(call: &mut Call<'_>, id: SlotId, stream: &Stream) -> Done {
 
 fn tell_consumers(call: &mut Call<'_>, stream: &Stream) -> Done {
     let Some(group) = stream.kept.groups.get(&call.args[3]) else {
-        let (group, key) = (String::from_utf8_lossy(&call.args[3]), String::from_utf8_lossy(&call.args[2]));
-        return Err(Fail::Reply(
-            format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into(),
-        ));
+        return Err(no_such_group(&call.args[3], &call.args[2]));
     };
     let now = call.engine.keys.now;
     call.reply().array(group.consumers.len());
