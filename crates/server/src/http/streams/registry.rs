@@ -84,7 +84,8 @@ mod tests {
         for i in 100..5_000 {
             registry.get(&name(i));
         }
-        assert!(registry.len() <= SHARDS + held.len());
+        // Only a few are looked at each time: behind those that are held, some may be there a while longer.
+        assert!(registry.len() <= SHARDS + 2 * held.len(), "{} are kept", registry.len());
         for stream in &held {
             assert!(Arc::ptr_eq(stream, &registry.get(&stream.name)));
         }
