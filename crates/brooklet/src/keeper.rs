@@ -76,6 +76,9 @@ pub struct KeeperStats {
     pub punched_bytes: u64,
 }
 
+/// Bringing logs into order is one part in so many of a checkpoint: roughly.
+const ORDERING: u64 = 8;
+
 /// A run, and how many of its entries are known to be dead.
 type Counted = (Arc<Run>, u64);
 
@@ -200,7 +203,8 @@ impl Keeper {
     /// How far the checkpoint is that is going on, per mille, if one is.
     pub fn progress(&self) -> Option<u64> {
         let checkpoint = self.checkpoint.as_ref()?;
-        Some(checkpoint.build.as_ref().map_or(0, |build| build.input.progress()))
+        let Some(build) = &checkpoint.build else { return Some(checkpoint.order.progress() / ORDERING) };
+        Some(1000 / ORDERING + build.input.progress() * (ORDERING - 1) / ORDERING)
     }
 
     /// Whether a compaction is going on.

@@ -1,8 +1,11 @@
 //! The logs of a tier in the order of their keys, a step at a time: a tier may have a million.
 //!
-//! Parts of it are sorted, each by itself; then two parts become one, over and over, until one is left.
+//! Parts of it are sorted, each by itself, and then merged, all at once: each log is in no cache when its turn comes, so that
+//! each look at one counts.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::vec;
 
 use crate::recent::{LogState, Slot, Tier};
@@ -13,65 +16,58 @@ const AT_ONCE: usize = 1024;
 /// Logs on the way into order.
 #[derive(Default)]
 pub(crate) struct Order {
-    /// So many logs of the tier were looked at.
+    /// So many logs of the tier were looked at, of so many.
     seen: usize,
-    sorted: VecDeque<Vec<Slot>>,
-    /// Two sorted parts that become one.
-    at_hand: Option<Pair>,
+    of: usize,
+    /// What is left of each sorted part.
+    parts: Vec<vec::IntoIter<Slot>>,
+    merged: Vec<Slot>,
 }
 
 impl Order {
     /// Does a step. `wanted` tells which logs of the tier, always the same one, are to be in order. `false` once they are.
     pub fn step(&mut self, tier: &Tier, wanted: impl FnMut(&LogState) -> bool) -> bool {
-        if self.seen < tier.logs.len() {
+        self.of = tier.logs.len();
+        if self.seen < self.of {
             self.sort(tier, wanted);
-        } else if let Some(pair) = &mut self.at_hand {
-            if !pair.merge(tier) {
-                self.sorted.extend(self.at_hand.take().map(|pair| pair.merged));
-            }
-        } else if self.sorted.len() > 1 {
-            let mut next = || self.sorted.pop_front().expect("there are two").into_iter();
-            let (left, right) = (next(), next());
-            let merged = Vec::with_capacity(left.len() + right.len());
-            self.at_hand = Some(Pair { left, right, merged });
-        } else {
-            return false;
+            return true;
         }
-        true
+        self.merge(tier)
+    }
+
+    /// How far it is, per mille.
+    pub fn progress(&self) -> u64 {
+        ((self.seen + self.merged.len()) * 500 / self.of.max(1)) as u64
     }
 
     /// The logs, once they are in order.
-    pub fn end(mut self) -> Vec<Slot> {
-        self.sorted.pop_front().unwrap_or_default()
+    pub fn end(self) -> Vec<Slot> {
+        self.merged
     }
 
     fn sort(&mut self, tier: &Tier, mut wanted: impl FnMut(&LogState) -> bool) {
-        let next = tier.logs.len().min(self.seen + AT_ONCE);
+        let next = self.of.min(self.seen + AT_ONCE);
         let slots = self.seen as Slot..next as Slot;
         let mut part: Vec<Slot> = slots.filter(|&slot| wanted(tier.log(slot))).collect();
         part.sort_unstable_by(|&a, &b| tier.log(a).key.cmp(&tier.log(b).key));
         self.seen = next;
-        self.sorted.extend((!part.is_empty()).then_some(part));
+        self.parts.push(part.into_iter());
     }
-}
 
-struct Pair {
-    left: vec::IntoIter<Slot>,
-    right: vec::IntoIter<Slot>,
-    merged: Vec<Slot>,
-}
-
-impl Pair {
-    /// Merges some logs; `false` once that is all.
     fn merge(&mut self, tier: &Tier) -> bool {
+        let first = |part: &vec::IntoIter<Slot>| part.as_slice().first().map(|&slot| &*tier.log(slot).key);
+        let heads = self.parts.iter().enumerate();
+        let mut heads: BinaryHeap<_> =
+            heads.filter_map(|(i, part)| Some(Reverse((first(part)?, i)))).collect();
         for _ in 0..AT_ONCE {
-            let next = match (self.left.as_slice(), self.right.as_slice()) {
-                ([left, ..], [right, ..]) if *tier.log(*left).key < *tier.log(*right).key => self.left.next(),
-                ([_, ..], []) => self.left.next(),
-                _ => self.right.next(),
-            };
-            let Some(slot) = next else { return false };
-            self.merged.push(slot);
+            let Some(mut least) = heads.peek_mut() else { return false };
+            let Reverse((key, i)) = &mut *least;
+            let part = &mut self.parts[*i];
+            self.merged.extend(part.next());
+            match first(part) {
+                Some(next) => *key = next,
+                None => drop(PeekMut::pop(least)),
+            }
         }
         true
     }
@@ -92,14 +88,16 @@ mod tests {
                 tier.add(&rng.next().to_le_bytes(), State::default());
             }
             let wanted = |log: &LogState| log.key[0] != 7;
-            let (mut order, mut looks) = (Order::default(), 0);
+            let (mut order, mut looks, mut merged, mut progress) = (Order::default(), 0, 0, 0);
             while order.step(&tier, |log| {
                 looks += 1;
                 wanted(log)
             }) {
                 assert!(std::mem::take(&mut looks) <= AT_ONCE);
-                assert!(order.at_hand.as_ref().is_none_or(|pair| pair.merged.len() % AT_ONCE == 0));
+                assert!(order.merged.len() - std::mem::replace(&mut merged, order.merged.len()) <= AT_ONCE);
+                assert!(order.progress() >= std::mem::replace(&mut progress, order.progress()));
             }
+            assert!(logs == 0 || order.progress() > 990, "{}", order.progress());
             let slots = 0..logs as Slot;
             let mut all: Vec<Slot> = slots.filter(|&slot| wanted(tier.log(slot))).collect();
             all.sort_by_key(|&slot| &*tier.log(slot).key);
