@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWrite;
@@ -35,6 +35,14 @@ pub struct Connection {
     is_refused: bool,
     /// Whether whole requests may be left in what was read.
     has_more: bool,
+    /// How more is read, if it is to be.
+    reading: Option<Reading>,
+}
+
+/// What matters to how bytes are read.
+struct Reading {
+    waits: bool,
+    limits: Limits,
 }
 
 /// What the engine says of the client.
@@ -64,6 +72,7 @@ impl Connection {
             is_over: false,
             is_refused: false,
             has_more: false,
+            reading: None,
         }
     }
 
@@ -73,7 +82,17 @@ impl Connection {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Most polls are for bytes that came: what they ask for is done in the same turn.
+        let mut is_first = true;
         loop {
+            if let Some(reading) = self.reading.take()
+                && self.read(cx, &reading)?.is_pending()
+                && !is_first
+            {
+                self.reading = Some(reading);
+                return Poll::Pending;
+            }
+            is_first = false;
             let state = self.turn(cx);
             if state.is_killed {
                 return Poll::Ready(Ok(()));
@@ -108,17 +127,22 @@ impl Connection {
             if self.is_over || holds_back || self.output.len() > CHUNK {
                 return Poll::Pending;
             }
-            self.input.reserve(CHUNK.max(self.parser.wanted(&self.input).min(AHEAD)));
-            match poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.input)? {
-                Poll::Ready(0) => self.is_over = true,
-                Poll::Ready(_) => self.has_more = true,
-                Poll::Pending => return Poll::Pending,
-            }
-            // What comes while it waits stays bytes, of which no more are taken than some.
-            if !state.waits {
-                self.parse(state.limits);
-            }
+            self.reading = Some(Reading { waits: state.waits, limits: state.limits });
         }
+    }
+
+    /// Reads what has come.
+    fn read(&mut self, cx: &mut Context<'_>, reading: &Reading) -> Poll<io::Result<()>> {
+        self.input.reserve(CHUNK.max(self.parser.wanted(&self.input).min(AHEAD)));
+        match ready!(poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.input))? {
+            0 => self.is_over = true,
+            _ => self.has_more = true,
+        }
+        // What comes while it waits stays bytes, of which no more are taken than some.
+        if !reading.waits {
+            self.parse(reading.limits);
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Takes whole requests out of what was read.
@@ -138,11 +162,10 @@ impl Connection {
                 Err(why) => {
                     self.is_refused = true;
                     self.is_over = true;
-                    let shared = self.shared.clone();
-                    let mut engine = shared.lock();
+                    let mut engine = self.shared.lock();
                     engine.run(self.id, &mut self.requests);
                     engine.refuse(self.id, &why);
-                    shared.tell(&mut engine);
+                    self.shared.tell(&mut engine);
                 }
             }
         }
@@ -150,11 +173,10 @@ impl Connection {
 
     /// Has the engine do what was asked for, and takes the replies that may leave.
     fn turn(&mut self, cx: &Context<'_>) -> State {
-        let shared = self.shared.clone();
-        let mut engine = shared.lock();
+        let mut engine = self.shared.lock();
         if !self.requests.is_empty() {
             engine.run(self.id, &mut self.requests);
-            shared.tell(&mut engine);
+            self.shared.tell(&mut engine);
         }
         let (bulk, request, slow) =
             (engine.settings.max_bulk, engine.settings.max_request, engine.settings.soft_output);

@@ -352,19 +352,22 @@ impl Engine {
 
     /// Takes note of what a client has committed.
     fn note_committed(&mut self, client: &mut Client, committed: Committed) {
-        if committed.keys.is_empty() {
+        if committed.keys == 0 {
             return;
         }
         self.has_news = true;
-        if self.keys.epoch().is_multiple_of(SAMPLE) {
-            self.busy.note(&committed.keys[0], SAMPLE, committed.bytes * SAMPLE);
+        if self.keys.epoch().is_multiple_of(SAMPLE)
+            && let Some(key) = self.keys.changed().next()
+        {
+            self.busy.note(key, SAMPLE, committed.bytes * SAMPLE);
         }
         client.wrote = self.keys.epoch();
         client.note_epoch(committed.epoch);
-        for key in committed.keys {
-            client.is_stale |= client.watched.contains(&key);
-            self.note_changed(key);
+        if !client.watched.is_empty() {
+            client.is_stale |=
+                self.keys.changed().any(|key| client.watched.iter().any(|watched| watched == key));
         }
+        self.note_changed();
     }
 
     fn note_failure(&mut self, error: &brooklet::Error) {
@@ -374,19 +377,20 @@ impl Engine {
         }
     }
 
-    /// Those who watch a key learn that it changed, those who wait for it are looked after next.
-    fn note_changed(&mut self, key: Bytes) {
-        if !self.watching.is_empty()
-            && let Some(watchers) = self.watching.get(&key)
-        {
-            for id in watchers {
+    /// Those who watch keys learn that they changed in the last commit, those who wait for them are looked after next.
+    fn note_changed(&mut self) {
+        if self.watching.is_empty() && self.waiting.is_empty() {
+            return;
+        }
+        for key in self.keys.changed() {
+            for id in self.watching.get(key).into_iter().flatten() {
                 if let Some(client) = self.clients.get_mut(id) {
                     client.is_stale = true;
                 }
             }
-        }
-        if !self.waiting.is_empty() && self.waiting.contains_key(&key) && !self.changed.contains(&key) {
-            self.changed.push_back(key);
+            if self.waiting.contains_key(key) && !self.changed.iter().any(|changed| changed == key) {
+                self.changed.push_back(Bytes::copy_from_slice(key));
+            }
         }
     }
 

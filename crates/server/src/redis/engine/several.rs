@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::Engine;
 use crate::redis::client::{Client, Replies};
@@ -14,35 +15,37 @@ use crate::redis::proto::Args;
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 256 << 10;
 
+/// Commands that are done together.
+type Together = SmallVec<[&'static Spec; TOGETHER]>;
+
 impl Engine {
-    /// How many requests, from the first on, may be done as one commit: nobody can tell that from a commit for each, since no
-    /// client watches a key, or waits for one.
-    pub(super) fn together(&self, client: &Client, requests: &VecDeque<Args>) -> usize {
+    /// The commands, from the first request on, that may be done as one commit: nobody can tell that from a commit for each,
+    /// since no client watches a key, or waits for one.
+    pub(super) fn together(&self, client: &Client, requests: &VecDeque<Args>) -> Together {
         let is_seen = client.queue.is_some() || client.replies != Replies::On;
         if is_seen || requests.len() < 2 || !self.waiting.is_empty() || !self.watching.is_empty() {
-            return 0;
+            return Together::new();
         }
         let mut bytes = 0;
-        let fits = |request: &&Args| {
+        let command = |request: &Args| {
             bytes += request.iter().map(Bytes::len).sum::<usize>();
-            let spec = request.first().and_then(|name| commands::find(name));
-            let is_plain = |spec: &Spec| spec.is_plain() && spec.takes(request.len());
-            bytes <= TOGETHER_BYTES
-                && spec.is_some_and(|spec| is_plain(spec) && self.allowed(client, spec, request).is_ok())
+            let spec = commands::find(request.first()?)?;
+            let fits = bytes <= TOGETHER_BYTES && spec.is_plain() && spec.takes(request.len());
+            (fits && self.allowed(client, spec, request).is_ok()).then_some(spec)
         };
-        requests.iter().take(TOGETHER).take_while(fits).count()
+        requests.iter().take(TOGETHER).map_while(command).collect()
     }
 
     /// Does several requests as one commit, which costs less than one for each; whether it did. Where the commit is refused,
     /// nothing was done, and they are done one by one.
     pub(super) fn several(&mut self, client: &mut Client, requests: &mut VecDeque<Args>) -> bool {
-        let count = self.together(client, requests);
+        let commands = self.together(client, requests);
+        let count = commands.len();
         if count < 2 {
             return false;
         }
         let start = client.written();
-        for request in requests.iter().take(count) {
-            let spec = commands::find(&request[0]).expect("it was found before");
+        for (request, spec) in requests.iter().zip(commands) {
             client.last_command = spec.name;
             let before = client.written();
             match self.call(client, spec, request, false) {

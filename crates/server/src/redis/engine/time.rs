@@ -37,9 +37,11 @@ impl Engine {
     pub(super) fn commit_aside(&mut self) -> u64 {
         match self.keys.commit() {
             Ok(committed) => {
-                let count = committed.keys.len() as u64;
+                let count = committed.keys as u64;
                 self.has_news |= count > 0;
-                committed.keys.into_iter().for_each(|key| self.note_changed(key));
+                if count > 0 {
+                    self.note_changed();
+                }
                 count
             }
             Err(error) => {

@@ -3,6 +3,8 @@
 use brooklet::{Commit, Error, Store, Ticket};
 use bytes::Bytes;
 
+use super::names::LogKey;
+
 /// One thing that is done to a log.
 #[derive(Clone, Debug)]
 pub enum Op {
@@ -24,12 +26,12 @@ pub struct Batch {
     /// The number that the commit will have.
     pub epoch: u64,
     /// Them, with their logs, in order.
-    pub ops: Vec<(Bytes, Op)>,
+    pub ops: Vec<(LogKey, Op)>,
 }
 
 impl Batch {
     /// Adds one.
-    pub fn push(&mut self, key: Bytes, op: Op) {
+    pub fn push(&mut self, key: LogKey, op: Op) {
         self.ops.push((key, op));
     }
 

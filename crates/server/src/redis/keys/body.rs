@@ -12,6 +12,7 @@ use brooklet::{Bounds, Error, Store};
 use bytes::Bytes;
 
 use super::batch::{Batch, Op};
+use super::names::LogKey;
 
 /// A log of a key.
 #[derive(Clone, Debug, Default)]
@@ -102,7 +103,7 @@ impl Body {
     }
 
     /// Adds an entry.
-    pub fn push(&mut self, batch: &mut Batch, key: Bytes, payload: Bytes) {
+    pub fn push(&mut self, batch: &mut Batch, key: LogKey, payload: Bytes) {
         self.is_there = true;
         self.next += 1;
         self.tail.push_back((batch.epoch, payload.clone()));
@@ -110,7 +111,7 @@ impl Body {
     }
 
     /// Drops the entries before `before`.
-    pub fn trim(&mut self, batch: &mut Batch, key: Bytes, before: u64) {
+    pub fn trim(&mut self, batch: &mut Batch, key: LogKey, before: u64) {
         if before > self.first {
             assert!(before <= self.next, "a trim to {before} of a log that ends at {}", self.next);
             self.first = before;
@@ -119,7 +120,7 @@ impl Body {
     }
 
     /// Drops the entries from `from` on.
-    pub fn truncate(&mut self, batch: &mut Batch, key: Bytes, from: u64) {
+    pub fn truncate(&mut self, batch: &mut Batch, key: LogKey, from: u64) {
         if from < self.next {
             assert!(from >= self.first, "a truncation to {from} of a log that begins at {}", self.first);
             self.next = from;
@@ -130,7 +131,7 @@ impl Body {
     }
 
     /// Drops the log.
-    pub fn delete(&mut self, batch: &mut Batch, key: Bytes) {
+    pub fn delete(&mut self, batch: &mut Batch, key: LogKey) {
         if self.is_there {
             *self = Self::default();
             batch.push(key, Op::Delete);
@@ -152,7 +153,7 @@ mod tests {
         };
         for round in 0..30 {
             let store = Store::in_memory(round).unwrap();
-            let key = Bytes::from_static(b"log");
+            let key = LogKey::from_slice(b"log");
             let (mut body, mut plain) = (Body::of(None), Vec::<Bytes>::new());
             let (mut epoch, mut durable, mut waiting) = (0_u64, 0, Vec::new());
             for step in 0..200_u64 {

@@ -1,10 +1,10 @@
 //! Keys in memory: a table of slots, of which those leave first that were asked for longest ago.
 
-use brooklet::Bytes;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 
 use super::Value;
+use super::names::LogKey;
 
 /// Bytes that a key takes besides itself and its value.
 const OVERHEAD: usize = size_of::<Slot>() + 24;
@@ -21,7 +21,7 @@ pub struct SlotId {
 #[derive(Debug, Default)]
 pub struct Slot {
     /// Its plain log.
-    pub key: Bytes,
+    pub key: LogKey,
     /// Its value.
     pub value: Value,
     /// When it expires, in milliseconds since the Unix epoch.
@@ -60,7 +60,8 @@ impl Slot {
             Value::Hash(fields) => fields.iter().map(|(f, v)| f.len() + v.len() + 80).sum(),
             Value::Stream(stream) => stream.body.memory() + size_of_val(&**stream) + stream.kept.size() * 100,
         };
-        OVERHEAD + self.key.len() + value
+        let apart = if self.key.spilled() { self.key.capacity() } else { 0 };
+        OVERHEAD + apart + value
     }
 }
 
@@ -95,7 +96,7 @@ impl Cache {
     /// The slot of a key.
     pub fn find(&mut self, key: &[u8]) -> Option<SlotId> {
         let hash = self.hasher.hash_one(key);
-        let at = *self.index.find(hash, |&at| self.slots[at as usize].key == key)?;
+        let at = *self.index.find(hash, |&at| self.slots[at as usize].key[..] == *key)?;
         let slot = &mut self.slots[at as usize];
         slot.chances = 2;
         Some(SlotId { at, turn: slot.turn })
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     fn slot(key: u32, changed_at: u64) -> Slot {
-        Slot { key: Bytes::from(format!("0/{key}")), changed_at, ..Slot::default() }
+        Slot { key: format!("0/{key}").as_bytes().into(), changed_at, ..Slot::default() }
     }
 
     #[test]

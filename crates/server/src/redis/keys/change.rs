@@ -9,6 +9,7 @@ use super::batch::Op;
 use super::cache::SlotId;
 use super::head::{Record, Snapshot, What};
 use super::list::{End, List};
+use super::names::LogKey;
 use super::stream::{Delta, Entry, Id, Stream};
 use super::{Keyspace, Value, names};
 
@@ -22,7 +23,7 @@ impl Keyspace {
     }
 
     /// Its plain log.
-    pub fn key(&self, id: SlotId) -> &Bytes {
+    pub fn key(&self, id: SlotId) -> &LogKey {
         &self.slot(id).key
     }
 
@@ -237,7 +238,7 @@ impl Keyspace {
         }
     }
 
-    fn stream_mut(&mut self, id: SlotId) -> (&mut Stream, &mut super::Batch, Bytes) {
+    fn stream_mut(&mut self, id: SlotId) -> (&mut Stream, &mut super::Batch, LogKey) {
         self.touch(id);
         let slot = self.cache.get_mut(id);
         let log = names::entries(&slot.key);

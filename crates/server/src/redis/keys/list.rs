@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use super::batch::Batch;
 use super::body::Body;
-use super::names;
+use super::names::{self, LogKey};
 
 /// A list's logs.
 #[derive(Clone, Debug, Default)]
@@ -101,7 +101,7 @@ impl List {
     }
 
     /// Adds an element at an end.
-    pub fn push(&mut self, batch: &mut Batch, plain: &Bytes, end: End, element: Bytes) {
+    pub fn push(&mut self, batch: &mut Batch, plain: &LogKey, end: End, element: Bytes) {
         match end {
             End::Right => self.right.push(batch, plain.clone(), element),
             End::Left => self.left.get_or_insert_default().push(batch, names::left(plain), element),
@@ -109,7 +109,7 @@ impl List {
     }
 
     /// Drops `n` elements at an end; they must be there.
-    pub fn drop(&mut self, batch: &mut Batch, plain: &Bytes, end: End, n: usize) {
+    pub fn drop(&mut self, batch: &mut Batch, plain: &LogKey, end: End, n: usize) {
         let n = n as u64;
         match end {
             End::Left => {
@@ -134,7 +134,7 @@ impl List {
         &mut self,
         batch: &mut Batch,
         store: &Store,
-        plain: &Bytes,
+        plain: &LogKey,
         range: Range<usize>,
         new: &[Bytes],
     ) -> Result<(), Error> {
@@ -156,7 +156,7 @@ impl List {
     }
 
     /// Drops its logs.
-    pub fn delete(&mut self, batch: &mut Batch, plain: &Bytes) {
+    pub fn delete(&mut self, batch: &mut Batch, plain: &LogKey) {
         self.right.delete(batch, plain.clone());
         if let Some(left) = &mut self.left {
             left.delete(batch, names::left(plain));

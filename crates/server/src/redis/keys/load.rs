@@ -7,6 +7,7 @@ use super::body::Body;
 use super::cache::{Slot, SlotId};
 use super::head::{Record, Snapshot, What};
 use super::list::List;
+use super::names::LogKey;
 use super::stream::{Id, Kept, Stream};
 use super::{Keyspace, Value, names};
 
@@ -25,7 +26,7 @@ impl Keyspace {
         let id = match self.cache.find(plain) {
             Some(id) => id,
             None => {
-                let slot = load(&self.store, Bytes::copy_from_slice(plain))?;
+                let slot = load(&self.store, LogKey::from_slice(plain))?;
                 self.note_deadline(slot.expire, plain);
                 self.cache.insert(slot)
             }
@@ -44,7 +45,7 @@ impl Keyspace {
     }
 
     /// A key does not expire then any more: what was noted of that would stay until the time had come.
-    pub(super) fn forget_deadline(&mut self, expire: Option<u64>, plain: &Bytes) {
+    pub(super) fn forget_deadline(&mut self, expire: Option<u64>, plain: &LogKey) {
         if let Some(at) = expire {
             self.deadlines.remove(&(at, plain.clone()));
         }
@@ -53,13 +54,13 @@ impl Keyspace {
     /// Takes note of when a key expires, so that it goes then though nobody asks for it.
     pub fn note_deadline(&mut self, expire: Option<u64>, plain: &[u8]) {
         if let Some(at) = expire {
-            self.deadlines.insert((at, Bytes::copy_from_slice(plain)));
+            self.deadlines.insert((at, LogKey::from_slice(plain)));
         }
     }
 }
 
 /// Reads what a key is.
-fn load(store: &Store, key: Bytes) -> Result<Slot, Error> {
+fn load(store: &Store, key: LogKey) -> Result<Slot, Error> {
     let Some((head, head_entries)) = read_head(store, &key)? else {
         let right = body(store, &key)?;
         let value = if right.is_there() { Value::List(List::of(right, Body::NONE)) } else { Value::Absent };

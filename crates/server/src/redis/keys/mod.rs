@@ -31,6 +31,7 @@ use batch::Batch;
 pub use cache::SlotId;
 use cache::{Cache, Slot};
 pub use list::{End, List};
+use names::LogKey;
 pub use scan::{Keys, deadlines};
 pub use stream::Stream;
 
@@ -76,6 +77,8 @@ pub struct Keyspace {
     batch: Batch,
     /// Keys that it has changed, and whether they were there before.
     touched: Vec<(SlotId, bool)>,
+    /// Keys that the last commit changed.
+    changed: Vec<SlotId>,
     /// The last epoch that the command at hand has seen something of.
     seen: u64,
     epoch: u64,
@@ -87,7 +90,7 @@ pub struct Keyspace {
     /// Keys with what is not durable yet.
     unsettled: VecDeque<(u64, SlotId)>,
     /// When keys expire. Some of these keys may be gone, or expire at another time by now.
-    deadlines: BTreeSet<(u64, Bytes)>,
+    deadlines: BTreeSet<(u64, LogKey)>,
     /// Keys of each database, of those that were counted once.
     counts: BTreeMap<Vec<u8>, i64>,
     scratch: Vec<u8>,
@@ -102,8 +105,8 @@ pub struct Keyspace {
 pub struct Committed {
     /// The epoch that replies have to wait for; 0: none.
     pub epoch: u64,
-    /// Keys that were changed.
-    pub keys: Vec<Bytes>,
+    /// Keys that were changed; [`Keyspace::changed`] tells which.
+    pub keys: usize,
     /// Bytes of the entries that were added.
     pub bytes: u64,
 }
@@ -116,6 +119,7 @@ impl Keyspace {
             cache: Cache::new(budget),
             batch: Batch { epoch: 1, ops: Vec::new() },
             touched: Vec::new(),
+            changed: Vec::new(),
             seen: 0,
             epoch: 0,
             acknowledged: 0,
@@ -208,7 +212,9 @@ impl Keyspace {
         // What is deferred, or in memory, is acknowledged at once.
         done.epoch = if ticket.is_done() { 0 } else { epoch };
         let in_memory = ticket.is_in_memory();
-        for (id, was_there) in std::mem::take(&mut self.touched) {
+        done.keys = self.touched.len();
+        self.changed.clear();
+        for (id, was_there) in self.touched.drain(..) {
             let slot = self.cache.get_mut(id);
             slot.is_touched = false;
             slot.acked_at = done.epoch;
@@ -219,7 +225,7 @@ impl Keyspace {
             } else {
                 self.unsettled.push_back((epoch, id));
             }
-            done.keys.push(slot.key.clone());
+            self.changed.push(id);
             if is_there != was_there
                 && let Some(count) = self.counts.get_mut(names::database(&slot.key))
             {
@@ -245,6 +251,11 @@ impl Keyspace {
             }
         }
         Ok(done)
+    }
+
+    /// The plain logs of the keys that the last commit changed.
+    pub fn changed(&self) -> impl Iterator<Item = &[u8]> {
+        self.changed.iter().map(|id| &self.cache.get(*id).key[..])
     }
 
     fn durable_up_to_without_tickets(&mut self) {

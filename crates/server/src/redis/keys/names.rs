@@ -12,12 +12,15 @@
 //! A list that was pushed to on the right alone, and does not expire, is the log `d/k` and nothing else: what any other program
 //! appended there is a list, too.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use smallvec::SmallVec;
 
 /// Longest key, in bytes: what is left of a log's key.
 pub const MAX_NAME: usize = brooklet::MAX_KEY - 64 - 3;
 
 const SEPARATOR: u8 = b'/';
+
+/// A log's key. Short ones lie in place: among many keys each look elsewhere finds nothing in the processor's caches.
+pub type LogKey = SmallVec<[u8; 24]>;
 
 /// The name of a key's own log, by which the key is known everywhere. Written to `to`, which is emptied.
 pub fn write_plain(database: &[u8], name: &[u8], to: &mut Vec<u8>) {
@@ -46,27 +49,25 @@ pub fn database(plain: &[u8]) -> &[u8] {
     &plain[..split(plain).saturating_sub(1)]
 }
 
-fn beside(plain: &[u8], kind: u8) -> Bytes {
-    let at = split(plain);
-    let mut key = BytesMut::with_capacity(plain.len() + 2);
-    key.put_slice(&plain[..at]);
-    key.put_slice(&[0, kind]);
-    key.put_slice(name(plain));
-    key.freeze()
+fn beside(plain: &[u8], kind: u8) -> LogKey {
+    let mut key = LogKey::from_slice(&plain[..split(plain)]);
+    key.extend_from_slice(&[0, kind]);
+    key.extend_from_slice(name(plain));
+    key
 }
 
 /// The log of a key's head.
-pub fn head(plain: &[u8]) -> Bytes {
+pub fn head(plain: &[u8]) -> LogKey {
     beside(plain, b'h')
 }
 
 /// The log of what was pushed to the left of a list.
-pub fn left(plain: &[u8]) -> Bytes {
+pub fn left(plain: &[u8]) -> LogKey {
     beside(plain, b'<')
 }
 
 /// The log of a stream's entries.
-pub fn entries(plain: &[u8]) -> Bytes {
+pub fn entries(plain: &[u8]) -> LogKey {
     beside(plain, b's')
 }
 
@@ -110,7 +111,7 @@ mod tests {
             assert_eq!(role(&head(&plain)), Role::Head(key));
             assert_eq!(role(&left(&plain)), Role::Part);
             assert_eq!(role(&entries(&plain)), Role::Part);
-            let logs = [Bytes::from(plain.clone()), head(&plain), left(&plain), entries(&plain)];
+            let logs = [LogKey::from_slice(&plain), head(&plain), left(&plain), entries(&plain)];
             assert!(logs.iter().all(|log| log.len() <= 3 + 2 + key.len()));
             let mut apart = logs.to_vec();
             apart.sort();
