@@ -58,6 +58,17 @@ impl Ration {
         };
         [limit(0), limit(1)]
     }
+
+    /// How much of what writers may use by now they do, in percent, of memory or the ring. `uses` says how many bytes are in
+    /// use, and up to how many may be.
+    pub fn used(&self, uses: [(u64, u64); 2]) -> u64 {
+        let Some(begun) = self.begun else { return 0 };
+        let percent = |((used, limit), begun): ((u64, u64), u64)| {
+            let [used, granted] = [used, limit].map(|bytes| u128::from(bytes.saturating_sub(begun)));
+            (used * 100 / granted.max(1)) as u64
+        };
+        uses.into_iter().zip(begun).map(percent).max().unwrap_or(0)
+    }
 }
 
 #[cfg(test)]
@@ -79,6 +90,18 @@ mod tests {
             [95, u64::MAX / 4],
             "more than there is"
         );
+    }
+
+    #[test]
+    fn what_is_used_of_a_ration_is_told_of_what_is_granted() {
+        let mut ration = Ration::default();
+        assert_eq!(ration.used([(50, 60), (7, 8)]), 0, "there is none");
+        ration.limits(Some(0), [(50, 90), (100, 500)]);
+        assert_eq!(ration.used([(50, 60), (100, 200)]), 0);
+        assert_eq!(ration.used([(52, 60), (150, 200)]), 50, "of the ring");
+        assert_eq!(ration.used([(58, 60), (150, 200)]), 80, "of memory");
+        assert_eq!(ration.used([(58, 70), (150, 300)]), 40, "it has grown");
+        assert_eq!(ration.used([(40, 50), (90, 100)]), 0, "nothing was granted, and nothing used");
     }
 
     #[test]

@@ -115,8 +115,8 @@ impl Inner {
         let mut more = false;
         for ((told, limit), size) in self.limits.iter().zip(limits).zip(sizes) {
             let before = told.load(Ordering::Relaxed);
-            // Nobody is woken for next to nothing.
-            if limit < before || limit - before >= size / 64 {
+            // Nobody is woken for next to nothing; and what they wait for is not to take more than some milliseconds.
+            if limit < before || limit - before >= size / 256 {
                 told.store(limit, Ordering::Relaxed);
                 more |= limit > before;
             }
@@ -184,10 +184,15 @@ impl Inner {
         let is_stuck = self.keeper().is_stuck();
         let used = wal.stats().used;
         let front = self.front();
-        // A checkpoint starts when either is half full, and holds writers back when the other half is, too.
+        // A checkpoint starts when either is half full. It holds writers back when the other half is, too, and before that
+        // when they have used up their ration.
         let memory = front.active.bytes() as u64 * 200 / (self.options.memory_budget as u64).max(1);
         let ring = (used.saturating_sub(self.ring_size / 2) * 200) / self.ring_size;
-        let fill = if front.frozen.is_some() || front.leaving > 0 { memory.max(ring) } else { 0 };
+        let [most_memory, most_ring] = [0, 1].map(|i: usize| self.limits[i].load(Ordering::Relaxed));
+        let uses = [(front.memory() as u64, most_memory), (used, most_ring)];
+        let rationed = self.ration.lock().expect("no panics").used(uses);
+        let fill =
+            if front.frozen.is_some() || front.leaving > 0 { memory.max(ring).max(rationed) } else { 0 };
         let fill = if self.held_back.load(Ordering::Relaxed) { fill.max(100) } else { fill };
         let short_of_room = is_stuck || front.room.is_asked();
         Load { idle: quiet >= IDLE, short_of_room, fill, backlog: backlog(&front.runs) }
@@ -253,8 +258,8 @@ mod tests {
         assert!(!beyond(2000));
         inner.ration(wal, Some(0));
         assert!(!beyond(256) && beyond(257), "a quarter at once");
-        inner.ration(wal, Some(10));
-        assert!(beyond(260), "a step so small wakes nobody");
+        inner.ration(wal, Some(4));
+        assert!(beyond(257), "a step so small wakes nobody");
         inner.ration(wal, Some(500));
         assert!(!beyond(640) && beyond(641) && inner.held_back.load(Ordering::Relaxed));
         inner.used.store(600 << 10, Ordering::Relaxed);
