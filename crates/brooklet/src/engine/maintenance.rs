@@ -268,6 +268,48 @@ mod tests {
         assert!(!beyond(2000) && inner.limits.iter().all(|limit| limit.load(Ordering::Relaxed) == u64::MAX));
     }
 
+    /// Writers were held back until all logs were in order, and the keeper hurried only once they were.
+    #[test]
+    fn a_ration_grows_from_the_beginning_and_the_keeper_hurries_before_it_is_used_up() {
+        const BUDGET: usize = 8 << 20;
+        let options = Options::new().threads(false).memory_budget(BUDGET).ring_size(64 << 20);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let inner = store.inner();
+        let append = |logs: std::ops::Range<u32>| {
+            let tickets = logs.map(|i| store.append(&i.to_le_bytes(), &[7; 100]).unwrap());
+            tickets.last().unwrap().wait().unwrap();
+        };
+        append(0..12_000);
+        inner.wanted.store(true, Ordering::Relaxed);
+        let limit = || inner.limits[0].load(Ordering::Relaxed);
+        while limit() == u64::MAX {
+            assert!(inner.maintain().unwrap());
+        }
+        let at_first = limit();
+        assert!(inner.load().fill < 10, "{:?}", inner.load());
+        let mut next = 12_000;
+        while (inner.front().memory() as u64) < at_first - 1000 {
+            append(next..next + 100);
+            next += 100;
+        }
+        assert!(inner.load().fill > 90, "{:?}", inner.load());
+        assert!(inner.front().active.bytes() < BUDGET / 4, "though memory is far from full");
+        let (mut last, mut grown) = (0, at_first);
+        let progress = || inner.keeper().progress();
+        while let Some(done) = progress() {
+            assert!(done >= last && done <= 1000, "{done} after {last}");
+            last = done;
+            // From then on a run is written.
+            if done < 1000 / 8 {
+                grown = limit();
+            }
+            inner.maintain().unwrap();
+        }
+        assert!(grown > at_first, "{grown} while logs are brought into order, {at_first} before");
+        assert!(last > 900, "{last}");
+        assert_eq!(limit(), u64::MAX);
+    }
+
     /// A store with a run of which entries become too old slept for up to a minute, whatever was committed meanwhile.
     #[test]
     fn commits_wake_who_waits_for_entries_to_become_too_old() {
