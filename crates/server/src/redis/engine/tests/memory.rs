@@ -54,3 +54,22 @@ fn a_key_that_is_given_time_again_and_again_is_noted_once() {
     }
     assert_eq!((say("PERSIST a"), say("DEL b")), (1, 0));
 }
+
+#[test]
+fn what_a_transaction_tells_is_not_gathered_without_end() {
+    let mut world = World::new(1, 1 << 20, None);
+    world.engine.settings.hard_output = 10_000;
+    let ids = [(); 2].map(|()| world.engine.connect(String::new(), String::new()).unwrap());
+    let mut say = |id: u64, request: &str| world.engine.run(id, &mut [words(request)].into());
+    say(ids[0], &format!("SET large {}", "x".repeat(1000)));
+    say(ids[0], "MULTI");
+    (0..100).for_each(|_| say(ids[0], "GET large"));
+    say(ids[0], "RPUSH l x");
+    say(ids[0], "EXEC");
+    say(ids[1], "LLEN l");
+    let client = world.engine.client(ids[0]).unwrap();
+    assert!(client.is_killed, "it cannot be told what was done");
+    // The answers to what was gathered are in it, too.
+    assert!(client.reply.bytes.capacity() < 30_000, "{}", client.reply.bytes.capacity());
+    assert!(world.engine.client(ids[1]).unwrap().reply.bytes.ends_with(b":1\r\n"), "it is done to its end");
+}
