@@ -276,8 +276,8 @@ mod tests {
         let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
         let inner = store.inner();
         let append = |logs: std::ops::Range<u32>| {
-            let tickets = logs.map(|i| store.append(&i.to_le_bytes(), &[7; 100]).unwrap());
-            tickets.last().unwrap().wait().unwrap();
+            let tickets: Vec<_> = logs.map(|i| store.append(i.to_le_bytes(), [7; 100]).unwrap()).collect();
+            tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
         };
         append(0..12_000);
         inner.wanted.store(true, Ordering::Relaxed);
