@@ -31,6 +31,7 @@ const AGE: Duration = Duration::from_secs(15);
 #[derive(Clone)]
 pub struct Shared {
     engine: Arc<Mutex<Engine>>,
+    written: Arc<Notify>,
     acknowledged: Arc<Notify>,
     deadline: Arc<Notify>,
     /// Why a commit was not acknowledged.
@@ -49,7 +50,13 @@ impl Shared {
         let keys = Keyspace::new(store, cache, now);
         let engine = Engine::new(keys, users, settings, busy, now);
         let engine = Arc::new(Mutex::new(engine));
-        Self { engine, acknowledged: Arc::default(), deadline: Arc::default(), failure: Arc::default() }
+        Self {
+            engine,
+            written: Arc::default(),
+            acknowledged: Arc::default(),
+            deadline: Arc::default(),
+            failure: Arc::default(),
+        }
     }
 
     /// The engine, at the present time.
@@ -63,17 +70,7 @@ impl Shared {
     /// Tells those who wait for commits and deadlines of new ones.
     pub fn tell(&self, engine: &mut Engine) {
         if std::mem::take(&mut engine.has_news) {
-            // A block that somebody listens to is not left to fill for long.
-            for ticket in engine.keys.take_unheard() {
-                let (acknowledged, failure) = (self.acknowledged.clone(), self.failure.clone());
-                ticket.on_done(move |done| {
-                    if let Err(error) = done {
-                        // The first one tells why; those after it could not do better.
-                        let _ = failure.set(error.to_string());
-                    }
-                    acknowledged.notify_one();
-                });
-            }
+            self.written.notify_one();
         }
         if std::mem::take(&mut engine.has_deadline) {
             self.deadline.notify_one();
@@ -84,6 +81,7 @@ impl Shared {
     pub async fn serve(&self, listeners: Vec<Listener>, stop: CancellationToken) {
         let drivers = CancellationToken::new();
         let mut tasks = JoinSet::new();
+        tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().send_off()));
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().follow_commits()));
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().follow_time()));
         tasks.spawn(drivers.clone().run_until_cancelled_owned(self.clone().find_deadlines()));
@@ -137,6 +135,27 @@ impl Shared {
         };
         if let Err(error) = served.await {
             tracing::debug!(client = from, %error, "a connection broke");
+        }
+    }
+
+    /// Sees to it that blocks leave that somebody waits for.
+    ///
+    /// On one thread its turn comes after those of the clients who were ready when the first of them wrote: what all of them
+    /// write rides in one block. The first one's would leave without the others, and they would wait for its end.
+    async fn send_off(self) {
+        loop {
+            self.written.notified().await;
+            let tickets = self.lock().keys.take_unheard();
+            for ticket in tickets {
+                let (acknowledged, failure) = (self.acknowledged.clone(), self.failure.clone());
+                ticket.on_done(move |done| {
+                    if let Err(error) = done {
+                        // The first one tells why; those after it could not do better.
+                        let _ = failure.set(error.to_string());
+                    }
+                    acknowledged.notify_one();
+                });
+            }
         }
     }
 
@@ -199,5 +218,58 @@ impl Shared {
             }
         });
         drop(look.await);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brooklet::Options;
+    use brooklet::io::MemVolume;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_clients_write_who_are_ready_together_rides_in_one_block() {
+        // No block leaves because of its age.
+        let options = Options::new().linger(Duration::from_secs(3600));
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let (users, settings) = (Users::new(None), Settings::default());
+        let shared = Shared::new(store.clone(), users, settings, 1 << 20, Arc::default());
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        let address = listener.address();
+        let stop = CancellationToken::new();
+        let server = {
+            let stop = stop.clone();
+            tokio::spawn(async move { shared.serve(vec![listener], stop).await })
+        };
+        let mut clients = Vec::new();
+        for _ in 0..50 {
+            let mut client = TcpStream::connect(&address).await.unwrap();
+            client.write_all(b"PING\r\n").await.unwrap();
+            client.read_exact(&mut [0; b"+PONG\r\n".len()]).await.unwrap();
+            clients.push(client);
+        }
+        let blocks = || store.activity().stages.whole.count();
+        for round in 1..=9 {
+            let before = blocks();
+            for client in &clients {
+                // Nobody else has a turn meanwhile.
+                assert_eq!(client.try_write(b"LPUSH list 1\r\n").unwrap(), 14);
+            }
+            let (mut lens, mut len) = (Vec::new(), [0; 6]);
+            for client in &mut clients {
+                let end = client.read(&mut len).await.unwrap();
+                lens.push(String::from_utf8_lossy(&len[..end]).into_owned());
+            }
+            lens.sort_by_key(|len| (len.len(), len.clone()));
+            let all = (1..=clients.len()).map(|i| format!(":{}\r\n", (round - 1) * clients.len() + i));
+            assert!(lens.into_iter().eq(all));
+            assert_eq!(blocks() - before, 1, "in round {round}");
+        }
+        drop(clients);
+        stop.cancel();
+        server.await.unwrap();
     }
 }
