@@ -1,9 +1,10 @@
 //! Deliberate defects, planted to see that the tests would find real ones.
 //!
 //! Each is one call of [`bug`] at the place it breaks. An ordinary build knows nothing of them: there `bug` is `false`,
-//! known to the compiler. Only a build with `--cfg seeded_bugs` can plant one, in one thread at a time.
+//! known to the compiler. Only a build with the feature `seeded-bugs` can plant one, in one thread at a
+//! time. The feature is for this project's own tests.
 
-#[cfg(seeded_bugs)]
+#[cfg(feature = "seeded-bugs")]
 mod planted {
     use std::cell::Cell;
 
@@ -31,11 +32,11 @@ mod planted {
     }
 }
 
-#[cfg(seeded_bugs)]
+#[cfg(feature = "seeded-bugs")]
 pub use planted::{bug, met, plant};
 
 /// Whether the defect `name` is planted: never, in this build.
-#[cfg(not(seeded_bugs))]
+#[cfg(not(feature = "seeded-bugs"))]
 #[inline(always)]
 pub const fn bug(_name: &str) -> bool {
     false

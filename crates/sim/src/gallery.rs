@@ -1,10 +1,10 @@
 //! The gallery of seeded bugs: deliberate breaks of the store, each of which the simulator must catch.
 //!
-//! A build with `--cfg seeded_bugs` can plant them ([`brooklet::io::seeded`]); any other build says that it cannot.
+//! A build with `--features seeded-bugs` can plant them ([`brooklet::io::seeded`]); any other build says that it cannot.
 //!
 //! What takes two threads inside the log at once is beyond the simulator, which has one: a block that is sealed while
-//! somebody still copies a record into it is met by `crates/wal/tests/waiting.rs`. Those of `brooklet_wal::Log`, on which no
-//! store stands, are planted by `crates/wal/tests/logs/gallery.rs`.
+//! somebody still copies a record into it is met by `crates/wal/tests/it/waiting.rs`. Those of `brooklet_wal::Log`, on which no
+//! store stands, are planted by `crates/wal/tests/it/logs/gallery.rs`.
 
 use std::fmt;
 use std::sync::{Arc, mpsc};
@@ -142,7 +142,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Whether this build can plant bugs.
 pub const fn can_plant() -> bool {
-    cfg!(seeded_bugs)
+    cfg!(feature = "seeded-bugs")
 }
 
 /// Plants a bug and runs seeds until one fails, and sweeps if none does. `Err` where nothing notices; it says how often
@@ -221,7 +221,7 @@ impl Trial {
     }
 }
 
-#[cfg(seeded_bugs)]
+#[cfg(feature = "seeded-bugs")]
 fn planted<T>(bug: Bug, deed: impl FnOnce() -> T) -> (T, u64) {
     use brooklet::io::seeded;
     seeded::plant(Some(bug.name));
@@ -231,7 +231,7 @@ fn planted<T>(bug: Bug, deed: impl FnOnce() -> T) -> (T, u64) {
     (done, met)
 }
 
-#[cfg(not(seeded_bugs))]
+#[cfg(not(feature = "seeded-bugs"))]
 fn planted<T>(_: Bug, deed: impl FnOnce() -> T) -> (T, u64) {
     (deed(), 0)
 }

@@ -62,7 +62,7 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         stride: u64,
     },
-    /// Plants deliberate defects, one at a time, and sees each caught (needs RUSTFLAGS="--cfg seeded_bugs")
+    /// Plants deliberate defects, one at a time, and sees each caught (needs a build with --features seeded-bugs)
     Gallery {
         /// Only this one, and the story of how it is caught
         name: Option<String>,
@@ -191,7 +191,7 @@ fn report(
 
 fn gallery(counts: &Counts, name: Option<&str>, threads: usize) -> Result<(), String> {
     if !gallery::can_plant() {
-        return Err("this build cannot plant bugs: build it with RUSTFLAGS=\"--cfg seeded_bugs\"".into());
+        return Err("this build cannot plant bugs: build it with --features seeded-bugs".into());
     }
     let chosen: Vec<_> = BUGS.iter().filter(|bug| name.is_none_or(|name| bug.name == name)).collect();
     if chosen.is_empty() {

@@ -21,7 +21,7 @@ const ENTRY_COST: u64 = 42;
 const LOG_COST: u64 = 180;
 const BUDGET: u64 = 2 << 20;
 /// Bytes that JSON takes on the device for each of its bytes, in the ring and in a run, by LZ4: measured with the real store
-/// (`tests/amplification.rs`).
+/// (`tests/it/amplification.rs`).
 const RING: f64 = 0.57;
 const HEAP: f64 = 0.60;
 

@@ -7,7 +7,7 @@
 
 #![cfg(shuttle)]
 
-#[path = "../common/mod.rs"]
+#[path = "../it/common/mod.rs"]
 mod common;
 #[path = "../../../wal/tests/shuttle/stage.rs"]
 mod stage;

@@ -1,0 +1,565 @@
+//! Backups: what they cost, what comes back, and who may write them.
+
+use crate::common;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use brooklet::{Retention, Store};
+use brooklet_archive::object_store::memory::InMemory;
+use brooklet_archive::object_store::path::Path;
+use brooklet_archive::object_store::{ObjectStore, ObjectStoreExt};
+use brooklet_archive::{Archive, Archiver, Bucket, Error, Schedule, Which};
+use common::{archive, back_up, bucket, contents, fill, logs, restored, store};
+use futures_util::{FutureExt, TryStreamExt};
+
+fn names(memory: &InMemory) -> Vec<String> {
+    let listed = memory.list(None).map_ok(|object| object.location.to_string()).try_collect();
+    let mut names: Vec<String> = listed.now_or_never().unwrap().unwrap();
+    names.sort();
+    names
+}
+
+fn bundles(memory: &InMemory) -> Vec<Path> {
+    names(memory).into_iter().filter(|name| name.contains("bundles")).map(Path::from).collect()
+}
+
+#[test]
+fn what_was_backed_up_comes_back() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let store = store(1);
+    fill(&store, "a", 40, 5000);
+    store.retain("a/0003", Retention::new().entries(1)).unwrap().wait().unwrap();
+    store.trim("a/0004", 1).unwrap().wait().unwrap();
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    let first = back_up(&mut archive, &store).unwrap();
+    assert_eq!((first.number, first.new_parts, first.parts), (0, first.parts, first.parts));
+    assert_eq!((first.new_objects, first.new_bytes), (1, first.bytes));
+    let then = contents(&store);
+    assert!(restored(archive.bucket(), Which::Latest) == then);
+
+    // Of the next one, only what is new is uploaded.
+    fill(&store, "b", 4, 5000);
+    store.delete("a/0007").unwrap().wait().unwrap();
+    let before = archive.bucket().costs();
+    let second = back_up(&mut archive, &store).unwrap();
+    let costs = archive.bucket().costs();
+    assert_eq!((second.number, second.parts), (1, first.parts + second.new_parts));
+    assert!(second.new_bytes < first.bytes / 4, "{second:?}");
+    assert_eq!((costs.puts - before.puts, costs.gets - before.gets, costs.lists - before.lists), (2, 1, 0));
+    assert!(costs.sent - before.sent < second.new_bytes + 10_000);
+    let now = contents(&store);
+    assert!(now.len() == 43 && restored(archive.bucket(), Which::Latest) == now);
+    assert!(restored(archive.bucket(), Which::Number(0)) == then, "the first one is as it was");
+
+    // Where nothing is new, nothing is asked.
+    let before = archive.bucket().costs();
+    let third = back_up(&mut archive, &store).unwrap();
+    assert_eq!((third.number, third.new_parts, archive.bucket().costs()), (1, 0, before));
+
+    // Another process of the same host goes on, and uploads nothing twice.
+    drop(archive);
+    let mut archive = common::archive(&memory, &dir.path().join("note"));
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 1);
+    fill(&store, "c", 4, 5000);
+    let plan = archive.plan(&store).unwrap();
+    assert_eq!((plan.number, plan.new_objects, names(&memory).len()), (2, 1, 4));
+    assert_eq!(back_up(&mut archive, &store).unwrap().new_bytes, plan.new_bytes);
+
+    // Parts of it: a prefix, a log, and a log that is not there.
+    let backup = archive.bucket().backup(Which::Latest).unwrap();
+    let view = backup.view(1 << 20).unwrap();
+    let new = common::store(9);
+    assert_eq!(new.import().view(&view, "b/").unwrap().logs, 4);
+    assert_eq!(new.import().log(&view, "a/0004").unwrap().logs, 1);
+    let error = new.import().log(&view, "a/000").unwrap_err();
+    assert!(matches!(error, brooklet::Error::UnknownLog { .. }));
+    let mut want = now;
+    want.retain(|key, _| key.starts_with(b"b/") || key == b"a/0004");
+    assert!(contents(&new) == want);
+}
+
+/// Bytes cost requests, and logs do not; looking one log up costs a few.
+#[test]
+fn requests_are_in_proportion_to_bytes() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let store = brooklet::Options::new().create_on(Arc::new(brooklet::io::MemVolume::new(1))).unwrap();
+    fill(&store, "log", 40_000, 1000);
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    let archived = back_up(&mut archive, &store).unwrap();
+    let costs = archive.bucket().costs();
+    assert_eq!(costs.puts, archived.bytes.div_ceil(16 << 20) + 1);
+    assert!(costs.puts >= 3 && costs.puts * (1 << 30) < 200 * costs.sent, "{costs:?}");
+    let bucket = bucket(&memory);
+    let view = bucket.backup(Which::Latest).unwrap().view(8 << 20).unwrap();
+    let opened = bucket.costs();
+    let entries: Vec<_> = view.read("log/0777", ..).unwrap().map(|entry| entry.unwrap().payload).collect();
+    assert_eq!(entries[1], "and more");
+    let costs = bucket.costs();
+    assert!(
+        costs.gets - opened.gets <= 12 && costs.received - opened.received < 2 << 20,
+        "{costs:?} {opened:?}"
+    );
+    // All of it is read once, in large pieces.
+    assert!(logs(&view) == contents(&store));
+    let all = bucket.costs();
+    assert!(all.received - costs.received < archived.bytes * 11 / 10, "{all:?} of {archived:?}");
+    assert!(all.gets - costs.gets < 20 + archived.bytes / (1 << 20), "{all:?} of {archived:?}");
+}
+
+#[test]
+fn of_two_hosts_one_is_told_so() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let [mine, other, copied] = ["mine", "other", "copied"].map(|name| dir.path().join(name));
+    let store = store(1);
+    fill(&store, "a", 4, 100);
+    let mut here = archive(&memory, &mine);
+    back_up(&mut here, &store).unwrap();
+    std::fs::copy(&mine, &copied).unwrap();
+    fill(&store, "b", 4, 100);
+
+    // Another host, and one that has lost its note.
+    let mut there = archive(&memory, &other);
+    let error = back_up(&mut there, &store).unwrap_err();
+    assert!(matches!(&error, Error::Owned { owner, number: 0 } if owner == "the host of mine"), "{error}");
+    assert!(error.to_string().contains("take the archive over"));
+    // It takes over; then the first one is told so, at once and after it was opened again.
+    let mut there = archive(&memory, &other).take_over();
+    assert_eq!(back_up(&mut there, &store).unwrap().number, 1);
+    fill(&store, "c", 4, 100);
+    let of_other = |error| matches!(error, Error::Owned { owner, number: 1 } if owner == "the host of other");
+    assert!(of_other(back_up(&mut here, &store).unwrap_err()));
+    assert!(of_other(back_up(&mut here, &store).unwrap_err()), "and again");
+    assert!(of_other(back_up(&mut archive(&memory, &mine), &store).unwrap_err()));
+    assert!(of_other(back_up(&mut archive(&memory, &copied), &store).unwrap_err()));
+    // The other one goes on, and what it wrote is whole.
+    assert_eq!(back_up(&mut there, &store).unwrap().number, 2);
+    assert!(restored(there.bucket(), Which::Latest) == contents(&store));
+
+    // Two with the same note, as of a machine that was cloned.
+    std::fs::copy(&other, &copied).unwrap();
+    let mut clone = archive(&memory, &copied);
+    fill(&store, "d", 4, 100);
+    assert_eq!(back_up(&mut clone, &store).unwrap().number, 3);
+    fill(&store, "e", 4, 100);
+    assert!(matches!(back_up(&mut there, &store).unwrap_err(), Error::Owned { number: 3, .. }));
+
+    // Another store.
+    let error = back_up(&mut archive(&memory, &other).take_over(), &common::store(2)).unwrap_err();
+    assert!(
+        matches!(error, Error::OtherStore { archive, .. } if archive == store.view().unwrap().store_id())
+    );
+}
+
+#[test]
+fn of_hosts_that_begin_at_once_one_wins() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let store = store(1);
+    fill(&store, "a", 4, 100);
+    let view = contents(&store);
+    let won: usize = std::thread::scope(|scope| {
+        let try_it = |host| {
+            let (memory, store, note) = (memory.clone(), store.clone(), dir.path().join(format!("{host}")));
+            scope.spawn(move || match back_up(&mut archive(&memory, &note), &store) {
+                Ok(archived) => usize::from(archived.number == 0),
+                Err(Error::Owned { number: 0, .. }) => 0,
+                Err(error) => panic!("{error}"),
+            })
+        };
+        (0..6).map(try_it).collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(won, 1);
+    assert!(restored(&bucket(&memory), Which::Latest) == view);
+}
+
+#[test]
+fn backups_are_found_by_number_and_by_time() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let clock = Arc::new(brooklet::io::ManualClock::default());
+    let day = Duration::from_secs(24 * 3600);
+    let options = brooklet::Options::new().ring_size(1 << 20).max_payload(64 << 10).threads(false);
+    let store =
+        options.environment(clock.clone(), 5).create_on(Arc::new(brooklet::io::MemVolume::new(1))).unwrap();
+    let bucket = bucket(&memory);
+    let none = |which| match bucket.backup(which) {
+        Err(Error::NoBackup(what)) => what,
+        other => panic!("{other:?}"),
+    };
+    assert!(none(Which::Latest).contains("no backups") && none(Which::At(day)).contains("no backups"));
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    let mut then = Vec::new();
+    // The clock is set back on the fourth day.
+    for at in [10, 20, 30, 25, 40] {
+        clock.set_wall(day * at);
+        fill(&store, &format!("{at}"), 2, 100);
+        let archived = back_up(&mut archive, &store).unwrap();
+        then.push((archived.taken, contents(&store)));
+    }
+    let days = then.iter().map(|(taken, _)| *taken as u128 / day.as_millis()).collect::<Vec<_>>();
+    assert_eq!(days, [10, 20, 30, 30, 40]);
+    for (at, number) in [(10, 0), (11, 0), (20, 1), (29, 1), (30, 3), (39, 3), (40, 4), (4000, 4)] {
+        let backup = bucket.backup(Which::At(day * at)).unwrap();
+        assert_eq!(backup.number(), number, "on day {at}");
+        assert!(logs(&backup.view(1 << 20).unwrap()) == then[number as usize].1);
+        assert_eq!((backup.taken(), backup.owner()), (then[number as usize].0, "the host of note"));
+    }
+    assert!(none(Which::At(day * 9)).contains("864000000 ms"), "{}", none(Which::At(day * 9)));
+    assert!(none(Which::Number(5)).contains("no backup 5"));
+    assert_eq!(
+        bucket.backups().unwrap().iter().map(|backup| backup.number).collect::<Vec<_>>(),
+        [0, 1, 2, 3, 4]
+    );
+}
+
+/// What is too old goes, with all that only it needs, and nothing else.
+#[test]
+fn old_backups_go() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let store = store(1);
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    assert_eq!(archive.prune(Duration::ZERO, false).unwrap(), Default::default());
+    let mut then = Vec::new();
+    for round in 0..6 {
+        fill(&store, &format!("{round}"), 3, 3000);
+        if round > 0 {
+            store.delete(format!("{}/0001", round - 1)).unwrap().wait().unwrap();
+        }
+        if round == 3 {
+            // So that most of what was uploaded is not needed any more.
+            store.compact().unwrap();
+            // Somebody is cut off in the midst of it.
+            let cut = archive.backup(&store, |_| ControlFlow::Break(()));
+            assert!(matches!(cut, Err(Error::Cancelled { .. })));
+            let gone = Path::from(
+                "some/where/bundles/00000000000000000003-00000000000000000000000000000001/00000000",
+            );
+            memory.put(&gone, "left over".into()).now_or_never().unwrap().unwrap();
+        }
+        back_up(&mut archive, &store).unwrap();
+        then.push(contents(&store));
+        // By the bucket's clock each must be later than the one before.
+        std::thread::scope(|scope| drop(scope.spawn(|| wait(Duration::from_millis(5)))));
+    }
+    let all = names(&memory);
+    assert_eq!(archive.prune(Duration::from_secs(3600), false).unwrap(), Default::default());
+    let would = archive.prune(Duration::ZERO, true).unwrap();
+    assert!(would.backups == 5 && would.objects >= 4, "{would:?}");
+    assert_eq!(names(&memory), all);
+    // Up to when the fourth was written.
+    let written: Vec<u64> = archive.bucket().backups().unwrap().iter().map(|backup| backup.written).collect();
+    let pruned = archive.prune(Duration::from_millis(written[5] - written[3]), false).unwrap();
+    assert!(pruned.backups == 3 && pruned.objects == 4, "{pruned:?}");
+    let bucket = bucket(&memory);
+    for number in 3..6u64 {
+        assert!(bucket.backup(Which::Number(number)).unwrap().verify(&mut |_| {}).defects.is_empty());
+        assert!(restored(&bucket, Which::Number(number)) == then[number as usize]);
+    }
+    assert!(matches!(bucket.backup(Which::Number(2)), Err(Error::NoBackup(_))));
+    // It goes on, and a last one is always kept.
+    fill(&store, "new", 3, 3000);
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 6);
+    archive.prune(Duration::ZERO, false).unwrap();
+    assert!(restored(&bucket, Which::Latest) == contents(&store));
+    let left = names(&memory);
+    assert_eq!(bucket.backups().unwrap().len(), 1);
+    let needed = bucket.backup(Which::Latest).unwrap().objects();
+    assert_eq!(left.len(), needed + 1 + 6, "and tombstones");
+}
+
+#[expect(clippy::disallowed_methods, reason = "the bucket's clock goes by itself")]
+fn wait(time: Duration) {
+    std::thread::sleep(time);
+}
+
+#[test]
+fn what_is_missing_or_damaged_is_named() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let store = store(1);
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    for round in 0..3 {
+        fill(&store, &format!("{round}"), 30, 3000);
+        back_up(&mut archive, &store).unwrap();
+    }
+    let all = contents(&store);
+    let sound = names(&memory);
+    for object in bundles(&memory) {
+        let whole =
+            memory.get(&object).now_or_never().unwrap().unwrap().bytes().now_or_never().unwrap().unwrap();
+        for step in 0..40 {
+            let what = match step {
+                0 => None,
+                1 => Some(whole.slice(..whole.len() - 1)),
+                _ => {
+                    let mut data = whole.to_vec();
+                    let at = data.len() * (step - 2) / 38;
+                    data[at] ^= 4;
+                    Some(data.into())
+                }
+            };
+            match what {
+                Some(data) => drop(memory.put(&object, data.into()).now_or_never().unwrap().unwrap()),
+                None => memory.delete(&object).now_or_never().unwrap().unwrap(),
+            }
+            let bucket = bucket(&memory);
+            let backup = bucket.backup(Which::Latest).unwrap();
+            let verified = backup.verify(&mut |_| {});
+            assert!(verified.defects.len() == 1 && verified.defects[0].to_string().contains(object.as_ref()));
+            let new = common::store(3);
+            match backup.view(1 << 20).map(|view| new.import().view(&view, "")) {
+                // The tail of a part is in the record, and some is not read for this.
+                Ok(Ok(_)) => assert!(step > 0 && contents(&new) == all),
+                Ok(Err(error)) => {
+                    let named = error.to_string().contains(object.as_ref());
+                    assert!(named || matches!(error, brooklet::Error::Damaged { .. }), "{error}");
+                    assert!(named || step > 0, "{error}");
+                    assert!(contents(&new).is_empty());
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        memory.put(&object, whole.into()).now_or_never().unwrap().unwrap();
+    }
+    assert_eq!(names(&memory), sound);
+    let record = Path::from("some/where/backups/00000000000000000002");
+    memory.put(&record, "nonsense".into()).now_or_never().unwrap().unwrap();
+    let error = bucket(&memory).backup(Which::Latest).unwrap_err();
+    assert!(
+        matches!(&error, Error::Damaged { object, .. } if object.ends_with("backups/00000000000000000002"))
+    );
+    assert!(restored(&bucket(&memory), Which::Number(1)).len() == 60);
+    let error = back_up(&mut common::archive(&memory, &dir.path().join("note")), &store).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+}
+
+/// The store is written to all the time; a backup is what it was at one moment, with all that was acknowledged before.
+#[test]
+fn a_store_in_use_is_backed_up() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let options = brooklet::Options::new().ring_size(4 << 20).memory_budget(1 << 20).max_payload(64 << 10);
+    let store = options.create_on(Arc::new(brooklet::io::MemVolume::new(1))).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..3u64 {
+            let (store, done) = (&store, &done);
+            scope.spawn(move || {
+                let mut n = 0u64;
+                while !done.load(Ordering::Relaxed) && n < 20_000 {
+                    let payload = [n.to_le_bytes(), writer.to_le_bytes()].concat().repeat(20);
+                    store.append(format!("{writer}/{}", n % 500), payload).unwrap().wait().unwrap();
+                    n += 1;
+                }
+            });
+        }
+        let archive = archive(&memory, &dir.path().join("note"));
+        let (every, ship) = (Duration::from_millis(200), Some(Duration::from_millis(20)));
+        let archiver =
+            Archiver::start(archive, store.clone(), Schedule { every, ship, ..Schedule::default() });
+        let bucket = bucket(&memory);
+        for _ in 0..12 {
+            let acked: Vec<_> =
+                (0..3).map(|writer| store.append(format!("mark/{writer}"), "x").unwrap()).collect();
+            let marks: Vec<_> = acked.iter().map(|ticket| ticket.wait().unwrap()).collect();
+            assert_eq!(marks.len(), 3);
+            let before = store.bounds("mark/0").unwrap().next;
+            let status = archiver.now();
+            assert!(status.error.is_none() && !status.ended, "{status:?}");
+            let view = bucket.backup(Which::Latest).unwrap().view(1 << 20).unwrap();
+            assert!(view.bounds("mark/0").unwrap().next >= before);
+            for (key, (first, entries)) in logs(&view) {
+                // What comes later comes behind.
+                let now = store.read(&key, ..).unwrap().take(entries.len());
+                assert_eq!(first, 0);
+                assert!(now.map(|entry| entry.unwrap().payload.to_vec()).eq(entries));
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        let status = archiver.now();
+        assert!(status.shipped.objects > 0 && status.error.is_none(), "{status:?}");
+    });
+    assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
+}
+
+#[test]
+fn commits_are_shipped_behind_a_backup() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let store = store(1);
+    fill(&store, "a", 20, 1000);
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    assert_eq!(archive.ship().unwrap(), None, "it is not followed");
+    archive.follow(&store).unwrap();
+    assert_eq!(archive.ship().unwrap(), None, "there is no backup to ship behind");
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 0);
+    let base = contents(&store);
+    let mut bytes = 0;
+    for round in 0..5u64 {
+        fill(&store, &format!("{round}"), 3, 500);
+        store.delete(format!("a/{round:04}")).unwrap().wait().unwrap();
+        if round == 2 {
+            // What goes on in the store matters to nobody.
+            store.compact().unwrap();
+        }
+        let before = archive.bucket().costs();
+        let shipped = archive.ship().unwrap().unwrap();
+        let costs = archive.bucket().costs();
+        assert_eq!((costs.puts - before.puts, costs.gets - before.gets, costs.lists), (1, 1, before.lists));
+        assert!(shipped.objects == 1 && shipped.bytes > 1500 && shipped.sent < shipped.bytes + 100);
+        bytes += shipped.bytes;
+        assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
+        let before = archive.bucket().costs();
+        assert_eq!(archive.ship().unwrap().unwrap().objects, 0);
+        assert_eq!(archive.bucket().costs(), before, "where nothing was committed, nothing is asked");
+    }
+    assert!(bytes > 5 * 1500);
+    assert!(restored(&bucket(&memory), Which::Number(0)) == base);
+    assert!(bucket(&memory).backup(Which::Latest).unwrap().verify(&mut |_| {}).defects.is_empty());
+
+    // After an import it takes a backup, which has all of it.
+    let other = common::store(2);
+    fill(&other, "new", 3, 500);
+    store.import().view(&other.view().unwrap(), "").unwrap();
+    fill(&store, "new", 3, 10);
+    assert_eq!(archive.ship().unwrap(), None);
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 1);
+    fill(&store, "after", 3, 10);
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
+
+    // So it does where the process is another one.
+    let shipped = names(&memory).iter().filter(|name| name.contains("commits/")).count();
+    assert_eq!(shipped, 6);
+    let mut archive = common::archive(&memory, &dir.path().join("note"));
+    archive.follow(&store).unwrap();
+    assert_eq!(archive.ship().unwrap(), None);
+    assert_eq!(back_up(&mut archive, &store).unwrap().number, 2);
+    fill(&store, "more", 3, 10);
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+
+    // Also where what was committed has left no trace.
+    store.append("passing", "x").unwrap().wait().unwrap();
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    store.delete("passing").unwrap().wait().unwrap();
+    let ended = back_up(&mut archive, &store).unwrap();
+    store.append("passing", "x").unwrap().wait().unwrap();
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    store.delete("passing").unwrap().wait().unwrap();
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    let mut archive = common::archive(&memory, &dir.path().join("note"));
+    archive.follow(&store).unwrap();
+    let next = back_up(&mut archive, &store).unwrap();
+    assert_eq!((next.number, next.is_new), (ended.number + 1, true));
+    fill(&store, "behind", 3, 10);
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
+
+    // Commits go with the backup that they are behind.
+    archive.prune(Duration::ZERO, false).unwrap();
+    let left: Vec<_> = names(&memory).into_iter().filter(|name| name.contains("commits/")).collect();
+    assert!(left.len() == 1 && left[0].contains(&format!("commits/{:020}", next.number)), "{left:?}");
+
+    // A host that was taken over notices with the next commits.
+    let mut other = common::archive(&memory, &dir.path().join("other")).take_over();
+    assert_eq!(back_up(&mut other, &store).unwrap().number, next.number + 1);
+    fill(&store, "lost", 3, 10);
+    assert!(matches!(archive.ship(), Err(Error::Owned { number, .. }) if number == next.number + 1));
+}
+
+#[test]
+fn what_was_shipped_goes_up_to_a_moment() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let clock = Arc::new(brooklet::io::ManualClock::default());
+    let options = brooklet::Options::new().ring_size(1 << 20).max_payload(64 << 10).threads(false);
+    let volume = Arc::new(brooklet::io::MemVolume::new(1));
+    let store = options.environment(clock.clone(), 5).create_on(volume).unwrap();
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    archive.follow(&store).unwrap();
+    let mut then = Vec::new();
+    for second in 0..12u64 {
+        clock.set_wall(Duration::from_secs(1000 + second));
+        fill(&store, &format!("{second}"), 1, 10);
+        then.push(contents(&store));
+        match second % 4 {
+            0 => assert_eq!(back_up(&mut archive, &store).unwrap().number, second / 4),
+            // Two commits in one object.
+            1 => {}
+            _ => assert_eq!(archive.ship().unwrap().unwrap().objects, 1),
+        }
+    }
+    let bucket = bucket(&memory);
+    for (second, then) in then.iter().enumerate() {
+        let at = Duration::from_millis(1000 * (1000 + second as u64) + 500);
+        let view = bucket.backup(Which::At(at)).unwrap().view(1 << 20).unwrap();
+        assert!(logs(&view) == *then, "at second {second}");
+        assert_eq!(view.taken() / 1000, 1000 + second as u64);
+    }
+    // A part of the chain is missing, or is another one.
+    let shipped: Vec<Path> =
+        names(&memory).into_iter().filter(|name| name.contains("commits/")).map(Path::from).collect();
+    assert_eq!(shipped.len(), 6);
+    let [first, second] = [&shipped[4], &shipped[5]];
+    let get =
+        |path| memory.get(path).now_or_never().unwrap().unwrap().bytes().now_or_never().unwrap().unwrap();
+    let whole = get(first);
+    let refused = |what: &str| {
+        let backup = bucket.backup(Which::Latest).unwrap();
+        let error = backup.view(1 << 20).map(drop).unwrap_err();
+        assert!(matches!(error, Error::Missing { .. } | Error::Damaged { .. }), "{what}: {error}");
+        assert!(error.to_string().contains("commits/00000000000000000002"), "{what}: {error}");
+        assert_eq!(backup.verify(&mut |_| {}).defects.len(), 1, "{what}");
+        assert!(logs(&bucket.backup(Which::Number(2)).unwrap().view(1 << 20).unwrap()) == then[8]);
+    };
+    memory.delete(first).now_or_never().unwrap().unwrap();
+    refused("missing");
+    for (what, data) in
+        [("cut", whole.slice(..whole.len() - 1)), ("empty", whole.slice(..0)), ("other", get(second))]
+    {
+        memory.put(first, data.into()).now_or_never().unwrap().unwrap();
+        refused(what);
+    }
+    memory.put(first, whole.into()).now_or_never().unwrap().unwrap();
+    assert!(logs(&bucket.backup(Which::Latest).unwrap().view(1 << 20).unwrap()) == then[11]);
+}
+
+#[test]
+fn an_archiver_ends_where_it_must() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let store = store(1);
+    fill(&store, "a", 4, 100);
+    let schedule =
+        Schedule { keep: Some(Duration::ZERO), prune_every: Duration::ZERO, ..Schedule::default() };
+    let here = Archiver::start(archive(&memory, &dir.path().join("here")), store.clone(), schedule);
+    assert_eq!(here.now().last.unwrap().number, 0);
+    fill(&store, "b", 4, 100);
+    let status = here.now();
+    assert_eq!((status.last.unwrap().number, status.pruned.backups), (1, 1));
+    let other = archive(&memory, &dir.path().join("there")).take_over();
+    let there = Archiver::start(other, store.clone(), schedule);
+    assert_eq!(there.now().last.unwrap().number, 1);
+    fill(&store, "c", 4, 100);
+    assert_eq!(there.now().last.unwrap().number, 2);
+    fill(&store, "d", 4, 100);
+    let status = here.now();
+    assert!(status.ended && matches!(*status.error.unwrap(), Error::Owned { number: 2, .. }));
+    assert!(here.now().ended, "it does not wait for what does not come");
+    // What it has not seen yet it cannot get any more.
+    fill(&store, "e", 4, 100);
+    store.close().unwrap();
+    let status = there.now();
+    assert!(status.ended && matches!(*status.error.unwrap(), Error::Store(brooklet::Error::Closed)));
+}
+
+#[test]
+fn a_folder_is_a_bucket() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("there");
+    let bucket = Bucket::open(place.to_str().unwrap()).unwrap();
+    let store = Store::in_memory(1).unwrap();
+    fill(&store, "a", 4, 100);
+    let mut archive = Archive::new(bucket, dir.path().join("note"), "a host").unwrap();
+    back_up(&mut archive, &store).unwrap();
+    let again = Bucket::open(&format!("file://{}", place.display())).unwrap();
+    assert!(restored(&again, Which::Latest) == contents(&store));
+    let mut other = Archive::new(again, dir.path().join("other"), "another").unwrap();
+    assert!(matches!(back_up(&mut other, &store), Err(Error::Owned { .. })));
+}

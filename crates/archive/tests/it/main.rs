@@ -1,0 +1,8 @@
+//! What `archive` promises, tested from outside: one binary, a module for each subject.
+
+mod archive;
+mod common;
+mod faults;
+mod offload;
+#[cfg(feature = "aws")]
+mod s3;

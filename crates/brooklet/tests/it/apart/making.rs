@@ -1,0 +1,85 @@
+//! Making a store in two files: by several processes at once, and cut short between the two names.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use brooklet::{Create, Error};
+
+use crate::apart::{place, small};
+
+const MAKER: &str = "BROOKLET_MAKER";
+
+/// The ring gets its name before the data does. Where it has it, somebody makes the store, or was cut short.
+#[test]
+fn a_ring_without_data_is_waited_for_and_told() {
+    let (dir, data, ring) = place();
+    let away = dir.path().join("away");
+    fs::rename(&data, &away).unwrap();
+    let open = |create| small().ring_at(&ring).create(create).open(&data);
+    for create in [Create::IfMissing, Create::New] {
+        let error = open(create).unwrap_err();
+        assert!(
+            matches!(&error, Error::Exists { name, .. } if *name == ring.display().to_string()),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains("left over from a creation that was cut short, remove it"),
+            "{error}"
+        );
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no draft is left");
+    let store = thread::scope(|scope| {
+        let opening = scope.spawn(|| open(Create::IfMissing));
+        thread::park_timeout(Duration::from_millis(100));
+        fs::rename(&away, &data).unwrap();
+        opening.join().unwrap().unwrap()
+    });
+    assert_eq!(store.bounds("log").unwrap().next, 1);
+    store.close().unwrap();
+    drop(store);
+    fs::remove_file(&data).unwrap();
+    fs::remove_file(&ring).unwrap();
+    assert!(!open(Create::IfMissing).unwrap().exists("log").unwrap(), "what the error says to do helps");
+}
+
+/// A link that leads nowhere looks like nothing, and yet has the name.
+#[test]
+fn a_store_whose_name_is_taken_leaves_no_ring() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, ring) = (dir.path().join("data"), dir.path().join("ring"));
+    std::os::unix::fs::symlink("nowhere", &data).unwrap();
+    let error = small().ring_at(&ring).format(&data, false).unwrap_err();
+    assert!(matches!(&error, Error::Exists { name, .. } if *name == data.display().to_string()), "{error}");
+    let error = small().ring_at(&ring).open(&data).unwrap_err();
+    assert!(matches!(&error, Error::Io { .. }) && error.to_string().contains("No such file"), "{error}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "neither ring nor draft is left");
+}
+
+/// Processes that make the same store at once: each opens it, or finds it open.
+#[test]
+fn those_who_make_a_store_at_once_find_the_same() {
+    let at = |dir: &Path| small().ring_at(dir.join("ring"));
+    if let Some(dir) = std::env::var_os(MAKER) {
+        let dir = Path::new(&dir);
+        match at(dir).open(dir.join("data")) {
+            Ok(_) | Err(Error::Locked { .. }) => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    for _ in 0..10 {
+        let dir = tempfile::tempdir().unwrap();
+        let maker = || {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "apart::making::those_who_make_a_store_at_once_find_the_same"]);
+            command.env(MAKER, dir.path()).stdout(Stdio::null()).spawn().unwrap()
+        };
+        for mut maker in [maker(), maker(), maker()] {
+            assert!(maker.wait().unwrap().success());
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no draft is left");
+        at(dir.path()).create(Create::Never).open(dir.path().join("data")).unwrap();
+    }
+}

@@ -1,0 +1,219 @@
+//! Following a store: a view and the commits behind it are the store, whatever was done to it.
+
+use crate::common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet::io::{ManualClock, MemVolume, Rng};
+use brooklet::{Bytes, Error, Follower, Options, Retention, Store, View};
+use common::{contents, seen, walked};
+
+fn store(seed: u64) -> (Store, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::default());
+    clock.set_wall(Duration::from_secs(1000));
+    let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10);
+    let options = options.threads(false).environment(clock.clone(), seed);
+    (options.create_on(Arc::new(MemVolume::new(seed))).unwrap(), clock)
+}
+
+/// Does something to the store.
+fn act(store: &Store, clock: &ManualClock, rng: &mut Rng) {
+    let key = format!("log/{}", rng.below(12));
+    let payload = vec![rng.next() as u8; rng.below(600) as usize];
+    let bounds = store.bounds(&key).ok();
+    let within = |rng: &mut Rng| bounds.map(|b| b.first + rng.below(b.next - b.first + 1));
+    // Entries get older while somebody commits, and then only, so that what is seen meanwhile is the same everywhere.
+    clock.advance(Duration::from_millis(rng.below(20)));
+    let ticket = match rng.below(20) {
+        0..=9 => store.append(&key, payload),
+        10 => store.append_many(&key, [&payload[..], b"x", b""]),
+        11 | 12 => store.snapshot(&key, payload),
+        13 => match within(rng) {
+            Some(seq) => store.trim(&key, seq),
+            None => return,
+        },
+        14 => match within(rng) {
+            Some(seq) => store.truncate(&key, seq),
+            None => return,
+        },
+        15 if bounds.is_some() => store.delete(&key),
+        16 => store.retain(&key, Retention::new().entries(3).bytes(1500)),
+        17 => store.retain(&key, Retention::new().age(Duration::from_millis(200))),
+        18 => store.retain(&key, Retention::new()),
+        _ => store.append(&key, payload),
+    };
+    match ticket {
+        Ok(ticket) => drop(ticket),
+        // It became too old meanwhile.
+        Err(Error::OutOfRange { .. } | Error::UnknownLog { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A follower, a view, and the commits behind it so far.
+struct Copy {
+    follower: Follower,
+    view: View,
+    commits: Vec<Vec<u8>>,
+}
+
+impl Copy {
+    fn begin(store: &Store) -> Self {
+        let follower = store.follow(1 << 20).unwrap();
+        Self { view: store.view().unwrap(), follower, commits: Vec::new() }
+    }
+
+    /// Tells whether nothing was lost.
+    fn take(&mut self) -> bool {
+        let Some(mut commits) = self.follower.take() else { return false };
+        commits.skip_to(self.view.lsn());
+        if !commits.is_empty() {
+            self.commits.push(commits.encode());
+        }
+        true
+    }
+
+    fn now(&self) -> View {
+        self.view.with_commits(&self.commits, None).unwrap()
+    }
+}
+
+#[test]
+fn a_view_and_the_commits_behind_it_are_the_store() {
+    for seed in 0..40 {
+        let (store, clock) = store(seed);
+        let mut rng = Rng::new(seed);
+        (0..rng.below(60)).for_each(|_| act(&store, &clock, &mut rng));
+        let mut copy = Copy::begin(&store);
+        for step in 0..200 {
+            act(&store, &clock, &mut rng);
+            match rng.below(40) {
+                0 => store.checkpoint().unwrap(),
+                1 => store.compact().unwrap(),
+                2 => assert!(copy.take()),
+                3 => {
+                    // A view of later does as well, also with commits from before it.
+                    copy.view = store.view().unwrap();
+                }
+                4 => copy = Copy::begin(&store),
+                _ => {}
+            }
+            if step % 23 == 22 {
+                store.flush().unwrap();
+                assert!(copy.take());
+                let view = copy.now();
+                assert!(seen(&view) == contents(&store).unwrap(), "seed {seed}, step {step}");
+                for log in store.scan("").unwrap() {
+                    let key = log.unwrap().key;
+                    let kept = store.retention(&key).unwrap();
+                    let copied = view.scan(&key).unwrap().next().unwrap().unwrap();
+                    assert_eq!((copied.key, copied.retention), (key, kept));
+                }
+            }
+        }
+        // Another store takes it over, and goes on.
+        let (new, its_clock) = self::store(seed + 1000);
+        its_clock.set_wall(Duration::from_millis(copy.now().taken()));
+        new.import().view(&copy.now(), "").unwrap();
+        assert!(contents(&new).unwrap() == walked(&copy.now(), ""));
+        let volume = Arc::new(MemVolume::new(seed));
+        let same = Options::new().environment(its_clock, seed).copy_on(volume, &copy.now()).unwrap();
+        assert!(contents(&same).unwrap() == seen(&copy.now()));
+    }
+}
+
+#[test]
+fn commits_go_up_to_a_moment() {
+    let (store, clock) = store(1);
+    let copy = Copy::begin(&store);
+    let mut then = Vec::new();
+    for n in 0..10u64 {
+        clock.set_wall(Duration::from_secs(2000 + n));
+        store.append("log", [n as u8]).unwrap().wait().unwrap();
+        then.push(contents(&store).unwrap());
+    }
+    let commits = [copy.follower.take().unwrap().encode()];
+    for (n, then) in then.iter().enumerate() {
+        let until = (2000 + n as u64) * 1000 + 999;
+        assert!(walked(&copy.view.with_commits(&commits, Some(until)).unwrap(), "") == *then);
+    }
+    assert!(walked(&copy.view.with_commits(&commits, Some(0)).unwrap(), "").is_empty());
+}
+
+#[test]
+fn what_is_missing_is_noticed() {
+    let (store, _) = store(1);
+    let follower = store.follow(1000).unwrap();
+    let view = store.view().unwrap();
+    store.append("log", [1; 400]).unwrap().wait().unwrap();
+    let first = follower.take().unwrap();
+    store.append("log", [2; 400]).unwrap().wait().unwrap();
+    let second = follower.take().unwrap();
+    assert!(follower.take().unwrap().is_empty());
+    // More than is held.
+    (0..3).for_each(|_| store.append("log", [3; 400]).unwrap().wait().unwrap());
+    assert!(follower.take().is_none() && follower.take().unwrap().is_empty());
+    // What came in past the log.
+    let (other, _) = self::store(2);
+    other.append("other", "x").unwrap().wait().unwrap();
+    store.import().view(&other.view().unwrap(), "").unwrap();
+    store.append("other", "y").unwrap().wait().unwrap();
+    assert!(follower.take().is_none());
+    // A view of afterwards is one to go on from.
+    let later = store.view().unwrap();
+    store.append("other", "z").unwrap().wait().unwrap();
+    let mut commits = follower.take().unwrap();
+    commits.skip_to(later.lsn());
+    assert!(seen(&later.with_commits([commits.encode()], None).unwrap()) == contents(&store).unwrap());
+
+    // In another order, with a gap, of another store, damaged.
+    let [first, second] = [first.encode(), second.encode()];
+    assert!(view.with_commits([&first, &second, &first], None).is_ok());
+    for wrong in [vec![&second, &first], vec![&second]] {
+        assert!(matches!(view.with_commits(wrong, None), Err(Error::Damaged { .. })));
+    }
+    let of_other = other.view().unwrap().with_commits([&first], None);
+    assert!(matches!(of_other, Err(Error::Damaged { .. })));
+    for bit in 0..first.len() * 8 {
+        let mut damaged = first.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        let read = view.with_commits([damaged], None);
+        assert!(matches!(read, Err(Error::Damaged { .. } | Error::NewerFormat { .. })), "bit {bit}");
+    }
+    for cut in 0..first.len() {
+        assert!(matches!(view.with_commits([&first[..cut]], None), Err(Error::Damaged { .. })));
+    }
+}
+
+/// Somebody commits on what is imported as soon as it is there: no commit on it is told as if the view had it.
+#[test]
+fn imports_and_commits_on_them_are_told_apart() {
+    let source = Store::in_memory(2).unwrap();
+    for n in 0..300 {
+        drop(source.append_many(format!("new/{n}"), ["a", "b"]).unwrap());
+    }
+    let source = source.view().unwrap();
+    for seed in 0..6 {
+        let store = Store::in_memory(seed).unwrap();
+        let follower = store.follow(16 << 20).unwrap();
+        let view = store.view().unwrap();
+        let mut told: Vec<Bytes> = Vec::new();
+        std::thread::scope(|scope| {
+            let importing = scope.spawn(|| store.import().view(&source, "").unwrap());
+            let mut lost = false;
+            while !lost {
+                if store.exists("new/7").unwrap() {
+                    drop(store.append("new/7", "c").unwrap());
+                }
+                match follower.take() {
+                    Some(commits) => told.push(commits.encode().into()),
+                    None => lost = true,
+                }
+            }
+            importing.join().unwrap();
+        });
+        let before = view.with_commits(&told, None).unwrap();
+        assert!(walked(&before, "").is_empty(), "seed {seed}: nothing else was committed");
+    }
+}

@@ -1,0 +1,268 @@
+//! Full stores: appends are refused, reads served, deletes accepted, and then appends go on. In memory and in a file, with the
+//! store's own threads and without.
+
+use crate::common;
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use brooklet::io::{Fault, FileOptions, FileVolume, ManualClock, MemVolume, OpenMode, Rng, Volume};
+use brooklet::{Commit, Error, ErrorKind, Options, Store};
+use common::contents;
+
+const MIB: u64 = 1 << 20;
+/// Nothing takes that long, however busy the machine is.
+const FOREVER: Duration = Duration::from_secs(500);
+
+fn options() -> Options {
+    Options::new().ring_size(256 << 10).memory_budget(256 << 10).max_payload(32 << 10).cache_budget(256 << 10)
+}
+
+/// A volume, and what it is called.
+type Named = (&'static str, Arc<dyn Volume>);
+
+/// Volumes to fill: in memory, and in a file.
+fn volumes() -> (tempfile::TempDir, Vec<Named>) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = FileVolume::open(&dir.path().join("store"), OpenMode::Create, FileOptions::default()).unwrap();
+    (dir, vec![("memory", Arc::new(MemVolume::new(1))), ("file", Arc::new(file))])
+}
+
+fn noise(rng: &mut Rng, len: u64) -> Vec<u8> {
+    (0..len).map(|_| rng.next() as u8).collect()
+}
+
+/// Whether something was done, or there was no room for it.
+fn done<T>(result: Result<T, Error>) -> bool {
+    match result {
+        Ok(_) => true,
+        Err(error) if error.kind() == ErrorKind::Full => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Appends until there is no room, and tells how often there was.
+fn fill(store: &Store, mut next: impl FnMut(u64) -> (Vec<u8>, Vec<u8>)) -> u64 {
+    let mut n = 0;
+    loop {
+        let (key, payload) = next(n);
+        if !done(store.append(key, payload)) {
+            store.flush().unwrap();
+            return n;
+        }
+        n += 1;
+        assert!(n < 1_000_000, "it is never full");
+    }
+}
+
+/// No delete may be refused.
+fn delete(store: &Store, key: Vec<u8>, when: &str) {
+    drop(store.delete(key).unwrap_or_else(|error| panic!("{when}: {error}")));
+}
+
+fn long_key(n: u64) -> Vec<u8> {
+    let mut key = noise(&mut Rng::new(n), 1000);
+    key.extend_from_slice(format!("{n:08}").as_bytes());
+    key
+}
+
+fn sound(store: Store, volume: &Arc<dyn Volume>) {
+    let before = contents(&store).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let report = brooklet::check_volume(volume.clone(), &mut |_, _| {}).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    let store = options().open_on(volume.clone()).unwrap();
+    assert!(contents(&store).unwrap() == before, "another store after opening it again");
+}
+
+#[test]
+fn appends_are_refused_and_go_on_after_deletes() {
+    let (_dir, volumes) = volumes();
+    for (name, volume) in volumes {
+        let store = options().capacity(4 * MIB).create_on(volume.clone()).unwrap();
+        let mut rng = Rng::new(3);
+        let mut entry = |n: u64| (format!("log/{}", n % 50).into_bytes(), noise(&mut rng, 2000));
+        let first = fill(&store, &mut entry);
+        assert!(first > 800, "{name}: {first} entries of 2,000 bytes are in a heap of 3.7 MiB");
+        let held = contents(&store).unwrap();
+        assert_eq!(held.values().map(|log| log.entries.len() as u64).sum::<u64>(), first, "{name}");
+        for n in 0..25 {
+            store.delete(format!("log/{n}")).unwrap().wait().unwrap();
+        }
+        let again = fill(&store, &mut entry);
+        assert!(again > first / 3, "{name}: {again} after {first}, of which half were deleted");
+        for n in 0..50 {
+            drop(store.delete(format!("log/{n}")).unwrap());
+        }
+        let anew = fill(&store, &mut entry);
+        assert!(anew > first * 3 / 4, "{name}: {anew} after {first}, which were deleted");
+        sound(store, &volume);
+    }
+}
+
+/// Nothing but small logs with long keys: what tells that a log is gone is as long as the log was.
+#[test]
+fn a_store_of_long_keys_can_be_emptied() {
+    let (_dir, volumes) = volumes();
+    for (name, volume) in volumes {
+        let store = options().capacity(3 * MIB).create_on(volume.clone()).unwrap();
+        let first = fill(&store, |n| (long_key(n), b"x".to_vec()));
+        assert!(first > 1000, "{name}: {first}");
+        for n in 0..first {
+            delete(&store, long_key(n), &format!("{name}: {n} of {first}"));
+        }
+        store.flush().unwrap();
+        let anew = fill(&store, |n| (long_key(n), b"y".to_vec()));
+        assert!(anew > first * 3 / 4, "{name}: {anew} after {first}");
+        sound(store, &volume);
+    }
+}
+
+#[test]
+fn random_deletes_make_room() {
+    let (_dir, volumes) = volumes();
+    for (name, volume) in volumes {
+        let store = options().capacity(3 * MIB).create_on(volume.clone()).unwrap();
+        let mut rng = Rng::new(8);
+        let first = fill(&store, |n| (long_key(n), b"x".to_vec()));
+        for n in 0..first {
+            if rng.percent(50) {
+                delete(&store, long_key(n), &format!("{name}: {n} of {first}"));
+            }
+        }
+        let again = fill(&store, |n| (long_key(first + n), b"y".to_vec()));
+        assert!(again > first / 4, "{name}: {again} after {first}, of which half were deleted");
+        sound(store, &volume);
+    }
+}
+
+#[test]
+fn a_refused_commit_leaves_no_trace() {
+    let (_dir, volumes) = volumes();
+    for (_, volume) in volumes {
+        let store = options().capacity(2 * MIB).create_on(volume.clone()).unwrap();
+        let mut rng = Rng::new(3);
+        fill(&store, |n| (format!("log/{}", n % 5).into_bytes(), noise(&mut rng, 3000)));
+        let before = contents(&store).unwrap();
+        let large = vec![7; 30_000];
+        for n in 0..20 {
+            let mut commit = Commit::new();
+            let (old, new) = (format!("log/{}", n % 5), format!("new/{n}"));
+            commit.append(&old, &large).append(&new, b"small").append(&old, &large);
+            let error = store.commit(&commit).map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+            assert!(error.to_string().contains("heap"), "{error}");
+        }
+        assert!(contents(&store).unwrap() == before);
+        sound(store, &volume);
+    }
+}
+
+/// What the whole heap could not hold is refused before anything is tried.
+#[test]
+fn a_commit_that_never_fits_is_refused_at_once() {
+    let clock = Arc::new(ManualClock::default());
+    let volume = MemVolume::new(1);
+    let options = Options::new().ring_size(8 * MIB).max_payload(2 << 20).threads(false).environment(clock, 1);
+    let store = options.capacity(8 * MIB + (64 << 10) + MIB).create_on(Arc::new(volume.clone())).unwrap();
+    store.append("log", b"small").unwrap().wait().unwrap();
+    let checkpoints = store.info().unwrap().keeper.checkpoints;
+    let error = store.append("log", vec![1; 2 << 20]).map(drop).unwrap_err();
+    assert!(error.kind() == ErrorKind::Full && error.to_string().contains("whole heap"), "{error}");
+    assert_eq!(store.info().unwrap().keeper.checkpoints, checkpoints);
+    store.append("log", b"small").unwrap().wait().unwrap();
+}
+
+/// Without threads: what can make room is done in the call, and a store from which everything was deleted has room.
+#[test]
+fn a_store_without_threads_is_never_stuck() {
+    for seed in 0..4 {
+        let clock = Arc::new(ManualClock::default());
+        let volume = MemVolume::new(seed);
+        let mut rng = Rng::new(seed);
+        let capacity = (256 << 10) + (64 << 10) + 4 * MIB + rng.below(64) * 4096;
+        let options = options().threads(false).environment(clock.clone(), seed).capacity(capacity);
+        let store = options.create_on(Arc::new(volume.clone())).unwrap();
+        for round in 0..3 {
+            let (key_len, payload) =
+                ([40, 200, 1000][rng.below(3) as usize], [60, 500, 4000][rng.below(3) as usize]);
+            let key = |n: u64| noise(&mut Rng::new(n ^ round << 32), key_len);
+            let filled = fill(&store, |n| (key(n), noise(&mut Rng::new(n), payload)));
+            assert!(filled > 10, "seed {seed}, round {round}: {filled}");
+            if rng.percent(30) {
+                store.checkpoint().unwrap();
+            }
+            for n in 0..filled {
+                delete(&store, key(n), &format!("seed {seed}, round {round}: {n} of {filled}"));
+            }
+            store.flush().unwrap();
+            while store.step().unwrap() {}
+            store.append("one", b"1").unwrap().wait().unwrap();
+            store.delete("one").unwrap().wait().unwrap();
+        }
+        store.close().unwrap();
+    }
+}
+
+/// Logs that were only looked up need no room, however full the store is.
+#[test]
+fn a_tier_that_holds_nothing_is_checkpointed_without_room() {
+    let volume = MemVolume::new(1);
+    let store = options().capacity(2 * MIB).create_on(Arc::new(volume.clone())).unwrap();
+    fill(&store, |n| (long_key(n), b"x".to_vec()));
+    store.checkpoint().unwrap();
+    volume.fail(Fault::Full(0));
+    for n in 0..200 {
+        let (old, new) = (long_key(n), long_key(n + 1_000_000));
+        let mut commit = Commit::new();
+        commit.expect_absent(&old).append(&new, b"x");
+        assert!(matches!(store.commit(&commit), Err(Error::Conflict { .. } | Error::Full { .. })));
+    }
+    for _ in 0..3 {
+        store.checkpoint().unwrap();
+    }
+}
+
+/// Everybody gets an answer, and in the end there is room again.
+#[test]
+fn many_threads_fill_and_delete_and_none_hangs() {
+    let (_dir, volumes) = volumes();
+    for (name, volume) in volumes {
+        let store = options().capacity(3 * MIB).create_on(volume.clone()).unwrap();
+        let (tell, hear) = mpsc::channel();
+        for thread in 0..8u64 {
+            let (store, tell) = (store.clone(), tell.clone());
+            std::thread::Builder::new()
+                .spawn(move || {
+                    let mut rng = Rng::new(thread);
+                    for n in 0..1500 {
+                        let key = format!("{thread}/{}", rng.below(40));
+                        if rng.percent(3) {
+                            for log in 0..40 {
+                                match store.delete(format!("{thread}/{log}")) {
+                                    Ok(_) | Err(Error::UnknownLog { .. }) => {}
+                                    Err(error) => panic!("{error}"),
+                                }
+                            }
+                        } else {
+                            let payload = noise(&mut rng, 200 + (n % 7) * 500);
+                            done(store.append(key, payload).and_then(|ticket| ticket.wait()));
+                        }
+                    }
+                    tell.send(thread).unwrap();
+                })
+                .unwrap();
+        }
+        drop(tell);
+        for _ in 0..8 {
+            hear.recv_timeout(FOREVER).unwrap_or_else(|_| panic!("{name}: somebody hangs, or fell"));
+        }
+        for log in store.scan("").unwrap() {
+            drop(store.delete(log.unwrap().key).unwrap());
+        }
+        store.append("one", b"1").unwrap().wait().unwrap();
+        sound(store, &volume);
+    }
+}

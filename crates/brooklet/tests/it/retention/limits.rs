@@ -1,0 +1,129 @@
+//! Limits by themselves: what each keeps, what is refused, what becomes of a log's limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet::io::{ManualClock, MemVolume};
+use brooklet::{Bounds, Commit, Error, Retention, Store};
+
+use crate::retention::random::options;
+
+pub fn store() -> (Store, Arc<ManualClock>, Arc<MemVolume>) {
+    let (clock, volume) = (Arc::new(ManualClock::default()), Arc::new(MemVolume::new(1)));
+    (options(&clock, 1).create_on(volume.clone()).unwrap(), clock, volume)
+}
+
+pub fn bounds(first: u64, next: u64) -> Bounds {
+    Bounds { first, next }
+}
+
+#[test]
+fn the_newest_entries_stay() {
+    let (store, ..) = store();
+    drop(store.retain("few", Retention::new().entries(3)).unwrap());
+    drop(store.retain("none", Retention::new().entries(0)).unwrap());
+    drop(store.retain("small", Retention::new().bytes(10)).unwrap());
+    for n in 0..10u8 {
+        drop(store.append("few", [n]).unwrap());
+        drop(store.append("none", [n]).unwrap());
+        store.append("small", vec![n; 3]).unwrap().wait().unwrap();
+    }
+    assert_eq!(store.bounds("few").unwrap(), bounds(7, 10));
+    assert_eq!(store.bounds("none").unwrap(), bounds(10, 10));
+    assert_eq!(store.bounds("small").unwrap(), bounds(7, 10), "three times three bytes");
+    store.append("small", [7; 100]).unwrap().wait().unwrap();
+    assert_eq!(store.bounds("small").unwrap(), bounds(10, 11), "the newest stays, however large");
+    store.append("small", "").unwrap().wait().unwrap();
+    assert_eq!(store.bounds("small").unwrap(), bounds(11, 12));
+}
+
+#[test]
+fn limits_apply_to_what_is_there() {
+    let (store, ..) = store();
+    store.append_many("log", (0..500u32).map(|n| n.to_le_bytes())).unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    drop(store.append_many("log", (0..10u32).map(|n| n.to_le_bytes())).unwrap());
+    store.retain("log", Retention::new().bytes(1_000)).unwrap().wait().unwrap();
+    assert_eq!(store.bounds("log").unwrap(), bounds(260, 510));
+    store.retain("log", Retention::new().entries(100)).unwrap().wait().unwrap();
+    assert_eq!(store.bounds("log").unwrap(), bounds(410, 510));
+    // Lifted: everything is kept, and what is gone stays gone.
+    store.retain("log", Retention::new()).unwrap().wait().unwrap();
+    store.append_many("log", (0..500u32).map(|n| n.to_le_bytes())).unwrap().wait().unwrap();
+    assert_eq!(store.bounds("log").unwrap(), bounds(410, 1010));
+    assert_eq!(store.retention("log").unwrap(), Retention::new());
+}
+
+#[test]
+fn limits_belong_to_the_log() {
+    let (mut store, clock, volume) = store();
+    let kept = Retention::new().entries(5).bytes(1 << 20).age(Duration::from_secs(3600));
+    store.retain("log", kept).unwrap().wait().unwrap();
+    assert!(store.exists("log").unwrap(), "a retention creates the log");
+    for round in 0..4 {
+        store.append("log", "x").unwrap().wait().unwrap();
+        assert_eq!(store.retention("log").unwrap(), kept, "round {round}");
+        assert_eq!(store.scan("").unwrap().next().unwrap().unwrap().retention, kept);
+        match round {
+            0 => store.checkpoint().unwrap(),
+            1 => store.compact().unwrap(),
+            _ => {
+                store.close().unwrap();
+                store = options(&clock, round).open_on(volume.clone()).unwrap();
+            }
+        }
+    }
+    store.delete("log").unwrap().wait().unwrap();
+    assert!(matches!(store.retention("log"), Err(Error::UnknownLog { .. })));
+    store.append("log", "a new one").unwrap().wait().unwrap();
+    assert_eq!(store.retention("log").unwrap(), Retention::new());
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let (store, ..) = store();
+    let most = 1 << 62;
+    for wrong in [
+        Retention::new().entries(most + 1),
+        Retention::new().bytes(u64::MAX),
+        Retention::new().age(Duration::ZERO),
+        Retention::new().age(Duration::from_micros(1_500)),
+        Retention::new().age(Duration::from_secs(31_557_600 * 1000 + 1)),
+        Retention::new().age(Duration::MAX),
+    ] {
+        let refused = store.retain("log", wrong).map(|_| ()).unwrap_err();
+        assert!(matches!(refused, Error::InvalidRetention(_)), "{wrong:?}: {refused}");
+    }
+    let (nothing, most) = (Retention::new(), Retention::new().entries(most).bytes(most));
+    assert!(matches!(store.retain("log", nothing), Err(Error::UnknownLog { .. })), "nothing to lift");
+    assert!(!store.exists("log").unwrap());
+    let most = most.age(Duration::from_secs(31_557_600 * 1000));
+    store.retain("log", most).unwrap().wait().unwrap();
+    assert_eq!(store.retention("log").unwrap(), most);
+    store.append("log", "x").unwrap().wait().unwrap();
+    assert_eq!(store.bounds("log").unwrap(), bounds(0, 1));
+}
+
+/// A commit that is refused counted its entries: later ones were dropped for bytes that were never there.
+#[test]
+fn a_refused_commit_leaves_no_trace_in_what_is_counted() {
+    let (store, ..) = store();
+    drop(store.retain("log", Retention::new().bytes(100)).unwrap());
+    store.append_many("log", [[1; 10]; 5]).unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    for n in 0..20u64 {
+        let mut commit = Commit::new();
+        commit.append("log", &[2; 30]).truncate("log", 2).append("log", &[3; 90]).delete("log");
+        commit.append("log", "anew").retain("log", Retention::new().bytes(5)).delete("no such log");
+        assert!(store.commit(&commit).is_err());
+        let mut commit = Commit::new();
+        commit.append("log", &[4; 90]).truncate("log", 99);
+        assert!(store.commit(&commit).is_err());
+        if n < 5 {
+            store.append("log", [5; 10]).unwrap().wait().unwrap();
+        }
+        assert_eq!(store.bounds("log").unwrap(), bounds(0, 5 + (n + 1).min(5)), "{n}: all hundred bytes");
+    }
+    store.append("log", [5; 10]).unwrap().wait().unwrap();
+    assert_eq!(store.bounds("log").unwrap(), bounds(1, 11));
+}

@@ -1,0 +1,78 @@
+//! A place with a store, and the command at work on it.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use brooklet::{Options, Store};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A directory to work in, with a store's path.
+pub struct Place {
+    pub dir: TempDir,
+    pub store: PathBuf,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("s.brooklet");
+        Self { dir, store }
+    }
+
+    /// With a small store, open.
+    pub fn with_store() -> (Self, Store) {
+        let place = Self::new();
+        let store = Options::new().ring_size(1 << 20).open(&place.store).unwrap();
+        (place, store)
+    }
+
+    pub fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brooklet"));
+        let store = self.store.to_str().unwrap();
+        command.args(args.iter().map(|arg| if *arg == "STORE" { store } else { arg }));
+        command.current_dir(self.dir.path()).env_remove("RUST_LOG").stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// Runs what must work; gives what it printed.
+    #[track_caller]
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""), "{args:?}");
+        text(&output.stdout).to_owned()
+    }
+
+    /// Runs what must work in JSON; gives the values, one a line.
+    #[track_caller]
+    pub fn json(&self, args: &[&str]) -> Vec<Value> {
+        let args: Vec<_> = args.iter().chain(&["--json"]).copied().collect();
+        self.ok(&args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Runs what must fail with this code; gives the message.
+    #[track_caller]
+    pub fn fails(&self, code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
+        let line = message.lines().last().unwrap_or_default();
+        assert!(line.starts_with("brooklet: "), "{message}");
+        line.to_owned()
+    }
+}
+
+/// What a program printed.
+pub fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}

@@ -1,0 +1,114 @@
+//! `brooklet export` from the outside.
+
+use crate::common;
+
+use std::process::{Command, Stdio};
+
+use brooklet::{Retention, Store};
+use common::{Place, text};
+use serde_json::{Value, json};
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A closed store with logs in runs and in the ring.
+fn place() -> Place {
+    let (place, store) = Place::with_store();
+    store.append_many("a/1", ["zero", "one", "two"]).unwrap().wait().unwrap();
+    store.trim("a/1", 1).unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    store.append("a/1", [0xff, 0]).unwrap().wait().unwrap();
+    store.append([0xfe, b'b'], "grün").unwrap().wait().unwrap();
+    store.retain("a/10", Retention::new().entries(5)).unwrap().wait().unwrap();
+    store.append("gone", "x").unwrap().wait().unwrap();
+    store.delete("gone").unwrap().wait().unwrap();
+    store.close().unwrap();
+    place
+}
+
+#[test]
+fn logs_come_with_their_bounds_and_entries() {
+    let place = place();
+    let log =
+        |first: u64, next: u64| json!({"key": "a/1", "first": first, "next": next, "entries": next - first});
+    let one = [
+        log(1, 4),
+        json!({"key": "a/1", "seq": 1, "text": "one"}),
+        json!({"key": "a/1", "seq": 2, "text": "two"}),
+        json!({"key": "a/1", "seq": 3, "base16": "ff00"}),
+    ];
+    let ten = [json!({"key": "a/10", "first": 0, "next": 0, "entries": 0, "retention": {"entries": 5}})];
+    let last = [
+        json!({"key_base16": "fe62", "first": 0, "next": 1, "entries": 1}),
+        json!({"key_base16": "fe62", "seq": 0, "text": "grün"}),
+    ];
+    assert_eq!(lines(&place.ok(&["export", "STORE"])), [&one[..], &ten, &last].concat());
+    assert_eq!(lines(&place.ok(&["export", "STORE", "--log", "a/1"])), one);
+    assert_eq!(lines(&place.ok(&["export", "STORE", "--prefix", "a/"])), [&one[..], &ten].concat());
+    assert_eq!(place.ok(&["export", "STORE", "--prefix", "b"]), "");
+    assert!(place.ok(&["export", "STORE", "--to", "out.ndjson"]).starts_with("3 logs with 4 entries, "));
+    let written = std::fs::read_to_string(place.dir.path().join("out.ndjson")).unwrap();
+    assert_eq!(written, place.ok(&["export", "STORE", "--to", "-"]));
+    let told = &place.json(&["export", "STORE", "--to", "out.ndjson", "--force"])[0];
+    assert_eq!(*told, json!({"logs": 3, "entries": 4, "bytes": written.len()}));
+    assert_eq!(
+        place.ok(&["check", "STORE"]).lines().next().map(|line| line.starts_with("sound")),
+        Some(true)
+    );
+}
+
+#[test]
+fn logs_become_a_codex() {
+    let place = place();
+    let export = ["export", "STORE", "--format", "codex", "--to", "out.codex"];
+    assert!(place.ok(&export).starts_with("3 logs with 4 entries, "));
+    assert_eq!(place.json(&["codex", "verify", "out.codex"])[0]["entries"], json!(3));
+    assert_eq!(place.json(&["codex", "stat", "out.codex"])[0]["metadata_bytes"], json!(52));
+    let one = place.json(&[&export[..], &["--log", "a/1", "--force"]].concat());
+    assert_eq!((&one[0]["logs"], &one[0]["entries"]), (&json!(1), &json!(3)));
+    // The standard output takes it, too.
+    let printed = place.run(&["export", "STORE", "--format", "codex", "--log", "a/1"]);
+    assert_eq!(printed.stdout, std::fs::read(place.dir.path().join("out.codex")).unwrap());
+}
+
+#[test]
+fn what_cannot_be_exported_leaves_nothing() {
+    let place = place();
+    let files = || std::fs::read_dir(place.dir.path()).unwrap().count();
+    let before = files();
+    assert!(place.fails(3, &["export", "STORE", "--log", "gone", "--to", "x"]).contains("gone"));
+    place.fails(4, &["export", "absent", "--to", "x"]);
+    place.file("x", "somebody's");
+    assert!(place.fails(2, &["export", "STORE", "--to", "x"]).contains("x is there already"));
+    assert_eq!(std::fs::read_to_string(place.dir.path().join("x")).unwrap(), "somebody's");
+    assert!(
+        place
+            .fails(7, &["export", "STORE", "--to", "no/such/folder"])
+            .contains("writing no/such/folder failed")
+    );
+    let store = Store::open(&place.store).unwrap();
+    // Much where it is written out, and little in the store.
+    for _ in 0..40 {
+        store.append_many("long", vec![[b'x'; 10_000]; 10]).unwrap().wait().unwrap();
+    }
+    store.close().unwrap();
+    drop(store);
+    // A limit on the size of files stands for a disk that is full.
+    let full = Command::new("sh")
+        .args([
+            "-c",
+            "trap '' XFSZ; ulimit -f 6000; exec \"$@\"",
+            "sh",
+            env!("CARGO_BIN_EXE_brooklet"),
+            "export",
+        ])
+        .args([place.store.to_str().unwrap(), "--to", "y"])
+        .current_dir(place.dir.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(full.status.code(), Some(7), "{}", text(&full.stderr));
+    assert!(text(&full.stderr).contains("writing y failed: File too large"), "{}", text(&full.stderr));
+    assert_eq!(files(), before + 1);
+}

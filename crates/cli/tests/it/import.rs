@@ -1,0 +1,163 @@
+//! `brooklet import` from the outside.
+
+use crate::common;
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::Duration;
+
+use brooklet::{Options, Retention, Store};
+use common::{Place, text};
+use serde_json::json;
+
+/// A closed store `from` beside the place's own, with logs in runs and in the ring.
+fn place() -> Place {
+    let place = Place::new();
+    let store = Options::new().ring_size(1 << 20).open(place.dir.path().join("from")).unwrap();
+    store.append_many("a/1", ["zero", "one", "two"]).unwrap().wait().unwrap();
+    store.trim("a/1", 1).unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    store.append("a/1", [0xff, 0]).unwrap().wait().unwrap();
+    store.append([0xfe, b'b'], "grün").unwrap().wait().unwrap();
+    let kept = Retention::new().entries(5).bytes(900).age(Duration::from_secs(3600));
+    store.retain("a/10", kept).unwrap().wait().unwrap();
+    store.close().unwrap();
+    place
+}
+
+fn exported(place: &Place, store: &str) -> String {
+    place.ok(&["export", store])
+}
+
+#[test]
+fn what_was_exported_comes_in_as_it_was() {
+    let place = place();
+    let lines = exported(&place, "from");
+    std::fs::write(place.dir.path().join("x.jsonl"), &lines).unwrap();
+    place.ok(&["export", "from", "--format", "codex", "--to", "x.codex"]);
+    for args in [&["x.jsonl"][..], &["x.codex"], &["from", "--format", "store"]] {
+        let import = [&["import", "STORE"], args].concat();
+        assert!(place.ok(&import).starts_with("3 logs with 4 entries, which take "), "{args:?}");
+        assert_eq!(exported(&place, "STORE"), lines, "{args:?}");
+        // Once more they are there already.
+        let refused = place.fails(1, &import);
+        assert!(refused.contains("log \"a/1\" is there already"), "{refused}");
+        let told = &place.json(&[&import[..], &["--skip-existing"]].concat())[0];
+        assert_eq!((&told["logs"], &told["skipped"]), (&json!(0), &json!(3)));
+        assert!(place.ok(&["check", "STORE"]).starts_with("sound"));
+        std::fs::remove_file(&place.store).unwrap();
+    }
+    for args in [&["x.codex"][..], &["from", "--format", "store"]] {
+        let import = [&["import", "STORE"], args, &["--prefix", "a/1"]].concat();
+        assert!(place.ok(&import).starts_with("2 logs with 3 entries"), "{args:?}");
+        std::fs::remove_file(&place.store).unwrap();
+    }
+}
+
+#[test]
+fn lines_come_in_from_the_standard_input_and_by_columns() {
+    let place = Place::new();
+    let mut child = place.command(&["import", "STORE", "--format", "ndjson"]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = "{\"key\": \"b\", \"json\": {\"n\": 1}}\n{\"key\": \"a\", \"text\": \"x\"}\n{\"key\": \"b\", \"text\": \"y\"}";
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(text(&output.stdout).starts_with("2 logs with 3 entries"));
+    place.file("more.csv", "when,who,what\n1,c,\"one, two\"\n2,d,three\n3,c,four\n");
+    let columns = ["--key-column", "who", "--payload-column", "what"];
+    place.ok(&[&["import", "STORE", "more.csv"], &columns[..]].concat());
+    assert_eq!(place.ok(&["read", "STORE", "b", "--raw"]), "{\"n\": 1}y");
+    assert_eq!(place.ok(&["read", "STORE", "c", "--raw"]), "one, twofour");
+    assert_eq!(place.ok(&["append", "STORE", "c", "five"]), "2\n", "it goes on as any log does");
+    // A codex file that is no export: a log of each key.
+    place.file("words.tsv", "oak\tquercus\nash\tfraxinus\n");
+    place.ok(&["codex", "build", "words.codex", "words.tsv"]);
+    assert!(place.ok(&["import", "STORE", "words.codex"]).starts_with("2 logs with 2 entries"));
+    assert_eq!(place.ok(&["read", "STORE", "oak", "--raw"]), "quercus");
+}
+
+#[test]
+fn what_is_wrong_is_told_and_nothing_comes_in() {
+    let place = place();
+    place.file("x.ndjson", "{\"key\": \"a\", \"text\": \"x\"}\n{\"key\": \"a\", \"txt\": \"y\"}\n");
+    place.file("long.ndjson", &format!("{{\"key\": \"{}\", \"text\": \"x\"}}", "k".repeat(1025)));
+    place.file("x.csv", "a,b\n1,2\n");
+    place.file("cut.codex", "no codex at all");
+    std::fs::write(
+        place.dir.path().join("limit.ndjson"),
+        r#"{"key": "a", "first": 0, "retention": {"age_ms": 0}}"#,
+    )
+    .unwrap();
+    let store = || if place.store.exists() { exported(&place, "STORE") } else { String::new() };
+    for (code, args, says) in [
+        (4, &["from", "--format", "store", "--no-create"][..], "No such file"),
+        (2, &["x.ndjson"], "x.ndjson: line 2: unknown field `txt`"),
+        (2, &["long.ndjson"], "long.ndjson: line 1: a key of 1025 bytes"),
+        (2, &["limit.ndjson"], "limit.ndjson: line 1: an age of 0ns"),
+        (2, &["x.csv"], "x.csv: there is no column key, only a, b"),
+        (2, &["x.data"], "its name does not tell how it is written"),
+        (2, &["x.csv", "--prefix", "a"], "--prefix is for exports and stores"),
+        (4, &["none.csv"], "opening none.csv failed"),
+        (4, &["cut.codex"], "cut.codex: "),
+        (4, &["none", "--format", "store"], "none"),
+    ] {
+        let message = place.fails(code, &[&["import", "STORE"], args].concat());
+        assert!(message.contains(says), "{args:?}: {message}");
+        assert_eq!(store(), "", "{args:?}");
+    }
+    let own = place.fails(4, &["import", "from", "from", "--format", "store"]);
+    assert!(own.contains("open elsewhere"), "{own}");
+}
+
+/// Killed at any moment, of either side: the store opens, and has all of it or nothing.
+#[cfg(unix)]
+#[expect(clippy::disallowed_methods, reason = "it is killed after some time")]
+#[test]
+fn an_import_that_is_killed_is_there_as_a_whole_or_not() {
+    let place = Place::new();
+    let from = Store::open(place.dir.path().join("from")).unwrap();
+    for n in 0..60_000u32 {
+        drop(from.append(format!("log/{}", n % 700), format!("{n:0100}")).unwrap());
+    }
+    from.close().unwrap();
+    drop(from);
+    let lines = exported(&place, "from");
+    std::fs::write(place.dir.path().join("x.ndjson"), &lines).unwrap();
+    for (nth, args) in [&["from", "--format", "store"][..], &["x.ndjson", "--memory", "1M"]]
+        .into_iter()
+        .cycle()
+        .take(24)
+        .enumerate()
+    {
+        let (store, started) = place_of_a_store(&place);
+        drop(store);
+        let mut child =
+            place.command(&[&["import", "STORE"], args].concat()).stdout(Stdio::null()).spawn().unwrap();
+        // From before the beginning to behind the end.
+        std::thread::sleep(Duration::from_millis(nth as u64 * 12));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let store = Store::open(&place.store).unwrap();
+        let found = store.scan("log/").unwrap().count();
+        assert!(found == 0 || found == 700, "{nth}: {found} logs");
+        assert_eq!(store.read("mine", ..).unwrap().count(), started);
+        store.append("mine", "more").unwrap().wait().unwrap();
+        store.close().unwrap();
+        drop(store);
+        assert!(place.ok(&["check", "STORE"]).starts_with("sound"), "{nth}");
+        if found == 700 {
+            place.ok(&["delete", "STORE", "mine"]);
+            assert_eq!(exported(&place, "STORE"), lines, "{nth}");
+        }
+        std::fs::remove_file(&place.store).unwrap();
+    }
+    assert_eq!(exported(&place, "from"), lines);
+}
+
+/// A store with a log of its own, and how many entries that has.
+#[cfg(unix)]
+fn place_of_a_store(place: &Place) -> (Store, usize) {
+    let store = Options::new().ring_size(1 << 20).open(&place.store).unwrap();
+    store.append_many("mine", ["a", "b"]).unwrap().wait().unwrap();
+    (store, 2)
+}

@@ -1,0 +1,19 @@
+//! What `cli` promises, tested from outside: one binary, a module for each subject.
+
+mod archive;
+mod bench_scale;
+mod bench_wal;
+mod cli;
+mod codes;
+mod codex;
+mod common;
+mod export;
+mod faults;
+mod import;
+mod probe;
+mod serve;
+mod soak;
+mod space;
+mod tags;
+mod top;
+mod trials;

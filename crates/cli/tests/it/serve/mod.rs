@@ -1,0 +1,9 @@
+//! `brooklet serve` from outside: what it acknowledged survives kills, and what clients see fits one order of all commands.
+
+#![expect(clippy::disallowed_methods, reason = "processes take real time and threads")]
+
+mod kills;
+mod linear;
+mod lines;
+mod process;
+mod settings;

@@ -1,0 +1,68 @@
+//! `brooklet space`: making, changing, listing and removing spaces, and what they refuse.
+
+use crate::common;
+
+use common::{Place, text};
+
+#[test]
+fn a_space_is_made_changed_listed_and_removed() {
+    let place = Place::new();
+    let made = place.ok(&["space", "create", "STORE", "games", "--class", "deferred", "--max-logs", "2"]);
+    assert_eq!(made, "games: deferred within 100 ms, 0 of 2 logs, 0 bytes\n");
+    place.ok(&["append", "STORE", "games/7", "e4", "e5"]);
+    let set =
+        ["--within", "20ms", "--max-bytes", "1K", "--max-logs", "none", "--entries", "3", "--age", "1d"];
+    let set = place.ok(&[&["space", "set", "STORE", "games"][..], &set].concat());
+    let all = "games: deferred within 20 ms, 1 logs, 4 of 1024 bytes; a log keeps 3 entries, 86400000 ms\n";
+    assert_eq!(set, all);
+    assert_eq!(place.ok(&["space", "list", "STORE"]), all);
+    let json = place.json(&["space", "list", "STORE"]).remove(0);
+    assert_eq!((&json[0]["name"], &json[0]["within_ms"]), (&"games".into(), &20.into()));
+    assert!(json[0]["max_logs"].is_null());
+    place.ok(&["space", "set", "STORE", "games", "--class", "durable", "--max-logs", "1"]);
+    let said = place.fails(6, &["append", "STORE", "games/8", "d4"]);
+    assert!(said.contains("space games may have 1 logs"), "{said}");
+    place.ok(&["append", "STORE", "chess/8", "d4"]);
+    place.ok(&["space", "remove", "STORE", "games"]);
+    assert_eq!(place.ok(&["space", "list", "STORE"]), "no spaces\n");
+    assert_eq!(place.ok(&["append", "STORE", "games/8", "d4"]), "0\n");
+    assert_eq!(text(&place.run(&["list", "STORE"]).stdout).lines().count(), 3);
+}
+
+#[test]
+fn a_space_is_kept_in_memory_and_dumped() {
+    let place = Place::new();
+    let made = place.ok(&["space", "create", "STORE", "games", "--class", "memory", "--memory", "1M"]);
+    assert_eq!(made, "games: memory of 1048576 bytes, 0 logs, 0 bytes\n");
+    // Each command stops the store cleanly, which dumps what it did.
+    place.ok(&["append", "STORE", "games/7", "e4", "e5"]);
+    assert_eq!(text(&place.run(&["read", "STORE", "games/7"]).stdout).lines().count(), 2);
+    assert_eq!(place.ok(&["space", "dump", "STORE", "games"]), "nothing has changed since the last dump\n");
+    let set = ["space", "set", "STORE", "games", "--when-full", "drop-oldest", "--dump-every", "5s"];
+    let all =
+        "games: memory of 1048576 bytes, then drops the oldest logs, dumped every 5000 ms, 1 logs, 4 bytes\n";
+    assert_eq!(place.ok(&set), all);
+    let json = place.json(&["space", "list", "STORE"]).remove(0);
+    assert_eq!((&json[0]["memory_bytes"], &json[0]["dump_every_ms"]), (&1048576.into(), &5000.into()));
+    place.ok(&["space", "set", "STORE", "games", "--dump-every", "none", "--memory", "64K"]);
+    let said = place.fails(2, &["space", "set", "STORE", "games", "--memory", "1K"]);
+    assert!(said.contains("at least 64 KiB"), "{said}");
+    place.ok(&["space", "set", "STORE", "games", "--class", "durable"]);
+    assert_eq!(place.ok(&["space", "list", "STORE"]), "games: durable\n");
+    assert!(place.fails(2, &["space", "dump", "STORE", "games"]).contains("nothing to dump"));
+    assert_eq!(place.ok(&["append", "STORE", "games/7", "d4"]), "2\n");
+}
+
+#[test]
+fn spaces_that_are_not_there_or_make_no_sense_are_refused() {
+    let place = Place::new();
+    place.ok(&["append", "STORE", "log", "x"]);
+    assert!(place.fails(3, &["space", "set", "STORE", "games"]).contains("no space games"));
+    assert!(place.fails(3, &["space", "remove", "STORE", "games"]).contains("list those"));
+    assert!(place.fails(2, &["space", "create", "STORE", "a/b"]).contains("no name for a space"));
+    let wrong = ["space", "create", "STORE", "a", "--within", "2h"];
+    assert!(place.fails(2, &wrong).contains("from one to an hour"));
+    place.ok(&["space", "create", "STORE", "a"]);
+    assert!(place.fails(2, &["space", "create", "STORE", "a"]).contains("configure that one"));
+    assert_eq!(place.ok(&["space", "list", "STORE"]), "a: durable\n");
+}

@@ -1,0 +1,70 @@
+//! `brooklet top`: a store at work in another process, as the file of its metrics tells it.
+
+use crate::common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use brooklet::Options;
+use common::{Place, text};
+
+#[test]
+fn a_store_at_work_is_watched_until_it_is_closed() {
+    let place = Place::new();
+    let file = place.dir.path().join("s.prom");
+    let told = file.to_str().unwrap();
+    let every = Duration::from_millis(20);
+    let store = Options::new().ring_size(1 << 20).metrics_file(&file, every).open(&place.store).unwrap();
+    let over = AtomicBool::new(false);
+    let (looks, pages) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                store.append("log", "entry").unwrap().wait().unwrap();
+                assert!(store.exists("log").unwrap());
+            }
+        });
+        let looks = place.run(&["top", told, "--every", "100ms", "--count", "3", "--json"]);
+        let pages = place.run(&["top", told, "--every", "100ms", "--count", "2"]);
+        over.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+        (looks, pages)
+    });
+    assert_eq!((text(&looks.stderr), text(&pages.stderr)), ("", ""));
+    let looks = text(&looks.stdout).lines().map(|line| serde_json::from_str(line).unwrap());
+    let looks: Vec<serde_json::Value> = looks.collect();
+    assert_eq!(looks.len(), 3);
+    for look in &looks {
+        let number = |name: &str| look[name].as_f64().unwrap_or_else(|| panic!("{name}: {look}"));
+        assert!(number("seconds") >= 0.1 && number("commits_per_second") > 0.0, "{look}");
+        assert!(number("commit_p50") > 0.0 && number("commit_p50") <= number("commit_p99"), "{look}");
+        // Blocks without a record only tell what is acknowledged; there are few beside so many commits.
+        assert!(number("ring") > 0.0 && number("records_per_block") > 0.9, "{look}");
+        assert_eq!((&look["stages"][3]["stage"], &look["stopped"]), (&"write".into(), &false.into()));
+        assert!(look["stages"][3]["p50"].as_f64() > Some(0.0), "{look}");
+        assert_eq!(look["stalls"].as_array().unwrap().len(), 8);
+        assert_eq!(look["reads"][0][0], "active");
+    }
+    let pages = text(&pages.stdout);
+    assert_eq!(pages.matches("no commit had to wait for room").count(), 2, "{pages}");
+    let watching =
+        place.command(&["top", told, "--every", "10ms"]).stdout(std::process::Stdio::piped()).spawn();
+    store.close().unwrap();
+    let output = watching.unwrap().wait_with_output().unwrap();
+    // It may have come too late.
+    if output.status.code() != Some(3) {
+        assert!(text(&output.stdout).ends_with("s.prom: the store was closed\n"), "{output:?}");
+    }
+    assert!(place.fails(3, &["top", told]).contains("a store writes it while it is open"));
+    place.file("other", "something else\n");
+    assert!(place.fails(2, &["top", "other"]).contains("not the metrics of a store"));
+}
+
+#[test]
+fn commands_on_a_store_tell_what_they_count() {
+    let place = Place::new();
+    let nowhere = place.fails(4, &["append", "STORE", "log", "x", "--metrics", "nowhere/s.prom"]);
+    assert!(nowhere.contains("writing the metrics failed: nowhere/s.prom: "), "{nowhere}");
+    place.ok(&["append", "STORE", "log", "x", "--metrics", "s.prom"]);
+    assert!(!place.dir.path().join("s.prom").exists(), "the command is over");
+    assert!(place.fails(2, &["demo", "--metrics", "s.prom"]).contains("commands that open a store"));
+}

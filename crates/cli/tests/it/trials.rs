@@ -1,0 +1,52 @@
+//! The trials as a newcomer runs them: the demo keeps its promises and leaves nothing behind, the bench measures.
+
+use crate::common;
+
+use common::Place;
+
+#[test]
+fn the_demo_kills_three_times_and_loses_nothing() {
+    let place = Place::new();
+    let report = &place.json(&["demo"])[0];
+    assert_eq!(report["lost"], 0);
+    let rounds = report["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 3);
+    for round in rounds {
+        assert!(round["acknowledged"].as_u64() > Some(100), "{report}");
+        assert!(round["recovery_ms"].as_f64() > Some(0.0), "{report}");
+    }
+    assert!(report["one_per_second"].as_f64() > Some(0.0) && report["many_per_second"].as_f64() > Some(0.0));
+    assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 0, "what it made is removed");
+}
+
+#[test]
+fn the_bench_compares_the_store_with_its_limit() {
+    let place = Place::new();
+    let output = place.run(&["bench", "--rounds", "1", "--json"]);
+    let table: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a table");
+    let rows = table["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 5, "{table}");
+    for row in rows {
+        let figure = |name: &str| row[name].as_f64().unwrap();
+        assert!(figure("store") > 0.0 && figure("limit") > 0.0, "{row}");
+        assert!((figure("ratio") - figure("store") / figure("limit")).abs() < 1e-6, "{row}");
+    }
+    assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 0, "what it made is removed");
+}
+
+#[test]
+fn one_measurement_is_told_with_its_mark() {
+    let place = Place::new();
+    let output = place.run(&["bench", "--rounds", "1", "--only", "lone"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let told = common::text(&output.stdout);
+    assert!(told.contains("one writer that waits for each ack, p50 [us]"), "{told}");
+    assert!(told.contains("ratio at most 1.25: ") && told.contains("medians of 1 rounds"), "{told}");
+}
+
+#[test]
+fn a_bench_that_has_no_place_to_work_says_so() {
+    let place = Place::new();
+    let message = place.fails(7, &["bench", "--dir", "no/such/place", "--only", "lone"]);
+    assert!(message.contains("no/such/place"), "{message}");
+}

@@ -1,0 +1,3 @@
+//! What `io` promises, tested from outside: one binary, a module for each subject.
+
+mod volumes;

@@ -1,0 +1,49 @@
+//! A process's limit on the size of files.
+
+use std::io;
+use std::path::Path;
+
+use brooklet_io::Op;
+
+use super::places::{Place, alone};
+use super::*;
+
+/// The kernel kills a process that writes past its limit, even inside the file; it must not get that far.
+#[test]
+fn the_file_size_limit_gives_errors_and_no_signal() {
+    let _alone = alone();
+    let place = Place::file();
+    drop(place.open(FileOptions::default()));
+    let status = std::process::Command::new("sh")
+        .args(["-c", "ulimit -f 16 && exec \"$0\" --exact volumes::limit::limited --ignored"])
+        .arg(std::env::current_exe().unwrap())
+        .env("BROOKLET_TEST_VOLUME", &place.path)
+        // A profile, where one is taken, would be over the limit, too.
+        .env("LLVM_PROFILE_FILE", "/dev/null")
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+#[ignore = "run under a limit by the_file_size_limit_gives_errors_and_no_signal"]
+fn limited() {
+    let path = std::env::var_os("BROOKLET_TEST_VOLUME").expect("set by the test that runs this one");
+    let too_large = io::ErrorKind::FileTooLarge;
+    for io_uring in [true, false] {
+        let options = FileOptions { io_uring, ..FileOptions::default() };
+        let volume = FileVolume::open(Path::new(&path), OpenMode::ReadWrite, options).unwrap();
+        write_all_at(&volume, 0, &filled(SECTOR, 1), Persist::Durable).unwrap();
+        for offset in [4 * SECTOR as u64, 100 * SECTOR as u64] {
+            assert_eq!(kind(volume.write_at(offset, &filled(SECTOR, 1), Persist::Cached)), too_large);
+            let mut queue = volume.queue(1).unwrap();
+            let data = filled(SECTOR, 1).freeze();
+            queue.submit(0, Op::Write { offset, data, persist: Persist::Cached });
+            let mut done = Vec::new();
+            queue.reap(true, &mut done);
+            assert_eq!(done[0].result.as_ref().unwrap_err().kind(), too_large);
+        }
+        assert_eq!(kind(volume.grow(2 << 20)), too_large);
+    }
+}

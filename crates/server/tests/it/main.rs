@@ -1,0 +1,10 @@
+//! What `server` promises, tested from outside: one binary, a module for each subject.
+
+mod http_client;
+mod redis;
+mod streams;
+mod streams_forks;
+mod streams_limits;
+mod streams_live;
+mod streams_producers;
+mod watch;

@@ -1,0 +1,188 @@
+//! Who may come in, and do what.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use brooklet::Store;
+use brooklet_server::{Config, Error};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::redis::client::{Client, Server, encode};
+
+fn store() -> Store {
+    Store::in_memory(1).unwrap()
+}
+
+fn guarded(users: &[(&str, &str)]) -> Server {
+    let users = users.iter().map(|(name, rules)| ((*name).into(), (*rules).into())).collect();
+    Server::with(store(), Config { password: Some("secret".into()), users, ..Config::default() })
+}
+
+#[test]
+fn nothing_is_done_for_those_who_do_not_say_who_they_are() {
+    let server = guarded(&[]);
+    let mut client = server.client();
+    for request in ["GET a", "RPUSH l x", "MULTI", "CONFIG GET *", "CLIENT LIST", "ACL WHOAMI", "INFO"] {
+        assert_eq!(client.say(request), "-NOAUTH Authentication required.", "{request}");
+    }
+    assert!(client.say("AUTH wrong").starts_with("-WRONGPASS "));
+    assert_eq!(client.say("GET a"), "-NOAUTH Authentication required.");
+    assert_eq!(client.say("AUTH secret"), "OK");
+    assert_eq!(client.say("GET a"), "nil");
+    let mut client = server.client();
+    assert!(client.say("HELLO 3").starts_with("-NOAUTH "));
+    assert!(client.say("HELLO 3 AUTH default secret").starts_with('{'));
+}
+
+#[test]
+fn strangers_cannot_make_the_server_keep_much() {
+    let server = guarded(&[]);
+    for (bytes, error) in [
+        (&b"*11\r\n"[..], "-ERR Protocol error: unauthenticated multibulk length"),
+        (b"*2\r\n$3\r\nGET\r\n$20000\r\n", "-ERR Protocol error: unauthenticated bulk length"),
+    ] {
+        let mut client = server.client();
+        client.send(bytes);
+        assert_eq!(client.reply(), error);
+        assert!(client.is_over());
+    }
+    // Right behind the password, in the same packet, it is no stranger any more.
+    let mut client = server.client();
+    let large = "x".repeat(20_000);
+    let many: Vec<String> = (0..30).map(|n| n.to_string()).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let requests = [
+        encode(&["AUTH", "secret"]),
+        encode(&["SET", "a", &large]),
+        encode(&[&["RPUSH", "l"], &many[..]].concat()),
+    ];
+    client.send(&requests.concat());
+    assert_eq!([client.reply(), client.reply(), client.reply()], ["OK", "OK", ":30"]);
+}
+
+#[test]
+fn users_may_what_their_rules_say() {
+    let server = guarded(&[
+        ("worker", "on >w ~jobs:* ~STREAMS %R~public:* +@list +@stream +multi +exec +get -lrem"),
+        ("gone", "off >g ~* +@all"),
+    ]);
+    let mut admin = server.client();
+    admin.say("AUTH secret");
+    for request in [
+        "RPUSH private x",
+        "SET public:a 1",
+        "XADD private-stream 1-1 f v",
+        "XGROUP CREATE private-stream STREAMS 0",
+    ] {
+        assert!(!admin.say(request).starts_with('-'), "{request}");
+    }
+    let mut worker = server.client();
+    assert!(worker.say("AUTH gone g").starts_with("-WRONGPASS "));
+    assert!(worker.say("AUTH nobody x").starts_with("-WRONGPASS "));
+    assert_eq!(worker.say("AUTH worker w"), "OK");
+    assert_eq!(worker.say("RPUSH jobs:1 x"), ":1");
+    assert_eq!(worker.say("GET public:a"), "1");
+    for request in [
+        "RPUSH private y",
+        "RPUSH public:l y",
+        "LMOVE jobs:1 private LEFT LEFT",
+        "LMOVE private jobs:1 LEFT LEFT",
+        "BLPOP jobs:none private 0",
+        "LMPOP 2 jobs:none private LEFT",
+        "XREAD STREAMS private-stream 0",
+        // Not the first word of that name says where the keys are.
+        "XREADGROUP GROUP STREAMS jobs:x STREAMS private-stream >",
+        "XADD private-stream * f v",
+    ] {
+        assert_eq!(worker.say(request), "-NOPERM No permissions to access a key", "{request}");
+    }
+    for request in ["LREM jobs:1 0 x", "SET jobs:2 x", "CONFIG GET *", "FLUSHALL", "KEYS *"] {
+        assert!(worker.say(request).starts_with("-NOPERM User worker has no permissions"), "{request}");
+    }
+    // What is refused breaks the transaction that it was to be part of.
+    assert_eq!(worker.say("MULTI"), "OK");
+    assert_eq!(worker.say("RPUSH jobs:1 y"), "QUEUED");
+    assert!(worker.say("RPUSH private y").starts_with("-NOPERM "));
+    assert!(worker.say("EXEC").starts_with("-EXECABORT "));
+    assert_eq!(worker.say("LLEN jobs:1"), ":1");
+    assert_eq!(admin.say("LRANGE private 0 -1"), "[x]");
+    // Rights that are taken away are gone at once.
+    assert_eq!(admin.say("ACL SETUSER worker off"), "OK");
+    assert!(worker.is_over());
+}
+
+#[test]
+fn without_a_password_nobody_comes_in_from_elsewhere() {
+    let config = Config { redis: vec!["0.0.0.0:0".parse().unwrap()], ..Config::default() };
+    let refused = Server::at(store(), config.clone()).err().expect("it is open to all");
+    assert!(matches!(&refused, Error::Config(why) if why.contains("no password is set")), "{refused}");
+    let server = Server::at(store(), Config { password: Some("secret".into()), ..config }).unwrap();
+    let port = server.address.rsplit(':').next().unwrap();
+    assert_eq!(Client::at(&format!("127.0.0.1:{port}")).say("AUTH secret"), "OK");
+}
+
+#[test]
+fn a_unix_socket_is_made_and_goes_with_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let at =
+        || Config { redis: vec![format!("unix:{}", path.display()).parse().unwrap()], ..Config::default() };
+    for _ in 0..2 {
+        let server = Server::at(store(), at()).unwrap();
+        let mut client = Client::over(UnixStream::connect(&path).unwrap());
+        assert_eq!(client.say("RPUSH l x"), ":1");
+        // It is in use.
+        assert!(matches!(Server::at(store(), at()), Err(Error::Listen { .. })));
+        server.stop().unwrap();
+        assert!(!path.exists());
+        // What a killed one left behind is no obstacle.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    }
+    let server = Server::at(store(), at()).unwrap();
+    assert_eq!(Client::over(UnixStream::connect(&path).unwrap()).say("PING"), "PONG");
+    drop(server);
+    // Anything else that is there stays.
+    std::fs::write(&path, "mine").unwrap();
+    assert!(matches!(Server::at(store(), at()), Err(Error::Listen { .. })));
+    assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+}
+
+#[test]
+fn tls_is_spoken_where_there_is_a_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let config = |tls| Config { tls: Some(tls), ..Config::default() };
+    let refused = Server::at(store(), config((key.clone(), certificate.clone())));
+    assert!(matches!(refused, Err(Error::Config(_))), "the two are not each other");
+    let server = Server::with(store(), config((certificate, key)));
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+    let connect = || {
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(config.clone(), name).unwrap();
+        Client::over(StreamOwned::new(connection, TcpStream::connect(&server.address).unwrap()))
+    };
+    let mut client = connect();
+    let large = "x".repeat(300_000);
+    assert_eq!(client.ask(&["RPUSH", "l", &large, "y"]), ":2");
+    assert_eq!(client.say("LINDEX l 0"), large);
+    let mut pipeline = connect();
+    pipeline.send(&encode(&["LLEN", "l"]).repeat(1000));
+    assert!((0..1000).all(|_| pipeline.reply() == ":2"));
+    // Who does not speak it is let go of, and keeps nobody else out.
+    let mut plain = TcpStream::connect(&server.address).unwrap();
+    plain.write_all(&encode(&["PING"])).unwrap();
+    let mut said = Vec::new();
+    drop(plain.read_to_end(&mut said));
+    assert!(!said.windows(4).any(|part| part == b"PONG"));
+    assert_eq!(client.say("LLEN l"), ":2");
+}
