@@ -55,9 +55,20 @@ pub fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
         // Whoever names such an endpoint means it.
         settings.entry("aws_allow_http".into()).or_insert_with(|| "true".into());
     }
+    #[cfg(feature = "https")]
+    provide_cryptography();
     let (store, path) =
         object_store::parse_url_opts(&url, settings).map_err(|error| wrong(error.to_string()))?;
     Ok((Arc::from(store), path))
+}
+
+/// Gives the process a provider of cryptography for TLS, unless the program installed one of its own.
+#[cfg(feature = "https")]
+fn provide_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Another thread may have been faster; its provider serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
 }
 
 fn folder(path: &FilePath) -> Result<(Arc<dyn ObjectStore>, Path), String> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Rng, SECTOR, Volume, capped, read_exact_at};
-use brooklet_wal::{Recovery, Start, recover, slot};
+use brooklet_wal::{Recovery, Start, recover, recover_secured, secure, slot};
 
 use crate::error::Error;
 use crate::front::Front;
@@ -42,11 +42,14 @@ pub(crate) struct Opened {
     pub heap: Heap,
     pub manifest: Option<Extent>,
     pub front: Front,
+    /// Where the recovery began.
+    pub start: Start,
     pub recovery: Recovery,
 }
 
 /// Reads the store on its volumes; writes nothing.
 pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error> {
+    flush(volumes, options)?;
     let mut volumes = volumes.clone();
     let volume = &mut volumes.data;
     let info = volume.info();
@@ -130,9 +133,44 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         clean: superblock.clean,
         epoch: superblock.epoch,
     };
-    let recovery = recover(&**volumes.ring(), superblock.zone(), start, |block, _| front.replay(block))?;
+    let (ring, zone) = (&**volumes.ring(), superblock.zone());
+    let recovery = if options.read_only {
+        recover_secured(ring, zone, start, |block, _| front.replay(block))?
+    } else {
+        recover(ring, zone, start, |block, _| front.replay(block))?
+    };
+    if recovery.withheld > 0 {
+        let blocks = recovery.withheld;
+        tracing::warn!(
+            store = name,
+            blocks,
+            "the last blocks are left out: a power cut could take them back"
+        );
+    }
     front.claim_table();
-    Ok(Opened { volumes, shelf, label, superblock, slots, heap, manifest: manifest_at, front, recovery })
+    Ok(Opened {
+        volumes,
+        shelf,
+        label,
+        superblock,
+        slots,
+        heap,
+        manifest: manifest_at,
+        front,
+        start,
+        recovery,
+    })
+}
+
+/// Makes durable what a process that was killed left in a volatile cache, before any of it is read.
+///
+/// An opening for reading only goes on where that fails: it shows nothing that is not on the medium.
+fn flush(volumes: &Volumes, options: &Options) -> Result<(), Error> {
+    if bug("no-flush-at-opening") {
+        return Ok(());
+    }
+    let flushed = volumes.flush().map_err(Error::io("opening the store"));
+    if options.read_only { Ok(()) } else { flushed }
 }
 
 /// Makes sure that the ring is where it should be, and of the same moment; gives its label.
@@ -260,9 +298,9 @@ pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error>
     let program = program.as_deref().and_then(Path::file_name).unwrap_or_default().display();
     let note = format!("process {} ({program})", std::process::id());
     let mut done = || {
-        // Blocks that were read may still sit in a volatile cache, written by a process that was killed.
         if !bug("no-flush-at-opening") {
-            volumes.flush()?;
+            let zone = opened.superblock.zone();
+            secure(&**volumes.ring(), zone, opened.start, &opened.recovery).map_err(std::io::Error::other)?;
         }
         if let (Some(label), Some(ring)) = (label, &volumes.ring) {
             label.repair(&**ring)?;

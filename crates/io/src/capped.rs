@@ -81,6 +81,13 @@ impl Volume for Capped {
         self.limit.inside(offset, buf.len()) == buf.len() && self.within.read_cached(offset, buf)
     }
 
+    fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
+        match self.limit.inside(offset, buf.len()) {
+            0 => Some(Ok(0)),
+            inside => self.within.read_medium(offset, &mut buf[..inside]),
+        }
+    }
+
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         self.limit.check("a write", offset, data.len() as u64)?;
         self.within.write_at(offset, data, persist)

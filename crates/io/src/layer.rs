@@ -60,6 +60,11 @@ pub trait Layer: Clone + Send + Sync + fmt::Debug + 'static {
         false
     }
 
+    /// As [`Volume::read_medium`].
+    fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
+        self.below().read_medium(offset, buf)
+    }
+
     /// As [`Volume::write_at`].
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         self.below().write_at(offset, data, persist)
@@ -116,6 +121,10 @@ impl<L: Layer> Volume for L {
 
     fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
         Layer::read_cached(self, offset, buf)
+    }
+
+    fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
+        Layer::read_medium(self, offset, buf)
     }
 
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {

@@ -34,5 +34,6 @@ pub use file::{Durable, FileOptions, FileVolume, OpenMode, process_exists, publi
 pub use layer::Layer;
 pub use mem::MemVolume;
 pub use volume::{
-    BlockDevice, Completion, Op, Persist, Queue, SECTOR, Volume, VolumeInfo, read_exact_at, write_all_at,
+    BlockDevice, Completion, Op, Persist, Queue, SECTOR, Volume, VolumeInfo, read_exact_at,
+    read_medium_exact_at, write_all_at,
 };

@@ -139,6 +139,11 @@ impl Volume for MemVolume {
         self.disk().read(offset, buf, SECTOR)
     }
 
+    fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
+        assert_aligned(offset, buf.as_ptr() as usize, buf.len());
+        Some(self.disk().read_medium(offset, buf, SECTOR))
+    }
+
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         assert_aligned(offset, data.as_ptr() as usize, data.len());
         self.disk().write(offset, data, persist, SECTOR)

@@ -84,6 +84,16 @@ pub trait Volume: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Reads as [`read_at`](Self::read_at) does, and returns only what lies on the medium, once a [`flush`](Self::flush) has
+    /// succeeded. `None`: the volume cannot distinguish the medium from a cache in front of it, as by default.
+    ///
+    /// A cache can hold bytes that a failed flush dropped. They read back until the cache forgets them, and no later flush
+    /// writes them.
+    fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
+        let _ = (offset, buf);
+        None
+    }
+
     /// Writes `data`, which must be aligned, and returns the bytes written, which may be fewer.
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize>;
 
@@ -241,6 +251,18 @@ pub fn read_exact_at(volume: &dyn Volume, offset: u64, buf: &mut [u8]) -> io::Re
         done += n;
     }
     Ok(())
+}
+
+/// Fills `buf` from the medium ([`Volume::read_medium`]), completing short transfers; `false` where the volume cannot.
+pub fn read_medium_exact_at(volume: &dyn Volume, offset: u64, buf: &mut [u8]) -> bool {
+    let mut done = 0;
+    while done < buf.len() {
+        match volume.read_medium(offset + done as u64, &mut buf[done..]) {
+            Some(Ok(n)) if n > 0 && (n.is_multiple_of(SECTOR) || done + n == buf.len()) => done += n,
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// Writes all of `data`, completing short transfers.

@@ -247,6 +247,13 @@ impl Volume for Stage {
         self.disk.read_at(offset, &mut buf[..len as usize])
     }
 
+    fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
+        let offset = self.part.start + offset;
+        self.knock(0, offset, &[]);
+        let len = (buf.len() as u64).min(self.part.end.saturating_sub(offset));
+        self.disk.read_medium(offset, &mut buf[..len as usize])
+    }
+
     /// By way of a page cache that in turn has nothing, is right, and still holds what was there before anything was written.
     fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
         let nth = {

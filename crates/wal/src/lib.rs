@@ -77,7 +77,8 @@
 //!
 //! The rooms: `format` (the bytes of a block), `ring` and `map` (where blocks go), `core` (every decision), `tuner` and
 //! `pace` (how blocks are made, and when they may go), `seal` and `compress`, `block`, `listeners` and `ack` (who is told), `histogram`, `wal`, `shared`,
-//! `committer` and `alarm` (the drivers), `tape` and `recover` (reading back), `resize`, `log` (the log that stands alone), `slot` (the
+//! `committer` and `alarm` (the drivers), `tape` and `recover` (reading back), `secure` (what an
+//! opening does about the last blocks), `resize`, `log` (the log that stands alone), `slot` (the
 //! envelope of its label, and of the store's superblock).
 
 mod ack;
@@ -100,6 +101,7 @@ mod recover;
 mod resize;
 mod ring;
 mod seal;
+mod secure;
 mod shared;
 #[doc(hidden)]
 pub mod slot;
@@ -119,5 +121,6 @@ pub use histogram::{Histogram, SharedHistogram};
 pub use log::{Log, LogError, LogOptions, LogStats, Lsn, Reader};
 pub use recover::{End, Recovery, Start, recover};
 pub use ring::Cursor;
+pub use secure::{recover_secured, secure};
 pub use shared::Untold;
 pub use wal::{Config, MIN_RING, Sink, Wal, Zone, max_record};

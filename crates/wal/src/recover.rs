@@ -21,9 +21,10 @@
 //! What stays ambiguous is rot in the blocks that were in flight together when the power went, before any later block said
 //! that they were acknowledged: the committer narrows that by writing an empty block when the log falls idle.
 //!
-//! Before a log is opened at the end that was found, what was read must be made durable (a flush: it may sit in the
-//! cache of a device, written by a process that was killed), and the opening's epoch must be recorded.
+//! Before a log is opened at the end that was found, every block that was read must be made durable
+//! ([`secure`](crate::secure) says how), and the opening's epoch must be recorded.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
@@ -78,6 +79,11 @@ pub struct Recovery {
     pub bytes_read: u64,
     /// How the log ended.
     pub end: End,
+    /// The first block of which nothing says that it was acknowledged; `next` where there is none. From there on a power
+    /// cut could take blocks back until they are made [`secure`](crate::secure).
+    pub witnessed: Cursor,
+    /// Blocks behind `next` that an opening for reading only left out ([`recover_secured`](crate::recover_secured)).
+    pub withheld: u64,
 }
 
 /// Where a ring lies on its volume, whose it is, and where in it positions lie.
@@ -185,6 +191,8 @@ pub(crate) struct Walk<'a> {
     start: Start,
     /// What was found so far; how the log ended is known after the last block.
     pub found: Recovery,
+    /// The blocks found so far of which nothing says that they were acknowledged.
+    unwitnessed: VecDeque<Cursor>,
 }
 
 impl<'a> Walk<'a> {
@@ -192,13 +200,22 @@ impl<'a> Walk<'a> {
     pub fn new(volume: &'a dyn Volume, layout: Layout, start: Start, limit: u64) -> Result<Self, WalError> {
         let tape = Tape::new(volume, layout, start.cursor.position, limit)?;
         let (next, end) = (start.cursor, End::Clean);
-        let found = Recovery { next, epoch: 0, blocks: 0, block_bytes: 0, bytes_read: 0, end };
-        Ok(Self { tape, layout, start, found })
+        let found = Recovery {
+            next,
+            epoch: 0,
+            blocks: 0,
+            block_bytes: 0,
+            bytes_read: 0,
+            end,
+            witnessed: next,
+            withheld: 0,
+        };
+        Ok(Self { tape, layout, start, found, unwitnessed: VecDeque::new() })
     }
 
     /// The next block; `None` at the end.
     pub fn next(&mut self) -> Result<Option<(Arc<Block>, Header)>, WalError> {
-        let Self { tape, layout, start, found } = self;
+        let Self { tape, layout, start, found, unwitnessed } = self;
         if start.clean && found.next.seq == start.acked + 1 {
             found.bytes_read = tape.bytes_read();
             return Ok(None);
@@ -216,12 +233,18 @@ impl<'a> Walk<'a> {
         found.epoch = header.epoch;
         found.blocks += 1;
         found.block_bytes += header.disk_len() as u64;
+        unwitnessed.push_back(from);
+        let acked = start.acked.max(header.acked);
+        while unwitnessed.front().is_some_and(|block| block.seq <= acked) {
+            unwitnessed.pop_front();
+        }
+        found.witnessed = *unwitnessed.front().unwrap_or(&found.next);
         Ok(Some((Arc::new(Block::recovered(from, found.next, data)), header)))
     }
 
     /// Tells the end of the log from damage, where no block follows because of `why`.
     fn end(&mut self, why: &'static str) -> Result<(), WalError> {
-        let Self { tape, layout, start, found } = self;
+        let Self { tape, layout, start, found, .. } = self;
         if start.acked >= found.next.seq && !bug("superblock-is-no-witness") {
             return Err(damaged(found, format!("{why}; the superblock says it was acknowledged")));
         }

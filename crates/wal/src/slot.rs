@@ -15,7 +15,7 @@
 
 use std::io;
 
-use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
+use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, read_medium_exact_at, write_all_at};
 
 use crate::format::checksum;
 use crate::ring::Cursor;
@@ -160,10 +160,13 @@ pub fn write<T: InSlot>(
     slots.try_for_each(|slot| write_all_at(volume, (slot * SECTOR) as u64, &buf, persist))
 }
 
-/// Reads the first `count` slots of a volume.
+/// Reads the first `count` slots of a volume, from the medium where the volume can do that. Flush it before: nobody acted
+/// on a slot that a cache holds and the medium does not.
 pub fn read<T: InSlot>(volume: &dyn Volume, count: usize) -> io::Result<Vec<Slot<T>>> {
     let mut buf = AlignedBuf::zeroed(count * SECTOR);
-    read_exact_at(volume, 0, &mut buf)?;
+    if !read_medium_exact_at(volume, 0, &mut buf) {
+        read_exact_at(volume, 0, &mut buf)?;
+    }
     Ok(buf.chunks(SECTOR).map(T::decode).collect())
 }
 

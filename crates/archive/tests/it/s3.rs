@@ -72,9 +72,15 @@ fn of_hosts_that_write_at_once_one_wins() {
     }
 }
 
+/// Stores that these tests set up themselves need a provider of cryptography, too.
+fn provide_cryptography() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 #[test]
 #[ignore = "needs a server: .ci/s3"]
 fn keys_that_open_nothing_are_told() {
+    provide_cryptography();
     let server = std::env::var("AWS_ENDPOINT_URL").unwrap();
     let builder =
         AmazonS3Builder::from_env().with_endpoint(server).with_bucket_name("brooklet").with_allow_http(true);
@@ -207,6 +213,7 @@ struct Harm {
 impl Proxy {
     /// The bucket, by way of it.
     fn s3(&self) -> Arc<dyn ObjectStore> {
+        provide_cryptography();
         let builder = AmazonS3Builder::from_env().with_endpoint(format!("http://{}", self.address));
         Arc::new(builder.with_bucket_name("brooklet").with_allow_http(true).build().unwrap())
     }

@@ -21,6 +21,7 @@ mod lookups;
 mod metrics;
 mod offload;
 mod parts;
+mod restart;
 mod retention;
 mod scan;
 mod spaces;

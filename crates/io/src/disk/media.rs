@@ -58,6 +58,11 @@ impl Media {
         &self.cache
     }
 
+    /// What surely survives a power cut.
+    pub fn durable(&self) -> &[u8] {
+        &self.durable
+    }
+
     /// Bytes.
     pub fn len(&self) -> usize {
         self.cache.len()

@@ -146,19 +146,34 @@ impl Disk {
     /// Reads at `offset`; fewer bytes than asked for at the end, or where a fault says so. `unit` is the alignment
     /// that a short transfer keeps.
     pub fn read(&mut self, offset: u64, buf: &mut [u8], unit: usize) -> io::Result<usize> {
+        let len = self.begin_read(buf.len(), unit)?;
+        Ok(self.copy(Media::image, offset, &mut buf[..len]))
+    }
+
+    /// Reads as [`read`](Self::read) does, past the cache: only bytes that surely survive a power cut.
+    pub fn read_medium(&mut self, offset: u64, buf: &mut [u8], unit: usize) -> io::Result<usize> {
+        let len = self.begin_read(buf.len(), unit)?;
+        Ok(self.copy(Media::durable, offset, &mut buf[..len]))
+    }
+
+    /// Counts a read, and returns how many of `len` bytes it transfers at most.
+    fn begin_read(&mut self, len: usize, unit: usize) -> io::Result<usize> {
         self.check_power()?;
         self.counts.reads += 1;
         if let Err(kind) = ErrorPlan::count(&mut self.plan.read_error) {
             self.failures += 1;
             return Err(failure(kind));
         }
-        let len = self.transfer(buf.len(), unit);
-        let image = self.media.image();
+        Ok(self.transfer(len, unit))
+    }
+
+    fn copy(&mut self, from: fn(&Media) -> &[u8], offset: u64, buf: &mut [u8]) -> usize {
+        let image = from(&self.media);
         let rest = &image[image.len().min(usize::try_from(offset).unwrap_or(usize::MAX))..];
-        let len = len.min(rest.len());
+        let len = buf.len().min(rest.len());
         buf[..len].copy_from_slice(&rest[..len]);
         self.counts.read_bytes += len as u64;
-        Ok(len)
+        len
     }
 
     /// Writes at `offset`, inside what the disk has. `unit` is the alignment that a short transfer keeps.

@@ -141,6 +141,11 @@ impl Volume for FileVolume {
         self.inner.read_cached(offset, buf)
     }
 
+    /// Direct reads ask the device, and pass the page cache by.
+    fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
+        self.inner.direct.then(|| self.inner.read_at(offset, buf))
+    }
+
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         self.inner.write_at(offset, data, persist)
     }

@@ -39,6 +39,7 @@ use crate::core::{Boarded, WalStats};
 use crate::error::WalError;
 use crate::recover::Layout;
 use crate::seal::Pool;
+use crate::secure::secure_in;
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wal::Wal;
@@ -126,13 +127,16 @@ impl Log {
     /// should be. Nothing is written then.
     pub fn open(volume: Arc<dyn Volume>, options: LogOptions) -> Result<Self, LogError> {
         options.check()?;
-        let mut on_volume = open::read_label(&*volume, &options)?;
-        let Found { recovery, index, settles } = open::walk(&*volume, &on_volume.label)?;
-        // What was read may sit in a volatile cache, written by a process that was killed.
+        // What is read may sit in a volatile cache, written by a process that was killed, or be only there.
         if !bug("log-opens-without-flush") {
             volume.flush()?;
         }
+        let mut on_volume = open::read_label(&*volume, &options)?;
+        let Found { start, recovery, index, settles } = open::walk(&*volume, &on_volume.label)?;
         let old = on_volume.label;
+        if !bug("log-opens-without-flush") {
+            secure_in(&*volume, old.layout(), start, &recovery)?;
+        }
         let (acked, epoch) = (recovery.next.seq - 1, old.epoch + u64::from(!bug("log-epoch-stays")));
         let clean = bug("open-log-says-clean");
         let label = Label { generation: old.generation + 1, epoch, acked, clean, ..old };

@@ -145,6 +145,8 @@ fn choose(slots: &[Slot<Label>], name: &str) -> Result<Labelled, LogError> {
 
 /// What a walk along the ring finds.
 pub(crate) struct Found {
+    /// Where the walk began.
+    pub start: Start,
     pub recovery: Recovery,
     /// Where the blocks start.
     pub index: Index,
@@ -172,7 +174,7 @@ pub(crate) fn walk(volume: &dyn Volume, label: &Label) -> Result<Found, LogError
         return Err(WalError::Damaged { seq, position, lsn, what }.into());
     }
     let settles = label.map.before.map(|_| settles.unwrap_or(recovery.next));
-    Ok(Found { recovery, index, settles })
+    Ok(Found { start, recovery, index, settles })
 }
 
 /// Whether what damage was found is rather a block of another log in its place: the label does not belong to the ring.

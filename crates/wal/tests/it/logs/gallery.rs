@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 
 use brooklet_io::seeded::{met, plant};
 
-use crate::logs::{crash, lives};
+use crate::logs::{crash, lives, restarts};
 
 /// Breaks, and a test that catches each.
 const BUGS: &[(&str, fn())] = &[
@@ -16,6 +16,14 @@ const BUGS: &[(&str, fn())] = &[
     ("log-trims-the-next-block", crash::every_power_cut_leaves_a_prefix_with_all_that_was_acknowledged),
     ("log-resize-is-not-recorded", crash::every_power_cut_leaves_a_prefix_with_all_that_was_acknowledged),
     ("log-resizes-one-slot", crash::every_power_cut_leaves_a_prefix_with_all_that_was_acknowledged),
+    (
+        "window-is-not-written-again",
+        restarts::a_volume_that_knows_no_medium_has_its_last_blocks_written_again,
+    ),
+    (
+        "window-is-written-without-flush",
+        restarts::nothing_that_was_acknowledged_rests_on_what_only_a_cache_holds,
+    ),
 ];
 
 #[test]

@@ -10,3 +10,4 @@ mod golden;
 mod live;
 mod lives;
 pub mod model;
+mod restarts;

@@ -1,0 +1,146 @@
+//! Restarts on the same disk after a write or a flush that failed, without a power cut between: what reads back need not
+//! be on the medium, and nothing is acknowledged on top of it, nor shown to a reader who writes nothing.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use brooklet::io::{Fault, Layer, ManualClock, MemVolume, Rng, Volume};
+use brooklet::{Options, Store};
+
+fn options(seed: u64) -> Options {
+    let clock = Arc::new(ManualClock::default());
+    Options::new().ring_size(128 << 10).max_payload(16 << 10).threads(false).environment(clock, seed)
+}
+
+/// A volume that cannot distinguish the medium from the cache in front of it.
+#[derive(Clone, Debug)]
+struct Blind(MemVolume);
+
+impl Layer for Blind {
+    fn below(&self) -> &dyn Volume {
+        &self.0
+    }
+
+    fn read_medium(&self, _: u64, _: &mut [u8]) -> Option<std::io::Result<usize>> {
+        None
+    }
+}
+
+fn fault(rng: &mut Rng) -> Fault {
+    let kind = ErrorKind::Other;
+    match rng.below(2) {
+        0 => Fault::ErrorAfter { operations: rng.below(6), kind, sticky: false },
+        _ => Fault::FlushErrorAfter { flushes: rng.below(3), kind, sticky: false },
+    }
+}
+
+/// Forgets the faults that have not come up.
+fn healed(disk: &MemVolume) {
+    let kind = ErrorKind::Other;
+    disk.fail(Fault::ErrorAfter { operations: u64::MAX, kind, sticky: false });
+    disk.fail(Fault::FlushErrorAfter { flushes: u64::MAX, kind, sticky: false });
+}
+
+/// Acknowledged payloads, by log and number.
+type Acked = BTreeMap<(String, u64), Vec<u8>>;
+
+fn work(store: &Store, rng: &mut Rng, acked: &mut Acked) {
+    for _ in 0..rng.below(8) {
+        let log = format!("log/{}", rng.below(3));
+        let payload = vec![rng.next() as u8; rng.below(4000) as usize];
+        let Ok(ticket) = store.append(&log, &payload) else { return };
+        if ticket.wait().is_err() {
+            return;
+        }
+        acked.insert((log, ticket.seq()), payload);
+        if rng.percent(10) && store.checkpoint().is_err() {
+            return;
+        }
+    }
+}
+
+/// What a store holds, by log and number.
+fn held(store: &Store) -> Acked {
+    let mut all = Acked::new();
+    for log in (0..3).map(|n| format!("log/{n}")) {
+        for entry in store.read(&log, ..).into_iter().flatten() {
+            let entry = entry.unwrap();
+            all.insert((log.clone(), entry.seq), entry.payload.to_vec());
+        }
+    }
+    all
+}
+
+fn story(seed: u64, volume: &dyn Fn(&MemVolume) -> Arc<dyn Volume>) {
+    let rng = &mut Rng::new(seed);
+    let disk = MemVolume::new(seed);
+    let volume = volume(&disk);
+    let mut acked = Acked::new();
+    let mut store = options(seed).create_on(volume.clone()).unwrap();
+    for _ in 0..1 + rng.below(3) {
+        work(&store, rng, &mut acked);
+        disk.fail(fault(rng));
+        work(&store, rng, &mut acked);
+        store.abandon();
+        for _ in 0..rng.below(3) {
+            disk.fail(fault(rng));
+            if let Ok(store) = options(seed).open_on(volume.clone()) {
+                store.abandon();
+            }
+        }
+        healed(&disk);
+        store = options(seed).open_on(volume.clone()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        work(&store, rng, &mut acked);
+    }
+    store.abandon();
+    let after = Arc::new(MemVolume::from_image(disk.crash(), seed));
+    let after = options(seed).open_on(after).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    let held = held(&after);
+    for (place, payload) in acked {
+        assert!(held.get(&place) == Some(&payload), "seed {seed}: {place:?} was acknowledged");
+    }
+}
+
+#[test]
+fn nothing_that_was_acknowledged_rests_on_what_only_a_cache_holds() {
+    (0..1500).for_each(|seed| story(seed, &|disk| Arc::new(disk.clone())));
+}
+
+#[test]
+fn a_volume_that_knows_no_medium_has_its_last_blocks_written_again() {
+    (0..500).for_each(|seed| story(seed, &|disk| Arc::new(Blind(disk.clone()))));
+}
+
+/// The write of a block fails and leaves it in the cache; a reader who writes nothing does not see it, counts it, and a
+/// power cut takes back nothing of what was seen.
+#[test]
+fn reading_only_shows_nothing_that_a_power_cut_takes_back() {
+    let (mut withheld, mut shown) = (0, 0);
+    for seed in 0..600 {
+        let rng = &mut Rng::new(seed);
+        let disk = MemVolume::new(seed);
+        let store = options(seed).create_on(Arc::new(disk.clone())).unwrap();
+        let mut acked = Acked::new();
+        work(&store, rng, &mut acked);
+        disk.fail(fault(rng));
+        work(&store, rng, &mut acked);
+        store.abandon();
+        healed(&disk);
+        let knows = rng.percent(50);
+        let volume: Arc<dyn Volume> =
+            if knows { Arc::new(disk.clone()) } else { Arc::new(Blind(disk.clone())) };
+        let reader = options(seed).read_only(true).open_on(volume).unwrap();
+        let seen = held(&reader);
+        withheld += reader.info().unwrap().recovery.withheld;
+        shown += seen.len();
+        if knows {
+            assert!(acked.iter().all(|(place, payload)| seen.get(place) == Some(payload)), "seed {seed}");
+        }
+        drop(reader);
+        let after = options(seed).open_on(Arc::new(MemVolume::from_image(disk.crash(), seed))).unwrap();
+        let left = held(&after);
+        assert!(seen.iter().all(|(place, payload)| left.get(place) == Some(payload)), "seed {seed}");
+    }
+    assert!(withheld > 100 && shown > 100, "{withheld} blocks were withheld, {shown} entries shown");
+}

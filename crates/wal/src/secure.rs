@@ -1,0 +1,168 @@
+//! The end of the ring after a crash: which of its blocks a power cut could still take back, and what to do about it.
+//!
+//! A block reads back as soon as a cache holds it. It survives a power cut only once it lies on the medium. The two differ
+//! after a write or a flush that failed: the system drops what was pending, the cache goes on returning it, and no later
+//! flush writes it. An opening that believes such a block, and acknowledges blocks behind it, loses those with it.
+//!
+//! Blocks up to the last *witness* are safe: a later block, or the superblock, says that they were acknowledged. Behind it
+//! lie at most those that were in flight together.
+//!
+//! - An opening for writing makes the rest safe ([`secure`]): after a flush it compares each block with the medium, and
+//!   writes it again where the medium holds something else. A block that was acknowledged lies on the medium, so it is
+//!   not written again, and a power cut cannot tear it. Where the volume cannot distinguish the medium from a cache
+//!   ([`Volume::read_medium`]), each block is written again.
+//! - An opening for reading only writes nothing. It leaves out the blocks that it cannot prove to lie on the medium
+//!   ([`recover_secured`]), and reports how many they are.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use brooklet_io::seeded::bug;
+use brooklet_io::{AlignedBuf, Persist, Volume, read_exact_at, read_medium_exact_at, write_all_at};
+
+use crate::block::Block;
+use crate::error::WalError;
+use crate::format::{HEADER, Header, checksum};
+use crate::recover::{Layout, Recovery, Start, Walk, recover_in};
+use crate::wal::Zone;
+
+/// Makes every block that recovery found safe from a power cut. Call it after a flush of `volume`, before the opening is
+/// recorded; `start` and `found` are those of the recovery.
+///
+/// Returns how many blocks it wrote again.
+///
+/// # Errors
+/// [`WalError::Io`] where the volume fails, [`WalError::Damaged`] where a block does not read back any more. Nothing may
+/// be acknowledged then.
+pub fn secure(volume: &dyn Volume, zone: Zone, start: Start, found: &Recovery) -> Result<u64, WalError> {
+    secure_in(volume, zone.into(), start, found)
+}
+
+/// [`secure`], in a ring that may have been resized.
+pub(crate) fn secure_in(
+    volume: &dyn Volume,
+    layout: Layout,
+    start: Start,
+    found: &Recovery,
+) -> Result<u64, WalError> {
+    if bug("window-is-not-written-again") {
+        return Ok(0);
+    }
+    let mut written = 0;
+    for place in places(volume, layout, start, found)? {
+        if place.on_medium(volume) {
+            continue;
+        }
+        let bytes = place.read(volume)?;
+        write_all_at(volume, place.offset, &bytes, Persist::Cached)?;
+        written += 1;
+    }
+    if written > 0 && !bug("window-is-written-without-flush") {
+        volume.flush()?;
+    }
+    Ok(written)
+}
+
+/// Recovers as [`recover`](crate::recover) does, for an opening that writes nothing: `visit` gets only blocks that no
+/// power cut can take back. [`Recovery::withheld`] counts the others, and [`Recovery::next`] is the first of them.
+///
+/// # Errors
+/// As for [`recover`](crate::recover).
+pub fn recover_secured<E: From<WalError>>(
+    volume: &dyn Volume,
+    zone: Zone,
+    start: Start,
+    mut visit: impl FnMut(&Arc<Block>, &Header) -> Result<(), E>,
+) -> Result<Recovery, E> {
+    let layout = Layout::from(zone);
+    let mut held: VecDeque<(Arc<Block>, Header)> = VecDeque::new();
+    let mut acked = start.acked;
+    let mut found = recover_in(volume, layout, start, |block, header| {
+        acked = acked.max(header.acked);
+        held.push_back((block.clone(), *header));
+        while let Some((block, header)) = held.pop_front() {
+            if header.seq > acked && !bug("read-only-shows-the-window") {
+                held.push_front((block, header));
+                break;
+            }
+            visit(&block, &header)?;
+        }
+        Ok::<(), E>(())
+    })?;
+    if held.is_empty() {
+        return Ok(found);
+    }
+    let flushed = volume.flush().is_ok();
+    while let Some((block, header)) = held.pop_front() {
+        if !flushed || !Place::of(layout, &block, &header).on_medium(volume) {
+            held.push_front((block, header));
+            break;
+        }
+        visit(&block, &header)?;
+    }
+    if let Some((first, _)) = held.front() {
+        found.next = first.cursors().0;
+        found.withheld = held.len() as u64;
+        found.blocks -= found.withheld;
+        found.block_bytes -= held.iter().map(|(_, header)| header.disk_len() as u64).sum::<u64>();
+    }
+    Ok(found)
+}
+
+/// Where a block lies on the volume, and the checksum that names it.
+struct Place {
+    offset: u64,
+    len: usize,
+    sum: u64,
+}
+
+impl Place {
+    fn of(layout: Layout, block: &Block, header: &Header) -> Self {
+        let (_, next) = block.cursors();
+        Self { offset: layout.offset(header.position), len: header.disk_len(), sum: next.chain }
+    }
+
+    /// Whether `bytes` are the block, whole.
+    fn holds(&self, bytes: &[u8]) -> bool {
+        let Some((header, sum)) = Header::decode(bytes) else { return false };
+        let stored = bytes[HEADER..].get(..header.stored_len as usize);
+        sum == self.sum && stored.is_some_and(|stored| checksum(stored) == header.payload_sum)
+    }
+
+    /// Whether the medium holds the block; `false` where nobody can say so.
+    fn on_medium(&self, volume: &dyn Volume) -> bool {
+        let mut buf = AlignedBuf::zeroed(self.len);
+        read_medium_exact_at(volume, self.offset, &mut buf) && self.holds(&buf)
+    }
+
+    /// The block's bytes, as recovery read them.
+    fn read(&self, volume: &dyn Volume) -> Result<AlignedBuf, WalError> {
+        let mut buf = AlignedBuf::zeroed(self.len);
+        read_exact_at(volume, self.offset, &mut buf)?;
+        if !self.holds(&buf) {
+            let message = format!("the block at offset {} reads back otherwise than before", self.offset);
+            return Err(std::io::Error::other(message).into());
+        }
+        Ok(buf)
+    }
+}
+
+/// The blocks behind the last witness.
+fn places(
+    volume: &dyn Volume,
+    layout: Layout,
+    start: Start,
+    found: &Recovery,
+) -> Result<Vec<Place>, WalError> {
+    // All that recovery found is to be met again; only up to there.
+    let start = Start { cursor: found.witnessed, acked: found.next.seq - 1, clean: true, ..start };
+    let mut places = Vec::new();
+    if found.witnessed.seq < found.next.seq {
+        let limit = layout.map.limit(start.cursor.position);
+        let mut walk = Walk::new(volume, layout, start, limit)?;
+        while let Some((block, header)) = walk.next()? {
+            places.push(Place::of(layout, &block, &header));
+        }
+    }
+    Ok(places)
+}
