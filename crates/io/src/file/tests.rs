@@ -7,7 +7,7 @@ use crate::{AlignedBuf, Op, SECTOR, read_exact_at, write_all_at};
 
 mod cached;
 mod durable;
-#[cfg(seeded_bugs)]
+#[cfg(feature = "seeded-bugs")]
 mod gallery;
 
 pub(super) fn filled(len: usize, byte: u8) -> AlignedBuf {
