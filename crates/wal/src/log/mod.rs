@@ -128,6 +128,7 @@ impl Log {
         options.check()?;
         let mut on_volume = open::read_label(&*volume, &options)?;
         let Found { recovery, index, settles } = open::walk(&*volume, &on_volume.label)?;
+        open::secure(&*volume, &on_volume.label)?;
         // What was read may sit in a volatile cache, written by a process that was killed.
         if !bug("log-opens-without-flush") {
             volume.flush()?;
