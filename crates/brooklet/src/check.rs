@@ -82,8 +82,8 @@ impl Options {
         path: impl AsRef<Path>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<CheckReport, Error> {
-        let options = self.read_only(true).create(Create::Never);
-        let found = volumes::open(path.as_ref(), &options)?;
+        let (path, options) = self.read_only(true).create(Create::Never).settled(path.as_ref())?;
+        let found = volumes::open(&path, &options)?;
         check_volumes(&found, options.elsewhere, progress)
     }
 

@@ -64,14 +64,14 @@ impl Options {
         view: &View,
         mut watch: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Store, Error> {
-        let path = path.as_ref();
+        let (path, options) = self.create(Create::IfMissing).settled(path.as_ref())?;
         let fill = |volumes: &Volumes, superblock: &mut Superblock| {
-            copy(view, volumes, superblock, &self, &mut watch)
+            copy(view, volumes, superblock, &options, &mut watch)
         };
-        if !create::make(path, &self, fill)? {
+        if !create::make(&path, &options, fill)? {
             return Err(Error::exists(path.display().to_string()));
         }
-        self.create(Create::Never).open(path)
+        options.create(Create::Never).open(path)
     }
 
     /// The same, on a volume.

@@ -1,12 +1,14 @@
 //! Creating: an empty store on its volumes, and files that bear their names only once they are whole.
 
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brooklet_io::{
-    AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, publish, write_all_at,
+    AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, publish, system_seed,
+    write_all_at,
 };
 use brooklet_wal::Cursor;
 
@@ -58,16 +60,8 @@ impl Draft {
         if path.try_exists().map_err(Error::io(format!("looking for {name}")))? {
             return Err(exists(name));
         }
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".new-{}", std::process::id()));
-        let draft = path.with_file_name(name);
-        let volume = new_draft(&draft, file_options(options)).map_err(|e| {
-            // Where another one is at it, it is that one's, and stays.
-            if e.kind() != ErrorKind::ResourceBusy {
-                let _ = std::fs::remove_file(&draft);
-            }
-            creation_error(path, e)
-        })?;
+        sweep(path);
+        let (draft, volume) = new_draft(path, &file_options(options)).map_err(|e| creation_error(path, e))?;
         Ok(Self { path: path.to_owned(), draft, volume: Arc::new(volume) })
     }
 
@@ -92,18 +86,49 @@ impl Drop for Draft {
     }
 }
 
-/// A new file for a draft. Half a store may be there, from a process of the same number (in a container, each one's is
-/// the same) that went down with the power.
-fn new_draft(draft: &Path, options: FileOptions) -> io::Result<FileVolume> {
-    match FileVolume::open(draft, OpenMode::Create, options.clone()) {
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-            // Whoever still writes it holds its lock, and this fails. Ours is kept until its name is gone.
-            let stale = FileVolume::open(draft, OpenMode::ReadWrite, options.clone())?;
-            std::fs::remove_file(draft)?;
-            drop(stale);
-            FileVolume::open(draft, OpenMode::Create, options)
+/// What the name of a draft has behind that of its store, before a random number.
+const NEW: &str = ".new-";
+/// Random numbers that are tried: one whose file another takes for a leftover needs another one.
+const TRIES: usize = 8;
+
+/// A new file for a draft. Its name is nobody else's: numbers of processes are not, in containers.
+fn new_draft(path: &Path, options: &FileOptions) -> io::Result<(PathBuf, FileVolume)> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!("{NEW}{:016x}", system_seed()));
+        let draft = path.with_file_name(name);
+        match FileVolume::open(&draft, OpenMode::Create, options.clone()) {
+            Ok(volume) => return Ok((draft, volume)),
+            Err(e) if e.kind() == ErrorKind::ResourceBusy && tries < TRIES => {}
+            Err(e) => {
+                let _ = std::fs::remove_file(&draft);
+                return Err(e);
+            }
         }
-        opened => opened,
+    }
+}
+
+/// Removes what others left who were cut short, as by a power cut, while they made this store. Whoever is still at it holds
+/// the lock of its draft.
+fn sweep(path: &Path) {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
+    for found in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_draft = || {
+            let found = found.file_name();
+            let number = found.as_bytes().strip_prefix(name.as_bytes())?.strip_prefix(NEW.as_bytes())?;
+            (!number.is_empty() && number.iter().all(u8::is_ascii_hexdigit)).then_some(())
+        };
+        if is_draft().is_none() {
+            continue;
+        }
+        let plain = FileOptions { direct: false, io_uring: false, ..FileOptions::default() };
+        // Locked until its name is gone.
+        if let Ok(left) = FileVolume::open(&found.path(), OpenMode::ReadWrite, plain) {
+            let _ = std::fs::remove_file(found.path());
+            drop(left);
+        }
     }
 }
 
@@ -188,6 +213,7 @@ fn zero(volume: &dyn Volume, end: u64) -> io::Result<()> {
 
 /// The superblock of a store that is to be made, if the volumes have room for it.
 pub(crate) fn plan(volumes: &Volumes, options: &Options) -> Result<Superblock, Error> {
+    options.fits(options.new_ring_size())?;
     let mut rng = Rng::new(options.seed ^ options.clock.wall().as_nanos() as u64);
     let mut identity = || u128::from(rng.next()) << 64 | u128::from(rng.next());
     let id = identity();
@@ -296,5 +322,19 @@ mod tests {
             }
         }
         assert!(none > 16 && whole > 16, "{none} none, {whole} whole");
+    }
+
+    /// Another gives the data's name to something else meanwhile: the ring, which has its own already, goes again.
+    #[test]
+    fn a_store_whose_name_is_taken_leaves_no_ring() {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, ring) = (dir.path().join("data"), dir.path().join("ring"));
+        let options = Options::new().ring_size(64 << 10).max_payload(8 << 10).ring_at(&ring);
+        let taken = |_: &Volumes, _: &mut Superblock| {
+            std::fs::write(&data, "taken").unwrap();
+            Ok(())
+        };
+        assert!(!make(&data, &options, taken).unwrap());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "neither ring nor draft is left");
     }
 }

@@ -313,9 +313,9 @@ impl Inner {
         check_key(op.key)?;
         match op.action {
             Action::Append(payload) | Action::Snapshot(payload)
-                if payload.len() > self.options.max_payload =>
+                if payload.len() > self.options.largest_payload() =>
             {
-                Err(Error::PayloadTooLarge { len: payload.len(), limit: self.options.max_payload })
+                Err(Error::PayloadTooLarge { len: payload.len(), limit: self.options.largest_payload() })
             }
             Action::Retain(retention) => retention.check(),
             _ => Ok(()),

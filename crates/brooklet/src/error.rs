@@ -7,6 +7,8 @@ use std::sync::Arc;
 use brooklet_io::Volume;
 use brooklet_wal::WalError;
 
+use crate::holder::HERE;
+
 /// An error of the store.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -142,7 +144,7 @@ pub enum Error {
         what: &'static str,
     },
     /// Another process, or another handle of this one, has the store open.
-    #[error("{name} is open elsewhere ({holder}): close it there, or open it read-only once it is closed")]
+    #[error("{}", locked(name, holder))]
     Locked {
         /// The store.
         name: String,
@@ -371,6 +373,14 @@ fn capacity(bytes: u64) -> String {
 pub(crate) fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | FileTooLarge | QuotaExceeded)
+}
+
+/// Says who has a store open, and what to do about it.
+fn locked(name: &str, holder: &str) -> String {
+    if holder.starts_with(HERE) {
+        return format!("{name} cannot be opened again, {holder}: use that handle, or close it first");
+    }
+    format!("{name} is open elsewhere ({holder}): close it there, or open it read-only once it is closed")
 }
 
 /// A failure that tells already what was done and where.

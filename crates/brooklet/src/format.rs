@@ -15,7 +15,7 @@ use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
 
 use crate::create::{self, Draft, Drafts};
 use crate::error::Error;
-use crate::options::Options;
+use crate::options::{Create, Options};
 use crate::signature::{self, ENDS};
 use crate::superblock::{RING_OFFSET, Superblock};
 use crate::volumes::{self, Volumes};
@@ -60,16 +60,16 @@ impl Options {
     /// small.
     pub fn format(self, path: impl AsRef<Path>, force: bool) -> Result<Formatted, Error> {
         self.validate()?;
-        self.keeps_apart(path.as_ref())?;
-        let data = Place::find(path.as_ref(), &self)?;
-        let ring = self.ring.as_deref().map(|ring| Place::find(ring, &self)).transpose()?;
+        let (path, options) = self.create(Create::New).read_only(false).settled(path.as_ref())?;
+        let data = Place::find(&path, &options)?;
+        let ring = options.ring.as_deref().map(|ring| Place::find(ring, &options)).transpose()?;
         let volumes = Volumes { data: data.volume(), ring: ring.as_ref().map(Place::volume) };
         let devices: Vec<_> =
             [Some(&data), ring.as_ref()].into_iter().flatten().filter_map(Place::device).collect();
         let drafts = Drafts { data: data.draft(), ring: ring.as_ref().and_then(Place::draft) };
-        let made = self.make(&volumes, drafts, &devices, force)?;
-        let ring = self.ring.map(|ring| ring.display().to_string());
-        Ok(Formatted { name: path.as_ref().display().to_string(), ring, ..made })
+        let made = options.make(&volumes, drafts, &devices, force)?;
+        let ring = options.ring.map(|ring| ring.display().to_string());
+        Ok(Formatted { name: path.display().to_string(), ring, ..made })
     }
 
     /// [`format`](Self::format) on volumes.
@@ -127,7 +127,7 @@ impl Place {
         if !is_device {
             return Ok(Place::File(Draft::new(path, options)?));
         }
-        Ok(Place::Device(volumes::volume(path, &options.clone().read_only(false))?))
+        Ok(Place::Device(volumes::volume(path, options)?))
     }
 
     fn volume(&self) -> Arc<dyn Volume> {

@@ -5,22 +5,87 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
 
-use brooklet_io::{SECTOR, process_exists, read_unlocked};
+use brooklet_io::{SECTOR, is_open_here, process_exists, read_unlocked};
 
 use crate::superblock::{NOTE_OFFSET, read_note};
 
+/// Where this process counts its processes: numbers say something only to those who count in the same place, and in
+/// containers many have the same.
+#[cfg(target_os = "linux")]
+fn namespace() -> Option<String> {
+    Some(std::fs::read_link("/proc/self/ns/pid").ok()?.to_string_lossy().into_owned())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn namespace() -> Option<String> {
+    None
+}
+
+/// What this process leaves for those who find its store locked.
+pub(crate) fn note() -> String {
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(Path::file_name).unwrap_or_default().display();
+    let of = namespace().map_or(String::new(), |namespace| format!("{OF}{namespace}"));
+    format!("process {} ({program}){of}", std::process::id())
+}
+
+/// Between a process and where its number counts.
+const OF: &str = " of ";
+/// How a holder is told that is this very process.
+pub(crate) const HERE: &str = "this process has it open already";
+
 /// Names the holder as well as can be.
 pub(crate) fn name(path: &Path) -> String {
+    if is_open_here(path) {
+        let note = note();
+        return format!("{HERE}: {}", Note::of(&note).process);
+    }
     // What a mounted device bears at the note's place is somebody else's.
-    let holder = claimed_by(path).or_else(|| read_holder(path));
-    holder.unwrap_or_else(|| "holder unknown".into())
+    let noted = || {
+        let text = read_holder(path)?;
+        let note = Note::of(&text);
+        // The note of a process whose number this one got: the holder has left none yet.
+        let outdated = note.counts_here() && note.number() == Some(std::process::id());
+        (!outdated).then(|| note.name())
+    };
+    claimed_by(path).or_else(noted).unwrap_or_else(|| "holder unknown".into())
 }
 
 /// Whether the holder is known, and no more.
 pub(crate) fn is_gone(path: &Path) -> bool {
-    let holder = read_holder(path);
-    let pid = holder.as_deref().and_then(|h| h.strip_prefix("process ")?.split(' ').next()?.parse().ok());
-    pid.is_some_and(|pid| !process_exists(pid))
+    read_holder(path).is_some_and(|text| {
+        let note = Note::of(&text);
+        note.counts_here() && note.number().is_some_and(|number| !process_exists(number))
+    })
+}
+
+/// What the note of a holder says.
+struct Note<'a> {
+    process: &'a str,
+    /// Where its number counts; notes of older versions do not say.
+    namespace: Option<&'a str>,
+}
+
+impl<'a> Note<'a> {
+    fn of(text: &'a str) -> Self {
+        match text.rsplit_once(OF).filter(|(_, namespace)| namespace.starts_with("pid:[")) {
+            Some((process, namespace)) => Self { process, namespace: Some(namespace) },
+            None => Self { process: text, namespace: None },
+        }
+    }
+
+    fn number(&self) -> Option<u32> {
+        self.process.strip_prefix("process ")?.split(' ').next()?.parse().ok()
+    }
+
+    fn counts_here(&self) -> bool {
+        self.namespace.is_none() || self.namespace == namespace().as_deref()
+    }
+
+    fn name(&self) -> String {
+        let elsewhere = if self.counts_here() { "" } else { ", in another container" };
+        format!("{}{elsewhere}", self.process)
+    }
 }
 
 fn read_holder(path: &Path) -> Option<String> {
@@ -202,6 +267,39 @@ mod tests {
         };
         let swaps = format!("Filename Type Size Used Priority\n{swaps}");
         Tables { sys: numbers, mounts: mounts.into(), swaps, number_of }.claim(number)
+    }
+
+    /// Two processes in containers have the same number: neither is taken for the other.
+    #[test]
+    fn a_number_names_a_process_only_where_it_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let mine = std::process::id();
+        let leave = |note: &str| {
+            let mut bytes = vec![0; NOTE_OFFSET as usize];
+            bytes.extend_from_slice(note.as_bytes());
+            fs::write(&path, bytes).unwrap();
+            (name(&path), is_gone(&path))
+        };
+        let nobody = (2..).find(|pid| !process_exists(*pid)).unwrap();
+        let here = namespace().unwrap();
+        for (note, holder, gone) in [
+            (note(), "holder unknown".into(), false),
+            (
+                format!("process {mine} (app) of pid:[1]"),
+                format!("process {mine} (app), in another container"),
+                false,
+            ),
+            (
+                format!("process {nobody} (app) of pid:[1]"),
+                format!("process {nobody} (app), in another container"),
+                false,
+            ),
+            (format!("process {nobody} (a of b) of {here}"), format!("process {nobody} (a of b)"), true),
+            (format!("process {nobody} (old)"), format!("process {nobody} (old)"), true),
+        ] {
+            assert_eq!(leave(&note), (holder, gone), "{note}");
+        }
     }
 
     #[test]

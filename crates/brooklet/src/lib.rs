@@ -85,6 +85,7 @@ mod options;
 mod order;
 mod pace;
 mod parts;
+mod paths;
 mod piece;
 mod policy;
 mod pressure;

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::mem::replace;
-use std::path::Path;
 use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Rng, SECTOR, Volume, capped, read_exact_at};
 use brooklet_wal::{Recovery, Start, recover, recover_secured, secure, slot};
 
-use crate::error::Error;
+use crate::error::{Error, is_full};
 use crate::front::Front;
 use crate::heap::{Extent, Heap};
+use crate::holder;
 use crate::label::{self, Label};
 use crate::manifest::{Manifest, Merging, RunMeta, SegmentMeta};
 use crate::model::MAX_KEY;
@@ -294,9 +294,8 @@ pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error>
         mark_before: label.map_or(0, label::Found::mark),
         ..opened.superblock
     };
-    let program = std::env::current_exe().ok();
-    let program = program.as_deref().and_then(Path::file_name).unwrap_or_default().display();
-    let note = format!("process {} ({program})", std::process::id());
+    fill_holes(opened)?;
+    let note = holder::note();
     let mut done = || {
         if !bug("no-flush-at-opening") {
             let zone = opened.superblock.zone();
@@ -317,6 +316,20 @@ pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error>
     };
     done().map_err(Error::io(format!("claiming {}", volumes.data.info().name)))?;
     opened.superblock = next;
+    Ok(())
+}
+
+/// Sees to it that the space is there which creation laid out, and every write after this relies on: a copy may have been
+/// made with holes in it. What the heap has free is secured before it is used.
+fn fill_holes(opened: &Opened) -> Result<(), Error> {
+    let Opened { volumes, superblock, .. } = opened;
+    let ring = volumes.ring.as_ref().map(|ring| (ring, superblock.ring_end()));
+    for (volume, end) in [(&volumes.data, superblock.heap_offset())].into_iter().chain(ring) {
+        volume.secure(0..end).map_err(|e| match volume.info().name {
+            _ if is_full(&e) => Error::Full { what: "the ring, whose file has holes", why: e.to_string() },
+            name => Error::io(format!("making sure of the space of {name}"))(e),
+        })?;
+    }
     Ok(())
 }
 

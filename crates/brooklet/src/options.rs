@@ -11,11 +11,18 @@ use brooklet_io::{Clock, SystemClock, system_seed};
 use crate::error::Error;
 use crate::metrics::MetricsFile;
 use crate::parts::PartName;
+use crate::paths;
 use crate::siphash::Secret;
 use crate::superblock::{MAX_RING, Superblock};
 
 /// Bytes of a ring, where none are asked for.
 const RING_SIZE: u64 = 64 << 20;
+/// Bytes of the largest payload, where nothing is asked for.
+const MAX_PAYLOAD: usize = 16 << 20;
+/// Most bytes of a commit besides the payload of its only entry: the key, and what the record says of the log.
+const AROUND: usize = 2 << 10;
+/// The longest that a write may be put off: whoever waits longer for it takes it for lost.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Options of [`Store::open`](crate::Store::open). The defaults suit a local solid-state disk.
 ///
@@ -34,7 +41,8 @@ pub struct Options {
     pub(crate) memory_budget: usize,
     pub(crate) cache_budget: usize,
     pub(crate) remembered: Option<usize>,
-    pub(crate) max_payload: usize,
+    /// As it was asked for, if it was.
+    pub(crate) max_payload: Option<usize>,
     pub(crate) block_size: usize,
     pub(crate) depth: usize,
     pub(crate) interval: Duration,
@@ -92,7 +100,7 @@ impl Options {
             memory_budget: 128 << 20,
             cache_budget: 64 << 20,
             remembered: None,
-            max_payload: 16 << 20,
+            max_payload: None,
             block_size: wal.block_size,
             depth: wal.depth,
             interval: wal.interval,
@@ -207,9 +215,10 @@ impl Options {
         self
     }
 
-    /// Largest payload in bytes. 16 MiB; at most about a third of the ring.
+    /// Largest payload in bytes. 16 MiB, or what the ring takes if that is less. A ring takes about a third of itself; where
+    /// more is asked for than the store's does, opening fails.
     pub fn max_payload(mut self, bytes: usize) -> Self {
-        self.max_payload = bytes;
+        self.max_payload = Some(bytes);
         self
     }
 
@@ -301,13 +310,47 @@ impl Options {
         self
     }
 
-    /// Refuses one path for the store and its ring.
-    pub(crate) fn keeps_apart(&self, path: &Path) -> Result<(), Error> {
-        if self.ring.as_deref() != Some(path) {
-            return Ok(());
+    /// The store's path, and options whose paths stay what they are wherever the process goes. Refuses one place for two
+    /// things.
+    pub(crate) fn settled(mut self, path: &Path) -> Result<(PathBuf, Self), Error> {
+        let may_be_made = self.create != Create::Never && !self.read_only;
+        let path = paths::resolve(path, may_be_made)?;
+        self.ring = self.ring.as_deref().map(|ring| paths::resolve(ring, may_be_made)).transpose()?;
+        self.settle_metrics()?;
+        let mut taken = vec![("the store", path.clone())];
+        let ring = self.ring.iter().map(|ring| ("its ring", ring.clone()));
+        let metrics = self.metrics_file.iter().flat_map(|metrics| [metrics.path.clone(), metrics.part()]);
+        for (what, at) in ring.chain(metrics.map(|metrics| ("its file of metrics", metrics))) {
+            if let Some((of, _)) = taken.iter().find(|(of, other)| *of != what && paths::same(other, &at)) {
+                let what = format!("{} cannot be both {of} and {what}: name another", at.display());
+                return Err(Error::InvalidOptions(what));
+            }
+            taken.push((what, at));
         }
-        let what = format!("{} cannot be both the store and its ring: name another", path.display());
-        Err(Error::InvalidOptions(what))
+        Ok((path, self))
+    }
+
+    /// Fixes where the file of metrics is.
+    pub(crate) fn settle_metrics(&mut self) -> Result<(), Error> {
+        if let Some(metrics) = &mut self.metrics_file {
+            metrics.path = paths::absolute(&metrics.path)?;
+        }
+        Ok(())
+    }
+
+    /// Largest payload in bytes.
+    pub(crate) fn largest_payload(&self) -> usize {
+        self.max_payload.unwrap_or(MAX_PAYLOAD)
+    }
+
+    /// Refuses payloads that no commit brings into a ring of `ring` bytes.
+    pub(crate) fn fits(&self, ring: u64) -> Result<(), Error> {
+        let most = brooklet_wal::max_record(ring).saturating_sub(AROUND);
+        let Some(asked) = self.max_payload.filter(|asked| *asked > most) else { return Ok(()) };
+        Err(Error::InvalidOptions(format!(
+            "payloads of {asked} bytes in a ring of {ring}: it takes {most} at most, so ask for those, or make the store \
+             with a larger ring"
+        )))
     }
 
     /// Bytes of the ring of a store that is made with these options.
@@ -320,6 +363,9 @@ impl Options {
         if self.capacity > 0 && self.capacity != found.capacity {
             let (name, asked, found) = (name.into(), self.capacity, found.capacity);
             return Err(Error::OtherCapacity { name, asked, found });
+        }
+        if !self.read_only {
+            self.fits(found.ring_size)?;
         }
         if let Some(asked) = self.ring_size.filter(|asked| *asked != found.ring_size) {
             tracing::warn!(
@@ -352,6 +398,31 @@ impl Options {
         }
         if !self.threads && (self.rate > 0 || !self.interval.is_zero()) {
             return wrong("a pace of writes without threads: only a thread of the store's keeps one".into());
+        }
+        if self.rate > 0 && self.rate < brooklet_io::SECTOR as u64 {
+            return wrong(format!(
+                "{} bytes a second: no write is smaller than 4096, use that or more",
+                self.rate
+            ));
+        }
+        for (what, time) in [("a write every", self.interval), ("a linger of", self.linger)] {
+            if time > LONGEST {
+                return wrong(format!("{what} {} s: use at most {}", time.as_secs(), LONGEST.as_secs()));
+            }
+        }
+        if self.read_only && self.create == Create::New {
+            return wrong("a new store that is open for reading only: make it first, then open it".into());
+        }
+        match &self.metrics_file {
+            Some(metrics) if metrics.every.is_zero() => {
+                return wrong("a file of metrics written without a pause: use a millisecond or more".into());
+            }
+            Some(_) if !self.threads => {
+                return wrong(
+                    "a file of metrics without threads: only a thread of the store's keeps one".into(),
+                );
+            }
+            _ => {}
         }
         if self.memory_budget < 64 << 10 {
             return wrong(format!("a memory budget of {} bytes: use at least 64 KiB", self.memory_budget));

@@ -47,8 +47,9 @@ impl Options {
     /// Opens the store at `path`.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
         self.validate()?;
-        let volumes = volumes::open(path.as_ref(), &self)?;
-        self.start(volumes)
+        let (path, options) = self.settled(path.as_ref())?;
+        let volumes = volumes::open(&path, &options)?;
+        options.start(volumes)
     }
 
     /// Opens the store on a volume.
@@ -75,8 +76,15 @@ impl Options {
         self.open_on_with_ring(volume, ring)
     }
 
-    fn start(self, volumes: Volumes) -> Result<Store, Error> {
+    fn start(mut self, volumes: Volumes) -> Result<Store, Error> {
         self.validate()?;
+        self.settle_metrics()?;
+        if let (Some(ring), None) = (&self.ring, &volumes.ring) {
+            let (ring, data) = (ring.display(), volumes.data.info().name);
+            return Err(Error::InvalidOptions(format!(
+                "a ring at {ring} for a store on a volume that is there ({data}): open the store at its path, or without that"
+            )));
+        }
         let mut opened = open::load(&volumes, &self)?;
         if !self.read_only {
             open::claim(&mut opened, &self)?;

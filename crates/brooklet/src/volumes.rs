@@ -36,9 +36,8 @@ impl Volumes {
     }
 }
 
-/// Opens the volumes of the store at `path`, creating the store if the options say so.
+/// Opens the volumes of the store at `path`, which is [settled](Options::settled), creating the store if the options say so.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Volumes, Error> {
-    options.keeps_apart(path)?;
     if options.create != Create::Never && !options.read_only {
         let name = path.display().to_string();
         let exists = path.try_exists().map_err(Error::io(format!("looking for {name}")))?;

@@ -30,7 +30,9 @@ pub use capped::capped;
 pub use clock::{Clock, ManualClock, Rng, SystemClock, exact_timers, system_seed};
 pub use counts::Counts;
 pub use disk::{Disk, Fault, Lie, Lied};
-pub use file::{Durable, FileOptions, FileVolume, OpenMode, process_exists, publish, read_unlocked};
+pub use file::{
+    Durable, FileOptions, FileVolume, OpenMode, is_open_here, process_exists, publish, read_unlocked,
+};
 pub use layer::Layer;
 pub use mem::MemVolume;
 pub use volume::{

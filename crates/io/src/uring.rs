@@ -10,8 +10,9 @@
 //! - Once `broken` is set the ring is not entered again; every slot is empty, and the memory of what was in flight is
 //!   leaked, because the kernel may still use it.
 
+use std::fs::File;
 use std::io;
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -21,8 +22,9 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::file::inner::{FileInner, copy, is_refusal};
-use crate::{Completion, Op, Persist, Queue};
+use crate::file::inner::{FileInner, copy, is_refusal, retry};
+use crate::seeded::bug;
+use crate::{AlignedBuf, Completion, Op, Persist, Queue, SECTOR};
 
 /// More than this in one operation comes back short, as it does from the kernel; a multiple of the sector size.
 const MAX_TRANSFER: usize = 1 << 30;
@@ -85,9 +87,10 @@ enum SyncBy {
 }
 
 impl UringQueue {
-    /// Whether the kernel lets this process use a ring for reads and writes, and why not.
-    pub(crate) fn probe() -> io::Result<()> {
-        let ring = IoUring::new(2)?;
+    /// Whether the kernel lets this process use a ring for reads and writes of `file`, and why not. A ring that was set up
+    /// may still not be entered, where system calls are filtered: so it counts once it has carried something out.
+    pub(crate) fn probe(file: &File) -> io::Result<()> {
+        let mut ring = IoUring::new(2)?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::PollAdd::CODE];
@@ -96,7 +99,7 @@ impl UringQueue {
         } else if !ring.params().is_feature_ext_arg() {
             "the kernel's rings cannot wait for a given time"
         } else {
-            return Ok(());
+            return try_out(&mut ring, file);
         };
         Err(io::Error::new(io::ErrorKind::Unsupported, lacks))
     }
@@ -122,7 +125,10 @@ impl UringQueue {
         }
         match op {
             Op::Read { .. } => Ok(()),
-            Op::Write { offset, data, .. } => self.file.check_write(*offset, data.len()),
+            Op::Write { offset, data, .. } => {
+                self.file.check_write(*offset, data.len())?;
+                self.file.watch()
+            }
         }
     }
 
@@ -184,7 +190,7 @@ impl UringQueue {
             return; // what completes now was given up before
         }
         let Self { ring, file, slots, free, ready, bell, bell_watched, rung, .. } = self;
-        let mut unsynced = Vec::new();
+        let (mut unsynced, mut durable) = (Vec::new(), Vec::new());
         for entry in ring.completion() {
             if entry.user_data() == BELL {
                 // In this order: rung once more, it has the kernel tell once more.
@@ -197,6 +203,7 @@ impl UringQueue {
             free.push(index);
             let mut result = match entry.result() {
                 n if n >= 0 => Ok(n as usize),
+                _ if bug("ring-error-is-dropped") => Ok(op.wanted()),
                 errno => Err(io::Error::from_raw_os_error(-errno)),
             };
             if result.as_ref().is_err_and(|e| was_not_tried(e) || sync == SyncBy::Flag && is_refusal(e)) {
@@ -207,15 +214,25 @@ impl UringQueue {
             if sync == SyncBy::After && result.is_ok() {
                 unsynced.push(ready.len());
             }
+            if sync != SyncBy::No && result.is_ok() {
+                durable.push(ready.len());
+            }
             ready.push(op.complete(token, result));
         }
         // One sync covers all of them: their writes are complete.
+        let mut fail = |indices: &[usize], e: io::Error| {
+            indices.iter().for_each(|index| ready[*index].result = Err(copy(&e)));
+        };
         if !unsynced.is_empty()
+            && !bug("ring-needs-no-sync")
             && let Err(e) = file.sync()
         {
-            for index in unsynced {
-                ready[index].result = Err(copy(&e));
-            }
+            fail(&unsynced, e);
+        }
+        if !durable.is_empty()
+            && let Err(e) = file.watch()
+        {
+            fail(&durable, e);
         }
     }
 }
@@ -303,6 +320,24 @@ impl Drop for UringQueue {
     }
 }
 
+/// Reads the first sector of `file`, if it has one, by way of the ring.
+fn try_out(ring: &mut IoUring, file: &File) -> io::Result<()> {
+    let mut sector = ManuallyDrop::new(AlignedBuf::zeroed(SECTOR));
+    let read = opcode::Read::new(types::Fd(file.as_raw_fd()), sector.as_mut_ptr(), SECTOR as u32).build();
+    // SAFETY: the entry points to `sector`, which nobody else touches, and which is given back only once the kernel has
+    // completed the entry; else it leaks.
+    unsafe { ring.submission().push(&read) }.expect("an empty ring has room");
+    retry(|| ring.submit_and_wait(1))?;
+    let Some(entry) = ring.completion().next() else {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's ring completes nothing"));
+    };
+    drop(ManuallyDrop::into_inner(sector));
+    if entry.result() < 0 {
+        return Err(io::Error::from_raw_os_error(-entry.result()));
+    }
+    Ok(())
+}
+
 /// Whether the kernel gave the operation back without having carried it out, as when the thread that submitted it
 /// ends first.
 fn was_not_tried(e: &io::Error) -> bool {
@@ -311,17 +346,15 @@ fn was_not_tried(e: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::mem::ManuallyDrop;
-
     use super::*;
     use crate::volume::tests::{a_file, a_wait_ends_by_time_and_by_its_waker};
 
     #[test]
     fn waits_end() {
-        if let Err(e) = UringQueue::probe() {
+        let (file, _dir) = a_file();
+        if let Err(e) = UringQueue::probe(&file.inner.file) {
             return println!("skipped: {e}");
         }
-        let (file, _dir) = a_file();
         // Never dropped: it would wait for what does not end.
         let mut queue = ManuallyDrop::new(UringQueue::new(file.inner.clone(), 1).unwrap());
         queue.free.clear();

@@ -187,6 +187,14 @@ impl Op {
         }
     }
 
+    /// Bytes that it is to move.
+    pub(crate) fn wanted(&self) -> usize {
+        match self {
+            Op::Read { buf, .. } => buf.len(),
+            Op::Write { data, .. } => data.len(),
+        }
+    }
+
     /// Ends the operation, with a read's memory cut to what was read.
     pub(crate) fn complete(self, token: u64, result: io::Result<usize>) -> Completion {
         let buf = match self {

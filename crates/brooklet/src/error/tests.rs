@@ -59,7 +59,7 @@ errors! {
     LogExists, Conflict, log_exists, ["log \"log\" is there already", "goes on at 4", "nothing was imported", "skip"];
     InvalidImport, Invalid, invalid_import, ["no export of a store", "nothing was imported"];
     Cancelled, Cancelled, cancelled, ["the import was given up", "no effect"];
-    Locked, CannotOpen, locked, ["store is open elsewhere", "process ", "close it there"];
+    Locked, CannotOpen, locked, ["store cannot be opened again", "this process has it open already", "close it first"];
     NotAStore, CannotOpen, not_a_store, ["letter is not a Brooklet store", "superblock"];
     Exists, CannotOpen, exists, ["store exists already", "choose another name"];
     RingNeeded, CannotOpen, ring_needed, ["memory", "a volume of its own", "`Options::ring_at` or --ring"];

@@ -169,7 +169,7 @@ impl NewRun {
 
     /// Takes note of more entries of the log at hand.
     fn go_on(&mut self, chunk: &Chunk) -> Result<(), Error> {
-        let (range, limit) = (chunk.range(), self.store.inner().options.max_payload);
+        let (range, limit) = (chunk.range(), self.store.inner().options.largest_payload());
         if range.is_empty() {
             return Ok(());
         }

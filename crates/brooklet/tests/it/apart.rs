@@ -298,19 +298,24 @@ fn the_ring_in_a_file_of_its_own() {
     options().open(&data).unwrap().compact().unwrap();
 }
 
-/// What is written to a ring without a name is acknowledged for nothing: the store stops at the next checkpoint, or says
-/// so when it is closed.
+/// What is written to a ring without a name is acknowledged for nothing: the store stops at the next write or checkpoint, or
+/// says so when it is closed.
 #[test]
 fn a_ring_that_others_delete_stops_the_store() {
-    for checkpoint in [true, false] {
+    for way in ["append", "checkpoint", "close"] {
         let (_dir, data, ring) = place();
         let store = small().ring_at(&ring).open(&data).unwrap();
+        let append = || store.append("log", "x").and_then(|ticket| ticket.wait().map(drop));
+        append().unwrap();
         fs::remove_file(&ring).unwrap();
-        store.append("log", "x").unwrap().wait().unwrap();
-        let error = if checkpoint { store.checkpoint().unwrap_err() } else { store.close().unwrap_err() };
+        let error = match way {
+            "append" => append().unwrap_err(),
+            "checkpoint" => store.checkpoint().unwrap_err(),
+            _ => store.close().unwrap_err(),
+        };
         let words = format!("{} was deleted", ring.display());
         assert!(error.to_string().contains(&words), "{error}");
-        assert_eq!(matches!(error, Error::Stopped { .. }), checkpoint, "{error}");
+        assert_eq!(matches!(error, Error::Stopped { .. }), way != "close", "{error}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brooklet::io::{Fault, ManualClock, MemVolume};
 use brooklet::{Commit, Create, Error, ErrorKind, Expected, Found, Options, Store};
@@ -22,19 +23,25 @@ fn manual() -> Options {
 }
 
 /// Found by power cuts of a virtual machine, where every process that makes the store has the same number: the draft
-/// that the last one left when the power went kept the next one from making a store.
+/// that the last one left when the power went kept the next one from making a store. Numbers of processes name nothing now.
 #[test]
-fn half_a_store_from_a_process_of_the_same_number_is_no_hindrance() {
+fn half_a_store_that_others_left_or_are_at_is_no_hindrance() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
-    let draft = dir.path().join(format!("store.new-{}", std::process::id()));
-    let held = fs::File::create(&draft).unwrap();
+    let draft = |number: &str| dir.path().join(format!("store.new-{number}"));
+    fs::write(draft("17"), vec![0; 9000]).unwrap();
+    fs::write(draft("0123456789abcdef"), "").unwrap();
+    fs::write(draft("no number"), "somebody's").unwrap();
+    let held = fs::File::create(draft("18")).unwrap();
     held.try_lock().unwrap();
-    assert_eq!(small().open(&path).unwrap_err().kind(), ErrorKind::Io, "another one is at it");
-    assert!(draft.exists(), "and goes on");
-    drop(held);
     drop(small().open(&path).unwrap());
-    assert!(!draft.exists());
+    assert!(draft("18").exists(), "another one is at it, and goes on");
+    drop(held);
+    fs::remove_file(&path).unwrap();
+    drop(small().open(&path).unwrap());
+    let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|found| found.unwrap().path()).collect();
+    left.sort();
+    assert_eq!(left, [path, draft("no number")]);
 }
 
 #[test]
@@ -143,11 +150,56 @@ fn files_that_are_no_store() {
 
 #[test]
 fn options_that_make_no_sense() {
-    for options in
-        [small().ring_size(1000), small().ring_size(65_537), small().depth(0), small().block_size(1)]
-    {
-        assert!(matches!(options.open("/nowhere"), Err(Error::InvalidOptions(_))));
+    let metrics = |every| small().metrics_file("metrics", every);
+    let second = Duration::from_secs(1);
+    for (options, words) in [
+        (small().ring_size(1000), "a ring of 1000 bytes"),
+        (small().ring_size(65_537), "a ring of 65537 bytes"),
+        (small().capacity(5000), "a capacity of 5000 bytes"),
+        (small().depth(0), "0 writes in flight"),
+        (small().block_size(1), "a block of 1 bytes"),
+        (small().write_rate(4095), "4095 bytes a second"),
+        (small().write_interval(3601 * second), "a write every 3601 s"),
+        (small().linger(Duration::MAX), "a linger of"),
+        (small().write_rate(1 << 20).threads(false), "only a thread of the store's"),
+        (small().memory_budget(1000), "a memory budget of 1000 bytes"),
+        (small().cache_budget(1000), "a cache budget of 1000 bytes"),
+        (small().read_only(true).create(Create::New), "open for reading only"),
+        (metrics(Duration::ZERO), "without a pause"),
+        (metrics(second).threads(false), "only a thread of the store's"),
+    ] {
+        let error = options.open("/nowhere").unwrap_err();
+        assert!(matches!(&error, Error::InvalidOptions(what) if what.contains(words)), "{error}");
     }
+}
+
+/// A payload as large as may be asked for fits in an empty ring, with the longest key; more cannot be asked for, of a new
+/// store or of one that is there.
+#[test]
+fn payloads_that_the_ring_does_not_take_are_refused_at_opening() {
+    for ring in [64 << 10, 100 << 10, 1 << 20, 8 << 20] {
+        let options = || manual().ring_size(ring);
+        let volume = Arc::new(MemVolume::new(3));
+        let error =
+            options().max_payload(ring as usize / 2).create_on(volume.clone()).unwrap_err().to_string();
+        let words = format!("in a ring of {ring}: it takes ");
+        let most: usize = error.split_once(&words).unwrap().1.split(' ').next().unwrap().parse().unwrap();
+        assert!(most as u64 > ring / 8, "{error}");
+        let store = options().max_payload(most).create_on(volume.clone()).unwrap();
+        store.append([7; 1024], vec![1; most]).unwrap().wait().unwrap();
+        store.close().unwrap();
+        drop(store);
+        assert!(manual().max_payload(most + 1).open_on(volume.clone()).is_err());
+        manual().max_payload(most + 1).read_only(true).open_on(volume.clone()).unwrap();
+        manual().max_payload(most).open_on(volume).unwrap();
+    }
+}
+
+#[test]
+fn a_ring_elsewhere_is_not_forgotten_on_a_volume_that_was_given() {
+    let volume = Arc::new(MemVolume::new(3));
+    let error = manual().ring_at("ring").create_on(volume).unwrap_err();
+    assert!(matches!(&error, Error::InvalidOptions(what) if what.contains("a ring at ring")), "{error}");
 }
 
 #[test]
@@ -203,6 +255,7 @@ fn a_second_opener_is_told_who_the_first_is() {
         let error = options.open(&path).unwrap_err();
         let me = format!("process {}", std::process::id());
         assert!(matches!(&error, Error::Locked { holder, .. } if holder.contains(&me)), "{error}");
+        assert!(error.to_string().contains("this process has it open already"), "{error}");
         assert_eq!(error.kind(), ErrorKind::CannotOpen);
     }
     drop(store);

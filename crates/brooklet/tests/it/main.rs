@@ -10,6 +10,7 @@ mod devices;
 mod errors;
 mod extremes;
 mod face;
+mod files;
 mod follow;
 mod forged;
 mod full;

@@ -106,7 +106,7 @@ fn what_is_wrong_is_told_and_nothing_comes_in() {
         assert_eq!(store(), "", "{args:?}");
     }
     let own = place.fails(4, &["import", "from", "from", "--format", "store"]);
-    assert!(own.contains("open elsewhere"), "{own}");
+    assert!(own.contains("this process has it open already"), "{own}");
 }
 
 /// Killed at any moment, of either side: the store opens, and has all of it or nothing.

@@ -9,9 +9,13 @@ use std::sync::atomic::Ordering;
 use rustix::fs::OFlags;
 
 use super::FileOptions;
+#[cfg(target_os = "linux")]
+use super::direct::{self, Direct};
 use super::inner::FileInner;
 #[cfg(target_os = "linux")]
 use super::inner::{is_refusal, retry};
+#[cfg(target_os = "linux")]
+use crate::seeded::bug;
 #[cfg(target_os = "linux")]
 use crate::uring::UringQueue;
 #[cfg(target_os = "linux")]
@@ -37,12 +41,35 @@ impl FileInner {
             .map_err(io::Error::from)
             .and_then(|()| retry(|| self.file.read_at(&mut probe, 0)));
         match probed {
-            Ok(_) => self.direct = true,
+            Ok(_) => return self.look_whether_direct(flags),
             Err(e) if is_refusal(&e) => {
                 rustix::fs::fcntl_setfl(&self.file, flags)?;
                 self.note(format!("buffered I/O: direct I/O failed: {e}"));
             }
             Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    /// Believes in the flag where it does what it says, and takes it away where it does not.
+    fn look_whether_direct(&mut self, flags: OFlags) -> io::Result<()> {
+        let may_write = self.check_writable().and_then(|()| self.check_limit(SECTOR as u64)).is_ok();
+        // A device has no file system that could go another way.
+        let found = match self.device {
+            None => direct::look(&self.file, self.size(), may_write)?,
+            Some(_) => Direct::Real,
+        };
+        match found {
+            Direct::Real => self.direct = true,
+            _ if bug("file-direct-in-name-is-believed") => self.direct = true,
+            Direct::InName(why) => {
+                rustix::fs::fcntl_setfl(&self.file, flags)?;
+                self.note(format!("buffered I/O: direct I/O is one in name only: {why}"));
+            }
+            // The flag may still help, and is not relied on.
+            Direct::Unknown => {
+                self.note("buffered I/O: nothing tells whether direct I/O passes the page cache by".into());
+            }
         }
         Ok(())
     }
@@ -58,7 +85,7 @@ impl FileInner {
             self.note(format!("queues use threads: {kind} may misplace what io_uring writes"));
             return Ok(());
         }
-        match UringQueue::probe() {
+        match UringQueue::probe(&self.file) {
             Ok(()) => *self.uring.get_mut() = true,
             Err(e) => self.note(format!("queues use threads: io_uring failed: {e}")),
         }

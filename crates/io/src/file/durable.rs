@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use super::inner::{FileInner, is_refusal, retry};
 use super::{Durable, FileOptions};
+use crate::seeded::bug;
 use crate::{Clock, SystemClock};
 
 pub(super) const FLAG: &str = "RWF_DSYNC";
@@ -72,7 +73,7 @@ impl FileInner {
     /// [`sync`](Self::sync), and a look at whether the file still is what was synced.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.sync()?;
-        self.check_file_between_resizes().inspect_err(|e| self.syncs.fail(e))
+        self.watch().inspect_err(|e| self.syncs.fail(e))
     }
 
     /// Makes everything written before durable, together with others who ask for the same. A failure is final.
@@ -117,7 +118,9 @@ impl FileInner {
             }
         }
         let n = self.write(offset, data)?;
-        self.sync()?;
+        if refusal.is_none() || !bug("file-refused-flag-needs-no-sync") {
+            self.sync()?;
+        }
         // Only now is it known that the flag was at fault, and not the write.
         if let Some(e) = refusal {
             self.flag_failed(&e);

@@ -37,6 +37,11 @@ impl FileInner {
     }
 }
 
+/// Whether some of `range` may hold no data. A file system that does not tell may have holes anywhere.
+pub(super) fn has_hole(file: &File, range: &Range<u64>) -> bool {
+    !next(file, SeekFrom::Hole(range.start)).is_ok_and(|hole| hole >= range.end)
+}
+
 /// Where data, or a hole, comes next; the end of all where none does.
 fn next(file: &File, from: SeekFrom) -> io::Result<u64> {
     match rustix::fs::seek(file, from) {

@@ -14,15 +14,17 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::durable::DurableBy;
+use super::held::Held;
 use super::sync::SharedSync;
 use super::{FileOptions, OpenMode, device, open};
 use crate::counts::Tally;
+use crate::seeded::bug;
 use crate::volume::assert_aligned;
 use crate::{BlockDevice, Op, Persist, VolumeInfo};
 
@@ -35,8 +37,11 @@ pub(crate) struct FileInner {
     writable: bool,
     /// What a block device says of itself; its size is fixed.
     pub(super) device: Option<BlockDevice>,
-    /// It had a name when it was opened; a deleted file may be opened through another process, to save it.
-    named: bool,
+    /// How many names it has, as far as is known: see [`watch`](Self::watch).
+    pub(super) links: AtomicU64,
+    /// What others did to it, once that was found.
+    pub(super) gone: OnceLock<String>,
+    _held: Held,
     pub(super) direct: bool,
     pub(super) size: AtomicU64,
     /// Held while the size changes.
@@ -59,7 +64,9 @@ impl FileInner {
             path: path.to_owned(),
             writable: mode != OpenMode::ReadOnly,
             device,
-            named: file.metadata()?.nlink() > 0,
+            links: AtomicU64::new(file.metadata()?.nlink()),
+            gone: OnceLock::new(),
+            _held: Held::new(&file)?,
             file,
             cached: None,
             direct: false,
@@ -93,7 +100,8 @@ impl FileInner {
 
     pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         assert_aligned(offset, buf.as_ptr() as usize, buf.len());
-        let result = retry(|| self.file.read_at(buf, offset));
+        let file = self.cached.as_ref().filter(|_| bug("file-read-is-cached")).unwrap_or(&self.file);
+        let result = retry(|| file.read_at(buf, offset));
         self.tally.read(&result);
         result
     }
@@ -101,14 +109,14 @@ impl FileInner {
     pub(super) fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         assert_aligned(offset, data.as_ptr() as usize, data.len());
         self.check_write(offset, data.len())?;
+        self.watch()?;
         match persist {
-            Persist::Cached => {
-                // Before the write, which would make a file that was cut longer again. Durable writes are many and
-                // small, and lie before the rest of the file; they do without.
-                self.check_file_between_resizes()?;
-                self.write(offset, data)
+            Persist::Cached => self.write(offset, data),
+            Persist::Durable => {
+                let written = self.write_durable(offset, data)?;
+                self.watch()?;
+                Ok(written)
             }
-            Persist::Durable => self.write_durable(offset, data),
         }
     }
 
@@ -168,29 +176,6 @@ impl FileInner {
         }
     }
 
-    /// Finds out whether the file is still there and whole: what lies in one that was deleted or cut short is gone when it
-    /// is closed, whatever a flush says. Called under `resize`.
-    pub(super) fn check_file(&self) -> io::Result<()> {
-        if self.device.is_some() {
-            return Ok(());
-        }
-        let found = self.file.metadata()?;
-        let what = if found.len() < self.size() {
-            format!("cut from {} to {} bytes", self.size(), found.len())
-        } else if self.named && found.nlink() == 0 {
-            "deleted".to_owned()
-        } else {
-            return Ok(());
-        };
-        Err(io::Error::other(format!("{} was {what} by someone else while it was open", self.path.display())))
-    }
-
-    /// [`check_file`](Self::check_file), while nobody is about to change the size.
-    pub(super) fn check_file_between_resizes(&self) -> io::Result<()> {
-        let _resizing = self.resize.lock().unwrap_or_else(PoisonError::into_inner);
-        self.check_file()
-    }
-
     pub(super) fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
@@ -206,7 +191,7 @@ pub(crate) fn copy(e: &io::Error) -> io::Error {
     e.raw_os_error().map_or_else(|| io::Error::new(e.kind(), e.to_string()), io::Error::from_raw_os_error)
 }
 
-pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -215,7 +200,8 @@ pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
     }
 }
 
-/// Whether the error says that the kernel or the file system does not know what was asked of it.
+/// Whether the error says that what was asked for is not to be had here, so that another way is to be taken: the kernel or
+/// the file system does not know it, or a filter of system calls, as containers have one, does not let it through.
 pub(crate) fn is_refusal(e: &io::Error) -> bool {
-    matches!(Errno::from_io_error(e), Some(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS))
+    matches!(Errno::from_io_error(e), Some(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::PERM))
 }

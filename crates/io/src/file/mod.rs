@@ -3,7 +3,9 @@
 //! - `open`: names, opening and locks; `device`: what a block device says of itself.
 //! - `inner`: the open file that the volume and its queues share, its reads and its checks.
 //! - `durable`: how writes become durable; `tune`: the choice between the ways; `sync`: one sync for many callers.
-//! - `backend`: direct I/O and io_uring, used where they can be relied on; `grow`: the size, and the space; `holes`: space that is
+//! - `backend`: direct I/O and io_uring, used where they can be relied on; `direct`: whether direct I/O is; `watch`: whether the
+//!   file is still there, looked at beside each write; `held`: which files this process has open.
+//! - `grow`: the size, and the space; `holes`: space that is
 //!   there and holds nothing, taken without asking for more.
 //! - `cached`: reads by way of the page cache, for look-ups.
 
@@ -14,6 +16,7 @@ use std::sync::Arc;
 #[cfg(target_os = "linux")]
 use std::sync::atomic::Ordering;
 
+pub use self::held::is_open_here;
 use self::inner::FileInner;
 pub use self::open::{process_exists, publish, read_unlocked};
 use crate::threads::ThreadQueue;
@@ -24,16 +27,22 @@ use crate::{Counts, Persist, Queue, Volume, VolumeInfo};
 mod backend;
 mod cached;
 mod device;
+#[cfg(target_os = "linux")]
+mod direct;
 mod durable;
 mod grow;
+mod held;
 #[cfg(target_os = "linux")]
 mod holes;
 pub(crate) mod inner;
 mod open;
+#[cfg(target_os = "linux")]
+mod resident;
 mod sync;
 #[cfg(test)]
 mod tests;
 mod tune;
+mod watch;
 
 /// Largest depth of a queue: kernels limit their rings, to several times as many.
 const MAX_DEPTH: usize = 4096;

@@ -2,23 +2,59 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::OpenMode;
+use super::held::is_open_here;
 use super::inner::retry;
 
 /// Opens and locks the file; where it was made, its name is durable.
 pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
-    let file = open_file(path, mode)?;
-    lock_file(&file, mode)?;
+    let file = (0..TRIES).find_map(|_| open_and_lock(path, mode).transpose()).unwrap_or_else(|| {
+        let message = format!("{} was replaced again and again while it was being opened", path.display());
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
+    })?;
     if mode == OpenMode::Create {
         sync_parent(path)?;
     }
     Ok(file)
+}
+
+/// How often a file is opened anew that is no longer the one at its path.
+const TRIES: usize = 8;
+
+/// `None` where others replaced or removed the file between the opening and the lock.
+fn open_and_lock(path: &Path, mode: OpenMode) -> io::Result<Option<File>> {
+    let file = open_file(path, mode)?;
+    lock_file(&file, mode, path)?;
+    let found = file.metadata()?;
+    if found.file_type().is_block_device() {
+        return Ok(Some(file));
+    }
+    let named = match fs::metadata(path) {
+        Ok(named) => named,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    if (named.dev(), named.ino()) != (found.dev(), found.ino()) {
+        return Ok(None);
+    }
+    // One that was deleted can still be reached, by way of a process that has it open.
+    if mode == OpenMode::ReadWrite
+        && found.nlink() == 0
+        && !path.canonicalize().is_ok_and(|name| name.exists())
+    {
+        let message = format!(
+            "{} has no name any more, so what is written to it goes as it is closed: open it for reading only, and save it",
+            path.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::NotFound, message));
+    }
+    Ok(Some(file))
 }
 
 fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
@@ -41,6 +77,15 @@ fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
         }
     }
     options.open(path).map_err(|e| match Errno::from_io_error(&e) {
+        Some(Errno::EXIST) => match fs::read_link(path) {
+            Ok(target) if !path.exists() => {
+                let (path, target) = (path.display(), target.display());
+                let message =
+                    format!("{path} is a symbolic link to {target}, where nothing is: create that instead");
+                io::Error::new(io::ErrorKind::AlreadyExists, message)
+            }
+            _ => e,
+        },
         Some(Errno::BUSY) => {
             let message = format!(
                 "{} is mounted or in use, as a whole or in part: unmount it, or stop what uses it",
@@ -52,11 +97,15 @@ fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
     })
 }
 
-fn lock_file(file: &File, mode: OpenMode) -> io::Result<()> {
+fn lock_file(file: &File, mode: OpenMode, path: &Path) -> io::Result<()> {
     let locked = if mode == OpenMode::ReadOnly { file.try_lock_shared() } else { file.try_lock() };
     locked.map_err(|e| match e {
         TryLockError::WouldBlock => {
-            io::Error::new(io::ErrorKind::ResourceBusy, "the volume is open elsewhere")
+            let message = match is_open_here(path) {
+                true => "this process has the volume open already",
+                false => "the volume is open elsewhere",
+            };
+            io::Error::new(io::ErrorKind::ResourceBusy, message)
         }
         TryLockError::Error(e) => e,
     })

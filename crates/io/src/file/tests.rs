@@ -7,8 +7,10 @@ use crate::{AlignedBuf, Op, SECTOR, read_exact_at, write_all_at};
 
 mod cached;
 mod durable;
+#[cfg(feature = "seeded-bugs")]
+mod gallery;
 
-fn filled(len: usize, byte: u8) -> AlignedBuf {
+pub(super) fn filled(len: usize, byte: u8) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(len);
     buf.fill(byte);
     buf
@@ -81,6 +83,137 @@ fn a_file_that_others_cut_or_delete_is_not_flushed_as_if_nothing_were() {
         assert!(volume.flush().unwrap_err().to_string().contains("by someone else"));
         assert!(volume.flush().is_err(), "for good");
     }
+}
+
+/// The file of a volume goes while a write is under way, in each way that files go and by each way of writing: the write
+/// is not acknowledged, and none is from then on.
+#[test]
+fn no_write_is_acknowledged_after_its_file_went() {
+    type Goes = fn(&Path);
+    let goes: [(&str, Goes); 4] = [
+        ("deleted", |path| fs::remove_file(path).unwrap()),
+        ("replaced", |path| fs::rename(other(path), path).unwrap()),
+        ("cut from", |path| set_len(path, 8192)),
+        ("cut from", |path| set_len(path, 0)),
+    ];
+    for ((words, go), durable) in goes.into_iter().flat_map(|g| [(g, Durable::Dsync), (g, Durable::Flush)]) {
+        for queued in [None, Some(true), Some(false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let options = FileOptions { durable, io_uring: queued == Some(true), ..FileOptions::default() };
+            let volume = create(&dir, options);
+            fs::write(other(&dir.path().join("v")), "another").unwrap();
+            let write = || durable_write(&volume, queued);
+            write().unwrap();
+            fs::hard_link(dir.path().join("v"), dir.path().join("too")).unwrap();
+            write().unwrap();
+            fs::remove_file(dir.path().join("too")).unwrap();
+            write().expect("another name went, and came");
+            go(&dir.path().join("v"));
+            let error = write().unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains("by someone else"), "{error}");
+            if words == "cut from" {
+                set_len(&dir.path().join("v"), 1 << 20);
+            }
+            assert!(write().is_err() && volume.flush().is_err() && volume.grow(2 << 20).is_err(), "for good");
+        }
+    }
+}
+
+fn other(path: &Path) -> std::path::PathBuf {
+    path.with_extension("other")
+}
+
+fn set_len(path: &Path, len: u64) {
+    OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
+}
+
+/// Writes the last sector durably, by a queue of a kind or by none.
+fn durable_write(volume: &FileVolume, queued: Option<bool>) -> io::Result<usize> {
+    let (offset, data) = ((1 << 20) - SECTOR as u64, filled(SECTOR, 7));
+    if queued.is_none() {
+        return volume.write_at(offset, &data, Persist::Durable);
+    }
+    let mut queue = volume.queue(1)?;
+    queue.submit(1, Op::Write { offset, data: data.freeze(), persist: Persist::Durable });
+    let mut done = Vec::new();
+    queue.reap(true, &mut done);
+    done.pop().unwrap().result
+}
+
+/// What goes while the kernel has the write is seen before the write is acknowledged.
+#[test]
+fn a_file_that_goes_during_a_write_is_missed_at_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut volume = create(&dir, FileOptions { durable: Durable::Flush, ..FileOptions::default() });
+    let path = dir.path().join("v");
+    let calls = &mut Arc::get_mut(&mut volume.inner).unwrap().durable.calls;
+    calls.sync = Box::new(move |_| fs::remove_file(&path));
+    let error = volume.write_at(0, &filled(SECTOR, 1), Persist::Durable).unwrap_err().to_string();
+    assert!(error.contains("was deleted"), "{error}");
+}
+
+#[test]
+fn a_deleted_file_is_opened_to_be_saved_and_not_to_be_written() {
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    drop(create(&dir, FileOptions::default()));
+    let held = fs::File::open(dir.path().join("v")).unwrap();
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held));
+    let open = |mode| FileVolume::open(Path::new(&path), mode, FileOptions::default());
+    drop(open(OpenMode::ReadWrite).unwrap());
+    fs::remove_file(dir.path().join("v")).unwrap();
+    let error = open(OpenMode::ReadWrite).unwrap_err().to_string();
+    assert!(error.contains("has no name any more"), "{error}");
+    open(OpenMode::ReadOnly).unwrap();
+}
+
+#[test]
+fn who_finds_a_lock_at_home_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, too) = (dir.path().join("v"), dir.path().join("too"));
+    let volume = create(&dir, FileOptions::default());
+    fs::hard_link(&path, &too).unwrap();
+    for name in [&path, &too] {
+        let error = FileVolume::open(name, OpenMode::ReadOnly, FileOptions::default()).unwrap_err();
+        assert!(is_open_here(name) && error.to_string().contains("this process has"), "{error}");
+    }
+    drop(volume);
+    assert!(!is_open_here(&path));
+    let elsewhere = fs::File::open(&path).unwrap();
+    elsewhere.lock().unwrap();
+    let error = FileVolume::open(&path, OpenMode::ReadOnly, FileOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("open elsewhere"), "{error}");
+}
+
+/// Each operation of a queue fails for itself, with what the system says.
+#[test]
+fn an_error_of_a_queue_is_passed_on() {
+    for io_uring in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut volume = create(&dir, FileOptions { io_uring, ..FileOptions::default() });
+        // A handle that may not be written to, which the volume does not know.
+        Arc::get_mut(&mut volume.inner).unwrap().file = fs::File::open(dir.path().join("v")).unwrap();
+        for persist in [Persist::Cached, Persist::Durable] {
+            let mut queue = volume.queue(1).unwrap();
+            queue.submit(1, Op::Write { offset: 0, data: filled(SECTOR, 1).freeze(), persist });
+            let mut done = Vec::new();
+            queue.reap(true, &mut done);
+            let error = done[0].result.as_ref().expect_err("nothing was written");
+            assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::BADF.raw_os_error()));
+        }
+    }
+}
+
+#[test]
+fn a_link_to_nothing_is_named_with_its_target() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("v");
+    std::os::unix::fs::symlink("elsewhere/target", &path).unwrap();
+    let error = FileVolume::open(&path, OpenMode::Create, FileOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    assert!(error.to_string().contains("v is a symbolic link to elsewhere/target"), "{error}");
 }
 
 #[test]

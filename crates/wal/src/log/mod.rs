@@ -133,6 +133,7 @@ impl Log {
         }
         let mut on_volume = open::read_label(&*volume, &options)?;
         let Found { start, recovery, index, settles } = open::walk(&*volume, &on_volume.label)?;
+        open::fill_holes(&*volume, &on_volume.label)?;
         let old = on_volume.label;
         if !bug("log-opens-without-flush") {
             secure_in(&*volume, old.layout(), start, &recovery)?;

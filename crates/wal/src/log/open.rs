@@ -1,5 +1,7 @@
 //! Making a log, and finding one: its label, and where its ring ends.
 
+use std::io;
+
 use brooklet_io::{AlignedBuf, Persist, Rng, SECTOR, Volume, read_exact_at, system_seed, write_all_at};
 
 use super::Lsn;
@@ -30,7 +32,7 @@ pub(crate) struct Labelled {
 
 impl Labelled {
     /// Replaces the label in the older slot only.
-    pub fn write_one(&mut self, volume: &dyn Volume, label: Label) -> Result<(), std::io::Error> {
+    pub fn write_one(&mut self, volume: &dyn Volume, label: Label) -> Result<(), io::Error> {
         let slot = (self.newest + 1) % SLOTS;
         label.write(volume, slot)?;
         *self = Self { label, newest: slot };
@@ -38,7 +40,7 @@ impl Labelled {
     }
 
     /// Replaces the label in both slots, the older first.
-    pub fn write_both(&mut self, volume: &dyn Volume, label: Label) -> Result<(), std::io::Error> {
+    pub fn write_both(&mut self, volume: &dyn Volume, label: Label) -> Result<(), io::Error> {
         self.write_one(volume, label)?;
         self.write_one(volume, label)
     }
@@ -88,7 +90,7 @@ fn is_blank(volume: &dyn Volume, size: u64) -> Result<bool, LogError> {
 
 /// Makes the volume's bytes `from..to` allocated and written, durably: writing them for the first time would be metadata
 /// in the commit path.
-pub(crate) fn allocate(volume: &dyn Volume, from: u64, to: u64) -> Result<(), std::io::Error> {
+pub(crate) fn allocate(volume: &dyn Volume, from: u64, to: u64) -> Result<(), io::Error> {
     volume.grow(to)?;
     let zeros = AlignedBuf::zeroed(ZEROS as usize);
     let mut offset = from;
@@ -98,6 +100,15 @@ pub(crate) fn allocate(volume: &dyn Volume, from: u64, to: u64) -> Result<(), st
         offset += len;
     }
     volume.flush()
+}
+
+/// Sees to it that the space is there which creation laid out, and every write after this relies on: a copy may have been
+/// made with holes in it.
+pub(crate) fn fill_holes(volume: &dyn Volume, label: &Label) -> Result<(), io::Error> {
+    volume.secure(0..label.end()).map_err(|e| {
+        let what = format!("the log in {} has holes, and needs all of its space: {e}", volume.info().name);
+        io::Error::new(e.kind(), what)
+    })
 }
 
 /// Reads the label.

@@ -13,6 +13,8 @@ use crate::wal::{Config, MIN_RING, limits};
 
 /// Blocks from one sector to what a record can be at most.
 const BLOCKS: std::ops::RangeInclusive<usize> = SECTOR..=64 << 20;
+/// The longest that a write may be put off: whoever waits longer for it takes it for lost.
+const LONGEST: Duration = Duration::from_secs(3600);
 /// The deepest queue that every volume takes.
 const MAX_DEPTH: usize = 4096;
 
@@ -130,6 +132,17 @@ impl LogOptions {
         }
         if !self.threads && (self.config.rate > 0 || !self.config.interval.is_zero()) {
             return invalid("a pace without threads: only the committer's thread keeps one".into());
+        }
+        if self.config.rate > 0 && self.config.rate < SECTOR as u64 {
+            return invalid(format!(
+                "{} bytes a second: no write is smaller than {SECTOR}",
+                self.config.rate
+            ));
+        }
+        for (what, time) in [("a write every", self.config.interval), ("a linger of", self.config.linger)] {
+            if time > LONGEST {
+                return invalid(format!("{what} {} s: use at most {}", time.as_secs(), LONGEST.as_secs()));
+            }
         }
         if self.config.reserve_percent > 30 {
             return invalid(format!("a reserve of {} percent: use 0 to 30", self.config.reserve_percent));

@@ -45,17 +45,41 @@ fn a_ring_without_data_is_waited_for_and_told() {
     assert!(!open(Create::IfMissing).unwrap().exists("log").unwrap(), "what the error says to do helps");
 }
 
-/// A link that leads nowhere looks like nothing, and yet has the name.
+/// A link into a folder that is not there: the error names both, and nothing is left.
 #[test]
-fn a_store_whose_name_is_taken_leaves_no_ring() {
+fn a_store_that_cannot_be_made_leaves_no_ring() {
     let dir = tempfile::tempdir().unwrap();
     let (data, ring) = (dir.path().join("data"), dir.path().join("ring"));
-    std::os::unix::fs::symlink("nowhere", &data).unwrap();
-    let error = small().ring_at(&ring).format(&data, false).unwrap_err();
-    assert!(matches!(&error, Error::Exists { name, .. } if *name == data.display().to_string()), "{error}");
-    let error = small().ring_at(&ring).open(&data).unwrap_err();
-    assert!(matches!(&error, Error::Io { .. }) && error.to_string().contains("No such file"), "{error}");
+    std::os::unix::fs::symlink("nowhere/target", &data).unwrap();
+    let options = || small().ring_at(&ring);
+    for error in [options().format(&data, false).unwrap_err(), options().open(&data).unwrap_err()] {
+        let names = ["data failed: it is a symbolic link to ", "nowhere/target, where not even a folder is"];
+        assert!(names.iter().all(|words| error.to_string().contains(words)), "{error}");
+    }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "neither ring nor draft is left");
+}
+
+/// Links to places where nothing is yet, such as an empty disk that is mounted elsewhere: the store is made there.
+#[test]
+fn a_store_is_made_where_links_lead() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("disk")).unwrap();
+    for (link, target) in [("data", "disk/data"), ("ring", "disk/ring"), ("alone", "disk/alone")] {
+        std::os::unix::fs::symlink(target, at(link)).unwrap();
+    }
+    let options = || small().ring_at(at("ring"));
+    let error = options().create(Create::Never).open(at("data")).unwrap_err();
+    assert!(error.to_string().contains("disk/data, where nothing is"), "{error}");
+    small().format(at("alone"), false).unwrap();
+    for _ in 0..2 {
+        let store = options().open(at("data")).unwrap();
+        store.append("log", "entry").unwrap().wait().unwrap();
+    }
+    assert_eq!(options().open(at("disk/data")).unwrap().bounds("log").unwrap().next, 2);
+    let is_file = |name: &str| fs::symlink_metadata(at(name)).unwrap().is_file();
+    assert!(is_file("disk/data") && is_file("disk/ring") && is_file("disk/alone") && !is_file("data"));
+    assert_eq!(fs::read_dir(at("disk")).unwrap().count(), 3, "no draft is left");
 }
 
 /// Processes that make the same store at once: each opens it, or finds it open.

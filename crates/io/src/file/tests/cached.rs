@@ -82,3 +82,20 @@ fn there_is_no_cached_read_where_it_would_not_be_whole() {
         assert_eq!(volume.read_cached(1, &mut [0; 7]), direct && has_cache(&volume));
     }
 }
+
+/// The page cache holds what the file was before: only look-ups, which have a checksum, see that.
+#[test]
+pub(super) fn a_direct_read_passes_a_stale_page_by() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut volume = create(&dir, FileOptions::default());
+    if !has_cache(&volume) {
+        return;
+    }
+    write_all_at(&volume, 0, &filled(3 * SECTOR, 2), Persist::Durable).unwrap();
+    fs::write(dir.path().join("stale"), vec![1; 3 * SECTOR]).unwrap();
+    Arc::get_mut(&mut volume.inner).unwrap().cached = Some(fs::File::open(dir.path().join("stale")).unwrap());
+    assert_eq!(piece(&volume), [1; 5000]);
+    let mut read = AlignedBuf::zeroed(3 * SECTOR);
+    read_exact_at(&volume, 0, &mut read).unwrap();
+    assert_eq!(read[..], filled(3 * SECTOR, 2)[..]);
+}

@@ -92,7 +92,7 @@ fn the_workers_of_a_queue_share_syncs() {
 
 /// What completes while the ring's driver syncs is not covered by that sync.
 #[test]
-fn each_harvest_of_a_ring_has_a_sync_of_its_own() {
+pub(super) fn each_harvest_of_a_ring_has_a_sync_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let volume = create(&dir, FLUSH);
     let mut queue = volume.queue(8).unwrap();
@@ -110,7 +110,7 @@ fn each_harvest_of_a_ring_has_a_sync_of_its_own() {
 }
 
 #[test]
-fn a_sync_that_fails_fails_for_all_it_covers_and_all_that_come_after() {
+pub(super) fn a_sync_that_fails_fails_for_all_it_covers_and_all_that_come_after() {
     for (failing, results) in [(1, (0, 8)), (2, (1, 7))] {
         let dir = tempfile::tempdir().unwrap();
         let (volume, gate) = slow_volume(&dir, FLUSH, failing);
@@ -207,17 +207,19 @@ fn scratch_space_is_whole_sectors_of_the_volume() {
     assert_eq!(volume.counts(), Counts::default());
 }
 
-/// A kernel or file system that does not know the flag says so at the first use.
+/// A kernel or file system that does not know the flag says so at the first use, and so does a filter of system calls.
 #[test]
-fn a_flag_that_is_refused_is_not_used_again() {
-    for tune in [true, false] {
+pub(super) fn a_flag_that_is_refused_is_not_used_again() {
+    let refusals = [Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM];
+    for (tune, refusal) in refusals.into_iter().flat_map(|refusal| [(true, refusal), (false, refusal)]) {
         let dir = tempfile::tempdir().unwrap();
         let Some(mut volume) = timed_volume(&dir, 1, 1) else { return };
-        calls(&mut volume).write_flagged = Box::new(|_, _, _| Err(Errno::OPNOTSUPP.into()));
+        calls(&mut volume).write_flagged = Box::new(move |_, _, _| Err(refusal.into()));
         if tune {
             volume.tune(0..1 << 20).unwrap();
         } else {
             assert_eq!(volume.write_at(0, &filled(SECTOR, 1), Persist::Durable).unwrap(), SECTOR);
+            assert_eq!(volume.counts().flushes, 1, "it is durable all the same");
         }
         let info = volume.info();
         assert!(info.durable_why.starts_with("RWF_DSYNC failed: "), "{info:?}");

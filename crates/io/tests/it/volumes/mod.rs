@@ -1,6 +1,7 @@
 //! Volumes as a user has them: in files and on block devices, by io_uring and by threads.
 
 mod devices;
+mod direct;
 mod limit;
 mod places;
 mod queues;

@@ -31,8 +31,12 @@ impl Place {
     /// A loop device with sectors of so many bytes; `None`, which says why, where there cannot be one.
     pub fn device(sector: u32) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
+        Self::device_of(sector, 1 << 20, dir)
+    }
+
+    fn device_of(sector: u32, size: u64, dir: tempfile::TempDir) -> Option<Self> {
         let image = dir.path().join("image");
-        fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+        fs::File::create(&image).unwrap().set_len(size).unwrap();
         match Loop::over(&image, sector) {
             Ok(device) => Some(Self {
                 name: format!("a device with sectors of {sector} bytes"),
@@ -56,6 +60,42 @@ impl Place {
         let volume = FileVolume::open(&self.path, OpenMode::Create, options).unwrap();
         volume.grow(1 << 20).unwrap();
         volume
+    }
+}
+
+/// A file system on a loop device, mounted; unmounted when dropped.
+pub struct Mounted {
+    at: tempfile::TempDir,
+    _device: Place,
+}
+
+impl Mounted {
+    /// An ext4 with such options; `None`, which says why, where there cannot be one.
+    pub fn ext4(options: &str) -> Option<Self> {
+        let device = Place::device_of(512, 32 << 20, tempfile::tempdir().unwrap())?;
+        let at = tempfile::tempdir().unwrap();
+        let (path, dir) = (device.path.as_os_str(), at.path().as_os_str());
+        let mount = ["-o".as_ref(), options.as_ref(), path, dir];
+        for (tool, args) in [("mkfs.ext4", &["-q".as_ref(), path][..]), ("mount", &mount)] {
+            match Command::new(tool).args(args).output() {
+                Ok(output) if output.status.success() => {}
+                other => {
+                    println!("skipped: no ext4 with {options}: {tool}: {other:?}");
+                    return None;
+                }
+            }
+        }
+        Some(Self { at, _device: device })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.at.path()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.at.path()).status();
     }
 }
 

@@ -1,0 +1,163 @@
+//! Whether direct I/O is direct: some file systems take the flag and go through the page cache all the same, as ext4 does
+//! where it journals data, and tmpfs everywhere. What goes through the cache is a promise of another kind: a write-back
+//! that fails leaves pages that read back and are not on the medium.
+//!
+//! No file system's name decides. A sector that is not in the page cache is read or written directly, and then it is there
+//! or not. Where that cannot be seen, `statx` may tell: a file system that has direct I/O for a file names an alignment.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{Advice, AtFlags, SeekFrom, StatxFlags};
+
+use super::inner::retry;
+use super::resident::resident;
+use crate::{AlignedBuf, Rng, SECTOR, system_seed};
+
+/// What became of direct I/O.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Direct {
+    /// It passes the page cache by.
+    Real,
+    /// It does not, for this reason.
+    InName(&'static str),
+    /// Nothing tells.
+    Unknown,
+}
+
+/// Places that are looked at, at most: a page may be kept in memory by others who have the file open.
+const PLACES: usize = 16;
+
+/// Pages go from the cache by whole folios, which are no larger than this.
+const FOLIO: u64 = 4 << 20;
+
+/// Looks whether I/O on `file`, which has the flag, passes the page cache by. `may_write` allows writing to an empty file.
+pub(super) fn look(file: &File, size: u64, may_write: bool) -> io::Result<Direct> {
+    let aligned = alignment(file);
+    if aligned == Some(false) {
+        return Ok(Direct::InName("the file system has none for this file"));
+    }
+    let kept = match size {
+        0 if may_write => {
+            let kept = stays_when_written(file);
+            file.set_len(0)?;
+            kept?
+        }
+        0 => None,
+        size => stays_when_read(file, size)?,
+    };
+    Ok(match (kept, aligned) {
+        (Some(true), _) => Direct::InName("what it reads and writes stays in the page cache"),
+        (Some(false), _) | (None, Some(true)) => Direct::Real,
+        (None, _) => Direct::Unknown,
+    })
+}
+
+/// What `statx` says: whether the file has direct I/O, if the kernel and the file system tell (Linux 6.1).
+fn alignment(file: &File) -> Option<bool> {
+    let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let told = found.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    told.then_some(found.stx_dio_offset_align > 0)
+}
+
+/// Whether the first sector of an empty file, which gets one, is in the page cache once it is written directly.
+fn stays_when_written(file: &File) -> io::Result<Option<bool>> {
+    let sector = AlignedBuf::zeroed(SECTOR);
+    retry(|| file.write_at(&sector, 0))?;
+    Ok(resident(file, 0))
+}
+
+/// The first sector that holds data at `at` or behind; what holds none may be read without the page cache in any case.
+fn data_behind(file: &File, at: u64) -> Option<u64> {
+    let found = rustix::fs::seek(file, SeekFrom::Data(at)).ok()?;
+    Some(found / SECTOR as u64 * SECTOR as u64)
+}
+
+/// Whether a sector that is not in the page cache is there once it is read directly. `None`: that cannot be seen, or all
+/// that were tried stay there whatever is done.
+fn stays_when_read(file: &File, size: u64) -> io::Result<Option<bool>> {
+    let mut rng = Rng::new(system_seed());
+    let mut sector = AlignedBuf::zeroed(SECTOR);
+    for _ in 0..PLACES {
+        let Some(at) = data_behind(file, rng.below(size)).or_else(|| data_behind(file, 0)) else { break };
+        // What others left there goes, if it can.
+        let _ = rustix::fs::fadvise(file, at / FOLIO * FOLIO, NonZeroU64::new(FOLIO), Advice::DontNeed);
+        match resident(file, at) {
+            None => return Ok(None),
+            Some(true) => continue,
+            Some(false) => retry(|| file.read_at(&mut sector, at))?,
+        };
+        return Ok(resident(file, at));
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use rustix::fs::OFlags;
+
+    use super::*;
+    use crate::file::tests::filled;
+    use crate::{FileOptions, FileVolume, OpenMode, Persist, Volume, write_all_at};
+
+    /// A directory of a file system that takes the flag and has no medium but the page cache.
+    fn in_memory() -> Option<tempfile::TempDir> {
+        let dir = tempfile::tempdir_in("/dev/shm").ok()?;
+        let kind = rustix::fs::statfs(dir.path()).ok()?.f_type;
+        let file = File::create(dir.path().join("probe")).ok()?;
+        let takes_it = rustix::fs::fcntl_setfl(&file, OFlags::DIRECT).is_ok();
+        (kind == 0x0102_1994 && takes_it).then_some(dir)
+    }
+
+    fn open(path: &Path, mode: OpenMode) -> FileVolume {
+        FileVolume::open(path, mode, FileOptions::default()).unwrap()
+    }
+
+    #[test]
+    pub fn what_has_no_medium_but_the_page_cache_is_buffered() {
+        let Some(dir) = in_memory() else { return println!("skipped: /dev/shm takes no direct I/O") };
+        let path = dir.path().join("v");
+        let made = open(&path, OpenMode::Create);
+        made.grow(1 << 20).unwrap();
+        write_all_at(&made, 0, &filled(SECTOR, 1), Persist::Durable).unwrap();
+        let check = |volume: FileVolume| {
+            let info = volume.info();
+            assert!(
+                !info.direct && info.fallbacks.iter().any(|f| f.starts_with("buffered I/O: ")),
+                "{info:?}"
+            );
+            assert!(info.durable_by == "write + fdatasync" && volume.inner.cached.is_none(), "{info:?}");
+        };
+        check(made);
+        check(open(&path, OpenMode::ReadWrite));
+        check(open(&path, OpenMode::ReadOnly));
+        fs::write(&path, []).unwrap();
+        check(open(&path, OpenMode::ReadWrite));
+        assert_eq!(fs::metadata(&path).unwrap().len(), 0, "looking leaves nothing behind");
+    }
+
+    /// Pages that others brought into the cache say nothing.
+    #[test]
+    fn what_is_direct_is_told_from_what_others_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("v");
+        fs::write(&path, vec![1; 3 * SECTOR + 5]).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        let file = File::open(&path).unwrap();
+        if rustix::fs::fcntl_setfl(&file, OFlags::DIRECT).is_err() || alignment(&file) != Some(true) {
+            return println!("skipped: the directory of temporary files is not known to take direct I/O");
+        }
+        for _ in 0..20 {
+            assert_eq!(fs::read(&path).unwrap().len(), 3 * SECTOR + 5);
+            let size = 3 * SECTOR as u64 + 5;
+            assert!(stays_when_read(&file, size).unwrap() != Some(true));
+            assert_eq!(look(&file, size, false).unwrap(), Direct::Real);
+        }
+        assert_eq!(open(&dir.path().join("new"), OpenMode::Create).size().unwrap(), 0);
+    }
+}

@@ -1,0 +1,28 @@
+//! What is in the page cache: asked of the kernel, without bringing anything there.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+use crate::SECTOR;
+
+/// Whether the page of `file` that begins at `at` is in the page cache. `None` where the kernel does not tell.
+///
+/// To one who may not write to the file it says that everything is there.
+pub(super) fn resident(file: &File, at: u64) -> Option<bool> {
+    let at = libc::off_t::try_from(at).ok()?;
+    // SAFETY: a new mapping, where the kernel likes it, is in nobody's way. Nothing is read or written through it, so that
+    // it does not matter what becomes of the file; it is gone before this returns.
+    unsafe {
+        let page =
+            libc::mmap(ptr::null_mut(), SECTOR, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), at);
+        if page == libc::MAP_FAILED {
+            return None;
+        }
+        // A byte for each page; there is one page, or a part of one where pages are larger.
+        let mut told = 0;
+        let asked = libc::mincore(page, SECTOR, &raw mut told);
+        libc::munmap(page, SECTOR);
+        (asked == 0).then_some(told & 1 == 1)
+    }
+}
