@@ -8,6 +8,7 @@ mod maintenance;
 use std::sync::{Arc, OnceLock, TryLockError};
 use std::time::Duration;
 
+use brooklet_io::seeded::bug;
 use brooklet_wal::{Block, Committer, Config, Pause, Recovery, Sink, Wal, WalError};
 
 use crate::activity::Kept;
@@ -253,6 +254,10 @@ impl Inner {
             // Commits that fail leave what was learned of their logs behind; that counts, too.
             let full = over || matches!(refused, Refused::NoRoom(WalError::Full { .. }));
             self.weigh(&front, if full { u64::MAX } else { 0 });
+            let rests_on = match &refused {
+                Refused::Error(error) => front.rests_on(ops, error),
+                _ => None,
+            };
             if let Refused::Short(wish) = refused {
                 if !wait {
                     let error = front.room.refuse(wish);
@@ -267,7 +272,7 @@ impl Inner {
                 self.nudge();
             }
             match refused {
-                Refused::Error(error) => return Err(error),
+                Refused::Error(error) => return Err(self.refusal(wal, error, rests_on, wait)),
                 Refused::InMemory => return Ok(None),
                 Refused::Unknown(unknown) => {
                     let look = |key| self.counters.run_lookups.time(&*self.options.clock, || runs.state(key));
@@ -305,6 +310,16 @@ impl Inner {
                     self.make_room(wal, why)?;
                 }
             }
+        }
+    }
+
+    /// Refuses a commit with `error`, once the block that this rests on is durable; or says why that cannot be waited for.
+    fn refusal(&self, wal: &Wal, error: Error, rests_on: Option<u64>, wait: bool) -> Error {
+        let settled = rests_on.is_none_or(|block| wal.durable() >= block) || bug("refusal-before-durable");
+        match settled {
+            true => error,
+            false if !wait => WalError::Busy.into(),
+            false => self.flush().map_or_else(|stopped| stopped, |()| error),
         }
     }
 

@@ -335,8 +335,8 @@ impl Store {
         match &inner.wal {
             Some(wal) if deferred > 0 && wal.durable() < deferred && !bug("deferred-stay-unseen") => {
                 match inner.flush() {
-                    // Reads go on when writing cannot, and show what is safe.
-                    Err(Error::Stopped { .. } | Error::Closed) => Ok(()),
+                    // Closing has made it durable.
+                    Err(Error::Closed) => Ok(()),
                     done => done,
                 }
             }

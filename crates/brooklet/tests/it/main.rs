@@ -22,6 +22,7 @@ mod lookups;
 mod metrics;
 mod offload;
 mod parts;
+mod refusals;
 mod restart;
 mod retention;
 mod scan;
