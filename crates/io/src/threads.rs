@@ -13,6 +13,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use crate::file::inner::FileInner;
+use crate::panics::caught;
 use crate::{Completion, Op, Queue};
 
 pub(crate) struct ThreadQueue {
@@ -125,7 +126,9 @@ impl Shared {
         loop {
             if let Some((token, mut op)) = state.todo.pop_front() {
                 drop(state);
-                let result = self.file.perform(&mut op);
+                // An operation that is lost would be waited for without end.
+                let done = caught("a thread for I/O", || self.file.perform(&mut op));
+                let result = done.and_then(|result| result);
                 state = self.state();
                 state.done.push(op.complete(token, result));
                 self.finished.notify_one();

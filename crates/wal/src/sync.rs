@@ -3,12 +3,12 @@
 
 #[cfg(not(shuttle))]
 pub use std::{
-    sync::{Mutex, MutexGuard, RwLock, atomic},
+    sync::{Condvar, Mutex, MutexGuard, RwLock, atomic, mpsc},
     thread,
 };
 
 #[cfg(shuttle)]
-pub use shuttle::sync::{Mutex, MutexGuard, RwLock, atomic};
+pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, atomic, mpsc};
 
 #[cfg(shuttle)]
 pub mod thread {

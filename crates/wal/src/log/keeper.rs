@@ -1,6 +1,9 @@
 //! Keeping the label of a log in use: how it changes, and trimming, which to the volume is a change of the label and
 //! nothing else.
 
+use std::io;
+
+use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
 
 use super::error::LogError;
@@ -30,6 +33,8 @@ impl Log {
     /// # Errors
     /// [`LogError::PastEnd`]: nothing was trimmed.
     pub fn trim(&self, lsn: Lsn) -> Result<(), LogError> {
+        self.wal.may_wait()?;
+        let _hush = self.wal.hush();
         let mut untold = None;
         let mut keeper = self.keeper();
         self.check()?;
@@ -77,12 +82,14 @@ impl Log {
     ) -> Result<(), WalError> {
         let old = keeper.on_volume.label;
         let label = Label { generation: old.generation + 1, ..label };
-        let written = if label.map == old.map || bug("log-resizes-one-slot") {
-            keeper.on_volume.write_one(&*self.volume, label)
-        } else {
-            keeper.on_volume.write_both(&*self.volume, label)
+        let write = || {
+            if label.map == old.map || bug("log-resizes-one-slot") {
+                keeper.on_volume.write_one(&*self.volume, label)
+            } else {
+                keeper.on_volume.write_both(&*self.volume, label)
+            }
         };
-        if let Err(error) = written {
+        if let Err(error) = caught("recording a trim or a resize", write).and_then(|written| written) {
             // Which label counts is not known until the next opening.
             *untold = Some(self.wal.fail(error));
             self.check()?;
@@ -99,6 +106,10 @@ impl Log {
     }
 
     pub(super) fn keeper(&self) -> MutexGuard<'_, Keeper> {
-        self.keeper.lock().expect("the keeper does not panic")
+        self.keeper.lock().unwrap_or_else(|poisoned| {
+            // The volume panicked under a change of the label: which label counts is not known.
+            drop(self.wal.fail(io::Error::other("a thread panicked while it changed the label")));
+            poisoned.into_inner()
+        })
     }
 }
