@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use brooklet_codex::{Builder, Reader, Source};
+use brooklet_io::tether::is_gone;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
 use bytes::Bytes;
 
@@ -271,6 +272,7 @@ impl Segment {
 fn codex_error(run: u64, at: u64, error: brooklet_codex::Error) -> Error {
     let place = format!("run {run} at offset {at}");
     match error {
+        brooklet_codex::Error::Io(source) if is_gone(&source) => Error::Closed,
         brooklet_codex::Error::Io(source) => Error::io(format!("reading {place}"))(source),
         brooklet_codex::Error::Damaged { offset, what } => {
             // A damaged pointer names any place.

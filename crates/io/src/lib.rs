@@ -24,6 +24,8 @@ mod process;
 #[doc(hidden)]
 pub mod seeded;
 mod stream;
+#[doc(hidden)]
+pub mod tether;
 mod threads;
 #[cfg(target_os = "linux")]
 mod uring;

@@ -12,6 +12,8 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::seeded::bug;
+
 /// A process, as it was noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u64);
@@ -27,7 +29,7 @@ impl Process {
     /// Whether this is the process that was noted, and not a fork of it.
     #[inline]
     pub fn is_here(self) -> bool {
-        self == Self::current()
+        self == Self::current() || bug("fork-goes-unnoticed")
     }
 }
 
@@ -77,7 +79,8 @@ impl Page {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         // Another thread may have been first.
-        word.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|first| first, |_| next)
+        word.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|first| first, |_| next)
     }
 }
 

@@ -13,9 +13,9 @@ use bytes::Bytes;
 use crate::error::WalError;
 use crate::listeners::{Heard, Listeners};
 use crate::ring::Cursor;
-use crate::sync::{Mutex, MutexGuard};
 use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use crate::sync::thread::Thread;
+use crate::sync::{Mutex, MutexGuard};
 
 const PENDING: u8 = 0;
 const DURABLE: u8 = 1;

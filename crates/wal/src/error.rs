@@ -35,7 +35,9 @@ pub enum WalError {
     Closed,
     /// The log was opened by a process of which this one is a fork; nothing was done. Memory and locks of the copy are as
     /// they were at the fork, and what it would write, the parent writes.
-    #[error("the log was opened by another process, of which this one is a fork: open it here, once it is closed there")]
+    #[error(
+        "the log was opened by another process, of which this one is a fork: open it here, once it is closed there"
+    )]
     Forked,
     /// The call would wait, in a waker, on the thread that must go on for the wait to end; nothing was done.
     #[error("a waker may not wait for the log: append and wait in the task that it wakes, or in a callback")]

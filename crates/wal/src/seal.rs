@@ -38,7 +38,11 @@ fn capacity(block_size: usize) -> usize {
 
 impl Pool {
     pub fn new(block_size: usize) -> Arc<Self> {
-        Arc::new(Self { capacity: capacity(block_size).into(), spare: Mutex::default(), process: Process::current() })
+        Arc::new(Self {
+            capacity: capacity(block_size).into(),
+            spare: Mutex::default(),
+            process: Process::current(),
+        })
     }
 
     /// Blocks have `block_size` bytes from now on.

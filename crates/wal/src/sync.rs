@@ -27,3 +27,8 @@ pub mod thread {
         park();
     }
 }
+
+/// Takes a lock though a thread panicked under it: for what is never half done, or is not worked on any more then.
+pub fn held<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -10,6 +10,7 @@ use brooklet_io::{Clock, SECTOR, Volume};
 
 use crate::ack::Ack;
 use crate::block::Block;
+use crate::calls::Hush;
 use crate::core::{Boarded, Core, Filling, Limits, Setup, Stages, Urge, WalStats};
 use crate::error::WalError;
 use crate::format::{Codec, HEADER, disk_len};
@@ -17,7 +18,6 @@ use crate::pace::Pace;
 use crate::recover::Layout;
 use crate::ring::Cursor;
 use crate::seal::Pool;
-use crate::calls::Hush;
 use crate::shared::{Shared, Untold};
 use crate::sync::thread::{self, Thread};
 use crate::tuner::Settings;

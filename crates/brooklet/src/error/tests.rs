@@ -345,6 +345,8 @@ fn every_error_of_the_ring_has_its_place_among_the_stores() {
         WalError::Busy,
         WalError::Stopped(planned()),
         WalError::Closed,
+        WalError::Forked,
+        WalError::WouldWait,
         place,
         WalError::Io(planned()),
     ] {
@@ -354,6 +356,8 @@ fn every_error_of_the_ring_has_its_place_among_the_stores() {
             WalError::Busy => (ErrorKind::Full, "waits to be written"),
             WalError::Stopped(_) => (ErrorKind::Stopped, "a planned fault"),
             WalError::Closed => (ErrorKind::Stopped, "closed"),
+            WalError::Forked => (ErrorKind::Stopped, "a fork"),
+            WalError::WouldWait => (ErrorKind::Invalid, "a waker may not wait"),
             WalError::Damaged { .. } => (ErrorKind::Damaged, "block 7 at position 4096 (LSN 99)"),
             WalError::Io(_) => (ErrorKind::Io, "reading the ring failed: a planned fault"),
         };

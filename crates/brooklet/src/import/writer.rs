@@ -2,7 +2,8 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use brooklet_io::panics::caught;
 
 use crate::engine::Inner;
 use crate::error::Error;
@@ -10,6 +11,7 @@ use crate::merge::Trouble;
 use crate::segment::{Entry, Segment, SegmentBuilder};
 use crate::segments::Segments;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use crate::sync::thread::{self, JoinHandle};
 
 /// Bytes of entries that are handed over at once, and how many such batches wait at most.
@@ -123,15 +125,18 @@ impl Beside {
         let written = Arc::new(AtomicU64::new(0));
         let told = written.clone();
         let run = move || {
-            for batch in taken {
-                for entry in batch {
-                    if let Err(error) = write(&inner, what, &mut segments, entry) {
-                        return (segments, Err(error));
-                    }
+            let write_all = || {
+                while let Ok(batch) = taken.recv() {
+                    batch.into_iter().try_for_each(|entry| write(&inner, what, &mut segments, entry))?;
+                    told.store(segments.written(), Ordering::Relaxed);
                 }
-                told.store(segments.written(), Ordering::Relaxed);
-            }
-            (segments, Ok(()))
+                Ok(())
+            };
+            let ended = caught("the thread that writes a run", write_all);
+            // Whoever hands over more is refused.
+            drop(taken);
+            let ended = ended.unwrap_or_else(|panic| Err(inner.stop(panic)));
+            (segments, ended)
         };
         let thread = thread::Builder::new().name("brooklet-write".into()).spawn(run);
         Ok(Self { batches, thread: thread.map_err(Error::io("starting a thread"))?, written })

@@ -13,6 +13,8 @@ mod common;
 mod stage;
 mod world;
 
+mod beside;
+
 use std::time::Duration;
 
 use brooklet::{Durability, Error};

@@ -3,7 +3,6 @@
 
 use std::io;
 
-use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
 
 use super::error::LogError;
@@ -82,14 +81,12 @@ impl Log {
     ) -> Result<(), WalError> {
         let old = keeper.on_volume.label;
         let label = Label { generation: old.generation + 1, ..label };
-        let write = || {
-            if label.map == old.map || bug("log-resizes-one-slot") {
-                keeper.on_volume.write_one(&*self.volume, label)
-            } else {
-                keeper.on_volume.write_both(&*self.volume, label)
-            }
+        let written = if label.map == old.map || bug("log-resizes-one-slot") {
+            keeper.on_volume.write_one(&*self.volume, label)
+        } else {
+            keeper.on_volume.write_both(&*self.volume, label)
         };
-        if let Err(error) = caught("recording a trim or a resize", write).and_then(|written| written) {
+        if let Err(error) = written {
             // Which label counts is not known until the next opening.
             *untold = Some(self.wal.fail(error));
             self.check()?;
@@ -107,7 +104,7 @@ impl Log {
 
     pub(super) fn keeper(&self) -> MutexGuard<'_, Keeper> {
         self.keeper.lock().unwrap_or_else(|poisoned| {
-            // The volume panicked under a change of the label: which label counts is not known.
+            // Which label counts is not known.
             drop(self.wal.fail(io::Error::other("a thread panicked while it changed the label")));
             poisoned.into_inner()
         })

@@ -23,8 +23,8 @@ use std::fmt;
 use std::mem;
 use std::sync::{Arc, PoisonError};
 
-use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
+use brooklet_io::tether::Tether;
 use brooklet_io::{Volume, VolumeInfo};
 
 pub use error::LogError;
@@ -136,6 +136,8 @@ impl Log {
     /// should be. Nothing is written then.
     pub fn open(volume: Arc<dyn Volume>, options: LogOptions) -> Result<Self, LogError> {
         options.check()?;
+        // It may be a user's own, and panic.
+        let volume: Arc<dyn Volume> = Tether::new(volume);
         // What is read may sit in a volatile cache, written by a process that was killed, or be only there.
         if !bug("log-opens-without-flush") {
             volume.flush()?;
@@ -278,8 +280,7 @@ impl Log {
         self.join();
         let old = keeper.on_volume.label;
         let label = Label { generation: old.generation + 1, acked: end.seq - 1, clean: true, ..old };
-        // The volume may be a user's, and panic.
-        caught("closing the log", || keeper.on_volume.write_both(&*self.volume, label))??;
+        keeper.on_volume.write_both(&*self.volume, label)?;
         Ok(())
     }
 

@@ -36,7 +36,11 @@ pub struct Reader<'a> {
 enum State<'a> {
     /// The log is another process's: there is nothing to read.
     Refused,
-    Fresh { layout: Layout, start: Start, limit: u64 },
+    Fresh {
+        layout: Layout,
+        start: Start,
+        limit: u64,
+    },
     Walking(Box<Walk<'a>>),
     Ended,
 }

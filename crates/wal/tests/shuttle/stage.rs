@@ -76,11 +76,27 @@ pub fn others() {
 pub struct Stage {
     pub disk: MemVolume,
     safe: Arc<Mutex<BTreeSet<u64>>>,
+    /// Operations until it panics.
+    panics: Arc<AtomicU64>,
 }
 
 impl Stage {
     pub fn new(seed: u64) -> Self {
-        Self { disk: MemVolume::new(seed), safe: Arc::default() }
+        Self { disk: MemVolume::new(seed), safe: Arc::default(), panics: Arc::new(u64::MAX.into()) }
+    }
+
+    /// Has it panic after so many writes and flushes, and then each time.
+    pub fn panic_after(&self, operations: u64) {
+        self.panics.store(operations, Ordering::Relaxed);
+    }
+
+    fn may_panic(&self) {
+        match self.panics.load(Ordering::Relaxed) {
+            u64::MAX => {}
+            // Without the hook, which would print a schedule.
+            0 => std::panic::resume_unwind(Box::new("a planned panic")),
+            left => self.panics.store(left - 1, Ordering::Relaxed),
+        }
     }
 
     pub fn fail_after(&self, operations: u64) {
@@ -120,6 +136,7 @@ impl Layer for Stage {
 
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         others();
+        self.may_panic();
         let result = self.disk.write_at(offset, data, persist);
         self.wrote(header(data, persist), &result);
         others();
@@ -128,6 +145,7 @@ impl Layer for Stage {
 
     fn flush(&self) -> io::Result<()> {
         others();
+        self.may_panic();
         let result = self.disk.flush();
         others();
         result
@@ -152,6 +170,7 @@ impl Queue for StageQueue {
         {
             self.blocks.push((token, block));
         }
+        self.stage.may_panic();
         self.queue.submit(token, op);
     }
 
