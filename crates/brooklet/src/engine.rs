@@ -542,7 +542,7 @@ impl Handle {
         inner.insisted.store(true, Ordering::Relaxed);
         if inner.is_own_thread() {
             // In a waker: closing waits for this thread.
-            inner.close_beside();
+            inner.end_beside(Inner::close_at_last);
             return Ok(());
         }
         inner.close()
@@ -555,17 +555,15 @@ impl Inner {
         held(&self.threads).push(thread);
     }
 
-    /// Whether this is one of the store's threads, for which closing waits.
+    /// Whether closing would wait for this thread, as in a waker.
     fn is_own_thread(&self) -> bool {
-        let me = thread::current().id();
-        held(&self.threads).iter().any(|thread| thread.thread().id() == me)
+        self.wal.as_ref().is_some_and(Wal::is_committer)
     }
 
-    /// Closes the store on a thread of its own.
-    fn close_beside(self: &Arc<Self>) {
+    /// Ends the store by `end`, on another thread than this one, for which that would wait.
+    fn end_beside(self: &Arc<Self>, end: fn(&Arc<Self>)) {
         let inner = self.clone();
-        let closer =
-            thread::Builder::new().name("brooklet-close".into()).spawn(move || inner.close_at_last());
+        let closer = thread::Builder::new().name("brooklet-close".into()).spawn(move || end(&inner));
         drop(closer.inspect_err(|error| tracing::error!(%error, "no thread to close the store on")));
     }
 
@@ -573,6 +571,14 @@ impl Inner {
     fn close_at_last(self: &Arc<Self>) {
         if let Err(error) = self.close() {
             tracing::warn!(%error, "the store was not closed cleanly; the next opening recovers it");
+        }
+    }
+
+    /// Closes the store as its last handle goes, and lets go of its volumes if it was told to close.
+    fn go(self: &Arc<Self>) {
+        self.close_at_last();
+        if self.insisted.load(Ordering::Relaxed) && !bug("closed-store-keeps-its-file") {
+            self.tethers.iter().for_each(|tether| tether.let_go());
         }
     }
 
@@ -628,12 +634,9 @@ impl Drop for Handle {
         }
         if inner.is_own_thread() {
             // The last handle went in a waker, on a thread that closing waits for.
-            inner.close_beside();
+            inner.end_beside(Inner::go);
         } else {
-            inner.close_at_last();
-        }
-        if inner.insisted.load(Ordering::Relaxed) && !bug("closed-store-keeps-its-file") {
-            inner.tethers.iter().for_each(|tether| tether.let_go());
+            inner.go();
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Segments: what a run is made of. Each is a whole codex in an extent of its own.
 
 use std::io;
+use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use brooklet_codex::{Builder, Reader, Source};
 use brooklet_io::tether::is_gone;
-use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
+use brooklet_io::{AlignedBuf, Persist, Process, SECTOR, Volume, read_exact_at, write_all_at};
 use bytes::Bytes;
 
 use crate::error::Error;
@@ -204,6 +205,16 @@ pub(crate) struct Segment {
     /// The number of its run.
     run: u64,
     reader: Result<Reader<SegmentSource>, Error>,
+    process: Process,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if !self.process.is_here() {
+            // It would leave the cache, whose lock may never be free here.
+            mem::forget(mem::replace(&mut self.reader, Err(Error::Forked)));
+        }
+    }
 }
 
 impl Segment {
@@ -229,12 +240,12 @@ impl Segment {
         if reader.id() != run {
             return Err(Error::damaged(format!("run {run}"), format!("it says it is run {}", reader.id())));
         }
-        Ok(Self { meta, run, reader: Ok(reader) })
+        Ok(Self { meta, run, reader: Ok(reader), process: Process::current() })
     }
 
     /// A segment of which nothing can be read, as is told in the error.
     pub fn broken(run: u64, meta: SegmentMeta, why: Error) -> Self {
-        Self { meta, run, reader: Err(why) }
+        Self { meta, run, reader: Err(why), process: Process::current() }
     }
 
     /// What it is read by.

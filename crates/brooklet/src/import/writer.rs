@@ -63,6 +63,7 @@ impl Writer {
 
     /// Takes the next entry. After an error all that is left is to drop it.
     pub fn put(&mut self, entry: Entry) -> Result<(), Error> {
+        self.inner.here()?;
         match &mut self.way {
             Way::Here(segments) => return write(&self.inner, self.what, segments, entry),
             Way::Beside(_) => {}
@@ -87,6 +88,7 @@ impl Writer {
 
     /// Ends what is written; gives its segments.
     pub fn finish(mut self) -> Result<Vec<Arc<Segment>>, Error> {
+        self.inner.here()?;
         self.hand_over()?;
         let (mut segments, ended) = self.end().expect("it goes on until here");
         match ended.and_then(|()| seal(&self.inner, self.what, &mut segments)) {
@@ -113,6 +115,10 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        if self.inner.here().is_err() {
+            // The thread is the parent's, and so is what it writes.
+            mem::forget(mem::replace(&mut self.way, Way::Ended));
+        }
         if let Some((segments, _)) = self.end() {
             give_up(&self.inner, segments);
         }

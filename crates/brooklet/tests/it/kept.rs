@@ -8,7 +8,7 @@ use brooklet::{Error, Options};
 use crate::common::small;
 
 fn options() -> Options {
-    Options::new().ring_size(2 << 20).max_payload(64 << 10).cache_budget(0)
+    Options::new().ring_size(2 << 20).max_payload(64 << 10).cache_budget(256 << 10)
 }
 
 pub fn a_closed_store_keeps_no_file() {

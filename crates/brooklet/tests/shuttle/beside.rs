@@ -47,7 +47,8 @@ fn dumps_keep_what_was_there_as_they_began() {
     explore("brooklet::dumps", 1_500, || {
         let world = World::new(MILLI);
         let space = world.store().create_space("space", memory()).unwrap();
-        let writers = world.spawn_all(2, |world, writer| (0..3).for_each(|n| append(world.store(), writer, n)));
+        let writers =
+            world.spawn_all(2, |world, writer| (0..3).for_each(|n| append(world.store(), writer, n)));
         let dumper = world.spawn(move |_| {
             for _ in 0..2 {
                 others();
@@ -64,7 +65,8 @@ fn a_space_moves_beside_those_who_use_it() {
     explore("brooklet::moves", 1_500, || {
         let world = World::new(MILLI);
         let space = world.store().create_space("space", SpaceConfig::new()).unwrap();
-        let writers = world.spawn_all(2, |world, writer| (0..3).for_each(|n| append(world.store(), writer, n)));
+        let writers =
+            world.spawn_all(2, |world, writer| (0..3).for_each(|n| append(world.store(), writer, n)));
         let mover = world.spawn(move |_| {
             space.configure(memory()).unwrap();
             others();
@@ -80,7 +82,8 @@ fn a_space_moves_beside_those_who_use_it() {
 /// A store that was made beside all others.
 fn other(logs: u64) -> Store {
     let options = Options::new().threads(false).ring_size(64 << 10).memory_budget(64 << 10);
-    let options = options.block_size(8 << 10).max_payload(9 << 10).environment(Arc::new(ManualClock::default()), 2);
+    let options =
+        options.block_size(8 << 10).max_payload(9 << 10).environment(Arc::new(ManualClock::default()), 2);
     let store = options.create_on(Arc::new(MemVolume::new(2))).unwrap();
     for n in 0..logs {
         store.append(format!("space/{n}"), 0_u64.to_le_bytes()).unwrap().wait().unwrap();
