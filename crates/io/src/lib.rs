@@ -25,6 +25,8 @@ mod process;
 pub mod seeded;
 mod stream;
 #[doc(hidden)]
+pub mod sync;
+#[doc(hidden)]
 pub mod tether;
 mod threads;
 #[cfg(target_os = "linux")]

@@ -7,13 +7,14 @@
 //! - Workers leave only when the queue is closed and `todo` is empty: dropping the queue finishes everything.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
-use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use crate::file::inner::FileInner;
 use crate::panics::caught;
+use crate::sync::thread::{Builder, JoinHandle};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::{Completion, Op, Queue};
 
 pub(crate) struct ThreadQueue {

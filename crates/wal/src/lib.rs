@@ -106,8 +106,6 @@ mod secure;
 mod shared;
 #[doc(hidden)]
 pub mod slot;
-#[doc(hidden)]
-pub mod sync;
 mod tape;
 mod tuner;
 mod wal;
@@ -115,6 +113,8 @@ mod wal;
 pub use crate::core::{Boarded, Stages, WalStats};
 pub use ack::Ack;
 pub use block::Block;
+#[doc(hidden)]
+pub use brooklet_io::sync;
 pub use calls::Hush;
 pub use committer::{Committer, Pause};
 pub use error::WalError;

@@ -336,6 +336,63 @@ mod tests {
         }
     }
 
+    /// A checkpoint whose tier is gone: an assertion fails in the midst of a slice.
+    fn a_panic_of_the_keeper_stops_the_store() {
+        let options = Options::new().threads(false);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        store.append("log", "entry").unwrap().wait().unwrap();
+        let inner = store.inner();
+        inner.wanted.store(true, Ordering::Relaxed);
+        assert!(inner.maintain().unwrap() && inner.keeper().is_checkpointing());
+        inner.front().frozen = None;
+        let stopped = |error: Error| {
+            let named = |why: &str| why.contains("the keeper panicked: a draining checkpoint has its tier");
+            assert!(matches!(&error, Error::Stopped { why } if named(why)), "{error}");
+        };
+        stopped(inner.maintain().unwrap_err());
+        stopped(inner.maintain().unwrap_err());
+        stopped(store.append("log", "entry").unwrap_err());
+        stopped(store.checkpoint().unwrap_err());
+        stopped(store.close().unwrap_err());
+    }
+
+    /// Its lock was poisoned, and closing panicked.
+    #[test]
+    fn a_panic_in_the_midst_of_a_slice_is_told_to_all() {
+        a_panic_of_the_keeper_stops_the_store();
+    }
+
+    #[cfg(feature = "seeded-bugs")]
+    #[test]
+    fn a_keeper_that_goes_on_after_a_panic_is_caught() {
+        use brooklet_io::seeded::{met, plant};
+        plant(Some("keeper-goes-on-after-a-panic"));
+        let passed = std::panic::catch_unwind(a_panic_of_the_keeper_stops_the_store).is_ok();
+        let met = met();
+        plant(None);
+        assert!(met > 0 && !passed, "it was met {met} times, and goes unnoticed");
+    }
+
+    /// A thread of a user's that panics while it has the keeper.
+    #[test]
+    fn a_panic_under_the_keepers_lock_stops_the_store() {
+        let options = Options::new().threads(false);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let inner = store.inner();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _keeper = inner.keeper();
+            panic!("a planned panic");
+        }));
+        assert!(panicked.is_err());
+        let stopped = |error: Error| {
+            let named = |why: &str| why.contains("a thread panicked while it had the keeper");
+            assert!(matches!(&error, Error::Stopped { why } if named(why)), "{error}");
+        };
+        stopped(store.checkpoint().unwrap_err());
+        stopped(store.append("log", "entry").unwrap_err());
+        stopped(store.close().unwrap_err());
+    }
+
     /// With what was found, memory is beyond its budget until that is checkpointed; commits need not wait for it.
     #[test]
     fn whoever_opens_a_store_need_not_wait_for_a_checkpoint() {

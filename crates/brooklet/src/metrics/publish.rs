@@ -36,9 +36,6 @@ impl Store {
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.path.display()));
         write(&file, &inner).map_err(named).map_err(Error::io("writing the metrics"))?;
-        if !inner.options.threads {
-            return Ok(());
-        }
         let publish = inner.watched("the thread that writes metrics", move |inner| {
             let mut failed = false;
             while !inner.is_closing() {

@@ -9,6 +9,8 @@
 
 #[path = "../it/common/mod.rs"]
 mod common;
+#[path = "../../../wal/tests/shuttle/explore.rs"]
+mod explore;
 #[path = "../../../wal/tests/shuttle/stage.rs"]
 mod stage;
 mod world;

@@ -7,6 +7,7 @@
 
 #![cfg(shuttle)]
 
+mod explore;
 mod stage;
 mod world;
 
