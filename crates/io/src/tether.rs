@@ -84,6 +84,11 @@ impl Volume for Tether {
         self.ask("reading the volume", |volume| Ok(volume.read_cached(offset, buf))).unwrap_or(false)
     }
 
+    fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
+        self.ask("reading the volume", |volume| Ok(volume.read_medium(offset, buf)))
+            .unwrap_or_else(|e| Some(Err(e)))
+    }
+
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         self.ask("writing the volume", |volume| volume.write_at(offset, data, persist))
     }
