@@ -66,6 +66,8 @@ pub(crate) struct Calls {
 struct State {
     waiting: VecDeque<Call>,
     thread: Option<JoinHandle<()>>,
+    /// That thread looks after what waits.
+    served: bool,
     /// No thread is started any more.
     ended: bool,
     /// Somebody calls in place.
@@ -102,9 +104,10 @@ impl Calls {
                 tracing::error!(%error, "no thread for callbacks: they are called where the log is driven");
             });
             state.thread = thread.ok();
+            state.served = state.thread.is_some();
         }
-        if state.thread.is_some() {
-            self.more.notify_one();
+        if state.served {
+            self.more.notify_all();
         } else {
             drop(state);
             self.call_here();
@@ -121,7 +124,7 @@ impl Calls {
         let mut state = self.state();
         let calling = state.calling && !bug("callback-within-a-callback");
         let hushed = state.hushed > 0 && !bug("callback-under-a-lock");
-        if calling || hushed || state.thread.is_some() {
+        if calling || hushed || state.served {
             return;
         }
         state.calling = true;
@@ -142,7 +145,8 @@ impl Calls {
                 call.run();
                 state = self.state();
             } else if state.ended {
-                return;
+                state.served = false;
+                return self.more.notify_all();
             } else {
                 state = self.more.wait(state).expect("nothing is called under the lock");
             }
@@ -152,18 +156,23 @@ impl Calls {
     /// Lets the thread end, once it has called what waits.
     pub fn end(&self) {
         self.state().ended = true;
-        self.more.notify_one();
+        self.more.notify_all();
     }
 
     /// Returns once everything has been called, and the thread is gone; at once where this is called from that thread.
     pub fn join(&self) {
-        let thread = {
-            let mut state = self.state();
-            state.ended = true;
-            state.thread.take()
-        };
-        self.more.notify_one();
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
+        self.end();
+        let me = thread::current().id();
+        let mut state = self.state();
+        if state.thread.as_ref().is_some_and(|thread| thread.thread().id() == me) {
+            return;
+        }
+        while state.served {
+            state = self.more.wait(state).expect("nothing is called under the lock");
+        }
+        let thread = state.thread.take();
+        drop(state);
+        if let Some(thread) = thread {
             // What it calls cannot make it panic.
             let _ = thread.join();
         }

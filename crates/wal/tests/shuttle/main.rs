@@ -210,6 +210,7 @@ fn a_failure_reaches_everyone_once() {
             world.wal.abandon();
         }
         committer.join().unwrap();
+        world.wal.join_callbacks();
         world.check_after_a_crash();
     });
 }
@@ -220,7 +221,7 @@ fn callbacks_append_and_wait_for_room() {
     explore("wal::chains", 6_000, || {
         let world = World::new(HOUR);
         let committer = world.spawn_committer();
-        let writers = world.spawn_all(3, |world, writer| world.chain(writer, 3, 7000));
+        let writers = world.spawn_all(3, |world, writer| world.chain(writer, 3, 3900));
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         while world.appends() < 9 {
             // Whoever waits drives, too.
