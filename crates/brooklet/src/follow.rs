@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use brooklet_io::Clock;
+use brooklet_io::{Clock, Process};
 use brooklet_wal::{Block, Cursor, checksum};
 use bytes::Bytes;
 
@@ -43,6 +43,7 @@ pub(crate) struct Following {
     most: usize,
     clock: Arc<dyn Clock>,
     seen: Mutex<Seen>,
+    process: Process,
 }
 
 #[derive(Default)]
@@ -127,7 +128,8 @@ impl Store {
         let inner = self.inner();
         inner.wal()?;
         let (store, clock) = (inner.keeper().superblock.id, inner.options.clock.clone());
-        let following = Arc::new(Following { store, most, clock, seen: Mutex::default() });
+        let (seen, process) = (Mutex::default(), inner.process);
+        let following = Arc::new(Following { store, most, clock, seen, process });
         inner.front().followers.0.push(Arc::downgrade(&following));
         Ok(Follower(following))
     }
@@ -135,15 +137,19 @@ impl Store {
 
 impl Follower {
     /// What became durable since this was called last. `None` where some of it is not to be had: it was more than is held, or an
-    /// [import](Store::import) brought logs in, which are in no commit. Then another view is needed to go on from.
+    /// [import](Store::import) brought logs in, which are in no commit. Then another view is needed to go on from. Nor is
+    /// there anything in a process that did not open the store.
     pub fn take(&self) -> Option<Commits> {
+        if !self.0.process.is_here() {
+            return None;
+        }
         let Seen { blocks, bytes, lost } = std::mem::take(&mut *self.0.seen());
         (!lost).then_some(Commits { store: self.0.store, blocks, bytes })
     }
 
     /// Bytes that wait to be taken.
     pub fn waiting(&self) -> usize {
-        self.0.seen().bytes
+        if self.0.process.is_here() { self.0.seen().bytes } else { 0 }
     }
 }
 
@@ -272,6 +278,7 @@ impl View {
         commits: impl IntoIterator<Item = B>,
         until: Option<u64>,
     ) -> Result<View, Error> {
+        self.here()?;
         let (mut tier, mut effects) = (Tier::new(self.store as u64), Vec::new());
         let Table { mut spaces, log } = Table::of(&self.runs)?;
         let (mut cursor, mut now) = (Cursor { lsn: self.lsn(), ..Cursor::default() }, self.now);
@@ -302,6 +309,6 @@ impl View {
             let id = runs.iter().map(|run| run.meta.id).max().unwrap_or(0) + 1;
             runs = Arc::new(runs.with(Arc::new(run_of(Arc::new(tier), id, &self.builder)?), cursor.lsn));
         }
-        Ok(View { runs, store: self.store, builder: self.builder.clone(), now })
+        Ok(View { runs, store: self.store, builder: self.builder.clone(), now, process: self.process })
     }
 }

@@ -269,6 +269,14 @@ impl Keeper {
         }
     }
 
+    /// Stops the store after a panic.
+    pub fn stop_after(&self, context: &Context<'_>, panic: io::Error) -> Error {
+        if bug("keeper-goes-on-after-a-panic") {
+            return Error::Stopped { why: panic.to_string() };
+        }
+        self.stop(context, panic)
+    }
+
     fn stop(&self, context: &Context<'_>, e: io::Error) -> Error {
         let why = e.to_string();
         context.untold.set(Some(context.wal.fail(e)));

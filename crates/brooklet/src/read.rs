@@ -6,6 +6,8 @@
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
+use brooklet_io::Process;
+use brooklet_io::seeded::bug;
 use bytes::Bytes;
 
 use crate::counters::Teller;
@@ -21,14 +23,17 @@ use crate::terms::shown;
 pub struct Entry {
     /// Its number in the log.
     pub seq: u64,
-    /// What was appended; shared memory, cheap to clone.
+    /// What was appended; cheap to clone. Less than 16 KiB have memory of their own. What is longer shares that of the block
+    /// it came in, up to a mebibyte, which stays as long as the payload is kept.
     pub payload: Bytes,
 }
 
 /// The entries of a log, as they stood when it was asked for; see [`Store::read`](crate::Store::read).
 ///
-/// Iterates from both ends: `.rev()` reads the newest first. An error ends the iteration.
+/// Iterates from both ends: `.rev()` reads the newest first. An error ends the iteration. So does the end of a store that was
+/// [closed](crate::Store::close): what is not in memory then is [`Error::Closed`].
 pub struct Entries {
+    process: Process,
     key: Vec<u8>,
     parts: Vec<Part>,
     rest: Range<u64>,
@@ -133,7 +138,8 @@ impl Sight {
             let place = format!("log {}", KeyText::of(key));
             return Err(Error::damaged(place, format!("entry {at} is in no tier")));
         }
-        Ok(Entries { key: key.to_vec(), parts, rest: wanted, front: None, back: None })
+        let process = Process::current();
+        Ok(Entries { process, key: key.to_vec(), parts, rest: wanted, front: None, back: None })
     }
 }
 
@@ -180,12 +186,31 @@ pub(crate) fn clip(key: &[u8], bounds: Bounds, range: &impl RangeBounds<u64>) ->
     Ok(start..end)
 }
 
+/// Payloads of fewer bytes are copied as they are given to users: whoever keeps one would keep its block, of up to a mebibyte.
+/// Copying so many takes less time than reading them did.
+const SHARED_FROM: usize = 16 << 10;
+
+/// A payload as users get it.
+fn given(payload: &[u8], shared: impl FnOnce() -> Bytes) -> Bytes {
+    if payload.len() < SHARED_FROM && !bug("payload-pins-its-block") {
+        Bytes::copy_from_slice(payload)
+    } else {
+        shared()
+    }
+}
+
+/// An entry of a chunk as users get it.
+pub(crate) fn given_of(chunk: &Chunk, seq: u64) -> Bytes {
+    given(chunk.payload_bytes(seq), || chunk.payload(seq))
+}
+
 impl Entries {
     /// Those of a log in memory.
     pub(crate) fn of_memory(key: &[u8], range: Range<u64>, payloads: Vec<Bytes>) -> Self {
         let part = Part { range: range.clone(), source: Source::Recent(payloads) };
         let parts = if range.is_empty() { Vec::new() } else { vec![part] };
-        Self { key: key.to_vec(), parts, rest: range, front: None, back: None }
+        let process = Process::current();
+        Self { process, key: key.to_vec(), parts, rest: range, front: None, back: None }
     }
 
     /// The numbers that are still to come.
@@ -197,8 +222,11 @@ impl Entries {
         let at = self.parts.partition_point(|part| part.range.end <= seq);
         let part = &self.parts[at];
         match &part.source {
-            Source::Recent(payloads) => Ok(payloads[(seq - part.range.start) as usize].clone()),
-            Source::Run(_, head) if head.range().contains(&seq) => Ok(head.payload(seq)),
+            Source::Recent(payloads) => {
+                let payload = &payloads[(seq - part.range.start) as usize];
+                Ok(given(payload, || payload.clone()))
+            }
+            Source::Run(_, head) if head.range().contains(&seq) => Ok(given_of(head, seq)),
             Source::Run(run, _) => {
                 let cached = if from_back { &mut self.back } else { &mut self.front };
                 // Chunks of different runs may overlap below a truncation; the part tells which run counts.
@@ -206,7 +234,7 @@ impl Entries {
                     Some(chunk) if chunk.range().contains(&seq) => chunk,
                     _ => cached.insert(run.chunk(&self.key, seq)?),
                 };
-                let payload = chunk.payload(seq);
+                let payload = given_of(chunk, seq);
                 // A chunk must not serve the neighbouring part of another run.
                 let edge = if from_back { seq == part.range.start } else { seq + 1 == part.range.end };
                 if edge {
@@ -218,7 +246,8 @@ impl Entries {
     }
 
     fn give(&mut self, seq: u64, from_back: bool) -> Result<Entry, Error> {
-        let entry = self.fetch(seq, from_back).map(|payload| Entry { seq, payload });
+        let here = if self.process.is_here() { Ok(()) } else { Err(Error::Forked) };
+        let entry = here.and_then(|()| self.fetch(seq, from_back)).map(|payload| Entry { seq, payload });
         if entry.is_err() {
             self.rest = 0..0;
         }

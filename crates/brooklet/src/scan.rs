@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use brooklet_io::Process;
+
 use crate::chain::RunCursor;
 use crate::error::Error;
 use crate::front::Front;
@@ -49,6 +51,7 @@ impl Listed {
 
 /// The logs whose keys start with a prefix, in the order of their keys; see [`Store::scan`](crate::Store::scan).
 pub struct Logs {
+    process: Process,
     listed: Listed,
     /// Bytes of each key that are not listed.
     hidden: usize,
@@ -152,14 +155,15 @@ impl Logs {
         recent.sort_by(|a, b| a.0.cmp(&b.0));
         recent.dedup_by(|later, earlier| later.0 == earlier.0);
         let runs = front.runs.iter().cloned().collect();
-        let recent = recent.into();
-        (Self { listed, hidden: 0, recent, runs: Vec::new(), now, earlier, failed: false }, runs)
+        let (process, recent) = (Process::current(), recent.into());
+        (Self { process, listed, hidden: 0, recent, runs: Vec::new(), now, earlier, failed: false }, runs)
     }
 
     /// Those of the runs alone.
     pub(crate) fn of_runs(runs: &RunSet, prefix: &[u8], now: u64) -> Result<Self, Error> {
         let (recent, earlier) = (VecDeque::new(), BTreeMap::new());
         let logs = Self {
+            process: Process::current(),
             listed: Listed::new(prefix, b""),
             hidden: 0,
             recent,
@@ -220,7 +224,7 @@ impl Iterator for Logs {
         if self.failed {
             return None;
         }
-        let next = self.step().transpose();
+        let next = if self.process.is_here() { self.step() } else { Err(Error::Forked) }.transpose();
         self.failed = matches!(next, Some(Err(_)));
         next
     }

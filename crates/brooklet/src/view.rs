@@ -10,7 +10,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use brooklet_codex::{Builder, BuilderOptions};
-use brooklet_io::{MemVolume, SECTOR};
+use brooklet_io::{MemVolume, Process, SECTOR};
 use bytes::Bytes;
 
 use crate::engine::{Inner, check_key};
@@ -21,7 +21,7 @@ use crate::merge::{Input, Pending, Trouble, matters};
 use crate::model::Bounds;
 use crate::order::Order;
 use crate::piece::{Chunk, Head, PieceWriter, split_key};
-use crate::read::{Entries, Entry, Sight};
+use crate::read::{Entries, Entry, Sight, given_of};
 use crate::recent::Tier;
 use crate::runs::{Run, RunSet};
 use crate::scan::{LogInfo, Logs};
@@ -58,6 +58,8 @@ pub struct View {
     pub(crate) builder: BuilderOptions,
     /// When the age of entries is looked at.
     pub(crate) now: u64,
+    /// The process that took it.
+    pub(crate) process: Process,
 }
 
 impl Store {
@@ -82,11 +84,16 @@ impl Store {
         let store = inner.keeper().superblock.id;
         // The seed of the store's own filters is nobody else's business; with this one, the same logs are the same file.
         let builder = BuilderOptions { filter_seed: store as u64, ..inner.shelf.builder_options(0) };
-        Ok(View { runs, store, builder, now: inner.now() })
+        Ok(View { runs, store, builder, now: inner.now(), process: inner.process })
     }
 }
 
 impl View {
+    /// Refuses a process that did not take it.
+    pub(crate) fn here(&self) -> Result<(), Error> {
+        if self.process.is_here() { Ok(()) } else { Err(Error::Forked) }
+    }
+
     /// Up to where in the log, in bytes that were ever committed to it, each log is as commits left it.
     pub fn lsn(&self) -> u64 {
         self.runs.lsn()
@@ -97,6 +104,7 @@ impl View {
     /// # Errors
     /// [`Error::Damaged`] or [`Error::Io`] where runs cannot be read; so for the others.
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
+        self.here()?;
         Logs::of_runs(&self.runs, prefix.as_ref(), self.now)
     }
 
@@ -105,6 +113,7 @@ impl View {
     /// # Errors
     /// As that.
     pub fn read(&self, key: impl AsRef<[u8]>, range: impl RangeBounds<u64>) -> Result<Entries, Error> {
+        self.here()?;
         let key = key.as_ref();
         check_key(key)?;
         Sight::of_runs(self.runs.clone(), self.now).entries(key, &range)
@@ -117,6 +126,7 @@ impl View {
     pub fn bounds(&self, key: impl AsRef<[u8]>) -> Result<Bounds, Error> {
         let key = key.as_ref();
         check_key(key)?;
+        self.here()?;
         let shown = self.runs.state(key)?.shown(self.now);
         shown.ok_or_else(|| Error::UnknownLog { key: KeyText::of(key) })
     }
@@ -144,10 +154,11 @@ impl View {
     /// # Errors
     /// As [`scan`](Self::scan).
     pub fn walk(&self, prefix: impl AsRef<[u8]>) -> Result<Walk, Error> {
+        self.here()?;
         let prefix = prefix.as_ref().to_vec();
         let input = Input::all(&self.runs, prefix.as_slice().max(FIRST))?;
         let out = PieceWriter::new(Pending::new(0));
-        Ok(Walk { input, out, prefix, now: self.now, chunk: None, over: false })
+        Ok(Walk { process: self.process, input, out, prefix, now: self.now, chunk: None, over: false })
     }
 }
 
@@ -168,6 +179,7 @@ pub enum Walked {
 
 /// Everything in some logs, as [`View::walk`] gives it. An error ends it.
 pub struct Walk {
+    process: Process,
     input: Input,
     out: PieceWriter<Pending>,
     prefix: Vec<u8>,
@@ -181,7 +193,7 @@ impl Walk {
     fn step(&mut self) -> Result<Option<Walked>, Error> {
         loop {
             if let Some((chunk, seq)) = self.chunk.as_mut().filter(|(chunk, seq)| *seq < chunk.range().end) {
-                let entry = Entry { seq: *seq, payload: chunk.payload(*seq) };
+                let entry = Entry { seq: *seq, payload: given_of(chunk, *seq) };
                 *seq += 1;
                 return Ok(Some(Walked::Entry(entry)));
             }
@@ -231,7 +243,7 @@ impl Iterator for Walk {
         if self.over {
             return None;
         }
-        let step = self.step().transpose();
+        let step = if self.process.is_here() { self.step() } else { Err(Error::Forked) }.transpose();
         self.over = !matches!(step, Some(Ok(_)));
         step
     }

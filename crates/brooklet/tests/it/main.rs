@@ -3,6 +3,7 @@
 mod amplification;
 mod apart;
 mod cached;
+mod callbacks;
 mod common;
 mod compaction;
 mod copy;
@@ -13,10 +14,16 @@ mod face;
 mod files;
 mod follow;
 mod forged;
+#[path = "../../../wal/tests/common/fork.rs"]
+mod fork;
+mod forks;
 mod full;
+#[cfg(feature = "seeded-bugs")]
+mod gallery;
 mod golden;
 mod import;
 mod instalments;
+mod kept;
 mod liars;
 mod lookups;
 mod metrics;
