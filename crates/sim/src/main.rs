@@ -170,7 +170,7 @@ impl Job {
         let rate = totals.tally.total() as f64 / self.counts.seconds() / self.threads as f64;
         println!(
             "{} seeds from {from} on ({} run twice, with equal traces): {} steps, {} commits acknowledged; {} crash \
-             points ({:?} by depth of recovery), {:.0} a second a core; {} entries read back after crashes; the store \
+             points ({:?} by depth of recovery), {:.0} a second a core; {} restarts on a disk that failed; {} entries read back after crashes; the store \
              stopped in {} runs, was full in {}, met damage in {}; 0 lost",
             totals.seeds,
             totals.repeated,
@@ -179,6 +179,7 @@ impl Job {
             totals.tally.total(),
             totals.tally.points,
             rate,
+            totals.tally.restarts,
             totals.tally.entries,
             totals.stopped,
             totals.full,
@@ -188,7 +189,7 @@ impl Job {
         self.counts.add(json!({
             "kind": "simulation", "name": "seeds", "from": from, "seeds": totals.seeds, "repeated": totals.repeated,
             "steps": totals.steps, "acknowledged": totals.acknowledged, "points": totals.tally.total(),
-            "depths": totals.tally.points, "entries": totals.tally.entries, "per_second_per_core": rate.round(),
+            "depths": totals.tally.points, "restarts": totals.tally.restarts, "entries": totals.tally.entries, "per_second_per_core": rate.round(),
             "command": self.command(&format!("run --from {from}{seeds} --points {points}")),
         }))
     }
