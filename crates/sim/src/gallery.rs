@@ -63,6 +63,11 @@ pub const BUGS: &[Bug] = &[
     bug("epoch-stays", "an opening does not count the epoch up", Seed(0)),
     bug("payload-sum-is-ignored", "a block's payload is not checked", Seed(0)),
     bug("no-flush-at-opening", "what was read is relied on without making it durable", Seed(0)),
+    bug(
+        "window-is-not-written-again",
+        "what an opening finds in the cache is relied on, though a failed flush may have dropped it",
+        Seed(105),
+    ),
     bug("open-store-says-clean", "an open store's superblock says that it was closed", Seed(0)),
     bug("record-forgets-bounds", "records do not say what their log was before", Seed(0)),
     bug("manifest-is-free-space", "after opening, the manifest's place counts as free", Seed(0)),
