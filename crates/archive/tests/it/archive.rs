@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use brooklet::{Retention, Store};
+use brooklet::{Lost, Retention, Store};
 use brooklet_archive::object_store::memory::InMemory;
 use brooklet_archive::object_store::path::Path;
 use brooklet_archive::object_store::{ObjectStore, ObjectStoreExt};
@@ -190,7 +190,7 @@ fn backups_are_found_by_number_and_by_time() {
     assert!(none(Which::Latest).contains("no backups") && none(Which::At(day)).contains("no backups"));
     let mut archive = archive(&memory, &dir.path().join("note"));
     let mut then = Vec::new();
-    // The clock is set back on the fourth day.
+    // The clock is set back on the fourth day. Nothing is shipped: what is between the backups nobody knows.
     for at in [10, 20, 30, 25, 40] {
         clock.set_wall(day * at);
         fill(&store, &format!("{at}"), 2, 100);
@@ -198,14 +198,23 @@ fn backups_are_found_by_number_and_by_time() {
         then.push((archived.taken, contents(&store)));
     }
     let days = then.iter().map(|(taken, _)| *taken as u128 / day.as_millis()).collect::<Vec<_>>();
-    assert_eq!(days, [10, 20, 30, 30, 40]);
-    for (at, number) in [(10, 0), (11, 0), (20, 1), (29, 1), (30, 3), (39, 3), (40, 4), (4000, 4)] {
+    assert_eq!(days, [10, 20, 30, 25, 40]);
+    for (at, number) in [(10, 0), (20, 1), (25, 3), (30, 2), (40, 4), (4000, 4)] {
         let backup = bucket.backup(Which::At(day * at)).unwrap();
         assert_eq!(backup.number(), number, "on day {at}");
         assert!(logs(&backup.view(1 << 20).unwrap()) == then[number as usize].1);
         assert_eq!((backup.taken(), backup.owner()), (then[number as usize].0, "the host of note"));
     }
-    assert!(none(Which::At(day * 9)).contains("864000000 ms"), "{}", none(Which::At(day * 9)));
+    for (at, from, to) in [(11, 10, 20), (24, 20, 30), (26, 25, 40), (39, 25, 40)] {
+        let error = bucket.backup(Which::At(day * at)).unwrap().view(1 << 20).map(drop).unwrap_err();
+        let [from, to] = [from, to].map(|at| (day * at).as_millis() as u64);
+        assert!(
+            matches!(error, Error::Hole { from: a, to: b } if (a, b) == (from, to)),
+            "on day {at}: {error}"
+        );
+        assert!(at != 11 || error.to_string().contains("between 1970-01-11T00:00:00.000Z and 1970-01-21T"));
+    }
+    assert!(none(Which::At(day * 9)).contains("1970-01-11"), "{}", none(Which::At(day * 9)));
     assert!(none(Which::Number(5)).contains("no backup 5"));
     assert_eq!(
         bucket.backups().unwrap().iter().map(|backup| backup.number).collect::<Vec<_>>(),
@@ -355,7 +364,7 @@ fn a_store_in_use_is_backed_up() {
         let archive = archive(&memory, &dir.path().join("note"));
         let (every, ship) = (Duration::from_millis(200), Some(Duration::from_millis(20)));
         let archiver =
-            Archiver::start(archive, store.clone(), Schedule { every, ship, ..Schedule::default() });
+            Archiver::start(archive, store.clone(), Schedule { every, ship, ..Schedule::default() }).unwrap();
         let bucket = bucket(&memory);
         for _ in 0..12 {
             let acked: Vec<_> =
@@ -420,15 +429,20 @@ fn commits_are_shipped_behind_a_backup() {
     fill(&other, "new", 3, 500);
     store.import().view(&other.view().unwrap(), "").unwrap();
     fill(&store, "new", 3, 10);
-    assert_eq!(archive.ship().unwrap(), None);
-    assert_eq!(back_up(&mut archive, &store).unwrap().number, 1);
+    for _ in 0..2 {
+        let error = archive.ship().unwrap_err();
+        assert!(matches!(error, Error::Lost { why: Lost::Unlogged, .. }), "{error}");
+    }
+    let second = back_up(&mut archive, &store).unwrap();
+    assert_eq!((second.number, second.is_covered), (1, false));
     fill(&store, "after", 3, 10);
     assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
     assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
 
     // So it does where the process is another one.
     let shipped = names(&memory).iter().filter(|name| name.contains("commits/")).count();
-    assert_eq!(shipped, 6);
+    // And one that says up to when everything is known before the import.
+    assert_eq!(shipped, 7);
     let mut archive = common::archive(&memory, &dir.path().join("note"));
     archive.follow(&store).unwrap();
     assert_eq!(archive.ship().unwrap(), None);
@@ -496,8 +510,9 @@ fn what_was_shipped_goes_up_to_a_moment() {
     // A part of the chain is missing, or is another one.
     let shipped: Vec<Path> =
         names(&memory).into_iter().filter(|name| name.contains("commits/")).map(Path::from).collect();
-    assert_eq!(shipped.len(), 6);
-    let [first, second] = [&shipped[4], &shipped[5]];
+    // Each backup but the first has what is missing shipped behind the one before.
+    assert_eq!(shipped.len(), 8);
+    let [first, second] = [&shipped[6], &shipped[7]];
     let get =
         |path| memory.get(path).now_or_never().unwrap().unwrap().bytes().now_or_never().unwrap().unwrap();
     let whole = get(first);
@@ -528,13 +543,13 @@ fn an_archiver_ends_where_it_must() {
     fill(&store, "a", 4, 100);
     let schedule =
         Schedule { keep: Some(Duration::ZERO), prune_every: Duration::ZERO, ..Schedule::default() };
-    let here = Archiver::start(archive(&memory, &dir.path().join("here")), store.clone(), schedule);
+    let here = Archiver::start(archive(&memory, &dir.path().join("here")), store.clone(), schedule).unwrap();
     assert_eq!(here.now().last.unwrap().number, 0);
     fill(&store, "b", 4, 100);
     let status = here.now();
     assert_eq!((status.last.unwrap().number, status.pruned.backups), (1, 1));
     let other = archive(&memory, &dir.path().join("there")).take_over();
-    let there = Archiver::start(other, store.clone(), schedule);
+    let there = Archiver::start(other, store.clone(), schedule).unwrap();
     assert_eq!(there.now().last.unwrap().number, 1);
     fill(&store, "c", 4, 100);
     assert_eq!(there.now().last.unwrap().number, 2);

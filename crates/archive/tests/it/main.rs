@@ -3,6 +3,7 @@
 mod archive;
 mod common;
 mod faults;
+mod moments;
 mod offload;
 #[cfg(feature = "aws")]
 mod s3;
