@@ -218,13 +218,16 @@ impl Chain {
 
     /// Sends the last object, if it is not known to be there.
     fn send(&mut self, bucket: &Bucket) -> Result<Shipped, Error> {
-        let Some((name, bytes, data)) = &self.unsent else { return Ok(Shipped::default()) };
+        let Some((name, _, data)) = &self.unsent else { return Ok(Shipped::default()) };
         // Behind a backup that is not the last any more it would be worth nothing.
         expect_no_next(bucket, self.base.number)?;
-        bucket.put(name, data.clone()).wait()?;
-        let shipped = Shipped { objects: 1, bytes: *bytes as u64, sent: data.len() as u64 };
-        self.unsent = None;
-        Ok(shipped)
+        let sent = bucket.put(name, data.clone()).wait();
+        if sent.is_err() && bug("unsent-is-forgotten") {
+            self.unsent = None;
+        }
+        sent?;
+        let (_, bytes, data) = self.unsent.take().expect("as before");
+        Ok(Shipped { objects: 1, bytes: bytes as u64, sent: data.len() as u64 })
     }
 }
 

@@ -536,6 +536,109 @@ fn what_was_shipped_goes_up_to_a_moment() {
     assert!(logs(&bucket.backup(Which::Latest).unwrap().view(1 << 20).unwrap()) == then[11]);
 }
 
+/// Also where nothing is in the bucket yet, and for each thing that one may do with it.
+#[test]
+pub fn an_archive_is_of_one_store() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let [mine, other] = [1, 2].map(|seed| {
+        let store = store(seed);
+        fill(&store, "a", 4, 100);
+        store
+    });
+    let ids = [&mine, &other].map(|store| store.info().unwrap().id);
+    let is_refused = |error: Option<Error>| match error {
+        Some(Error::OtherStore { archive, store }) => [archive, store] == ids,
+        _ => false,
+    };
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    archive.follow(&mine).unwrap();
+    for round in 0..3u64 {
+        assert!(is_refused(archive.follow(&other).err()), "round {round}");
+        assert!(is_refused(back_up(&mut archive, &other).err()), "round {round}");
+        assert!(is_refused(archive.plan(&other).err()), "round {round}");
+        let offloaded = archive.offload(&other, 0, |_| ControlFlow::Continue(()));
+        assert!(is_refused(offloaded.err()), "round {round}");
+        fill(&mine, &format!("{round}"), 2, 100);
+        assert_eq!(back_up(&mut archive, &mine).unwrap().number, round);
+        assert!(restored(archive.bucket(), Which::Latest) == contents(&mine));
+    }
+}
+
+/// More is committed than waits to be shipped: shipping says so until a backup has it, and restoring says what is not known.
+#[test]
+pub fn who_ships_too_late_is_told() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let clock = Arc::new(brooklet::io::ManualClock::default());
+    let options = brooklet::Options::new().ring_size(8 << 20).max_payload(1 << 20).threads(false);
+    let volume = Arc::new(brooklet::io::MemVolume::new(1));
+    let store = options.environment(clock.clone(), 5).create_on(volume).unwrap();
+    let at = |second: u64| {
+        clock.set_wall(Duration::from_secs(second));
+        Which::At(Duration::from_secs(second))
+    };
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    archive.follow(&store).unwrap();
+    at(100);
+    fill(&store, "a", 2, 10);
+    back_up(&mut archive, &store).unwrap();
+    let shipped = at(200);
+    fill(&store, "b", 2, 10);
+    archive.ship().unwrap().unwrap();
+    let then = contents(&store);
+    let lost = at(300);
+    for _ in 0..70 {
+        store.append("much", vec![7; 1 << 20]).unwrap().wait().unwrap();
+    }
+    at(400);
+    for _ in 0..2 {
+        let error = archive.ship().unwrap_err();
+        let is_late = matches!(error, Error::Lost { since: 200_000, why: Lost::Behind { .. } });
+        assert!(is_late && error.to_string().contains("back the store up"), "{error}");
+    }
+    let next = at(500);
+    let archived = back_up(&mut archive, &store).unwrap();
+    assert_eq!((archived.number, archived.is_covered), (1, false));
+    at(600);
+    fill(&store, "c", 2, 10);
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1, "it goes on");
+
+    let bucket = bucket(&memory);
+    let view = |which| bucket.backup(which).unwrap().view(1 << 20);
+    assert!(logs(&view(shipped).unwrap()) == then);
+    let error = view(lost).unwrap_err();
+    assert!(matches!(error, Error::Hole { from: 200_000, to: 500_000 }), "{error}");
+    assert_eq!(view(next).unwrap().bounds("much").unwrap().next, 70);
+    assert!(view(next).unwrap().bounds("c/0000").is_err());
+    assert!(logs(&view(Which::Latest).unwrap()) == contents(&store));
+}
+
+#[test]
+fn a_schedule_that_cannot_be_kept_is_refused() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let [minute, day] = [60, 24 * 3600].map(Duration::from_secs);
+    let base = Schedule { every: minute, ..Schedule::default() };
+    let refused = [
+        (Schedule { every: Duration::ZERO, ..base }, "`every`"),
+        (Schedule { ship: Some(Duration::ZERO), ..base }, "`ship`"),
+        (Schedule { ship: Some(minute), ..base }, "`ship` be shorter than `every`"),
+        (Schedule { ship: Some(Duration::MAX), ..base }, "`ship` be shorter than `every`"),
+        (Schedule { keep: Some(minute), ..base }, "`prune_every`"),
+        (Schedule { keep: Some(day), prune_every: Duration::MAX, ..base }, "`prune_every`"),
+    ];
+    let store = store(1);
+    fill(&store, "a", 1, 10);
+    let start =
+        |schedule| Archiver::start(archive(&memory, &dir.path().join("note")), store.clone(), schedule);
+    for (schedule, why) in refused {
+        let error = start(schedule).map(drop).unwrap_err();
+        assert!(matches!(error, Error::Schedule(_)) && error.to_string().contains(why), "{error}");
+    }
+    assert!(names(&memory).is_empty());
+    // The longest that can be said is for ever.
+    let never = Schedule { every: Duration::MAX, ship: Some(day), keep: Some(Duration::MAX), ..base };
+    assert_eq!(start(never).unwrap().now().last.unwrap().number, 0);
+}
+
 #[test]
 fn an_archiver_ends_where_it_must() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());

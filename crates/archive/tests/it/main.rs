@@ -3,6 +3,7 @@
 mod archive;
 mod common;
 mod faults;
+mod hanging;
 mod moments;
 mod offload;
 #[cfg(feature = "aws")]
