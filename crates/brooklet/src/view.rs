@@ -74,17 +74,23 @@ impl Store {
     /// more.
     pub fn view(&self) -> Result<View, Error> {
         let inner = self.inner();
-        let runs = match &inner.wal {
+        let (runs, now) = match &inner.wal {
             Some(_) => {
+                let witness = inner.front().followers.witness(inner.options.clock.clone());
                 self.checkpoint()?;
-                inner.front().runs.clone()
+                // What became durable up to now has come to the front, and is known to the witness.
+                let front = inner.front();
+                let (runs, now) = (front.runs.clone(), inner.now());
+                drop(front);
+                let now = witness.last_at(runs.lsn(), now);
+                (runs, now)
             }
-            None => unchanging(inner)?,
+            None => (unchanging(inner)?, inner.now()),
         };
         let store = inner.keeper().superblock.id;
         // The seed of the store's own filters is nobody else's business; with this one, the same logs are the same file.
         let builder = BuilderOptions { filter_seed: store as u64, ..inner.shelf.builder_options(0) };
-        Ok(View { runs, store, builder, now: inner.now(), process: inner.process })
+        Ok(View { runs, store, builder, now, process: inner.process })
     }
 }
 

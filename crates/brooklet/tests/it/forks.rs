@@ -69,7 +69,7 @@ fn a_store_refuses_a_child_and_loses_nothing() {
         let (sender, told) = std::sync::mpsc::channel();
         ticket.on_done(move |result| sender.send(result).unwrap());
         let called = matches!(told.try_recv(), Ok(Err(Error::Forked)));
-        let taken = follower.take().is_none();
+        let taken = follower.take().is_err();
         // A store of its own is another matter.
         let own = Store::in_memory(1).and_then(|store| {
             store.append("log", "x")?.wait()?;
