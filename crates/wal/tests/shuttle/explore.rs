@@ -10,7 +10,8 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedul
 use shuttle::thread;
 use shuttle::{Config, MaxSteps, Runner};
 
-/// Tries `test` under as many schedules as `BROOKLET_SCHEDULES` says, or under `default` of them.
+/// Tries `test` under as many schedules as `BROOKLET_SCHEDULES` says, or under `default` of them; for as long as
+/// `BROOKLET_SCHEDULE_SECONDS` says, where that is set and comes first.
 ///
 /// A third of them let parked threads wake up for no reason, as they may. In the others only `unpark` wakes a thread, or
 /// else a wake-up that is lost would be made up for by chance: in half of these any thread goes on at each step, in the
@@ -20,6 +21,10 @@ pub fn explore(name: &str, default: usize, test: fn()) {
     config.stack_size = 512 << 10;
     config.silence_warnings = true; // that every ordering counts as SeqCst
     config.max_steps = MaxSteps::FailAfter(100_000);
+    if let Ok(seconds) = std::env::var("BROOKLET_SCHEDULE_SECONDS") {
+        let seconds: f64 = seconds.parse().expect("a number of seconds");
+        config.max_time = Some(Duration::from_secs_f64(seconds / 3.0));
+    }
     let run = |scheduler: Box<dyn Scheduler + Send>| Runner::new(scheduler, config.clone()).run(test);
     if let Ok(schedule) = std::env::var("BROOKLET_REPLAY") {
         run(Box::new(ReplayScheduler::new_from_encoded(&schedule)));
