@@ -196,6 +196,7 @@ struct Ring {
     blocks: u64,
     ended: &'static str,
     dropped_blocks: u64,
+    withheld_blocks: u64,
 }
 
 #[derive(Serialize)]
@@ -275,6 +276,7 @@ impl<'a> Map<'a> {
                 blocks: recovery.blocks,
                 ended,
                 dropped_blocks,
+                withheld_blocks: recovery.withheld,
             },
             recent: Recent { logs: info.recent_logs, bytes: info.recent_bytes },
             runs: info.runs.iter().map(Run::from).collect(),
@@ -313,7 +315,7 @@ impl fmt::Display for Map<'_> {
         for Zone { zone, offset, size, used } in &self.zones {
             writeln!(f, "{zone:<10} {offset:>14} {:>12} {:>12}", bytes(*size), bytes(*used))?;
         }
-        let Ring { next_position, next_block, epoch, blocks, ended, dropped_blocks } = ring;
+        let Ring { next_position, next_block, epoch, blocks, ended, dropped_blocks, withheld_blocks } = ring;
         writeln!(f, "\nring       {blocks} blocks of epochs up to {epoch}")?;
         let ended = match *ended {
             "clean" => "closed cleanly".to_owned(),
@@ -321,6 +323,10 @@ impl fmt::Display for Map<'_> {
             _ => format!("not closed; {dropped_blocks} unacknowledged blocks behind the end are dropped"),
         };
         writeln!(f, "           next block {next_block} at position {next_position}; {ended}")?;
+        if *withheld_blocks > 0 {
+            let why = "a power cut could take them back; an opening for writing makes them durable";
+            writeln!(f, "           the last {withheld_blocks} blocks are not shown: {why}")?;
+        }
         write!(f, "recent     {} logs, {} of memory", recent.logs, bytes(recent.bytes as u64))?;
         if !self.runs.is_empty() {
             let head =
