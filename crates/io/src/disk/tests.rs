@@ -96,7 +96,7 @@ fn a_stale_read_gives_what_was_there_when_the_fault_was_planned_and_once() {
     let mut disk = Disk::new(vec![1; 2 * S], 0);
     disk.fail(Fault::StaleReadAfter { reads: 1 });
     disk.write(0, &[2; S], Persist::Durable, S).unwrap();
-    let mut read = |disk: &mut Disk, sector: usize| {
+    let read = |disk: &mut Disk, sector: usize| {
         let mut buf = [9; S];
         disk.read((sector * S) as u64, &mut buf, S).unwrap();
         assert!(buf.iter().all(|&byte| byte == buf[0]));
