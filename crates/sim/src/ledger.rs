@@ -56,6 +56,8 @@ pub struct Ledger {
     pub boarded: Logs,
     /// Those in between.
     pub flying: VecDeque<Flight>,
+    /// Of those that became durable, the ones whose callback waits until the store lets go of its locks; as [`Flight`] has it.
+    pub untold: Vec<Arc<AtomicU8>>,
     /// An import that is going on, or that ended with an error that leaves it open, and when it began, in milliseconds: its
     /// logs are all there, or none is.
     pub import: Option<(Arc<[Change]>, u64)>,
@@ -103,8 +105,8 @@ impl Ledger {
                 return violated("a commit is acknowledged although the store has said that it stopped");
             }
             let flight = self.flying.pop_front().expect("just seen");
-            if !flight.deferred && flight.told.load(Ordering::Relaxed) != 1 {
-                return violated("a commit is durable, and its callback was not told so");
+            if !flight.deferred {
+                self.untold.push(flight.told);
             }
             if let Some(past) = &mut self.past {
                 past.push_back(self.durable.clone());
@@ -120,6 +122,21 @@ impl Ledger {
             return violated("a commit is acknowledged before one that boarded earlier");
         }
         Ok(())
+    }
+
+    /// Nobody is inside the store: every callback was called by now.
+    pub fn hear(&mut self) -> Result<(), Violation> {
+        self.settle()?;
+        match self.untold.drain(..).all(|told| told.load(Ordering::Relaxed) == 1) {
+            true => Ok(()),
+            false => violated("a commit is durable, and its callback was not told so"),
+        }
+    }
+
+    /// The process is no more, and nobody waits for its commits.
+    pub fn land(&mut self) {
+        self.flying.clear();
+        self.untold.clear();
     }
 
     /// A commit is in memory, where readers see it.

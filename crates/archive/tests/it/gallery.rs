@@ -5,12 +5,12 @@ use std::panic::catch_unwind;
 
 use brooklet::io::seeded::{met, plant};
 
-use crate::{archive, moments};
+use crate::{archive, hanging, moments};
 
 /// Breaks, and a test that catches each.
 const BUGS: &[(&str, fn())] = &[
     ("chain-is-not-closed", moments::every_moment_between_backups_is_restored),
-    ("next-chain-begins-late", moments::clocks_that_are_set_hide_nothing),
+    ("next-chain-begins-late", hanging::what_is_committed_while_a_backup_looks_around_is_shipped_behind_it),
     ("unsent-is-forgotten", moments::every_moment_between_backups_is_restored),
     ("hole-is-not-looked-for", moments::what_was_lost_to_shipping_is_a_hole),
     ("restore-trusts-dates", moments::clocks_that_are_set_hide_nothing),
@@ -21,11 +21,15 @@ const BUGS: &[(&str, fn())] = &[
 
 #[test]
 fn every_seeded_bug_of_the_archive_is_caught() {
+    let mut unnoticed = Vec::new();
     for (name, catches) in BUGS {
         plant(Some(name));
         let passed = catch_unwind(catches).is_ok();
         let met = met();
         plant(None);
-        assert!(met > 0 && !passed, "{name} was met {met} times, and goes unnoticed");
+        if met == 0 || passed {
+            unnoticed.push(format!("{name}, met {met} times"));
+        }
     }
+    assert!(unnoticed.is_empty(), "what goes unnoticed: {unnoticed:?}");
 }

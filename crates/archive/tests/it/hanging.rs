@@ -17,7 +17,7 @@ use brooklet_archive::{Parts, Which};
 use futures_util::stream::BoxStream;
 use tokio::sync::Semaphore;
 
-use crate::common::{archive, back_up, bucket, fill};
+use crate::common::{archive, back_up, bucket, contents, fill, restored, store};
 
 /// Far more than anything takes that does not wait for the request that hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -167,4 +167,33 @@ fn parts_are_opened_while_a_newer_backup_is_looked_for() {
         assert!(first.expect("nobody else waits") == old);
         assert!(told.recv_timeout(PATIENCE).unwrap() == new);
     });
+}
+
+/// A process that starts again looks for the last backup after it has taken its view.
+#[test]
+pub fn what_is_committed_while_a_backup_looks_around_is_shipped_behind_it() {
+    let (hanging, dir) = (Arc::new(Hanging::new()), tempfile::tempdir().unwrap());
+    let (store, note) = (store(1), dir.path().join("note"));
+    fill(&store, "before", 3, 100);
+    back_up(&mut archive(&hanging, &note), &store).unwrap();
+    fill(&store, "since", 3, 100);
+    let before = contents(&store);
+    let mut archive = archive(&hanging, &note);
+    archive.follow(&store).unwrap();
+    hanging.hang(1, "backups");
+    let backed_up = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until_it_hangs(&hanging);
+            fill(&store, "meanwhile", 3, 100);
+            hanging.goes_on.add_permits(1);
+        });
+        let backed_up = back_up(&mut archive, &store);
+        // Where it did not hang, nobody may wait for that.
+        hanging.hangs.add_permits(1);
+        backed_up
+    });
+    assert_eq!(backed_up.unwrap().number, 1);
+    assert!(restored(&bucket(&hanging), Which::Number(1)) == before);
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
+    assert!(restored(&bucket(&hanging), Which::Latest) == contents(&store));
 }

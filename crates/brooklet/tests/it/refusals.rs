@@ -33,7 +33,7 @@ fn after_a_cut(disk: &MemVolume, log: &str) -> Option<u64> {
 
 /// Any of the writes that can be refused, on logs whose last commits nobody waits for.
 #[test]
-fn what_a_refusal_says_survives_a_power_cut() {
+pub fn what_a_refusal_says_survives_a_power_cut() {
     let (mut conflicts, mut unknown, mut outside) = (0, 0, 0);
     for seed in 0..300 {
         let rng = &mut Rng::new(seed);
@@ -116,7 +116,7 @@ fn a_refusal_that_cannot_be_made_durable_is_a_stop() {
 
 /// Where writes wait for a pace that is slower than a commit's bound, the commit is acknowledged when it is durable.
 #[test]
-fn a_deferred_commit_is_not_acknowledged_before_a_pace_that_breaks_its_bound() {
+pub fn a_deferred_commit_is_not_acknowledged_before_a_pace_that_breaks_its_bound() {
     let (interval, bound) = (2000 * MILLI, 20 * MILLI);
     let clock = Arc::new(SystemClock::new());
     let options = Options::new().ring_size(1 << 20).max_payload(64 << 10).write_interval(interval);

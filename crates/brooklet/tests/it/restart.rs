@@ -108,14 +108,14 @@ fn nothing_that_was_acknowledged_rests_on_what_only_a_cache_holds() {
 }
 
 #[test]
-fn a_volume_that_knows_no_medium_has_its_last_blocks_written_again() {
+pub fn a_volume_that_knows_no_medium_has_its_last_blocks_written_again() {
     (0..500).for_each(|seed| story(seed, &|disk| Arc::new(Blind(disk.clone()))));
 }
 
 /// The write of a block fails and leaves it in the cache; a reader who writes nothing does not see it, counts it, and a
 /// power cut takes back nothing of what was seen.
 #[test]
-fn reading_only_shows_nothing_that_a_power_cut_takes_back() {
+pub fn reading_only_shows_nothing_that_a_power_cut_takes_back() {
     let (mut withheld, mut shown) = (0, 0);
     for seed in 0..600 {
         let rng = &mut Rng::new(seed);

@@ -25,7 +25,10 @@ impl World {
         if let Some(bound) = deferred {
             commit.durability(Durability::Deferred(bound));
         }
+        let outer = self.watch();
         let result = if may_wait { store.commit(&commit) } else { store.commit_now(&commit) };
+        let durable = self.watched(outer)?;
+        let (damaged, others) = (self.tolerance().damaged, !self.stage().was_undisturbed());
         self.tell(|| {
             let words: Vec<String> = changes.iter().map(|change| change.to_string()).collect();
             let bound = deferred.map_or("", |_| " (deferred)");
@@ -36,6 +39,10 @@ impl World {
         let mut after = state.ledger.boarded.clone();
         // Whoever came in between boarded before it, and since then no time has passed.
         let now = self.now();
+        let refuses = |state: &Logs, error: &Error| {
+            model::apply(&mut state.clone(), &changes, now).is_err_and(|refusal| refusal.is(error))
+        };
+        let rests = |error: &Error| durable.iter().any(|state| refuses(state, error));
         match (result, model::apply(&mut after, &changes, now)) {
             (Ok(ticket), Ok(seqs)) if ticket.is_in_memory() && ticket.seqs() == seqs => {
                 state.ledger.remember(&changes, now)
@@ -50,7 +57,15 @@ impl World {
                 state.ledger.flying.push_back(Flight::new(changes, now, ticket, deferred));
                 Ok(())
             }
-            (Err(error), Err(refusal)) if refusal.is(&error) => Ok(()),
+            // While a refusal waits, others may come in; then it is of a state before them.
+            (Err(error), _) if others && rests(&error) => Ok(()),
+            (Err(error), Err(refusal)) if refusal.is(&error) => {
+                // A commit without operations says nothing of a log.
+                if damaged || refusal == Refusal::Empty || rests(&error) {
+                    return Ok(());
+                }
+                violated(format!("a refusal rests on what a power cut takes back: {error}"))
+            }
             (Err(Error::CommitTooLarge { len, .. }), _) if len as u64 > self.plan.shape.ring / 5 => Ok(()),
             (Err(Error::InMemory { .. }), _) if deferred.is_some() => Ok(()),
             (Err(Error::MixedSpaces { .. }), _) if model::is_mixed(&changes) => Ok(()),

@@ -288,7 +288,7 @@ impl World {
         let ledger = &mut state.ledger;
         ledger.silo = in_memory.then(|| Silo::of(&known));
         ledger.epoch = info.epoch;
-        ledger.flying.clear();
+        ledger.land();
         ledger.import = None;
         ledger.stopped = false;
         (ledger.durable, ledger.boarded) = (known.clone(), known);

@@ -248,7 +248,7 @@ impl World {
         if let Some(violation) = self.state().violation.take() {
             return Err(violation);
         }
-        self.state().ledger.settle()?;
+        self.state().ledger.hear()?;
         let (capacity, size) = (self.plan.shape.capacity, self.stage().data_size());
         if capacity > 0 && size > capacity {
             return violated(format!("the store takes {size} bytes, and may take {capacity}"));
