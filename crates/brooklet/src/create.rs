@@ -1,5 +1,6 @@
 //! Creating: an empty store on its volumes, and files that bear their names only once they are whole.
 
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -123,11 +124,11 @@ fn sweep(path: &Path) {
         if is_draft().is_none() {
             continue;
         }
-        let plain = FileOptions { direct: false, io_uring: false, ..FileOptions::default() };
         // Locked until its name is gone.
-        if let Ok(left) = FileVolume::open(&found.path(), OpenMode::ReadWrite, plain) {
+        if let Ok(left) = File::options().read(true).write(true).open(found.path())
+            && left.try_lock().is_ok()
+        {
             let _ = std::fs::remove_file(found.path());
-            drop(left);
         }
     }
 }

@@ -147,6 +147,10 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
             "the last blocks are left out: a power cut could take them back"
         );
     }
+    if recovery.unproven > 0 {
+        let blocks = recovery.unproven;
+        tracing::info!(store = name, blocks, "a power cut could take back the last blocks");
+    }
     front.claim_table();
     Ok(Opened {
         volumes,

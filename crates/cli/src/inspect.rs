@@ -197,6 +197,7 @@ struct Ring {
     ended: &'static str,
     dropped_blocks: u64,
     withheld_blocks: u64,
+    unproven_blocks: u64,
 }
 
 #[derive(Serialize)]
@@ -277,6 +278,7 @@ impl<'a> Map<'a> {
                 ended,
                 dropped_blocks,
                 withheld_blocks: recovery.withheld,
+                unproven_blocks: recovery.unproven,
             },
             recent: Recent { logs: info.recent_logs, bytes: info.recent_bytes },
             runs: info.runs.iter().map(Run::from).collect(),
@@ -315,7 +317,16 @@ impl fmt::Display for Map<'_> {
         for Zone { zone, offset, size, used } in &self.zones {
             writeln!(f, "{zone:<10} {offset:>14} {:>12} {:>12}", bytes(*size), bytes(*used))?;
         }
-        let Ring { next_position, next_block, epoch, blocks, ended, dropped_blocks, withheld_blocks } = ring;
+        let Ring {
+            next_position,
+            next_block,
+            epoch,
+            blocks,
+            ended,
+            dropped_blocks,
+            withheld_blocks,
+            unproven_blocks,
+        } = ring;
         writeln!(f, "\nring       {blocks} blocks of epochs up to {epoch}")?;
         let ended = match *ended {
             "clean" => "closed cleanly".to_owned(),
@@ -326,6 +337,13 @@ impl fmt::Display for Map<'_> {
         if *withheld_blocks > 0 {
             let why = "a power cut could take them back; an opening for writing makes them durable";
             writeln!(f, "           the last {withheld_blocks} blocks are not shown: {why}")?;
+        }
+        if *unproven_blocks > 0 {
+            let what = "blocks are shown, and a power cut could take them back";
+            writeln!(
+                f,
+                "           the last {unproven_blocks} {what}; an opening for writing makes them durable"
+            )?;
         }
         write!(f, "recent     {} logs, {} of memory", recent.logs, bytes(recent.bytes as u64))?;
         if !self.runs.is_empty() {

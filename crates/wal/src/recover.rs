@@ -82,8 +82,11 @@ pub struct Recovery {
     /// The first block of which nothing says that it was acknowledged; `next` where there is none. From there on a power
     /// cut could take blocks back until they are made [`secure`](crate::secure).
     pub witnessed: Cursor,
-    /// Blocks behind `next` that an opening for reading only left out ([`recover_secured`](crate::recover_secured)).
+    /// Blocks behind `next` that an opening for reading only left out, since they are not on the medium
+    /// ([`recover_secured`](crate::recover_secured)).
     pub withheld: u64,
+    /// Blocks that an opening for reading only shows though it cannot tell whether they are on the medium.
+    pub unproven: u64,
 }
 
 /// Where a ring lies on its volume, whose it is, and where in it positions lie.
@@ -209,6 +212,7 @@ impl<'a> Walk<'a> {
             end,
             witnessed: next,
             withheld: 0,
+            unproven: 0,
         };
         Ok(Self { tape, layout, start, found, unwitnessed: VecDeque::new() })
     }

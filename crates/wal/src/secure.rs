@@ -11,8 +11,8 @@
 //!   writes it again where the medium holds something else. A block that was acknowledged lies on the medium, so it is
 //!   not written again, and a power cut cannot tear it. Where the volume cannot distinguish the medium from a cache
 //!   ([`Volume::read_medium`]), each block is written again.
-//! - An opening for reading only writes nothing. It leaves out the blocks that it cannot prove to lie on the medium
-//!   ([`recover_secured`]), and reports how many they are.
+//! - An opening for reading only writes nothing. It leaves out the blocks that do not lie on the medium
+//!   ([`recover_secured`]), and reports how many they are. Where the volume cannot tell, it shows them, and reports that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub(crate) fn secure_in(
     }
     let mut written = 0;
     for place in places(volume, layout, start, found)? {
-        if place.on_medium(volume) {
+        if place.on_medium(volume) == Some(true) {
             continue;
         }
         let bytes = place.read(volume)?;
@@ -63,8 +63,9 @@ pub(crate) fn secure_in(
     Ok(written)
 }
 
-/// Recovers as [`recover`](crate::recover) does, for an opening that writes nothing: `visit` gets only blocks that no
-/// power cut can take back. [`Recovery::withheld`] counts the others, and [`Recovery::next`] is the first of them.
+/// Recovers as [`recover`](crate::recover) does, for an opening that writes nothing: `visit` gets no block that is not on
+/// the medium. [`Recovery::withheld`] counts those, and [`Recovery::next`] is the first of them. Blocks of which nobody can
+/// tell are visited, and counted in [`Recovery::unproven`].
 ///
 /// # Errors
 /// As for [`recover`](crate::recover).
@@ -94,9 +95,13 @@ pub fn recover_secured<E: From<WalError>>(
     }
     let flushed = volume.flush().is_ok();
     while let Some((block, header)) = held.pop_front() {
-        if !flushed || !Place::of(layout, &block, &header).on_medium(volume) {
-            held.push_front((block, header));
-            break;
+        match Place::of(layout, &block, &header).on_medium(volume) {
+            Some(false) => {
+                held.push_front((block, header));
+                break;
+            }
+            // Of a medium that takes no flush nobody knows what it keeps.
+            known => found.unproven += u64::from(known.is_none() || !flushed),
         }
         visit(&block, &header)?;
     }
@@ -129,10 +134,10 @@ impl Place {
         sum == self.sum && stored.is_some_and(|stored| checksum(stored) == header.payload_sum)
     }
 
-    /// Whether the medium holds the block; `false` where nobody can say so.
-    fn on_medium(&self, volume: &dyn Volume) -> bool {
+    /// Whether the medium holds the block; `None` where the volume cannot tell.
+    fn on_medium(&self, volume: &dyn Volume) -> Option<bool> {
         let mut buf = AlignedBuf::zeroed(self.len);
-        read_medium_exact_at(volume, self.offset, &mut buf) && self.holds(&buf)
+        read_medium_exact_at(volume, self.offset, &mut buf).then(|| self.holds(&buf))
     }
 
     /// The block's bytes, as recovery read them.

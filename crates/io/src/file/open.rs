@@ -43,8 +43,10 @@ fn open_and_lock(path: &Path, mode: OpenMode) -> io::Result<Option<File>> {
     if (named.dev(), named.ino()) != (found.dev(), found.ino()) {
         return Ok(None);
     }
-    // One that was deleted can still be reached, by way of a process that has it open.
+    // One that was deleted can still be reached, by way of a process that has it open. A file without a name that this process
+    // made for itself is its own affair.
     if mode == OpenMode::ReadWrite
+        && !path.starts_with("/proc/self/fd")
         && found.nlink() == 0
         && !path.canonicalize().is_ok_and(|name| name.exists())
     {

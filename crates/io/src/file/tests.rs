@@ -160,7 +160,7 @@ fn a_deleted_file_is_opened_to_be_saved_and_not_to_be_written() {
     let dir = tempfile::tempdir().unwrap();
     drop(create(&dir, FileOptions::default()));
     let held = fs::File::open(dir.path().join("v")).unwrap();
-    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held));
+    let path = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&held));
     let open = |mode| FileVolume::open(Path::new(&path), mode, FileOptions::default());
     drop(open(OpenMode::ReadWrite).unwrap());
     fs::remove_file(dir.path().join("v")).unwrap();

@@ -65,7 +65,8 @@ const READS_AND_OPENINGS: &[Answer] = &[
     answer("pread64", "error=EIO", &["1", "2", "1+"], &[7], EIO),
     // Beyond what opening always reads it may be a compaction that meets it, which is then left alone.
     answer("pread64", "error=EIO", &["3", "4", "3+"], &[0, 7], EIO),
-    answer("pread64", "retval=0", &["2"], &[5, 7], "ends 0 bytes into a read"),
+    // What a superblock's first read does not get, the second does; a run that is read back is another matter.
+    answer("pread64", "retval=0", &["2"], &[0, 7], "cut short"),
     answer("pread64", "error=EINTR", &["1", "2", "3"], &[0], ""),
     // Where direct I/O is tried, and at the first run that the other thread reads back.
     answer("pread64", "error=EINVAL", &["1"], &[0, 7], "Invalid argument"),
@@ -190,7 +191,8 @@ fn failing_set_up() {
             ("io_uring_register:error=EINVAL", 0, ""),
             ("io_uring_enter:error=EINTR:when=1..3", 0, ""),
             ("io_uring_enter:error=EAGAIN:when=1..3", 0, ""),
-            ("io_uring_enter:error=EIO:when=1+", 7, "os error 5"),
+            // It has worked once before it is used, or threads are used.
+            ("io_uring_enter:error=EIO:when=1+", 0, ""),
             ("fsync:error=EIO", 7, "os error 5"),
             ("linkat:error=EPERM", 0, ""),
             ("linkat:error=EIO", 7, "os error 5"),
