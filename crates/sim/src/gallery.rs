@@ -125,7 +125,7 @@ pub const BUGS: &[Bug] = &[
         "after an opening nobody knows of the merge that was going on",
         Seed(16),
     ),
-    bug("readers-do-not-pin", "runs are given back although somebody reads them", Seed(24)),
+    bug("readers-do-not-pin", "runs are given back although somebody reads them", Seed(67)),
     bug("merged-run-is-the-oldest", "a merged run takes the wrong place among the others", Seed(3)),
     bug("tombstones-go-early", "a merge drops deletions that older runs still need", Seed(3)),
     bug("live-run-is-freed", "a run is freed unread although an entry in it lives", Seed(0)),
@@ -167,36 +167,37 @@ pub const BUGS: &[Bug] = &[
     bug(
         "import-is-not-looked-through",
         "what commits made just before an import is adopted is not looked at",
-        Seed(0),
+        Seed(143),
     ),
     bug(
         "import-is-not-checked-again",
         "runs that came while an import was written are not asked for its logs",
-        Seed(0),
+        Seed(172),
     ),
     // Offloading.
     bug(
         "run-goes-early",
         "the space of a run is free before the superblock says that it lies elsewhere",
-        Seed(0),
+        Seed(38),
     ),
     // Memory.
     bug(
         "failed-dump-counts",
         "a dump that failed counts as one, and what was to be in it is not written again",
-        Seed(0),
+        Seed(90),
     ),
     bug(
         "moved-logs-are-remembered",
         "logs that come out of memory have the bounds that they had before they were there",
-        Seed(0),
+        Seed(29),
     ),
-    bug("dump-forgets-the-deleted", "a dump does not say which logs are no more", Seed(0)),
-    bug("move-does-not-dump", "a space that leaves memory is not dumped", Seed(0)),
-    bug("stale-log-is-brought", "a log is brought into memory though it was deleted there", Seed(0)),
+    bug("dump-forgets-the-deleted", "a dump does not say which logs are no more", Seed(254)),
+    bug("move-does-not-dump", "a space that leaves memory is not dumped", Seed(29)),
+    bug("stale-log-is-brought", "a log is brought into memory though it was deleted there", Seed(890)),
     // What callers see.
     bug("refused-commit-leaves-traces", "a refused commit is not undone", Seed(0)),
-    bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible", Seed(0)),
+    bug("refusal-before-durable", "a refusal rests on what a power cut may take back", Seed(4)),
+    bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible", Seed(25)),
     bug("deleted-log-lives-on", "the entries of a deleted log stay", Seed(0)),
     bug("truncation-keeps-older-tiers", "a truncation does not reach what older tiers hold", Seed(0)),
 ];

@@ -101,6 +101,7 @@ impl World {
         let imported = store.import().export(&file, "");
         self.tell(|| format!("  {count} logs -> {imported:?}"));
         self.notice_import()?;
+        let damaged = self.tolerance().damaged;
         let mut state = self.state();
         let came_in = state.ledger.import.is_none();
         let exists =
@@ -109,7 +110,7 @@ impl World {
             Ok(_) if stopped => violated("a store that has stopped takes an import"),
             Ok(_) => {
                 // Where reads fail nobody noticed.
-                if !came_in && !state.faulty && !state.damaged {
+                if !came_in && !state.faulty && !damaged {
                     return violated("an import was told to be there, and nobody sees it");
                 }
                 state.ledger.settle()?;

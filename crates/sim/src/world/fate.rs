@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::sync::{PoisonError, Weak};
 
-use brooklet::Error;
-use brooklet::io::{Fault, MemVolume, Rng, SECTOR};
+use brooklet::io::{Fault, Lie, MemVolume, Rng, SECTOR};
+use brooklet::{Error, Store};
 
 use super::space::is_in_memory;
 use super::{State, World};
@@ -228,16 +228,26 @@ impl World {
         Ok(())
     }
 
+    /// What there is cannot be told any more, for what the disk did.
+    fn end_story(&self, store: Store) -> bool {
+        store.abandon();
+        self.state().stats.damaged = 1;
+        true
+    }
+
     /// `false` where the disk failed, and everything is as it was.
     fn open_once(&self, expected: &Expectation) -> Result<bool, Violation> {
         let stage = self.stage();
         // What failed before is over: from now on only what is still to fail is an excuse.
         self.state().faulty = stage.disk.is_to_fail();
         let seed = self.state().rng.next();
+        let lies = stage.disk.lied().len();
         let opened = self.plan.shape.open(&stage, &self.clock, seed);
         // The disk may lie while the store is being opened, too.
         let tolerance = if stage.disk.lied().is_empty() { expected.tolerance } else { self.tolerance() };
         let expected = &Expectation { tolerance, ..expected.clone() };
+        // An opening that was given old bytes of the ring takes them for its end, and nothing tells it otherwise.
+        let was_stale = || stage.disk.lied()[lies..].iter().any(|lied| lied.lie == Lie::Stale);
         let is_failure = |error: &Error| {
             self.state().faulty
                 && matches!(error, Error::Io { .. } | Error::Stopped { .. } | Error::Full { .. })
@@ -270,9 +280,13 @@ impl World {
                 store.abandon();
                 return failed(&error);
             }
+            Err(Error::Damaged { .. }) if was_stale() => return Ok(self.end_story(store)),
             Err(error) => return violated(format!("what was recovered does not read: {error}")),
         };
-        let known = expected.admit(&seen)?;
+        let known = match expected.admit(&seen) {
+            Err(_) if was_stale() => return Ok(self.end_story(store)),
+            admitted => admitted?,
+        };
         if !seen.is_whole() && (!expected.unknown.is_empty() || expected.import.is_some()) {
             // How many of the unknown commits are there cannot be told any more: the story ends here.
             store.abandon();
