@@ -76,7 +76,7 @@ impl Store {
         let inner = self.inner();
         let (runs, now) = match &inner.wal {
             Some(_) => {
-                let witness = inner.front().followers.witness(inner.options.clock.clone());
+                let witness = inner.sound_front()?.followers.witness(inner.options.clock.clone());
                 self.checkpoint()?;
                 // What became durable up to now has come to the front, and is known to the witness.
                 let front = inner.front();

@@ -32,8 +32,8 @@ use crate::wal::Zone;
 /// Returns how many blocks it wrote again.
 ///
 /// # Errors
-/// [`WalError::Io`] where the volume fails, [`WalError::Damaged`] where a block does not read back any more. Nothing may
-/// be acknowledged then.
+/// [`WalError::Io`] where the volume fails, or where a block reads back otherwise than before. Nothing may be acknowledged
+/// then.
 pub fn secure(volume: &dyn Volume, zone: Zone, start: Start, found: &Recovery) -> Result<u64, WalError> {
     secure_in(volume, zone.into(), start, found)
 }
@@ -165,7 +165,14 @@ fn places(
     if found.witnessed.seq < found.next.seq {
         let limit = layout.map.limit(start.cursor.position);
         let mut walk = Walk::new(volume, layout, start, limit)?;
-        while let Some((block, header)) = walk.next()? {
+        // They were just there: if one is not any more, what the volume returns changes.
+        let changed = |error| match error {
+            WalError::Damaged { .. } => {
+                std::io::Error::other(format!("the ring reads back otherwise than before: {error}")).into()
+            }
+            error => error,
+        };
+        while let Some((block, header)) = walk.next().map_err(changed)? {
             places.push(Place::of(layout, &block, &header));
         }
     }

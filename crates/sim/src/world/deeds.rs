@@ -321,7 +321,8 @@ impl World {
         }
         let outer = self.watch();
         let view = store.view();
-        let moment = Moment::at(self.now());
+        // Ages count as of the view's own date: time may have passed since its place in the log.
+        let moment = Moment::at(view.as_ref().map_or_else(|_| self.now(), |view| view.taken()));
         let states = self.watched(outer)?;
         // Of what is in memory, it shows the last dump.
         let states = self.expectation()?.in_runs(&states);

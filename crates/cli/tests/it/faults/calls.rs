@@ -196,7 +196,7 @@ fn failing_set_up() {
             ("fsync:error=EIO", 7, "os error 5"),
             ("linkat:error=EPERM", 0, ""),
             ("linkat:error=EIO", 7, "os error 5"),
-            ("ftruncate:error=EIO", 0, ""),
+            ("ftruncate:error=EIO", 7, "os error 5"),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let mut log = Log { store: dir.path().join("s"), first: 0, acked: 0 };

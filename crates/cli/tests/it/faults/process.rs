@@ -121,10 +121,10 @@ fn file_deleted_while_open() {
             let mut writer = log.start();
             assert!(writer.append(50));
             fs::remove_file(&log.store).unwrap();
-            assert!(!writer.append(more), "nothing more is acknowledged");
             let rescued = dir.path().join("rescued");
             copy(&open_file(writer.child.id(), "s (deleted)"), &rescued);
             log.acked = writer.acked();
+            assert!(!writer.append(more), "nothing more is acknowledged");
             let (_, ended) = writer.end();
             ended.refused(&[7], "was deleted by someone else");
             log.store = rescued;
