@@ -407,7 +407,10 @@ fn a_store_whose_device_does_not_read_says_so() {
     let _ = volume.flush();
     let error = options().open_on(Arc::new(volume)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
-    assert!(error.to_string().contains("measuring memory failed: power is off"), "{error}");
+    assert!(
+        error.to_string().contains("opening the store failed: flushing memory failed: power is off"),
+        "{error}"
+    );
 }
 
 #[test]

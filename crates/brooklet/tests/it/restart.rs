@@ -117,7 +117,7 @@ pub fn a_volume_that_knows_no_medium_has_its_last_blocks_written_again() {
 /// everything, and counts the blocks in doubt.
 #[test]
 pub fn reading_only_shows_nothing_that_a_power_cut_takes_back() {
-    let (mut withheld, mut shown, mut taken_back) = (0, 0, 0);
+    let (mut withheld, mut shown, mut unproven) = (0, 0, 0);
     for seed in 0..600 {
         let rng = &mut Rng::new(seed);
         let disk = MemVolume::new(seed);
@@ -141,9 +141,9 @@ pub fn reading_only_shows_nothing_that_a_power_cut_takes_back() {
         let after = options(seed).open_on(Arc::new(MemVolume::from_image(disk.crash(), seed))).unwrap();
         let left = held(&after);
         let lasting = seen.iter().all(|(place, payload)| left.get(place) == Some(payload));
-        taken_back += u64::from(!lasting);
+        unproven += found.unproven;
         assert!(lasting || !knows && found.unproven > 0, "seed {seed}");
     }
-    assert!(taken_back > 10, "{taken_back} times a blind volume showed what a cut took back");
+    assert!(unproven > 100, "{unproven} blocks were shown of which nobody could tell");
     assert!(withheld > 100 && shown > 100, "{withheld} blocks were withheld, {shown} entries shown");
 }

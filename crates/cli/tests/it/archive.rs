@@ -203,7 +203,9 @@ fn killed_commands_leave_all_of_it_or_nothing() {
     assert!(place.ok(&["backups", "bucket", "--verify"]).contains("\nsound: "));
     assert!(place.ok(&["archive", "STORE", "bucket", "--keep", "0s"]).contains("backups and"));
     place.ok(&["restore", "bucket", "new"]);
-    let told = &place.json(&["archive", "STORE", "bucket", "--offload", "0"])[0];
-    assert_eq!(told["offloaded"]["left"], json!(0));
+    // A run that the store is making of others meanwhile goes with the next round.
+    let left =
+        || place.json(&["archive", "STORE", "bucket", "--offload", "0"])[0]["offloaded"]["left"].clone();
+    assert!((0..10).any(|_| left() == json!(0)), "something stays for ever");
     assert!(place.ok(&["export", "new"]) == place.ok(&["export", "STORE", "--archive", "bucket"]));
 }
