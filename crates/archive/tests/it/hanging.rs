@@ -114,7 +114,8 @@ fn others_read_while_a_request_hangs() {
     back_up(&mut archive(&hanging, &dir.path().join("note")), &store).unwrap();
     let view = bucket(&hanging).backup(Which::Latest).unwrap().view(64 << 20).unwrap();
     // The index is known by now.
-    let read = |log: u32| view.read(format!("log/{log:04}"), ..).unwrap().map(|entry| entry.unwrap()).count();
+    let read =
+        |log: u32| view.read(format!("log/{log:04}"), ..).unwrap().map(Result::unwrap).fold(0, |n, _| n + 1);
     assert_eq!(read(0), 2);
     hanging.hang(1, "bundles");
     let (tell, told) = mpsc::channel();
