@@ -55,11 +55,6 @@ pub const BUGS: &[Bug] = &[
         Sector(641),
     ),
     bug("cut-instead-of-error", "a missing block that later ones know of is taken for a torn end", Seed(218)),
-    bug(
-        "stale-blocks-are-believed",
-        "a block need not name the one before it, nor be of this opening",
-        Seed(277),
-    ),
     bug("epoch-stays", "an opening does not count the epoch up", Seed(0)),
     bug("payload-sum-is-ignored", "a block's payload is not checked", Seed(0)),
     bug("no-flush-at-opening", "what was read is relied on without making it durable", Seed(0)),
@@ -78,8 +73,6 @@ pub const BUGS: &[Bug] = &[
         "the superblock does not say how much of its volume the store may use",
         Seed(1),
     ),
-    bug("ring-apart-is-not-flushed", "of a store on two volumes only the data's is flushed", Seed(1)),
-    bug("oldest-superblock-counts", "the oldest valid copy of the superblock is believed", Seed(0)),
     bug("no-flush-before-superblock", "the superblock points at what was not flushed", Seed(0)),
     bug("failed-flush-is-tried-again", "a flush that failed is tried again, and believed", Error(64)),
     bug(

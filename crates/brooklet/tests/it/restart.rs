@@ -127,6 +127,11 @@ pub fn reading_only_shows_nothing_that_a_power_cut_takes_back() {
         disk.fail(fault(rng));
         work(&store, rng, &mut acked);
         store.abandon();
+        // An opening whose flush fails: what was pending is in the cache alone from then on.
+        if rng.percent(50) {
+            disk.fail(Fault::FlushErrorAfter { flushes: 0, kind: ErrorKind::Other, sticky: false });
+            assert!(options(seed).open_on(Arc::new(disk.clone())).is_err());
+        }
         healed(&disk);
         let knows = rng.percent(50);
         let volume: Arc<dyn Volume> =
@@ -145,5 +150,5 @@ pub fn reading_only_shows_nothing_that_a_power_cut_takes_back() {
         assert!(lasting || !knows && found.unproven > 0, "seed {seed}");
     }
     assert!(unproven > 100, "{unproven} blocks were shown of which nobody could tell");
-    assert!(withheld > 100 && shown > 100, "{withheld} blocks were withheld, {shown} entries shown");
+    assert!(withheld > 0 && shown > 100, "{withheld} blocks were withheld, {shown} entries shown");
 }
