@@ -20,7 +20,7 @@ fn image() -> Vec<u8> {
 fn refused(image: Vec<u8>) -> LogError {
     let volume = MemVolume::from_image(image.clone(), 1);
     let error = Log::open(Arc::new(volume.clone()), options()).expect_err("refused");
-    assert!(volume.image() == image && brooklet_io::Volume::counts(&volume).writes == 0, "{error}");
+    assert!(volume.image() == image && volume.counts().writes == 0, "{error}");
     error
 }
 
