@@ -119,6 +119,7 @@ impl Archive {
     /// As that.
     pub fn plan(&mut self, store: &Store) -> Result<Archived, Error> {
         let view = store.view()?;
+        view.expect_whole()?;
         self.look(view.store_id())?;
         Ok(self.survey(&view)?.0)
     }
@@ -139,6 +140,7 @@ impl Archive {
         mut watch: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Archived, Error> {
         let view = store.view()?;
+        view.expect_whole()?;
         self.look(view.store_id())?;
         let (mut archived, new) = self.survey(&view)?;
         if !archived.is_new {

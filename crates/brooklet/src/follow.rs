@@ -272,6 +272,7 @@ impl View {
         commits: impl IntoIterator<Item = B>,
         until: Option<u64>,
     ) -> Result<View, Error> {
+        self.expect_whole()?;
         let (mut tier, mut effects) = (Tier::new(self.store as u64), Vec::new());
         let Table { mut spaces, log } = Table::of(&self.runs)?;
         let (mut cursor, mut now) = (Cursor { lsn: self.lsn(), ..Cursor::default() }, self.now);
@@ -302,6 +303,6 @@ impl View {
             let id = runs.iter().map(|run| run.meta.id).max().unwrap_or(0) + 1;
             runs = Arc::new(runs.with(Arc::new(run_of(Arc::new(tier), id, &self.builder)?), cursor.lsn));
         }
-        Ok(View { runs, store: self.store, builder: self.builder.clone(), now })
+        Ok(View { runs, store: self.store, builder: self.builder.clone(), now, lost: None })
     }
 }

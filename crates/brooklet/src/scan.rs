@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::chain::RunCursor;
 use crate::error::Error;
 use crate::front::Front;
+use crate::lost::{self, is_proven};
 use crate::model::Bounds;
 use crate::piece::{Head, escape, key_after, split_key};
 use crate::recent::LogState;
@@ -57,6 +58,8 @@ pub struct Logs {
     /// When the age of entries is looked at; earlier for these logs.
     now: u64,
     earlier: BTreeMap<Vec<u8>, u64>,
+    /// What ends the listing, where damage may hide more logs.
+    end: Option<Error>,
     failed: bool,
 }
 
@@ -136,6 +139,14 @@ impl Logs {
         now: u64,
     ) -> (Self, Vec<Arc<Run>>) {
         let (mut recent, mut earlier) = (in_memory, BTreeMap::new());
+        let lost = lost::of(&front.lost);
+        for log in lost.iter().flat_map(|lost| &lost.behind.logs).filter(|log| is_proven(log)) {
+            if let Some(piece) = log.piece().filter(|_| listed.has(&log.key) && *log.key != *TABLE) {
+                let terms = log.visible_terms().cloned();
+                recent.push((log.key.to_vec(), State { bounds: piece.bounds, terms }));
+            }
+        }
+        let end = lost.map(|lost| lost.error());
         for tier in [Some(&front.active), front.frozen.as_deref()].into_iter().flatten() {
             let wanted = |log: &&LogState| listed.has(&log.key) && *log.key != *TABLE;
             for log in tier.logs.iter().filter(wanted) {
@@ -153,7 +164,7 @@ impl Logs {
         recent.dedup_by(|later, earlier| later.0 == earlier.0);
         let runs = front.runs.iter().cloned().collect();
         let recent = recent.into();
-        (Self { listed, hidden: 0, recent, runs: Vec::new(), now, earlier, failed: false }, runs)
+        (Self { listed, hidden: 0, recent, runs: Vec::new(), now, earlier, end, failed: false }, runs)
     }
 
     /// Those of the runs alone.
@@ -166,9 +177,15 @@ impl Logs {
             runs: Vec::new(),
             now,
             earlier,
+            end: None,
             failed: false,
         };
         logs.with_runs(&runs.iter().cloned().collect::<Vec<_>>())
+    }
+
+    /// Ends the listing with an error.
+    pub(crate) fn ending(self, end: Option<Error>) -> Self {
+        Self { end, ..self }
     }
 
     /// Adds the runs, newest first, outside the lock.
@@ -220,7 +237,14 @@ impl Iterator for Logs {
         if self.failed {
             return None;
         }
-        let next = self.step().transpose();
+        let next = self.step().and_then(|log| match (log, self.end.take()) {
+            (None, Some(end)) => Err(end),
+            (log, end) => {
+                self.end = end;
+                Ok(log)
+            }
+        });
+        let next = next.transpose();
         self.failed = matches!(next, Some(Err(_)));
         next
     }

@@ -306,6 +306,10 @@ impl Store {
         }
         self.settle(key)?;
         let mut front = self.inner().front();
+        if let Some(doubt) = front.doubt(key) {
+            let before = front.recent(key).first().and_then(|(_, _, piece)| piece.bounds);
+            return Err(doubt.error(key, before.map(|bounds| bounds.next)));
+        }
         let known = front.recent(key);
         let mut teller = front.teller(&known);
         let mut told = known.first().map(|(_, log, piece)| {

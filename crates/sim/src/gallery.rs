@@ -63,6 +63,10 @@ pub const BUGS: &[Bug] = &[
     bug("open-store-says-clean", "an open store's superblock says that it was closed"),
     bug("record-forgets-bounds", "records do not say what their log was before"),
     bug("manifest-is-free-space", "after opening, the manifest's place counts as free"),
+    // Damage.
+    bug("a-hole-hides-the-rest", "nothing behind a damaged block of the ring is read"),
+    bug("a-hole-is-kept-quiet", "what is missing of the ring is told to nobody who reads"),
+    bug("numbers-that-go-on-prove-a-log", "a log whose numbers go on behind a hole is taken for whole"),
     // The superblock and the manifest.
     bug("superblock-is-cached", "copies of the superblock are written without making them durable"),
     bug("capacity-is-forgotten", "the superblock does not say how much of its volume the store may use"),

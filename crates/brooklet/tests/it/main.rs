@@ -6,6 +6,7 @@ mod cached;
 mod common;
 mod compaction;
 mod copy;
+mod damage;
 mod devices;
 mod errors;
 mod extremes;

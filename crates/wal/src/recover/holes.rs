@@ -73,7 +73,7 @@ impl Walk<'_> {
             let lsn = header.lsn + u64::from(header.raw_len);
             (self.found.next, self.found.epoch) =
                 (Cursor { position, seq: header.seq + 1, lsn, chain }, header.epoch);
-        } else if let Some(header) = self.search()? {
+        } else if let Some(header) = self.search()?.filter(|_| !bug("a-hole-hides-the-rest")) {
             let Header { position, seq, lsn, previous: chain, .. } = header;
             self.found.next = Cursor { position, seq, lsn, chain };
         } else {
@@ -119,7 +119,7 @@ impl Walk<'_> {
         while position < self.tape.limit() {
             self.tape.seek(position);
             if let Some(header) = self.candidate(position, acked)?
-                && (self.is_proven(&header)? || bug("any-block-behind-a-hole-counts"))
+                && self.is_proven(&header)?
             {
                 self.tape.seek(position);
                 return Ok(Some(header));

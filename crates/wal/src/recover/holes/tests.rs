@@ -85,8 +85,12 @@ fn a_damaged_block_hides_no_other() {
     // Three openings; blocks of several sizes; the end of the lap is skipped, and the ring goes on in the next one.
     let lens = [100, 9000, 50, 5000, 11_000, 300, 700, 7000, 60];
     let epochs = [1, 1, 1, 2, 2, 2, 3, 3, 3];
-    let places: Vec<u64> =
-        lens.iter().zip(epochs).enumerate().map(|(i, (&len, epoch))| ring.put(epoch, i as u64, len)).collect();
+    let places: Vec<u64> = lens
+        .iter()
+        .zip(epochs)
+        .enumerate()
+        .map(|(i, (&len, epoch))| ring.put(epoch, i as u64, len))
+        .collect();
     let start = ring.start(3, 9);
     assert!(ring.around(start, &[]).0 == ring.blocks);
     for (i, &place) in places.iter().enumerate() {
