@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
+
 use crate::chain::RunCursor;
 use crate::error::Error;
 use crate::front::Front;
@@ -102,7 +104,10 @@ impl RunLogs {
     /// Goes on to the next log.
     pub fn advance(&mut self) -> Result<(), Error> {
         let Some((key, _)) = self.current.take() else { return Ok(()) };
-        let mut more = self.cursor.next()?;
+        let mut more = match self.cursor.next() {
+            Err(Error::Damaged { .. }) if bug("what-is-damaged-is-passed-over") => false,
+            more => more?,
+        };
         // A small log is one entry; the chunks of a larger one are skipped.
         if more && split_key(self.cursor.key()).is_none_or(|(k, _)| k == key) {
             more = self.cursor.seek(&key_after(&key))?;

@@ -65,6 +65,8 @@ pub const BUGS: &[Bug] = &[
     bug("manifest-is-free-space", "after opening, the manifest's place counts as free"),
     // Damage.
     bug("a-hole-hides-the-rest", "nothing behind a damaged block of the ring is read"),
+    bug("damage-ends-all-merging", "a merge that meets damage is the last one, also of what is sound"),
+    bug("what-is-damaged-is-passed-over", "the rest of a run is left out behind a damaged block"),
     bug("a-hole-is-kept-quiet", "what is missing of the ring is told to nobody who reads"),
     bug("numbers-that-go-on-prove-a-log", "a log whose numbers go on behind a hole is taken for whole"),
     // The superblock and the manifest.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brooklet::io::{ManualClock, MemVolume, Rng, SECTOR};
-use brooklet::{Commit, Create, Entry, Error, Options, Store, check_volume};
+use brooklet::{Bytes, Commit, Create, Entry, Error, Options, Store, check_volume};
 
 use super::{Swept, in_parallel};
 use crate::campaign::guarded;
@@ -27,6 +27,8 @@ pub struct Specimen {
 
 /// Where the ring lies.
 const RING: Range<usize> = 64 << 10..128 << 10;
+/// Of so many flips, one is gone on with.
+const GOES_ON: usize = 50;
 /// So many logs does a commit touch at most.
 const TOUCHED: usize = 3;
 
@@ -159,6 +161,38 @@ impl Specimen {
         }
     }
 
+    /// Goes on with a store that is damaged somewhere else than in its ring: commits, checkpoints and merges go on, and lose
+    /// nothing.
+    fn go_on(&self, disk: &MemVolume) -> Result<(), Violation> {
+        let disk = MemVolume::from_image(disk.image(), 0);
+        let Ok(store) = options().create(Create::Never).open_on(Arc::new(disk)) else { return Ok(()) };
+        let mut later = Vec::new();
+        for round in 0..3u8 {
+            match store.append("later", [round]).and_then(|ticket| ticket.wait()) {
+                Ok(()) => later.push(Bytes::from(vec![round])),
+                // Whether there is such a log cannot be read.
+                Err(Error::Damaged { .. }) => {}
+                Err(error) => return violated(format!("a commit fails: {error}")),
+            }
+            store.checkpoint().or_else(|error| violated(format!("a checkpoint fails: {error}")))?;
+        }
+        let merged = store.compact();
+        let runs = store.info().map_err(|error| Violation(error.to_string()))?.runs;
+        let sound = runs.iter().take_while(|run| !run.damaged).count();
+        match merged {
+            Ok(()) if runs.len() <= 1 => {}
+            Err(Error::Damaged { .. }) if sound <= 1 && sound < runs.len() => {}
+            told => return violated(format!("of {} runs {sound} are left sound: {told:?}", runs.len())),
+        }
+        let mut expected = Expectation { durable: self.expected.durable.clone(), ..self.expected.clone() };
+        if !later.is_empty() {
+            expected.durable.insert("later".into(), Arc::new(Log { entries: later, ..Log::default() }));
+        }
+        let seen =
+            Seen::of(&store, true, false)?.or_else(|error| violated(format!("reads fail: {error}")))?;
+        expected.admit(&seen).map(drop)
+    }
+
     /// Reads each log of a store whose ring is damaged on and on, up to an error: every entry must have been there, and those
     /// of all logs but what one commit touched must be there still.
     fn look_for_the_rest(&self, store: &Store) -> Result<(), Violation> {
@@ -205,6 +239,10 @@ pub fn flips(stride: u64, threads: u64) -> Result<Swept, Violation> {
             let n = (n * stride) as usize;
             let (byte, bit) = (used[n / 8 / PIECE] + n / 8 % PIECE, (n % 8) as u8);
             disk.flip(byte, bit);
+            if (n / stride as usize).is_multiple_of(GOES_ON) && !RING.contains(&byte) {
+                let within = |Violation(why)| Violation(format!("bit {bit} of byte {byte} flipped: {why}"));
+                guarded(|| specimen.go_on(&disk)).map_err(within)?;
+            }
             swept.add(&specimen.look(&disk, byte, &|| format!("bit {bit} of byte {byte} flipped"))?);
             disk.flip(byte, bit);
         }
