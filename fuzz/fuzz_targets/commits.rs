@@ -1,13 +1,13 @@
 //! Commits that whoever follows a store kept, when they are not what was told.
 //!
-//! Input: flags (1 byte: 1 has the checksum made anew, 2 has a time up to which they count), then patches.
+//! Input: flags (1 byte: 1 has the checksum made anew, 2 has a moment up to which they count), then patches.
 
 #![no_main]
 
 use std::sync::OnceLock;
 
 use arbitrary::{Result, Unstructured};
-use brooklet::{Error, Store, View, Walked};
+use brooklet::{Error, Moment, Store, View, Walked};
 use brooklet_fuzz::{export, patches};
 use brooklet_wal::checksum;
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +21,9 @@ fn sample() -> &'static (View, Vec<u8>, u64) {
         let (follower, view) = (follower.expect("it is open"), view.expect("memory takes writes"));
         export::fill(&store);
         store.flush().expect("memory takes writes");
-        let commits = follower.take().expect("it is not much").encode();
+        let mut commits = follower.take().expect("it is not much");
+        commits.mark(Moment { lsn: view.lsn(), time: 1 });
+        let commits = commits.encode();
         let entries = read(&view, &commits, None).expect("it is sound");
         (view, commits, entries)
     })
@@ -44,7 +46,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         changed[body..].copy_from_slice(&sum.to_le_bytes());
     }
     let is_right = changed == *commits;
-    match read(view, &changed, (flags & 2 != 0).then_some(0)) {
+    match read(view, &changed, (flags & 2 != 0).then_some(Moment { lsn: 0, time: 0 })) {
         Ok(found) => assert!(!is_right || found == *entries || flags & 2 != 0),
         Err(Error::Damaged { .. } | Error::NewerFormat { .. }) => assert!(!is_right),
         Err(error) => panic!("{error}"),
@@ -53,8 +55,11 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
 }
 
 /// Reads everything; gives how many entries there are.
-fn read(view: &View, commits: &[u8], until: Option<u64>) -> std::result::Result<u64, Error> {
+fn read(view: &View, commits: &[u8], until: Option<Moment>) -> std::result::Result<u64, Error> {
     let mut entries = 0;
+    if until.is_none() {
+        view.moments([commits])?;
+    }
     for walked in view.with_commits([commits], until)?.walk("")? {
         entries += u64::from(matches!(walked?, Walked::Entry(_)));
     }

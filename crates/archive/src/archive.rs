@@ -11,10 +11,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brooklet::io::seeded::bug;
 use brooklet::io::system_seed;
-use brooklet::{Offloaded, Part, PartName, Store, View};
+use brooklet::{Moment, Offloaded, Part, PartName, Store, View};
 
-use crate::backups::{Backup, Behind, expect_no_next, find_latest, read_record};
+use crate::backups::{expect_no_next, find_latest, moment_of, read_record};
 use crate::bucket::Bucket;
 use crate::error::Error;
 use crate::note::{Memory, Note};
@@ -22,7 +23,7 @@ use crate::parts::Parts;
 use crate::prune::{self, Pruned};
 use crate::record::{HEAD, Record, RecordHead, Upload, name_of};
 use crate::request::Created;
-use crate::shipping::{Shipped, Shipping};
+use crate::shipping::{Beginning, Shipped, Shipping};
 use crate::upload::{OBJECT, Uploading};
 
 /// Memory for reading ahead in what was offloaded, where nothing else was said.
@@ -38,6 +39,8 @@ pub struct Archive {
     note: Note,
     owner: String,
     take_over: bool,
+    /// The store that it is of, once one was seen.
+    store: Option<u128>,
     /// The last backup, as far as is known, if it is one to go on from.
     latest: Option<Record>,
     shipping: Option<Shipping>,
@@ -67,6 +70,9 @@ pub struct Archived {
     pub taken: u64,
     /// Whether it is a new one: where nothing has changed, the last one still holds.
     pub is_new: bool,
+    /// Whether the store can be restored to every moment between the backup before and this one: where the store is
+    /// [followed](Archive::follow), and nothing was lost to shipping since.
+    pub is_covered: bool,
     /// Parts that are new in it.
     pub new_parts: usize,
     /// Their bytes.
@@ -80,7 +86,7 @@ pub struct Archived {
 }
 
 impl Archive {
-    /// An archive in a bucket, to which this host writes. `note` is a file in which it notes which backups are its own, best
+    /// An archive in a bucket, to which this host writes. It is of the first store that is given to it. `note` is a file in which it notes which backups are its own, best
     /// beside the store; `owner` is what other hosts are told. Nothing is asked of the bucket yet.
     pub fn new(bucket: Bucket, note: impl AsRef<Path>, owner: impl Into<String>) -> Result<Self, Error> {
         let note = Note::open(note.as_ref())?;
@@ -89,6 +95,7 @@ impl Archive {
             note,
             owner: owner.into(),
             take_over: false,
+            store: None,
             latest: None,
             shipping: None,
             parts: None,
@@ -118,6 +125,7 @@ impl Archive {
     /// # Errors
     /// As that.
     pub fn plan(&mut self, store: &Store) -> Result<Archived, Error> {
+        self.expect(store.info()?.id)?;
         let view = store.view()?;
         view.expect_whole()?;
         self.look(view.store_id())?;
@@ -139,14 +147,19 @@ impl Archive {
         store: &Store,
         mut watch: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Archived, Error> {
+        self.expect(store.info()?.id)?;
+        // What is lost by now is lost to the time before the backup, and not to the time after it.
+        self.shipping.iter_mut().for_each(Shipping::catch_up);
         let view = store.view()?;
         view.expect_whole()?;
         self.look(view.store_id())?;
         let (mut archived, new) = self.survey(&view)?;
         if !archived.is_new {
-            self.rebase(archived.lsn);
             return Ok(archived);
         }
+        let bucket = &self.bucket;
+        let beginning = self.shipping.as_mut().map(|shipping| shipping.close(bucket, &view)).transpose()?;
+        archived.is_covered = beginning.as_ref().is_some_and(Beginning::is_closed);
         let upload = Upload { number: archived.number, drawn: draw() };
         let mut uploading = Uploading::new(&self.bucket, upload);
         let mut progress = Progress { bytes: 0, of: archived.new_bytes };
@@ -178,13 +191,11 @@ impl Archive {
                 parts.insert(name, place.clone());
             }
         }
-        // A clock that was set back does not put the backups out of order.
-        let taken = latest.map_or(0, |latest| latest.taken).max(view.taken());
         let record = Record {
             number: upload.number,
             drawn: upload.drawn,
             store: view.store_id(),
-            taken,
+            taken: view.taken(),
             object_len: OBJECT as u64,
             owner: self.owner.clone(),
             table: view.table(),
@@ -193,35 +204,33 @@ impl Archive {
         };
         drop(view);
         self.create(record)?;
-        archived.taken = taken;
-        self.rebase(archived.lsn);
+        if let (Some(shipping), Some(beginning)) = (&mut self.shipping, beginning) {
+            shipping.rebase(upload, Moment { lsn: archived.lsn, time: archived.taken }, beginning);
+        }
         Ok(archived)
     }
 
-    /// From now on [`ship`](Self::ship) ships what is committed to the store.
+    /// From now on [`ship`](Self::ship) ships what is committed to the store, and so does [`backup`](Self::backup), behind the
+    /// backup before: so that the store can be restored to any moment.
     ///
     /// # Errors
-    /// [`Error::Store`] where the store is open for reading only.
+    /// [`Error::Store`] where the store is open for reading only; [`Error::OtherStore`].
     pub fn follow(&mut self, store: &Store) -> Result<(), Error> {
+        self.expect(store.info()?.id)?;
         self.shipping = Some(Shipping::begin(store)?);
         Ok(())
     }
 
     /// Ships what was committed to a store that is [followed](Self::follow) since this was called last: one object, if it was
-    /// anything. It is told as `None` where that takes a [backup](Self::backup) first: at the beginning, after an import, where
-    /// too much was committed since the last one, or more than is held in memory (64 MiB) before it could be sent.
+    /// anything. Returns `None` where that takes a [backup](Self::backup) first, and nothing is lost by it: at the beginning, and
+    /// where much (256 MiB) was committed since the last one.
     ///
     /// # Errors
+    /// [`Error::Lost`] until the next backup, where some commits are not to be had: more than is held in memory (64 MiB) before
+    /// it was sent, or an import. They are in that backup, and no moment of the time in between can be restored.
     /// [`Error::Owned`]; [`Error::Bucket`]: then it is sent the next time.
     pub fn ship(&mut self) -> Result<Option<Shipped>, Error> {
         self.shipping.as_mut().map_or(Ok(None), |shipping| shipping.ship(&self.bucket))
-    }
-
-    /// The last backup, which holds the store up to `lsn`, is one to ship commits behind.
-    fn rebase(&mut self, lsn: u64) {
-        if let (Some(shipping), Some(latest)) = (&mut self.shipping, &self.latest) {
-            shipping.rebase(latest.upload(), lsn);
-        }
     }
 
     /// Lets runs go from the store's volume until those that it holds take `most` bytes or less, the oldest first: from then on
@@ -240,7 +249,9 @@ impl Archive {
         most: u64,
         watch: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Offloaded, Error> {
-        self.look(store.info()?.id)?;
+        let id = store.info()?.id;
+        self.expect(id)?;
+        self.look(id)?;
         self.expect_latest()?;
         let Some(latest) = self.latest.clone() else { return Ok(Offloaded::default()) };
         expect_no_next(&self.bucket, latest.number)?;
@@ -258,6 +269,15 @@ impl Archive {
     /// any of them.
     pub fn prune(&mut self, keep: Duration, dry_run: bool) -> Result<Pruned, Error> {
         prune::prune(&self.bucket, keep, dry_run)
+    }
+
+    /// Refuses another store than the one that it is of.
+    fn expect(&mut self, store: u128) -> Result<(), Error> {
+        let archive = *self.store.get_or_insert(store);
+        if archive == store || bug("any-store-is-taken") {
+            return Ok(());
+        }
+        Err(Error::OtherStore { archive, store })
     }
 
     /// Finds the last backup, and whose it is.
@@ -316,7 +336,7 @@ impl Archive {
         let unchanged = match &self.latest {
             Some(latest) if !needed && same_parts(latest, view) => {
                 // What was committed may have left no trace in them.
-                Backup::new(&self.bucket, latest.clone(), Behind::Nothing).view(0)?.lsn() == view.lsn()
+                moment_of(&self.bucket, latest)?.lsn == view.lsn()
             }
             _ => false,
         };
@@ -325,6 +345,7 @@ impl Archive {
             lsn: view.lsn(),
             taken: view.taken(),
             is_new: !unchanged,
+            is_covered: unchanged && self.shipping.is_some(),
             new_parts: new.len(),
             new_bytes,
             new_objects: new_bytes.div_ceil(OBJECT as u64),

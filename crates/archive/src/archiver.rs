@@ -34,6 +34,33 @@ pub struct Schedule {
     pub offload: Option<u64>,
 }
 
+impl Schedule {
+    /// Refuses what no archiver can do.
+    fn expect_sense(&self) -> Result<(), Error> {
+        let Self { every, ship, keep, prune_every, offload: _ } = *self;
+        let refused = |why| Err(Error::Schedule(why));
+        if every.is_zero() {
+            return refused(
+                "a backup would follow the one before at once: let `every` be longer than nothing",
+            );
+        }
+        if ship.is_some_and(|ship| ship.is_zero()) {
+            return refused(
+                "an object would follow the one before at once: let `ship` be longer than nothing",
+            );
+        }
+        if ship.is_some_and(|ship| ship >= every) {
+            return refused("a backup is due before anything is shipped: let `ship` be shorter than `every`");
+        }
+        if keep.is_some_and(|keep| prune_every > keep.max(every)) {
+            return refused(
+                "backups are kept for longer than `keep`, until it is looked for them: let `prune_every` be no longer",
+            );
+        }
+        Ok(())
+    }
+}
+
 impl Default for Schedule {
     fn default() -> Self {
         let (minute, hour) = (60, 3600);
@@ -55,8 +82,11 @@ pub struct Status {
     pub last: Option<Archived>,
     /// Times it looked, and all went well.
     pub rounds: u64,
-    /// Commits that were shipped, all in all.
+    /// Commits that were shipped, all in all, apart from those that went with a backup.
     pub shipped: Shipped,
+    /// Backups, where it ships, that came too late for commits that were lost to shipping: of the time before them some moments
+    /// cannot be restored.
+    pub holes: u64,
     /// What was removed, all in all.
     pub pruned: Pruned,
     /// What was offloaded, all in all, and what is left.
@@ -77,7 +107,7 @@ pub struct Status {
 /// # let store = brooklet::Store::in_memory(1)?;
 /// # store.append("doc/1", "a")?.wait()?;
 /// let archive = Archive::new(bucket, dir.path().join("note"), "this host")?;
-/// let archiver = Archiver::start(archive, store.clone(), Schedule::default());
+/// let archiver = Archiver::start(archive, store.clone(), Schedule::default())?;
 /// let status = archiver.now();                        // or in half an hour
 /// assert_eq!(status.last.unwrap().parts, 1);
 /// # Ok(())
@@ -112,14 +142,22 @@ impl Shared {
 
 impl Archiver {
     /// Starts one. The first backup is taken at once.
-    pub fn start(archive: Archive, store: Store, schedule: Schedule) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::Schedule`] where it cannot be kept; [`Error::Store`] where it ships, and the store is open for reading only;
+    /// [`Error::OtherStore`].
+    pub fn start(mut archive: Archive, store: Store, schedule: Schedule) -> Result<Self, Error> {
+        schedule.expect_sense()?;
+        if schedule.ship.is_some() {
+            archive.follow(&store)?;
+        }
         let shared = Arc::<Shared>::default();
         let of_thread = shared.clone();
         let work = move || {
             Rounds { archive, store, schedule, shared: of_thread, backed_up: None, pruned: None }.run()
         };
         let thread = std::thread::Builder::new().name("brooklet-archiver".into()).spawn(work);
-        Self { shared, thread: Some(thread.expect("the system has room for a thread")) }
+        Ok(Self { shared, thread: Some(thread.expect("the system has room for a thread")) })
     }
 
     /// What it has done so far.
@@ -171,19 +209,16 @@ struct Rounds {
 impl Rounds {
     fn run(mut self) {
         let clock = SystemClock::new();
-        let mut following = match self.schedule.ship {
-            Some(_) => self.archive.follow(&self.store),
-            None => Ok(()),
-        };
         loop {
             self.shared.state().begun += 1;
-            let done = std::mem::replace(&mut following, Ok(())).and_then(|()| self.round(&clock));
+            let done = self.round(&clock);
+            let due = self.pause(&clock);
             let mut state = self.shared.state();
             let pause = match done {
                 Ok(()) => {
                     state.status.rounds += 1;
                     (state.status.error, state.status.ended) = (None, false);
-                    self.schedule.ship.unwrap_or(self.schedule.every)
+                    due
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the store was not backed up");
@@ -203,21 +238,39 @@ impl Rounds {
         }
     }
 
+    /// How long it is until something is due.
+    fn pause(&self, clock: &SystemClock) -> Duration {
+        let Schedule { every, ship, .. } = self.schedule;
+        let since = self.backed_up.map_or(Duration::ZERO, |backed_up| clock.now().saturating_sub(backed_up));
+        every.saturating_sub(since).min(ship.unwrap_or(every))
+    }
+
     fn round(&mut self, clock: &SystemClock) -> Result<(), Error> {
-        let is_due = |last: Option<Duration>, every| last.is_none_or(|last| clock.now() >= last + every);
+        let is_due =
+            |last: Option<Duration>, every| last.is_none_or(|last| clock.now().saturating_sub(last) >= every);
         let ships = self.schedule.ship.is_some() && !is_due(self.backed_up, self.schedule.every);
-        if let Some(shipped) = if ships { self.archive.ship()? } else { None } {
-            let so_far = &mut self.shared.state().status.shipped;
-            so_far.objects += shipped.objects;
-            so_far.bytes += shipped.bytes;
-            so_far.sent += shipped.sent;
+        let shipped = match if ships { self.archive.ship() } else { Ok(None) } {
+            // The backup has it, and says that there is a hole.
+            Err(error @ Error::Lost { .. }) => {
+                tracing::warn!(%error, "commits were lost to shipping");
+                None
+            }
+            shipped => shipped?,
+        };
+        if let Some(shipped) = shipped {
+            self.shared.state().status.shipped.add(shipped);
             return Ok(());
         }
         let shared = self.shared.clone();
         let go_on = || if shared.state().stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let archived = self.archive.backup(&self.store, |_| go_on())?;
         self.backed_up = Some(clock.now());
-        self.shared.state().status.last = Some(archived);
+        {
+            let status = &mut self.shared.state().status;
+            let is_hole = self.schedule.ship.is_some() && archived.is_new && !archived.is_covered;
+            status.holes += u64::from(is_hole && archived.number > 0);
+            status.last = Some(archived);
+        }
         let keep = self.schedule.keep.filter(|_| is_due(self.pruned, self.schedule.prune_every));
         if let Some(keep) = keep {
             let pruned = self.archive.prune(keep, false)?;

@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::View;
+use brooklet::{Moment, View};
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
 use crate::bucket::Bucket;
-use crate::error::Error;
+use crate::error::{self, Error};
+use crate::moments::{self, Found};
 use crate::parts::Parts;
 use crate::record::{BACKUPS, Defect, HEAD, IN_USE, Record, RecordHead, TOMBSTONE, name_of};
 use crate::request::Listed;
@@ -23,14 +23,22 @@ const LOOK_UPS: usize = 32 << 20;
 /// So many objects are read at a time to verify them.
 const AT_ONCE: usize = 4;
 
+/// So many records are asked at a time of when they were taken.
+const HEADS_AT_ONCE: usize = 32;
+
 /// Which backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
     /// The last one, and all commits that were shipped behind it.
     #[default]
     Latest,
-    /// The last one that was taken up to this time, since the Unix epoch, by the clock of the store's host, and the commits
-    /// behind it that were durable by then.
+    /// The store as it was at this time, since the Unix epoch, by the clock of the store's host: the last backup of before, and the
+    /// commits behind it that were durable by then. Between two backups that takes commits that were
+    /// [shipped](crate::Archive::follow), all of them: else it is [`Error::Hole`]. After all that the archive knows it is the last
+    /// that it knows, and [`View::taken`] says of when that is.
+    ///
+    /// Where the clock was set back, so that it passed this time more than once, it is the time at which the store was backed
+    /// up, or committed to, least long before.
     At(Duration),
     /// The one of this number alone.
     Number(u64),
@@ -73,10 +81,10 @@ pub struct Backup {
 
 /// Which of the commits that were shipped behind a backup belong to what is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
+enum Behind {
     Nothing,
-    /// Those that were durable by then, in milliseconds since the Unix epoch.
-    Until(u64),
+    /// Those that were durable by then, in milliseconds since the Unix epoch; and the moment of the next backup.
+    Until(u64, Option<Moment>),
     All,
 }
 
@@ -110,42 +118,58 @@ impl Bucket {
     /// # Errors
     /// [`Error::NoBackup`]; [`Error::Bucket`]; [`Error::Damaged`], [`Error::NewerFormat`].
     pub fn backup(&self, which: Which) -> Result<Backup, Error> {
-        let none = || Error::NoBackup(format!("there are no backups in {self}: look at the address"));
-        let number = match which {
-            Which::Latest => find_latest(self, None)?.ok_or_else(none)?,
-            Which::Number(number) => number,
-            Which::At(time) => {
-                let latest = find_latest(self, None)?.ok_or_else(none)?;
-                let first = self.backups()?.first().map_or(latest, |first| first.number);
-                self.find_at(first..latest + 1, time)?
-            }
+        let latest = || {
+            let none = || Error::NoBackup(format!("there are no backups in {self}: look at the address"));
+            find_latest(self, None)?.ok_or_else(none)
         };
-        let behind = match which {
-            Which::Latest => Behind::All,
-            Which::At(time) => Behind::Until(millis(time)),
-            Which::Number(_) => Behind::Nothing,
+        let (number, behind) = match which {
+            Which::Latest => (latest()?, Behind::All),
+            Which::Number(number) => (number, Behind::Nothing),
+            Which::At(time) => return self.backup_at(latest()?, millis(time)),
         };
-        Ok(Backup::new(self, read_record(self, number)?, behind))
+        Ok(Backup { bucket: self.clone(), record: Arc::new(read_record(self, number)?), behind })
     }
 
-    /// The last of some backups that was taken up to a time. Each was taken no earlier than the one before.
-    fn find_at(&self, mut numbers: Range<u64>, time: Duration) -> Result<u64, Error> {
-        let (first, millis) = (numbers.start, millis(time));
-        let mut oldest = 0;
-        while !numbers.is_empty() {
-            let middle = numbers.start + (numbers.end - numbers.start) / 2;
-            let taken = read_head(self, middle)?.taken;
-            if taken <= millis {
-                numbers.start = middle + 1;
-            } else {
-                (numbers.end, oldest) = (middle, taken);
+    /// Finds the backup behind which a moment is. `latest` is the last one.
+    fn backup_at(&self, latest: u64, time: u64) -> Result<Backup, Error> {
+        let first = self.backups()?.first().map_or(latest, |first| first.number);
+        let (first, taken) = self.taken(first, latest)?;
+        for (index, is_sure) in moments::backups_at(&taken, time) {
+            let number = first + index as u64;
+            let next =
+                (number < latest).then(|| moment_of(self, &read_record(self, number + 1)?)).transpose()?;
+            let record = Arc::new(read_record(self, number)?);
+            let backup = Backup { bucket: self.clone(), record, behind: Behind::Until(time, next) };
+            if is_sure || backup.passes(time, next)? {
+                return Ok(backup);
             }
         }
-        numbers.start.checked_sub(1).filter(|number| *number >= first).ok_or_else(|| {
-            Error::NoBackup(format!(
-                "there is no backup from before then: the oldest is of {oldest} ms since the epoch"
-            ))
-        })
+        Err(Error::NoBackup(format!(
+            "there is no backup from before then: the oldest is of {}",
+            error::told(taken.iter().copied().min().unwrap_or_default())
+        )))
+    }
+
+    /// When each of some backups was taken, from the first of them that is still there.
+    fn taken(&self, listed: u64, latest: u64) -> Result<(u64, Vec<u64>), Error> {
+        let (mut under_way, mut next) = (VecDeque::new(), listed);
+        let (mut first, mut taken) = (listed, Vec::new());
+        for number in listed..=latest {
+            while next <= latest && under_way.len() < HEADS_AT_ONCE {
+                under_way.push_back(self.begin_get(&name_of(next), Some(HEAD as u64)));
+                next += 1;
+            }
+            let data = under_way.pop_front().expect("it was just asked for").wait()?;
+            match data.filter(|data| data[..] != TOMBSTONE[..]) {
+                Some(data) => taken.push(head_of(self, number, &data)?.taken),
+                // It was removed, as were those before it.
+                None => {
+                    taken.clear();
+                    first = number + 1;
+                }
+            }
+        }
+        Ok((first, taken))
     }
 }
 
@@ -154,16 +178,13 @@ fn millis(time: Duration) -> u64 {
 }
 
 impl Backup {
-    pub(crate) fn new(bucket: &Bucket, record: Record, behind: Behind) -> Self {
-        Self { bucket: bucket.clone(), record: Arc::new(record), behind }
-    }
-
     /// Its number.
     pub fn number(&self) -> u64 {
         self.record.number
     }
 
-    /// When it was taken, in milliseconds since the Unix epoch, by the store's clock; never before the backup before it.
+    /// When it was taken, in milliseconds since the Unix epoch, by the store's clock, which may have been set back since the one
+    /// before.
     pub fn taken(&self) -> u64 {
         self.record.taken
     }
@@ -209,17 +230,47 @@ impl Backup {
     ///
     /// # Errors
     /// [`Error::Store`] where its table is not what was written; [`Error::Missing`], [`Error::Damaged`] and [`Error::Bucket`] of
-    /// commits. What reading fails with names the object.
+    /// commits; [`Error::Hole`] where the archive does not know the store at [that moment](Which::At). What reading fails with
+    /// names the object.
     pub fn view(&self, memory: usize) -> Result<View, Error> {
-        let located = Parts::new(&self.bucket, memory).of(self.record.clone());
-        let open = |name| located.open(name);
-        let view = View::of_parts(&self.record.table, LOOK_UPS, open)?;
-        let until = match self.behind {
+        let view = self.plain(memory)?;
+        let (base, told) = (self.record.upload(), || shipping::told(&self.bucket, self.record.upload()));
+        let (commits, until) = match self.behind {
             Behind::Nothing => return Ok(view),
-            Behind::Until(time) => Some(time),
-            Behind::All => None,
+            Behind::All => (shipping::shipped(&self.bucket, base)?, None),
+            Behind::Until(time, next) => {
+                let commits = shipping::shipped(&self.bucket, base)?;
+                match self.find(&view, &commits, time, next)? {
+                    Some(Found::Known(moment)) => (commits, Some(moment)),
+                    Some(Found::Hole { from, to }) => return Err(Error::Hole { from, to }),
+                    None => return Err(Error::NoBackup(format!("{self:?} is not of {}", error::told(time)))),
+                }
+            }
         };
-        shipping::go_on(&view, &self.bucket, self.record.upload(), until)
+        view.with_commits(commits, until).map_err(told())
+    }
+
+    /// It alone.
+    fn plain(&self, memory: usize) -> Result<View, Error> {
+        let located = Parts::new(&self.bucket, memory).of(self.record.clone());
+        Ok(View::of_parts(&self.record.table, LOOK_UPS, |name| located.open(name))?)
+    }
+
+    fn find(
+        &self,
+        view: &View,
+        commits: &[Vec<u8>],
+        time: u64,
+        next: Option<Moment>,
+    ) -> Result<Option<Found>, Error> {
+        let chain = view.moments(commits).map_err(shipping::told(&self.bucket, self.record.upload()))?;
+        Ok(moments::find(Moment { lsn: view.lsn(), time: self.taken() }, &chain, next, time))
+    }
+
+    /// Whether the clock passed a time behind it, as far as the commits say.
+    fn passes(&self, time: u64, next: Option<Moment>) -> Result<bool, Error> {
+        let commits = shipping::shipped(&self.bucket, self.record.upload())?;
+        Ok(matches!(self.find(&self.plain(0)?, &commits, time, next)?, Some(Found::Known(_))))
     }
 
     /// Reads every object that it needs, and looks whether it is what was written, and whether the commits behind it, if they
@@ -301,11 +352,17 @@ pub(crate) fn read_record(bucket: &Bucket, number: u64) -> Result<Record, Error>
         .map_err(told(bucket, number))
 }
 
-fn read_head(bucket: &Bucket, number: u64) -> Result<RecordHead, Error> {
-    let data = read(bucket, number, Some(HEAD as u64))?;
-    RecordHead::decode(&data)
+fn head_of(bucket: &Bucket, number: u64, data: &[u8]) -> Result<RecordHead, Error> {
+    RecordHead::decode(data)
         .and_then(|head| is_of(number, head.number).map(|()| head))
         .map_err(told(bucket, number))
+}
+
+/// When a backup was taken, and of which place in the store's log it is.
+pub(crate) fn moment_of(bucket: &Bucket, record: &Record) -> Result<Moment, Error> {
+    let located = Parts::new(bucket, 0).of(Arc::new(record.clone()));
+    let view = View::of_parts(&record.table, 0, |name| located.open(name))?;
+    Ok(Moment { lsn: view.lsn(), time: record.taken })
 }
 
 fn read(bucket: &Bucket, number: u64, most: Option<u64>) -> Result<Bytes, Error> {

@@ -2,6 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// A moment, in milliseconds since the Unix epoch, as people read it.
+pub(crate) fn told(millis: u64) -> impl std::fmt::Display {
+    // What is past the year 9999 cannot be told so.
+    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(millis.min(253_402_300_799_999)))
+}
 
 /// An error of an archive.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +52,34 @@ pub enum Error {
         /// The one at hand.
         store: u128,
     },
+    /// Commits were not shipped, and cannot be any more: they are in no object behind the last backup.
+    #[error(
+        "what was committed after {} is not in the archive yet: {why}; back the store up: no moment between the two will be \
+         restored",
+        told(*since)
+    )]
+    Lost {
+        /// The last moment that is known, in milliseconds since the Unix epoch, by the store's clock.
+        since: u64,
+        /// Why.
+        why: brooklet::Lost,
+    },
+    /// A moment lies where the archive knows nothing of the store: its commits were not shipped, or not all of them.
+    #[error(
+        "the archive does not know the store between {} and {}, as commits of that time were not shipped, or some were lost: \
+         restore it as of the one moment or before, or as of the other or after",
+        told(*from),
+        told(*to)
+    )]
+    Hole {
+        /// The last moment before that is known, in milliseconds since the Unix epoch, by the store's clock.
+        from: u64,
+        /// The first moment that is known again: that of the next backup.
+        to: u64,
+    },
+    /// An [`Archiver`](crate::Archiver) cannot keep its schedule.
+    #[error("the schedule cannot be kept: {0}")]
+    Schedule(&'static str),
     /// The bucket tells of no backup, though there are some.
     #[error("the list of backups in {bucket} is out of date: try again later")]
     OutOfDate {

@@ -5,7 +5,8 @@
 //! [`Archiver`] does so every half an hour in a thread of its own, and removes what is too old.
 //!
 //! Between backups commits can be [shipped](Schedule::ship), every few seconds: that is then what a lost machine costs, and
-//! logs come back as of any moment.
+//! logs come back as of any moment. A moment of which the archive knows nothing is an error that says from when to when it
+//! does not: [`Error::Hole`].
 //!
 //! What is old may leave the store's own disk once it is in a backup: it is then read [from there](Parts), with a local cache.
 //!
@@ -55,6 +56,7 @@ mod error;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod moments;
 mod note;
 mod parts;
 mod prune;

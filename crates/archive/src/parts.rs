@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brooklet::PartName;
 use brooklet::codex::Source;
@@ -79,11 +79,11 @@ impl Parts {
     /// [`brooklet::Error::Io`] where the bucket cannot be read, or has no backup; [`brooklet::Error::Damaged`] where the part
     /// is not in the last one.
     pub fn open(&self, name: PartName) -> Result<Arc<dyn Source>, brooklet::Error> {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(part) = latest.as_ref().and_then(|located| located.find(name)) {
+        let found = |latest: &Option<Located>| latest.as_ref().and_then(|located| located.find(name));
+        if let Some(part) = found(&self.latest()) {
             return Ok(part);
         }
-        // There may be another backup by now.
+        // There may be another backup by now. Others go on meanwhile with the one that is known.
         let backup = self.bucket.backup(Which::Latest).map_err(|error| match error {
             Error::Store(error) => error,
             error => brooklet::Error::Io {
@@ -91,7 +91,15 @@ impl Parts {
                 source: Arc::new(io::Error::other(error)),
             },
         })?;
-        latest.insert(self.of(backup.record)).open(name)
+        let mut latest = self.latest();
+        match found(&latest) {
+            Some(part) => Ok(part),
+            None => latest.insert(self.of(backup.record)).open(name),
+        }
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Option<Located>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those of a backup.

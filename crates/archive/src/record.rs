@@ -7,7 +7,7 @@
 //!   12  8  number of the backup; each has the next one, and the first has 0
 //!   20 16  a number that nobody else draws
 //!   36 16  id of the store
-//!   52  8  when it was taken, in milliseconds since the Unix epoch; never before the one of the backup before
+//!   52  8  when it was taken, in milliseconds since the Unix epoch, by the store's clock, which may be set back
 //!   60  8  bytes of the objects of each upload, but for the last one of it, which is as long as it needs
 //!   68  …  then each with its length, or count, in 4 bytes before it:
 //!             bytes of text: who wrote it

@@ -2,12 +2,15 @@
 //!
 //! Parts of a run follow each other in an upload, as they were read when it was made. So places that are read on from belong to
 //! the upload, and not to the part: who reads a run from front to back does not stop at the end of each part.
+//!
+//! Places are shared, and looked at under a lock; nobody holds that while a request goes on. Who needs bytes that are under way
+//! waits for those alone, and so does whoever else needs the same.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brooklet::codex::Source;
 use bytes::{Bytes, BytesMut};
@@ -63,7 +66,7 @@ pub(crate) struct RemoteUpload {
 
 /// A place that is read on from: what is at hand from there on, and under way.
 struct Reading {
-    windows: VecDeque<Window>,
+    windows: VecDeque<Arc<Window>>,
     /// Where the last read that went on with it ended.
     at: u64,
     /// Where the next window begins, and how long it is.
@@ -76,8 +79,30 @@ struct Reading {
 /// Some bytes of one object.
 struct Window {
     bytes: Range<u64>,
-    data: Bytes,
-    under_way: Option<Pending<Bytes>>,
+    data: Mutex<Data>,
+}
+
+enum Data {
+    UnderWay(Pending<Bytes>),
+    AtHand(Bytes),
+    /// Somebody who waited for it was told why.
+    Failed,
+}
+
+impl Window {
+    /// Waits until it is at hand. `None` where it failed for somebody else: then it is asked for again.
+    fn wait(&self) -> Result<Option<Bytes>, Error> {
+        // This lock is of those alone who need these bytes.
+        let mut data = self.data.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *data, Data::Failed) {
+            Data::UnderWay(pending) => *data = Data::AtHand(pending.wait()?),
+            before => *data = before,
+        }
+        match &*data {
+            Data::AtHand(bytes) => Ok(Some(bytes.clone())),
+            _ => Ok(None),
+        }
+    }
 }
 
 struct Counted(Arc<Memory>);
@@ -114,27 +139,60 @@ impl RemoteUpload {
         let end = (begin + u64::from(*self.objects.get(&at)?)).min(from.saturating_add(len));
         let under_way =
             (from < end).then(|| self.bucket.range(&self.upload.object(at), from - begin..end - begin))?;
-        Some(Window { bytes: from..end, data: Bytes::new(), under_way: Some(under_way) })
+        Some(Window { bytes: from..end, data: Mutex::new(Data::UnderWay(under_way)) })
+    }
+
+    fn places(&self) -> MutexGuard<'_, Vec<Reading>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self, bytes: &Range<u64>) -> Result<Bytes, Error> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        'again: loop {
+            let windows = self.windows(bytes)?;
+            let mut read = BytesMut::new();
+            for window in &windows {
+                let data = window.wait().inspect_err(|_| self.forget(window))?;
+                let Some(data) = data else {
+                    self.forget(window);
+                    continue 'again;
+                };
+                let of = &window.bytes;
+                let (from, to) = (bytes.start.max(of.start) - of.start, bytes.end.min(of.end) - of.start);
+                let data = data.slice(from as usize..to as usize);
+                if data.len() as u64 == bytes.end - bytes.start {
+                    return Ok(data);
+                }
+                read.extend_from_slice(&data);
+            }
+            return Ok(read.freeze());
+        }
+    }
+
+    /// Begins to read what these bytes need, unless it is at hand or under way, and what may be needed next.
+    fn windows(&self, bytes: &Range<u64>) -> Result<Vec<Arc<Window>>, Error> {
+        let mut places = self.places();
         let goes_on = places.iter().rposition(|place| place.goes_on(bytes.start));
         let holds = || places.iter().rposition(|place| place.holds(bytes));
         let mut place = match goes_on.or_else(holds) {
             Some(at) => places.remove(at),
             None => Reading::new(bytes.start),
         };
-        // After an error nothing of it is kept, so that it may be tried again.
         if place.goes_on(bytes.start) {
             place.go_on(self, bytes)?;
         }
-        let data = place.take(bytes)?;
+        let wanted = |window: &&Arc<Window>| window.bytes.start < bytes.end && window.bytes.end > bytes.start;
+        let windows = place.windows.iter().filter(wanted).cloned().collect();
         places.push(place);
         if places.len() > PLACES {
             places.remove(0);
         }
-        Ok(data)
+        Ok(windows)
+    }
+
+    /// Keeps nothing of a place where reading failed, so that it may be tried again.
+    fn forget(&self, failed: &Arc<Window>) {
+        let is_there = |place: &Reading| place.windows.iter().any(|window| Arc::ptr_eq(window, failed));
+        self.places().retain(|place| !is_there(place));
     }
 }
 
@@ -159,7 +217,7 @@ impl Reading {
         let window = upload.begin(self.end, len);
         let there = window.is_some();
         self.end = window.as_ref().map_or(self.end, |window| window.bytes.end);
-        self.windows.extend(window);
+        self.windows.extend(window.map(Arc::new));
         there
     }
 
@@ -185,25 +243,6 @@ impl Reading {
             }
         }
         Ok(())
-    }
-
-    /// Waits for bytes that are under way.
-    fn take(&mut self, bytes: &Range<u64>) -> Result<Bytes, Error> {
-        let mut read = BytesMut::new();
-        let wanted = |window: &&mut Window| window.bytes.start < bytes.end && window.bytes.end > bytes.start;
-        for window in self.windows.iter_mut().filter(wanted) {
-            if let Some(under_way) = window.under_way.take() {
-                window.data = under_way.wait()?;
-            }
-            let of = &window.bytes;
-            let (from, to) = (bytes.start.max(of.start) - of.start, bytes.end.min(of.end) - of.start);
-            let data = window.data.slice(from as usize..to as usize);
-            if data.len() as u64 == bytes.end - bytes.start {
-                return Ok(data);
-            }
-            read.extend_from_slice(&data);
-        }
-        Ok(read.freeze())
     }
 }
 

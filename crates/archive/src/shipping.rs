@@ -2,13 +2,17 @@
 //!
 //! An object `commits/<number of the backup, 20 digits>-<number drawn for it, base 16>/<place, 8 digits>` is one Zstandard
 //! frame of [commits](brooklet::Commits), as they encode themselves. Those of the first place begin where the backup ends, or
-//! before, and each next one where the one before ends.
+//! before, and each next one where the one before ends. Each object ends with a mark of when its commits were taken.
+//!
+//! The last object behind a backup has the commits up to the next one, and ends with a mark of the moment of that: where it is
+//! there, every moment between the two is known (`moments.rs`). It is sent before the next backup counts.
 //!
 //! What was sent once is sent again as it is where nothing was heard: an answer may come late, and with it the object.
 
 use std::collections::VecDeque;
 
-use brooklet::{Commits, Follower, Store, View};
+use brooklet::io::seeded::bug;
+use brooklet::{Commits, Follower, Lost, Moment, Store, View};
 use bytes::Bytes;
 
 use crate::backups::expect_no_next;
@@ -16,9 +20,9 @@ use crate::bucket::Bucket;
 use crate::error::Error;
 use crate::record::{COMMITS, Upload};
 
-/// So many bytes wait at most, to be taken and to be sent; where it is more, a backup is made instead.
+/// So many bytes of commits wait at most to be taken; where it is more, they are lost to shipping.
 pub(crate) const WAITING: usize = 64 << 20;
-/// So many bytes are behind one backup at most: restoring takes memory for them.
+/// Behind so many bytes a backup is made: restoring takes memory for them.
 const BEHIND: usize = 256 << 20;
 /// The most bytes that an object has before it was compressed.
 const LARGEST: u64 = 1 << 30;
@@ -52,77 +56,186 @@ pub struct Shipped {
 #[derive(Debug)]
 pub(crate) struct Shipping {
     follower: Follower,
-    /// The backup that commits are shipped behind, once there is one.
-    base: Option<Upload>,
-    /// Where that ends in the store's log.
+    /// What was taken, and is in no object yet.
+    taken: Option<Commits>,
+    chain: Option<Chain>,
+}
+
+/// Commits behind a backup.
+#[derive(Debug)]
+struct Chain {
+    base: Upload,
+    /// Where the backup ends in the store's log, and the last object.
     lsn: u64,
+    end: u64,
     /// The place of the next object, and bytes that were committed behind the backup.
     place: u32,
     behind: usize,
-    /// Objects that are not known to be in the bucket, with the bytes that were committed.
-    unsent: VecDeque<(String, usize, Bytes)>,
+    /// The last object, while it is not known to be in the bucket, with the bytes that were committed.
+    unsent: Option<(String, usize, Bytes)>,
+    /// The last moment up to which everything is in objects.
+    known: u64,
+    /// Why what follows is not to be had.
+    lost: Option<Lost>,
+}
+
+/// What was committed since a view was taken, for the backup that is made of it.
+#[derive(Debug)]
+pub(crate) struct Beginning {
+    commits: Result<Commits, Lost>,
+    is_closed: bool,
+}
+
+impl Beginning {
+    /// Whether every moment up to the view is known.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
 }
 
 impl Shipping {
     pub fn begin(store: &Store) -> Result<Self, Error> {
         let follower = store.follow(WAITING)?;
-        Ok(Self { follower, base: None, lsn: 0, place: 0, behind: 0, unsent: VecDeque::new() })
+        Ok(Self { follower, taken: None, chain: None })
     }
 
     /// Whether it takes a backup to go on: one that nothing was shipped behind, by whomever.
     pub fn needs_base(&self) -> bool {
-        self.base.is_none()
+        self.chain.as_ref().is_none_or(|chain| chain.lost.is_some() || chain.is_long())
     }
 
-    /// There is a backup of up to `lsn`: a new one, or the last still holds.
-    pub fn rebase(&mut self, base: Upload, lsn: u64) {
-        if self.base == Some(base) {
-            return;
+    /// Takes what was committed, for the chain that there is. What is lost is noted there.
+    pub fn catch_up(&mut self) {
+        let taken = self.follower.take();
+        let Some(chain) = self.chain.as_mut().filter(|chain| chain.lost.is_none()) else { return };
+        match taken {
+            Ok(commits) => match &mut self.taken {
+                Some(before) => before.extend(commits),
+                before => *before = Some(commits),
+            },
+            Err(lost) => chain.lost = Some(lost),
         }
-        let Self { base: old, lsn: from, place, behind, unsent, .. } = self;
-        (*old, *from, *place, *behind) = (Some(base), lsn, 0, 0);
-        unsent.clear();
     }
 
     /// Ships what was committed. `None` where it takes a backup first.
     pub fn ship(&mut self, bucket: &Bucket) -> Result<Option<Shipped>, Error> {
-        let commits = self.follower.take();
-        let (Some(base), Some(commits)) = (self.base, commits) else {
-            self.base = None;
+        let Some(chain) = &mut self.chain else {
+            // Nobody will ever need it.
+            let _ = self.follower.take();
             return Ok(None);
         };
-        self.prepare(base, commits);
-        if self.behind > BEHIND || self.unsent.iter().map(|(.., data)| data.len()).sum::<usize>() > WAITING {
-            self.base = None;
+        // One object at a time. What is committed meanwhile waits with the store.
+        let mut shipped = chain.send(bucket)?;
+        if chain.is_long() {
             return Ok(None);
         }
-        let mut shipped = Shipped::default();
-        if self.unsent.is_empty() {
-            return Ok(Some(shipped));
+        self.catch_up();
+        let chain = self.chain.as_mut().expect("as before");
+        if let Some(why) = chain.lost {
+            return Err(Error::Lost { since: chain.known, why });
         }
-        // Behind a backup that is not the last any more they would be worth nothing.
-        expect_no_next(bucket, base.number)?;
-        while let Some((name, bytes, data)) = self.unsent.front() {
-            bucket.put(name, data.clone()).wait()?;
-            shipped.objects += 1;
-            shipped.bytes += *bytes as u64;
-            shipped.sent += data.len() as u64;
-            self.unsent.pop_front();
+        if let Some(mut commits) = self.taken.take_if(|commits| !commits.is_empty()) {
+            commits.mark(chain.now(&commits));
+            chain.prepare(&commits);
+            shipped.add(chain.send(bucket)?);
         }
         Ok(Some(shipped))
     }
 
-    fn prepare(&mut self, base: Upload, mut commits: Commits) {
-        commits.skip_to(self.lsn);
-        if commits.is_empty() {
-            return;
+    /// A backup is about to be made of a view, which was taken after [catching up](Self::catch_up): what was committed up to
+    /// then is shipped behind the one before.
+    pub fn close(&mut self, bucket: &Bucket, view: &View) -> Result<Beginning, Error> {
+        // Before anything else is taken: where this fails, nothing is.
+        self.chain.iter_mut().try_for_each(|chain| chain.send(bucket).map(drop))?;
+        let (before, since) = (self.taken.take(), self.follower.take());
+        let Some(chain) = &mut self.chain else { return Ok(Beginning { commits: since, is_closed: false }) };
+        let (last, commits) = match (chain.lost, since) {
+            // All of it: what came after the view's place may have come before its moment.
+            (None, Ok(since)) => {
+                let mut all = match before {
+                    Some(mut all) => {
+                        all.extend(since);
+                        all
+                    }
+                    None => since,
+                };
+                let commits = all.clone();
+                all.mark(Moment { lsn: view.lsn(), time: view.taken() });
+                (Some(all), Ok(commits))
+            }
+            // Up to where it was known, so that the hole is no larger than it must be.
+            (_, since) => {
+                let last = before.map(|mut last| {
+                    last.mark(chain.now(&last));
+                    last
+                });
+                if let Err(lost) = since {
+                    chain.lost = Some(lost);
+                }
+                (last, since)
+            }
+        };
+        let is_closed = chain.lost.is_none();
+        if let Some(last) = last.filter(|_| !bug("chain-is-not-closed")) {
+            chain.prepare(&last);
+            chain.send(bucket)?;
         }
+        Ok(Beginning { commits, is_closed })
+    }
+
+    /// There is a new backup, of a view, and commits are shipped behind that from now on.
+    pub fn rebase(&mut self, base: Upload, view: Moment, beginning: Beginning) {
+        let lost = beginning.commits.as_ref().err().copied();
+        let Moment { lsn, time: known } = view;
+        self.chain = Some(Chain { base, lsn, end: lsn, place: 0, behind: 0, unsent: None, known, lost });
+        self.taken = beginning.commits.ok().filter(|_| !bug("next-chain-begins-late"));
+    }
+}
+
+impl Chain {
+    /// When commits were taken, they were all that there were.
+    fn now(&self, commits: &Commits) -> Moment {
+        Moment { lsn: commits.end().unwrap_or(self.end), time: commits.taken() }
+    }
+
+    fn is_long(&self) -> bool {
+        self.behind > BEHIND
+    }
+
+    /// Makes an object of commits that are marked.
+    fn prepare(&mut self, commits: &Commits) {
+        let mut commits = commits.clone();
+        commits.skip_to(self.lsn);
         let encoded = commits.encode();
         let mut data = Vec::with_capacity(zstd_safe::compress_bound(encoded.len()));
         zstd_safe::compress(&mut data, &encoded, 1).expect("there is room for what it takes at most");
-        self.unsent.push_back((base.commits(self.place), commits.bytes(), data.into()));
+        self.unsent = Some((self.base.commits(self.place), commits.bytes(), data.into()));
         self.place += 1;
         self.behind += commits.bytes();
+        self.known = commits.taken();
+        self.end = commits.end().unwrap_or(self.end);
+    }
+
+    /// Sends the last object, if it is not known to be there.
+    fn send(&mut self, bucket: &Bucket) -> Result<Shipped, Error> {
+        let Some((name, _, data)) = &self.unsent else { return Ok(Shipped::default()) };
+        // Behind a backup that is not the last any more it would be worth nothing.
+        expect_no_next(bucket, self.base.number)?;
+        let sent = bucket.put(name, data.clone()).wait();
+        if sent.is_err() && bug("unsent-is-forgotten") {
+            self.unsent = None;
+        }
+        sent?;
+        let (_, bytes, data) = self.unsent.take().expect("as before");
+        Ok(Shipped { objects: 1, bytes: bytes as u64, sent: data.len() as u64 })
+    }
+}
+
+impl Shipped {
+    pub(crate) fn add(&mut self, more: Self) {
+        self.objects += more.objects;
+        self.bytes += more.bytes;
+        self.sent += more.sent;
     }
 }
 
@@ -158,13 +271,11 @@ fn decompress(data: &[u8], object: impl Fn() -> String) -> Result<Vec<u8>, Error
     if written as u64 == len { Ok(out) } else { Err(damaged("it has another length")) }
 }
 
-/// Goes on from a backup.
-pub(crate) fn go_on(view: &View, bucket: &Bucket, base: Upload, until: Option<u64>) -> Result<View, Error> {
-    let commits = shipped(bucket, base)?;
-    view.with_commits(commits, until).map_err(|error| match error {
-        brooklet::Error::Damaged { what, .. } => {
-            Error::Damaged { object: bucket.full(&base.commits_folder()), what }
-        }
+/// Has an error of commits name where they lie.
+pub(crate) fn told(bucket: &Bucket, base: Upload) -> impl FnOnce(brooklet::Error) -> Error {
+    let object = bucket.full(&base.commits_folder());
+    move |error| match error {
+        brooklet::Error::Damaged { what, .. } => Error::Damaged { object, what },
         error => error.into(),
-    })
+    }
 }

@@ -9,6 +9,7 @@ use crate::keeper::{Keeper, KeeperStats};
 use crate::shelf::LookupStats;
 use crate::space::SpaceInfo;
 use crate::store::Store;
+use crate::sync::held;
 
 /// What [`Store::activity`] tells. Counters are since opening, and only grow; times are in [`Histogram`]s.
 #[derive(Clone, Debug)]
@@ -138,7 +139,7 @@ impl Inner {
 
     pub fn activity(&self) -> Activity {
         let counters = &self.counters;
-        let kept = *self.kept.lock().expect("no panics");
+        let kept = *held(&self.kept);
         let front = self.front();
         let (recent_logs, recent_bytes, runs) = (front.recent_logs(), front.memory(), front.runs.clone());
         let reads = ReadStats { memory: self.silos.reads(), ..front.reads };

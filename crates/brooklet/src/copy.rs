@@ -93,6 +93,7 @@ fn copy(
     options: &Options,
     watch: Watch<'_>,
 ) -> Result<(), Error> {
+    view.here()?;
     view.expect_whole()?;
     let mut manifest = view.manifest();
     let begin = superblock.heap_offset();

@@ -63,6 +63,9 @@ fn first_log(codex_key: &[u8]) -> Vec<u8> {
 
 impl Store {
     /// The damage that opening the store, reading it, and its own upkeep have met.
+    ///
+    /// # Panics
+    /// In a process that did not open the store.
     pub fn damage(&self) -> Vec<Damage> {
         let (runs, lost) = {
             let front = self.inner().front();

@@ -5,10 +5,16 @@
 
 mod maintenance;
 
+use std::io;
+use std::mem;
 use std::sync::{Arc, OnceLock, TryLockError};
 use std::time::Duration;
 
-use brooklet_wal::{Block, Committer, Config, Pause, Recovery, Sink, Wal, WalError};
+use brooklet_io::Process;
+use brooklet_io::panics::caught;
+use brooklet_io::seeded::bug;
+use brooklet_io::tether::Tether;
+use brooklet_wal::{Block, Committer, Config, Hush, Pause, Recovery, Sink, Wal, WalError};
 
 use crate::activity::Kept;
 use crate::commit::{Action, Durability, Op};
@@ -26,14 +32,16 @@ use crate::shelf::Shelf;
 use crate::sweep::Sweeper;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, held};
 use crate::volumes::Volumes;
 
 /// Ends the threads when the last handle goes.
 pub(crate) struct Handle {
     pub inner: Arc<Inner>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
+
+/// Why a store stops whose front may be half changed.
+const HALF_DONE: &str = "a thread panicked while it changed what readers see";
 
 pub(crate) struct Inner {
     pub options: Options,
@@ -80,6 +88,14 @@ pub(crate) struct Inner {
     /// What the keeper had done and had as its last slice ended: nobody waits for the keeper to look.
     pub kept: Mutex<Kept>,
     committer: Mutex<Option<Committer>>,
+    /// Those of the store, until it ends.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The store was closed by a call: with the last handle its volumes go, whoever has an iterator.
+    insisted: AtomicBool,
+    /// By these it lets go of its volumes.
+    tethers: Vec<Arc<Tether>>,
+    /// The process that opened the store.
+    pub process: Process,
 }
 
 /// The logs whose sizes were looked up for a commit: until it has boarded, or was refused for good, they stay in memory, with
@@ -107,7 +123,7 @@ impl Drop for Counting<'_> {
     }
 }
 
-/// The front, as the log's sink.
+/// The front, as the log's sink. A panic under its lock may have left it half changed: the log stops then.
 pub(crate) struct Shown(Mutex<Front>);
 
 impl Sink for Shown {
@@ -117,12 +133,74 @@ impl Sink for Shown {
 }
 
 impl Inner {
+    /// The front. Where a thread panicked under its lock, the store has stopped: nothing that is found here is acknowledged.
+    ///
+    /// # Panics
+    /// In a process that did not open the store, where the lock may never be free.
     pub fn front(&self) -> MutexGuard<'_, Front> {
-        self.front.0.lock().expect("no panics")
+        assert!(self.process.is_here(), "{}", Error::Forked);
+        self.front.0.lock().unwrap_or_else(|poisoned| {
+            self.stop(io::Error::other(HALF_DONE));
+            poisoned.into_inner()
+        })
     }
 
+    /// The front for readers, who get nothing of one that is half changed.
+    pub fn sound_front(&self) -> Result<MutexGuard<'_, Front>, Error> {
+        self.here()?;
+        self.front.0.lock().map_err(|_| self.stop(io::Error::other(HALF_DONE)))
+    }
+
+    /// The keeper. Where a thread panicked under its lock, the store has stopped, and the keeper does nothing more.
+    ///
+    /// # Panics
+    /// In a process that did not open the store.
     pub fn keeper(&self) -> MutexGuard<'_, Keeper> {
-        self.keeper.lock().expect("no panics")
+        assert!(self.process.is_here(), "{}", Error::Forked);
+        self.keeper.lock().unwrap_or_else(|poisoned| {
+            self.stop(io::Error::other("a thread panicked while it had the keeper"));
+            poisoned.into_inner()
+        })
+    }
+
+    /// Refuses a process that did not open the store.
+    pub fn here(&self) -> Result<(), Error> {
+        if self.process.is_here() { Ok(()) } else { Err(Error::Forked) }
+    }
+
+    /// Refuses whoever could not wait for the store, before it takes a lock under which others wait for the log.
+    pub fn may_wait(&self) -> Result<(), Error> {
+        self.here()?;
+        self.wal.as_ref().map_or(Ok(()), |wal| Ok(wal.may_wait()?))
+    }
+
+    /// For who takes such a lock: where the store has no threads, callbacks wait until this is dropped, after the lock.
+    pub fn hush(&self) -> Option<Hush<'_>> {
+        self.wal.as_ref().map(Wal::hush)
+    }
+
+    /// Stops the store for good, after a panic: its state may be half changed.
+    pub fn stop(&self, panic: io::Error) -> Error {
+        let why = panic.to_string();
+        if let Some(wal) = &self.wal {
+            // Whoever it concerns is told as this is dropped.
+            drop(wal.fail(panic));
+        }
+        Error::Stopped { why }
+    }
+
+    /// What a thread of the store does: a panic in it stops the store.
+    pub fn watched(
+        self: &Arc<Self>,
+        name: &'static str,
+        run: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) -> impl FnOnce() + Send + 'static {
+        let inner = self.clone();
+        move || {
+            if let Err(panic) = caught(name, || run(&inner)) {
+                inner.stop(panic);
+            }
+        }
     }
 
     /// The keeper, unless this very thread is at work with it: a store without threads has one caller, and where that
@@ -134,13 +212,17 @@ impl Inner {
         match self.keeper.try_lock() {
             Ok(keeper) => Some(keeper),
             Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(_)) => panic!("no panics"),
+            Err(TryLockError::Poisoned(_)) => Some(self.keeper()),
         }
     }
 
     /// Steps the committer of a store without threads, until what it began has ended if `drain` says so.
     fn step_committer(&self, drain: bool) -> bool {
-        // With threads it is not here, and held by nobody for long; without, see `free_keeper`.
+        if self.options.threads {
+            return false;
+        }
+        let _hush = self.hush();
+        // See `free_keeper`.
         let Ok(mut committer) = self.committer.try_lock() else { return false };
         let Some(committer) = committer.as_mut() else { return false };
         let mut worked = false;
@@ -153,7 +235,9 @@ impl Inner {
         worked
     }
 
+    /// The log, for who writes.
     pub fn wal(&self) -> Result<&Wal, Error> {
+        self.here()?;
         self.wal.as_ref().ok_or(Error::ReadOnly)
     }
 
@@ -193,7 +277,7 @@ impl Inner {
             self.front().room.leave();
         }
         let Some((on_board, delay)) = boarded? else { return Ok(None) };
-        if !delay.is_zero() {
+        if !delay.is_zero() && self.may_wait().is_ok() {
             let mut stall = Stall::new(stalls, clock);
             stall.waits(StallReason::HeapSlope);
             thread::park_timeout(delay);
@@ -253,6 +337,10 @@ impl Inner {
             // Commits that fail leave what was learned of their logs behind; that counts, too.
             let full = over || matches!(refused, Refused::NoRoom(WalError::Full { .. }));
             self.weigh(&front, if full { u64::MAX } else { 0 });
+            let rests_on = match &refused {
+                Refused::Error(error) => front.rests_on(ops, error),
+                _ => None,
+            };
             if let Refused::Short(wish) = refused {
                 if !wait {
                     let error = front.room.refuse(wish);
@@ -267,7 +355,7 @@ impl Inner {
                 self.nudge();
             }
             match refused {
-                Refused::Error(error) => return Err(error),
+                Refused::Error(error) => return Err(self.refusal(wal, error, rests_on, wait)),
                 Refused::InMemory => return Ok(None),
                 Refused::Unknown(unknown) => {
                     let look = |key| self.counters.run_lookups.time(&*self.options.clock, || runs.state(key));
@@ -308,6 +396,16 @@ impl Inner {
         }
     }
 
+    /// Refuses a commit with `error`, once the block that this rests on is durable; or says why that cannot be waited for.
+    fn refusal(&self, wal: &Wal, error: Error, rests_on: Option<u64>, wait: bool) -> Error {
+        let settled = rests_on.is_none_or(|block| wal.durable() >= block) || bug("refusal-before-durable");
+        match settled {
+            true => error,
+            false if !wait => WalError::Busy.into(),
+            false => self.flush().map_or_else(|stopped| stopped, |()| error),
+        }
+    }
+
     /// Whether an operation may be asked for at all.
     pub fn check(&self, op: &Op<'_>) -> Result<(), Error> {
         check_key(op.key)?;
@@ -344,14 +442,15 @@ impl Inner {
 
     fn wait_for_room(&self, wal: &Wal) -> Result<(), Error> {
         // The maintenance thread tries again by itself; until it gets on, waiting would be for nothing.
-        let stalled = self.stalled.lock().expect("no panics").clone();
+        let stalled = held(&self.stalled).clone();
         stalled.map_or_else(|| Ok(wal.wait_for_room()?), Err)
     }
 
     /// Makes everything that boarded durable.
     pub fn flush(&self) -> Result<(), Error> {
+        let wal = self.wal()?;
         self.step_committer(true);
-        Ok(self.wal()?.flush()?)
+        Ok(wal.flush()?)
     }
 
     /// Does what the threads would do next. `false` where there is nothing to do.
@@ -372,7 +471,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
 
 impl Handle {
     /// Starts a store that was opened, and its threads.
-    pub fn start(opened: Opened, options: Options) -> Result<Self, Error> {
+    pub fn start(opened: Opened, options: Options, tethers: Vec<Arc<Tether>>) -> Result<Self, Error> {
         let Opened { volumes, shelf, superblock, heap, manifest, mut front, recovery, .. } = opened;
         front.inherits(options.memory_budget);
         let ring_size = superblock.ring_size;
@@ -420,26 +519,29 @@ impl Handle {
             counters: Counters::default(),
             kept: Mutex::default(),
             committer: Mutex::new(committer),
+            threads: Mutex::default(),
+            insisted: AtomicBool::new(false),
+            tethers,
+            process: Process::current(),
         });
-        let handle = Handle { inner: inner.clone(), threads: Mutex::default() };
+        let handle = Handle { inner: inner.clone() };
         if inner.wal.is_some() {
             inner.keeper().prepare(&inner.context()?)?;
         }
-        *inner.kept.lock().expect("no panics") = inner.keeper().kept();
+        *held(&inner.kept) = inner.keeper().kept();
         if threads {
-            let committer = inner.committer.lock().expect("no panics").take();
+            let committer = held(&inner.committer).take();
             let committer = committer.expect("a store with a log has a committer");
-            let keeper = inner.clone();
             let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
                 let thread = thread::Builder::new().name(name.into()).spawn(run);
                 thread.map_err(Error::io("starting a thread"))
             };
             let run = spawn("brooklet-commit", Box::new(move || committer.run()))?;
-            let keep = spawn("brooklet-keep", Box::new(move || keeper.keep()))?;
+            let keep = spawn("brooklet-keep", Box::new(inner.watched("the keeper", |inner| inner.keep())))?;
             // Set here and not by the thread, which might look whether it is wanted while it cannot be woken yet.
             inner.maintenance.get_or_init(|| keep.thread().clone());
             inner.shelf.watched_by(keep.thread());
-            handle.threads.lock().expect("no panics").extend([run, keep]);
+            held(&inner.threads).extend([run, keep]);
         }
         if let Some(wal) = &inner.wal {
             inner.weigh(&inner.front(), wal.stats().used);
@@ -449,60 +551,106 @@ impl Handle {
 
     /// Closes the store once; later calls give the first one's answer.
     pub fn close(&self) -> Result<(), Error> {
-        let mut closed = self.inner.closed.lock().expect("no panics");
-        closed.get_or_insert_with(|| self.inner.end(self.take_threads())).clone()
-    }
-
-    /// Has a thread of the store end with it.
-    pub fn adopt(&self, thread: JoinHandle<()>) {
-        self.threads.lock().expect("no panics").push(thread);
-    }
-
-    pub fn take_threads(&self) -> Vec<JoinHandle<()>> {
-        std::mem::take(&mut *self.threads.lock().expect("no panics"))
+        let inner = &self.inner;
+        inner.here()?;
+        inner.insisted.store(true, Ordering::Relaxed);
+        if inner.is_own_thread() {
+            // In a waker: closing waits for this thread.
+            inner.end_beside(Inner::close_at_last);
+            return Ok(());
+        }
+        inner.close()
     }
 }
 
 impl Inner {
+    /// Has a thread of the store end with it.
+    pub fn adopt_thread(&self, thread: JoinHandle<()>) {
+        held(&self.threads).push(thread);
+    }
+
+    /// Whether closing would wait for this thread, as in a waker.
+    fn is_own_thread(&self) -> bool {
+        self.wal.as_ref().is_some_and(Wal::is_committer)
+    }
+
+    /// Ends the store by `end`, on another thread than this one, for which that would wait.
+    fn end_beside(self: &Arc<Self>, end: fn(&Arc<Self>)) {
+        let inner = self.clone();
+        let closer = thread::Builder::new().name("brooklet-close".into()).spawn(move || end(&inner));
+        drop(closer.inspect_err(|error| tracing::error!(%error, "no thread to close the store on")));
+    }
+
+    /// Closes the store where nobody hears how that went.
+    fn close_at_last(self: &Arc<Self>) {
+        if let Err(error) = self.close() {
+            tracing::warn!(%error, "the store was not closed cleanly; the next opening recovers it");
+        }
+    }
+
+    /// Closes the store as its last handle goes, and lets go of its volumes if it was told to close.
+    fn go(self: &Arc<Self>) {
+        self.close_at_last();
+        if self.insisted.load(Ordering::Relaxed) && !bug("closed-store-keeps-its-file") {
+            self.tethers.iter().for_each(|tether| tether.let_go());
+        }
+    }
+
+    fn close(self: &Arc<Self>) -> Result<(), Error> {
+        let done = {
+            let _hush = self.hush();
+            let mut closed = held(&self.closed);
+            let end = || {
+                let ended = caught("closing the store", || self.end());
+                ended.unwrap_or_else(|panic| Err(self.stop(panic)))
+            };
+            closed.get_or_insert_with(end).clone()
+        };
+        self.join_callbacks();
+        done
+    }
+
+    /// Returns once every callback of a store that has ended has been called. A callback may want the lock of who closes.
+    pub fn join_callbacks(&self) {
+        self.wal.iter().for_each(Wal::join_callbacks);
+    }
+
     /// Makes everything durable, ends the threads and records where the ring ends.
-    fn end(self: &Arc<Self>, threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
+    fn end(self: &Arc<Self>) -> Result<(), Error> {
         let dumped = self.dump_for_good();
-        let end = self.wal.as_ref().map(|wal| self.flush().and_then(|()| Ok(wal.close()?)));
-        self.end_threads(threads);
+        let end = self.wal.as_ref().map(|wal| self.flush().and_then(|()| Ok(wal.end()?)));
+        self.end_threads();
         match end {
             None => Ok(()),
             Some(end) => self.keeper().close(end?).and(dumped),
         }
     }
 
-    pub fn end_threads(&self, threads: Vec<JoinHandle<()>>) {
+    pub fn end_threads(&self) {
         self.closing.store(true, Ordering::Release);
+        let threads = mem::take(&mut *held(&self.threads));
         threads.iter().for_each(|thread| thread.thread().unpark());
         for thread in threads {
             let _ = thread.join();
         }
-        self.committer.lock().expect("no panics").take();
+        let committer = held(&self.committer).take();
+        drop(committer);
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let threads = self.take_threads();
-        let me = thread::current().id();
-        let ours = threads.iter().any(|thread| thread.thread().id() == me);
-        let inner = self.inner.clone();
-        let close = move || {
-            let mut closed = inner.closed.lock().expect("no panics");
-            if let Err(error) = closed.get_or_insert_with(|| inner.end(threads)) {
-                tracing::warn!(%error, "the store was not closed cleanly; the next opening recovers it");
-            }
-        };
-        if ours {
-            // The last handle went in a callback, on a thread that closing waits for.
-            let closer = thread::Builder::new().name("brooklet-close".into()).spawn(close);
-            drop(closer.inspect_err(|error| tracing::error!(%error, "no thread to close the store on")));
+        let inner = &self.inner;
+        if inner.here().is_err() {
+            // The threads are not here, and what they shared is as it was in the midst of something: nothing is ended, closed
+            // or freed.
+            return mem::forget(inner.clone());
+        }
+        if inner.is_own_thread() {
+            // The last handle went in a waker, on a thread that closing waits for.
+            inner.end_beside(Inner::go);
         } else {
-            close();
+            inner.go();
         }
     }
 }

@@ -261,6 +261,15 @@ pub enum Error {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
+    /// The store was opened by a process of which this one is a fork. Nothing was done: memory and locks of the copy are as
+    /// they were at the fork, and what it would write, the parent writes.
+    #[error(
+        "the store was opened by another process, of which this one is a fork: open it here, once it is closed there"
+    )]
+    Forked,
+    /// The call would wait, in a waker, on the thread that must go on for the wait to end. Nothing was done.
+    #[error("a waker may not wait for the store: do that in the task that it wakes, or in a callback")]
+    WouldWait,
     /// A write or flush failed earlier; nothing is acknowledged any more, reads go on. Whether an unacknowledged
     /// commit took effect is unknown until the store is opened again.
     #[error("the store stopped writing: {why}; mend the device, then open the store again")]
@@ -316,7 +325,8 @@ impl Error {
             | InvalidSpace(_)
             | MixedSpaces { .. }
             | InMemory { .. }
-            | InvalidImport(_) => ErrorKind::Invalid,
+            | InvalidImport(_)
+            | WouldWait => ErrorKind::Invalid,
             UnknownLog { .. } | UnknownSpace { .. } | OutOfRange { .. } => ErrorKind::NotFound,
             Conflict { .. } | LogExists { .. } => ErrorKind::Conflict,
             Cancelled { .. } => ErrorKind::Cancelled,
@@ -327,7 +337,7 @@ impl Error {
             OtherCapacity { .. } | NotBlank { .. } => ErrorKind::CannotOpen,
             Damaged { .. } => ErrorKind::Damaged,
             Full { .. } | QuotaReached { .. } | MemoryFull { .. } => ErrorKind::Full,
-            ReadOnly | Closed | Stopped { .. } => ErrorKind::Stopped,
+            ReadOnly | Closed | Forked | Stopped { .. } => ErrorKind::Stopped,
             Io { .. } => ErrorKind::Io,
         }
     }
@@ -411,6 +421,8 @@ impl From<WalError> for Error {
             }
             WalError::Stopped(why) => Error::Stopped { why: format!("writing the ring failed: {why}") },
             WalError::Closed => Error::Closed,
+            WalError::Forked => Error::Forked,
+            WalError::WouldWait => Error::WouldWait,
             WalError::Damaged { seq, position, lsn, what } => {
                 Error::damaged(format!("the ring, block {seq} at position {position} (LSN {lsn})"), what)
             }

@@ -75,6 +75,7 @@ impl View {
 
     /// Looks whether there is such a log.
     pub(crate) fn expect_log(&self, key: &[u8]) -> Result<(), Error> {
+        self.here()?;
         check_key(key)?;
         match self.runs.state(key)?.bounds {
             Some(_) => Ok(()),
@@ -94,6 +95,7 @@ impl View {
             brooklet_codex::Error::Io(source) => Error::io("writing an export")(source),
             defect => Error::damaged("an export being written", defect.to_string()),
         };
+        self.here()?;
         let options = BuilderOptions { apart_from: usize::MAX, ..self.builder.clone() };
         let mut pieces = PieceWriter::new(Pending::new(options.filter_seed));
         let mut codex = Builder::new(out, options);

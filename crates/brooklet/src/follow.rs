@@ -14,6 +14,10 @@
 //!   then 8 XXH3-64 of all before
 //! ```
 //!
+//! A block of no bytes, which begins where it ends, is a *mark*: when its time came, the store was at that place of the log, and
+//! every commit that was durable by then is before the mark. Where the clock was set, marks tell how far it would have come, and from
+//! where it would have come. Readers that know of no marks pass them over.
+//!
 //! The first record on a log since a checkpoint has the log's bounds and what it keeps, so that blocks from a view's place on are
 //! brought back as recovery does it, without a look at the runs.
 
@@ -21,7 +25,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use brooklet_io::Clock;
+use brooklet_io::seeded::bug;
+use brooklet_io::{Clock, Process};
 use brooklet_wal::{Block, Cursor, checksum};
 use bytes::Bytes;
 
@@ -43,14 +48,47 @@ pub(crate) struct Following {
     most: usize,
     clock: Arc<dyn Clock>,
     seen: Mutex<Seen>,
+    process: Process,
 }
 
-#[derive(Default)]
 struct Seen {
-    blocks: VecDeque<(Arc<Block>, u64)>,
+    items: VecDeque<Item>,
     bytes: usize,
-    /// Whether something is missing before what comes next.
-    lost: bool,
+    /// Why something is missing before what comes next.
+    lost: Option<Lost>,
+    /// Where the last block ended.
+    at: u64,
+    /// When the clocks were looked at last: that of the wall, and that which is never set.
+    clocks: (u64, u64),
+}
+
+/// What a follower is told.
+#[derive(Clone)]
+enum Item {
+    /// A block, and when it became durable.
+    Block(Arc<Block>, u64),
+    Mark(Moment),
+}
+
+/// How far the clocks may be apart, in milliseconds, without the one having been set: they are not looked at at once.
+const APART: u64 = 10;
+
+/// Why a [`Follower`] lacks commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lost {
+    /// More was committed than the follower holds, before anybody took it.
+    #[error("more than {most} bytes were committed before they were taken")]
+    Behind {
+        /// The bytes that the follower holds at most.
+        most: usize,
+    },
+    /// Logs entered the store without commits: by an import, or from a space in memory.
+    #[error("logs entered the store without commits, by an import or from memory")]
+    Unlogged,
+    /// This process did not open the store: it was forked from the one that did.
+    #[error("this process was forked from the one that opened the store; open the store here")]
+    Forked,
 }
 
 impl Following {
@@ -59,39 +97,98 @@ impl Following {
     }
 
     fn show(&self, blocks: &[Arc<Block>]) {
-        let now = self.clock.wall().as_millis() as u64;
         let mut seen = self.seen();
+        // While nobody can take: what is taken at a time has all that became durable up to then.
+        let now = seen.look(&*self.clock);
         for block in blocks.iter().filter(|block| !block.data().is_empty()) {
             seen.bytes += block.data().len();
+            seen.at = block.lsns().end;
             if seen.bytes > self.most {
-                seen.lose();
+                seen.lose(Lost::Behind { most: self.most });
             }
-            if !seen.lost {
-                seen.blocks.push_back((block.clone(), now));
+            if seen.lost.is_none() {
+                seen.items.push_back(Item::Block(block.clone(), now));
             }
         }
     }
 }
 
 impl Seen {
-    fn lose(&mut self) {
-        *self = Seen { lost: true, ..Seen::default() };
+    fn lose(&mut self, why: Lost) {
+        self.lost.get_or_insert(why);
+        (self.items, self.bytes) = (VecDeque::new(), 0);
     }
+
+    /// What time it is. Where the clock was set since this was called last, that is marked.
+    fn look(&mut self, clock: &dyn Clock) -> u64 {
+        let (wall, now) = (millis(clock), clock.now().as_millis() as u64);
+        let (before, last) = std::mem::replace(&mut self.clocks, (wall, now));
+        let passed = now.saturating_sub(last);
+        if before.saturating_add(passed).abs_diff(wall) > APART && !bug("clock-is-set-unnoticed") {
+            for time in [before.saturating_add(passed), wall.saturating_sub(passed)] {
+                self.items.push_back(Item::Mark(Moment { lsn: self.at, time }));
+            }
+        }
+        wall
+    }
+}
+
+fn millis(clock: &dyn Clock) -> u64 {
+    u64::try_from(clock.wall().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Those who follow a store.
 #[derive(Default)]
-pub(crate) struct Followers(Vec<Weak<Following>>);
+pub(crate) struct Followers {
+    all: Vec<Weak<Following>>,
+    witnesses: Vec<Weak<Witness>>,
+}
 
 impl Followers {
     /// Blocks are durable, in order.
     pub fn show(&mut self, blocks: &[Arc<Block>]) {
-        self.0.retain(|follower| follower.upgrade().inspect(|follower| follower.show(blocks)).is_some());
+        self.all.retain(|follower| follower.upgrade().inspect(|follower| follower.show(blocks)).is_some());
+        self.witnesses.retain(|witness| witness.upgrade().inspect(|witness| witness.show(blocks)).is_some());
     }
 
     /// Something came into the store past its log.
     pub fn lose(&mut self) {
-        self.0.iter().filter_map(Weak::upgrade).for_each(|follower| follower.seen().lose());
+        self.all.iter().filter_map(Weak::upgrade).for_each(|follower| follower.seen().lose(Lost::Unlogged));
+    }
+
+    /// From now on it is noted when blocks become durable.
+    pub fn witness(&mut self, clock: Arc<dyn Clock>) -> Arc<Witness> {
+        let witness = Arc::new(Witness { clock, seen: Mutex::default() });
+        self.witnesses.push(Arc::downgrade(&witness));
+        witness
+    }
+}
+
+/// Notes when blocks become durable, while a view is taken: the view is the store as it was at its cut, and not as it was once
+/// the checkpoint had ended.
+pub(crate) struct Witness {
+    clock: Arc<dyn Clock>,
+    /// Where blocks end, and when they became durable.
+    seen: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Witness {
+    fn show(&self, blocks: &[Arc<Block>]) {
+        let now = millis(&*self.clock);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.extend(
+            blocks.iter().filter(|block| !block.data().is_empty()).map(|block| (block.lsns().end, now)),
+        );
+    }
+
+    /// The last moment, up to `now`, at which the store was at that place of its log.
+    pub fn last_at(&self, lsn: u64, now: u64) -> u64 {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let behind = seen.partition_point(|(end, _)| *end <= lsn);
+        let Some((_, after)) = seen.get(behind) else { return now };
+        // Both in one millisecond, or the clock was set back: then the place has no moment of its own.
+        let before = behind.checked_sub(1).map_or(0, |before| seen[before].1);
+        before.max(after.saturating_sub(1)).min(now)
     }
 }
 
@@ -113,7 +210,7 @@ impl Store {
     /// store.append_many("doc", ["b", "c"])?.wait()?;
     /// store.append("other", "x")?.wait()?;
     ///
-    /// let commits = follower.take().expect("nobody waited for long");
+    /// let commits = follower.take().expect("it is not much");
     /// let later = view.with_commits([commits.encode()], None)?;
     /// assert_eq!((view.bounds("doc")?.next, later.bounds("doc")?.next), (1, 3));
     /// assert_eq!(later.bounds("other")?.next, 1);
@@ -127,23 +224,38 @@ impl Store {
         let inner = self.inner();
         inner.wal()?;
         let (store, clock) = (inner.keeper().superblock.id, inner.options.clock.clone());
-        let following = Arc::new(Following { store, most, clock, seen: Mutex::default() });
-        inner.front().followers.0.push(Arc::downgrade(&following));
+        let mut front = inner.front();
+        let (at, clocks) = (front.runs.lsn(), (millis(&*clock), clock.now().as_millis() as u64));
+        let seen = Seen { items: VecDeque::new(), bytes: 0, lost: None, at, clocks };
+        let following =
+            Arc::new(Following { store, most, clock, seen: Mutex::new(seen), process: inner.process });
+        front.followers.all.push(Arc::downgrade(&following));
         Ok(Follower(following))
     }
 }
 
 impl Follower {
-    /// What became durable since this was called last. `None` where some of it is not to be had: it was more than is held, or an
-    /// [import](Store::import) brought logs in, which are in no commit. Then another view is needed to go on from.
-    pub fn take(&self) -> Option<Commits> {
-        let Seen { blocks, bytes, lost } = std::mem::take(&mut *self.0.seen());
-        (!lost).then_some(Commits { store: self.0.store, blocks, bytes })
+    /// Takes what became durable since this was called last.
+    ///
+    /// # Errors
+    /// [`Lost`] where some of that is not to be had. What is committed after this call is there again; to go on from takes
+    /// another view.
+    pub fn take(&self) -> Result<Commits, Lost> {
+        if !self.0.process.is_here() {
+            return Err(Lost::Forked);
+        }
+        let mut seen = self.0.seen();
+        let taken = seen.look(&*self.0.clock);
+        let (items, bytes) = (std::mem::take(&mut seen.items), std::mem::take(&mut seen.bytes));
+        match seen.lost.take().filter(|_| !bug("lost-follower-says-nothing")) {
+            None => Ok(Commits { store: self.0.store, items, bytes, taken }),
+            Some(lost) => Err(lost),
+        }
     }
 
     /// Bytes that wait to be taken.
     pub fn waiting(&self) -> usize {
-        self.0.seen().bytes
+        if self.0.process.is_here() { self.0.seen().bytes } else { 0 }
     }
 }
 
@@ -157,8 +269,19 @@ impl fmt::Debug for Follower {
 #[derive(Clone)]
 pub struct Commits {
     store: u128,
-    blocks: VecDeque<(Arc<Block>, u64)>,
+    items: VecDeque<Item>,
     bytes: usize,
+    taken: u64,
+}
+
+/// Up to where in its log a store was at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The place in the log; see [`View::lsn`].
+    pub lsn: u64,
+    /// The time, in milliseconds since the Unix epoch, by the store's clock, which may have been set back since an earlier
+    /// moment.
+    pub time: u64,
 }
 
 impl Commits {
@@ -169,41 +292,66 @@ impl Commits {
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.blocks().next().is_none()
     }
 
     /// Up to where in the log they go; see [`View::lsn`].
     pub fn end(&self) -> Option<u64> {
-        self.blocks.back().map(|(block, _)| block.lsns().end)
+        self.blocks().next_back().map(|block| block.lsns().end)
+    }
+
+    fn blocks(&self) -> impl DoubleEndedIterator<Item = &Arc<Block>> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Block(block, _) => Some(block),
+            Item::Mark(_) => None,
+        })
+    }
+
+    /// When they were [taken](Follower::take), in milliseconds since the Unix epoch, by the store's clock.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Marks, behind them, that every commit is among them or before them that was durable at a moment.
+    pub fn mark(&mut self, moment: Moment) {
+        self.items.push_back(Item::Mark(moment));
     }
 
     /// Leaves out what a view of that place in the log has already.
     pub fn skip_to(&mut self, lsn: u64) {
-        while let Some((block, _)) = self.blocks.front().filter(|(block, _)| block.lsns().end <= lsn) {
-            self.bytes -= block.data().len();
-            self.blocks.pop_front();
+        while let Some(item) = self.items.front() {
+            match item {
+                Item::Block(block, _) if block.lsns().end <= lsn => self.bytes -= block.data().len(),
+                Item::Mark(moment) if moment.lsn < lsn => {}
+                _ => return,
+            }
+            self.items.pop_front();
         }
     }
 
     /// Adds those that come next.
     pub fn extend(&mut self, next: Commits) {
-        self.blocks.extend(next.blocks);
+        self.items.extend(next.items);
         self.bytes += next.bytes;
+        self.taken = next.taken;
     }
 
     /// The commits as bytes, as [`View::with_commits`] takes them.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEAD + self.bytes + self.blocks.len() * BLOCK + 8);
+        let mut out = Vec::with_capacity(HEAD + self.bytes + self.items.len() * BLOCK + 8);
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&self.store.to_le_bytes());
-        for (block, time) in &self.blocks {
-            let lsns = block.lsns();
-            for number in [lsns.start, lsns.end, *time] {
+        for item in &self.items {
+            let (lsns, time, data) = match item {
+                Item::Block(block, time) => (block.lsns(), *time, &block.data()[..]),
+                Item::Mark(Moment { lsn, time }) => (*lsn..*lsn, *time, &[][..]),
+            };
+            for number in [lsns.start, lsns.end, time] {
                 out.extend_from_slice(&number.to_le_bytes());
             }
-            out.extend_from_slice(&(block.data().len() as u32).to_le_bytes());
-            out.extend_from_slice(block.data());
+            out.extend_from_slice(&(data.len() as u32).to_le_bytes());
+            out.extend_from_slice(data);
         }
         let sum = checksum(&out);
         out.extend_from_slice(&sum.to_le_bytes());
@@ -213,16 +361,22 @@ impl Commits {
 
 impl fmt::Debug for Commits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Commits({} bytes in {} blocks)", self.bytes, self.blocks.len())
+        write!(f, "Commits({} bytes in {} blocks)", self.bytes, self.blocks().count())
     }
 }
 
-/// A block of such bytes.
-struct Frame {
+/// A block of such bytes, or a mark.
+struct Frame<'a> {
     from: u64,
     to: u64,
     time: u64,
-    data: Bytes,
+    data: &'a [u8],
+}
+
+impl Frame<'_> {
+    fn is_mark(&self) -> bool {
+        self.data.is_empty()
+    }
 }
 
 fn damaged(what: &str) -> Error {
@@ -230,7 +384,7 @@ fn damaged(what: &str) -> Error {
 }
 
 /// Reads commits of a store.
-fn decode(encoded: &[u8], store: u128) -> Result<Vec<Frame>, Error> {
+fn decode(encoded: &[u8], store: u128) -> Result<Vec<Frame<'_>>, Error> {
     let (all, sum) = encoded.split_last_chunk::<8>().ok_or_else(|| damaged("they are cut short"))?;
     let (head, mut rest) = all.split_at_checked(HEAD).ok_or_else(|| damaged("they are cut short"))?;
     if head[..8] != *MAGIC {
@@ -252,17 +406,36 @@ fn decode(encoded: &[u8], store: u128) -> Result<Vec<Frame>, Error> {
         let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
         let len = u32::from_le_bytes(head[24..].try_into().expect("four bytes")) as usize;
         let (data, after) = after.split_at_checked(len).ok_or_else(|| damaged("a block is cut short"))?;
-        let data = Bytes::copy_from_slice(data);
         frames.push(Frame { from: number(0), to: number(8), time: number(16), data });
         rest = after;
     }
     Ok(frames)
 }
 
+/// Blocks behind a view, one after the other.
+struct Behind {
+    /// Where the next one begins.
+    lsn: u64,
+}
+
+impl Behind {
+    /// Whether the view needs a frame, which has to be the next then. Marks are not for the view.
+    fn needs(&mut self, frame: &Frame<'_>) -> Result<bool, Error> {
+        if frame.to <= self.lsn {
+            return Ok(false);
+        }
+        if frame.from != self.lsn || frame.to - frame.from != frame.data.len() as u64 {
+            return Err(damaged("they do not go on where those before end"));
+        }
+        self.lsn = frame.to;
+        Ok(true)
+    }
+}
+
 impl View {
-    /// The store as it was after more commits, which were [taken](Follower::take) and [encoded](Commits::encode); of those that
-    /// became durable later than `until`, in milliseconds since the Unix epoch, none. What the view has already is left out.
-    /// Takes memory for all of them, and about as much again.
+    /// The store as it was after more commits, which were [taken](Follower::take) and [encoded](Commits::encode): after all of
+    /// them, or after those up to a place in the log, and as of a time, both of which are a [moment](Self::moments). What the
+    /// view has already is left out. Takes memory for all of them.
     ///
     /// # Errors
     /// [`Error::Damaged`] where they are not what was encoded, are of another store, or do not go on where the view ends;
@@ -270,30 +443,36 @@ impl View {
     pub fn with_commits<B: AsRef<[u8]>>(
         &self,
         commits: impl IntoIterator<Item = B>,
-        until: Option<u64>,
+        until: Option<Moment>,
     ) -> Result<View, Error> {
+        self.here()?;
         self.expect_whole()?;
         let (mut tier, mut effects) = (Tier::new(self.store as u64), Vec::new());
         let Table { mut spaces, log } = Table::of(&self.runs)?;
-        let (mut cursor, mut now) = (Cursor { lsn: self.lsn(), ..Cursor::default() }, self.now);
+        let mut cursor = Cursor { lsn: self.lsn(), ..Cursor::default() };
+        let (mut behind, mut now) = (Behind { lsn: cursor.lsn }, self.now);
+        let is_later = |frame: &Frame<'_>| until.is_some_and(|until| frame.to > until.lsn);
         'all: for commits in commits {
-            for Frame { from, to, time, data } in decode(commits.as_ref(), self.store)? {
-                if to <= cursor.lsn {
-                    continue;
-                }
-                if from != cursor.lsn || to - from != data.len() as u64 {
-                    return Err(damaged("they do not go on where those before end"));
-                }
-                if until.is_some_and(|until| time > until) {
+            for frame in decode(commits.as_ref(), self.store)? {
+                if is_later(&frame) {
                     break 'all;
                 }
-                let next = Cursor { lsn: to, seq: cursor.seq + 1, ..cursor };
-                let block = Block::recovered(next, Cursor { seq: next.seq + 1, ..next }, data);
-                tier.replay(&block, &mut effects, &mut spaces)
-                    .ok_or_else(|| damaged("a record does not make sense"))?;
-                (cursor, now) = (next, now.max(time));
+                let needs = behind.needs(&frame)?;
+                if needs || frame.is_mark() {
+                    // The clock may have been set back since.
+                    now = frame.time;
+                }
+                if needs {
+                    let next = Cursor { lsn: frame.to, seq: cursor.seq + 1, ..cursor };
+                    let data = Bytes::copy_from_slice(frame.data);
+                    let block = Block::recovered(next, Cursor { seq: next.seq + 1, ..next }, data);
+                    tier.replay(&block, &mut effects, &mut spaces)
+                        .ok_or_else(|| damaged("a record does not make sense"))?;
+                    cursor = next;
+                }
             }
         }
+        let now = until.map_or(now, |until| until.time);
         let mut runs = self.runs.clone();
         if spaces.is_kept() && !tier.is_empty() {
             let slot = tier.expect_table(log);
@@ -303,6 +482,33 @@ impl View {
             let id = runs.iter().map(|run| run.meta.id).max().unwrap_or(0) + 1;
             runs = Arc::new(runs.with(Arc::new(run_of(Arc::new(tier), id, &self.builder)?), cursor.lsn));
         }
-        Ok(View { runs, store: self.store, builder: self.builder.clone(), now, lost: None })
+        Ok(View {
+            runs,
+            store: self.store,
+            builder: self.builder.clone(),
+            now,
+            process: self.process,
+            lost: None,
+        })
+    }
+
+    /// The moments that commits behind this view tell of, in the order in which they came: after each commit, and those that
+    /// were [marked](Commits::mark). A mark may tell of a place before the commit that it is behind.
+    ///
+    /// # Errors
+    /// Same errors as [`with_commits`](Self::with_commits).
+    pub fn moments<B: AsRef<[u8]>>(
+        &self,
+        commits: impl IntoIterator<Item = B>,
+    ) -> Result<Vec<Moment>, Error> {
+        let (mut behind, mut moments) = (Behind { lsn: self.lsn() }, Vec::new());
+        for commits in commits {
+            for frame in decode(commits.as_ref(), self.store)? {
+                if behind.needs(&frame)? || frame.is_mark() {
+                    moments.push(Moment { lsn: frame.to, time: frame.time });
+                }
+            }
+        }
+        Ok(moments)
     }
 }

@@ -104,6 +104,7 @@ impl Store {
     /// Tells what the store is made of and what it has done since it was opened.
     pub fn info(&self) -> Result<StoreInfo, Error> {
         let inner = self.inner();
+        inner.here()?;
         let (superblock, free, largest, keeper, at_work, shelf) = {
             let keeper = inner.keeper();
             let (free, largest) = (keeper.heap.free_bytes(), keeper.heap.largest_free());

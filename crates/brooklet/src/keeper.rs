@@ -33,7 +33,7 @@ pub(crate) use compact::backlog;
 pub(crate) use dump::DUMP;
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,8 +129,8 @@ pub(crate) struct Keeper {
     adoption: Option<Adoption>,
     /// The run that a merge makes, and the last key that it has by now; after opening that is not known.
     merged_to: Option<(u64, Vec<u8>)>,
-    /// Runs that are left out of merging, since some of them could not be read.
-    left_out: BTreeSet<u64>,
+    /// Runs that are left out of merging, and what failed as they were read.
+    left_out: BTreeMap<u64, Error>,
     /// Runs that were cleaned, whose tombstones others still needed then.
     cleaned: BTreeSet<u64>,
     /// The tier of the last checkpoint, on its way out of memory.
@@ -180,7 +180,7 @@ impl Keeper {
             compaction: None,
             adoption: None,
             merged_to: None,
-            left_out: BTreeSet::new(),
+            left_out: BTreeMap::new(),
             cleaned: BTreeSet::new(),
             leaving: None,
             compacting: false,
@@ -258,7 +258,7 @@ impl Keeper {
             }
             // What cannot be read now will not be read better at the next try.
             (Error::Damaged { .. } | Error::Io { .. }, true) => {
-                self.failed = (!self.leave_out(context)).then(|| (error.clone(), u64::MAX));
+                self.failed = (!self.leave_out(context, &error)).then(|| (error.clone(), u64::MAX));
             }
             _ => {}
         }
@@ -276,6 +276,14 @@ impl Keeper {
             Trouble::Fatal(e) => self.stop(context, e),
             Trouble::Other(error) => error,
         }
+    }
+
+    /// Stops the store after a panic.
+    pub fn stop_after(&self, context: &Context<'_>, panic: io::Error) -> Error {
+        if bug("keeper-goes-on-after-a-panic") {
+            return Error::Stopped { why: panic.to_string() };
+        }
+        self.stop(context, panic)
     }
 
     fn stop(&self, context: &Context<'_>, e: io::Error) -> Error {

@@ -128,7 +128,7 @@ pub use counters::{ReadStats, StallReason, StallStats};
 pub use damage::Damage;
 pub use error::{Error, ErrorKind, Expected, Found, KeyText};
 pub use export::Exported;
-pub use follow::{Commits, Follower};
+pub use follow::{Commits, Follower, Lost, Moment};
 pub use format::Formatted;
 pub use import::{Existing, Import, Imported, Unsorted};
 pub use info::{RunInfo, StoreInfo};

@@ -8,7 +8,7 @@ mod dump;
 mod shift;
 
 use std::ops::RangeBounds;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 pub use dump::Dumped;
 
@@ -39,14 +39,14 @@ pub(crate) struct Silos {
 
 impl Silos {
     pub fn all(&self) -> Vec<Arc<Silo>> {
-        self.all.read().expect("no panics").clone()
+        self.all.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn find(&self, name: &[u8]) -> Option<Arc<Silo>> {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
-        let all = self.all.read().expect("no panics");
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         let at = all.binary_search_by(|silo| silo.name.as_bytes().cmp(name)).ok()?;
         Some(all[at].clone())
     }
@@ -88,14 +88,14 @@ impl Silos {
     }
 
     fn insert(&self, silo: Arc<Silo>) {
-        let mut all = self.all.write().expect("no panics");
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         all.push(silo);
         all.sort_by(|a, b| a.name.cmp(&b.name));
         self.any.store(true, Ordering::Release);
     }
 
     fn remove(&self, name: &str) {
-        let mut all = self.all.write().expect("no panics");
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|silo| silo.name != name);
         self.any.store(!all.is_empty(), Ordering::Release);
     }
@@ -110,8 +110,9 @@ impl Store {
         wait: bool,
     ) -> Result<Option<(Seqs, Arc<Silo>)>, Error> {
         let inner = self.inner();
-        // Without threads it is this very one that moves it, further out.
-        let wait = wait && inner.options.threads;
+        // Without threads it is this very one that moves it, further out; and whoever moves it waits for the log, as a waker
+        // may not.
+        let wait = wait && inner.options.threads && inner.may_wait().is_ok();
         while let Some(silo) = inner.silos.of_all(ops)? {
             if durability.is_some() {
                 return Err(Error::InMemory { space: silo.name.clone() });

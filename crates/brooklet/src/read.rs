@@ -6,6 +6,7 @@
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
+use brooklet_io::Process;
 use brooklet_io::seeded::bug;
 use bytes::Bytes;
 
@@ -23,15 +24,18 @@ use crate::terms::shown;
 pub struct Entry {
     /// Its number in the log.
     pub seq: u64,
-    /// What was appended; shared memory, cheap to clone.
+    /// What was appended; cheap to clone. Less than 16 KiB have memory of their own. What is longer shares that of the block
+    /// it came in, up to a mebibyte, which stays as long as the payload is kept.
     pub payload: Bytes,
 }
 
 /// The entries of a log, as they stood when it was asked for; see [`Store::read`](crate::Store::read).
 ///
-/// Iterates from both ends: `.rev()` reads the newest first. An error ends the iteration. Where damage hides entries of the log, or
-/// may hide some, reading on and on comes to an error that says which: see [`Options::read_only`](crate::Options::read_only).
+/// Iterates from both ends: `.rev()` reads the newest first. An error ends the iteration. So does the end of a store that was
+/// [closed](crate::Store::close): what is not in memory then is [`Error::Closed`]. Where damage hides entries of the log, or may
+/// hide some, reading on and on comes to an error that says which: see [`Options::read_only`](crate::Options::read_only).
 pub struct Entries {
+    process: Process,
     key: Vec<u8>,
     parts: Vec<Part>,
     rest: Range<u64>,
@@ -148,7 +152,7 @@ impl Sight {
         parts.extend(run_parts(heads, bounds, upper, &wanted));
         parts.reverse();
         expect_all(key, &parts, &wanted)?;
-        Ok(Entries { key: key.to_vec(), parts, rest: wanted, front: None, back: None, stop: None })
+        Ok(Entries::of(key, parts, wanted, None))
     }
 
     /// The same, where damage hides something of the log: what was there before, then an error, then what is behind.
@@ -195,7 +199,7 @@ impl Sight {
         expect_all(key, &parts, &below)?;
         let doubted = wanted.start < gap.end && !(gap.is_empty() && bug("numbers-that-go-on-prove-a-log"));
         let stop = doubted.then_some(Stop { gap, error });
-        Ok(Entries { key: key.to_vec(), parts, rest: wanted, front: None, back: None, stop })
+        Ok(Entries::of(key, parts, wanted, stop))
     }
 }
 
@@ -258,12 +262,35 @@ pub(crate) fn clip(key: &[u8], bounds: Bounds, range: &impl RangeBounds<u64>) ->
     Ok(start..end)
 }
 
+/// Payloads of fewer bytes are copied as they are given to users: whoever keeps one would keep its block, of up to a mebibyte.
+/// Copying so many takes less time than reading them did.
+const SHARED_FROM: usize = 16 << 10;
+
+/// A payload as users get it.
+fn given(payload: &[u8], shared: impl FnOnce() -> Bytes) -> Bytes {
+    if payload.len() < SHARED_FROM && !bug("payload-pins-its-block") {
+        Bytes::copy_from_slice(payload)
+    } else {
+        shared()
+    }
+}
+
+/// An entry of a chunk as users get it.
+pub(crate) fn given_of(chunk: &Chunk, seq: u64) -> Bytes {
+    given(chunk.payload_bytes(seq), || chunk.payload(seq))
+}
+
 impl Entries {
+    fn of(key: &[u8], parts: Vec<Part>, rest: Range<u64>, stop: Option<Stop>) -> Self {
+        let process = Process::current();
+        Self { process, key: key.to_vec(), parts, rest, front: None, back: None, stop }
+    }
+
     /// Those of a log in memory.
     pub(crate) fn of_memory(key: &[u8], range: Range<u64>, payloads: Vec<Bytes>) -> Self {
         let part = Part { range: range.clone(), source: Source::Recent(payloads) };
         let parts = if range.is_empty() { Vec::new() } else { vec![part] };
-        Self { key: key.to_vec(), parts, rest: range, front: None, back: None, stop: None }
+        Self::of(key, parts, range, None)
     }
 
     /// The numbers that are still to come.
@@ -275,8 +302,11 @@ impl Entries {
         let at = self.parts.partition_point(|part| part.range.end <= seq);
         let part = &self.parts[at];
         match &part.source {
-            Source::Recent(payloads) => Ok(payloads[(seq - part.range.start) as usize].clone()),
-            Source::Run(_, head) if head.range().contains(&seq) => Ok(head.payload(seq)),
+            Source::Recent(payloads) => {
+                let payload = &payloads[(seq - part.range.start) as usize];
+                Ok(given(payload, || payload.clone()))
+            }
+            Source::Run(_, head) if head.range().contains(&seq) => Ok(given_of(head, seq)),
             Source::Run(run, _) => {
                 let cached = if from_back { &mut self.back } else { &mut self.front };
                 // Chunks of different runs may overlap below a truncation; the part tells which run counts.
@@ -284,7 +314,7 @@ impl Entries {
                     Some(chunk) if chunk.range().contains(&seq) => chunk,
                     _ => cached.insert(run.chunk(&self.key, seq)?),
                 };
-                let payload = chunk.payload(seq);
+                let payload = given_of(chunk, seq);
                 // A chunk must not serve the neighbouring part of another run.
                 let edge = if from_back { seq == part.range.start } else { seq + 1 == part.range.end };
                 if edge {
@@ -307,7 +337,8 @@ impl Entries {
     }
 
     fn give(&mut self, seq: u64, from_back: bool) -> Result<Entry, Error> {
-        let entry = self.fetch(seq, from_back).map(|payload| Entry { seq, payload });
+        let here = if self.process.is_here() { Ok(()) } else { Err(Error::Forked) };
+        let entry = here.and_then(|()| self.fetch(seq, from_back)).map(|payload| Entry { seq, payload });
         if entry.is_err() {
             self.rest = 0..0;
         }

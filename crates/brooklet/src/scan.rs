@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use brooklet_io::Process;
 use brooklet_io::seeded::bug;
 
 use crate::chain::RunCursor;
@@ -52,6 +53,7 @@ impl Listed {
 
 /// The logs whose keys start with a prefix, in the order of their keys; see [`Store::scan`](crate::Store::scan).
 pub struct Logs {
+    process: Process,
     listed: Listed,
     /// Bytes of each key that are not listed.
     hidden: usize,
@@ -168,14 +170,17 @@ impl Logs {
         recent.sort_by(|a, b| a.0.cmp(&b.0));
         recent.dedup_by(|later, earlier| later.0 == earlier.0);
         let runs = front.runs.iter().cloned().collect();
-        let recent = recent.into();
-        (Self { listed, hidden: 0, recent, runs: Vec::new(), now, earlier, end, failed: false }, runs)
+        let (process, recent) = (Process::current(), recent.into());
+        let logs =
+            Self { process, listed, hidden: 0, recent, runs: Vec::new(), now, earlier, end, failed: false };
+        (logs, runs)
     }
 
     /// Those of the runs alone.
     pub(crate) fn of_runs(runs: &RunSet, prefix: &[u8], now: u64) -> Result<Self, Error> {
         let (recent, earlier) = (VecDeque::new(), BTreeMap::new());
         let logs = Self {
+            process: Process::current(),
             listed: Listed::new(prefix, b""),
             hidden: 0,
             recent,
@@ -242,7 +247,8 @@ impl Iterator for Logs {
         if self.failed {
             return None;
         }
-        let next = self.step().and_then(|log| match (log, self.end.take()) {
+        let here = if self.process.is_here() { Ok(()) } else { Err(Error::Forked) };
+        let next = here.and_then(|()| self.step()).and_then(|log| match (log, self.end.take()) {
             (None, Some(end)) => Err(end),
             (log, end) => {
                 self.end = end;

@@ -1,11 +1,13 @@
 //! Segments: what a run is made of. Each is a whole codex in an extent of its own.
 
 use std::io;
+use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use brooklet_codex::{Builder, Reader, Source};
-use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
+use brooklet_io::tether::is_gone;
+use brooklet_io::{AlignedBuf, Persist, Process, SECTOR, Volume, read_exact_at, write_all_at};
 use bytes::Bytes;
 
 use crate::error::Error;
@@ -208,6 +210,16 @@ pub(crate) struct Segment {
     damaged: AtomicBool,
     /// Some of it could not be read.
     unread: AtomicBool,
+    process: Process,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if !self.process.is_here() {
+            // It would leave the cache, whose lock may never be free here.
+            mem::forget(mem::replace(&mut self.reader, Err(Error::Forked)));
+        }
+    }
 }
 
 impl Segment {
@@ -239,12 +251,20 @@ impl Segment {
             reader: Ok(reader),
             damaged: AtomicBool::new(false),
             unread: AtomicBool::new(false),
+            process: Process::current(),
         })
     }
 
     /// A segment of which nothing can be read, as is told in the error.
     pub fn broken(run: u64, meta: SegmentMeta, why: Error) -> Self {
-        Self { meta, run, reader: Err(why), damaged: AtomicBool::new(true), unread: AtomicBool::new(false) }
+        Self {
+            meta,
+            run,
+            reader: Err(why),
+            damaged: AtomicBool::new(true),
+            unread: AtomicBool::new(false),
+            process: Process::current(),
+        }
     }
 
     /// Whether damage was met in it.
@@ -307,6 +327,7 @@ impl Segment {
 fn codex_error(run: u64, at: u64, error: brooklet_codex::Error) -> Error {
     let place = format!("run {run} at offset {at}");
     match error {
+        brooklet_codex::Error::Io(source) if is_gone(&source) => Error::Closed,
         brooklet_codex::Error::Io(source) => Error::io(format!("reading {place}"))(source),
         brooklet_codex::Error::Damaged { offset, what } => {
             // A damaged pointer names any place.

@@ -160,8 +160,17 @@ impl Silo {
         &self.prefix
     }
 
+    /// The logs.
+    ///
+    /// # Panics
+    /// Where a thread panicked while it changed them.
     pub fn logs(&self) -> MutexGuard<'_, Logs> {
         self.logs.lock().expect("no panics")
+    }
+
+    /// Whether no thread panicked while it changed the logs.
+    pub fn is_sound(&self) -> bool {
+        self.logs.lock().is_ok()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::runs::Run;
 use crate::scan::{LogInfo, Logs, RunLogs};
 use crate::spaces::{Spaces, TABLE};
 use crate::store::Store;
+use crate::sync::held;
 use crate::ticket::Ticket;
 pub use config::{Class, MemoryConfig, MemoryInfo, SpaceConfig, SpaceInfo, WhenFull};
 pub(crate) use config::{MAX_NAME, MAX_SPACES, SEPARATOR};
@@ -65,7 +66,7 @@ impl Store {
     /// # Errors
     /// [`Error::UnknownSpace`].
     pub fn space(&self, name: &str) -> Result<Space, Error> {
-        match self.inner().front().spaces.find(name.as_bytes()) {
+        match self.inner().sound_front()?.spaces.find(name.as_bytes()) {
             Some(_) => Ok(Space { store: self.clone(), name: name.into() }),
             None => Err(Error::UnknownSpace { name: name.into() }),
         }
@@ -81,7 +82,9 @@ impl Store {
     /// # Errors
     /// [`Error::UnknownSpace`].
     pub fn remove_space(&self, name: &str) -> Result<(), Error> {
-        let _alone = self.inner().configuring.lock().expect("no panics");
+        self.inner().may_wait()?;
+        let _hush = self.inner().hush();
+        let _alone = held(&self.inner().configuring);
         self.inner().front().spaces.with(name, None)?;
         let commit = || {
             let (table, _) = self.inner().front().spaces.with(name, None)?;
@@ -96,7 +99,9 @@ impl Store {
     fn change_space(&self, name: &str, config: SpaceConfig, is_new: bool) -> Result<Space, Error> {
         config.check(name)?;
         let inner = self.inner();
-        let _alone = inner.configuring.lock().expect("no panics");
+        inner.may_wait()?;
+        let _hush = inner.hush();
+        let _alone = held(&inner.configuring);
         let (old, was_counted) = {
             let front = inner.front();
             let known = front.spaces.find(name.as_bytes()).map(|at| front.spaces.get(at));
@@ -169,7 +174,8 @@ impl Store {
         import: &Arc<Run>,
         adopt: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let _alone = self.inner().configuring.lock().expect("no panics");
+        let _hush = self.inner().hush();
+        let _alone = held(&self.inner().configuring);
         let mut entered = Vec::new();
         for space in self.spaces() {
             let (name, config) = (space.name, space.config);
@@ -229,6 +235,7 @@ impl Space {
     /// # Errors
     /// [`Error::UnknownSpace`] where it was removed.
     pub fn info(&self) -> Result<SpaceInfo, Error> {
+        self.store.inner().here()?;
         let found = self.store.spaces().into_iter().find(|space| space.name == self.name);
         found.ok_or_else(|| Error::UnknownSpace { name: self.name.clone() })
     }

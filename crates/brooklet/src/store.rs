@@ -16,6 +16,7 @@ use crate::options::Options;
 use crate::read::{Entries, Sight};
 use crate::retain::Retention;
 use crate::scan::{Listed, Logs};
+use crate::sync::held;
 use crate::sync::thread::JoinHandle;
 use crate::terms::{State, retention};
 use crate::ticket::{Rests, Ticket};
@@ -24,7 +25,19 @@ use crate::{create, open};
 
 /// A store of many small append-only logs in one file. Clones are handles to the same open store.
 ///
-/// Dropping the last handle closes it. All calls may be made from any thread.
+/// Dropping the last handle closes it. All calls may be made from any thread, and from callbacks; a waker may not wait
+/// ([`Ticket`](crate::Ticket#where-code-of-yours-runs) says more).
+///
+/// A panic in a thread of the store, or in a volume of yours, stops the store as a failed write does: with
+/// [`Error::Stopped`], which names it.
+///
+/// # After a `fork`
+///
+/// A child has a copy of the handles of its parent, and may not use them: every call on them, and on the tickets,
+/// iterators, views and spaces that came from them, is refused with [`Error::Forked`]; calls that have no error to give
+/// panic. Nothing is written, and dropping them does nothing. The child may open other stores, or this one once the parent
+/// has closed it. But a child that goes on keeps the file locked when the parent has ended, until it ends as well or runs
+/// another program: a process that is to outlive the parent had better be started before the store is opened.
 #[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
@@ -85,12 +98,13 @@ impl Options {
                 "a ring at {ring} for a store on a volume that is there ({data}): open the store at its path, or without that"
             )));
         }
+        let (volumes, tethers) = volumes.tethered();
         let mut opened = open::load(&volumes, &self)?;
         if !self.read_only {
             open::claim(&mut opened, &self)?;
         }
         let is_read_only = self.read_only;
-        let store = Store { handle: Arc::new(Handle::start(opened, self)?) };
+        let store = Store { handle: Arc::new(Handle::start(opened, self, tethers)?) };
         if !is_read_only {
             store.load_memory()?;
         }
@@ -109,7 +123,7 @@ impl Store {
     }
 
     pub(crate) fn adopt_thread(&self, thread: JoinHandle<()>) {
-        self.handle.adopt(thread);
+        self.handle.inner.adopt_thread(thread);
     }
 
     pub(crate) fn write(
@@ -119,6 +133,7 @@ impl Store {
         wait: bool,
     ) -> Result<Ticket, Error> {
         let inner = self.inner();
+        inner.here()?;
         ops.iter().try_for_each(|op| inner.check(op))?;
         loop {
             // A space may go to memory, or come from there, between the two.
@@ -256,12 +271,13 @@ impl Store {
     /// ```
     pub fn read(&self, key: impl AsRef<[u8]>, range: impl RangeBounds<u64>) -> Result<Entries, Error> {
         let key = key.as_ref();
+        self.inner().here()?;
         check_key(key)?;
         if let Some(entries) = self.read_in_memory(key, &range)? {
             return Ok(entries);
         }
         self.settle(key)?;
-        let mut front = self.inner().front();
+        let mut front = self.inner().sound_front()?;
         front.spaces.note_read(key);
         let inner = self.inner();
         let sight = Sight::take(&front, key, &range, inner.now())?;
@@ -300,12 +316,13 @@ impl Store {
 
     /// What a log is, and when the age of its entries is looked at.
     fn find(&self, key: &[u8]) -> Result<(State, u64), Error> {
+        self.inner().here()?;
         check_key(key)?;
         if let Some(state) = self.inner().find_in_memory(key) {
             return Ok((state, self.inner().now()));
         }
         self.settle(key)?;
-        let mut front = self.inner().front();
+        let mut front = self.inner().sound_front()?;
         if let Some(doubt) = front.doubt(key) {
             let before = front.recent(key).first().and_then(|(_, _, piece)| piece.bounds);
             return Err(doubt.error(key, before.map(|bounds| bounds.next)));
@@ -339,8 +356,8 @@ impl Store {
         match &inner.wal {
             Some(wal) if deferred > 0 && wal.durable() < deferred && !bug("deferred-stay-unseen") => {
                 match inner.flush() {
-                    // Reads go on when writing cannot, and show what is safe.
-                    Err(Error::Stopped { .. } | Error::Closed) => Ok(()),
+                    // Closing has made it durable.
+                    Err(Error::Closed) => Ok(()),
                     done => done,
                 }
             }
@@ -377,7 +394,7 @@ impl Store {
 
     fn list(&self, listed: Listed) -> Result<Logs, Error> {
         let inner = self.inner();
-        let deferred = inner.front().last_deferred;
+        let deferred = inner.sound_front()?.last_deferred;
         self.settle_block(deferred)?;
         // What a dump takes out of memory after that is in the runs.
         let (in_memory, alone) = inner.scan_in_memory(&listed);
@@ -394,6 +411,7 @@ impl Store {
 
     /// Writes the recent tier to a run and frees the ring behind it. Happens by itself; this does it now.
     pub fn checkpoint(&self) -> Result<(), Error> {
+        self.inner().may_wait()?;
         self.inner().checkpoint()
     }
 
@@ -448,6 +466,7 @@ impl Store {
     /// Does what the store's threads would do next; `false` where there is nothing. For stores without threads.
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool, Error> {
+        self.inner().here()?;
         self.handle.inner.dump_what_is_due();
         self.inner().step()
     }
@@ -455,17 +474,30 @@ impl Store {
     /// Lets go of the store as a killed process would: nothing more is written. For tests.
     #[doc(hidden)]
     pub fn abandon(self) {
-        let mut closed = self.inner().closed.lock().expect("no panics");
-        if let Some(wal) = &self.inner().wal {
-            wal.abandon();
+        let inner = self.inner();
+        if inner.here().is_err() {
+            return;
         }
-        self.inner().end_threads(self.handle.take_threads());
+        let hush = inner.hush();
+        let mut closed = held(&inner.closed);
+        inner.wal.iter().for_each(|wal| wal.abandon());
+        inner.end_threads();
         *closed = Some(Ok(()));
         drop(closed);
+        drop(hush);
+        inner.join_callbacks();
     }
 
     /// Makes everything durable and closes the store, so that the next opening need not look for a torn end.
-    /// Every handle stops taking writes; the file is let go of when the last one is dropped. Closing twice is no error.
+    /// Every handle stops taking writes; the file is let go of when the last one is dropped, whatever tickets, iterators and
+    /// views are kept: these go on with what they have in memory, and then end with [`Error::Closed`]. Closing twice is no
+    /// error.
+    ///
+    /// When it returns, every [callback](Ticket::on_done) has been called, but for those behind one that this is called in. In
+    /// a waker it does not wait: the store closes on another thread.
+    ///
+    /// # Errors
+    /// Why the store stopped, if it did; [`Error::Forked`].
     pub fn close(&self) -> Result<(), Error> {
         self.handle.close()
     }
@@ -473,6 +505,9 @@ impl Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Store({})", self.inner().volumes.data.info().name)
+        match self.inner().here() {
+            Ok(()) => write!(f, "Store({})", self.inner().volumes.data.info().name),
+            Err(error) => write!(f, "Store({error})"),
+        }
     }
 }

@@ -203,6 +203,7 @@ impl Inner {
     /// Does a part of a sweep, for an idle store. `false` where there is none to be done now.
     pub fn sweep(&self) -> Result<bool, Error> {
         // Another thread is at it, or this very one further out.
+        let _hush = self.hush();
         let Ok(mut sweeper) = self.sweeper.try_lock() else { return Ok(false) };
         let sweeper = &mut *sweeper;
         let mut more = true;

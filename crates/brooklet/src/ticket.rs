@@ -14,7 +14,19 @@ use crate::silo::Silo;
 /// The promise of a write: its sequence numbers now, its durability when it comes.
 ///
 /// Wait for it on a thread, await it in a task of any runtime, or leave a callback. Dropping it changes nothing: the
-/// write becomes durable all the same.
+/// write becomes durable all the same. Keeping it keeps nothing open: a ticket of a store that is gone says how the write
+/// ended, or [`Error::Closed`].
+///
+/// # Where code of yours runs
+///
+/// Callbacks, and the wakers of tasks, are called, cloned and dropped under no lock of the store. A panic in one is logged,
+/// and the others are called; the store goes on.
+///
+/// - Callbacks run one after another on a thread that does nothing else. They may do whatever any thread may: append, wait,
+///   close the store, drop the last handle to it. The callbacks behind them wait meanwhile, and nothing else does.
+/// - A waker may run on the thread that writes. It may append where there is room, and read, but not wait: a call that would
+///   wait is refused with [`Error::WouldWait`]. A waker that schedules its task, as those of all common runtimes do, never
+///   comes to that. [`Store::close`](crate::Store::close) in a waker closes the store on another thread, and does not wait.
 #[derive(Clone, Debug)]
 #[must_use = "a write is acknowledged only once its ticket has been waited for"]
 pub struct Ticket {
@@ -49,7 +61,8 @@ impl Ticket {
     ///
     /// # Errors
     /// [`Error::Stopped`]: a write to the device failed; whether this commit took effect is unknown until the store is
-    /// opened again.
+    /// opened again. [`Error::Closed`] where the store is gone, [`Error::Forked`] in a process that did not open it,
+    /// [`Error::WouldWait`] in a waker.
     pub fn wait(&self) -> Result<(), Error> {
         match &self.rests {
             Rests::Ring(ack) => Ok(ack.wait()?),
@@ -99,9 +112,9 @@ impl Ticket {
         matches!(self.rests, Rests::Memory(_))
     }
 
-    /// Calls `callback` once the write is acknowledged, or cannot be any more.
+    /// Calls `callback` once the write is acknowledged, or cannot be any more; at once, on this thread, if it is.
     ///
-    /// It runs on a thread that drives the log: it must be quick, and must not wait for another write.
+    /// It may append, wait, and close the store; [where it runs](Self#where-code-of-yours-runs) says more.
     pub fn on_done(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) {
         match &self.rests {
             Rests::Ring(ack) => ack.on_done(|result| callback(result.map_err(Error::from))),

@@ -10,7 +10,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use brooklet_codex::{Builder, BuilderOptions};
-use brooklet_io::{MemVolume, SECTOR};
+use brooklet_io::{MemVolume, Process, SECTOR};
 use bytes::Bytes;
 
 use crate::engine::{Inner, check_key};
@@ -22,7 +22,7 @@ use crate::merge::{Input, Pending, Trouble, matters};
 use crate::model::Bounds;
 use crate::order::Order;
 use crate::piece::{Chunk, Head, PieceWriter, split_key};
-use crate::read::{Entries, Entry, Sight};
+use crate::read::{Entries, Entry, Sight, given_of};
 use crate::recent::{LogState, Tier};
 use crate::runs::{Run, RunSet};
 use crate::scan::{LogInfo, Logs};
@@ -61,6 +61,8 @@ pub struct View {
     pub(crate) now: u64,
     /// What damage in the ring took of it, and what ends whatever lists or reads many logs.
     pub(crate) lost: Option<Arc<Lost>>,
+    /// The process that took it.
+    pub(crate) process: Process,
 }
 
 impl Store {
@@ -75,21 +77,35 @@ impl Store {
     /// more.
     pub fn view(&self) -> Result<View, Error> {
         let inner = self.inner();
-        let (runs, lost) = match &inner.wal {
+        let (runs, now, lost) = match &inner.wal {
             Some(_) => {
+                let witness = inner.sound_front()?.followers.witness(inner.options.clock.clone());
                 self.checkpoint()?;
-                (inner.front().runs.clone(), None)
+                // What became durable up to now has come to the front, and is known to the witness.
+                let front = inner.front();
+                let (runs, now) = (front.runs.clone(), inner.now());
+                drop(front);
+                let now = witness.last_at(runs.lsn(), now);
+                (runs, now, None)
             }
-            None => unchanging(inner)?,
+            None => {
+                let (runs, lost) = unchanging(inner)?;
+                (runs, inner.now(), lost)
+            }
         };
         let store = inner.keeper().superblock.id;
         // The seed of the store's own filters is nobody else's business; with this one, the same logs are the same file.
         let builder = BuilderOptions { filter_seed: store as u64, ..inner.shelf.builder_options(0) };
-        Ok(View { runs, store, builder, now: inner.now(), lost })
+        Ok(View { runs, store, builder, now, process: inner.process, lost })
     }
 }
 
 impl View {
+    /// Refuses a process that did not take it.
+    pub(crate) fn here(&self) -> Result<(), Error> {
+        if self.process.is_here() { Ok(()) } else { Err(Error::Forked) }
+    }
+
     /// Up to where in the log, in bytes that were ever committed to it, each log is as commits left it.
     pub fn lsn(&self) -> u64 {
         self.runs.lsn()
@@ -100,6 +116,7 @@ impl View {
     /// # Errors
     /// [`Error::Damaged`] or [`Error::Io`] where runs cannot be read; so for the others.
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
+        self.here()?;
         let logs = Logs::of_runs(&self.runs, prefix.as_ref(), self.now)?;
         Ok(logs.ending(self.lost.as_ref().map(|lost| lost.error())))
     }
@@ -109,6 +126,7 @@ impl View {
     /// # Errors
     /// As that.
     pub fn read(&self, key: impl AsRef<[u8]>, range: impl RangeBounds<u64>) -> Result<Entries, Error> {
+        self.here()?;
         let key = key.as_ref();
         check_key(key)?;
         Sight::of_runs_around(self.runs.clone(), self.lost.as_ref(), key, self.now).entries(key, &range)
@@ -121,6 +139,7 @@ impl View {
     pub fn bounds(&self, key: impl AsRef<[u8]>) -> Result<Bounds, Error> {
         let key = key.as_ref();
         check_key(key)?;
+        self.here()?;
         let state = self.runs.state(key)?;
         if let Some(doubt) = self.lost.as_ref().and_then(|lost| lost.doubt(key)) {
             return Err(doubt.error(key, state.bounds.map(|bounds| bounds.next)));
@@ -152,11 +171,13 @@ impl View {
     /// # Errors
     /// As [`scan`](Self::scan).
     pub fn walk(&self, prefix: impl AsRef<[u8]>) -> Result<Walk, Error> {
+        self.here()?;
         let prefix = prefix.as_ref().to_vec();
         let input = Input::all(&self.runs, prefix.as_slice().max(FIRST))?;
         let out = PieceWriter::new(Pending::new(0));
         let end = self.lost.as_ref().map(|lost| lost.error());
-        Ok(Walk { input, out, prefix, now: self.now, chunk: None, end, over: false })
+        let (process, now) = (self.process, self.now);
+        Ok(Walk { process, input, out, prefix, now, chunk: None, end, over: false })
     }
 
     /// Fails where [damage in the ring](crate::Options::read_only) hides something: nothing should be made of the view then that
@@ -186,6 +207,7 @@ pub enum Walked {
 
 /// Everything in some logs, as [`View::walk`] gives it. An error ends it.
 pub struct Walk {
+    process: Process,
     input: Input,
     out: PieceWriter<Pending>,
     prefix: Vec<u8>,
@@ -201,7 +223,7 @@ impl Walk {
     fn step(&mut self) -> Result<Option<Walked>, Error> {
         loop {
             if let Some((chunk, seq)) = self.chunk.as_mut().filter(|(chunk, seq)| *seq < chunk.range().end) {
-                let entry = Entry { seq: *seq, payload: chunk.payload(*seq) };
+                let entry = Entry { seq: *seq, payload: given_of(chunk, *seq) };
                 *seq += 1;
                 return Ok(Some(Walked::Entry(entry)));
             }
@@ -251,7 +273,8 @@ impl Iterator for Walk {
         if self.over {
             return None;
         }
-        let step = self.step().and_then(|walked| match walked {
+        let here = if self.process.is_here() { Ok(()) } else { Err(Error::Forked) };
+        let step = here.and_then(|()| self.step()).and_then(|walked| match walked {
             None => self.end.take().map_or(Ok(None), Err),
             walked => Ok(walked),
         });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::seeded::bug;
+use brooklet_io::tether::Tether;
 use brooklet_io::{FileOptions, FileVolume, OpenMode, Volume};
 
 use crate::error::{Error, told};
@@ -25,6 +26,14 @@ impl Volumes {
     /// The volume that the ring lies on.
     pub fn ring(&self) -> &Arc<dyn Volume> {
         self.ring.as_ref().unwrap_or(&self.data)
+    }
+
+    /// Puts both behind tethers, by which the store lets go of them: whoever keeps an iterator does not keep them open then.
+    pub fn tethered(self) -> (Self, Vec<Arc<Tether>>) {
+        let data = Tether::new(self.data);
+        let ring = self.ring.map(Tether::new);
+        let tethers = [&data].into_iter().chain(&ring).cloned().collect();
+        (Self { data, ring: ring.map(|ring| ring as Arc<dyn Volume>) }, tethers)
     }
 
     /// Makes durable what was written to either volume. A failure names the one.

@@ -150,7 +150,7 @@ impl From<brooklet_archive::Error> for Failure {
             Error::Store(error) => return error.into(),
             Error::Address { .. } => Kind::Usage,
             Error::Owned { .. } => Kind::No,
-            Error::NoBackup(_) => Kind::NotFound,
+            Error::NoBackup(_) | Error::Hole { .. } => Kind::NotFound,
             Error::OtherStore { .. } | Error::NewerFormat { .. } => Kind::CannotOpen,
             Error::Bucket { source: PermissionDenied { .. } | Unauthenticated { .. }, .. } => {
                 Kind::CannotOpen

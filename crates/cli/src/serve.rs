@@ -195,7 +195,8 @@ fn listen_for_signals() -> Result<CancellationToken, Failure> {
 }
 
 pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
-    let given = args.given.clone().or(args.file()?).or(Given::defaults());
+    let asked = args.given.clone().or(args.file()?);
+    let given = asked.clone().or(Given::defaults());
     if args.print_config {
         let text = toml::to_string(&given).map_err(|error| Failure::new(Kind::Io, error.to_string()))?;
         out.line(text.trim_end())?;
@@ -209,9 +210,12 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
         .create(Create::IfMissing)
         .ring_size(given.ring_size.unwrap_or(RING))
         .memory_budget(given.memory.unwrap_or(MEMORY) as usize)
-        .cache_budget(given.cache.unwrap_or(CACHE) as usize)
-        .max_payload(payload);
-    let store = options.open(&args.store)?;
+        .cache_budget(given.cache.unwrap_or(CACHE) as usize);
+    let store = match options.clone().max_payload(payload).open(&args.store) {
+        // The ring takes less, and nobody asked for so much: values are as large as it takes.
+        Err(brooklet::Error::InvalidOptions(_)) if asked.max_value.is_none() => options.open(&args.store)?,
+        opened => opened?,
+    };
     let ready = |addresses: &Addresses| {
         tracing::info!(store = %args.store.display(), redis = ?addresses.redis, http = ?addresses.http, "ready");
         tell_ready();

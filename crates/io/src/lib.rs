@@ -6,6 +6,7 @@
 //! - [`Layer`]: a volume on top of another that does a few things differently.
 //! - [`AlignedBuf`]: memory that direct I/O accepts.
 //! - [`Clock`], [`Rng`]: time and chance as given things.
+//! - [`Process`]: which process opened something, so that a fork of it is known.
 
 #![warn(missing_docs)]
 
@@ -18,8 +19,15 @@ mod file;
 mod layer;
 mod mem;
 #[doc(hidden)]
+pub mod panics;
+mod process;
+#[doc(hidden)]
 pub mod seeded;
 mod stream;
+#[doc(hidden)]
+pub mod sync;
+#[doc(hidden)]
+pub mod tether;
 mod threads;
 #[cfg(target_os = "linux")]
 mod uring;
@@ -35,6 +43,7 @@ pub use file::{
 };
 pub use layer::Layer;
 pub use mem::MemVolume;
+pub use process::Process;
 pub use volume::{
     BlockDevice, Completion, Op, Persist, Queue, SECTOR, Volume, VolumeInfo, read_exact_at,
     read_medium_exact_at, write_all_at,

@@ -51,6 +51,21 @@ impl MemVolume {
         self.disk().crash()
     }
 
+    /// The disk as the next process finds it if the one that uses it were killed now ([`Disk::killed`]).
+    pub fn killed(&self) -> Self {
+        Self { disk: Arc::new(Mutex::new(self.disk().killed())) }
+    }
+
+    /// Lets nothing more go wrong ([`Disk::heal`]).
+    pub fn heal(&self) {
+        self.disk().heal();
+    }
+
+    /// Whether an operation is still to fail ([`Disk::is_to_fail`]).
+    pub fn is_to_fail(&self) -> bool {
+        self.disk().is_to_fail()
+    }
+
     /// Makes something go wrong from now on.
     pub fn fail(&self, fault: Fault) {
         self.disk().fail(fault);
@@ -183,7 +198,8 @@ impl Volume for MemVolume {
     }
 }
 
-/// Carries operations out when they are reaped, in random order.
+/// Carries operations out when they are reaped, in random order. Those that hang are in flight for good: where nothing else
+/// is, a [`reap`](Queue::reap) that waits comes back with nothing, since nobody could ever end it.
 struct MemQueue {
     volume: MemVolume,
     depth: usize,
@@ -195,13 +211,21 @@ struct Submitted {
     op: Op,
     /// The disk's name for a write in flight.
     ticket: Option<u64>,
+    hangs: bool,
 }
 
 impl MemQueue {
-    /// Carries out one of the operations in flight.
+    /// Whether something is in flight that ends.
+    fn gets_on(&self) -> bool {
+        self.submitted.iter().any(|submitted| !submitted.hangs)
+    }
+
+    /// Carries out one of the operations in flight that end.
     fn perform_one(&mut self, disk: &mut Disk) -> Completion {
-        let nth = disk.rng.below(self.submitted.len() as u64) as usize;
-        let Submitted { token, mut op, ticket } = self.submitted.remove(nth);
+        let ending = self.submitted.iter().enumerate().filter(|(_, submitted)| !submitted.hangs);
+        let ending: Vec<_> = ending.map(|(nth, _)| nth).collect();
+        let nth = ending[disk.rng.below(ending.len() as u64) as usize];
+        let Submitted { token, mut op, ticket, .. } = self.submitted.remove(nth);
         if let Some(ticket) = ticket {
             disk.end(ticket);
         }
@@ -217,21 +241,23 @@ impl Queue for MemQueue {
     fn submit(&mut self, token: u64, mut op: Op) {
         assert!(self.submitted.len() < self.depth, "more than {} operations in flight", self.depth);
         op.prepare();
-        let ticket = match &op {
-            Op::Read { .. } => None,
-            Op::Write { offset, data, .. } => Some(self.volume.disk().begin(*offset, data.clone())),
+        let mut disk = self.volume.disk();
+        let (ticket, hangs) = match &op {
+            Op::Read { .. } => (None, false),
+            Op::Write { offset, data, .. } => (Some(disk.begin(*offset, data.clone())), disk.hangs()),
         };
-        self.submitted.push(Submitted { token, op, ticket });
+        drop(disk);
+        self.submitted.push(Submitted { token, op, ticket, hangs });
     }
 
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
         let volume = self.volume.clone();
         let disk = &mut *volume.disk();
-        if self.submitted.is_empty() || !wait && disk.rng.percent(50) {
+        if !self.gets_on() || !wait && disk.rng.percent(50) {
             return;
         }
         out.push(self.perform_one(disk));
-        while wait && !self.submitted.is_empty() && disk.rng.percent(50) {
+        while wait && self.gets_on() && disk.rng.percent(50) {
             out.push(self.perform_one(disk));
         }
     }
@@ -252,8 +278,13 @@ impl Drop for MemQueue {
     fn drop(&mut self) {
         let volume = self.volume.clone();
         let disk = &mut *volume.disk();
-        // As when a process is killed: the data still arrives, but nobody was promised that it is durable.
+        // As when a process is killed: the data still arrives, but nobody was promised that it is durable; and what hung may
+        // never arrive.
+        let mut arrives = |submitted: &Submitted| !submitted.hangs || disk.rng.percent(50);
+        let lost: Vec<_> = self.submitted.extract_if(.., |submitted| !arrives(submitted)).collect();
+        lost.iter().filter_map(|submitted| submitted.ticket).for_each(|ticket| disk.end(ticket));
         for submitted in &mut self.submitted {
+            submitted.hangs = false;
             if let Op::Write { persist, .. } = &mut submitted.op {
                 *persist = Persist::Cached;
             }

@@ -13,6 +13,9 @@ mod planted {
         static MET: Cell<u64> = const { Cell::new(0) };
     }
 
+    /// Whether this build can plant defects.
+    pub const CAN_PLANT: bool = true;
+
     /// Plants a defect in this thread, or none.
     pub fn plant(name: Option<&'static str>) {
         PLANTED.set(name);
@@ -32,12 +35,24 @@ mod planted {
     }
 }
 
-#[cfg(feature = "seeded-bugs")]
-pub use planted::{bug, met, plant};
-
-/// Whether the defect `name` is planted: never, in this build.
 #[cfg(not(feature = "seeded-bugs"))]
-#[inline(always)]
-pub const fn bug(_name: &str) -> bool {
-    false
+mod planted {
+    /// Whether this build can plant defects.
+    pub const CAN_PLANT: bool = false;
+
+    /// Plants nothing, in this build.
+    pub const fn plant(_name: Option<&'static str>) {}
+
+    /// How often the planted defect was met: never, in this build.
+    pub const fn met() -> u64 {
+        0
+    }
+
+    /// Whether the defect `name` is planted: never, in this build.
+    #[inline(always)]
+    pub const fn bug(_name: &str) -> bool {
+        false
+    }
 }
+
+pub use planted::{CAN_PLANT, bug, met, plant};

@@ -7,12 +7,14 @@
 //! - Workers leave only when the queue is closed and `todo` is empty: dropping the queue finishes everything.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
-use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use crate::file::inner::FileInner;
+use crate::panics::caught;
+use crate::sync::thread::{Builder, JoinHandle};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::{Completion, Op, Queue};
 
 pub(crate) struct ThreadQueue {
@@ -125,7 +127,9 @@ impl Shared {
         loop {
             if let Some((token, mut op)) = state.todo.pop_front() {
                 drop(state);
-                let result = self.file.perform(&mut op);
+                // An operation that is lost would be waited for without end.
+                let done = caught("a thread for I/O", || self.file.perform(&mut op));
+                let result = done.and_then(|result| result);
                 state = self.state();
                 state.done.push(op.complete(token, result));
                 self.finished.notify_one();

@@ -339,7 +339,7 @@ fn reopen(options: Options, path: &Path) -> anyhow::Result<brooklet::Store> {
 /// Keeps the image that led to an error.
 fn keep(image: &[u8], kind: &str, error: anyhow::Error) -> anyhow::Error {
     let error = if error.is::<Skipped>() { anyhow!("it does not work any more: {error:#}") } else { error };
-    let path = PathBuf::from(format!("powercut-{kind}-{}.img", std::process::id()));
+    let path = PathBuf::from(format!("powercut-{kind}-{:016x}.img", brooklet::io::system_seed()));
     match fs::write(&path, image) {
         Ok(()) => error.context(format!("the image before that round is kept in {}", path.display())),
         Err(failed) => error.context(format!("the image could not be kept: {failed}")),

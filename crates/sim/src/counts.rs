@@ -3,24 +3,24 @@
 use std::fs::{OpenOptions, read_to_string, write};
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
+use brooklet_sim::budget::Budget;
 use serde_json::Value;
 
 /// Where counts go.
 pub struct Counts {
-    elapsed: Box<dyn Fn() -> Duration>,
+    budget: Budget,
 }
 
 impl Counts {
-    /// Counts with the time that `elapsed` gives.
-    pub fn new(elapsed: impl Fn() -> Duration + 'static) -> Self {
-        Self { elapsed: Box::new(elapsed) }
+    /// Counts with the time that has gone by in `budget`.
+    pub fn new(budget: Budget) -> Self {
+        Self { budget }
     }
 
     /// Seconds so far.
     pub fn seconds(&self) -> f64 {
-        (self.elapsed)().as_secs_f64()
+        self.budget.elapsed().as_secs_f64()
     }
 
     /// Adds a count, where anybody collects them.

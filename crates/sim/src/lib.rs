@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod campaign;
 mod elsewhere;
 pub mod gallery;

@@ -4,14 +4,17 @@ mod counts;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
 
+use brooklet_sim::budget::Budget;
 use brooklet_sim::campaign::{self, Totals};
-use brooklet_sim::gallery::{self, BUDGET, BUGS};
+use brooklet_sim::gallery::{self, BUGS, Bug, Caught};
+use brooklet_sim::ledger::Violation;
 use brooklet_sim::plan::Plan;
 use brooklet_sim::shrink::shrink;
-use brooklet_sim::sweep::{Swept, damage, errors};
+use brooklet_sim::sweep::damage::{Flips, Sectors};
+use brooklet_sim::sweep::errors::Errors;
+use brooklet_sim::sweep::{self, Sweep};
 use clap::{Parser, Subcommand};
 use counts::Counts;
 use serde_json::json;
@@ -28,6 +31,9 @@ struct Args {
     /// Threads
     #[arg(long, global = true, default_value_t = threads())]
     threads: usize,
+    /// Ends within about this many seconds, however much is left to try; the counts say how much was tried
+    #[arg(long, global = true)]
+    seconds: Option<u64>,
 }
 
 #[derive(Subcommand)]
@@ -37,9 +43,9 @@ enum Command {
         /// The first of them
         #[arg(long, default_value_t = 0)]
         from: u64,
-        /// At least so many
-        #[arg(long, default_value_t = 1000)]
-        seeds: u64,
+        /// At least so many; as many as there is time for where there is --seconds
+        #[arg(long)]
+        seeds: Option<u64>,
         /// At least so many crash points
         #[arg(long, default_value_t = 0)]
         points: u64,
@@ -83,27 +89,23 @@ fn threads() -> usize {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    #[expect(clippy::disallowed_methods, reason = "how long it took is for people, and decides nothing")]
-    let began = Instant::now();
-    let counts = Counts::new(move || began.elapsed());
-    let threads = args.threads as u64;
+    let budget = Budget::new(args.seconds);
+    let job = Job { counts: Counts::new(budget), budget, seconds: args.seconds, threads: args.threads };
     let done = match (args.seed, args.command) {
         (Some(seed), _) => replay(seed),
-        (None, Some(Command::Run { from, seeds, points })) => run(&counts, from, seeds, points, args.threads),
+        (None, Some(Command::Run { from, seeds, points })) => job.run(from, seeds, points),
         (None, Some(Command::Errors { scripts })) => {
-            let swept = errors::sweep(scripts, threads);
-            report(&counts, "error-sweep", swept, &format!("errors --scripts {scripts}"))
+            job.sweep("error-sweep", Errors::new(scripts), &format!("errors --scripts {scripts}"))
         }
         (None, Some(Command::Flips { stride })) => {
-            report(&counts, "flip-sweep", damage::flips(stride, threads), &format!("flips --stride {stride}"))
+            job.sweep("flip-sweep", Flips::new(stride), &format!("flips --stride {stride}"))
         }
         (None, Some(Command::Sectors { stride })) => {
-            let swept = damage::sectors(stride, threads);
-            report(&counts, "sector-sweep", swept, &format!("sectors --stride {stride}"))
+            job.sweep("sector-sweep", Sectors::new(stride), &format!("sectors --stride {stride}"))
         }
-        (None, Some(Command::Gallery { name })) => gallery(&counts, name.as_deref(), args.threads),
+        (None, Some(Command::Gallery { name })) => job.gallery(name.as_deref()),
         (None, Some(Command::Report { file, into })) => counts::report(&file, into.as_deref()),
-        (None, None) => run(&counts, 0, 1000, 0, args.threads),
+        (None, None) => job.run(0, None, 0),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -135,95 +137,126 @@ fn replay(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn run(counts: &Counts, from: u64, seeds: u64, points: u64, threads: usize) -> Result<(), String> {
-    let enough = |totals: &Totals| {
-        if totals.seeds.is_multiple_of(500) {
-            eprintln!("{} seeds, {} crash points ...", totals.seeds, totals.tally.total());
-        }
-        totals.seeds >= seeds && totals.tally.total() >= points
-    };
-    let totals = campaign::run_many(from, threads, enough).map_err(|(seed, failure)| {
-        format!("seed {seed} fails: {}\nits story: cargo run -p brooklet-sim -- --seed {seed}", failure.what)
-    })?;
-    let seconds = counts.seconds();
-    let rate = totals.tally.total() as f64 / seconds / threads as f64;
-    println!(
-        "{} seeds from {from} on ({} run twice, with equal traces): {} steps, {} commits acknowledged; {} crash points \
-         ({:?} by depth of recovery), {:.0} a second a core; {} entries read back after crashes; the store stopped in \
-         {} runs, was full in {}, met damage in {}; 0 lost",
-        totals.seeds,
-        totals.repeated,
-        totals.steps,
-        totals.acknowledged,
-        totals.tally.total(),
-        totals.tally.points,
-        rate,
-        totals.tally.entries,
-        totals.stopped,
-        totals.full,
-        totals.damaged
-    );
-    counts.add(json!({
-        "kind": "simulation", "name": "seeds", "from": from, "seeds": totals.seeds, "repeated": totals.repeated,
-        "steps": totals.steps, "acknowledged": totals.acknowledged, "points": totals.tally.total(),
-        "depths": totals.tally.points, "entries": totals.tally.entries, "per_second_per_core": rate.round(),
-        "command": format!("cargo run --release -p brooklet-sim -- run --from {from} --seeds {seeds} --points {points}"),
-    }))
+/// Something to do, on how many threads and for how long, and where its counts go.
+struct Job {
+    counts: Counts,
+    budget: Budget,
+    seconds: Option<u64>,
+    threads: usize,
 }
 
-fn report(
-    counts: &Counts,
-    name: &str,
-    swept: Result<Swept, brooklet_sim::ledger::Violation>,
-    command: &str,
-) -> Result<(), String> {
-    let swept = swept.map_err(|violation| format!("{name}: {}", violation.0))?;
-    println!(
-        "{name}: {} cases: {} harmless, {} reported, {} met by a read or stopped the store; 0 wrong answers",
-        swept.cases, swept.harmless, swept.checked, swept.met
-    );
-    counts.add(json!({
-        "kind": "sweep", "name": name, "cases": swept.cases, "harmless": swept.harmless,
-        "reported": swept.checked, "met": swept.met,
-        "command": format!("cargo run --release -p brooklet-sim -- {command}"),
-    }))
-}
+impl Job {
+    /// The command that does this again.
+    fn command(&self, command: &str) -> String {
+        let seconds = self.seconds.map_or(String::new(), |seconds| format!(" --seconds {seconds}"));
+        let feature = if command.starts_with("gallery") { " --features seeded-bugs" } else { "" };
+        format!("cargo run --release -p brooklet-sim{feature} -- {command}{seconds}")
+    }
 
-fn gallery(counts: &Counts, name: Option<&str>, threads: usize) -> Result<(), String> {
-    if !gallery::can_plant() {
-        return Err("this build cannot plant bugs: build it with --features seeded-bugs".into());
-    }
-    let chosen: Vec<_> = BUGS.iter().filter(|bug| name.is_none_or(|name| bug.name == name)).collect();
-    if chosen.is_empty() {
-        return Err("there is no bug of that name".into());
-    }
-    let mut missed = Vec::new();
-    for bugs in chosen.chunks(threads.max(1)) {
-        let hunts: Vec<_> = std::thread::scope(|scope| {
-            let hunts: Vec<_> = bugs
-                .iter()
-                .map(|&&bug| scope.spawn(move || gallery::hunt(bug, BUDGET, name.is_some())))
-                .collect();
-            hunts.into_iter().map(|hunt| hunt.join().expect("a hunt does not panic")).collect()
-        });
-        for (bug, hunt) in bugs.iter().zip(hunts) {
-            match hunt {
-                Ok(caught) => {
-                    let first = caught.what.lines().next().unwrap_or_default();
-                    println!("caught by {:<18} {:<30} {}\n{:28} {first}", caught.by, bug.name, bug.what, "");
-                    caught.story.iter().for_each(|line| println!("    {line}"));
-                    counts.add(json!({
-                        "kind": "bug", "name": bug.name, "what": bug.what, "by": caught.by, "said": first,
-                        "command": format!("cargo run --release -p brooklet-sim -- gallery {}", bug.name),
-                    }))?;
-                }
-                Err(why) => {
-                    println!("NOT CAUGHT {:<30} {}: {why}", bug.name, bug.what);
-                    missed.push(bug.name);
-                }
+    fn run(&self, from: u64, seeds: Option<u64>, points: u64) -> Result<(), String> {
+        let wanted = seeds.unwrap_or(if self.seconds.is_some() { u64::MAX } else { 1000 });
+        let enough = |totals: &Totals| {
+            if totals.seeds.is_multiple_of(500) {
+                eprintln!("{} seeds, {} crash points ...", totals.seeds, totals.tally.total());
             }
-        }
+            totals.seeds >= wanted && totals.tally.total() >= points || self.budget.is_spent()
+        };
+        let totals = campaign::run_many(from, self.threads, enough).map_err(|(seed, failure)| {
+            format!(
+                "seed {seed} fails: {}\nits story: cargo run -p brooklet-sim -- --seed {seed}",
+                failure.what
+            )
+        })?;
+        let rate = totals.tally.total() as f64 / self.counts.seconds() / self.threads as f64;
+        println!(
+            "{} seeds from {from} on ({} run twice, with equal traces): {} steps, {} commits acknowledged; {} crash \
+             points ({:?} by depth of recovery), {:.0} a second a core; {} restarts on a disk that failed; {} entries read back after crashes; the store \
+             stopped in {} runs, was full in {}, met damage in {}; 0 lost",
+            totals.seeds,
+            totals.repeated,
+            totals.steps,
+            totals.acknowledged,
+            totals.tally.total(),
+            totals.tally.points,
+            rate,
+            totals.tally.restarts,
+            totals.tally.entries,
+            totals.stopped,
+            totals.full,
+            totals.damaged
+        );
+        let seeds = seeds.map_or(String::new(), |seeds| format!(" --seeds {seeds}"));
+        self.counts.add(json!({
+            "kind": "simulation", "name": "seeds", "from": from, "seeds": totals.seeds, "repeated": totals.repeated,
+            "steps": totals.steps, "acknowledged": totals.acknowledged, "points": totals.tally.total(),
+            "depths": totals.tally.points, "restarts": totals.tally.restarts, "entries": totals.tally.entries, "per_second_per_core": rate.round(),
+            "command": self.command(&format!("run --from {from}{seeds} --points {points}")),
+        }))
     }
-    println!("{} of {} seeded bugs caught", chosen.len() - missed.len(), chosen.len());
-    if missed.is_empty() { Ok(()) } else { Err(format!("not caught: {}", missed.join(", "))) }
+
+    fn sweep<S: Sweep>(&self, name: &str, all: Result<S, Violation>, command: &str) -> Result<(), String> {
+        let all = all.map_err(|violation| format!("{name}: {}", violation.0))?;
+        let swept = sweep::run(&all, self.threads as u64, &self.budget);
+        let swept = swept.map_err(|(_, violation)| format!("{name}: {}", violation.0))?;
+        println!(
+            "{name}: {} cases: {} harmless, {} reported, {} met by a read or stopped the store; 0 wrong answers; {} of \
+             {} places tried",
+            swept.cases,
+            swept.harmless,
+            swept.checked,
+            swept.met,
+            all.places() - swept.left_out,
+            all.places()
+        );
+        self.counts.add(json!({
+            "kind": "sweep", "name": name, "cases": swept.cases, "harmless": swept.harmless,
+            "reported": swept.checked, "met": swept.met, "left_out": swept.left_out, "command": self.command(command),
+        }))
+    }
+
+    fn gallery(&self, name: Option<&str>) -> Result<(), String> {
+        if !gallery::can_plant() {
+            return Err("this build cannot plant bugs: build it with --features seeded-bugs".into());
+        }
+        let chosen: Vec<_> =
+            BUGS.iter().filter(|bug| name.is_none_or(|name| bug.name == name)).copied().collect();
+        if chosen.is_empty() {
+            return Err("there is no bug of that name".into());
+        }
+        let failed = Mutex::new(Vec::new());
+        let fail = |what: String| failed.lock().expect("no panics").push(what);
+        let note = |bug: Bug, hunted: Result<Caught, String>| match hunted {
+            Ok(caught) => self.note_caught(bug, &caught).unwrap_or_else(&fail),
+            Err(why) => {
+                println!("NOT CAUGHT {:<30} {}: {why}", bug.name, bug.what);
+                fail(format!("not caught: {}", bug.name));
+            }
+        };
+        gallery::hunt_all(&chosen, self.threads, &self.budget, name.is_some(), &note);
+        let failed = failed.into_inner().expect("no panics");
+        println!(
+            "{} of {} seeded bugs caught in {:.0} s",
+            chosen.len() - failed.len(),
+            chosen.len(),
+            self.counts.seconds()
+        );
+        if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+    }
+
+    fn note_caught(&self, bug: Bug, caught: &Caught) -> Result<(), String> {
+        let first = caught.what.lines().next().unwrap_or_default();
+        let drifted = if caught.by == bug.soonest { "" } else { " (and not by what caught it before)" };
+        println!(
+            "caught by {:<14} {:<32} {}{drifted}\n{:28} {first}",
+            caught.by.to_string(),
+            bug.name,
+            bug.what,
+            ""
+        );
+        caught.story.iter().for_each(|line| println!("    {line}"));
+        self.counts.add(json!({
+            "kind": "bug", "name": bug.name, "what": bug.what, "by": caught.by.to_string(), "said": first,
+            "command": self.command(&format!("gallery {}", bug.name)),
+        }))
+    }
 }

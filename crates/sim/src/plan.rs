@@ -152,6 +152,8 @@ pub enum Act {
     Cut,
     /// The disk is told to misbehave.
     Fail(Fault),
+    /// After so many more writes of blocks one never ends, and after a while the process is killed.
+    Hang(u64),
     /// The closed store rots: a bit, a sector, or an older sector.
     Rot,
 }
@@ -180,6 +182,7 @@ impl fmt::Display for Act {
             Act::Reopen => write!(f, "close and open"),
             Act::Kill => write!(f, "the process is killed"),
             Act::Cut => write!(f, "the power is cut"),
+            Act::Hang(n) => write!(f, "a write hangs, after {n} more"),
             Act::Fail(fault) => write!(f, "the disk will misbehave: {fault:?}"),
             Act::Rot => write!(f, "the closed store rots"),
         }
@@ -191,6 +194,8 @@ impl fmt::Display for Act {
 pub enum Meanwhile {
     /// A power cut here is tried out, on a copy.
     Cut,
+    /// The death of the process here is tried out, on a copy: what it wrote is there, durable or not.
+    Kill,
     /// Other callers write, and wait where they may.
     Write(u64),
     /// Another caller reads a log.
@@ -255,10 +260,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Draws a run: every third seed calm, every third mixed, every third violent, but every sixteenth a stammer.
+    /// Draws a run: every third seed calm, every third mixed, every third violent, but every sixteenth a stammer, and every
+    /// sixteenth one of many restarts.
     pub fn draw(seed: u64) -> Self {
-        if seed % 16 == 7 {
-            return Self::stammer(seed);
+        match seed % 16 {
+            7 => return Self::stammer(seed),
+            11 => return Self::stubborn(seed),
+            _ => {}
         }
         let class = [Class::Calm, Class::Mixed, Class::Violent][(seed % 3) as usize];
         Self::draw_as(seed, class)
@@ -272,6 +280,29 @@ impl Plan {
         let acts = [Act::Burst(0), Act::Commit(1), Act::Work, Act::Work, Act::Wait, Act::Cut];
         for step in &mut plan.steps {
             step.act = detailed(acts[rng.below(acts.len() as u64) as usize], rng);
+        }
+        plan
+    }
+
+    /// Draws a run in which one fault follows the other, and the store is started again and again on the same disk, as
+    /// whoever watches over a process does, before the power goes.
+    fn stubborn(seed: u64) -> Self {
+        let mut plan = Self::draw_as(seed, Class::Violent);
+        let rng = &mut Rng::new(!seed);
+        for step in &mut plan.steps {
+            let act = match rng.below(12) {
+                0..2 => Act::Commit(2),
+                2..4 => Act::Wait,
+                4 => Act::Burst(0),
+                5 => Act::Work,
+                6 => Act::Checkpoint,
+                7..9 => error(rng),
+                9 => Act::Reopen,
+                10 => Act::Kill,
+                _ if rng.percent(40) => Act::Cut,
+                _ => Act::Kill,
+            };
+            step.act = detailed(act, rng);
         }
         plan
     }
@@ -324,6 +355,12 @@ impl Plan {
                 let rests = [Rest::Durable, Rest::Deferred, Rest::Memory, Rest::Memory];
                 let act = if rng.percent(40) { Act::Dump } else { Act::Move(rests[rng.below(4) as usize]) };
                 steps.insert(at, menu.step_of(act, rng));
+            }
+        }
+        if rng.percent(15) {
+            for _ in 0..1 + rng.below(3) {
+                let at = rng.below(steps.len() as u64) as usize;
+                steps.insert(at, menu.step_of(Act::Hang(rng.below(4)), rng));
             }
         }
         Self { seed, class, shape: Shape { apart, capacity, remembered, ..shape }, habits, steps }
@@ -411,15 +448,7 @@ impl Menu {
         let trouble = match (class, rng.below(6)) {
             (Class::Calm, _) => Act::Work,
             (Class::Mixed, _) | (_, 0) => Act::Fail(Fault::ShortTransfers),
-            (_, 1 | 2) => {
-                let kind = [ErrorKind::Other, ErrorKind::StorageFull, ErrorKind::WouldBlock];
-                let (kind, sticky) = (kind[rng.below(3) as usize], rng.percent(30));
-                match rng.below(3) {
-                    0 => Act::Fail(Fault::ErrorAfter { operations: 0, kind, sticky }),
-                    1 => Act::Fail(Fault::FlushErrorAfter { flushes: 0, kind, sticky }),
-                    _ => Act::Fail(Fault::ReadErrorAfter { reads: 0, kind, sticky }),
-                }
-            }
+            (_, 1 | 2) => error(rng),
             (_, 3) => Act::Fail(Fault::LieAfter { writes: 0, lie: Lie::Lost }),
             (_, 4) => Act::Fail(Fault::Full(0)),
             _ => Act::Rot,
@@ -464,8 +493,25 @@ impl Menu {
                 interrupts.push(Interrupt::draw(rng, spread, what));
             }
         }
-        Step { act, seed: rng.next(), interrupts }
+        let seed = rng.next();
+        if seed >> 62 == 0 {
+            // Of every four steps, one meets the death of its process where the others meet a power cut.
+            let cuts = interrupts.iter_mut().filter(|interrupt| interrupt.what == Meanwhile::Cut);
+            cuts.for_each(|interrupt| interrupt.what = Meanwhile::Kill);
+        }
+        Step { act, seed, interrupts }
     }
+}
+
+/// Draws an error of the disk.
+fn error(rng: &mut Rng) -> Act {
+    let kind = [ErrorKind::Other, ErrorKind::StorageFull, ErrorKind::WouldBlock];
+    let (kind, sticky) = (kind[rng.below(3) as usize], rng.percent(30));
+    Act::Fail(match rng.below(3) {
+        0 => Fault::ErrorAfter { operations: 0, kind, sticky },
+        1 => Fault::FlushErrorAfter { flushes: 0, kind, sticky },
+        _ => Fault::ReadErrorAfter { reads: 0, kind, sticky },
+    })
 }
 
 /// Draws what an act leaves open.
@@ -487,8 +533,13 @@ fn detailed(act: Act, rng: &mut Rng) -> Act {
             Act::Fail(Fault::ReadErrorAfter { reads: rng.below(20), kind, sticky })
         }
         Act::Fail(Fault::LieAfter { .. }) => {
-            let lie = [Lie::Lost, Lie::Shorn, Lie::Misdirected, Lie::Flipped][rng.below(4) as usize];
-            Act::Fail(Fault::LieAfter { writes: rng.below(40), lie })
+            let lie =
+                [Lie::Lost, Lie::Shorn, Lie::Misdirected, Lie::Flipped, Lie::Stale][rng.below(5) as usize];
+            let after = rng.below(40);
+            Act::Fail(match lie {
+                Lie::Stale => Fault::StaleReadAfter { reads: after },
+                lie => Fault::LieAfter { writes: after, lie },
+            })
         }
         // The room that is left, in sectors; the world adds what the store has by then.
         Act::Fail(Fault::Full(_)) => Act::Fail(Fault::Full(rng.below(40))),

@@ -176,6 +176,13 @@ impl Stage {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes note of what the disk has lied about since it had told so many lies.
+    fn notice(&self, lies_before: usize) {
+        if self.disk.lied().len() > lies_before {
+            self.state().evidence = self.evidence_after_a_lie();
+        }
+    }
+
     fn in_ring(&self, at: u64) -> bool {
         self.shared.zones.ring.contains(&at)
     }
@@ -244,14 +251,20 @@ impl Volume for Stage {
         let offset = self.part.start + offset;
         self.knock(0, offset, &[]);
         let len = (buf.len() as u64).min(self.part.end.saturating_sub(offset));
-        self.disk.read_at(offset, &mut buf[..len as usize])
+        let lies = self.disk.lied().len();
+        let read = self.disk.read_at(offset, &mut buf[..len as usize]);
+        self.notice(lies);
+        read
     }
 
     fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
         let offset = self.part.start + offset;
         self.knock(0, offset, &[]);
         let len = (buf.len() as u64).min(self.part.end.saturating_sub(offset));
-        self.disk.read_medium(offset, &mut buf[..len as usize])
+        let lies = self.disk.lied().len();
+        let read = self.disk.read_medium(offset, &mut buf[..len as usize]);
+        self.notice(lies);
+        read
     }
 
     /// By way of a page cache that in turn has nothing, is right, and still holds what was there before anything was written.
@@ -351,6 +364,7 @@ impl Queue for StageQueue {
         let lies = self.stage.disk.lied().len();
         let before = out.len();
         self.queue.reap(wait, out);
+        self.stage.notice(lies);
         for completion in &out[before..] {
             if let Some(at) = self.writes.iter().position(|(token, ..)| *token == completion.token) {
                 let (_, offset, tells) = self.writes.swap_remove(at);

@@ -1,16 +1,17 @@
 //! The witness: opens what a power cut left, cuts the power again while it recovers, and says whether it is right.
 
+use std::io::ErrorKind;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use brooklet::io::{ManualClock, MemVolume, Rng};
+use brooklet::io::{Fault, ManualClock, MemVolume, Rng};
 use brooklet::{Error, Store};
 
 use crate::ledger::{Expectation, Seen, Tolerance, Violation, violated};
 use crate::model::{Logs, Moment, shown};
 use crate::plan::{Interrupt, Meanwhile, Place, Shape};
-use crate::stage::Guest;
+use crate::stage::{Guest, Stage};
 
 /// A power cut during recovery, during the recovery from that, and so on: at most so deep.
 pub const DEPTH: usize = 3;
@@ -23,6 +24,8 @@ pub const RING_OFFSET: u64 = 64 << 10;
 pub struct Tally {
     /// Crash images that were opened and compared, by how deep in recovery the power went: 0 is at work.
     pub points: [u64; DEPTH + 1],
+    /// Openings that failed with an error of the disk, each of which was followed by another on the same disk.
+    pub restarts: u64,
     /// Openings that were refused because of damage, rightly.
     pub refused: u64,
     /// Entries that were read back after a crash.
@@ -38,22 +41,53 @@ impl Tally {
     /// Adds another's counts.
     pub fn add(&mut self, other: &Tally) {
         self.points.iter_mut().zip(other.points).for_each(|(mine, theirs)| *mine += theirs);
+        self.restarts += other.restarts;
         self.refused += other.refused;
         self.entries += other.entries;
     }
 }
 
-/// Takes what a power cut would leave, in the middle of an opening.
+/// How a process ends, and leaves its disk to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By a power cut: of what was not durable, anything may be there.
+    Cut,
+    /// It is killed: what it wrote can be read, durable or not.
+    Killed,
+}
+
+/// A disk that somebody left.
+#[derive(Clone)]
+pub struct Left {
+    /// The disk; its own faults are over.
+    pub disk: MemVolume,
+    /// How.
+    pub by: End,
+}
+
+impl Left {
+    /// What is left of `disk` if the power is cut now, or whoever uses it is killed.
+    pub fn of(disk: &MemVolume, by: End, seed: u64) -> Self {
+        let left = match by {
+            End::Cut => MemVolume::from_image(disk.crash(), seed),
+            End::Killed => disk.killed(),
+        };
+        Self { disk: left, by }
+    }
+}
+
+/// Takes what a power cut would leave, or the death of the process, in the middle of an opening.
 struct Taker {
     disk: MemVolume,
-    images: Mutex<Vec<Vec<u8>>>,
+    taken: Mutex<Vec<Left>>,
 }
 
 impl Guest for Taker {
     fn enter(&self, what: Meanwhile, _: bool) {
-        if what == Meanwhile::Cut {
-            self.images.lock().unwrap_or_else(PoisonError::into_inner).push(self.disk.crash());
-        }
+        let by = if what == Meanwhile::Kill { End::Killed } else { End::Cut };
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let seed = taken.len() as u64;
+        taken.push(Left::of(&self.disk, by, seed));
     }
 }
 
@@ -68,25 +102,24 @@ pub struct Witness<'a> {
 }
 
 impl Witness<'_> {
-    /// Opens `image` and compares what it shows with what it may show.
-    pub fn examine(&mut self, image: Vec<u8>, expected: &Expectation) -> Result<(), Violation> {
-        self.at_depth(image, expected, 0)
+    /// Opens what was left and compares what it shows with what it may show.
+    pub fn examine(&mut self, left: Left, expected: &Expectation) -> Result<(), Violation> {
+        self.at_depth(left, expected, 0)
     }
 
-    fn at_depth(&mut self, image: Vec<u8>, expected: &Expectation, depth: usize) -> Result<(), Violation> {
+    fn at_depth(&mut self, left: Left, expected: &Expectation, depth: usize) -> Result<(), Violation> {
         self.tally.points[depth] += 1;
-        let disk = MemVolume::from_image(image, self.rng.next());
+        let Left { disk, by } = left;
         let stage = self.shape.stage(disk.clone());
-        let taker = Arc::new(Taker { disk: disk.clone(), images: Mutex::default() });
+        let taker = Arc::new(Taker { disk: disk.clone(), taken: Mutex::default() });
         let guest: Weak<dyn Guest> = Arc::downgrade(&(taker.clone() as Arc<dyn Guest>));
         stage.invite(guest);
-        stage.begin(&self.cuts(depth));
         let clock = Arc::new(ManualClock::default());
         clock.advance(Duration::from_millis(expected.now));
-        let opened = self.shape.open(&stage, &clock, self.rng.next());
-        stage.begin(&[]);
-        let words = format!("a power cut{}", " while recovering from one".repeat(depth));
+        let end = if by == End::Cut { "a power cut" } else { "a kill" };
+        let words = format!("{end}{}", " while recovering from one".repeat(depth));
         let within = |Violation(what): Violation| Violation(format!("{words}: {what}"));
+        let opened = self.open(&stage, &clock, (by, depth));
         let known = match opened {
             Ok(store) => {
                 let known = self.look(&store, expected).map_err(within)?;
@@ -110,30 +143,69 @@ impl Witness<'_> {
             }
             Err(error) => return violated(format!("{words}: the store does not open: {error}")),
         };
-        let images = std::mem::take(&mut *taker.images.lock().unwrap_or_else(PoisonError::into_inner));
-        for image in images {
-            self.at_depth(image, expected, depth + 1)?;
+        let taken = std::mem::take(&mut *taker.taken.lock().unwrap_or_else(PoisonError::into_inner));
+        for left in taken {
+            self.at_depth(left, expected, depth + 1)?;
         }
+        // What was there before a power cut is durable. After a kill, only the opening can have made it so.
+        let again = if by == End::Cut { 10 } else { 50 };
         if let Some((known, epoch)) = known
             && depth < DEPTH
-            && self.rng.percent(10)
+            && self.rng.percent(again)
         {
             // What one opening has shown, no later one may miss.
             let expected =
                 Expectation { durable: known, unknown: Vec::new(), import: None, epoch, ..expected.clone() };
-            self.at_depth(disk.crash(), &expected, depth + 1)?;
+            let by = if self.rng.percent(25) { End::Killed } else { End::Cut };
+            let left = Left::of(&disk, by, self.rng.next());
+            self.at_depth(left, &expected, depth + 1)?;
         }
         Ok(())
     }
 
-    /// Where the power goes during an opening.
-    fn cuts(&mut self, depth: usize) -> Vec<Interrupt> {
-        let mut cuts = Vec::new();
-        while depth < DEPTH && cuts.len() < 3 && self.rng.percent(40) {
-            let after = self.rng.below(14);
-            cuts.push(Interrupt { after, place: Place::Anywhere, what: Meanwhile::Cut });
+    /// Opens the store, as whoever watches over a process does: where the disk fails meanwhile, once more on the same disk.
+    /// After that it is a good disk.
+    fn open(
+        &mut self,
+        stage: &Stage,
+        clock: &Arc<ManualClock>,
+        (by, depth): (End, usize),
+    ) -> Result<Store, Error> {
+        // After a kill some of what can be read is not durable, and a flush that fails leaves it so.
+        if self.rng.percent(if by == End::Killed { 50 } else { 8 }) {
+            let (kind, sticky) = (ErrorKind::Other, false);
+            stage.disk.fail(match self.rng.below(5) {
+                0 => Fault::ErrorAfter { operations: self.rng.below(8), kind, sticky },
+                1 => Fault::ReadErrorAfter { reads: self.rng.below(6), kind, sticky },
+                _ => Fault::FlushErrorAfter { flushes: self.rng.below(4) / 2, kind, sticky },
+            });
         }
-        cuts
+        loop {
+            stage.begin(&self.ends(depth));
+            let failures = stage.disk.failures();
+            let opened = self.shape.open(stage, clock, self.rng.next());
+            stage.begin(&[]);
+            match opened {
+                Err(Error::Io { .. } | Error::Stopped { .. }) if stage.disk.failures() > failures => {
+                    self.tally.restarts += 1;
+                }
+                opened => {
+                    stage.disk.heal();
+                    return opened;
+                }
+            }
+        }
+    }
+
+    /// Where the power goes, or the process dies, during an opening.
+    fn ends(&mut self, depth: usize) -> Vec<Interrupt> {
+        let mut ends = Vec::new();
+        while depth < DEPTH && ends.len() < 3 && self.rng.percent(40) {
+            let after = self.rng.below(14);
+            let what = if self.rng.percent(25) { Meanwhile::Kill } else { Meanwhile::Cut };
+            ends.push(Interrupt { after, place: Place::Anywhere, what });
+        }
+        ends
     }
 
     fn look(&mut self, store: &Store, expected: &Expectation) -> Result<Logs, Violation> {

@@ -3,22 +3,40 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 
+use brooklet_io::Process;
+
 use crate::block::Block;
 use crate::error::WalError;
+use crate::listeners::Callback;
 use crate::shared::Shared;
 
 /// Resolves once the record's block and all blocks before it are on stable media.
 ///
 /// Wait for it on a thread ([`wait`](Self::wait)), await it in a task of any runtime, or leave a callback
 /// ([`on_done`](Self::on_done)). Dropping it changes nothing: the record becomes durable all the same, within the
-/// time it was given. Keeping it keeps the log's volume open.
+/// time it was given. Keeping it does not keep the log's volume open; where the log goes first, it ends with
+/// [`WalError::Closed`], unless it had ended before.
+///
+/// # Where code of yours runs
+///
+/// Callbacks, and the wakers of tasks, are called, cloned and dropped under no lock of the log. A panic in one is logged,
+/// and the others are called.
+///
+/// - With a committer, as a [`Log`](crate::Log) has one, callbacks run one after another on a thread that does nothing
+///   else. They may do whatever any thread may: append, wait, close the log, drop the last handle to it. The callbacks
+///   behind them wait meanwhile, and nothing else does.
+/// - A waker may run on the committer's thread. It may append where there is room, but not wait: a call that would wait is
+///   refused with [`WalError::WouldWait`]. A waker that schedules its task, as those of all common runtimes do, never
+///   comes to that.
+/// - Without a committer, both run on a thread that waits for the log, before its wait returns.
 pub struct Ack {
-    shared: Arc<Shared>,
+    shared: Weak<Shared>,
+    process: Process,
     block: Arc<Block>,
     /// Where its task listens.
     slot: Option<usize>,
@@ -27,21 +45,41 @@ pub struct Ack {
 impl Clone for Ack {
     fn clone(&self) -> Self {
         // A slot stands for one task; the clone may be awaited by another.
-        Self::new(self.shared.clone(), self.block.clone())
+        Self { shared: self.shared.clone(), block: self.block.clone(), slot: None, ..*self }
     }
 }
 
 impl Ack {
-    pub(crate) fn new(shared: Arc<Shared>, block: Arc<Block>) -> Self {
-        Self { shared, block, slot: None }
+    pub(crate) fn new(shared: &Arc<Shared>, block: Arc<Block>) -> Self {
+        Self { shared: Arc::downgrade(shared), process: shared.process, block, slot: None }
+    }
+
+    /// The log. An error where it is gone, or is another process's.
+    fn shared(&self) -> Result<Arc<Shared>, WalError> {
+        self.here()?;
+        self.shared.upgrade().ok_or(WalError::Closed)
+    }
+
+    fn here(&self) -> Result<(), WalError> {
+        if self.process.is_here() { Ok(()) } else { Err(WalError::Forked) }
     }
 
     /// Blocks the thread until the record is durable.
     ///
     /// # Errors
     /// [`WalError::Stopped`] where a write failed: the record may or may not be there after the next opening.
+    /// [`WalError::Closed`] where the log is gone, [`WalError::Forked`] in a process that did not open it,
+    /// [`WalError::WouldWait`] in a waker.
     pub fn wait(&self) -> Result<(), WalError> {
-        self.shared.wait(&self.block)
+        self.here()?;
+        // Most who ask late need nothing of the log.
+        if let Some(ended) = self.block.ended() {
+            return ended;
+        }
+        match self.shared() {
+            Ok(shared) => shared.wait(&self.block),
+            Err(error) => self.block_ended(error),
+        }
     }
 
     /// Whether another record is in the same block, and so durable at the same moment.
@@ -57,11 +95,17 @@ impl Ack {
     /// # Errors
     /// As for [`wait`](Self::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool, WalError> {
+        self.here()?;
+        if let Some(ended) = self.block.ended() {
+            return ended.map(|()| true);
+        }
+        let shared = self.shared()?;
+        shared.may_wait()?;
         let (tell, told) = sync_channel(1);
-        let mut slot = None;
-        let heard = self.block.listen(|all| all.task(&mut slot, &Arc::new(Teller(tell)).into()));
+        let (mut slot, waker) = (None, Arc::new(Teller(tell)).into());
+        let heard = self.block.listen_as_task(&mut slot, &waker);
         if heard.is_some() {
-            self.shared.see_to(heard);
+            shared.see_to(heard);
             if told.recv_timeout(timeout).is_err() && self.block.leave(slot) {
                 return Ok(false);
             }
@@ -77,26 +121,39 @@ impl Ack {
 
     /// Calls `callback` once, with how it ended; at once where it has ended already.
     ///
-    /// The callback runs on a thread that drives the log: it must be quick, and must not wait for another append.
+    /// It may append, wait, and close the log; [where it runs](Self#where-code-of-yours-runs) says more. In a process that
+    /// did not open the log it is called at once, with [`WalError::Forked`].
     pub fn on_done(&self, callback: impl FnOnce(Result<(), WalError>) + Send + 'static) {
-        let mut callback = Some(callback);
-        let heard = self.block.listen(|all| all.callback(Box::new(callback.take().expect("listens once"))));
-        match (heard, callback) {
-            (None, Some(callback)) => callback(self.ended()),
-            (heard, _) => self.shared.see_to(heard),
+        let shared = match self.shared() {
+            Ok(shared) => shared,
+            Err(error) => return callback(self.block_ended(error)),
+        };
+        let mut callback: Option<Callback> = Some(Box::new(callback));
+        let heard = self.block.listen(|all| all.callback(callback.take().expect("listens once")));
+        match callback {
+            Some(callback) => callback(self.ended()),
+            None => shared.see_to(heard),
+        }
+    }
+
+    /// How the block ended; with `error`, if it has not, or may not be looked at.
+    fn block_ended(&self, error: WalError) -> Result<(), WalError> {
+        match error {
+            WalError::Forked => Err(error),
+            error => self.block.ended().unwrap_or(Err(error)),
         }
     }
 
     /// How it ended, once it has.
     fn ended(&self) -> Result<(), WalError> {
-        if self.is_done() { Ok(()) } else { Err(self.shared.failed()) }
+        self.block.ended().unwrap_or(Err(WalError::Closed))
     }
 }
 
 impl Drop for Ack {
     fn drop(&mut self) {
         // Whoever gives up awaiting it, after a time say, leaves nothing behind.
-        if self.slot.is_some() {
+        if self.slot.is_some() && self.process.is_here() {
             self.block.leave(self.slot);
         }
     }
@@ -106,8 +163,12 @@ impl Future for Ack {
     type Output = Result<(), WalError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { shared, block, slot } = &mut *self;
-        match block.listen(|all| all.task(slot, context.waker())) {
+        let shared = match self.shared() {
+            Ok(shared) => shared,
+            Err(error) => return Poll::Ready(self.block_ended(error)),
+        };
+        let Self { block, slot, .. } = &mut *self;
+        match block.listen_as_task(slot, context.waker()) {
             None => Poll::Ready(self.ended()),
             heard => {
                 shared.see_to(heard);

@@ -6,14 +6,16 @@
 
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::task::Waker;
 
 use bytes::Bytes;
 
+use crate::error::WalError;
 use crate::listeners::{Heard, Listeners};
 use crate::ring::Cursor;
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use crate::sync::thread::Thread;
+use crate::sync::{Mutex, MutexGuard};
 
 const PENDING: u8 = 0;
 const DURABLE: u8 = 1;
@@ -34,20 +36,22 @@ pub struct Block {
     /// Passengers who still write their records into it.
     boarding: AtomicU32,
     place: OnceLock<Placed>,
+    /// Why it failed, if it did; set before `state` says so.
+    failure: OnceLock<WalError>,
     listeners: Mutex<Listeners>,
 }
 
 impl Block {
     pub(crate) fn new(seq: u64) -> Self {
-        let (state, place) = (AtomicU8::new(PENDING), OnceLock::new());
-        Self { seq, state, boarding: AtomicU32::new(0), place, listeners: Mutex::default() }
+        let (state, place, failure) = (AtomicU8::new(PENDING), OnceLock::new(), OnceLock::new());
+        Self { seq, state, boarding: AtomicU32::new(0), place, failure, listeners: Mutex::default() }
     }
 
     /// A block read back from the ring, or from wherever it was kept: durable from the start.
     pub fn recovered(from: Cursor, to: Cursor, data: Bytes) -> Self {
         let block = Self::new(from.seq);
         block.set_place(from, to, data);
-        block.finish(true);
+        block.finish(&Ok(()));
         block
     }
 
@@ -108,11 +112,36 @@ impl Block {
         }
     }
 
-    /// Lets someone listen by `join`, unless the block has ended already.
-    pub(crate) fn listen(&self, join: impl FnOnce(&mut Listeners) -> Heard) -> Option<Heard> {
-        let mut listeners = self.listeners.lock().expect("no panics while listening");
+    /// How the block ended; `None` while it has not.
+    pub(crate) fn ended(&self) -> Option<Result<(), WalError>> {
+        match self.is_durable() {
+            Some(false) => None,
+            Some(true) => Some(Ok(())),
+            None => Some(Err(self.failure.get().cloned().expect("a block that failed knows why"))),
+        }
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.listeners.lock().expect("nothing of others runs under the lock")
+    }
+
+    /// Lets someone listen by `join`, unless the block has ended already. `join` moves what is there already: it runs under
+    /// a lock.
+    pub(crate) fn listen<T>(&self, join: impl FnOnce(&mut Listeners) -> T) -> Option<T> {
+        let mut listeners = self.listeners();
         // Read under the lock: `finish` sets the state before it takes the listeners.
         (self.is_durable() == Some(false)).then(|| join(&mut listeners))
+    }
+
+    /// A task listens, as `slot` if it came before.
+    pub(crate) fn listen_as_task(&self, slot: &mut Option<usize>, waker: &Waker) -> Option<Heard> {
+        if self.is_durable() != Some(false) {
+            return None;
+        }
+        // Cloned before the lock is taken, and what is replaced is dropped after it.
+        let waker = waker.clone();
+        let (heard, _replaced) = self.listen(|all| all.task(slot, waker))?;
+        Some(heard)
     }
 
     /// Lets a task go that need not be told any more. `false` where the block has ended.
@@ -121,30 +150,31 @@ impl Block {
         if self.is_durable() != Some(false) {
             return false;
         }
-        let mut listeners = self.listeners.lock().expect("no panics while listening");
-        let pending = self.is_durable() == Some(false);
-        if let (true, Some(slot)) = (pending, slot) {
-            listeners.leave(slot);
-        }
-        pending
+        self.listen(|all| slot.map(|slot| all.leave(slot))).is_some()
     }
 
     /// Whether anybody listens.
     pub(crate) fn is_wanted(&self) -> bool {
-        !self.listeners.lock().expect("no panics while listening").is_empty()
+        !self.listeners().is_empty()
     }
 
     /// Takes one waiting thread out of the listeners, to drive the block. It listens again if it must.
     pub(crate) fn take_thread(&self) -> Option<Thread> {
-        self.listeners.lock().expect("no panics while listening").take_thread()
+        self.listeners().take_thread()
     }
 
     /// Ends the block and hands out its listeners, to be told when no lock is held.
-    pub(crate) fn finish(&self, durable: bool) -> Listeners {
-        let state = if durable { DURABLE } else { FAILED };
+    pub(crate) fn finish(&self, result: &Result<(), WalError>) -> Listeners {
+        let state = match result {
+            Ok(()) => DURABLE,
+            Err(error) => {
+                self.failure.get_or_init(|| error.clone());
+                FAILED
+            }
+        };
         let before = self.state.swap(state, Ordering::AcqRel);
         assert!(before == PENDING, "block {} ended twice", self.seq);
-        std::mem::take(&mut *self.listeners.lock().expect("no panics while listening"))
+        std::mem::take(&mut *self.listeners())
     }
 }
 

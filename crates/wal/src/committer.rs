@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
 use brooklet_io::{Completion, Op, Persist, Queue, exact_timers, write_all_at};
 
@@ -34,6 +35,8 @@ pub struct Committer {
     alarm: Alarm,
     /// The rest at hand ends when a write is due.
     exact: bool,
+    /// It panicked: what it had is touched no more.
+    broken: bool,
 }
 
 /// What a committer waits for.
@@ -63,11 +66,30 @@ impl Committer {
             last_durable: 0,
             alarm: Alarm::new(),
             exact: false,
+            broken: false,
         })
     }
 
-    /// Does what can be done now.
+    /// Does what can be done now. Callbacks are called at its end, where it does not [run](Self::run) on a thread; they must
+    /// not wait for this log then, since only the next step may end what they wait for.
+    ///
+    /// A panic, of the volume say, stops the log.
     pub fn step(&mut self) -> Pause {
+        if self.broken {
+            return Pause::Ended;
+        }
+        let shared = self.wal.shared.clone();
+        let _hush = shared.calls.hush();
+        self.watched(Self::advance).unwrap_or(Pause::Ended)
+    }
+
+    /// Does some of its work; `None` where that panicked, which stops the log.
+    fn watched<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        let done = caught("the committer", || work(self));
+        done.inspect_err(|_| self.broken = true).map_err(|panic| drop(self.wal.shared.fail(panic))).ok()
+    }
+
+    fn advance(&mut self) -> Pause {
         self.reap(false);
         let shared = self.wal.shared.clone();
         let now = shared.clock.now();
@@ -130,23 +152,29 @@ impl Committer {
             exact_timers();
         }
         loop {
-            match self.step() {
-                Pause::None => continue,
-                Pause::Write(time) => self.rest(time, |queue, time| queue.wait(time)),
-                Pause::Sleep(time) => self.rest(time, |_, time| thread::park_timeout(time)),
-                Pause::Ended => return,
+            // Nothing is called in place: there is a thread for that.
+            let rested = self.watched(|committer| match committer.advance() {
+                Pause::None => true,
+                Pause::Write(time) => committer.rest(time, |queue, time| queue.wait(time)),
+                Pause::Sleep(time) => committer.rest(time, |_, time| thread::park_timeout(time)),
+                Pause::Ended => false,
+            });
+            if rested != Some(true) {
+                return;
             }
-            shared.lock().rest = None;
         }
     }
 
-    fn rest(&mut self, time: Duration, how: impl FnOnce(&mut dyn Queue, Duration)) {
+    /// Rests; `true`: there may be more to do then.
+    fn rest(&mut self, time: Duration, how: impl FnOnce(&mut dyn Queue, Duration)) -> bool {
         let Self { wal, queue, alarm, exact, .. } = self;
         if *exact {
             alarm.sleep(&*wal.shared.clock, time, |time| how(&mut **queue, time));
         } else {
             how(&mut **queue, time);
         }
+        wal.shared.lock().rest = None;
+        true
     }
 
     fn start(&mut self, taken: Taken) {

@@ -33,6 +33,15 @@ pub enum WalError {
     /// The log was closed.
     #[error("the log is closed")]
     Closed,
+    /// The log was opened by a process of which this one is a fork; nothing was done. Memory and locks of the copy are as
+    /// they were at the fork, and what it would write, the parent writes.
+    #[error(
+        "the log was opened by another process, of which this one is a fork: open it here, once it is closed there"
+    )]
+    Forked,
+    /// The call would wait, in a waker, on the thread that must go on for the wait to end; nothing was done.
+    #[error("a waker may not wait for the log: append and wait in the task that it wakes, or in a callback")]
+    WouldWait,
     /// Acknowledged data does not read back. Nothing is cut off: restore from a copy, or read what lies before.
     #[error("acknowledged block {seq} at ring position {position} (LSN {lsn}) is damaged: {what}")]
     Damaged {

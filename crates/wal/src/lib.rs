@@ -76,7 +76,7 @@
 //! ```
 //!
 //! The rooms: `format` (the bytes of a block), `ring` and `map` (where blocks go), `core` (every decision), `tuner` and
-//! `pace` (how blocks are made, and when they may go), `seal` and `compress`, `block`, `listeners` and `ack` (who is told), `histogram`, `wal`, `shared`,
+//! `pace` (how blocks are made, and when they may go), `seal` and `compress`, `block`, `listeners`, `ack` and `calls` (who is told, and where), `histogram`, `wal`, `shared`,
 //! `committer` and `alarm` (the drivers), `tape` and `recover` (reading back), `secure` (what an
 //! opening does about the last blocks), `resize`, `log` (the log that stands alone), `slot` (the
 //! envelope of its label, and of the store's superblock).
@@ -84,6 +84,7 @@
 mod ack;
 mod alarm;
 mod block;
+mod calls;
 mod committer;
 mod compress;
 mod core;
@@ -105,8 +106,6 @@ mod secure;
 mod shared;
 #[doc(hidden)]
 pub mod slot;
-#[doc(hidden)]
-pub mod sync;
 mod tape;
 mod tuner;
 mod wal;
@@ -114,6 +113,9 @@ mod wal;
 pub use crate::core::{Boarded, Stages, WalStats};
 pub use ack::Ack;
 pub use block::Block;
+#[doc(hidden)]
+pub use brooklet_io::sync;
+pub use calls::Hush;
 pub use committer::{Committer, Pause};
 pub use error::WalError;
 pub use format::{Codec, Header, Records, checksum, put_varint, take_varint};

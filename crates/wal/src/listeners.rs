@@ -1,8 +1,8 @@
 //! Those who want to know when a block ends: threads that park, tasks, and callbacks.
 
-use std::panic::AssertUnwindSafe;
 use std::task::Waker;
 
+use crate::calls::Call;
 use crate::error::WalError;
 use crate::sync::thread::Thread;
 
@@ -48,28 +48,28 @@ impl Listeners {
         self.heard(self.is_empty(), |all| all.callbacks.push(callback))
     }
 
-    /// A task listens; `slot` is what it was given when it came before, so that polling again replaces its waker.
-    pub fn task(&mut self, slot: &mut Option<usize>, waker: &Waker) -> Heard {
-        match *slot {
-            Some(slot) => {
-                self.tasks[slot].clone_from(waker);
-                Heard::Another
-            }
-            None => self.heard(self.is_empty(), |all| {
-                let vacant = all.vacant.pop();
-                match vacant {
-                    Some(vacant) => all.tasks[vacant].clone_from(waker),
-                    None => all.tasks.push(waker.clone()),
-                }
-                *slot = vacant.or(Some(all.tasks.len() - 1));
-            }),
+    /// A task listens; `slot` is what it was given when it came before, so that polling again replaces its waker. Gives
+    /// the waker that it replaces: dropping one runs code of its maker, for which no lock may be held.
+    pub fn task(&mut self, slot: &mut Option<usize>, mut waker: Waker) -> (Heard, Option<Waker>) {
+        if let Some(slot) = *slot {
+            std::mem::swap(&mut self.tasks[slot], &mut waker);
+            return (Heard::Another, Some(waker));
         }
+        let heard = if self.is_empty() { Heard::First } else { Heard::Another };
+        let vacant = self.vacant.pop();
+        *slot = vacant.or(Some(self.tasks.len()));
+        let Some(vacant) = vacant else {
+            self.tasks.push(waker);
+            return (heard, None);
+        };
+        std::mem::swap(&mut self.tasks[vacant], &mut waker);
+        (heard, Some(waker))
     }
 
-    /// A task leaves its slot to others. Whoever saw to the block when it came still does.
-    pub fn leave(&mut self, slot: usize) {
-        self.tasks[slot].clone_from(Waker::noop());
+    /// A task leaves its slot to others, and gets its waker back. Whoever saw to the block when it came still does.
+    pub fn leave(&mut self, slot: usize) -> Waker {
         self.vacant.push(slot);
+        std::mem::replace(&mut self.tasks[slot], Waker::noop().clone())
     }
 
     /// Takes a thread that waits out of the listeners, to drive the block. It listens again if it must.
@@ -77,20 +77,11 @@ impl Listeners {
         self.threads.pop()
     }
 
-    /// Tells everyone; returns how many were woken.
-    pub fn tell(self, result: &Result<(), WalError>) -> u64 {
+    /// Wakes the threads; returns how many are woken in all, and what is to be called.
+    pub fn tell(self, result: Result<(), WalError>) -> (u64, Call) {
         let woken = self.threads.len() + self.tasks.len();
         self.threads.iter().for_each(Thread::unpark);
-        self.tasks.into_iter().for_each(|waker| guarded(|| waker.wake()));
-        self.callbacks.into_iter().for_each(|callback| guarded(|| callback(result.clone())));
-        woken as u64
-    }
-}
-
-/// Calls what is not ours: a panic of one must not keep the others from being told.
-fn guarded(call: impl FnOnce()) {
-    if std::panic::catch_unwind(AssertUnwindSafe(call)).is_err() {
-        tracing::error!("a callback panicked");
+        (woken as u64, Call { tasks: self.tasks, callbacks: self.callbacks, result })
     }
 }
 
@@ -102,14 +93,15 @@ mod tests {
     fn slots_of_those_who_left_are_used_again() {
         let mut listeners = Listeners::default();
         let (mut first, mut second, mut third) = (None, None, None);
-        assert_eq!(listeners.task(&mut first, Waker::noop()), Heard::First);
-        listeners.task(&mut second, Waker::noop());
+        let noop = || Waker::noop().clone();
+        assert_eq!(listeners.task(&mut first, noop()).0, Heard::First);
+        listeners.task(&mut second, noop());
         listeners.leave(first.unwrap());
-        assert_eq!(listeners.task(&mut third, Waker::noop()), Heard::Another);
+        assert_eq!(listeners.task(&mut third, noop()).0, Heard::Another);
         assert_eq!((first, second, third), (Some(0), Some(1), Some(0)));
         for _ in 0..1000 {
             let mut slot = None;
-            listeners.task(&mut slot, Waker::noop());
+            listeners.task(&mut slot, noop());
             listeners.leave(slot.unwrap());
         }
         assert_eq!(listeners.tasks.len(), 3);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use brooklet_io::{AlignedBuf, SECTOR};
+use brooklet_io::{AlignedBuf, Process, SECTOR};
 use bytes::Bytes;
 
 use crate::compress::{self, may_shrink};
@@ -19,6 +19,7 @@ pub(crate) struct Pool {
     /// Bytes of a new buffer; those of other sizes were made while blocks had another size.
     capacity: AtomicUsize,
     spare: Mutex<Spare>,
+    process: Process,
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +38,11 @@ fn capacity(block_size: usize) -> usize {
 
 impl Pool {
     pub fn new(block_size: usize) -> Arc<Self> {
-        Arc::new(Self { capacity: capacity(block_size).into(), spare: Mutex::default() })
+        Arc::new(Self {
+            capacity: capacity(block_size).into(),
+            spare: Mutex::default(),
+            process: Process::current(),
+        })
     }
 
     /// Blocks have `block_size` bytes from now on.
@@ -61,6 +66,10 @@ impl Pool {
     }
 
     fn give(&self, mut buf: AlignedBuf) {
+        if !self.process.is_here() {
+            // A fork may have copied the lock as another thread held it.
+            return;
+        }
         buf.clear();
         let mut spare = self.spare.lock().expect("no panics");
         spare.bytes += buf.capacity();

@@ -5,17 +5,22 @@
 //! those who do not wait.
 //!
 //! Locks: `core` is held for short steps only, never across I/O, compression, the sink or a wake-up. The sink may take
-//! locks of its own; callers may hold those while they board, so nothing here boards or waits inside the sink.
+//! locks of its own; callers may hold those while they board, so nothing here boards or waits inside the sink. Code of
+//! users runs where `calls` says.
+//!
+//! A panic of the volume, of the sink or of a driver is a failed write: it stops the log, and everyone is told.
 
 use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
+use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
-use brooklet_io::{Clock, Persist, Volume, write_all_at};
+use brooklet_io::{Clock, Persist, Process, Volume, write_all_at};
 
 use crate::block::Block;
+use crate::calls::Calls;
 use crate::core::{Core, Next, Rest, Taken, Urge, Way, Write};
 use crate::error::WalError;
 use crate::listeners::{Heard, Listeners};
@@ -25,7 +30,7 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::wal::{Config, Sink};
 
 pub(crate) struct Shared {
-    pub core: Mutex<Core>,
+    core: Mutex<Core>,
     pub pool: Arc<Pool>,
     pub volume: Arc<dyn Volume>,
     /// Offset of the ring's first byte on the volume.
@@ -34,6 +39,9 @@ pub(crate) struct Shared {
     pub clock: Arc<dyn Clock>,
     pub sink: Arc<dyn Sink>,
     pub committer: OnceLock<Resting>,
+    pub calls: Arc<Calls>,
+    /// The process that opened the log.
+    pub process: Process,
 }
 
 /// Ends the committer's rests.
@@ -43,18 +51,49 @@ pub(crate) struct Resting {
 }
 
 impl Shared {
+    pub fn new(
+        core: Core,
+        pool: Arc<Pool>,
+        (volume, zone): (Arc<dyn Volume>, u64),
+        config: Config,
+        clock: Arc<dyn Clock>,
+        sink: Arc<dyn Sink>,
+    ) -> Self {
+        let (core, committer, process) = (Mutex::new(core), OnceLock::new(), Process::current());
+        let calls = Calls::new(process);
+        Self { core, pool, volume, zone, config, clock, sink, committer, calls, process }
+    }
+
+    /// Refuses a process that did not open the log.
+    pub fn here(&self) -> Result<(), WalError> {
+        if self.process.is_here() { Ok(()) } else { Err(WalError::Forked) }
+    }
+
+    /// The core. Where a thread panicked while it had it, the log has stopped.
+    ///
+    /// # Panics
+    /// In a process that did not open the log, where the lock may never be free.
     pub fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().expect("the core does not panic")
+        assert!(self.process.is_here(), "{}", WalError::Forked);
+        self.core.lock().unwrap_or_else(|poisoned| {
+            let mut core = poisoned.into_inner();
+            let blocks = core.fail(io::Error::other("a thread panicked while it changed the log"));
+            if !blocks.is_empty() {
+                drop(core);
+                self.end(&blocks, Err(self.failed()));
+                return self.lock();
+            }
+            core
+        })
     }
 
     /// Returns once `block` is durable, driving the log where nobody else does.
     pub fn wait(&self, block: &Arc<Block>) -> Result<(), WalError> {
         loop {
-            match block.is_durable() {
-                Some(true) => return Ok(()),
-                None => return Err(self.failed()),
-                Some(false) => {}
+            if let Some(ended) = block.ended() {
+                return ended;
             }
+            self.may_wait()?;
             let taken = self.lock().take(Urge::Wanted);
             if let Some(taken) = taken {
                 self.carry_out(taken);
@@ -63,6 +102,17 @@ impl Shared {
                 thread::park();
             }
         }
+    }
+
+    /// Refuses whoever would wait on the committer's thread, where a waker called him: the committer would wait with him.
+    pub fn may_wait(&self) -> Result<(), WalError> {
+        self.here()?;
+        if self.is_committer() { Err(WalError::WouldWait) } else { Ok(()) }
+    }
+
+    /// Whether this is the committer's thread.
+    pub fn is_committer(&self) -> bool {
+        self.committer.get().is_some_and(|committer| committer.thread.id() == thread::current().id())
     }
 
     /// Sees to it that somebody drives a block that was listened to: the first who listens, and the first who can drive, may
@@ -84,12 +134,35 @@ impl Shared {
     pub fn carry_out(&self, taken: Taken) {
         let Some(write) = self.seal_and_place(taken) else { return };
         let persist = if bug("lone-write-is-cached") { Persist::Cached } else { Persist::Durable };
-        let result = write_all_at(&*self.volume, self.zone + write.offset, &write.data, persist);
-        self.finish(write.seq, result);
+        let write_all = || write_all_at(&*self.volume, self.zone + write.offset, &write.data, persist);
+        let written = if bug("panic-leaves-a-write-open") {
+            Ok(write_all())
+        } else {
+            // The thread may be a user's who only waits, and everybody waits for this write.
+            caught("writing a block", write_all)
+        };
+        self.finish(write.seq, written.and_then(|result| result));
     }
 
     /// Seals a block and gives it its place. `None` where the log stopped meanwhile.
     pub fn seal_and_place(&self, taken: Taken) -> Option<Write> {
+        let block = taken.block.clone();
+        let error = match caught("sealing a block", || self.try_seal_and_place(taken)) {
+            Ok(Ok(write)) => return Some(write),
+            Ok(Err(error)) => error,
+            Err(panic) => {
+                drop(self.fail(panic));
+                self.failed()
+            }
+        };
+        // Nobody else knows of a block between take and place.
+        if block.ended().is_none() {
+            self.end(&[block], Err(error));
+        }
+        None
+    }
+
+    fn try_seal_and_place(&self, taken: Taken) -> Result<Write, WalError> {
         let way = Way::begun(taken.boarded, self.clock.now());
         let way = (taken.records > 0).then_some(way);
         // Passengers copy their records without waiting for anything, so this is short.
@@ -99,13 +172,13 @@ impl Shared {
         let sealed = seal(&self.pool, taken.buf, taken.records, taken.effort);
         let now = self.clock.now();
         let mut core = self.lock();
-        let placed = core.place(taken.block.clone(), sealed, way, now);
+        let placed = core.place(taken.block, sealed, way, now);
         let waiters = std::mem::take(&mut core.room_waiters);
         let next = core.next_driver();
         drop(core);
         self.wake(next);
         waiters.iter().for_each(Thread::unpark);
-        placed.map_err(|error| end(&[taken.block], Err(error))).ok()
+        placed
     }
 
     /// Takes note of how a block's write ended, and releases what that makes durable.
@@ -125,17 +198,22 @@ impl Shared {
                 return self.wake(next);
             };
             drop(core);
-            self.sink.durable(&blocks);
+            if let Err(panic) = caught("the log's sink", || self.sink.durable(&blocks)) {
+                // They are in the window no more.
+                let untold = self.fail(panic);
+                self.end(&blocks, Err(self.failed()));
+                return drop(untold);
+            }
             let now = self.clock.now();
             let mut core = self.lock();
             core.released(&blocks, now);
             // Under the lock: another driver may be about to release the blocks behind these, and none is done before these are.
-            let listeners = finish(&blocks, true);
+            let listeners = finish(&blocks, &Ok(()));
             let next = core.next_driver();
             drop(core);
             // The next write starts before this one's passengers are told.
             self.wake(next);
-            let woken = tell(listeners, Ok(()));
+            let woken = self.tell(listeners, &Ok(()));
             if woken > 0 {
                 self.lock().stats.wakes += woken;
             }
@@ -170,9 +248,40 @@ impl Shared {
             }
         }
     }
+
+    /// Ends `blocks`, and tells everyone who listens.
+    pub fn end(&self, blocks: &[Arc<Block>], result: Result<(), WalError>) {
+        self.tell(finish(blocks, &result), &result);
+    }
+
+    /// Wakes the threads that listen, and has the rest called. Returns how many were woken.
+    fn tell(&self, listeners: Vec<Listeners>, result: &Result<(), WalError>) -> u64 {
+        let (runs, mut woken) = (self.committer.get().is_some(), 0);
+        for listeners in listeners {
+            let (count, mut call) = listeners.tell(result.clone());
+            woken += count;
+            if !call.tasks.is_empty() && self.is_committer() {
+                Calls::wake_here(&mut call);
+            }
+            self.calls.hand(call, runs);
+        }
+        woken
+    }
 }
 
-/// Those who wait on a log that was stopped. They are told when this is dropped; callbacks are called then, so let go
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !self.process.is_here() {
+            return;
+        }
+        // Whoever keeps an acknowledgement learns that nobody drives the log any more.
+        let blocks = self.lock().stop(WalError::Closed);
+        self.end(&blocks, Err(WalError::Closed));
+        self.calls.end();
+    }
+}
+
+/// Those who wait on a log that was stopped. They are told when this is dropped; callbacks may be called then, so let go
 /// of all locks before.
 #[must_use = "whoever waits is told when it is dropped"]
 pub struct Untold<'a> {
@@ -184,7 +293,7 @@ pub struct Untold<'a> {
 
 impl Drop for Untold<'_> {
     fn drop(&mut self) {
-        end(&self.blocks, Err(self.shared.failed()));
+        self.shared.end(&self.blocks, Err(self.shared.failed()));
         self.waiters.iter().for_each(Thread::unpark);
         self.shared.end_rest(self.rest);
     }
@@ -196,17 +305,7 @@ impl fmt::Debug for Untold<'_> {
     }
 }
 
-/// Ends `blocks`, and tells everyone who listens.
-pub(crate) fn end(blocks: &[Arc<Block>], result: Result<(), WalError>) {
-    tell(finish(blocks, result.is_ok()), result);
-}
-
 /// Ends `blocks`; gives those who are to be told.
-fn finish(blocks: &[Arc<Block>], durable: bool) -> Vec<Listeners> {
-    blocks.iter().map(|block| block.finish(durable)).collect()
-}
-
-/// Returns how many were woken.
-fn tell(listeners: Vec<Listeners>, result: Result<(), WalError>) -> u64 {
-    listeners.into_iter().map(|listeners| listeners.tell(&result)).sum()
+fn finish(blocks: &[Arc<Block>], result: &Result<(), WalError>) -> Vec<Listeners> {
+    blocks.iter().map(|block| block.finish(result)).collect()
 }

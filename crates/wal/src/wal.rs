@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::seeded::bug;
@@ -10,6 +10,7 @@ use brooklet_io::{Clock, SECTOR, Volume};
 
 use crate::ack::Ack;
 use crate::block::Block;
+use crate::calls::Hush;
 use crate::core::{Boarded, Core, Filling, Limits, Setup, Stages, Urge, WalStats};
 use crate::error::WalError;
 use crate::format::{Codec, HEADER, disk_len};
@@ -17,8 +18,7 @@ use crate::pace::Pace;
 use crate::recover::Layout;
 use crate::ring::Cursor;
 use crate::seal::Pool;
-use crate::shared::{Shared, Untold, end};
-use crate::sync::Mutex;
+use crate::shared::{Shared, Untold};
 use crate::sync::thread::{self, Thread};
 use crate::tuner::Settings;
 
@@ -103,6 +103,11 @@ pub(crate) fn limits(config: &Config, size: u64) -> Limits {
 }
 
 /// A ring write-ahead log, open for appending. Clones are handles to the same log.
+///
+/// In a process that did not open it, after a `fork`, calls are refused with [`WalError::Forked`]; those that have no error
+/// to give panic. Nothing is written, and dropping it does nothing.
+///
+/// A panic in the volume or the sink stops the log as a failed write does.
 #[derive(Clone)]
 pub struct Wal {
     pub(crate) shared: Arc<Shared>,
@@ -141,9 +146,8 @@ impl Wal {
         let setup = Setup { store: layout.store, epoch, max_record, reserve };
         let most = Settings { codec: config.codec, block_size, depth: config.depth.max(1) };
         let pace = Pace { interval: config.interval, rate: config.rate };
-        let core = Mutex::new(Core::new(setup, (most, pace), pool.clone(), layout.map, tail, next));
-        let (zone, committer) = (layout.zone, OnceLock::new());
-        Self { shared: Arc::new(Shared { core, pool, volume, zone, config, clock, sink, committer }) }
+        let core = Core::new(setup, (most, pace), pool.clone(), layout.map, tail, next);
+        Self { shared: Arc::new(Shared::new(core, pool, (volume, layout.zone), config, clock, sink)) }
     }
 
     /// Takes a record into the open block, without waiting for anything.
@@ -171,6 +175,7 @@ impl Wal {
         put: impl FnOnce(&mut Filling) -> usize,
     ) -> Result<Boarded, WalError> {
         let shared = &*self.shared;
+        shared.here()?;
         let mut core = shared.lock();
         let boarded = core.board(bound, freeing, (within, || shared.clock.now()), put)?;
         let rest = core.disturb();
@@ -200,6 +205,10 @@ impl Wal {
     }
 
     /// Appends a record, waiting for room where there is none.
+    ///
+    /// # Errors
+    /// [`WalError::TooLarge`], [`WalError::Stopped`] and [`WalError::Closed`]; [`WalError::WouldWait`] where it would have
+    /// to wait in a waker; [`WalError::Forked`] in a process that did not open the log. Nothing was taken.
     pub fn append(&self, record: &[u8]) -> Result<(Boarded, Ack), WalError> {
         loop {
             match self.try_append_slice(&[], record) {
@@ -215,12 +224,16 @@ impl Wal {
 
     /// The acknowledgement of what boarded a block.
     pub fn ack(&self, block: Arc<Block>) -> Ack {
-        Ack::new(self.shared.clone(), block)
+        Ack::new(&self.shared, block)
     }
 
     /// Waits a moment for the ring to be trimmed or the backlog to shrink. Helps with the backlog where no committer runs.
+    ///
+    /// # Errors
+    /// Why the log stopped; [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in a process that did not open the log.
     pub fn wait_for_room(&self) -> Result<(), WalError> {
         let shared = &*self.shared;
+        shared.may_wait()?;
         let mut core = shared.lock();
         core.check()?;
         let alone = shared.committer.get().is_none();
@@ -276,12 +289,27 @@ impl Wal {
 
     /// Makes everything that boarded before the call durable.
     pub fn flush(&self) -> Result<(), WalError> {
+        self.shared.here()?;
         let block = self.shared.lock().last_boarded();
         block.map_or(Ok(()), |block| self.shared.wait(&block))
     }
 
-    /// Ends the log: makes what boarded durable, refuses what comes later, and tells where the log ended.
+    /// Ends the log: makes what boarded durable, refuses what comes later, and tells where the log ended. When it returns,
+    /// every callback has been called, but for those behind one that this is called in.
+    ///
+    /// # Errors
+    /// Why the log stopped, [`WalError::Closed`] where it was closed before; [`WalError::WouldWait`] in a waker,
+    /// [`WalError::Forked`] in a process that did not open the log.
     pub fn close(&self) -> Result<Cursor, WalError> {
+        let end = self.end();
+        self.join_callbacks();
+        end
+    }
+
+    /// [`close`](Self::close), that does not wait for callbacks: for an owner who holds a lock that one may ask for, and calls
+    /// [`join_callbacks`](Self::join_callbacks) without it.
+    pub fn end(&self) -> Result<Cursor, WalError> {
+        self.shared.may_wait()?;
         self.shared.lock().refuse();
         loop {
             let drops = bug("closing-drops-the-rest");
@@ -301,13 +329,51 @@ impl Wal {
         }
     }
 
+    /// Returns once all callbacks of a log that has ended have been called; at once in a callback or a waker, and in a
+    /// process that did not open the log.
+    pub fn join_callbacks(&self) {
+        if self.shared.may_wait().is_ok() {
+            self.shared.calls.join();
+        }
+    }
+
+    /// Where no committer runs: has callbacks wait until what is returned is dropped, since the caller takes a lock that
+    /// they may ask for.
+    pub fn hush(&self) -> Hush<'_> {
+        self.shared.calls.hush()
+    }
+
+    /// Whether this thread runs the log's committer, and so came here in a waker.
+    pub fn is_committer(&self) -> bool {
+        self.shared.is_committer()
+    }
+
+    /// Refuses whoever could not wait for the log: for an owner, before it takes a lock under which others wait.
+    ///
+    /// # Errors
+    /// [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in a process that did not open the log.
+    pub fn may_wait(&self) -> Result<(), WalError> {
+        self.shared.may_wait()
+    }
+
+    /// Refuses a process that did not open the log.
+    ///
+    /// # Errors
+    /// [`WalError::Forked`].
+    pub fn here(&self) -> Result<(), WalError> {
+        self.shared.here()
+    }
+
     /// Ends the log as a killed process would: nothing more is written, and what was not durable fails.
     pub fn abandon(&self) {
+        if self.shared.here().is_err() {
+            return;
+        }
         let mut core = self.shared.lock();
         let blocks = core.stop(WalError::Closed);
         let rest = core.rest.take();
         drop(core);
-        end(&blocks, Err(WalError::Closed));
+        self.shared.end(&blocks, Err(WalError::Closed));
         self.shared.end_rest(rest);
     }
 
@@ -328,13 +394,16 @@ impl Wal {
 
     /// Why the log stopped, if it did.
     pub fn failure(&self) -> Option<WalError> {
-        self.shared.lock().check().err()
+        self.shared.here().and_then(|()| self.shared.lock().check()).err()
     }
 }
 
 impl fmt::Debug for Wal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Wal({:?}, {:?})", self.shared.volume, self.stats())
+        match self.here() {
+            Ok(()) => write!(f, "Wal({:?}, {:?})", self.shared.volume, self.stats()),
+            Err(error) => write!(f, "Wal({:?}, {error})", self.shared.volume),
+        }
     }
 }
 

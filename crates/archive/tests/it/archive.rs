@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use brooklet::{Retention, Store};
+use brooklet::{Lost, Retention, Store};
 use brooklet_archive::object_store::memory::InMemory;
 use brooklet_archive::object_store::path::Path;
 use brooklet_archive::object_store::{ObjectStore, ObjectStoreExt};
@@ -190,7 +190,7 @@ fn backups_are_found_by_number_and_by_time() {
     assert!(none(Which::Latest).contains("no backups") && none(Which::At(day)).contains("no backups"));
     let mut archive = archive(&memory, &dir.path().join("note"));
     let mut then = Vec::new();
-    // The clock is set back on the fourth day.
+    // The clock is set back on the fourth day. Nothing is shipped: what is between the backups nobody knows.
     for at in [10, 20, 30, 25, 40] {
         clock.set_wall(day * at);
         fill(&store, &format!("{at}"), 2, 100);
@@ -198,14 +198,23 @@ fn backups_are_found_by_number_and_by_time() {
         then.push((archived.taken, contents(&store)));
     }
     let days = then.iter().map(|(taken, _)| *taken as u128 / day.as_millis()).collect::<Vec<_>>();
-    assert_eq!(days, [10, 20, 30, 30, 40]);
-    for (at, number) in [(10, 0), (11, 0), (20, 1), (29, 1), (30, 3), (39, 3), (40, 4), (4000, 4)] {
+    assert_eq!(days, [10, 20, 30, 25, 40]);
+    for (at, number) in [(10, 0), (20, 1), (25, 3), (30, 2), (40, 4), (4000, 4)] {
         let backup = bucket.backup(Which::At(day * at)).unwrap();
         assert_eq!(backup.number(), number, "on day {at}");
         assert!(logs(&backup.view(1 << 20).unwrap()) == then[number as usize].1);
         assert_eq!((backup.taken(), backup.owner()), (then[number as usize].0, "the host of note"));
     }
-    assert!(none(Which::At(day * 9)).contains("864000000 ms"), "{}", none(Which::At(day * 9)));
+    for (at, from, to) in [(11, 10, 20), (24, 20, 30), (26, 25, 40), (39, 25, 40)] {
+        let error = bucket.backup(Which::At(day * at)).unwrap().view(1 << 20).map(drop).unwrap_err();
+        let [from, to] = [from, to].map(|at| (day * at).as_millis() as u64);
+        assert!(
+            matches!(error, Error::Hole { from: a, to: b } if (a, b) == (from, to)),
+            "on day {at}: {error}"
+        );
+        assert!(at != 11 || error.to_string().contains("between 1970-01-11T00:00:00.000Z and 1970-01-21T"));
+    }
+    assert!(none(Which::At(day * 9)).contains("1970-01-11"), "{}", none(Which::At(day * 9)));
     assert!(none(Which::Number(5)).contains("no backup 5"));
     assert_eq!(
         bucket.backups().unwrap().iter().map(|backup| backup.number).collect::<Vec<_>>(),
@@ -355,7 +364,7 @@ fn a_store_in_use_is_backed_up() {
         let archive = archive(&memory, &dir.path().join("note"));
         let (every, ship) = (Duration::from_millis(200), Some(Duration::from_millis(20)));
         let archiver =
-            Archiver::start(archive, store.clone(), Schedule { every, ship, ..Schedule::default() });
+            Archiver::start(archive, store.clone(), Schedule { every, ship, ..Schedule::default() }).unwrap();
         let bucket = bucket(&memory);
         for _ in 0..12 {
             let acked: Vec<_> =
@@ -420,15 +429,20 @@ fn commits_are_shipped_behind_a_backup() {
     fill(&other, "new", 3, 500);
     store.import().view(&other.view().unwrap(), "").unwrap();
     fill(&store, "new", 3, 10);
-    assert_eq!(archive.ship().unwrap(), None);
-    assert_eq!(back_up(&mut archive, &store).unwrap().number, 1);
+    for _ in 0..2 {
+        let error = archive.ship().unwrap_err();
+        assert!(matches!(error, Error::Lost { why: Lost::Unlogged, .. }), "{error}");
+    }
+    let second = back_up(&mut archive, &store).unwrap();
+    assert_eq!((second.number, second.is_covered), (1, false));
     fill(&store, "after", 3, 10);
     assert_eq!(archive.ship().unwrap().unwrap().objects, 1);
     assert!(restored(&bucket(&memory), Which::Latest) == contents(&store));
 
     // So it does where the process is another one.
     let shipped = names(&memory).iter().filter(|name| name.contains("commits/")).count();
-    assert_eq!(shipped, 6);
+    // And one that says up to when everything is known before the import.
+    assert_eq!(shipped, 7);
     let mut archive = common::archive(&memory, &dir.path().join("note"));
     archive.follow(&store).unwrap();
     assert_eq!(archive.ship().unwrap(), None);
@@ -496,8 +510,9 @@ fn what_was_shipped_goes_up_to_a_moment() {
     // A part of the chain is missing, or is another one.
     let shipped: Vec<Path> =
         names(&memory).into_iter().filter(|name| name.contains("commits/")).map(Path::from).collect();
-    assert_eq!(shipped.len(), 6);
-    let [first, second] = [&shipped[4], &shipped[5]];
+    // Each backup but the first has what is missing shipped behind the one before.
+    assert_eq!(shipped.len(), 8);
+    let [first, second] = [&shipped[6], &shipped[7]];
     let get =
         |path| memory.get(path).now_or_never().unwrap().unwrap().bytes().now_or_never().unwrap().unwrap();
     let whole = get(first);
@@ -521,6 +536,109 @@ fn what_was_shipped_goes_up_to_a_moment() {
     assert!(logs(&bucket.backup(Which::Latest).unwrap().view(1 << 20).unwrap()) == then[11]);
 }
 
+/// Also where nothing is in the bucket yet, and for each thing that one may do with it.
+#[test]
+pub fn an_archive_is_of_one_store() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let [mine, other] = [1, 2].map(|seed| {
+        let store = store(seed);
+        fill(&store, "a", 4, 100);
+        store
+    });
+    let ids = [&mine, &other].map(|store| store.info().unwrap().id);
+    let is_refused = |error: Option<Error>| match error {
+        Some(Error::OtherStore { archive, store }) => [archive, store] == ids,
+        _ => false,
+    };
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    archive.follow(&mine).unwrap();
+    for round in 0..3u64 {
+        assert!(is_refused(archive.follow(&other).err()), "round {round}");
+        assert!(is_refused(back_up(&mut archive, &other).err()), "round {round}");
+        assert!(is_refused(archive.plan(&other).err()), "round {round}");
+        let offloaded = archive.offload(&other, 0, |_| ControlFlow::Continue(()));
+        assert!(is_refused(offloaded.err()), "round {round}");
+        fill(&mine, &format!("{round}"), 2, 100);
+        assert_eq!(back_up(&mut archive, &mine).unwrap().number, round);
+        assert!(restored(archive.bucket(), Which::Latest) == contents(&mine));
+    }
+}
+
+/// More is committed than waits to be shipped: shipping says so until a backup has it, and restoring says what is not known.
+#[test]
+pub fn who_ships_too_late_is_told() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let clock = Arc::new(brooklet::io::ManualClock::default());
+    let options = brooklet::Options::new().ring_size(8 << 20).max_payload(1 << 20).threads(false);
+    let volume = Arc::new(brooklet::io::MemVolume::new(1));
+    let store = options.environment(clock.clone(), 5).create_on(volume).unwrap();
+    let at = |second: u64| {
+        clock.set_wall(Duration::from_secs(second));
+        Which::At(Duration::from_secs(second))
+    };
+    let mut archive = archive(&memory, &dir.path().join("note"));
+    archive.follow(&store).unwrap();
+    at(100);
+    fill(&store, "a", 2, 10);
+    back_up(&mut archive, &store).unwrap();
+    let shipped = at(200);
+    fill(&store, "b", 2, 10);
+    archive.ship().unwrap().unwrap();
+    let then = contents(&store);
+    let lost = at(300);
+    for _ in 0..70 {
+        store.append("much", vec![7; 1 << 20]).unwrap().wait().unwrap();
+    }
+    at(400);
+    for _ in 0..2 {
+        let error = archive.ship().unwrap_err();
+        let is_late = matches!(error, Error::Lost { since: 200_000, why: Lost::Behind { .. } });
+        assert!(is_late && error.to_string().contains("back the store up"), "{error}");
+    }
+    let next = at(500);
+    let archived = back_up(&mut archive, &store).unwrap();
+    assert_eq!((archived.number, archived.is_covered), (1, false));
+    at(600);
+    fill(&store, "c", 2, 10);
+    assert_eq!(archive.ship().unwrap().unwrap().objects, 1, "it goes on");
+
+    let bucket = bucket(&memory);
+    let view = |which| bucket.backup(which).unwrap().view(1 << 20);
+    assert!(logs(&view(shipped).unwrap()) == then);
+    let error = view(lost).unwrap_err();
+    assert!(matches!(error, Error::Hole { from: 200_000, to: 500_000 }), "{error}");
+    assert_eq!(view(next).unwrap().bounds("much").unwrap().next, 70);
+    assert!(view(next).unwrap().bounds("c/0000").is_err());
+    assert!(logs(&view(Which::Latest).unwrap()) == contents(&store));
+}
+
+#[test]
+fn a_schedule_that_cannot_be_kept_is_refused() {
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let [minute, day] = [60, 24 * 3600].map(Duration::from_secs);
+    let base = Schedule { every: minute, ..Schedule::default() };
+    let refused = [
+        (Schedule { every: Duration::ZERO, ..base }, "`every`"),
+        (Schedule { ship: Some(Duration::ZERO), ..base }, "`ship`"),
+        (Schedule { ship: Some(minute), ..base }, "`ship` be shorter than `every`"),
+        (Schedule { ship: Some(Duration::MAX), ..base }, "`ship` be shorter than `every`"),
+        (Schedule { keep: Some(minute), ..base }, "`prune_every`"),
+        (Schedule { keep: Some(day), prune_every: Duration::MAX, ..base }, "`prune_every`"),
+    ];
+    let store = store(1);
+    fill(&store, "a", 1, 10);
+    let start =
+        |schedule| Archiver::start(archive(&memory, &dir.path().join("note")), store.clone(), schedule);
+    for (schedule, why) in refused {
+        let error = start(schedule).map(drop).unwrap_err();
+        assert!(matches!(error, Error::Schedule(_)) && error.to_string().contains(why), "{error}");
+    }
+    assert!(names(&memory).is_empty());
+    // The longest that can be said is for ever.
+    let never = Schedule { every: Duration::MAX, ship: Some(day), keep: Some(Duration::MAX), ..base };
+    assert_eq!(start(never).unwrap().now().last.unwrap().number, 0);
+}
+
 #[test]
 fn an_archiver_ends_where_it_must() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
@@ -528,13 +646,13 @@ fn an_archiver_ends_where_it_must() {
     fill(&store, "a", 4, 100);
     let schedule =
         Schedule { keep: Some(Duration::ZERO), prune_every: Duration::ZERO, ..Schedule::default() };
-    let here = Archiver::start(archive(&memory, &dir.path().join("here")), store.clone(), schedule);
+    let here = Archiver::start(archive(&memory, &dir.path().join("here")), store.clone(), schedule).unwrap();
     assert_eq!(here.now().last.unwrap().number, 0);
     fill(&store, "b", 4, 100);
     let status = here.now();
     assert_eq!((status.last.unwrap().number, status.pruned.backups), (1, 1));
     let other = archive(&memory, &dir.path().join("there")).take_over();
-    let there = Archiver::start(other, store.clone(), schedule);
+    let there = Archiver::start(other, store.clone(), schedule).unwrap();
     assert_eq!(there.now().last.unwrap().number, 1);
     fill(&store, "c", 4, 100);
     assert_eq!(there.now().last.unwrap().number, 2);

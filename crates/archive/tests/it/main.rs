@@ -3,6 +3,10 @@
 mod archive;
 mod common;
 mod faults;
+#[cfg(feature = "seeded-bugs")]
+mod gallery;
+mod hanging;
+mod moments;
 mod offload;
 #[cfg(feature = "aws")]
 mod s3;

@@ -241,7 +241,7 @@ fn an_archiver_offloads() {
     let store = open(&path("store")).unwrap();
     let archive = Archive::new(handle.clone(), path("note"), "here").unwrap().with_parts(parts.clone());
     let schedule = Schedule { offload: Some(100_000), ..Schedule::default() };
-    let archiver = Archiver::start(archive, store.clone(), schedule);
+    let archiver = Archiver::start(archive, store.clone(), schedule).unwrap();
     for round in 0..5 {
         fill(&store, &format!("log/{round}"), 30, 4000);
         let status = archiver.now();

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use brooklet_io::panics::caught;
 use brooklet_wal::Wal;
 
 use super::Inner;
@@ -11,7 +12,7 @@ use crate::front::Front;
 use crate::keeper::{Context, backlog};
 use crate::pace::{self, IDLE, Load};
 use crate::sync::atomic::Ordering;
-use crate::sync::thread;
+use crate::sync::{held, thread};
 
 /// The least time that the maintenance thread sleeps for idleness to come.
 const LEAST_NAP: Duration = Duration::from_millis(10);
@@ -30,7 +31,7 @@ impl Inner {
     /// Time without a commit.
     fn quiet(&self, wal: &Wal) -> Duration {
         let commits = wal.stats().records.wrapping_sub(self.own_commits.load(Ordering::Relaxed));
-        self.quiet.lock().expect("no panics").observe(self.options.clock.now(), commits)
+        held(&self.quiet).observe(self.options.clock.now(), commits)
     }
 
     /// How long nobody must have committed for the recent tier to be checkpointed; `None` where there is nothing in it.
@@ -44,7 +45,7 @@ impl Inner {
     /// Does a slice of maintenance. `false` where there is nothing to do.
     pub fn maintain(&self) -> Result<bool, Error> {
         let context = self.context()?;
-        if self.ages.lock().expect("no panics").pass(self.options.clock.now()) {
+        if held(&self.ages).pass(self.options.clock.now()) {
             self.shelf.cache.age();
         }
         let Some(mut keeper) = self.free_keeper() else { return Ok(false) };
@@ -55,18 +56,20 @@ impl Inner {
         let wanted = self.wanted.load(Ordering::Relaxed);
         let checkpointing = keeper.is_checkpointing();
         let begun = self.options.clock.now();
-        let worked = keeper.step(&context, wanted);
+        // What a panic leaves half done is not worked on again: the store has stopped.
+        let worked = caught("the keeper", || keeper.step(&context, wanted));
+        let worked = worked.unwrap_or_else(|panic| Err(keeper.stop_after(&context, panic)));
         if !matches!(worked, Ok(false)) {
             self.counters.slices.record(self.options.clock.now().saturating_sub(begun));
         }
-        *self.kept.lock().expect("no panics") = keeper.kept();
+        *held(&self.kept) = keeper.kept();
         if wanted && (keeper.is_checkpointing() || matches!(worked, Ok(false))) {
             self.wanted.store(false, Ordering::Relaxed);
         }
         // A checkpoint that is stuck and waits for merging may get on, or not.
         if worked.is_err() || !keeper.is_stuck() {
             let stalled = worked.as_ref().err().filter(|_| keeper.is_checkpointing()).cloned();
-            *self.stalled.lock().expect("no panics") = stalled;
+            *held(&self.stalled) = stalled;
         }
         self.ration(context.wal, keeper.progress());
         if checkpointing && !keeper.is_checkpointing() {
@@ -110,8 +113,7 @@ impl Inner {
         };
         // The last eighth of the ring is for what frees.
         let sizes = [most, self.ring_size / 8 * 7];
-        let limits =
-            self.ration.lock().expect("no panics").limits(done, [(memory, sizes[0]), (used, sizes[1])]);
+        let limits = held(&self.ration).limits(done, [(memory, sizes[0]), (used, sizes[1])]);
         let mut more = false;
         for ((told, limit), size) in self.limits.iter().zip(limits).zip(sizes) {
             let before = told.load(Ordering::Relaxed);
@@ -190,7 +192,7 @@ impl Inner {
         let ring = (used.saturating_sub(self.ring_size / 2) * 200) / self.ring_size;
         let [most_memory, most_ring] = [0, 1].map(|i: usize| self.limits[i].load(Ordering::Relaxed));
         let uses = [(front.memory() as u64, most_memory), (used, most_ring)];
-        let rationed = self.ration.lock().expect("no panics").used(uses);
+        let rationed = held(&self.ration).used(uses);
         let fill =
             if front.frozen.is_some() || front.leaving > 0 { memory.max(ring).max(rationed) } else { 0 };
         let fill = if self.held_back.load(Ordering::Relaxed) { fill.max(100) } else { fill };
@@ -219,13 +221,12 @@ impl Inner {
         let wait = patience.map(|patience| patience.saturating_sub(self.quiet(wal)).max(LEAST_NAP));
         // What boarded and is not durable yet will be.
         let wait = wait.or_else(|| (!self.front().is_settled()).then_some(IDLE));
-        let sweep = self.sweeper.lock().expect("no panics").next(&runs).map(|at| {
+        let sweep = held(&self.sweeper).next(&runs).map(|at| {
             let idle = IDLE.saturating_sub(self.quiet(wal)).max(LEAST_NAP);
             Duration::from_millis(at.saturating_sub(self.now())).clamp(idle, LONGEST_NAP)
         });
         let now = self.options.clock.now();
-        let age =
-            self.shelf.is_to_age().then(|| self.ages.lock().expect("no panics").left(now).max(LEAST_NAP));
+        let age = self.shelf.is_to_age().then(|| held(&self.ages).left(now).max(LEAST_NAP));
         Nap { most: wait.into_iter().chain(sweep).chain(age).min(), woken_by_commits: wait.is_none() }
     }
 }
@@ -333,6 +334,63 @@ mod tests {
             ticket.wait().unwrap();
             assert_eq!(nap(), Nap { most: Some(pace::LONG_IDLE), woken_by_commits: false });
         }
+    }
+
+    /// A checkpoint whose tier is gone: an assertion fails in the midst of a slice.
+    fn a_panic_of_the_keeper_stops_the_store() {
+        let options = Options::new().threads(false);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        store.append("log", "entry").unwrap().wait().unwrap();
+        let inner = store.inner();
+        inner.wanted.store(true, Ordering::Relaxed);
+        assert!(inner.maintain().unwrap() && inner.keeper().is_checkpointing());
+        inner.front().frozen = None;
+        let stopped = |error: Error| {
+            let named = |why: &str| why.contains("the keeper panicked: a draining checkpoint has its tier");
+            assert!(matches!(&error, Error::Stopped { why } if named(why)), "{error}");
+        };
+        stopped(inner.maintain().unwrap_err());
+        stopped(inner.maintain().unwrap_err());
+        stopped(store.append("log", "entry").unwrap_err());
+        stopped(store.checkpoint().unwrap_err());
+        stopped(store.close().unwrap_err());
+    }
+
+    /// Its lock was poisoned, and closing panicked.
+    #[test]
+    fn a_panic_in_the_midst_of_a_slice_is_told_to_all() {
+        a_panic_of_the_keeper_stops_the_store();
+    }
+
+    #[cfg(feature = "seeded-bugs")]
+    #[test]
+    fn a_keeper_that_goes_on_after_a_panic_is_caught() {
+        use brooklet_io::seeded::{met, plant};
+        plant(Some("keeper-goes-on-after-a-panic"));
+        let passed = std::panic::catch_unwind(a_panic_of_the_keeper_stops_the_store).is_ok();
+        let met = met();
+        plant(None);
+        assert!(met > 0 && !passed, "it was met {met} times, and goes unnoticed");
+    }
+
+    /// A thread of a user's that panics while it has the keeper.
+    #[test]
+    fn a_panic_under_the_keepers_lock_stops_the_store() {
+        let options = Options::new().threads(false);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let inner = store.inner();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _keeper = inner.keeper();
+            panic!("a planned panic");
+        }));
+        assert!(panicked.is_err());
+        let stopped = |error: Error| {
+            let named = |why: &str| why.contains("a thread panicked while it had the keeper");
+            assert!(matches!(&error, Error::Stopped { why } if named(why)), "{error}");
+        };
+        stopped(store.checkpoint().unwrap_err());
+        stopped(store.append("log", "entry").unwrap_err());
+        stopped(store.close().unwrap_err());
     }
 
     /// With what was found, memory is beyond its budget until that is checkpointed; commits need not wait for it.

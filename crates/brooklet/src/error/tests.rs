@@ -5,7 +5,9 @@
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake};
 
 use brooklet_codex::{Builder, BuilderOptions, Bytes, Reader};
 use brooklet_io::{Fault, ManualClock, MemVolume, Volume};
@@ -74,6 +76,8 @@ errors! {
     Full, Full, full, ["no room left for a new store", "70000 bytes", "free space"];
     ReadOnly, Stopped, read_only, ["read-only", "open it for writing"];
     Closed, Stopped, closed, ["closed"];
+    Forked, Stopped, forked, ["opened by another process", "is a fork", "open it here"];
+    WouldWait, Invalid, in_a_waker, ["a waker may not wait", "in the task"];
     Stopped, Stopped, stopped, ["stopped writing", "a planned fault", "mend the device", "open the store again"];
     Io, Io, missing, ["opening", "none failed:", "os error 2"];
 }
@@ -95,6 +99,34 @@ fn place(name: &str) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(name);
     (dir, path)
+}
+
+/// A child meets it in `tests/it/forks.rs`; here is no unsafe code, and so no fork.
+fn forked() -> Error {
+    WalError::Forked.into()
+}
+
+/// A waker that does what a task should.
+struct Waits(Store, Mutex<Option<Error>>);
+
+impl Wake for Waits {
+    fn wake(self: Arc<Self>) {
+        *self.1.lock().unwrap() = self.0.flush().and_then(|()| self.0.checkpoint()).err();
+    }
+}
+
+fn in_a_waker() -> Error {
+    let store = options().threads(true).create_on(Arc::new(MemVolume::new(3))).unwrap();
+    let mut ticket = store.append("log", "0").unwrap();
+    let waits = Arc::new(Waits(store, Mutex::default()));
+    let waker = waits.clone().into();
+    assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
+    loop {
+        match waits.1.lock().unwrap().take() {
+            Some(error) => break error,
+            None => std::thread::yield_now(),
+        }
+    }
 }
 
 fn a_commit_too_large() -> Error {
@@ -345,6 +377,8 @@ fn every_error_of_the_ring_has_its_place_among_the_stores() {
         WalError::Busy,
         WalError::Stopped(planned()),
         WalError::Closed,
+        WalError::Forked,
+        WalError::WouldWait,
         place,
         WalError::Io(planned()),
     ] {
@@ -354,6 +388,8 @@ fn every_error_of_the_ring_has_its_place_among_the_stores() {
             WalError::Busy => (ErrorKind::Full, "waits to be written"),
             WalError::Stopped(_) => (ErrorKind::Stopped, "a planned fault"),
             WalError::Closed => (ErrorKind::Stopped, "closed"),
+            WalError::Forked => (ErrorKind::Stopped, "a fork"),
+            WalError::WouldWait => (ErrorKind::Invalid, "a waker may not wait"),
             WalError::Damaged { .. } => (ErrorKind::Damaged, "block 7 at position 4096 (LSN 99)"),
             WalError::Io(_) => (ErrorKind::Io, "reading the ring failed: a planned fault"),
         };

@@ -54,6 +54,7 @@ pub(super) struct NewRun {
 
 impl NewRun {
     pub fn new(store: Store, existing: Existing, watch: Option<Watch>) -> Result<Self, Error> {
+        store.inner().may_wait()?;
         // So that what was committed before is in the runs, and logs that are there already are noticed at once.
         store.checkpoint()?;
         let inner = store.inner();

@@ -12,11 +12,13 @@
 //! log, in a file at work.
 
 use std::fmt;
+use std::mem;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brooklet_codex::{BuilderOptions, Duplicates, FileOptions, Sorter};
+use brooklet_io::Process;
 use brooklet_wal::{put_varint, take_varint};
 
 use super::gathered::Gathered;
@@ -33,10 +35,21 @@ use crate::terms::Terms;
 /// An import of entries in any order; see [`Store::import`](crate::Store::import). Dropping it leaves nothing behind.
 pub struct Unsorted {
     import: Import,
-    sorter: Sorter,
+    sorter: Sorting,
     scratch: PathBuf,
     key: Vec<u8>,
     came: u64,
+}
+
+/// The sorter. In a forked child it is left alone: its files are the parent's.
+struct Sorting(Option<Sorter>, Process);
+
+impl Drop for Sorting {
+    fn drop(&mut self) {
+        if !self.1.is_here() {
+            mem::forget(self.0.take());
+        }
+    }
 }
 
 impl Unsorted {
@@ -48,7 +61,8 @@ impl Unsorted {
             duplicates: Duplicates::Last,
             ..FileOptions::default()
         };
-        let (sorter, scratch) = (Sorter::new(scratch, options), scratch.to_path_buf());
+        let sorter = Sorting(Some(Sorter::new(scratch, options)), Process::current());
+        let scratch = scratch.to_path_buf();
         Ok(Self { import, sorter, scratch, key: Vec::new(), came: 0 })
     }
 
@@ -77,9 +91,11 @@ impl Unsorted {
     }
 
     fn put(&mut self, key: &[u8], number: u64, value: &[u8]) -> Result<(), Error> {
+        self.import.store.inner().here()?;
         self.key.clear();
         put_chunk_key(key, number, &mut self.key);
-        self.sorter.add(&self.key, value).map_err(sorter_error)
+        let sorter = self.sorter.0.as_mut().expect("it is there until the end");
+        sorter.add(&self.key, value).map_err(sorter_error)
     }
 
     /// Makes the logs part of the store.
@@ -87,9 +103,10 @@ impl Unsorted {
     /// # Errors
     /// As [`Import::view`].
     pub fn finish(self) -> Result<Imported, Error> {
-        let Self { import, sorter, scratch, .. } = self;
+        let Self { import, mut sorter, scratch, .. } = self;
         let mut logs = Logs::new(import.begin()?, &scratch);
         let mut failed = None;
+        let sorter = sorter.0.take().expect("it is there until the end");
         let sorted = sorter.finish(|key, value| match logs.take(key, value) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {

@@ -2,7 +2,8 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use brooklet_io::panics::caught;
 
 use crate::engine::Inner;
 use crate::error::Error;
@@ -10,6 +11,7 @@ use crate::merge::Trouble;
 use crate::segment::{Entry, Segment, SegmentBuilder};
 use crate::segments::Segments;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use crate::sync::thread::{self, JoinHandle};
 
 /// Bytes of entries that are handed over at once, and how many such batches wait at most.
@@ -61,6 +63,7 @@ impl Writer {
 
     /// Takes the next entry. After an error all that is left is to drop it.
     pub fn put(&mut self, entry: Entry) -> Result<(), Error> {
+        self.inner.here()?;
         match &mut self.way {
             Way::Here(segments) => return write(&self.inner, self.what, segments, entry),
             Way::Beside(_) => {}
@@ -85,6 +88,7 @@ impl Writer {
 
     /// Ends what is written; gives its segments.
     pub fn finish(mut self) -> Result<Vec<Arc<Segment>>, Error> {
+        self.inner.here()?;
         self.hand_over()?;
         let (mut segments, ended) = self.end().expect("it goes on until here");
         match ended.and_then(|()| seal(&self.inner, self.what, &mut segments)) {
@@ -111,6 +115,10 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        if self.inner.here().is_err() {
+            // The thread is the parent's, and so is what it writes.
+            mem::forget(mem::replace(&mut self.way, Way::Ended));
+        }
         if let Some((segments, _)) = self.end() {
             give_up(&self.inner, segments);
         }
@@ -123,15 +131,18 @@ impl Beside {
         let written = Arc::new(AtomicU64::new(0));
         let told = written.clone();
         let run = move || {
-            for batch in taken {
-                for entry in batch {
-                    if let Err(error) = write(&inner, what, &mut segments, entry) {
-                        return (segments, Err(error));
-                    }
+            let write_all = || {
+                while let Ok(batch) = taken.recv() {
+                    batch.into_iter().try_for_each(|entry| write(&inner, what, &mut segments, entry))?;
+                    told.store(segments.written(), Ordering::Relaxed);
                 }
-                told.store(segments.written(), Ordering::Relaxed);
-            }
-            (segments, Ok(()))
+                Ok(())
+            };
+            let ended = caught("the thread that writes a run", write_all);
+            // Whoever hands over more is refused.
+            drop(taken);
+            let ended = ended.unwrap_or_else(|panic| Err(inner.stop(panic)));
+            (segments, ended)
         };
         let thread = thread::Builder::new().name("brooklet-write".into()).spawn(run);
         Ok(Self { batches, thread: thread.map_err(Error::io("starting a thread"))?, written })

@@ -69,8 +69,8 @@ impl Keeper {
         self.left_out.clear();
     }
 
-    /// Leaves out of merging what could not be read. `false` where that is nothing new.
-    pub(super) fn leave_out(&mut self, context: &Context<'_>) -> bool {
+    /// Leaves out of merging what could not be read, as `error` says. `false` where that is nothing new.
+    pub(super) fn leave_out(&mut self, context: &Context<'_>, error: &Error) -> bool {
         if bug("damage-ends-all-merging") {
             return false;
         }
@@ -78,14 +78,16 @@ impl Keeper {
         let mut more = false;
         for run in runs.here() {
             let unread = run.segments.iter().fold(false, |unread, segment| unread | segment.was_unread());
-            more |= (unread || run.is_damaged()) && self.left_out.insert(run.meta.id);
+            if unread || run.is_damaged() {
+                more |= self.left_out.insert(run.meta.id, error.clone()).is_none();
+            }
         }
         more
     }
 
     /// Whether a run stays as it is, for what is wrong with it.
     pub(super) fn is_left_out(&self, run: &Run) -> bool {
-        run.is_damaged() || self.left_out.contains(&run.meta.id)
+        run.is_damaged() || self.left_out.contains_key(&run.meta.id)
     }
 
     /// The runs that can be merged, newest first: all that lie here down to one that is left out, since what an older run may
@@ -118,11 +120,19 @@ impl Keeper {
     pub fn expect_none_left_out(&self, runs: &RunSet) -> Result<(), Error> {
         let here = runs.here();
         let Some(at) = here.iter().position(|run| self.is_left_out(run)) else { return Ok(()) };
-        let older = here.len() - at - 1;
-        let what = format!(
-            "it cannot be read everywhere, so that it was not merged, nor were {older} older runs; all newer ones were"
-        );
-        Err(Error::damaged(format!("run {}", here[at].meta.id), what))
+        let (run, older) = (&here[at], here.len() - at - 1);
+        let what = format!("it was not merged, nor were {older} older runs; all newer ones were");
+        match self.left_out.get(&run.meta.id) {
+            // The device may read it another time.
+            Some(Error::Io { source, .. }) if !run.is_damaged() => {
+                let doing = format!("reading run {} ({what})", run.meta.id);
+                Err(Error::Io { doing, source: source.clone() })
+            }
+            _ => {
+                let what = format!("it cannot be read everywhere, so that {what}");
+                Err(Error::damaged(format!("run {}", run.meta.id), what))
+            }
+        }
     }
 
     /// What the policy knows of the runs that can be merged; one that is only being made is none, and what lies elsewhere stays

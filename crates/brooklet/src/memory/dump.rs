@@ -3,6 +3,7 @@
 //! A dump has every log of its space, as a whole, and names those that are no more. So nothing in older runs counts of what it
 //! has, and an older dump is free as soon as the next one is part of the store.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::runs::Run;
 use crate::segments::Segments;
 use crate::silo::{Phase, Rest, Silo};
 use crate::store::Store;
-use crate::sync::thread;
+use crate::sync::{held, thread};
 
 /// What a dump wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,8 +52,7 @@ impl Store {
             thread.unpark();
             return Ok(());
         }
-        let dumper = inner.clone();
-        let run = move || dumper.dump_on_schedule();
+        let run = inner.watched("the thread that dumps", |inner| inner.dump_on_schedule());
         let spawned = thread::Builder::new().name("brooklet-dump".into()).spawn(run);
         let spawned = spawned.map_err(Error::io("starting a thread"))?;
         inner.dumper.get_or_init(|| spawned.thread().clone());
@@ -100,7 +100,11 @@ impl Inner {
         let mut dumped = Ok(());
         for silo in self.silos.all() {
             // Whoever moves it goes on until it is in one class.
-            let _moving = silo.moving.lock().expect("no panics");
+            let _moving = held(&silo.moving);
+            if !silo.is_sound() {
+                dumped = dumped.and(Err(self.half_done(&silo)));
+                continue;
+            }
             silo.logs().phase = Phase::Closed;
             let one = self.dump(&silo).map(drop);
             dumped = dumped.and(one);
@@ -110,7 +114,12 @@ impl Inner {
 
     /// Makes a silo a run of the store, if it has changed.
     pub fn dump(self: &Arc<Self>, silo: &Silo) -> Result<Dumped, Error> {
-        let _alone = silo.dumping.lock().expect("no panics");
+        self.may_wait()?;
+        let _hush = self.hush();
+        let _alone = held(&silo.dumping);
+        if !silo.is_sound() {
+            return Err(self.half_done(silo));
+        }
         silo.logs().dumped_at = self.options.clock.now();
         if !silo.logs().is_changed() {
             return Ok(Dumped::default());
@@ -141,6 +150,11 @@ impl Inner {
         });
         silo.logs().end_dump(dumped.is_ok() || bug("failed-dump-counts"));
         dumped
+    }
+
+    /// Stops the store: what is in this memory may be half of a commit, and is not to be kept.
+    fn half_done(&self, silo: &Silo) -> Error {
+        self.stop(io::Error::other(format!("a thread panicked while it changed space {}", silo.name)))
     }
 
     /// Begins a dump; tells whether it has all that there is of the space.

@@ -18,6 +18,7 @@ use crate::runs::{Run, RunSet};
 use crate::silo::{Brought, Phase, Silo};
 use crate::space::{Class, MemoryConfig, SpaceConfig};
 use crate::store::Store;
+use crate::sync::held;
 use crate::view::read_error;
 
 impl Store {
@@ -57,7 +58,8 @@ impl Store {
     ) -> Result<(), Error> {
         let silo = self.new_silo(name, space, config, Phase::Moving);
         {
-            let _moving = silo.moving.lock().expect("no panics");
+            let _hush = self.inner().hush();
+            let _moving = held(&silo.moving);
             self.inner().silos.insert(silo.clone());
             if let Err(error) = commit() {
                 self.inner().silos.remove(name);
@@ -76,7 +78,8 @@ impl Store {
         silo: &Silo,
         commit: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let _moving = silo.moving.lock().expect("no panics");
+        let _hush = self.inner().hush();
+        let _moving = held(&silo.moving);
         silo.logs().phase = Phase::Moving;
         let dumped = if bug("move-does-not-dump") { Ok(()) } else { self.dump_silo(silo).map(drop) };
         let done = dumped.and_then(|()| {
@@ -101,7 +104,8 @@ impl Store {
     /// Brings all logs of a space into memory that are not there yet.
     pub(crate) fn bring_all(&self, silo: &Silo) -> Result<(), Error> {
         // A dump would change what is below.
-        let _alone = silo.dumping.lock().expect("no panics");
+        let _hush = self.inner().hush();
+        let _alone = held(&silo.dumping);
         let generation = silo.logs().generation();
         let view = self.view()?;
         silo.logs().settled = true;

@@ -36,11 +36,11 @@ impl Store {
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.path.display()));
         write(&file, &inner).map_err(named).map_err(Error::io("writing the metrics"))?;
-        let publish = move || {
+        let publish = inner.watched("the thread that writes metrics", move |inner| {
             let mut failed = false;
             while !inner.is_closing() {
                 thread::park_timeout(file.every);
-                let written = write(&file, &inner);
+                let written = write(&file, inner);
                 if let (Err(error), false) = (&written, failed) {
                     tracing::warn!(path = %file.path.display(), %error, "the metrics were not written; trying on");
                 }
@@ -48,7 +48,7 @@ impl Store {
             }
             // What a store says that is not open would only mislead.
             let _ = fs::remove_file(&file.path);
-        };
+        });
         let thread = thread::Builder::new().name("brooklet-metrics".into()).spawn(publish);
         self.adopt_thread(thread.map_err(Error::io("starting a thread"))?);
         Ok(())

@@ -3,10 +3,11 @@
 use crate::common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brooklet::io::{ManualClock, MemVolume, Rng};
-use brooklet::{Bytes, Error, Follower, Options, Retention, Store, View};
+use brooklet::{Bytes, Error, Follower, Lost, Moment, Options, Retention, Store, View};
 use common::{contents, seen, walked};
 
 fn store(seed: u64) -> (Store, Arc<ManualClock>) {
@@ -66,7 +67,7 @@ impl Copy {
 
     /// Tells whether nothing was lost.
     fn take(&mut self) -> bool {
-        let Some(mut commits) = self.follower.take() else { return false };
+        let Ok(mut commits) = self.follower.take() else { return false };
         commits.skip_to(self.view.lsn());
         if !commits.is_empty() {
             self.commits.push(commits.encode());
@@ -128,17 +129,83 @@ fn commits_go_up_to_a_moment() {
     let (store, clock) = store(1);
     let copy = Copy::begin(&store);
     let mut then = Vec::new();
+    // The clock is a year ahead for one of them.
+    let at = |n: u64| if n == 4 { 32_000_000_000 } else { (2000 + n) * 1000 };
     for n in 0..10u64 {
-        clock.set_wall(Duration::from_secs(2000 + n));
+        clock.set_wall(Duration::from_millis(at(n)));
         store.append("log", [n as u8]).unwrap().wait().unwrap();
         then.push(contents(&store).unwrap());
     }
-    let commits = [copy.follower.take().unwrap().encode()];
-    for (n, then) in then.iter().enumerate() {
-        let until = (2000 + n as u64) * 1000 + 999;
-        assert!(walked(&copy.view.with_commits(&commits, Some(until)).unwrap(), "") == *then);
+    clock.set_wall(Duration::from_secs(2500));
+    let mut commits = copy.follower.take().unwrap();
+    let last = Moment { lsn: commits.end().unwrap(), time: commits.taken() };
+    assert_eq!(last.time, 2_500_000);
+    let plain = commits.encode();
+    commits.mark(last);
+    let marked = commits.encode();
+    let moments = copy.view.moments([&marked]).unwrap();
+    // Before each commit the clock was set: how far it would have come, and from where, is marked.
+    let (mut want, mut before) = (Vec::new(), 1_000_000);
+    for time in (0..10).map(at) {
+        want.extend([before, time, time]);
+        before = time;
     }
-    assert!(walked(&copy.view.with_commits(&commits, Some(0)).unwrap(), "").is_empty());
+    want.extend([before, last.time, last.time]);
+    assert!(moments.iter().map(|moment| moment.time).eq(want));
+    assert_eq!(moments[..32], copy.view.moments([&plain]).unwrap());
+    assert_eq!(moments[32], last);
+    for (index, moment) in moments.iter().enumerate() {
+        let view = copy.view.with_commits([&marked], Some(*moment)).unwrap();
+        let version = if index % 3 == 2 { index / 3 } else { (index / 3).wrapping_sub(1) }.min(9);
+        assert!(index < 2 || walked(&view, "") == then[version], "moment {index}");
+        assert!(index > 1 || walked(&view, "").is_empty());
+        assert_eq!(view.taken(), moment.time);
+    }
+    // A mark changes nothing but until when it is known.
+    for encoded in [&plain, &marked] {
+        let view = copy.view.with_commits([encoded], None).unwrap();
+        assert!(walked(&view, "") == then[9]);
+        assert_eq!(view.taken(), last.time);
+    }
+    let none = copy.view.with_commits([&marked], Some(Moment { lsn: 0, time: 7 })).unwrap();
+    assert!(walked(&none, "").is_empty() && none.taken() == 7);
+}
+
+/// Writes go on while a view is taken: it is of when the store was there, and not of when the checkpoint had ended.
+#[test]
+fn a_view_is_dated_as_of_its_place_in_the_log() {
+    for seed in 0..5 {
+        let clock = Arc::new(ManualClock::default());
+        let options = Options::new().ring_size(1 << 20).memory_budget(64 << 10).max_payload(9 << 10);
+        let volume = Arc::new(MemVolume::new(seed));
+        let store = options.environment(clock.clone(), seed).create_on(volume).unwrap();
+        let follower = store.follow(64 << 20).unwrap();
+        let base = store.view().unwrap();
+        let done = AtomicBool::new(false);
+        let views: Vec<View> = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0..u64::MAX {
+                    if done.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    clock.advance(Duration::from_millis(2));
+                    store.append(format!("log/{}", n % 50), [n as u8; 300]).unwrap().wait().unwrap();
+                }
+            });
+            let views = (0..20).map(|_| store.view().unwrap()).collect();
+            done.store(true, Ordering::Relaxed);
+            views
+        });
+        let moments = base.moments([follower.take().unwrap().encode()]).unwrap();
+        for view in views {
+            let at = moments.partition_point(|moment| moment.lsn <= view.lsn());
+            let before = at.checked_sub(1).map_or(0, |before| moments[before].time);
+            assert!(before <= view.taken(), "seed {seed}: {view:?} is dated before it");
+            let after = moments.get(at).map_or(u64::MAX, |moment| moment.time);
+            // In the millisecond itself, that of the view may come first.
+            assert!(view.taken() <= after, "seed {seed}: {view:?} is dated behind it");
+        }
+    }
 }
 
 #[test]
@@ -153,13 +220,14 @@ fn what_is_missing_is_noticed() {
     assert!(follower.take().unwrap().is_empty());
     // More than is held.
     (0..3).for_each(|_| store.append("log", [3; 400]).unwrap().wait().unwrap());
-    assert!(follower.take().is_none() && follower.take().unwrap().is_empty());
+    assert_eq!(follower.take().unwrap_err(), Lost::Behind { most: 1000 });
+    assert!(follower.take().unwrap().is_empty(), "it was told once");
     // What came in past the log.
     let (other, _) = self::store(2);
     other.append("other", "x").unwrap().wait().unwrap();
     store.import().view(&other.view().unwrap(), "").unwrap();
     store.append("other", "y").unwrap().wait().unwrap();
-    assert!(follower.take().is_none());
+    assert_eq!(follower.take().unwrap_err(), Lost::Unlogged);
     // A view of afterwards is one to go on from.
     let later = store.view().unwrap();
     store.append("other", "z").unwrap().wait().unwrap();
@@ -207,8 +275,8 @@ fn imports_and_commits_on_them_are_told_apart() {
                     drop(store.append("new/7", "c").unwrap());
                 }
                 match follower.take() {
-                    Some(commits) => told.push(commits.encode().into()),
-                    None => lost = true,
+                    Ok(commits) => told.push(commits.encode().into()),
+                    Err(why) => lost = why == Lost::Unlogged,
                 }
             }
             importing.join().unwrap();

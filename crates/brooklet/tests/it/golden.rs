@@ -20,7 +20,7 @@ use std::time::Duration;
 use brooklet::codex::{Bytes, Reader};
 use brooklet::io::{ManualClock, MemVolume};
 use brooklet::{
-    Class, Commit, Error, Options, Part, PartName, Retention, SpaceConfig, Store, View,
+    Class, Commit, Error, Moment, Options, Part, PartName, Retention, SpaceConfig, Store, View,
     check_volume_with_ring,
 };
 use common::Logs;
@@ -200,8 +200,13 @@ fn commits_are_told_as_they_were() {
     let store = options().create_on(Arc::new(MemVolume::new(42))).unwrap();
     let (follower, empty) = (store.follow(1 << 20).unwrap(), store.view().unwrap());
     let contents = fill(&store, 4);
-    let commits = compare_bytes("v1.commits", &follower.take().unwrap().encode());
-    assert!(common::seen(&empty.with_commits([commits], None).unwrap()) == contents);
+    let mut commits = follower.take().unwrap();
+    let plain = compare_bytes("v1.commits", &commits.encode());
+    commits.mark(Moment { lsn: commits.end().unwrap(), time: commits.taken() });
+    let marked = compare_bytes("v1-marked.commits", &commits.encode());
+    for commits in [plain, marked] {
+        assert!(common::seen(&empty.with_commits([commits], None).unwrap()) == contents);
+    }
 }
 
 #[test]

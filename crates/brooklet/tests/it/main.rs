@@ -3,6 +3,7 @@
 mod amplification;
 mod apart;
 mod cached;
+mod callbacks;
 mod common;
 mod compaction;
 mod copy;
@@ -15,15 +16,22 @@ mod face;
 mod files;
 mod follow;
 mod forged;
+#[path = "../../../wal/tests/common/fork.rs"]
+mod fork;
+mod forks;
 mod full;
+#[cfg(feature = "seeded-bugs")]
+mod gallery;
 mod golden;
 mod import;
 mod instalments;
+mod kept;
 mod liars;
 mod lookups;
 mod metrics;
 mod offload;
 mod parts;
+mod refusals;
 mod restart;
 mod retention;
 mod scan;

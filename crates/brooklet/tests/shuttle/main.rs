@@ -9,9 +9,13 @@
 
 #[path = "../it/common/mod.rs"]
 mod common;
+#[path = "../../../wal/tests/shuttle/explore.rs"]
+mod explore;
 #[path = "../../../wal/tests/shuttle/stage.rs"]
 mod stage;
 mod world;
+
+mod beside;
 
 use std::time::Duration;
 

@@ -73,6 +73,11 @@ impl World {
         Self { stage, store, known: Arc::default(), pairs: Arc::default(), looking: Arc::default() }
     }
 
+    /// The options of its store.
+    pub fn options(&self) -> Options {
+        options(Duration::ZERO, Arc::new(Ticking::default()))
+    }
+
     pub fn store(&self) -> &Store {
         &self.store
     }

@@ -246,7 +246,8 @@ struct WhichArgs {
     /// The backup of this number [default: the last one, and what was shipped behind it]
     #[arg(long, value_name = "N")]
     backup: Option<u64>,
-    /// The last backup that was taken up to this time, and what was shipped behind it by then, such as 2026-01-31T12:00:00Z
+    /// All as it was at this time, such as 2026-01-31T12:00:00Z: by the last backup of before, and what was shipped behind it. Where
+    /// not all was shipped until the next backup, only the times of backups will do
     #[arg(long, value_name = "TIME", value_parser = time)]
     at: Option<Duration>,
 }

@@ -48,14 +48,21 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
         backup: backup.number(),
         taken: moment(backup.taken()).to_string(),
         backup_bytes: backup.bytes(),
+        is_last: false,
         restored: None,
         costs: Costs::of(&bucket),
     };
+    if args.dry_run && args.which.at.is_none() {
+        return out.put(&report);
+    }
+    // Whether the archive knows a moment is told by what was shipped.
+    let view = backup.view(args.memory as usize)?;
+    report.taken = moment(view.taken()).to_string();
+    report.is_last = args.which.at.is_some_and(|at| u128::from(view.taken()) < at.as_millis());
+    report.costs = Costs::of(&bucket);
     if args.dry_run {
         return out.put(&report);
     }
-    let view = backup.view(args.memory as usize)?;
-    report.taken = moment(view.taken()).to_string();
     let bar = spinner();
     let is_whole = args.chosen.prefix.is_none() && args.chosen.log.is_none();
     let restored = if is_whole && !args.store.try_exists()? {
@@ -116,6 +123,8 @@ struct Report {
     backup: u64,
     taken: String,
     backup_bytes: u64,
+    /// Whether the time that was asked for is after all that the archive knows.
+    is_last: bool,
     #[serde(flatten)]
     restored: Option<Restored>,
     costs: Costs,
@@ -131,7 +140,7 @@ struct Restored {
 
 impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { backup, taken, backup_bytes, restored, costs } = self;
+        let Self { backup, taken, backup_bytes, is_last, restored, costs } = self;
         match restored {
             Some(Restored { logs, entries, bytes, skipped }) => {
                 write!(f, "{logs} logs with {entries} entries, which take {}", HumanBytes(*bytes))?;
@@ -144,6 +153,9 @@ impl Display for Report {
                 let bytes = HumanBytes(*backup_bytes);
                 writeln!(f, "backup {backup}, taken {taken}, {bytes} in all, would be restored from")?;
             }
+        }
+        if *is_last {
+            writeln!(f, "the archive knows nothing of what the store was later than {taken}")?;
         }
         write!(f, "{costs}")
     }

@@ -238,7 +238,8 @@ fn a_reader_is_shared_between_threads_and_says_what_it_holds() {
 fn a_file_on_disk_is_read_and_a_missing_end_is_damage() {
     let map: Map = (0..500u32).map(|n| (n.to_be_bytes().to_vec(), vec![7; 100])).collect();
     let (summary, data) = build(&map, &BuilderOptions::default());
-    let path = std::env::temp_dir().join(format!("codex-{}-{}", std::process::id(), summary.footer_sum));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
     std::fs::write(&path, &data).unwrap();
     let reader =
         Reader::open(std::fs::File::open(&path).unwrap(), summary.len, Some(summary.footer_sum)).unwrap();

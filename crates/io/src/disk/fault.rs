@@ -37,6 +37,17 @@ pub enum Fault {
         /// Whether all later reads fail as well.
         sticky: bool,
     },
+    /// After `reads` more reads the next one for which it makes a difference is answered with the bytes that were there when
+    /// the disk was told of this fault; beyond its end then, with zeros. Later reads are right again.
+    StaleReadAfter {
+        /// Reads that are still right.
+        reads: u64,
+    },
+    /// After `writes` more writes by way of a queue the next one never ends.
+    HangAfter {
+        /// Writes that still end.
+        writes: u64,
+    },
     /// After `writes` more writes the next one is answered as if all were well, and is not.
     LieAfter {
         /// Writes that are still carried out as they should be.
@@ -51,9 +62,11 @@ pub enum Fault {
     ShortTransfers,
 }
 
-/// What becomes of a write that is reported as done.
+/// What becomes of a write, or of a read, that is reported as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
+    /// A read gives what was there before.
+    Stale,
     /// It leaves no trace: what was there before stays.
     Lost,
     /// Only its first part arrives.
@@ -64,12 +77,12 @@ pub enum Lie {
     Flipped,
 }
 
-/// A write that a disk lied about.
+/// A write or a read that a disk lied about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lied {
     /// What became of it.
     pub lie: Lie,
-    /// Where it should have gone, in bytes.
+    /// Where it should have gone, or was to come from, in bytes.
     pub meant: Range<u64>,
     /// Where it went instead, if it was misdirected.
     pub landed: Option<Range<u64>>,
@@ -85,10 +98,14 @@ pub(super) struct Plan {
     pub(super) lie: Option<(u64, Lie)>,
     pub(super) full: Option<u64>,
     pub(super) short: bool,
+    /// What the next stale read gives, after some that are right.
+    pub(super) stale: Option<(u64, Vec<u8>)>,
+    pub(super) hang: Option<u64>,
 }
 
 impl Plan {
-    pub(super) fn add(&mut self, fault: Fault) {
+    /// `image` is what the disk holds now.
+    pub(super) fn add(&mut self, fault: Fault, image: &[u8]) {
         match fault {
             Fault::PowerOffAfter(operations) => self.power_off = Some(operations),
             Fault::ErrorAfter { operations, kind, sticky } => {
@@ -103,7 +120,24 @@ impl Plan {
             Fault::LieAfter { writes, lie } => self.lie = Some((writes, lie)),
             Fault::Full(size) => self.full = Some(size),
             Fault::ShortTransfers => self.short = true,
+            Fault::StaleReadAfter { reads } => self.stale = Some((reads, image.to_vec())),
+            Fault::HangAfter { writes } => self.hang = Some(writes),
         }
+    }
+
+    /// Whether an operation is still to fail.
+    pub(super) fn is_to_fail(&self) -> bool {
+        self.power_off.is_some()
+            || self.error.is_some()
+            || self.flush_error.is_some()
+            || self.read_error.is_some()
+    }
+
+    /// Counts a write by way of a queue; whether it is the one that never ends.
+    pub(super) fn hangs(&mut self) -> bool {
+        let hangs = self.hang == Some(0);
+        self.hang = if hangs { None } else { self.hang.map(|left| left - 1) };
+        hangs
     }
 }
 

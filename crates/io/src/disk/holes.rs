@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::SECTOR;
 
 /// The sectors in holes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Holes(BTreeSet<u64>);
 
 impl Holes {

@@ -114,6 +114,20 @@ impl Media {
         self.in_flight.remove(&ticket);
     }
 
+    /// What is left when whoever wrote is killed: each write in flight is carried out as far as the cache, or not at all.
+    pub fn killed(&self, rng: &mut Rng) -> Self {
+        let mut left = Self {
+            durable: self.durable.clone(),
+            cache: self.cache.clone(),
+            pending: self.pending.clone(),
+            in_flight: BTreeMap::new(),
+        };
+        for write in self.in_flight.values().filter(|_| rng.percent(50)) {
+            left.pend(write.start, &write.data);
+        }
+        left
+    }
+
     /// Leaves every write in flight as one that may still arrive.
     pub fn pend_in_flight(&mut self) {
         self.pending.extend(std::mem::take(&mut self.in_flight).into_values());

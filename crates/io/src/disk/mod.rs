@@ -52,10 +52,15 @@ enum Fate {
 impl Disk {
     /// A disk that durably holds `image`, and whose chances come from `seed`.
     pub fn new(image: Vec<u8>, seed: u64) -> Self {
+        Self { media: Media::new(image), ..Self::with(Rng::new(seed)) }
+    }
+
+    /// An empty disk.
+    fn with(rng: Rng) -> Self {
         Self {
-            media: Media::new(image),
+            media: Media::new(Vec::new()),
             tickets: 0,
-            rng: Rng::new(seed),
+            rng,
             counts: Counts::default(),
             failures: 0,
             off: false,
@@ -74,7 +79,26 @@ impl Disk {
 
     /// Makes something go wrong from now on.
     pub fn fail(&mut self, fault: Fault) {
-        self.plan.add(fault);
+        self.plan.add(fault, self.media.image());
+    }
+
+    /// Lets nothing more go wrong but for what has: the power stays off, and the disk as large as it is.
+    pub fn heal(&mut self) {
+        self.plan = Plan { full: self.plan.full, ..Plan::default() };
+    }
+
+    /// Whether an operation is still to fail because a fault says so, or all do.
+    pub fn is_to_fail(&self) -> bool {
+        self.off || self.plan.is_to_fail()
+    }
+
+    /// The disk as the next process finds it if the one that uses it were killed now: what was written is there, durable or
+    /// not as it is here; each write in flight has arrived, or never does. No fault is planned on it. This disk stays as it is.
+    pub fn killed(&mut self) -> Self {
+        let media = self.media.killed(&mut self.rng);
+        let rng = Rng::new(self.rng.next());
+        let (lied, holes) = (self.lied.clone(), self.holes.clone());
+        Self { media, lied, holes, tearing: self.tearing, ..Self::with(rng) }
     }
 
     /// What reads see.
@@ -173,7 +197,26 @@ impl Disk {
         let len = buf.len().min(rest.len());
         buf[..len].copy_from_slice(&rest[..len]);
         self.counts.read_bytes += len as u64;
+        self.read_stale(offset, &mut buf[..len]);
         len
+    }
+
+    /// Puts what was there before into `buf`, where a fault says so and there is a difference.
+    fn read_stale(&mut self, offset: u64, buf: &mut [u8]) {
+        let Some((left, before)) = &mut self.plan.stale else { return };
+        if *left > 0 {
+            *left -= 1;
+            return;
+        }
+        let mut old = vec![0; buf.len()];
+        let from = before.len().min(offset as usize);
+        let known = &before[from..before.len().min(from + old.len())];
+        old[..known.len()].copy_from_slice(known);
+        if old != buf {
+            buf.copy_from_slice(&old);
+            self.plan.stale = None;
+            self.lied.push(Lied { lie: Lie::Stale, meant: offset..offset + buf.len() as u64, landed: None });
+        }
     }
 
     /// Writes at `offset`, inside what the disk has. `unit` is the alignment that a short transfer keeps.
@@ -311,6 +354,13 @@ impl Disk {
         self.tickets
     }
 
+    /// Whether the write that was handed over last never ends, because a fault says so.
+    pub fn hangs(&mut self) -> bool {
+        let hangs = self.plan.hangs();
+        self.failures += u64::from(hangs);
+        hangs
+    }
+
     /// Forgets a write in flight.
     pub fn end(&mut self, ticket: u64) {
         self.media.end(ticket);
@@ -345,7 +395,8 @@ impl Disk {
     fn lie(&mut self, lie: Lie, start: usize, data: &[u8], persist: Persist) {
         let mut landed = None;
         match lie {
-            Lie::Lost => {}
+            // There was something before, too, and it stays.
+            Lie::Lost | Lie::Stale => {}
             Lie::Shorn => {
                 let part = self.rng.below((data.len() / TEAR) as u64) as usize * TEAR;
                 self.media.land(start, &data[..part], persist);

@@ -90,3 +90,65 @@ fn a_flush_of_a_part_leaves_the_rest_at_risk() {
     }
     assert!(lost.iter().all(|&lost| lost > 10), "{lost:?}");
 }
+
+#[test]
+fn a_stale_read_gives_what_was_there_when_the_fault_was_planned_and_once() {
+    let mut disk = Disk::new(vec![1; 2 * S], 0);
+    disk.fail(Fault::StaleReadAfter { reads: 1 });
+    disk.write(0, &[2; S], Persist::Durable, S).unwrap();
+    let read = |disk: &mut Disk, sector: usize| {
+        let mut buf = [9; S];
+        disk.read((sector * S) as u64, &mut buf, S).unwrap();
+        assert!(buf.iter().all(|&byte| byte == buf[0]));
+        buf[0]
+    };
+    assert_eq!((read(&mut disk, 0), disk.lied().len()), (2, 0), "its turn has not come");
+    assert_eq!((read(&mut disk, 1), disk.lied().len()), (1, 0), "nothing else was ever there");
+    assert_eq!(read(&mut disk, 0), 1);
+    assert_eq!(disk.lied(), [Lied { lie: Lie::Stale, meant: 0..S as u64, landed: None }]);
+    assert_eq!(read(&mut disk, 0), 2);
+    // Beyond the end that the disk had there were zeros.
+    disk.fail(Fault::StaleReadAfter { reads: 0 });
+    disk.grow(3 * S as u64).unwrap();
+    disk.write(2 * S as u64, &[3; S], Persist::Durable, S).unwrap();
+    assert_eq!((read(&mut disk, 2), read(&mut disk, 2)), (0, 3));
+}
+
+/// As on Linux: what a failed flush dropped can be read by the next process, too, whose flush succeeds and makes nothing of it
+/// durable.
+#[test]
+fn a_killed_process_leaves_its_cache_and_the_next_flush_does_not_save_what_one_dropped() {
+    let (mut dropped, mut saved) = (0, 0);
+    for seed in 0..50 {
+        let mut disk = Disk::new(vec![0; S], seed);
+        disk.write(0, &[1; S], Persist::Cached, S).unwrap();
+        disk.fail(Fault::FlushErrorAfter { flushes: 0, kind: io::ErrorKind::Other, sticky: false });
+        assert!(disk.is_to_fail());
+        disk.flush().unwrap_err();
+        assert!(!disk.is_to_fail());
+        let mut next = disk.killed();
+        assert_eq!(next.image(), [1; S]);
+        next.flush().unwrap();
+        assert_eq!((next.image(), next.at_risk(), next.failures()), (&[1; S][..], 0, 0));
+        match next.crash()[0] {
+            0 => dropped += 1,
+            _ => saved += 1,
+        }
+    }
+    assert!(dropped > 10 && saved > 10, "{dropped} {saved}");
+}
+
+#[test]
+fn a_healed_disk_fails_no_more() {
+    let mut disk = Disk::new(vec![0; S], 0);
+    disk.fail(Fault::ErrorAfter { operations: 0, kind: io::ErrorKind::Other, sticky: true });
+    disk.fail(Fault::Full(S as u64));
+    disk.write(0, &[1; S], Persist::Cached, S).unwrap_err();
+    disk.heal();
+    disk.write(0, &[1; S], Persist::Cached, S).unwrap();
+    assert!(disk.grow(2 * S as u64).is_err(), "a full disk is as full as before");
+    disk.fail(Fault::PowerOffAfter(0));
+    disk.flush().unwrap_err();
+    disk.heal();
+    assert!(disk.is_to_fail() && disk.flush().is_err(), "the power stays off");
+}

@@ -30,7 +30,8 @@ impl FileInner {
         self.check_limit(size)?;
         let mut grown = retry(|| allocate(&self.file, old, size - old));
         if grown.as_ref().is_err_and(is_refusal) {
-            tracing::warn!(path = %self.path.display(), "the file system cannot allocate space in advance");
+            let why = grown.expect_err("it was refused");
+            self.note_once(format!("space is not allocated in advance: {why}"));
             grown = self.file.set_len(size);
         }
         if let Err(e) = grown {
@@ -71,11 +72,15 @@ impl FileInner {
         }
         let made = retry(|| allocate(&self.file, range.start, range.end - range.start));
         match made {
-            // As when it grew: where nothing can be allocated in advance, writing will tell.
-            Err(error) if is_refusal(&error) => Ok(()),
             // XFS wants as much to be free as it is asked for, before it looks what is there already.
             #[cfg(target_os = "linux")]
             Err(error) if error.kind() == io::ErrorKind::StorageFull => self.write_holes(range),
+            #[cfg(target_os = "linux")]
+            Err(error) if is_refusal(&error) => match self.write_holes(range) {
+                // As when it grew: where holes cannot even be seen, writing will tell.
+                Err(error) if is_refusal(&error) => Ok(()),
+                written => written,
+            },
             made => made,
         }
     }

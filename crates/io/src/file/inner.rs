@@ -180,6 +180,13 @@ impl FileInner {
         self.size.load(Ordering::Acquire)
     }
 
+    /// As [`note`](Self::note), for what comes up again and again.
+    pub(super) fn note_once(&self, fallback: String) {
+        if !self.fallbacks.lock().unwrap_or_else(PoisonError::into_inner).contains(&fallback) {
+            self.note(fallback);
+        }
+    }
+
     pub(super) fn note(&self, fallback: String) {
         tracing::warn!(path = %self.path.display(), "{fallback}");
         self.fallbacks.lock().unwrap_or_else(PoisonError::into_inner).push(fallback);

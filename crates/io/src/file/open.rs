@@ -107,7 +107,7 @@ fn lock_file(file: &File, mode: OpenMode, path: &Path) -> io::Result<()> {
             };
             io::Error::new(io::ErrorKind::ResourceBusy, message)
         }
-        TryLockError::Error(e) => e,
+        TryLockError::Error(e) => io::Error::new(e.kind(), format!("it cannot be locked: {e}")),
     })
 }
 

@@ -11,10 +11,11 @@
 //!   library repeats an interrupted call, which is safe: an interrupted call has reported nothing.)
 
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use super::inner::copy;
 use crate::seeded::bug;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
 pub(super) struct SharedSync {

@@ -312,3 +312,34 @@ fn a_hole_takes_no_room_until_it_is_filled() {
     volume.shrink(3 * S).unwrap();
     assert_eq!(volume.taken(), 3 * S);
 }
+
+/// A write that hangs is in flight for good: the others end, and once its process is killed it has arrived or never does.
+#[test]
+fn a_write_that_hangs_never_ends() {
+    let mut arrived = [0; 2];
+    for seed in 0..50 {
+        let volume = MemVolume::new(seed);
+        volume.grow(3 * S).unwrap();
+        volume.fail(Fault::HangAfter { writes: 1 });
+        let mut queue = volume.queue(3).unwrap();
+        for sector in 0..3 {
+            let data = filled(1, 1).freeze();
+            queue.submit(sector, Op::Write { offset: sector * S, data, persist: Persist::Durable });
+        }
+        let mut done = Vec::new();
+        for _ in 0..20 {
+            queue.reap(true, &mut done);
+        }
+        let mut tokens: Vec<_> = done.iter().map(|completion| completion.token).collect();
+        tokens.sort_unstable();
+        assert_eq!((tokens, queue.in_flight(), volume.failures()), (vec![0, 2], 1, 1));
+        assert_eq!(volume.image()[SECTOR], 0);
+        let killed = volume.killed();
+        drop(queue);
+        for image in [killed.image(), volume.image()] {
+            arrived[usize::from(image[SECTOR])] += 1;
+        }
+        assert_eq!((killed.image()[0], volume.at_risk() <= 1), (1, true));
+    }
+    assert!(arrived.iter().all(|&n| n > 20), "{arrived:?}");
+}

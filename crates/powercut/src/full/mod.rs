@@ -329,7 +329,7 @@ impl Story<'_> {
 
     /// Keeps the store that led to an error.
     fn keep(&self, small: Small, error: anyhow::Error) -> anyhow::Error {
-        let to = format!("full-{}-{}.brooklet", named(&small), std::process::id());
+        let to = format!("full-{}-{:016x}.brooklet", named(&small), brooklet::io::system_seed());
         match fs::copy(self.store(), &to) {
             Ok(_) => error.context(format!("the store is kept in {to}")),
             Err(failed) => error.context(format!("the store could not be kept: {failed}")),

@@ -2,12 +2,12 @@
 //! bytes or a named error, and its check says what is wrong.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use brooklet::io::{ManualClock, MemVolume, Rng, SECTOR};
 use brooklet::{Bytes, Commit, Create, Entry, Error, Options, Store, check_volume};
 
-use super::{Swept, in_parallel};
+use super::{Sweep, Swept};
 use crate::campaign::guarded;
 use crate::ledger::{Expectation, Seen, Tolerance, Violation, violated};
 use crate::model::{Log, Logs, text};
@@ -28,7 +28,7 @@ pub struct Specimen {
 /// Where the ring lies.
 const RING: Range<usize> = 64 << 10..128 << 10;
 /// Of so many flips, one is gone on with.
-const GOES_ON: usize = 50;
+const GOES_ON: u64 = 50;
 /// So many logs does a commit touch at most.
 const TOUCHED: usize = 3;
 
@@ -227,88 +227,142 @@ fn check(disk: &MemVolume) -> Result<(bool, bool), Violation> {
     }
 }
 
-/// Flips every bit, or with `stride` every so manieth, of what a closed store has in use.
-pub fn flips(stride: u64, threads: u64) -> Result<Swept, Violation> {
-    let specimen = Specimen::new(true).or_else(|error| violated(format!("no store to damage: {error}")))?;
-    let used = specimen.used();
-    let bits = (used.len() * PIECE * 8) as u64;
-    in_parallel(bits.div_ceil(stride), threads, |range| {
-        let disk = MemVolume::from_image(specimen.image.clone(), 0);
-        let mut swept = Swept::default();
-        for n in range {
-            let n = (n * stride) as usize;
-            let (byte, bit) = (used[n / 8 / PIECE] + n / 8 % PIECE, (n % 8) as u8);
-            disk.flip(byte, bit);
-            if (n / stride as usize).is_multiple_of(GOES_ON) && !RING.contains(&byte) {
-                let within = |Violation(why)| Violation(format!("bit {bit} of byte {byte} flipped: {why}"));
-                guarded(|| specimen.go_on(&disk)).map_err(within)?;
-            }
-            swept.add(&specimen.look(&disk, byte, &|| format!("bit {bit} of byte {byte} flipped"))?);
-            disk.flip(byte, bit);
-        }
-        Ok(swept)
-    })
-}
-
-/// Puts something else where a sector was: zeros, noise, what stood there earlier, or any other sector, by 512 bytes
-/// and by 4 KiB; over a closed store and over one that was killed while it was idle. Every `stride`-th case is tried.
-pub fn sectors(stride: u64, threads: u64) -> Result<Swept, Violation> {
-    let mut all = Swept::default();
-    for closed in [true, false] {
-        let specimen = Specimen::new(closed);
-        let specimen = specimen.or_else(|error| violated(format!("no store to damage: {error}")))?;
-        for len in [PIECE, SECTOR] {
-            all.add(&sectors_of(&specimen, closed, len, stride, threads)?);
-        }
-    }
-    Ok(all)
-}
-
-fn sectors_of(
-    specimen: &Specimen,
-    closed: bool,
-    len: usize,
+/// Every bit, or with a stride every so manieth, of what a closed store has in use: flipped.
+pub struct Flips {
+    specimen: Specimen,
+    used: Vec<usize>,
     stride: u64,
-    threads: u64,
-) -> Result<Swept, Violation> {
-    let mut used: Vec<usize> = specimen.used().iter().map(|at| at / len * len).collect();
-    used.dedup();
-    let kinds = used.len() + 3;
-    in_parallel((used.len() * kinds) as u64 / stride, threads, |range| {
-        let mut swept = Swept::default();
-        for n in range {
-            let n = (n * stride) as usize;
-            let mut rng = Rng::new(n as u64);
-            let (at, kind) = (used[n / kinds], n % kinds);
-            let mut image = specimen.image.clone();
-            let what = match kind {
-                0 => {
-                    image[at..at + len].fill(0);
-                    "zeros".to_owned()
-                }
-                1 => {
-                    image[at..at + len].fill_with(|| rng.next() as u8);
-                    "noise".to_owned()
-                }
-                2 => {
-                    let old = specimen.older.get(at..at + len);
-                    image[at..at + len].copy_from_slice(old.unwrap_or(&vec![0; len]));
-                    "what was there earlier".to_owned()
-                }
-                _ => {
-                    let from = used[kind - 3];
-                    image.copy_within(from..from + len, at);
-                    format!("what belongs at {from}")
-                }
-            };
-            if image == specimen.image {
-                continue;
+    /// Disks that nobody uses at the moment, unharmed.
+    spare: Mutex<Vec<MemVolume>>,
+}
+
+impl Flips {
+    /// Makes the store to damage.
+    pub fn new(stride: u64) -> Result<Self, Violation> {
+        let specimen =
+            Specimen::new(true).or_else(|error| violated(format!("no store to damage: {error}")))?;
+        Ok(Self { used: specimen.used(), specimen, stride, spare: Mutex::default() })
+    }
+}
+
+impl Sweep for Flips {
+    fn places(&self) -> u64 {
+        ((self.used.len() * PIECE * 8) as u64).div_ceil(self.stride)
+    }
+
+    fn try_place(&self, nth: u64) -> Result<Swept, Violation> {
+        let n = (nth * self.stride) as usize;
+        let (byte, bit) = (self.used[n / 8 / PIECE] + n / 8 % PIECE, (n % 8) as u8);
+        let spare = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let disk = spare().pop();
+        let disk = disk.unwrap_or_else(|| self.specimen.disk(0));
+        disk.flip(byte, bit);
+        let what = || format!("bit {bit} of byte {byte} flipped");
+        let swept = self.specimen.look(&disk, byte, &what).and_then(|swept| {
+            if nth.is_multiple_of(GOES_ON) && !RING.contains(&byte) {
+                let within = |Violation(why)| Violation(format!("{}: {why}", what()));
+                guarded(|| self.specimen.go_on(&disk)).map_err(within)?;
             }
-            let disk = MemVolume::from_image(image, 0);
-            let state = if closed { "closed" } else { "idle" };
-            let told = || format!("{state} store, {len} bytes at {at} hold {what}");
-            swept.add(&specimen.look(&disk, at, &told)?);
+            Ok(swept)
+        });
+        disk.flip(byte, bit);
+        spare().push(disk);
+        swept
+    }
+}
+
+/// Something else where a sector was: zeros, noise, what was there earlier, or any other sector, by 512 bytes and by 4 KiB;
+/// over a closed store and over one that was killed while it was idle. Every `stride`-th case is tried.
+pub struct Sectors {
+    /// Each with the places in use, by the piece that is replaced.
+    lots: Vec<Lot>,
+    stride: u64,
+}
+
+/// The cases of one specimen and one size of piece.
+struct Lot {
+    specimen: Arc<Specimen>,
+    state: &'static str,
+    len: usize,
+    used: Vec<usize>,
+}
+
+impl Lot {
+    /// What may come where a piece was.
+    fn kinds(&self) -> usize {
+        self.used.len() + 3
+    }
+
+    fn cases(&self) -> usize {
+        self.used.len() * self.kinds()
+    }
+
+    fn try_case(&self, n: usize) -> Result<Swept, Violation> {
+        let (specimen, len) = (&*self.specimen, self.len);
+        let mut rng = Rng::new(n as u64);
+        let (at, kind) = (self.used[n / self.kinds()], n % self.kinds());
+        let mut image = specimen.image.clone();
+        let what = match kind {
+            0 => {
+                image[at..at + len].fill(0);
+                "zeros".to_owned()
+            }
+            1 => {
+                image[at..at + len].fill_with(|| rng.next() as u8);
+                "noise".to_owned()
+            }
+            2 => {
+                let old = specimen.older.get(at..at + len);
+                image[at..at + len].copy_from_slice(old.unwrap_or(&vec![0; len]));
+                "what was there earlier".to_owned()
+            }
+            _ => {
+                let from = self.used[kind - 3];
+                image.copy_within(from..from + len, at);
+                format!("what belongs at {from}")
+            }
+        };
+        if image == specimen.image {
+            return Ok(Swept::default());
         }
-        Ok(swept)
-    })
+        let disk = MemVolume::from_image(image, 0);
+        let told = || format!("{} store, {len} bytes at {at} hold {what}", self.state);
+        specimen.look(&disk, at, &told)
+    }
+}
+
+impl Sectors {
+    /// Makes the stores to damage.
+    pub fn new(stride: u64) -> Result<Self, Violation> {
+        let mut lots = Vec::new();
+        for (closed, state) in [(true, "closed"), (false, "idle")] {
+            let specimen = Specimen::new(closed);
+            let specimen =
+                Arc::new(specimen.or_else(|error| violated(format!("no store to damage: {error}")))?);
+            for len in [PIECE, SECTOR] {
+                let mut used: Vec<usize> = specimen.used().iter().map(|at| at / len * len).collect();
+                used.dedup();
+                lots.push(Lot { specimen: specimen.clone(), state, len, used });
+            }
+        }
+        Ok(Self { lots, stride })
+    }
+}
+
+impl Sweep for Sectors {
+    fn places(&self) -> u64 {
+        let cases: usize = self.lots.iter().map(Lot::cases).sum();
+        (cases as u64).div_ceil(self.stride)
+    }
+
+    fn try_place(&self, nth: u64) -> Result<Swept, Violation> {
+        let mut n = (nth * self.stride) as usize;
+        for lot in &self.lots {
+            if n < lot.cases() {
+                return lot.try_case(n);
+            }
+            n -= lot.cases();
+        }
+        unreachable!("the place is one of those that there are")
+    }
 }

@@ -8,7 +8,7 @@ use brooklet::Error;
 use brooklet::io::{Fault, MemVolume, Rng};
 
 use super::damage::Specimen;
-use super::{Swept, in_parallel};
+use super::{Sweep, Swept};
 use crate::campaign::{self, guarded};
 use crate::ledger::{Violation, violated};
 use crate::plan::{Act, Class, Plan, Rest, Step};
@@ -74,45 +74,84 @@ fn ways(n: u64) -> Vec<Vec<Fault>> {
     ways
 }
 
-/// Sweeps `scripts` scripts, and the opening of a store that was closed and of one that was killed.
-pub fn sweep(scripts: u64, threads: u64) -> Result<Swept, Violation> {
-    let mut swept = in_parallel(scripts, threads, |range| {
-        let mut swept = Swept::default();
-        for seed in range {
-            sweep_one(seed, &mut swept)?;
-        }
-        Ok(swept)
-    })?;
-    for closed in [true, false] {
-        sweep_opening(closed, &mut swept)?;
-    }
-    Ok(swept)
+/// Every operation of some scripts, and of the opening of a store that was closed and of one that was killed.
+pub struct Errors {
+    scripts: Vec<(Plan, u64)>,
+    openings: Vec<(Opening, u64)>,
 }
 
-fn sweep_one(seed: u64, swept: &mut Swept) -> Result<(), Violation> {
-    let base = script(seed);
-    // An untroubled run tells how many operations there are.
-    let (operations, reads, _) = run(&base, &[])?.first;
-    for n in 0..operations.max(reads) {
-        for faults in ways(n) {
-            let stats = run(&base, &faults)?;
-            let (.., failures) = stats.first;
-            if failures == 0 {
-                continue; // It came too late to be met.
-            }
-            let hard = matches!(faults[0], Fault::ErrorAfter { kind, .. } if kind != ErrorKind::StorageFull);
-            if hard && stats.stopped == 0 {
-                return violated(format!(
-                    "script {seed}, {faults:?}: the store goes on after a failed write"
-                ));
-            }
-            swept.cases += 1;
-            swept.harmless += 1 - stats.stopped.max(stats.full);
-            swept.met += stats.stopped;
-            swept.checked += stats.full;
-        }
+/// A store that is opened.
+struct Opening {
+    closed: bool,
+    specimen: Specimen,
+}
+
+impl Errors {
+    /// Counts the operations of untroubled runs.
+    pub fn new(scripts: u64) -> Result<Self, Violation> {
+        let counted = |seed| {
+            let base = script(seed);
+            let (operations, reads, _) = run(&base, &[])?.first;
+            Ok((base, operations.max(reads)))
+        };
+        let scripts = (0..scripts).map(counted).collect::<Result<_, _>>()?;
+        let openings = [true, false].into_iter().map(|closed| {
+            let specimen = Specimen::new(closed);
+            let specimen = specimen.or_else(|error| violated(format!("no store to open: {error}")))?;
+            let disk = specimen.disk(0);
+            let opened = guarded(|| specimen.open_and_read(&disk))?;
+            opened.or_else(|error| violated(format!("a sound store does not open: {error}")))?;
+            Ok((Opening { closed, specimen }, disk.operations().max(disk.reads())))
+        });
+        Ok(Self { scripts, openings: openings.collect::<Result<_, _>>()? })
     }
-    Ok(())
+}
+
+impl Sweep for Errors {
+    fn places(&self) -> u64 {
+        let scripts = self.scripts.iter().map(|(_, operations)| operations).sum::<u64>();
+        scripts + self.openings.iter().map(|(_, operations)| operations).sum::<u64>()
+    }
+
+    fn try_place(&self, nth: u64) -> Result<Swept, Violation> {
+        let mut n = nth;
+        for (base, operations) in &self.scripts {
+            if n < *operations {
+                return try_script(base, n);
+            }
+            n -= operations;
+        }
+        for (opening, operations) in &self.openings {
+            if n < *operations {
+                return opening.try_one(n);
+            }
+            n -= operations;
+        }
+        unreachable!("the place is one of those that there are")
+    }
+}
+
+fn try_script(base: &Plan, n: u64) -> Result<Swept, Violation> {
+    let mut swept = Swept::default();
+    for faults in ways(n) {
+        let stats = run(base, &faults)?;
+        let (.., failures) = stats.first;
+        if failures == 0 {
+            continue; // It came too late to be met.
+        }
+        let hard = matches!(faults[0], Fault::ErrorAfter { kind, .. } if kind != ErrorKind::StorageFull);
+        if hard && stats.stopped == 0 {
+            return violated(format!(
+                "script {}, {faults:?}: the store goes on after a failed write",
+                base.seed
+            ));
+        }
+        swept.cases += 1;
+        swept.harmless += 1 - stats.stopped.max(stats.full);
+        swept.met += stats.stopped;
+        swept.checked += stats.full;
+    }
+    Ok(swept)
 }
 
 fn run(base: &Plan, faults: &[Fault]) -> Result<Stats, Violation> {
@@ -123,11 +162,10 @@ fn run(base: &Plan, faults: &[Fault]) -> Result<Stats, Violation> {
         .map_err(|failure| Violation(format!("script {}, {faults:?}: {}", base.seed, failure.what)))
 }
 
-/// Operation N of opening a store fails: that is said, or does no harm, and what is left opens whole.
-fn sweep_opening(closed: bool, swept: &mut Swept) -> Result<(), Violation> {
-    let specimen = Specimen::new(closed).or_else(|error| violated(format!("no store to open: {error}")))?;
-    for n in 0.. {
-        let mut met = false;
+impl Opening {
+    /// Operation N of opening fails: that is said, or does no harm, and what is left opens whole.
+    fn try_one(&self, n: u64) -> Result<Swept, Violation> {
+        let (Self { closed, specimen }, mut swept) = (self, Swept::default());
         for faults in ways(n) {
             let disk = specimen.disk(n);
             faults.iter().for_each(|&fault| disk.fail(fault));
@@ -137,7 +175,6 @@ fn sweep_opening(closed: bool, swept: &mut Swept) -> Result<(), Violation> {
             if disk.failures() == 0 {
                 continue;
             }
-            met = true;
             swept.cases += 1;
             match opened {
                 Ok(()) => swept.harmless += 1,
@@ -148,9 +185,6 @@ fn sweep_opening(closed: bool, swept: &mut Swept) -> Result<(), Violation> {
             let again = guarded(|| specimen.open_and_read(&left)).map_err(within)?;
             again.or_else(|error| violated(format!("{}: then it does not open: {error}", what())))?;
         }
-        if !met {
-            return Ok(());
-        }
+        Ok(swept)
     }
-    Ok(())
 }

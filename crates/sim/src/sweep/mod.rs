@@ -3,7 +3,19 @@
 pub mod damage;
 pub mod errors;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::budget::Budget;
 use crate::ledger::Violation;
+
+/// Places in which something goes wrong, one at a time.
+pub trait Sweep: Sync {
+    /// How many there are.
+    fn places(&self) -> u64;
+
+    /// Lets it go wrong in one of them.
+    fn try_place(&self, nth: u64) -> Result<Swept, Violation>;
+}
 
 /// What a sweep came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +30,8 @@ pub struct Swept {
     pub met: u64,
     /// Damage that a check reports and that reading can do without, such as that of a filter.
     pub spared: u64,
+    /// Places for which no time was left.
+    pub left_out: u64,
 }
 
 impl Swept {
@@ -28,26 +42,102 @@ impl Swept {
         self.checked += other.checked;
         self.met += other.met;
         self.spared += other.spared;
+        self.left_out += other.left_out;
     }
 }
 
-/// Splits `0..n` among threads; the first violation ends it.
-pub fn in_parallel(
-    n: u64,
-    threads: u64,
-    part: impl Fn(std::ops::Range<u64>) -> Result<Swept, Violation> + Sync,
-) -> Result<Swept, Violation> {
-    if threads == 1 {
-        return part(0..n);
-    }
-    let part = &part;
-    std::thread::scope(|scope| {
-        let bound = |i: u64| n * i / threads;
-        let parts: Vec<_> = (0..threads).map(|i| scope.spawn(move || part(bound(i)..bound(i + 1)))).collect();
-        let mut all = Swept::default();
-        for part in parts {
-            all.add(&part.join().expect("violations are no panics")?);
+/// Tries the places of a sweep on `threads` threads, until all are tried, the budget is spent or one fails; returns the place
+/// that fails. The order is spread over all of them, so that a short budget leaves no part out.
+pub fn run(sweep: &dyn Sweep, threads: u64, budget: &Budget) -> Result<Swept, (u64, Violation)> {
+    let (places, next) = (sweep.places(), AtomicU64::new(0));
+    let work = || {
+        let mut swept = Swept::default();
+        while !budget.is_spent() {
+            let nth = next.fetch_add(1, Ordering::Relaxed);
+            if nth >= places {
+                break;
+            }
+            let place = in_turn(nth, places);
+            let tried = sweep.try_place(place).inspect_err(|_| next.store(places, Ordering::Relaxed));
+            swept.add(&tried.map_err(|violation| (place, violation))?);
         }
-        Ok(all)
-    })
+        Ok(swept)
+    };
+    let mut all = Swept::default();
+    if threads == 1 {
+        all = work()?;
+    } else {
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            for worker in workers {
+                all.add(&worker.join().expect("violations are no panics")?);
+            }
+            Ok(())
+        })?;
+    }
+    all.left_out = places.saturating_sub(next.into_inner());
+    Ok(all)
+}
+
+/// The `nth` of `places` to be tried: each comes once, in an order that is spread over all of them.
+pub fn in_turn(nth: u64, places: u64) -> u64 {
+    (u128::from(nth) * u128::from(spread(places)) % u128::from(places)) as u64
+}
+
+/// A step that comes by each of `n` places before it comes by one again, far from the last each time.
+fn spread(n: u64) -> u64 {
+    let divides = |mut a: u64, mut b: u64| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let near = (n as f64 * 0.618) as u64;
+    (near..).find(|&step| divides(step, n) == 1).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use super::*;
+
+    struct Places(u64, Mutex<Vec<u64>>);
+
+    impl Sweep for Places {
+        fn places(&self) -> u64 {
+            self.0
+        }
+
+        fn try_place(&self, nth: u64) -> Result<Swept, Violation> {
+            self.1.lock().unwrap().push(nth);
+            if nth == 77 {
+                return Err(Violation("seventy-seven".into()));
+            }
+            Ok(Swept { cases: 1, ..Swept::default() })
+        }
+    }
+
+    #[test]
+    fn each_place_is_tried_once_and_none_without_time() {
+        for n in (0..70).chain([1 << 40]) {
+            assert!(
+                n > 70
+                    || (0..n).map(|i| in_turn(i, n)).collect::<std::collections::BTreeSet<_>>().len() as u64
+                        == n
+            );
+            let places = Places(n.min(70), Mutex::default());
+            let threads = 1 + n % 3;
+            let swept = run(&places, threads, &Budget::new(None)).unwrap();
+            assert_eq!((swept.cases, swept.left_out), (n.min(70), 0));
+            let mut tried = places.1.into_inner().unwrap();
+            tried.sort_unstable();
+            assert_eq!(tried, (0..n.min(70)).collect::<Vec<_>>());
+            let swept = run(&Places(n, Mutex::default()), threads, &Budget::of(Duration::ZERO)).unwrap();
+            assert_eq!((swept.cases, swept.left_out), (0, n));
+        }
+        let failed = run(&Places(1000, Mutex::default()), 2, &Budget::new(None)).unwrap_err();
+        assert_eq!(failed.0, 77);
+    }
 }

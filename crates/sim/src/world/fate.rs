@@ -1,15 +1,18 @@
 //! What happens to the store: it is closed, killed, cut off from power, and its disk misbehaves.
 
+use std::io::ErrorKind;
 use std::sync::{PoisonError, Weak};
 
+use brooklet::Error;
 use brooklet::io::{Fault, MemVolume, Rng, SECTOR};
 
 use super::space::is_in_memory;
 use super::{State, World};
 use crate::ledger::{Expectation, Seen, Silo, Violation, violated};
 use crate::model::Moment;
+use crate::plan::Class;
 use crate::stage::{Evidence, Guest};
-use crate::witness::is_refusal;
+use crate::witness::{End, is_refusal};
 
 /// What a disk tears and rots by, in bytes.
 const PIECE: usize = 512;
@@ -60,12 +63,15 @@ impl World {
 
     /// Kills the process: what it wrote is there, but maybe not on stable media yet.
     pub(super) fn kill(&self) -> Result<(), Violation> {
-        if self.state().faulty {
-            return self.cut();
-        }
         // The disk may still lie about a write that is in flight when the process dies.
         self.let_go();
         let expected = self.expectation()?;
+        if self.plan.class == Class::Violent && self.state().rng.percent(30) {
+            let flushes = self.state().rng.below(2);
+            let fault = Fault::FlushErrorAfter { flushes, kind: ErrorKind::Other, sticky: false };
+            self.tell(|| format!("  the disk will misbehave: {fault:?}"));
+            self.fail(fault)?;
+        }
         self.open(&expected)
     }
 
@@ -81,6 +87,29 @@ impl World {
         };
         self.set_disk(MemVolume::from_image(image, seed));
         self.open(&expected)
+    }
+
+    /// A write of a block never ends. What comes behind it is not acknowledged, and the rest goes on, until somebody loses
+    /// patience and kills the process.
+    pub(super) fn hang(&self, writes: u64) -> Result<(), Violation> {
+        // With a recent tier that is empty nothing needs the log for a while but those who commit.
+        self.excuse(self.open_store().checkpoint())?;
+        self.wait()?;
+        self.stage().disk.fail(Fault::HangAfter { writes });
+        for _ in 0..3 {
+            self.commit(1, None, false)?;
+            for _ in 0..4 {
+                self.work()?;
+            }
+            let stopped = self.open_store().info().map_or(true, |info| info.stopped.is_some());
+            if stopped {
+                return Ok(());
+            }
+        }
+        self.take(End::Cut);
+        self.kill()?;
+        self.stage().disk.heal();
+        Ok(())
     }
 
     fn let_go(&self) {
@@ -109,7 +138,11 @@ impl World {
         let stage = self.stage();
         let mut state = self.state();
         let fault = match fault {
-            Fault::LieAfter { .. } if state.damaged || !stage.disk.lied().is_empty() => return Ok(()),
+            Fault::LieAfter { .. } | Fault::StaleReadAfter { .. }
+                if state.damaged || !stage.disk.lied().is_empty() =>
+            {
+                return Ok(());
+            }
             Fault::Full(sectors) => {
                 state.full = true;
                 let size = stage.disk.image().len() as u64;
@@ -179,21 +212,48 @@ impl World {
         self.open(&Expectation { tolerance, ..expected })
     }
 
-    /// Opens the store on what is there now, and makes sure that it shows what it may.
+    /// Opens the store on what is there now, and makes sure that it shows what it may. Where the disk fails meanwhile, it is
+    /// tried again on the same disk, and then once more after a power cut.
     pub(super) fn open(&self, expected: &Expectation) -> Result<(), Violation> {
+        for _ in 0..3 {
+            if self.open_once(expected)? {
+                return Ok(());
+            }
+            self.state().stats.tally.restarts += 1;
+        }
+        let (image, seed) = (self.stage().disk.crash(), self.state().rng.next());
+        self.tell(|| "  the power is cut".into());
+        self.set_disk(MemVolume::from_image(image, seed));
+        self.open_once(expected)?;
+        Ok(())
+    }
+
+    /// `false` where the disk failed, and everything is as it was.
+    fn open_once(&self, expected: &Expectation) -> Result<bool, Violation> {
         let stage = self.stage();
+        // What failed before is over: from now on only what is still to fail is an excuse.
+        self.state().faulty = stage.disk.is_to_fail();
         let seed = self.state().rng.next();
         let opened = self.plan.shape.open(&stage, &self.clock, seed);
         // The disk may lie while the store is being opened, too.
         let tolerance = if stage.disk.lied().is_empty() { expected.tolerance } else { self.tolerance() };
         let expected = &Expectation { tolerance, ..expected.clone() };
+        let is_failure = |error: &Error| {
+            self.state().faulty
+                && matches!(error, Error::Io { .. } | Error::Stopped { .. } | Error::Full { .. })
+        };
+        let failed = |error: &Error| {
+            self.tell(|| format!("  the store does not open: {error}"));
+            Ok(false)
+        };
         let store = match opened {
             Ok(store) => store,
             Err(error) if is_refusal(&error, expected.tolerance) => {
                 self.tell(|| format!("  -> {error}"));
                 self.state().stats.damaged = 1;
-                return Ok(());
+                return Ok(true);
             }
+            Err(error) if is_failure(&error) => return failed(&error),
             Err(error) => return violated(format!("the store does not open: {error}")),
         };
         let info =
@@ -204,20 +264,25 @@ impl World {
         if info.capacity != self.plan.shape.capacity {
             return violated(format!("the capacity is {}, not what it was", info.capacity));
         }
-        let seen = Seen::of(&store, expected.tolerance.damaged, true)?;
-        let seen = seen.or_else(|error| violated(format!("what was recovered does not read: {error}")))?;
-        let seen = seen.at(Moment::at(expected.now));
+        let seen = match Seen::of(&store, expected.tolerance.damaged, true)? {
+            Ok(seen) => seen.at(Moment::at(expected.now)),
+            Err(error) if is_failure(&error) => {
+                store.abandon();
+                return failed(&error);
+            }
+            Err(error) => return violated(format!("what was recovered does not read: {error}")),
+        };
         let known = expected.admit(&seen)?;
         if !seen.is_whole() && (!expected.unknown.is_empty() || expected.import.is_some()) {
             // How many of the unknown commits are there cannot be told any more: the story ends here.
             store.abandon();
-            return Ok(());
+            return Ok(true);
         }
         let in_memory = is_in_memory(&store);
         if !seen.is_whole() && in_memory {
             // Logs of it that cannot be read begin anew when they are written to: neither can that.
             store.abandon();
-            return Ok(());
+            return Ok(true);
         }
         let mut state = self.state();
         let ledger = &mut state.ledger;
@@ -229,7 +294,7 @@ impl World {
         (ledger.durable, ledger.boarded) = (known.clone(), known);
         drop(state);
         self.set_store(Some(store));
-        Ok(())
+        Ok(true)
     }
 }
 

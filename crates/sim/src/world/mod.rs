@@ -19,7 +19,7 @@ use crate::ledger::{Expectation, Ledger, Tolerance, Violation, violated};
 use crate::model::{Log, Logs};
 use crate::plan::{Act, Class, Meanwhile, Plan, Step};
 use crate::stage::{Evidence, Guest, Stage};
-use crate::witness::{Tally, Witness};
+use crate::witness::{End, Left, Tally, Witness};
 
 /// How a run went.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,8 +63,8 @@ struct State {
     held: VecDeque<Held>,
     /// Views, and what they showed.
     views: VecDeque<(View, Logs)>,
-    /// Crash images taken in the middle of the step, and what may be found on each.
-    taken: Vec<(Vec<u8>, Expectation)>,
+    /// Disks as they were left in the middle of the step, and what may be found on each.
+    taken: Vec<(Left, Expectation)>,
     /// The first thing that went wrong where no error could be returned.
     violation: Option<Violation>,
     /// What the disk has been told to do.
@@ -103,7 +103,11 @@ impl Guest for World {
         let noticed = self.notice_import();
         let done = match what {
             Meanwhile::Cut => {
-                self.take_image();
+                self.take(End::Cut);
+                Ok(())
+            }
+            Meanwhile::Kill => {
+                self.take(End::Killed);
                 Ok(())
             }
             _ if self.store().is_none() => Ok(()),
@@ -255,7 +259,8 @@ impl World {
             self.state().stats.stopped = 1;
             self.tell(|| "the store has stopped".into());
             self.use_stopped()?;
-            self.cut()?;
+            let again = self.state().rng.percent(50);
+            if again { self.kill()? } else { self.cut()? }
         }
         Ok(())
     }
@@ -292,6 +297,7 @@ impl World {
             Act::Kill => self.kill(),
             Act::Cut => self.cut(),
             Act::Fail(fault) => self.fail(fault),
+            Act::Hang(n) => self.hang(n),
             Act::Rot => self.rot(),
         }
     }
@@ -342,27 +348,28 @@ impl World {
         Ok(state.ledger.expectation(tolerance, self.now()))
     }
 
-    /// Takes what a power cut here would leave, to be examined after the step.
-    fn take_image(&self) {
-        let image = self.stage().disk.crash();
+    /// Takes what such an end here would leave, to be examined after the step.
+    fn take(&self, end: End) {
+        let disk = self.stage().disk;
+        let left = Left::of(&disk, end, disk.operations());
         match self.expectation() {
-            Ok(expected) => self.state().taken.push((image, expected)),
+            Ok(expected) => self.state().taken.push((left, expected)),
             Err(violation) => drop(self.state().violation.get_or_insert(violation)),
         }
     }
 
     fn examine_taken(&self) -> Result<(), Violation> {
         let taken = std::mem::take(&mut self.state().taken);
-        for (image, expected) in taken {
-            self.examine(image, &expected)?;
+        for (left, expected) in taken {
+            self.examine(left, &expected)?;
         }
         Ok(())
     }
 
-    fn examine(&self, image: Vec<u8>, expected: &Expectation) -> Result<(), Violation> {
+    fn examine(&self, left: Left, expected: &Expectation) -> Result<(), Violation> {
         let rng = Rng::new(self.state().rng.next());
         let mut witness = Witness { shape: &self.plan.shape, rng, tally: Tally::default() };
-        let examined = witness.examine(image, expected);
+        let examined = witness.examine(left, expected);
         self.state().stats.tally.add(&witness.tally);
         examined
     }

@@ -5,10 +5,13 @@
 
 use std::sync::Arc;
 
+use brooklet_sim::budget::Budget;
 use brooklet_sim::campaign::{run, run_many};
 use brooklet_sim::ledger::Violation;
 use brooklet_sim::plan::Plan;
-use brooklet_sim::sweep::{Swept, damage, errors};
+use brooklet_sim::sweep::damage::{Flips, Sectors};
+use brooklet_sim::sweep::errors::Errors;
+use brooklet_sim::sweep::{self, Sweep, Swept};
 
 /// Seeds that once failed, and why. A change of how plans are drawn makes each another run; the story stays.
 const PERMANENT: &[(u64, &str)] = &[
@@ -45,27 +48,29 @@ fn seeds_pass_and_meet_what_they_are_for() {
     }
 }
 
-fn swept(done: Result<Swept, Violation>) -> Swept {
-    let swept = done.unwrap_or_else(|Violation(what)| panic!("{what}"));
+fn swept<S: Sweep>(all: Result<S, Violation>, threads: u64) -> Swept {
+    let all = all.unwrap_or_else(|Violation(what)| panic!("{what}"));
+    let swept = sweep::run(&all, threads, &Budget::new(None));
+    let swept = swept.unwrap_or_else(|(place, Violation(what))| panic!("place {place}: {what}"));
     println!("{swept:?}");
     swept
 }
 
 #[test]
 fn every_operation_fails_in_every_way() {
-    let swept = swept(errors::sweep(1, 1));
+    let swept = swept(Errors::new(1), 1);
     assert!(swept.cases > 1000 && swept.met > 500, "{swept:?}");
 }
 
 #[test]
 fn no_flipped_bit_goes_unnoticed_or_gives_a_wrong_byte() {
-    let swept = swept(damage::flips(11, 2));
+    let swept = swept(Flips::new(11), 2);
     assert!(swept.checked > 10_000 && swept.met > 10_000, "{swept:?}");
     assert!(swept.spared > 0, "a damaged filter is no reason to fail a read");
 }
 
 #[test]
 fn no_sector_that_is_zeroed_stale_or_elsewhere_gives_a_wrong_byte() {
-    let swept = swept(damage::sectors(5, 2));
+    let swept = swept(Sectors::new(5), 2);
     assert!(swept.cases > 5000 && swept.met > 1000, "{swept:?}");
 }

@@ -85,6 +85,8 @@ pub struct Boarded {
     pub offset: usize,
     /// Bytes of the ring in use.
     pub used: u64,
+    /// When the block may be written at the earliest, by the pace that is kept; zero where there is none.
+    pub earliest: Duration,
 }
 
 /// Counters since opening.
@@ -272,7 +274,21 @@ impl Core {
         let offset = put(open);
         let lsn = self.next_lsn + (start - HEADER) as u64;
         self.stats.records += 1;
-        Ok(Boarded { lsn, block: open.block.clone(), offset, used: self.ring.used() })
+        let block = open.block.clone();
+        Ok(Boarded { lsn, block, offset, used: self.ring.used(), earliest: self.earliest() })
+    }
+
+    /// When the open block may be written at the earliest, by the pace that is kept.
+    fn earliest(&self) -> Duration {
+        if !self.is_paced() {
+            return Duration::ZERO;
+        }
+        let mut pacer = self.pacer;
+        // A block that was taken is charged as it is placed.
+        let taken = self.taken.map(|(_, len)| len);
+        let closed = self.closed.iter().map(|f| disk_len(f.buf.len() - HEADER));
+        taken.into_iter().chain(closed).for_each(|len| pacer.charge(len as u64, Duration::ZERO));
+        pacer.next()
     }
 
     /// Whether a record of `bound` bytes, and every block before it, will find a place in the ring.

@@ -2,12 +2,19 @@
 //!
 //! The table makes a match without a wildcard: a variant that is added and not listed here does not compile.
 
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::{Context, Wake};
+use std::thread::Builder;
 use std::time::Duration;
 
 use brooklet_io::{Fault, ManualClock, MemVolume, Volume};
 
 use super::*;
-use crate::{Config, Cursor, Start, Wal, Zone, recover};
+use crate::{Committer, Config, Cursor, Start, Wal, Zone, recover};
+
+#[path = "../../tests/common/fork.rs"]
+mod fork;
 
 const ZONE: Zone = Zone { offset: 0, size: 256 << 10, store: 7 };
 const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
@@ -27,6 +34,8 @@ errors! {
     Busy, busy, ["too many blocks", "wait for room"];
     Stopped, stopped, ["failed write (a planned fault)", "open it again", "may be lost"];
     Closed, closed, ["the log is closed"];
+    Forked, forked, ["another process", "is a fork", "open it here"];
+    WouldWait, in_a_waker, ["a waker may not wait", "in the task"];
     Damaged, damaged, ["block 1 at ring position 0 (LSN 0)", "the payload is damaged", "the superblock says"];
     Io, unreadable, ["reading the ring failed: power is off"];
 }
@@ -50,6 +59,57 @@ fn fill(write: bool) -> WalError {
             Err(error) => return error,
         }
     }
+}
+
+fn forked() -> WalError {
+    let (_, wal) = log();
+    let (_, ack) = wal.append(b"a record").unwrap();
+    let said = fork::in_child(|| {
+        let errors = [
+            wal.append(b"another").err(),
+            wal.flush().err(),
+            wal.close().err(),
+            wal.failure(),
+            ack.wait().err(),
+            ack.wait_timeout(Duration::from_secs(9)).err(),
+        ];
+        drop((wal.clone(), ack.clone()));
+        errors.into_iter().all(|error| matches!(error, Some(WalError::Forked))).to_string()
+    });
+    assert_eq!(said, "true");
+    ack.wait().unwrap();
+    WalError::Forked
+}
+
+/// A waker that does what a task should.
+struct Appends(Wal, Mutex<Option<WalError>>);
+
+impl Wake for Appends {
+    fn wake(self: Arc<Self>) {
+        let there_is_room = self.0.append(b"from a waker").unwrap().1;
+        let errors = [there_is_room.wait().err(), self.0.flush().err(), self.0.close().err()];
+        assert!(errors.iter().all(|error| matches!(error, Some(WalError::WouldWait))), "{errors:?}");
+        *self.1.lock().unwrap() = errors.into_iter().flatten().next();
+    }
+}
+
+fn in_a_waker() -> WalError {
+    let (_, wal) = log();
+    let committer = Committer::new(&wal).unwrap();
+    let committer = Builder::new().spawn(move || committer.run()).unwrap();
+    let appends = Arc::new(Appends(wal.clone(), Mutex::default()));
+    let mut ack = wal.append(b"a record").unwrap().1;
+    let waker = appends.clone().into();
+    assert!(Pin::new(&mut ack).poll(&mut Context::from_waker(&waker)).is_pending());
+    let error = loop {
+        match appends.1.lock().unwrap().take() {
+            Some(error) => break error,
+            None => std::thread::yield_now(),
+        }
+    };
+    wal.close().unwrap();
+    committer.join().unwrap();
+    error
 }
 
 fn full() -> WalError {

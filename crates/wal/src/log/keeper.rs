@@ -1,6 +1,8 @@
 //! Keeping the label of a log in use: how it changes, and trimming, which to the volume is a change of the label and
 //! nothing else.
 
+use std::io;
+
 use brooklet_io::seeded::bug;
 
 use super::error::LogError;
@@ -30,6 +32,8 @@ impl Log {
     /// # Errors
     /// [`LogError::PastEnd`]: nothing was trimmed.
     pub fn trim(&self, lsn: Lsn) -> Result<(), LogError> {
+        self.wal.may_wait()?;
+        let _hush = self.wal.hush();
         let mut untold = None;
         let mut keeper = self.keeper();
         self.check()?;
@@ -99,6 +103,10 @@ impl Log {
     }
 
     pub(super) fn keeper(&self) -> MutexGuard<'_, Keeper> {
-        self.keeper.lock().expect("the keeper does not panic")
+        self.keeper.lock().unwrap_or_else(|poisoned| {
+            // Which label counts is not known.
+            drop(self.wal.fail(io::Error::other("a thread panicked while it changed the label")));
+            poisoned.into_inner()
+        })
     }
 }

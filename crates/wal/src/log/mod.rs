@@ -20,9 +20,11 @@ mod record;
 mod resize;
 
 use std::fmt;
-use std::sync::Arc;
+use std::mem;
+use std::sync::{Arc, PoisonError};
 
 use brooklet_io::seeded::bug;
+use brooklet_io::tether::Tether;
 use brooklet_io::{Volume, VolumeInfo};
 
 pub use error::LogError;
@@ -65,7 +67,14 @@ impl fmt::Display for Lsn {
 ///
 /// Dropping a log makes what was appended durable and ends its thread, but does not [`close`](Self::close) it: the next
 /// opening reads its whole ring, as after a crash. So an error of the device is seen by whoever waits for an
-/// acknowledgement, and by nobody else. Not for callbacks: it waits.
+/// acknowledgement, and by nobody else.
+///
+/// Callbacks may use the log as any thread may, close it and drop it: see [`Ack`](crate::Ack#where-code-of-yours-runs). A
+/// panic in its thread, or in the volume, stops the log as a failed write does.
+///
+/// In a process that did not open it, after a `fork`, every call is refused with [`WalError::Forked`], and those that have no
+/// error to give panic; nothing is written, and dropping the log does nothing. A child that goes on keeps the file of a
+/// [`FileVolume`](brooklet_io::FileVolume) locked, also when its parent has ended, until it ends or runs another program.
 pub struct Log {
     wal: Wal,
     volume: Arc<dyn Volume>,
@@ -127,6 +136,8 @@ impl Log {
     /// should be. Nothing is written then.
     pub fn open(volume: Arc<dyn Volume>, options: LogOptions) -> Result<Self, LogError> {
         options.check()?;
+        // It may be a user's own, and panic.
+        let volume: Arc<dyn Volume> = Tether::new(volume);
         // What is read may sit in a volatile cache, written by a process that was killed, or be only there.
         if !bug("log-opens-without-flush") {
             volume.flush()?;
@@ -171,7 +182,8 @@ impl Log {
     /// full. The record is durable once the [`Ack`] says so, and within the linger even if nobody asks.
     ///
     /// # Errors
-    /// [`WalError::TooLarge`], [`WalError::Stopped`] and [`WalError::Closed`]; nothing was taken.
+    /// [`WalError::TooLarge`], [`WalError::Stopped`] and [`WalError::Closed`]; [`WalError::WouldWait`] where it would have to
+    /// wait in a waker. Nothing was taken.
     pub fn append(&self, record: &[u8]) -> Result<(Lsn, Ack), WalError> {
         self.patiently(|| self.try_append(record))
     }
@@ -211,6 +223,7 @@ impl Log {
     /// # Errors
     /// [`WalError::Stopped`] where a write failed.
     pub fn flush(&self) -> Result<(), WalError> {
+        self.wal.here()?;
         self.run_committer();
         self.wal.flush()
     }
@@ -218,6 +231,9 @@ impl Log {
     /// The records from the trim point to what is durable now, in order. Appends and trims go on meanwhile; a trim of
     /// records that are still to be read may end it with [`LogError::Trimmed`].
     pub fn recover(&self) -> Reader<'_> {
+        if self.wal.here().is_err() {
+            return Reader::refusing(self);
+        }
         let index = self.tracker.lock();
         let first = index.first();
         Reader::new(self, self.layout(), (index.locate(first), index.end()), first)
@@ -228,6 +244,7 @@ impl Log {
     /// # Errors
     /// [`LogError::Trimmed`] and [`LogError::PastEnd`] where `lsn` is outside what is kept.
     pub fn read_from(&self, lsn: Lsn) -> Result<Reader<'_>, LogError> {
+        self.wal.here()?;
         let next = self.next();
         let index = self.tracker.lock();
         let first = index.first();
@@ -241,14 +258,25 @@ impl Log {
     }
 
     /// Ends the log: makes what was appended durable, refuses what comes later, and records where the log ended, so that
-    /// the next opening need not look for more behind.
+    /// the next opening need not look for more behind. When it returns, every callback has been called, but for those behind
+    /// one that this is called in.
     ///
     /// # Errors
-    /// [`WalError::Stopped`] where a write failed, [`WalError::Closed`] where the log was closed already.
+    /// [`WalError::Stopped`] where a write failed, [`WalError::Closed`] where the log was closed already,
+    /// [`WalError::WouldWait`] in a waker.
     pub fn close(&self) -> Result<(), LogError> {
+        // Whoever has the keeper may wait for the committer.
+        self.wal.may_wait()?;
+        let closed = self.end();
+        self.wal.join_callbacks();
+        closed
+    }
+
+    fn end(&self) -> Result<(), LogError> {
+        let _hush = self.wal.hush();
         let mut keeper = self.keeper();
         self.run_committer();
-        let end = self.wal.close()?;
+        let end = self.wal.end()?;
         self.join();
         let old = keeper.on_volume.label;
         let label = Label { generation: old.generation + 1, acked: end.seq - 1, clean: true, ..old };
@@ -264,6 +292,7 @@ impl Log {
     /// Does what the committer thread would do now, where the options forbid one, and says what it would wait for. Call
     /// it until it sleeps before waiting for an acknowledgement.
     pub fn step(&self) -> Pause {
+        let _hush = self.wal.hush();
         match &mut *self.driver() {
             Driver::Stepped(committer) => committer.step(),
             Driver::Thread(_) | Driver::Ended => Pause::Ended,
@@ -304,7 +333,11 @@ impl Log {
     fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T, WalError>) -> Result<T, WalError> {
         loop {
             match attempt() {
-                Err(WalError::Busy | WalError::Full { .. }) => self.wal.wait_for_room()?,
+                Err(WalError::Busy | WalError::Full { .. }) => {
+                    // Where it has no thread, nobody else ends what it has begun.
+                    self.run_committer();
+                    self.wal.wait_for_room()?;
+                }
                 ended => return ended,
             }
         }
@@ -336,17 +369,19 @@ impl Log {
     }
 
     fn driver(&self) -> MutexGuard<'_, Driver> {
-        self.driver.lock().expect("the driver does not panic")
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends what a committer without a thread has begun, before this thread waits for it.
     fn run_committer(&self) {
-        while matches!(self.step(), Pause::None | Pause::Write(_)) {}
+        if !self.options.threads {
+            while matches!(self.step(), Pause::None | Pause::Write(_)) {}
+        }
     }
 
     /// Waits for the end of the committer of a log that has ended.
     fn join(&self) {
-        let driver = std::mem::replace(&mut *self.driver(), Driver::Ended);
+        let driver = mem::replace(&mut *self.driver(), Driver::Ended);
         if let Driver::Thread(thread) = driver
             && thread.join().is_err()
         {
@@ -355,24 +390,45 @@ impl Log {
     }
 }
 
+/// Makes durable what a log took that is dropped.
+fn end_dropped(wal: &Wal) {
+    if let Err(error) = wal.close() {
+        tracing::warn!(%error, "a log stopped while it was dropped");
+    }
+}
+
 impl Drop for Log {
     fn drop(&mut self) {
         match self.check() {
+            Ok(()) if self.wal.is_committer() => {
+                // Its last handle went in a waker: the thread that would be waited for is this one.
+                let wal = self.wal.clone();
+                let closer = Builder::new().name("brooklet-close".into()).spawn(move || end_dropped(&wal));
+                drop(closer.inspect_err(|error| tracing::error!(%error, "no thread to close the log on")));
+                return;
+            }
             Ok(()) => {
                 self.run_committer();
-                if let Err(error) = self.wal.close() {
-                    tracing::warn!(%error, "a log stopped while it was dropped");
-                }
+                end_dropped(&self.wal);
             }
             Err(WalError::Closed) => {}
+            Err(WalError::Forked) => {
+                // The thread is not here, and what it shares is as it was in the midst of something: nothing is ended,
+                // closed or freed.
+                let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
+                mem::forget(mem::replace(driver, Driver::Ended));
+                mem::forget((self.wal.clone(), self.volume.clone(), self.tracker.clone()));
+                return;
+            }
             Err(error) => tracing::warn!(%error, "a log was dropped after it had stopped"),
         }
         self.join();
+        self.wal.join_callbacks();
     }
 }
 
 impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Log({:?}, {:?})", self.volume, self.wal.stats())
+        write!(f, "Log({:?})", self.wal)
     }
 }

@@ -34,7 +34,13 @@ pub struct Reader<'a> {
 }
 
 enum State<'a> {
-    Fresh { layout: Layout, start: Start, limit: u64 },
+    /// The log is another process's: there is nothing to read.
+    Refused,
+    Fresh {
+        layout: Layout,
+        start: Start,
+        limit: u64,
+    },
     Walking(Box<Walk<'a>>),
     Ended,
 }
@@ -51,6 +57,12 @@ impl<'a> Reader<'a> {
     /// A reader of the records from `next` on, which lie at `start` or behind, up to `end`.
     pub(crate) fn new(log: &'a Log, layout: Layout, (start, end): (Cursor, Cursor), next: Lsn) -> Self {
         Self { log, state: State::fresh(layout, start, end), end, records: VecDeque::new(), next }
+    }
+
+    /// A reader that gives nothing but an error.
+    pub(crate) fn refusing(log: &'a Log) -> Self {
+        let (state, end, next) = (State::Refused, Cursor::default(), Lsn::default());
+        Self { log, state, end, records: VecDeque::new(), next }
     }
 
     /// Starts again nearer to the next record, if a trim that keeps it has freed the blocks before, where the walk was.
@@ -84,6 +96,12 @@ impl Iterator for Reader<'_> {
     type Item = Result<(Lsn, Bytes), LogError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Err(error) = self.log.wal.here()
+            && !matches!(self.state, State::Ended)
+        {
+            self.state = State::Ended;
+            return Some(Err(error.into()));
+        }
         loop {
             if let Some((lsn, record)) = self.records.pop_front() {
                 if lsn < self.next {

@@ -27,7 +27,9 @@ impl Log {
     /// [`LogError::NoRoom`] and [`LogError::Settling`] where something must be trimmed first, [`LogError::Invalid`] for a
     /// size that no ring has, and what the volume says if it cannot grow. Nothing has changed then.
     pub fn resize(&self, bytes: u64) -> Result<(), LogError> {
+        self.wal.may_wait()?;
         LogOptions::check_size(bytes)?;
+        let _hush = self.wal.hush();
         let mut untold = None;
         let mut keeper = self.keeper();
         self.check()?;

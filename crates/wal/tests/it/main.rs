@@ -1,8 +1,14 @@
 //! What `wal` promises, tested from outside: one binary, a module for each subject.
 
+mod callbacks;
 mod devices;
 mod flying;
 mod forged;
+#[path = "../common/fork.rs"]
+mod fork;
+mod forks;
+#[cfg(feature = "seeded-bugs")]
+mod gallery;
 mod logs;
 mod pace;
 mod recovery;

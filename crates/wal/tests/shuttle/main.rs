@@ -7,6 +7,7 @@
 
 #![cfg(shuttle)]
 
+mod explore;
 mod stage;
 mod world;
 
@@ -208,6 +209,79 @@ fn a_failure_reaches_everyone_once() {
         if world.wal.flush().is_ok() {
             world.wal.abandon();
         }
+        committer.join().unwrap();
+        world.wal.join_callbacks();
+        world.check_after_a_crash();
+    });
+}
+
+/// What it waits for nobody but the committer may free.
+#[test]
+fn callbacks_append_and_wait_for_room() {
+    explore("wal::chains", 6_000, || {
+        let world = World::new(HOUR);
+        let committer = world.spawn_committer();
+        let writers = world.spawn_all(3, |world, writer| world.chain(writer, 3, 3900));
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        while world.appends() < 9 {
+            // Whoever waits drives, too.
+            world.wal.flush().unwrap();
+            thread::yield_now();
+        }
+        world.end_and_check([], Some(committer));
+    });
+}
+
+#[test]
+fn a_callback_closes_the_log() {
+    explore("wal::closing_within", 6_000, || {
+        let world = World::new(if rng().percent(50) { MILLI } else { HOUR });
+        let committer = world.spawn_committer();
+        let writers = world.spawn_all(2, |world, writer| {
+            for n in 0..2 {
+                let append = match world.append(writer, n, 100) {
+                    Ok(append) => append,
+                    Err(WalError::Closed) => return,
+                    Err(error) => panic!("{error}"),
+                };
+                world.call_back(&append, false);
+                let wal = world.wal.clone();
+                append.ack.on_done(move |_| assert!(matches!(wal.close(), Ok(_) | Err(WalError::Closed))));
+            }
+            match world.wal.flush() {
+                Ok(()) | Err(WalError::Closed) => {}
+                Err(error) => panic!("{error}"),
+            }
+        });
+        writers.into_iter().chain([committer]).for_each(|thread| thread.join().unwrap());
+        assert!(matches!(world.wal.close(), Err(WalError::Closed)));
+        world.check_after_a_crash();
+    });
+}
+
+/// The volume panics, on whichever thread that is.
+#[test]
+fn a_panic_reaches_everyone_once() {
+    explore("wal::panics", 6_000, || {
+        let mut rng = rng();
+        let world = World::new(if rng.percent(50) { MILLI } else { HOUR });
+        world.stage.panic_after(rng.below(6));
+        let committer = world.spawn_committer();
+        let writers = world.spawn_all(3, |world, writer| {
+            for n in 0..3 {
+                let Ok(append) = world.append(writer, n, 1500 * (1 + n as usize)) else { return };
+                match (writer + n) % 3 {
+                    0 => drop(world.wait(&append)),
+                    1 => world.call_back(&append, false),
+                    _ => world.told(&append, block_on(append.ack.clone())),
+                }
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        if world.wal.flush().is_ok() {
+            world.wal.abandon();
+        }
+        assert!(world.wal.close().is_err());
         committer.join().unwrap();
         world.check_after_a_crash();
     });

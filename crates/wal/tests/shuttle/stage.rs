@@ -1,5 +1,5 @@
 //! The stage on which interleavings are tried: a volume whose every operation lets other threads in, a clock that moves
-//! when it is looked at, and the search.
+//! when it is looked at.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -12,75 +12,38 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use brooklet_io::{Clock, Completion, Fault, Layer, MemVolume, Op, Persist, Queue, Rng, SystemClock, Volume};
+use brooklet_io::{Clock, Completion, Fault, Layer, MemVolume, Op, Persist, Queue, Volume};
 use brooklet_wal::Header;
-use shuttle::rand::RngCore;
-use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::thread;
-use shuttle::{Config, MaxSteps, Runner};
 
-/// Tries `test` under as many schedules as `BROOKLET_SCHEDULES` says, or under `default` of them.
-///
-/// A third of them let parked threads wake up for no reason, as they may. In the others only `unpark` wakes a thread, or
-/// else a wake-up that is lost would be made up for by chance: in half of these any thread goes on at each step, in the
-/// other half the one of the highest priority does, and priorities change at three places.
-pub fn explore(name: &str, default: usize, test: fn()) {
-    let mut config = Config::new();
-    config.stack_size = 512 << 10;
-    config.silence_warnings = true; // that every ordering counts as SeqCst
-    config.max_steps = MaxSteps::FailAfter(100_000);
-    let run = |scheduler: Box<dyn Scheduler + Send>| Runner::new(scheduler, config.clone()).run(test);
-    if let Ok(schedule) = std::env::var("BROOKLET_REPLAY") {
-        run(Box::new(ReplayScheduler::new_from_encoded(&schedule)));
-        return;
-    }
-    let asked = std::env::var("BROOKLET_SCHEDULES");
-    let third = asked.map_or(default, |n| n.parse().expect("a number of schedules")).div_ceil(3);
-    let clock = SystemClock::new();
-    let ran = run(Box::new(RandomScheduler::new(third)))
-        + run(Box::new(Woken(RandomScheduler::new(third))))
-        + run(Box::new(Woken(PctScheduler::new(3, third))));
-    println!("shuttle {name}: {ran} schedules in {:.1} s", clock.now().as_secs_f64());
-}
-
-/// A scheduler under which nobody wakes up without having been woken.
-struct Woken<S>(S);
-
-impl<S: Scheduler> Scheduler for Woken<S> {
-    fn new_execution(&mut self) -> Option<Schedule> {
-        self.0.new_execution()
-    }
-
-    fn next_task(&mut self, tasks: &[&Task], current: Option<TaskId>, yields: bool) -> Option<TaskId> {
-        let awake: Vec<&Task> = tasks.iter().copied().filter(|task| !task.can_spuriously_wakeup()).collect();
-        self.0.next_task(&awake, current, yields)
-    }
-
-    fn next_u64(&mut self) -> u64 {
-        self.0.next_u64()
-    }
-}
-
-/// Chance that a replayed schedule repeats.
-pub fn rng() -> Rng {
-    Rng::new(shuttle::rand::thread_rng().next_u64())
-}
-
-/// Lets any other thread go on here.
-pub fn others() {
-    thread::sleep(Duration::ZERO);
-}
+pub use crate::explore::{explore, others, rng};
 
 /// A disk in memory, during whose operations others go on, and which knows the blocks of a ring that are safe on it.
 #[derive(Clone, Debug)]
 pub struct Stage {
     pub disk: MemVolume,
     safe: Arc<Mutex<BTreeSet<u64>>>,
+    /// Operations until it panics.
+    panics: Arc<AtomicU64>,
 }
 
 impl Stage {
     pub fn new(seed: u64) -> Self {
-        Self { disk: MemVolume::new(seed), safe: Arc::default() }
+        Self { disk: MemVolume::new(seed), safe: Arc::default(), panics: Arc::new(u64::MAX.into()) }
+    }
+
+    /// Has it panic after so many writes and flushes, and then each time.
+    pub fn panic_after(&self, operations: u64) {
+        self.panics.store(operations, Ordering::Relaxed);
+    }
+
+    fn may_panic(&self) {
+        match self.panics.load(Ordering::Relaxed) {
+            u64::MAX => {}
+            // Without the hook, which would print a schedule.
+            0 => std::panic::resume_unwind(Box::new("a planned panic")),
+            left => self.panics.store(left - 1, Ordering::Relaxed),
+        }
     }
 
     pub fn fail_after(&self, operations: u64) {
@@ -120,6 +83,7 @@ impl Layer for Stage {
 
     fn write_at(&self, offset: u64, data: &[u8], persist: Persist) -> io::Result<usize> {
         others();
+        self.may_panic();
         let result = self.disk.write_at(offset, data, persist);
         self.wrote(header(data, persist), &result);
         others();
@@ -128,6 +92,7 @@ impl Layer for Stage {
 
     fn flush(&self) -> io::Result<()> {
         others();
+        self.may_panic();
         let result = self.disk.flush();
         others();
         result
@@ -152,6 +117,7 @@ impl Queue for StageQueue {
         {
             self.blocks.push((token, block));
         }
+        self.stage.may_panic();
         self.queue.submit(token, op);
     }
 

@@ -121,6 +121,18 @@ impl World {
         }
     }
 
+    /// Appends, and once that is durable again, `left` times in all.
+    pub fn chain(&self, writer: u64, left: u64, len: usize) {
+        let append = self.append(writer, left, len).expect("nothing failed");
+        self.call_back(&append, false);
+        let world = self.clone();
+        append.ack.on_done(move |_| {
+            if left > 1 {
+                world.chain(writer, left - 1, len);
+            }
+        });
+    }
+
     /// Takes note of how an append ended.
     pub fn told(&self, append: &Append, result: Result<(), WalError>) {
         assert_eq!(append.ack.is_done(), result.is_ok());

@@ -46,6 +46,9 @@ pub fn lone(rig: &mut Rig<'_>) -> Result<Vec<Row>, Failure> {
 /// The pace of a volume that is paid for by the operation.
 const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 3000);
 
+/// Writes of a round at least: there are two intervals between them.
+const STARTS: usize = 3;
+
 /// Writes at a pace, with always something to write.
 pub fn pace(rig: &mut Rig<'_>) -> Result<Vec<Row>, Failure> {
     let volume = Watched::new(rig.new_volume("pace", 64 << 20)?);
@@ -57,9 +60,9 @@ pub fn pace(rig: &mut Rig<'_>) -> Result<Vec<Row>, Failure> {
     let mut most = Rounds::new("pace", "the same, p99", "us");
     for _ in 0..rig.rounds {
         volume.take();
-        keep_busy(&log, rig.span, &deltas)?;
+        keep_busy(&log, rig.span, &deltas, || volume.starts() >= STARTS)?;
         let starts = volume.take();
-        let [first, .., last] = &starts[..] else { return Err(too_short()) };
+        let [first, .., last] = &starts[..] else { unreachable!("a round has {STARTS} writes at least") };
         let mut late = latencies();
         for pair in starts.windows(2) {
             record(&mut late, (pair[1] - pair[0]).saturating_sub(INTERVAL));
@@ -76,20 +79,19 @@ pub fn pace(rig: &mut Rig<'_>) -> Result<Vec<Row>, Failure> {
     Ok(vec![rate.row(due, None), half.row(due, None), most.row(due, Mark::Within(50.0))])
 }
 
-fn too_short() -> Failure {
-    Failure::new(crate::failure::Kind::Usage, "too few writes in the time: use more --seconds")
-}
-
 /// Appends something every now and then, more often than the pace, and has somebody wait for it: what nobody waits for
-/// rests for the linger.
-fn keep_busy(log: &Log, span: Duration, deltas: &[Box<[u8]>]) -> Result<(), Failure> {
+/// rests for the linger. Goes on for `span`, and until there is `enough`, however slow the machine is.
+fn keep_busy(
+    log: &Log,
+    span: Duration,
+    deltas: &[Box<[u8]>],
+    enough: impl Fn() -> bool,
+) -> Result<(), Failure> {
     let begin = Instant::now();
-    let mut count = 0;
     for delta in deltas.iter().cycle() {
         log.append(delta)?.1.on_done(drop);
-        count += 1;
         std::thread::sleep(INTERVAL / 6);
-        if begin.elapsed() >= span && count >= 30 {
+        if begin.elapsed() >= span && enough() {
             break;
         }
     }

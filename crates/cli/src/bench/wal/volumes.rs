@@ -164,6 +164,11 @@ impl Watched {
         std::mem::take(&mut self.starts.lock().expect("no panics"))
     }
 
+    /// Writes that started since [`take`](Self::take) was called.
+    pub fn starts(&self) -> usize {
+        self.starts.lock().expect("no panics").len()
+    }
+
     fn note(&self) {
         self.starts.lock().expect("no panics").push(Instant::now());
     }

@@ -1,6 +1,8 @@
-//! Direct I/O is used where it is direct, by what is seen of it; elsewhere a volume is a buffered one, and says so.
+//! Direct I/O is used where it is direct, by what is seen of it; elsewhere a volume is a buffered one, and says so. And space
+//! is there for certain, also where it cannot be allocated in advance.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use super::places::{Mounted, alone};
 use super::*;
@@ -10,7 +12,7 @@ use super::*;
 fn a_journal_of_data_is_seen_and_a_usual_one_is_not_in_the_way() {
     let _alone = alone();
     for (options, direct) in [("data=ordered", true), ("data=journal", false)] {
-        let Some(mounted) = Mounted::ext4(options) else { return };
+        let Some(mounted) = Mounted::ext4("extent", options) else { return };
         let path = mounted.path().join("v");
         let modes = [OpenMode::Create, OpenMode::ReadWrite, OpenMode::ReadOnly];
         for mode in modes {
@@ -31,4 +33,25 @@ fn a_journal_of_data_is_seen_and_a_usual_one_is_not_in_the_way() {
         }
         assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 20);
     }
+}
+
+/// Without extents ext4 allocates nothing in advance, as where `fallocate` is not let through: holes are written to then.
+#[test]
+fn space_is_secured_where_it_cannot_be_allocated() {
+    let _alone = alone();
+    let Some(mounted) = Mounted::ext4("^extent,^64bit", "defaults") else { return };
+    let path = mounted.path().join("v");
+    let volume = FileVolume::open(&path, OpenMode::Create, FileOptions::default()).unwrap();
+    volume.grow(1 << 20).unwrap();
+    let noted = |words: &str| volume.info().fallbacks.iter().filter(|line| line.starts_with(words)).count();
+    assert_eq!(noted("space is not allocated in advance"), 1, "{:?}", volume.info());
+    let taken = || fs::metadata(&path).unwrap().blocks() * 512;
+    assert!(taken() < 64 << 10, "{}", taken());
+    volume.secure(0..1 << 20).unwrap();
+    volume.flush().unwrap();
+    assert!(taken() >= 1 << 20, "{}", taken());
+    assert!(
+        volume.grow(1 << 30).is_ok() && volume.secure(0..1 << 30).is_err(),
+        "there is less room than that"
+    );
 }

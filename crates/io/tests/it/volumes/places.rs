@@ -70,13 +70,15 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// An ext4 with such options; `None`, which says why, where there cannot be one.
-    pub fn ext4(options: &str) -> Option<Self> {
+    /// An ext4 with such features, mounted with such options; `None`, which says why, where there cannot be one.
+    pub fn ext4(features: &str, options: &str) -> Option<Self> {
         let device = Place::device_of(512, 32 << 20, tempfile::tempdir().unwrap())?;
         let at = tempfile::tempdir().unwrap();
         let (path, dir) = (device.path.as_os_str(), at.path().as_os_str());
         let mount = ["-o".as_ref(), options.as_ref(), path, dir];
-        for (tool, args) in [("mkfs.ext4", &["-q".as_ref(), path][..]), ("mount", &mount)] {
+        for (tool, args) in
+            [("mkfs.ext4", &["-q".as_ref(), "-O".as_ref(), features.as_ref(), path][..]), ("mount", &mount)]
+        {
             match Command::new(tool).args(args).output() {
                 Ok(output) if output.status.success() => {}
                 other => {

@@ -3,12 +3,12 @@
 
 #[cfg(not(shuttle))]
 pub use std::{
-    sync::{Mutex, MutexGuard, RwLock, atomic},
+    sync::{Condvar, Mutex, MutexGuard, RwLock, atomic, mpsc},
     thread,
 };
 
 #[cfg(shuttle)]
-pub use shuttle::sync::{Mutex, MutexGuard, RwLock, atomic};
+pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, atomic, mpsc};
 
 #[cfg(shuttle)]
 pub mod thread {
@@ -26,4 +26,9 @@ pub mod thread {
         current().unpark();
         park();
     }
+}
+
+/// Takes a lock though a thread panicked under it: for what is never half done, or is not worked on any more then.
+pub fn held<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

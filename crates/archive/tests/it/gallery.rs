@@ -1,0 +1,31 @@
+//! Seeded bugs of the archive: deliberate breaks, each of which a test must catch. A build with the feature `seeded-bugs` plants
+//! them, and runs this by itself.
+
+use std::panic::catch_unwind;
+
+use brooklet::io::seeded::{met, plant};
+
+use crate::{archive, moments};
+
+/// Breaks, and a test that catches each.
+const BUGS: &[(&str, fn())] = &[
+    ("chain-is-not-closed", moments::every_moment_between_backups_is_restored),
+    ("next-chain-begins-late", moments::clocks_that_are_set_hide_nothing),
+    ("unsent-is-forgotten", moments::every_moment_between_backups_is_restored),
+    ("hole-is-not-looked-for", moments::what_was_lost_to_shipping_is_a_hole),
+    ("restore-trusts-dates", moments::clocks_that_are_set_hide_nothing),
+    ("clock-is-set-unnoticed", moments::clocks_that_are_set_hide_nothing),
+    ("lost-follower-says-nothing", moments::what_was_lost_to_shipping_is_a_hole),
+    ("any-store-is-taken", archive::an_archive_is_of_one_store),
+];
+
+#[test]
+fn every_seeded_bug_of_the_archive_is_caught() {
+    for (name, catches) in BUGS {
+        plant(Some(name));
+        let passed = catch_unwind(catches).is_ok();
+        let met = met();
+        plant(None);
+        assert!(met > 0 && !passed, "{name} was met {met} times, and goes unnoticed");
+    }
+}

@@ -1,0 +1,109 @@
+//! Which process this is, so that a handle that came with a `fork` is known.
+//!
+//! A forked child has a copy of all memory, and none of the threads: locks that other threads held stay locked, and what
+//! the copy would write, the parent writes, too. So whoever opens something notes the process, and asks before each use.
+//!
+//! A number of the process does not serve: asking the system for it takes as long as a whole append does in memory, and a
+//! descendant may have the number of an ancestor that is gone. Instead there is a page that the kernel wipes in the child
+//! (`MADV_WIPEONFORK`, Linux 4.14). It holds the number of a generation; where it holds zero, the process is new, and
+//! takes the next number, which no ancestor had. Where the kernel has no such page the process's number is asked for.
+
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::seeded::bug;
+
+/// A process, as it was noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process(u64);
+
+impl Process {
+    /// This one.
+    #[inline]
+    pub fn current() -> Self {
+        static PAGE: OnceLock<Option<Page>> = OnceLock::new();
+        Self(PAGE.get_or_init(Page::new).as_ref().map_or_else(|| std::process::id().into(), Page::generation))
+    }
+
+    /// Whether this is the process that was noted, and not a fork of it.
+    #[inline]
+    pub fn is_here(self) -> bool {
+        self == Self::current() || bug("fork-goes-unnoticed")
+    }
+}
+
+/// A word on a page that a fork wipes. Never unmapped.
+struct Page(NonNull<AtomicU64>);
+
+// SAFETY: the word is atomic, and stays where it is until the process ends.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+impl Page {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn new() -> Option<Self> {
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+        const LEN: usize = 4096;
+        // SAFETY: a new mapping, at an address of the kernel's choice, touches no memory that is in use.
+        let page = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        };
+        let page = page.ok()?;
+        // SAFETY: the mapping is ours alone, and the advice changes nothing in this process.
+        let wiped = unsafe { madvise(page, LEN, Advice::LinuxWipeOnFork) };
+        // Without it a page stays that nobody uses, once in a process.
+        wiped.ok().and_then(|()| NonNull::new(page.cast())).map(Self)
+    }
+
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    fn new() -> Option<Self> {
+        None
+    }
+
+    #[inline]
+    fn generation(&self) -> u64 {
+        // SAFETY: the page is mapped for good, a page's start is aligned, and zero is a number as any other.
+        let word = unsafe { self.0.as_ref() };
+        match word.load(Ordering::Relaxed) {
+            0 => Self::begin(word),
+            generation => generation,
+        }
+    }
+
+    /// Takes the next number.
+    #[cold]
+    fn begin(word: &AtomicU64) -> u64 {
+        // Inherited, so that it is past the number of every ancestor.
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        // Another thread may have been first.
+        word.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|first| first, |_| next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_itself() {
+        let here = Process::current();
+        assert!(here.is_here() && Process::current() == here);
+        let there = std::thread::scope(|scope| scope.spawn(Process::current).join().unwrap());
+        assert_eq!(there, here, "whichever thread asks");
+        assert!(!Process(here.0 + 1).is_here());
+    }
+
+    #[test]
+    fn a_page_that_was_wiped_gives_a_number_that_was_never_given() {
+        let Some(page) = Page::new() else { return println!("skipped: no such page here") };
+        let first = page.generation();
+        assert_eq!(page.generation(), first);
+        // SAFETY: as in `generation`.
+        unsafe { page.0.as_ref() }.store(0, Ordering::Relaxed);
+        assert!(page.generation() > first);
+    }
+}
