@@ -127,6 +127,7 @@ impl Archive {
     pub fn plan(&mut self, store: &Store) -> Result<Archived, Error> {
         self.expect(store.info()?.id)?;
         let view = store.view()?;
+        view.expect_whole()?;
         self.look(view.store_id())?;
         Ok(self.survey(&view)?.0)
     }
@@ -150,6 +151,7 @@ impl Archive {
         // What is lost by now is lost to the time before the backup, and not to the time after it.
         self.shipping.iter_mut().for_each(Shipping::catch_up);
         let view = store.view()?;
+        view.expect_whole()?;
         self.look(view.store_id())?;
         let (mut archived, new) = self.survey(&view)?;
         if !archived.is_new {

@@ -10,7 +10,8 @@ use crate::model::resolve;
 use crate::open::{self, Opened};
 use crate::options::{Create, Elsewhere, Options};
 use crate::piece::head_key;
-use crate::scan::{Listed, Logs};
+use crate::read::Sight;
+use crate::scan::{Listed, LogInfo, Logs};
 use crate::volumes::{self, Volumes};
 
 /// Something that is wrong with a store.
@@ -35,6 +36,8 @@ pub struct CheckReport {
     pub logs: u64,
     /// Entries that were read.
     pub entries: u64,
+    /// Other logs, which damage in the ring may have touched: they read as they were before it.
+    pub doubtful: u64,
 }
 
 impl CheckReport {
@@ -123,11 +126,12 @@ fn check_volumes(
         report.add(true, format!("copy {copy} of the ring's label is damaged or older; the others serve"));
     }
     report.blocks = opened.recovery.blocks;
+    if let Some(lost) = &opened.front.lost {
+        report.add(false, lost.error().to_string());
+    }
     let total = opened.front.runs.iter().map(|r| r.len() * 2).sum::<u64>().max(1);
     check_runs(&opened, &mut report, total, progress);
-    if report.findings.iter().all(|f| f.harmless) {
-        check_logs(&opened, &mut report);
-    }
+    check_logs(&opened, &mut report);
     progress(total, total);
     Ok(report)
 }
@@ -156,7 +160,7 @@ fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &
     }
 }
 
-/// Reads every log to its end, and compares what lives with what the manifest says.
+/// Reads every log to its end, and compares what lives with what the manifest says. What is known to be damaged is not told again.
 fn check_logs(opened: &Opened, report: &mut CheckReport) {
     let (logs, runs) = Logs::take(&opened.front, Listed::new(b"", b""), Vec::new(), 0);
     let logs = match logs.with_runs(&runs) {
@@ -164,24 +168,37 @@ fn check_logs(opened: &Opened, report: &mut CheckReport) {
         Err(error) => return report.add(false, error.to_string()),
     };
     let mut live = vec![0; runs.len()];
+    let known = |report: &CheckReport, error: &Error| {
+        let error = error.to_string();
+        report.findings.iter().any(|finding| finding.what == error)
+    };
+    let lost = opened.front.lost.as_ref().map(|lost| lost.place());
     for log in logs {
-        let walked = log.and_then(|log| {
+        let mut entries = 0;
+        let mut walk = |log: LogInfo| {
+            let doubt = opened.front.doubt(&log.key).is_some();
             count_live(opened, &log.key, &mut live)?;
-            let view = crate::read::Sight::take(&opened.front, &log.key, &.., 0)?;
-            let mut entries = 0;
-            for entry in view.entries(&log.key, &..)? {
-                entry?;
-                entries += 1;
+            let view = Sight::take(&opened.front, &log.key, &.., 0)?;
+            let mut all = view.entries(&log.key, &..)?;
+            let read = all.try_for_each(|entry| entry.map(|_| entries += 1));
+            match read {
+                // That is told of all such logs together.
+                Err(Error::Damaged { place, .. }) if doubt && lost.as_ref() == Some(&place) => Ok(true),
+                read => read.map(|()| doubt),
             }
-            Ok(entries)
-        });
-        match walked {
-            Ok(entries) => {
-                report.logs += 1;
-                report.entries += entries;
+        };
+        match log.and_then(&mut walk) {
+            Ok(doubt) => {
+                report.logs += u64::from(!doubt);
+                report.doubtful += u64::from(doubt);
             }
+            Err(error) if known(report, &error) => {}
             Err(error) => report.add(false, error.to_string()),
         }
+        report.entries += entries;
+    }
+    if report.findings.iter().any(|finding| !finding.harmless) {
+        return;
     }
     for (run, live) in runs.iter().zip(live) {
         let said = run.meta.entries - run.dead();

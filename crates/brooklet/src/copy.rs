@@ -94,6 +94,7 @@ fn copy(
     watch: Watch<'_>,
 ) -> Result<(), Error> {
     view.here()?;
+    view.expect_whole()?;
     let mut manifest = view.manifest();
     let begin = superblock.heap_offset();
     let mut end = begin;

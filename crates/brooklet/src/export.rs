@@ -56,7 +56,8 @@ impl View {
     ///
     /// # Errors
     /// [`Error::Damaged`] or [`Error::Io`] where a run cannot be read; [`Error::Io`] where `out` fails. What was written then is
-    /// to be discarded.
+    /// to be discarded. Where [damage in the ring](crate::Options::read_only) took something of the store, nothing is written,
+    /// since nobody could tell from the file: [`walk`](Self::walk) gives what is left.
     pub fn export(&self, prefix: impl AsRef<[u8]>, out: impl io::Write) -> Result<Exported, Error> {
         let prefix = prefix.as_ref();
         self.write(prefix, |key| key.starts_with(prefix), out)
@@ -89,6 +90,7 @@ impl View {
         wanted: impl Fn(&[u8]) -> bool,
         out: impl io::Write,
     ) -> Result<Exported, Error> {
+        self.expect_whole()?;
         let failed = |error| match error {
             brooklet_codex::Error::Io(source) => Error::io("writing an export")(source),
             defect => Error::damaged("an export being written", defect.to_string()),

@@ -446,6 +446,7 @@ impl View {
         until: Option<Moment>,
     ) -> Result<View, Error> {
         self.here()?;
+        self.expect_whole()?;
         let (mut tier, mut effects) = (Tier::new(self.store as u64), Vec::new());
         let Table { mut spaces, log } = Table::of(&self.runs)?;
         let mut cursor = Cursor { lsn: self.lsn(), ..Cursor::default() };
@@ -481,7 +482,14 @@ impl View {
             let id = runs.iter().map(|run| run.meta.id).max().unwrap_or(0) + 1;
             runs = Arc::new(runs.with(Arc::new(run_of(Arc::new(tier), id, &self.builder)?), cursor.lsn));
         }
-        Ok(View { runs, store: self.store, builder: self.builder.clone(), now, process: self.process })
+        Ok(View {
+            runs,
+            store: self.store,
+            builder: self.builder.clone(),
+            now,
+            process: self.process,
+            lost: None,
+        })
     }
 
     /// The moments that commits behind this view tell of, in the order in which they came: after each commit, and those that

@@ -35,6 +35,7 @@ use crate::commit::{Action, Durability, Gives, Op};
 use crate::counters::{ReadStats, Teller};
 use crate::error::{Error, Expected, Found, KeyText};
 use crate::follow::Followers;
+use crate::lost::{self, Doubt, Lost};
 use crate::model::{Bounds, Effect, Piece};
 use crate::recent::{Limited, LogState, Pending, Slot, Tier};
 use crate::record;
@@ -83,6 +84,8 @@ pub(crate) struct Front {
     pub followers: Followers,
     pub remembered: Remembered,
     pub spaces: Spaces,
+    /// What damage in the ring took, of a store that is open for reading only.
+    pub lost: Option<Arc<Lost>>,
     /// The bounds of the log that has the table of spaces, as far as no tier in memory tells.
     table_log: Option<Bounds>,
     /// The table of spaces as of the frozen tier's last commit, until that tier is complete and gets it.
@@ -150,6 +153,7 @@ impl Front {
             followers: Followers::default(),
             remembered,
             spaces,
+            lost: None,
             table_log,
             last_table: None,
             room: Room::default(),
@@ -540,7 +544,8 @@ impl Front {
     /// Freezes the tier of a store that nobody writes to.
     pub fn freeze_for_good(&mut self, seed: u64) {
         let mut tier = std::mem::replace(&mut self.active, Tier::new(seed));
-        if self.spaces.is_kept() && tier.claim() > 0 {
+        // Where some of the ring is lost, the table may be of later.
+        if self.spaces.is_kept() && tier.claim() > 0 && self.lost.is_none() {
             let slot = tier.expect_table(self.table_log);
             tier.put_table(slot, self.spaces.encode().into());
         }
@@ -601,8 +606,18 @@ impl Front {
         self.pending.is_empty() && !self.active.is_changed() && self.frozen.is_none()
     }
 
+    /// What damage in the ring hides of a log.
+    pub fn doubt(&self, key: &[u8]) -> Option<Doubt> {
+        lost::of(&self.lost)?.doubt(key)
+    }
+
     /// What the tiers in memory show of a log, newest first.
     pub fn recent(&self, key: &[u8]) -> Vec<(&Tier, &LogState, Piece)> {
+        if let Some(lost) = &self.lost
+            && let Some(log) = lost.proven(key)
+        {
+            return log.piece().map(|piece| (&*lost.behind, log, piece)).into_iter().collect();
+        }
         let known = self.tiers().filter_map(|tier| Some((tier, tier.log(tier.find(key)?))));
         known.filter_map(|(tier, log)| Some((tier, log, log.piece()?))).collect()
     }

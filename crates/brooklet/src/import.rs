@@ -136,6 +136,7 @@ impl Import {
     /// Imports the logs of a view from `from` on, as long as they are wanted.
     fn take(self, view: &View, from: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Result<Imported, Error> {
         view.here()?;
+        view.expect_whole()?;
         let mut run = self.begin()?;
         let mut input = Input::all(&view.runs, from.max(FIRST))?;
         let mut pieces = PieceWriter::new(Pending::new(0));

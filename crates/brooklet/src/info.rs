@@ -37,6 +37,8 @@ pub struct RunInfo {
     pub merging: bool,
     /// Bytes of memory its index and filter take now.
     pub memory_bytes: usize,
+    /// Whether damage was met in it since the store was opened: then neither it nor any older run is merged.
+    pub damaged: bool,
 }
 
 /// What [`Store::info`] tells.
@@ -132,6 +134,7 @@ impl Store {
             dead: run.dead(),
             merging: merging.contains(&run.meta.id),
             memory_bytes: run.memory(),
+            damaged: run.is_damaged(),
         };
         Ok(StoreInfo {
             volume: inner.volumes.data.info(),

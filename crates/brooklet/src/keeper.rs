@@ -33,7 +33,7 @@ pub(crate) use compact::backlog;
 pub(crate) use dump::DUMP;
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,6 +129,8 @@ pub(crate) struct Keeper {
     adoption: Option<Adoption>,
     /// The run that a merge makes, and the last key that it has by now; after opening that is not known.
     merged_to: Option<(u64, Vec<u8>)>,
+    /// Runs that are left out of merging, and what failed as they were read.
+    left_out: BTreeMap<u64, Error>,
     /// Runs that were cleaned, whose tombstones others still needed then.
     cleaned: BTreeSet<u64>,
     /// The tier of the last checkpoint, on its way out of memory.
@@ -178,6 +180,7 @@ impl Keeper {
             compaction: None,
             adoption: None,
             merged_to: None,
+            left_out: BTreeMap::new(),
             cleaned: BTreeSet::new(),
             leaving: None,
             compacting: false,
@@ -229,6 +232,10 @@ impl Keeper {
                 tracing::warn!(%error, "a merge was given up for now");
                 Ok(true)
             }
+            (error @ (Error::Damaged { .. } | Error::Io { .. }), true) if self.failed.is_none() => {
+                tracing::warn!(%error, "a run stays as it is, with all older ones; newer ones are merged without it");
+                Ok(true)
+            }
             (error, _) => Err(error),
         })
     }
@@ -250,7 +257,9 @@ impl Keeper {
                 self.failed = Some((error.clone(), self.room.saturating_add(self.segment_size() / 4)));
             }
             // What cannot be read now will not be read better at the next try.
-            (Error::Damaged { .. } | Error::Io { .. }, true) => self.failed = Some((error.clone(), u64::MAX)),
+            (Error::Damaged { .. } | Error::Io { .. }, true) => {
+                self.failed = (!self.leave_out(context, &error)).then(|| (error.clone(), u64::MAX));
+            }
             _ => {}
         }
         if !self.compacting {

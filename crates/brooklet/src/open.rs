@@ -135,10 +135,13 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     };
     let (ring, zone) = (&**volumes.ring(), superblock.zone());
     let recovery = if options.read_only {
-        recover_secured(ring, zone, start, |block, _| front.replay(block))?
+        recover_secured(ring, zone, start, |found| front.replay_around(found, options.seed))?
     } else {
-        recover(ring, zone, start, |block, _| front.replay(block))?
+        recover(ring, zone, start, |block, _| front.replay(block)).map_err(to_be_read)?
     };
+    if let Some(lost) = &front.lost {
+        tracing::warn!(store = name, place = lost.place(), what = lost.what(), "a part of the ring is lost");
+    }
     if recovery.withheld > 0 {
         let blocks = recovery.withheld;
         tracing::warn!(
@@ -175,6 +178,20 @@ fn flush(volumes: &Volumes, options: &Options) -> Result<(), Error> {
     }
     let flushed = volumes.flush().map_err(Error::io("opening the store"));
     if options.read_only { Ok(()) } else { flushed }
+}
+
+/// Says what can be done about damage in the ring.
+fn to_be_read(error: Error) -> Error {
+    match error {
+        Error::Damaged { place, what } => {
+            let what = format!(
+                "{what}; nothing can be written to the store, but it opens for reading (`Options::read_only`; the \
+                 commands read, list, export and check)"
+            );
+            Error::Damaged { place, what }
+        }
+        error => error,
+    }
 }
 
 /// Makes sure that the ring is where it should be, and of the same moment; gives its label.

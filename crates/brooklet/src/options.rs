@@ -262,6 +262,12 @@ impl Options {
     }
 
     /// Opens for reading only: nothing is written, not even by recovery. Several readers may share a closed store.
+    ///
+    /// A store of whose ring a part is damaged opens in no other way. [`Store::damage`](crate::Store::damage) names that part and
+    /// the logs that it is known to touch. Logs that are made behind it, or whose entries before it were all trimmed since, read
+    /// as ever. All others read as they were before it, and then comes [`Error::Damaged`](crate::Error::Damaged), since nobody
+    /// can tell what the missing commits did to them; so do listings. Entries of theirs that are behind it are read by their numbers,
+    /// which the error tells; asking for bounds fails with the same error.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self

@@ -179,7 +179,7 @@ impl View {
         };
         let runs = Arc::new(RunSet::open(&shelf, &manifest, lsn, open)?);
         let builder = BuilderOptions { filter_seed: store as u64, ..shelf.builder_options(0) };
-        Ok(Self { runs, store, builder, now, process: Process::current() })
+        Ok(Self { runs, store, builder, now, process: Process::current(), lost: None })
     }
 
     /// When it was taken, in milliseconds since the Unix epoch, by the store's clock. The age of entries is as of then.

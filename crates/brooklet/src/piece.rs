@@ -81,26 +81,36 @@ pub(crate) fn key_after(key: &[u8]) -> Vec<u8> {
 
 /// Splits a codex key into the log key and, for a chunk, its first number. `None` where it is not such a key.
 pub(crate) fn split_key(codex_key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
-    let mut key = Vec::with_capacity(codex_key.len());
-    let mut bytes = codex_key.iter();
-    loop {
-        match *bytes.next()? {
-            0 => match *bytes.next()? {
-                0xff => key.push(0),
-                1 => break,
-                _ => return None,
-            },
-            byte => key.push(byte),
-        }
-    }
+    let (key, part) = unescape(codex_key);
     if key.len() > MAX_KEY {
         return None;
     }
-    match bytes.as_slice() {
+    match part? {
         [0] => Some((key, None)),
         [1, seq @ ..] => Some((key, Some(u64::from_be_bytes(seq.try_into().ok()?)))),
         _ => None,
     }
+}
+
+/// The log key that a codex key begins with, and what is behind its end; `None` where the end is not there.
+pub(crate) fn unescape(codex_key: &[u8]) -> (Vec<u8>, Option<&[u8]>) {
+    let mut key = Vec::with_capacity(codex_key.len());
+    let mut bytes = codex_key;
+    while let Some((&byte, rest)) = bytes.split_first() {
+        bytes = match (byte, rest.split_first()) {
+            (0, Some((0xff, rest))) => {
+                key.push(0);
+                rest
+            }
+            (0, Some((1, rest))) => return (key, Some(rest)),
+            (0, _) => return (key, None),
+            _ => {
+                key.push(byte);
+                rest
+            }
+        };
+    }
+    (key, None)
 }
 
 /// A chunk as read: some consecutive entries.

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use crate::counters::Teller;
 use crate::error::{Error, KeyText};
 use crate::front::Front;
+use crate::lost::{Doubt, Lost};
 use crate::model::{Bounds, Piece, Resolved, resolve};
 use crate::piece::{Chunk, Head};
 use crate::runs::{Run, RunSet};
@@ -31,7 +32,8 @@ pub struct Entry {
 /// The entries of a log, as they stood when it was asked for; see [`Store::read`](crate::Store::read).
 ///
 /// Iterates from both ends: `.rev()` reads the newest first. An error ends the iteration. So does the end of a store that was
-/// [closed](crate::Store::close): what is not in memory then is [`Error::Closed`].
+/// [closed](crate::Store::close): what is not in memory then is [`Error::Closed`]. Where damage hides entries of the log, or may
+/// hide some, reading on and on comes to an error that says which: see [`Options::read_only`](crate::Options::read_only).
 pub struct Entries {
     process: Process,
     key: Vec<u8>,
@@ -40,6 +42,13 @@ pub struct Entries {
     /// The chunks that the two ends read from last.
     front: Option<Chunk>,
     back: Option<Chunk>,
+    stop: Option<Stop>,
+}
+
+/// Entries that are not there, and why: reading ends where it comes to them, from either end.
+struct Stop {
+    gap: Range<u64>,
+    error: Error,
 }
 
 struct Part {
@@ -63,6 +72,8 @@ pub(crate) struct Sight {
     /// When the age of entries is looked at.
     now: u64,
     pub teller: Teller,
+    /// What damage hides of the log. All that is seen of it, whatever was asked for, is then what was there before.
+    doubt: Option<Doubt>,
 }
 
 impl Sight {
@@ -78,12 +89,16 @@ impl Sight {
             upper,
             now: front.seen_at(key, now),
             teller: front.teller(&known),
+            doubt: front.doubt(key),
         };
         if let Some(bounds) = bounds {
             let terms = known.first().and_then(|(_, log, _)| log.visible_terms());
             let bounds = shown(bounds, terms.map(|terms| &**terms), view.now);
             view.bounds = Some(Some(bounds));
-            view.range = clip(key, bounds, range)?;
+            view.range = match view.doubt {
+                None => clip(key, bounds, range)?,
+                Some(_) => bounds.first..bounds.next,
+            };
             for (i, part) in parts {
                 let (tier, log, _) = known[i];
                 let wanted = part.start.max(view.range.start)..part.end.min(view.range.end);
@@ -99,7 +114,13 @@ impl Sight {
     /// Sees the runs alone.
     pub fn of_runs(runs: Arc<RunSet>, now: u64) -> Self {
         let teller = Teller::Runs;
-        Self { runs, bounds: None, range: 0..0, recent: Vec::new(), upper: u64::MAX, now, teller }
+        let (recent, doubt) = (Vec::new(), None);
+        Self { runs, bounds: None, range: 0..0, recent, upper: u64::MAX, now, teller, doubt }
+    }
+
+    /// Sees runs that hold what there was of a store before damage, and what is proven behind it.
+    pub fn of_runs_around(runs: Arc<RunSet>, lost: Option<&Arc<Lost>>, key: &[u8], now: u64) -> Self {
+        Self { doubt: lost.and_then(|lost| lost.doubt(key)), ..Self::of_runs(runs, now) }
     }
 
     /// Whether entries that are asked for, or the log itself, may be in the runs.
@@ -108,7 +129,10 @@ impl Sight {
     }
 
     /// Adds what the runs hold.
-    pub fn entries(self, key: &[u8], range: &impl RangeBounds<u64>) -> Result<Entries, Error> {
+    pub fn entries(mut self, key: &[u8], range: &impl RangeBounds<u64>) -> Result<Entries, Error> {
+        if let Some(doubt) = self.doubt.take() {
+            return self.entries_in_doubt(doubt, key, range);
+        }
         let unknown = || Error::UnknownLog { key: KeyText::of(key) };
         let (heads, bounds, upper, wanted) = match self.bounds {
             Some(bounds) => {
@@ -127,20 +151,72 @@ impl Sight {
         let mut parts = self.recent;
         parts.extend(run_parts(heads, bounds, upper, &wanted));
         parts.reverse();
-        let mut at = wanted.start;
-        for part in &parts {
-            if part.range.start != at {
-                break;
-            }
-            at = part.range.end;
-        }
-        if at != wanted.end {
-            let place = format!("log {}", KeyText::of(key));
-            return Err(Error::damaged(place, format!("entry {at} is in no tier")));
-        }
-        let process = Process::current();
-        Ok(Entries { process, key: key.to_vec(), parts, rest: wanted, front: None, back: None })
+        expect_all(key, &parts, &wanted)?;
+        Ok(Entries::of(key, parts, wanted, None))
     }
+
+    /// The same, where damage hides something of the log: what was there before, then an error, then what is behind.
+    fn entries_in_doubt(
+        self,
+        doubt: Doubt,
+        key: &[u8],
+        range: &impl RangeBounds<u64>,
+    ) -> Result<Entries, Error> {
+        let (heads, before, upper) = match self.bounds {
+            Some(None) => (Vec::new(), None, 0),
+            Some(Some(bounds)) => {
+                (self.runs.heads(key, Some(bounds.first), self.upper)?, Some(bounds), self.upper)
+            }
+            None => {
+                let heads = self.runs.heads(key, None, u64::MAX)?;
+                let newest = heads.first().map(|(_, head)| head);
+                let bounds = newest.and_then(|head| head.piece.bounds);
+                let bounds =
+                    bounds.map(|it| shown(it, newest.and_then(|head| head.terms.as_deref()), self.now));
+                let upper = bounds.map_or(0, |bounds| bounds.next);
+                (heads, bounds, upper)
+            }
+        };
+        let error = doubt.error(key, before.map(|bounds| bounds.next));
+        let Some(bounds) = doubt.bounds(before) else { return Err(error) };
+        // What is outside of what is known may be there.
+        let Ok(wanted) = clip(key, bounds, range) else { return Err(error) };
+        let gap = doubt.gap(before.map_or(0, |bounds| bounds.next));
+        let below = wanted.start..wanted.end.min(gap.start);
+        let mut parts = Vec::new();
+        if gap.end < bounds.next {
+            let range = gap.end..bounds.next;
+            parts.push(Part { range, source: Source::Recent(doubt.into_payloads()) });
+        }
+        parts.extend(self.recent.into_iter().filter_map(|part| {
+            let range = part.range.start..part.range.end.min(below.end);
+            (!range.is_empty()).then_some(Part { range, ..part })
+        }));
+        if let Some(before) = before.filter(|_| !below.is_empty()) {
+            parts.extend(run_parts(heads, before, upper, &below));
+        }
+        parts.reverse();
+        expect_all(key, &parts, &below)?;
+        let doubted = wanted.start < gap.end && !(gap.is_empty() && bug("numbers-that-go-on-prove-a-log"));
+        let stop = doubted.then_some(Stop { gap, error });
+        Ok(Entries::of(key, parts, wanted, stop))
+    }
+}
+
+/// Refuses parts, the oldest first, that do not hold all entries of a range.
+fn expect_all(key: &[u8], parts: &[Part], wanted: &Range<u64>) -> Result<(), Error> {
+    let mut at = wanted.start;
+    for Part { range, .. } in parts {
+        if range.start > at {
+            break;
+        }
+        at = at.max(range.end);
+    }
+    if at >= wanted.end {
+        return Ok(());
+    }
+    let place = format!("log {}", KeyText::of(key));
+    Err(Error::damaged(place, format!("entry {at} is in no tier")))
 }
 
 /// The parts of a log that runs contribute, newest first, below what newer tiers account for.
@@ -205,12 +281,16 @@ pub(crate) fn given_of(chunk: &Chunk, seq: u64) -> Bytes {
 }
 
 impl Entries {
+    fn of(key: &[u8], parts: Vec<Part>, rest: Range<u64>, stop: Option<Stop>) -> Self {
+        let process = Process::current();
+        Self { process, key: key.to_vec(), parts, rest, front: None, back: None, stop }
+    }
+
     /// Those of a log in memory.
     pub(crate) fn of_memory(key: &[u8], range: Range<u64>, payloads: Vec<Bytes>) -> Self {
         let part = Part { range: range.clone(), source: Source::Recent(payloads) };
         let parts = if range.is_empty() { Vec::new() } else { vec![part] };
-        let process = Process::current();
-        Self { process, key: key.to_vec(), parts, rest: range, front: None, back: None }
+        Self::of(key, parts, range, None)
     }
 
     /// The numbers that are still to come.
@@ -245,6 +325,17 @@ impl Entries {
         }
     }
 
+    /// The error that takes the place of what comes next, if it does.
+    fn stop(&mut self, from_back: bool) -> Option<Error> {
+        let Stop { gap, .. } = self.stop.as_ref()?;
+        let reached = if from_back { self.rest.end <= gap.end } else { self.rest.start >= gap.start };
+        if !reached && !self.rest.is_empty() {
+            return None;
+        }
+        self.rest = 0..0;
+        self.stop.take().map(|stop| stop.error)
+    }
+
     fn give(&mut self, seq: u64, from_back: bool) -> Result<Entry, Error> {
         let here = if self.process.is_here() { Ok(()) } else { Err(Error::Forked) };
         let entry = here.and_then(|()| self.fetch(seq, from_back)).map(|payload| Entry { seq, payload });
@@ -259,6 +350,9 @@ impl Iterator for Entries {
     type Item = Result<Entry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.stop(false) {
+            return Some(Err(error));
+        }
         let seq = self.rest.start;
         (seq < self.rest.end).then(|| {
             self.rest.start += 1;
@@ -268,12 +362,15 @@ impl Iterator for Entries {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         let len = usize::try_from(self.rest.end - self.rest.start).unwrap_or(usize::MAX);
-        (0, Some(len))
+        (0, Some(len.saturating_add(usize::from(self.stop.is_some()))))
     }
 }
 
 impl DoubleEndedIterator for Entries {
     fn next_back(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.stop(true) {
+            return Some(Err(error));
+        }
         (self.rest.start < self.rest.end).then(|| {
             self.rest.end -= 1;
             self.give(self.rest.end, true)

@@ -77,6 +77,16 @@ impl Run {
         Self::new(&self.shelf, meta, segments, &self.from)
     }
 
+    /// This run as one of the last level: nothing is merged with it.
+    pub fn set_aside(&self) -> Self {
+        self.gone(self.segments.clone())
+    }
+
+    /// Whether damage was met in it.
+    pub fn is_damaged(&self) -> bool {
+        self.segments.iter().any(|segment| segment.is_damaged())
+    }
+
     /// Whether its segments are kept elsewhere.
     pub fn is_elsewhere(&self) -> bool {
         self.segments.iter().any(|segment| segment.meta.is_elsewhere())
@@ -207,6 +217,7 @@ impl Run {
     }
 
     pub fn malformed(&self, key: &[u8]) -> Error {
+        self.segments.iter().for_each(|segment| segment.set_damaged());
         let key = crate::error::KeyText::of(key);
         Error::damaged(format!("run {}", self.meta.id), format!("the piece of log {key} does not make sense"))
     }

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use brooklet_io::Process;
+use brooklet_io::seeded::bug;
 
 use crate::chain::RunCursor;
 use crate::error::Error;
 use crate::front::Front;
+use crate::lost::{self, is_proven};
 use crate::model::Bounds;
 use crate::piece::{Head, escape, key_after, split_key};
 use crate::recent::LogState;
@@ -60,6 +62,8 @@ pub struct Logs {
     /// When the age of entries is looked at; earlier for these logs.
     now: u64,
     earlier: BTreeMap<Vec<u8>, u64>,
+    /// What ends the listing, where damage may hide more logs.
+    end: Option<Error>,
     failed: bool,
 }
 
@@ -102,7 +106,10 @@ impl RunLogs {
     /// Goes on to the next log.
     pub fn advance(&mut self) -> Result<(), Error> {
         let Some((key, _)) = self.current.take() else { return Ok(()) };
-        let mut more = self.cursor.next()?;
+        let mut more = match self.cursor.next() {
+            Err(Error::Damaged { .. }) if bug("what-is-damaged-is-passed-over") => false,
+            more => more?,
+        };
         // A small log is one entry; the chunks of a larger one are skipped.
         if more && split_key(self.cursor.key()).is_none_or(|(k, _)| k == key) {
             more = self.cursor.seek(&key_after(&key))?;
@@ -139,6 +146,14 @@ impl Logs {
         now: u64,
     ) -> (Self, Vec<Arc<Run>>) {
         let (mut recent, mut earlier) = (in_memory, BTreeMap::new());
+        let lost = lost::of(&front.lost);
+        for log in lost.iter().flat_map(|lost| &lost.behind.logs).filter(|log| is_proven(log)) {
+            if let Some(piece) = log.piece().filter(|_| listed.has(&log.key) && *log.key != *TABLE) {
+                let terms = log.visible_terms().cloned();
+                recent.push((log.key.to_vec(), State { bounds: piece.bounds, terms }));
+            }
+        }
+        let end = lost.map(|lost| lost.error());
         for tier in [Some(&front.active), front.frozen.as_deref()].into_iter().flatten() {
             let wanted = |log: &&LogState| listed.has(&log.key) && *log.key != *TABLE;
             for log in tier.logs.iter().filter(wanted) {
@@ -156,7 +171,9 @@ impl Logs {
         recent.dedup_by(|later, earlier| later.0 == earlier.0);
         let runs = front.runs.iter().cloned().collect();
         let (process, recent) = (Process::current(), recent.into());
-        (Self { process, listed, hidden: 0, recent, runs: Vec::new(), now, earlier, failed: false }, runs)
+        let logs =
+            Self { process, listed, hidden: 0, recent, runs: Vec::new(), now, earlier, end, failed: false };
+        (logs, runs)
     }
 
     /// Those of the runs alone.
@@ -170,9 +187,15 @@ impl Logs {
             runs: Vec::new(),
             now,
             earlier,
+            end: None,
             failed: false,
         };
         logs.with_runs(&runs.iter().cloned().collect::<Vec<_>>())
+    }
+
+    /// Ends the listing with an error.
+    pub(crate) fn ending(self, end: Option<Error>) -> Self {
+        Self { end, ..self }
     }
 
     /// Adds the runs, newest first, outside the lock.
@@ -224,7 +247,15 @@ impl Iterator for Logs {
         if self.failed {
             return None;
         }
-        let next = if self.process.is_here() { self.step() } else { Err(Error::Forked) }.transpose();
+        let here = if self.process.is_here() { Ok(()) } else { Err(Error::Forked) };
+        let next = here.and_then(|()| self.step()).and_then(|log| match (log, self.end.take()) {
+            (None, Some(end)) => Err(end),
+            (log, end) => {
+                self.end = end;
+                Ok(log)
+            }
+        });
+        let next = next.transpose();
         self.failed = matches!(next, Some(Err(_)));
         next
     }

@@ -15,6 +15,7 @@ use crate::heap::Extent;
 use crate::manifest::SegmentMeta;
 use crate::piece::split_key;
 use crate::shelf::Shelf;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Where a segment is read from.
 pub(crate) enum SegmentSource {
@@ -205,6 +206,10 @@ pub(crate) struct Segment {
     /// The number of its run.
     run: u64,
     reader: Result<Reader<SegmentSource>, Error>,
+    /// Damage was met in it.
+    damaged: AtomicBool,
+    /// Some of it could not be read.
+    unread: AtomicBool,
     process: Process,
 }
 
@@ -240,12 +245,41 @@ impl Segment {
         if reader.id() != run {
             return Err(Error::damaged(format!("run {run}"), format!("it says it is run {}", reader.id())));
         }
-        Ok(Self { meta, run, reader: Ok(reader), process: Process::current() })
+        Ok(Self {
+            meta,
+            run,
+            reader: Ok(reader),
+            damaged: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
+            process: Process::current(),
+        })
     }
 
     /// A segment of which nothing can be read, as is told in the error.
     pub fn broken(run: u64, meta: SegmentMeta, why: Error) -> Self {
-        Self { meta, run, reader: Err(why), process: Process::current() }
+        Self {
+            meta,
+            run,
+            reader: Err(why),
+            damaged: AtomicBool::new(true),
+            unread: AtomicBool::new(false),
+            process: Process::current(),
+        }
+    }
+
+    /// Whether damage was met in it.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of damage that no checksum tells of.
+    pub fn set_damaged(&self) {
+        self.damaged.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether some of it could not be read since this was last asked.
+    pub fn was_unread(&self) -> bool {
+        self.unread.swap(false, Ordering::Relaxed)
     }
 
     /// What it is read by.
@@ -253,18 +287,28 @@ impl Segment {
         self.reader.as_ref().map_err(Clone::clone)
     }
 
+    /// Where it lies, for messages.
+    pub fn place(&self) -> String {
+        format!("run {} at offset {}", self.run, self.meta.offset)
+    }
+
     /// What it takes of the heap: nothing, where it lies elsewhere.
     pub fn extent(&self) -> Extent {
         Extent { offset: self.meta.offset, len: self.meta.extent }
     }
 
+    /// What failed in reading it, which is taken note of.
     pub fn error(&self, error: brooklet_codex::Error) -> Error {
+        match error {
+            brooklet_codex::Error::Io(_) => self.unread.store(true, Ordering::Relaxed),
+            _ => self.set_damaged(),
+        }
         codex_error(self.run, self.meta.offset, error)
     }
 
     /// Reads everything and checks every checksum, and that its keys lie between what the manifest says and `next`.
     pub fn verify(&self, next: Option<&[u8]>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
-        let damaged = |what| Error::damaged(format!("run {} at offset {}", self.run, self.meta.offset), what);
+        let damaged = |what| Error::damaged(self.place(), what);
         let reader = self.reader()?;
         reader.verify(progress).map_err(|e| self.error(e))?;
         let mut cursor = reader.cursor();

@@ -323,6 +323,10 @@ impl Store {
         }
         self.settle(key)?;
         let mut front = self.inner().sound_front()?;
+        if let Some(doubt) = front.doubt(key) {
+            let before = front.recent(key).first().and_then(|(_, _, piece)| piece.bounds);
+            return Err(doubt.error(key, before.map(|bounds| bounds.next)));
+        }
         let known = front.recent(key);
         let mut teller = front.teller(&known);
         let mut told = known.first().map(|(_, log, piece)| {
@@ -413,6 +417,10 @@ impl Store {
 
     /// Merges all runs into one: what was trimmed and deleted leaves, and its space is free. Happens by itself, to some of
     /// the runs at a time and as far as it pays; this does all of it now. What was [offloaded](Self::offload) stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where damage was met in a run: that run and all older ones stay as they are, and what can be merged
+    /// was. Also those of a [checkpoint](Self::checkpoint).
     pub fn compact(&self) -> Result<(), Error> {
         // What is too old as it begins goes as well.
         match self.checkpoint() {
@@ -439,7 +447,7 @@ impl Store {
         // A merged run is a new one, with a number of its own; and where the others are freed unread, one is left as it is.
         let left = || {
             let runs = inner.front().runs.clone();
-            runs.here().len() > 1 && runs.here().iter().any(|run| before.contains(&run.meta.id))
+            inner.keeper().can_merge(&runs, &before)
         };
         while left() {
             inner.keeper().merge_all(&context)?;
@@ -451,7 +459,8 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        let runs = inner.front().runs.clone();
+        inner.keeper().expect_none_left_out(&runs)
     }
 
     /// Does what the store's threads would do next; `false` where there is nothing. For stores without threads.

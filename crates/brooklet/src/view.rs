@@ -16,13 +16,14 @@ use bytes::Bytes;
 use crate::engine::{Inner, check_key};
 use crate::error::{Error, KeyText};
 use crate::losses::Losses;
+use crate::lost::{self, Lost, is_proven};
 use crate::manifest::{RunMeta, SegmentMeta};
 use crate::merge::{Input, Pending, Trouble, matters};
 use crate::model::Bounds;
 use crate::order::Order;
 use crate::piece::{Chunk, Head, PieceWriter, split_key};
 use crate::read::{Entries, Entry, Sight, given_of};
-use crate::recent::Tier;
+use crate::recent::{LogState, Tier};
 use crate::runs::{Run, RunSet};
 use crate::scan::{LogInfo, Logs};
 use crate::segment::Segment;
@@ -58,6 +59,8 @@ pub struct View {
     pub(crate) builder: BuilderOptions,
     /// When the age of entries is looked at.
     pub(crate) now: u64,
+    /// What damage in the ring took of it, and what ends whatever lists or reads many logs.
+    pub(crate) lost: Option<Arc<Lost>>,
     /// The process that took it.
     pub(crate) process: Process,
 }
@@ -74,7 +77,7 @@ impl Store {
     /// more.
     pub fn view(&self) -> Result<View, Error> {
         let inner = self.inner();
-        let (runs, now) = match &inner.wal {
+        let (runs, now, lost) = match &inner.wal {
             Some(_) => {
                 let witness = inner.sound_front()?.followers.witness(inner.options.clock.clone());
                 self.checkpoint()?;
@@ -83,14 +86,17 @@ impl Store {
                 let (runs, now) = (front.runs.clone(), inner.now());
                 drop(front);
                 let now = witness.last_at(runs.lsn(), now);
-                (runs, now)
+                (runs, now, None)
             }
-            None => (unchanging(inner)?, inner.now()),
+            None => {
+                let (runs, lost) = unchanging(inner)?;
+                (runs, inner.now(), lost)
+            }
         };
         let store = inner.keeper().superblock.id;
         // The seed of the store's own filters is nobody else's business; with this one, the same logs are the same file.
         let builder = BuilderOptions { filter_seed: store as u64, ..inner.shelf.builder_options(0) };
-        Ok(View { runs, store, builder, now, process: inner.process })
+        Ok(View { runs, store, builder, now, process: inner.process, lost })
     }
 }
 
@@ -111,7 +117,8 @@ impl View {
     /// [`Error::Damaged`] or [`Error::Io`] where runs cannot be read; so for the others.
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
         self.here()?;
-        Logs::of_runs(&self.runs, prefix.as_ref(), self.now)
+        let logs = Logs::of_runs(&self.runs, prefix.as_ref(), self.now)?;
+        Ok(logs.ending(self.lost.as_ref().map(|lost| lost.error())))
     }
 
     /// Reads entries of a log, as [`Store::read`] does.
@@ -122,7 +129,7 @@ impl View {
         self.here()?;
         let key = key.as_ref();
         check_key(key)?;
-        Sight::of_runs(self.runs.clone(), self.now).entries(key, &range)
+        Sight::of_runs_around(self.runs.clone(), self.lost.as_ref(), key, self.now).entries(key, &range)
     }
 
     /// The log's first and next numbers.
@@ -133,7 +140,11 @@ impl View {
         let key = key.as_ref();
         check_key(key)?;
         self.here()?;
-        let shown = self.runs.state(key)?.shown(self.now);
+        let state = self.runs.state(key)?;
+        if let Some(doubt) = self.lost.as_ref().and_then(|lost| lost.doubt(key)) {
+            return Err(doubt.error(key, state.bounds.map(|bounds| bounds.next)));
+        }
+        let shown = state.shown(self.now);
         shown.ok_or_else(|| Error::UnknownLog { key: KeyText::of(key) })
     }
 
@@ -164,7 +175,18 @@ impl View {
         let prefix = prefix.as_ref().to_vec();
         let input = Input::all(&self.runs, prefix.as_slice().max(FIRST))?;
         let out = PieceWriter::new(Pending::new(0));
-        Ok(Walk { process: self.process, input, out, prefix, now: self.now, chunk: None, over: false })
+        let end = self.lost.as_ref().map(|lost| lost.error());
+        let (process, now) = (self.process, self.now);
+        Ok(Walk { process, input, out, prefix, now, chunk: None, end, over: false })
+    }
+
+    /// Fails where [damage in the ring](crate::Options::read_only) hides something: nothing should be made of the view then that
+    /// others would take for whole, as by copies, imports, backups and exports nothing is.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn expect_whole(&self) -> Result<(), Error> {
+        self.lost.as_ref().map_or(Ok(()), |lost| Err(lost.error()))
     }
 }
 
@@ -192,6 +214,8 @@ pub struct Walk {
     now: u64,
     /// Entries that were read already, and the next of them.
     chunk: Option<(Chunk, u64)>,
+    /// What ends it, where damage may hide more.
+    end: Option<Error>,
     over: bool,
 }
 
@@ -249,7 +273,12 @@ impl Iterator for Walk {
         if self.over {
             return None;
         }
-        let step = if self.process.is_here() { self.step() } else { Err(Error::Forked) }.transpose();
+        let here = if self.process.is_here() { Ok(()) } else { Err(Error::Forked) };
+        let step = here.and_then(|()| self.step()).and_then(|walked| match walked {
+            None => self.end.take().map_or(Ok(None), Err),
+            walked => Ok(walked),
+        });
+        let step = step.transpose();
         self.over = !matches!(step, Some(Ok(_)));
         step
     }
@@ -268,27 +297,43 @@ pub(crate) fn read_error(trouble: Trouble) -> Error {
     }
 }
 
-/// Everything in a store that is open for reading only.
-fn unchanging(inner: &Inner) -> Result<Arc<RunSet>, Error> {
+/// Everything in a store that is open for reading only, and what damage took of that.
+fn unchanging(inner: &Inner) -> Result<(Arc<RunSet>, Option<Arc<Lost>>), Error> {
     let mut front = inner.front();
     if front.frozen.is_none() {
         // Nobody writes, so that it matters to nobody which of the two it is.
         front.freeze_for_good(inner.options.seed);
     }
     let (tier, runs) = (front.frozen.clone().expect("it was just put there"), front.runs.clone());
+    let lost = lost::of(&front.lost).cloned();
     drop(front);
-    if tier.is_empty() {
-        return Ok(runs);
+    let mut id = runs.iter().map(|run| run.meta.id).max().unwrap_or(0);
+    let mut all = runs;
+    let behind = lost.as_ref().map(|lost| lost.behind.clone());
+    for (tier, wanted) in [(Some(tier), None), (behind, Some(is_proven as fn(&LogState) -> bool))] {
+        let wanted = |log: &LogState| wanted.is_none_or(|wanted| wanted(log));
+        let Some(tier) = tier.filter(|tier| tier.logs.iter().any(wanted)) else { continue };
+        id += 1;
+        let run = run_of_some(tier, id, &inner.shelf.builder_options(id), wanted)?;
+        all = Arc::new(all.with(Arc::new(run), inner.recovery.next.lsn));
     }
-    let id = runs.iter().map(|run| run.meta.id).max().unwrap_or(0) + 1;
-    let run = run_of(tier, id, &inner.shelf.builder_options(id))?;
-    Ok(Arc::new(runs.with(Arc::new(run), inner.recovery.next.lsn)))
+    Ok((all, lost))
 }
 
 /// Makes a run of a tier in memory.
 pub(crate) fn run_of(tier: Arc<Tier>, id: u64, builder: &BuilderOptions) -> Result<Run, Error> {
+    run_of_some(tier, id, builder, |_| true)
+}
+
+/// The same, of those logs of the tier that are wanted.
+fn run_of_some(
+    tier: Arc<Tier>,
+    id: u64,
+    builder: &BuilderOptions,
+    wanted: impl Fn(&LogState) -> bool,
+) -> Result<Run, Error> {
     let mut order = Order::default();
-    while order.step(&tier, |log| matters(log, false)) {}
+    while order.step(&tier, |log| matters(log, false) && wanted(log)) {}
     let mut input = Input::tier(tier, order, Losses::new(&RunSet::default()));
     let mut codex = Builder::new(Vec::new(), BuilderOptions { id, ..builder.clone() });
     let mut out = PieceWriter::new(Pending::new(builder.filter_seed));

@@ -71,13 +71,16 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     };
     if let Chosen::Log(log) = chosen {
         // Told before anything is written.
-        view.bounds(log)?;
+        match view.bounds(log) {
+            Err(brooklet::Error::Damaged { .. }) if args.format == Format::Ndjson => {}
+            told => drop(told?),
+        }
     }
     let write = |to: &mut dyn Write| {
         let mut to = Watched { to, bytes: 0, bar: &bar };
         let told = match args.format {
             Format::Ndjson => lines(&view, chosen, &mut to),
-            Format::Codex => codex(&view, chosen, &mut to),
+            Format::Codex => codex(&view, chosen, &mut to).map(|told| (told, None)),
         };
         // Whoever stops it makes a write fail.
         stop::check().and(told)
@@ -85,19 +88,21 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     let Some(target) = target else {
         // What is exported is what is printed.
         let mut to = BufWriter::with_capacity(64 << 10, stdout().lock());
-        write(&mut to)?;
-        return Ok(to.flush()?);
+        let (_, damage) = write(&mut to)?;
+        to.flush()?;
+        return damage.map_or(Ok(()), Err);
     };
     let doing = || format!("writing {}", target.display());
     let mut to = BufWriter::with_capacity(1 << 20, temporary(target).map_err(Failure::io(doing()))?);
-    let told = write(&mut to).map_err(|failure| match failure.kind {
+    let (told, damage) = write(&mut to).map_err(|failure| match failure.kind {
         Kind::Io => Failure::new(failure.kind, format!("{} failed: {}", doing(), failure.message)),
         _ => failure,
     })?;
     let file = to.into_inner().map_err(|error| Failure::io(doing())(error.into_error()))?;
     publish(file, target, args.force)?;
     bar.finish_and_clear();
-    out.put(&told)
+    out.put(&told)?;
+    damage.map_or(Ok(()), Err)
 }
 
 /// What to export.
@@ -115,27 +120,39 @@ fn codex(view: &View, chosen: Chosen<'_>, to: &mut impl Write) -> Result<Exporte
     Ok(Exported { logs, entries, bytes })
 }
 
-fn lines(view: &View, chosen: Chosen<'_>, to: &mut Watched<'_>) -> Result<Exported, Failure> {
+/// Writes what there is; also returns the damage that it left out.
+fn lines(
+    view: &View,
+    chosen: Chosen<'_>,
+    to: &mut Watched<'_>,
+) -> Result<(Exported, Option<Failure>), Failure> {
     let (walk, only) = match chosen {
         Chosen::Prefix(prefix) => (view.walk(prefix)?, None),
         Chosen::Log(log) => (view.walk(log)?, Some(log)),
     };
-    let (mut told, mut key) = (Exported::default(), Vec::new());
+    let (mut told, mut key, mut damage) = (Exported::default(), Vec::new(), None);
     for walked in walk {
-        match walked? {
+        match walked {
+            Err(error @ brooklet::Error::Damaged { .. }) => damage = damage.or(Some(error)),
+            Err(error) => return Err(error.into()),
             // The log itself comes before all whose keys begin with its own.
-            Walked::Log(log) if only.is_some_and(|only| only != log.key) => break,
-            Walked::Log(log) => {
+            Ok(Walked::Log(log)) if only.is_some_and(|only| only != log.key) => break,
+            Ok(Walked::Log(log)) => {
                 line(to, &LogRow::new(&log.key, log.bounds, log.retention))?;
                 (key, told.logs) = (log.key, told.logs + 1);
             }
-            Walked::Entry(Entry { seq, payload }) => {
+            Ok(Walked::Entry(Entry { seq, payload })) => {
                 line(to, &Row { key: Octets::key(&key), seq, payload: Octets::payload(&payload) })?;
                 told.entries += 1;
             }
         }
     }
-    Ok(Exported { bytes: to.bytes, ..told })
+    let damage = damage.or_else(|| only.and_then(|log| view.bounds(log).err()));
+    let left_out = |error: brooklet::Error| {
+        let Failure { kind, message } = error.into();
+        Failure::new(kind, format!("what is left was exported; {message}"))
+    };
+    Ok((Exported { bytes: to.bytes, ..told }, damage.map(left_out)))
 }
 
 fn line(to: &mut impl Write, row: &impl Serialize) -> Result<(), Failure> {

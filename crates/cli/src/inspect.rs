@@ -12,7 +12,7 @@ use indicatif::HumanBytes;
 use serde::Serialize;
 
 use crate::beside::Beside;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::logs::LogRow;
 use crate::out::{Out, progress};
 
@@ -38,7 +38,13 @@ pub fn inspect(args: Inspect, beside: &Beside, out: &mut Out) -> Result<(), Fail
             let log = log.as_bytes();
             out.put(&LogRow::new(log, store.bounds(log)?, store.retention(log)?))
         }
-        None => out.put(&Map::of(&store.info()?)),
+        None => {
+            out.put(&Map::of(&store.info()?))?;
+            store
+                .damage()
+                .first()
+                .map_or(Ok(()), |damage| Err(Failure::new(Kind::Damaged, damage.to_string())))
+        }
     }
 }
 
@@ -51,15 +57,16 @@ pub fn check(args: Only, beside: &Beside, out: &mut Out) -> Result<(), Failure> 
     })?;
     bar.finish_and_clear();
     let findings = report.findings.iter().map(|f| Finding { harmless: f.harmless, what: &f.what }).collect();
-    let brooklet::CheckReport { blocks, runs, logs, entries, .. } = report;
-    out.put(&Checked { sound: report.is_sound(), blocks, runs, logs, entries, findings })?;
+    let brooklet::CheckReport { blocks, runs, logs, entries, doubtful, .. } = report;
+    out.put(&Checked { sound: report.is_sound(), blocks, runs, logs, entries, doubtful, findings })?;
     let count = report.findings.len();
     if report.is_sound() {
         Ok(())
     } else if report.findings.iter().all(|f| f.harmless) {
         Err(Failure::no(format!("{count} found, harmless: every log still reads right")))
     } else {
-        Err(Failure::no(format!("{count} found: the store is damaged")))
+        let left = format!("{logs} logs read right; `read`, `list` and `export` give what is left");
+        Err(Failure::no(format!("{count} found: the store is damaged; {left}")))
     }
 }
 
@@ -119,6 +126,7 @@ struct Checked<'a> {
     runs: u64,
     logs: u64,
     entries: u64,
+    doubtful: u64,
     findings: Vec<Finding<'a>>,
 }
 
@@ -129,7 +137,11 @@ impl fmt::Display for Checked<'_> {
         }
         let Self { blocks, runs, logs, entries, .. } = self;
         let verdict = if self.sound { "sound" } else { "not sound" };
-        write!(f, "{verdict}: checked {blocks} ring blocks, {runs} runs, {logs} logs, {entries} entries")
+        write!(f, "{verdict}: checked {blocks} ring blocks, {runs} runs, {logs} logs, {entries} entries")?;
+        match self.doubtful {
+            0 => Ok(()),
+            n => write!(f, "; {n} more logs read as they were before the damage in the ring"),
+        }
     }
 }
 

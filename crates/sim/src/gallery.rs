@@ -10,7 +10,7 @@ mod hunt;
 
 pub use hunt::{Caught, Trial, can_plant, hunt, hunt_all};
 
-use Trial::{Error, Sector, Seed};
+use Trial::{Error, Flip, Sector, Seed};
 
 /// A deliberate break.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +66,8 @@ pub const BUGS: &[Bug] = &[
     bug("open-store-says-clean", "an open store's superblock says that it was closed", Seed(0)),
     bug("record-forgets-bounds", "records do not say what their log was before", Seed(0)),
     bug("manifest-is-free-space", "after opening, the manifest's place counts as free", Seed(0)),
+    // Damage.
+    bug("a-hole-is-kept-quiet", "what is missing of the ring is told to nobody who reads", Flip(3781)),
     // The superblock and the manifest.
     bug("superblock-is-cached", "copies of the superblock are written without making them durable", Seed(0)),
     bug(

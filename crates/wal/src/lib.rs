@@ -121,7 +121,7 @@ pub use error::WalError;
 pub use format::{Codec, Header, Records, checksum, put_varint, take_varint};
 pub use histogram::{Histogram, SharedHistogram};
 pub use log::{Log, LogError, LogOptions, LogStats, Lsn, Reader};
-pub use recover::{End, Recovery, Start, recover};
+pub use recover::{End, Found, Hole, Recovery, Start, recover};
 pub use ring::Cursor;
 pub use secure::{recover_secured, secure};
 pub use shared::Untold;

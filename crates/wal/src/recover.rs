@@ -21,8 +21,12 @@
 //! What stays ambiguous is rot in the blocks that were in flight together when the power went, before any later block said
 //! that they were acknowledged: the committer narrows that by writing an empty block when the log falls idle.
 //!
+//! Who only reads goes on behind damage: `recover/holes.rs` says where.
+//!
 //! Before a log is opened at the end that was found, every block that was read must be made durable
 //! ([`secure`](crate::secure) says how), and the opening's epoch must be recorded.
+
+mod holes;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,6 +43,7 @@ use crate::map::Map;
 use crate::ring::Cursor;
 use crate::tape::Tape;
 use crate::wal::{Zone, max_record};
+pub use holes::{Found, Hole};
 
 /// What the superblock knows of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,10 +150,36 @@ pub(crate) fn recover_in<E: From<WalError>>(
     start: Start,
     mut visit: impl FnMut(&Arc<Block>, &Header) -> Result<(), E>,
 ) -> Result<Recovery, E> {
+    let next = |walk: &mut Walk<'_>| Ok(walk.next()?.map(|(block, header)| Found::Block(block, header)));
+    drive(volume, layout, start, next, |found| match found {
+        Found::Block(block, header) => visit(block, header),
+        Found::Hole(_) => unreachable!("damage ends this walk"),
+    })
+}
+
+/// The same for who only reads: where acknowledged data does not read back, `visit` gets a [`Hole`], and then the blocks
+/// behind it that are proven to be part of the log.
+pub(crate) fn recover_around<E: From<WalError>>(
+    volume: &dyn Volume,
+    layout: Layout,
+    start: Start,
+    visit: impl FnMut(&Found) -> Result<(), E>,
+) -> Result<Recovery, E> {
+    drive(volume, layout, start, |walk| walk.next_around(), visit)
+}
+
+/// Gives `visit` what a walk finds that moves on by `next`.
+fn drive<E: From<WalError>>(
+    volume: &dyn Volume,
+    layout: Layout,
+    start: Start,
+    next: impl Fn(&mut Walk<'_>) -> Result<Option<Found>, WalError> + Send,
+    mut visit: impl FnMut(&Found) -> Result<(), E>,
+) -> Result<Recovery, E> {
     if layout.map.reach() <= SMALL {
         let mut refused = None;
-        let found = walk(volume, layout, start, |block, header| {
-            refused = visit(&block, &header).err();
+        let found = walk(volume, layout, start, next, |found| {
+            refused = visit(&found).err();
             refused.is_none()
         });
         return refused.map_or_else(|| Ok(found?), Err);
@@ -156,15 +187,16 @@ pub(crate) fn recover_in<E: From<WalError>>(
     std::thread::scope(|scope| {
         let (give, blocks) = std::sync::mpsc::sync_channel(READ_AHEAD);
         let walk = move || {
-            walk(volume, layout, start, |block, header| {
-                let more = (block.data().len() / PLACE).min(READ_AHEAD);
-                give.send(Some((block, header))).is_ok() && (0..more).all(|_| give.send(None).is_ok())
+            walk(volume, layout, start, next, |found| {
+                let len = if let Found::Block(block, _) = &found { block.data().len() } else { 0 };
+                let more = (len / PLACE).min(READ_AHEAD);
+                give.send(Some(found)).is_ok() && (0..more).all(|_| give.send(None).is_ok())
             })
         };
         let walker = std::thread::Builder::new().name("brooklet-recover".into()).spawn_scoped(scope, walk);
         let walker = walker.map_err(WalError::from)?;
-        for (block, header) in blocks.into_iter().flatten() {
-            visit(&block, &header)?;
+        for found in blocks.into_iter().flatten() {
+            visit(&found)?;
         }
         Ok(walker.join().expect("the walk does not panic")?)
     })
@@ -175,12 +207,13 @@ fn walk(
     volume: &dyn Volume,
     layout: Layout,
     start: Start,
-    mut give: impl FnMut(Arc<Block>, Header) -> bool,
+    next: impl Fn(&mut Walk<'_>) -> Result<Option<Found>, WalError>,
+    mut give: impl FnMut(Found) -> bool,
 ) -> Result<Recovery, WalError> {
     let limit = layout.map.limit(start.cursor.position);
     let mut walk = Walk::new(volume, layout, start, limit)?;
-    while let Some((block, header)) = walk.next()? {
-        if !give(block, header) {
+    while let Some(found) = next(&mut walk)? {
+        if !give(found) {
             break;
         }
     }
@@ -196,6 +229,8 @@ pub(crate) struct Walk<'a> {
     pub found: Recovery,
     /// The blocks found so far of which nothing says that they were acknowledged.
     unwitnessed: VecDeque<Cursor>,
+    /// Damage hides the rest.
+    over: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -214,12 +249,12 @@ impl<'a> Walk<'a> {
             withheld: 0,
             unproven: 0,
         };
-        Ok(Self { tape, layout, start, found, unwitnessed: VecDeque::new() })
+        Ok(Self { tape, layout, start, found, unwitnessed: VecDeque::new(), over: false })
     }
 
     /// The next block; `None` at the end.
     pub fn next(&mut self) -> Result<Option<(Arc<Block>, Header)>, WalError> {
-        let Self { tape, layout, start, found, unwitnessed } = self;
+        let Self { tape, layout, start, found, unwitnessed, .. } = self;
         if start.clean && found.next.seq == start.acked + 1 {
             found.bytes_read = tape.bytes_read();
             return Ok(None);

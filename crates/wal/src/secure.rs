@@ -23,7 +23,7 @@ use brooklet_io::{AlignedBuf, Persist, Volume, read_exact_at, read_medium_exact_
 use crate::block::Block;
 use crate::error::WalError;
 use crate::format::{HEADER, Header, checksum};
-use crate::recover::{Layout, Recovery, Start, Walk, recover_in};
+use crate::recover::{Found, Layout, Recovery, Start, Walk, recover_around};
 use crate::wal::Zone;
 
 /// Makes every block that recovery found safe from a power cut. Call it after a flush of `volume`, before the opening is
@@ -67,28 +67,40 @@ pub(crate) fn secure_in(
 /// the medium. [`Recovery::withheld`] counts those, and [`Recovery::next`] is the first of them. Blocks of which nobody can
 /// tell are visited, and counted in [`Recovery::unproven`].
 ///
+/// Where acknowledged data does not read back, `visit` gets a [`Hole`](crate::Hole), and then the blocks behind it that
+/// are proven to be part of the log.
+///
 /// # Errors
-/// As for [`recover`](crate::recover).
+/// [`WalError::Io`] where the volume fails, and the errors that `visit` returns.
 pub fn recover_secured<E: From<WalError>>(
     volume: &dyn Volume,
     zone: Zone,
     start: Start,
-    mut visit: impl FnMut(&Arc<Block>, &Header) -> Result<(), E>,
+    mut visit: impl FnMut(&Found) -> Result<(), E>,
 ) -> Result<Recovery, E> {
     let layout = Layout::from(zone);
     let mut held: VecDeque<(Arc<Block>, Header)> = VecDeque::new();
     let mut acked = start.acked;
-    let mut found = recover_in(volume, layout, start, |block, header| {
-        acked = acked.max(header.acked);
-        held.push_back((block.clone(), *header));
+    let mut found = recover_around(volume, layout, start, |found| {
+        match found {
+            Found::Block(block, header) => {
+                acked = acked.max(header.acked);
+                held.push_back((block.clone(), *header));
+            }
+            // What is damaged was acknowledged, and so was all before it.
+            Found::Hole(hole) => acked = acked.max(hole.from.seq),
+        }
         while let Some((block, header)) = held.pop_front() {
             if header.seq > acked && !bug("read-only-shows-the-window") {
                 held.push_front((block, header));
                 break;
             }
-            visit(&block, &header)?;
+            visit(&Found::Block(block, header))?;
         }
-        Ok::<(), E>(())
+        match found {
+            Found::Hole(_) => visit(found),
+            Found::Block(..) => Ok::<(), E>(()),
+        }
     })?;
     if held.is_empty() {
         return Ok(found);
@@ -103,7 +115,7 @@ pub fn recover_secured<E: From<WalError>>(
             // Of a medium that takes no flush nobody knows what it keeps.
             known => found.unproven += u64::from(known.is_none() || !flushed),
         }
-        visit(&block, &header)?;
+        visit(&Found::Block(block, header))?;
     }
     if let Some((first, _)) = held.front() {
         found.next = first.cursors().0;

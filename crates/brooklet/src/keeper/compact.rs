@@ -66,6 +66,79 @@ impl Keeper {
     /// Somebody waits for all runs to be merged: forgets why that failed before, and that the volume did not grow.
     pub fn insist(&mut self) {
         (self.failed, self.stunted) = (None, None);
+        self.left_out.clear();
+    }
+
+    /// Leaves out of merging what could not be read, as `error` says. `false` where that is nothing new.
+    pub(super) fn leave_out(&mut self, context: &Context<'_>, error: &Error) -> bool {
+        if bug("damage-ends-all-merging") {
+            return false;
+        }
+        let runs = context.front().runs.clone();
+        let mut more = false;
+        for run in runs.here() {
+            let unread = run.segments.iter().fold(false, |unread, segment| unread | segment.was_unread());
+            if unread || run.is_damaged() {
+                more |= self.left_out.insert(run.meta.id, error.clone()).is_none();
+            }
+        }
+        more
+    }
+
+    /// Whether a run stays as it is, for what is wrong with it.
+    pub(super) fn is_left_out(&self, run: &Run) -> bool {
+        run.is_damaged() || self.left_out.contains_key(&run.meta.id)
+    }
+
+    /// The runs that can be merged, newest first: all that lie here down to one that is left out, since what an older run may
+    /// drop follows from what newer ones tell. A merge that goes on is among them as a whole, or not at all.
+    fn mergeable<'a>(&self, runs: &'a RunSet) -> &'a [Arc<Run>] {
+        let here = runs.here();
+        let sound = here.iter().take_while(|run| !self.is_left_out(run)).count();
+        match runs.merge() {
+            Some((into, inputs)) => {
+                let at = here.iter().position(|run| run.meta.id == into.meta.id).unwrap_or(sound);
+                if sound > at + inputs.len() { &here[..sound] } else { &here[..at.min(sound)] }
+            }
+            None => &here[..sound],
+        }
+    }
+
+    /// Whether a merge that was begun cannot go on.
+    fn is_stalled(&self, runs: &RunSet) -> bool {
+        let into = runs.merging().map(|merging| merging.into);
+        into.is_some() && self.mergeable(runs).iter().all(|run| Some(run.meta.id) != into)
+    }
+
+    /// Whether several runs can be merged, one of which is among `these`.
+    pub fn can_merge(&self, runs: &RunSet, these: &[u64]) -> bool {
+        let runs = self.mergeable(runs);
+        runs.len() > 1 && runs.iter().any(|run| these.contains(&run.meta.id))
+    }
+
+    /// What merging leaves out, if anything.
+    pub fn expect_none_left_out(&self, runs: &RunSet) -> Result<(), Error> {
+        let here = runs.here();
+        let Some(at) = here.iter().position(|run| self.is_left_out(run)) else { return Ok(()) };
+        let (run, older) = (&here[at], here.len() - at - 1);
+        let what = format!("it was not merged, nor were {older} older runs; all newer ones were");
+        match self.left_out.get(&run.meta.id) {
+            // The device may read it another time.
+            Some(Error::Io { source, .. }) if !run.is_damaged() => {
+                let doing = format!("reading run {} ({what})", run.meta.id);
+                Err(Error::Io { doing, source: source.clone() })
+            }
+            _ => {
+                let what = format!("it cannot be read everywhere, so that {what}");
+                Err(Error::damaged(format!("run {}", run.meta.id), what))
+            }
+        }
+    }
+
+    /// What the policy knows of the runs that can be merged; one that is only being made is none, and what lies elsewhere stays
+    /// as it is: it would take the room that it was to give.
+    fn shapes(&self, runs: &RunSet) -> Vec<Shape> {
+        shapes(runs, self.mergeable(runs))
     }
 
     /// Goes on with merging all runs into one, before checkpoints but for one between two instalments. What is being merged
@@ -79,12 +152,18 @@ impl Keeper {
         }
         self.insisted = true;
         let runs = context.front().runs.clone();
-        let here = runs.here();
-        if self.compaction.is_none() && runs.merging().is_none() && here.len() > 1 {
+        let here = self.mergeable(&runs);
+        let begun = runs.merging().is_some() && !self.is_stalled(&runs);
+        if self.compaction.is_none() && !begun && here.len() > 1 {
             let level = here.iter().map(|r| r.meta.level).max().unwrap_or_default();
             self.compacting = true;
             let all = Due::Merge(Merge { runs: 0..here.len(), level });
-            self.begin(context, &runs, all).map_err(|trouble| self.bear(context, trouble))?;
+            if let Err(trouble) = self.begin(context, &runs, all) {
+                let error = self.bear(context, trouble);
+                let left_out =
+                    matches!(error, Error::Damaged { .. } | Error::Io { .. }) && self.failed.is_none();
+                return if left_out { Ok(()) } else { Err(error) };
+            }
         }
         Ok(())
     }
@@ -110,14 +189,14 @@ impl Keeper {
             return None;
         }
         match runs.merging() {
-            Some(_) => Some(Due::Rest),
-            None => POLICY.next(&shapes(runs), worth).map(Due::Merge),
+            Some(_) if !self.is_stalled(runs) => Some(Due::Rest),
+            _ => POLICY.next(&self.shapes(runs), worth).map(Due::Merge),
         }
     }
 
     /// What to merge next for room, if anything; `any`: whatever might free some.
     fn due_for_room(&self, runs: &RunSet, any: bool) -> Option<Due> {
-        if self.is_barred() || runs.merging().is_some() {
+        if self.is_barred() || runs.merging().is_some() && !self.is_stalled(runs) {
             return self.due(runs, Worth::Space);
         }
         self.relief(runs, any).map(Due::Merge).or_else(|| self.due(runs, Worth::Space))
@@ -125,7 +204,7 @@ impl Keeper {
 
     /// What to clean for room, if anything.
     fn relief(&self, runs: &RunSet, any: bool) -> Option<Merge> {
-        let mut shapes = shapes(runs);
+        let mut shapes = self.shapes(runs);
         for (shape, run) in shapes.iter_mut().zip(runs.iter()) {
             if self.cleaned.contains(&run.meta.id) {
                 *shape = Shape::of(&RunMeta { tombstones: 0, ..run.meta }, shape.bytes, run.dead());
@@ -136,7 +215,8 @@ impl Keeper {
 
     /// Whether there is something that a merge for room frees.
     pub(super) fn can_free(&self, runs: &RunSet) -> bool {
-        !self.is_barred() && (runs.merging().is_some() || self.relief(runs, false).is_some())
+        let goes_on = runs.merging().is_some() && !self.is_stalled(runs);
+        !self.is_barred() && (goes_on || self.relief(runs, false).is_some())
     }
 
     /// Whether no merge is tried, since one failed: for want of room, until there is as much as it wanted.
@@ -180,6 +260,8 @@ impl Keeper {
 
     /// Begins the next instalment.
     fn begin(&mut self, context: &Context<'_>, runs: &RunSet, due: Due) -> Result<(), Trouble> {
+        // The manifest tells of one merge: beside one that cannot go on, others are done at a go.
+        let at_a_go = runs.merging().is_some() && matches!(due, Due::Merge(_));
         let (chosen, id, level, bottom) = match (due, runs.merge()) {
             (Due::Merge(merge), _) => {
                 let Merge { runs: places, level } = self.within_room(context, runs, merge)?;
@@ -194,13 +276,20 @@ impl Keeper {
             (Due::Rest, None) => return Ok(()),
         };
         let chosen: Vec<Arc<Run>> = chosen;
+        for segment in runs.here().iter().flat_map(|run| &run.segments) {
+            segment.was_unread();
+        }
         let is_newer = |run: &&Arc<Run>| run.meta.id != id && run.meta.id != chosen[0].meta.id;
         let newer = runs.iter().take_while(is_newer).cloned().collect();
         let last = chosen.last().map(|run| run.meta.id);
         let older = runs.iter().skip_while(|run| Some(run.meta.id) != last).skip(1).cloned().collect();
         let mut input = Input::runs(&chosen, bottom, newer, older)?;
         let segment = self.segment_size();
-        let mut takes = self.to_merge(&chosen);
+        let all = chosen.iter().map(|run| run.bytes()).fold(0, u64::saturating_add);
+        let mut takes = if at_a_go { all } else { self.to_merge(&chosen) };
+        if at_a_go {
+            self.check_room(context, takes)?;
+        }
         let log = input.next_log_alive()?;
         if log > segment {
             // Nothing is published in the midst of a log.
@@ -211,9 +300,10 @@ impl Keeper {
         let bytes = segment.min(self.room / 2).max(segment / 4) / 4 * 3;
         self.superblock.next_run = self.superblock.next_run.max(id + 1);
         let start = input.next_log().map(<[u8]>::to_vec);
-        let end = Some(End { bytes, long: segment, start });
+        let (bytes, long) = if at_a_go { (u64::MAX, u64::MAX) } else { (bytes, segment) };
+        let end = Some(End { bytes, long, start });
         let inputs = chosen.iter().map(|r| r.meta.id).collect();
-        let last = if runs.merging().is_none() {
+        let last = if runs.merging().is_none() || at_a_go {
             Some(Vec::new())
         } else {
             self.merged_to.take_if(|(run, _)| *run == id).map(|(_, last)| last)
@@ -277,6 +367,8 @@ impl Keeper {
         }
         let merging = next.map(|from| Merging { into: into.meta.id, inputs: inputs.len(), bottom, from });
         let is_last = merging.is_none();
+        // One that cannot go on stays as it is.
+        let merging = merging.or_else(|| old.merging().filter(|other| other.into != into.meta.id).cloned());
         if is_last {
             news.end(&into);
         }
@@ -315,7 +407,8 @@ impl Keeper {
 
     /// The run that a merge makes, with what an instalment added to it.
     fn joined(&self, runs: &RunSet, made: RunMeta, sealed: &[Arc<Segment>]) -> Arc<Run> {
-        let so_far = runs.merge().map(|(into, _)| into).filter(|_| !bug("instalment-forgets-the-others"));
+        let so_far = runs.merge().map(|(into, _)| into).filter(|into| into.meta.id == made.id);
+        let so_far = so_far.filter(|_| !bug("instalment-forgets-the-others"));
         let (before, segments) =
             so_far.map_or((RunMeta::default(), &[][..]), |run| (run.meta(), &run.segments[..]));
         let meta = RunMeta {
@@ -382,13 +475,12 @@ fn still_dead(replaced: &[Arc<Run>], merged: &Run) -> u64 {
 
 /// How far merging lags behind, in percent.
 pub(crate) fn backlog(runs: &RunSet) -> u64 {
-    POLICY.backlog(&shapes(runs))
+    let sound = runs.here().iter().take_while(|run| !run.is_damaged()).count();
+    POLICY.backlog(&shapes(runs, &runs.here()[..sound]))
 }
 
-/// What the policy knows of the runs; one that is only being made is none, and what lies elsewhere stays as it is: it would take
-/// the room that it was to give.
-fn shapes(runs: &RunSet) -> Vec<Shape> {
-    let unfinished = runs.merging().map(|merging| merging.into);
-    let whole = runs.here().iter().filter(|run| Some(run.meta.id) != unfinished);
+fn shapes(all: &RunSet, runs: &[Arc<Run>]) -> Vec<Shape> {
+    let unfinished = all.merging().map(|merging| merging.into);
+    let whole = runs.iter().filter(|run| Some(run.meta.id) != unfinished);
     whole.map(|run| Shape::of(&run.meta, run.bytes(), run.dead())).collect()
 }

@@ -11,7 +11,7 @@ use super::{Context, Counted, Keeper};
 use crate::error::{Error, told};
 use crate::manifest::{self, Manifest, Merging};
 use crate::merge::Trouble;
-use crate::policy::is_dead;
+use crate::policy::{MAX_LEVEL, is_dead};
 use crate::recent::Tier;
 use crate::runs::{Run, RunSet};
 use crate::segment::Segment;
@@ -34,6 +34,7 @@ impl Keeper {
         merging: Option<Merging>,
         trim: Option<Cursor>,
     ) -> Result<(), Trouble> {
+        self.set_aside(&mut runs, merging.as_ref());
         let at_hand = self.compaction.as_ref().map_or(&[][..], Compaction::inputs);
         let dead = take_dead(&mut runs, at_hand, merging.as_ref());
         let chains = runs.iter().map(|(run, dead)| run.chain(*dead)).collect();
@@ -66,6 +67,21 @@ impl Keeper {
         }
         self.retired.extend(dead.iter().flat_map(|run| run.segments.iter().cloned()));
         Ok(())
+    }
+
+    /// Puts a run that is left out of merging, and all older ones, on the last level: levels do not fall from one run to the
+    /// next, and newer runs are merged into larger and larger ones as ever. Of a merge that was begun, all runs stay.
+    fn set_aside(&self, runs: &mut [Counted], merging: Option<&Merging>) {
+        let place = |wanted: &dyn Fn(&Run) -> bool| runs.iter().position(|(run, _)| wanted(run));
+        let Some(first) = place(&|run| self.is_left_out(run)) else { return };
+        let into =
+            merging.and_then(|merging| Some((place(&|run| run.meta.id == merging.into)?, merging.inputs)));
+        let first = into.filter(|(at, inputs)| first <= at + inputs).map_or(first, |(at, _)| first.min(at));
+        for (run, _) in &mut runs[first..] {
+            if run.meta.level < MAX_LEVEL {
+                *run = Arc::new(run.set_aside());
+            }
+        }
     }
 
     /// Makes `manifest` the store's: flush, manifest, flush, superblock.

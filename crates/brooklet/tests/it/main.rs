@@ -7,6 +7,8 @@ mod callbacks;
 mod common;
 mod compaction;
 mod copy;
+mod damage;
+mod damaged_runs;
 mod devices;
 mod errors;
 mod extremes;

@@ -7,6 +7,7 @@ mod cli;
 mod codes;
 mod codex;
 mod common;
+mod damage;
 mod export;
 mod faults;
 mod import;

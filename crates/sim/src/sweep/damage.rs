@@ -1,15 +1,16 @@
 //! The flip sweep and the misdirection sweep: a small closed store, damaged in one place at a time, gives the right
 //! bytes or a named error, and its check says what is wrong.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brooklet::io::{ManualClock, MemVolume, Rng, SECTOR};
-use brooklet::{Commit, Create, Error, Options, Store, check_volume};
+use brooklet::{Bytes, Commit, Create, Entry, Error, Options, Store, check_volume};
 
 use super::{Sweep, Swept};
 use crate::campaign::guarded;
 use crate::ledger::{Expectation, Seen, Tolerance, Violation, violated};
-use crate::model::Logs;
+use crate::model::{Log, Logs, text};
 use crate::stage::Evidence;
 
 /// What a device tears by, in bytes.
@@ -20,7 +21,16 @@ pub struct Specimen {
     image: Vec<u8>,
     older: Vec<u8>,
     expected: Expectation,
+    /// What the store held after each of the commits that are in the ring only.
+    states: Vec<Logs>,
 }
+
+/// Where the ring lies.
+const RING: Range<usize> = 64 << 10..128 << 10;
+/// Of so many flips, one is gone on with.
+const GOES_ON: u64 = 50;
+/// So many logs does a commit touch at most.
+const TOUCHED: usize = 3;
 
 fn options() -> Options {
     let clock = Arc::new(ManualClock::default());
@@ -34,11 +44,12 @@ impl Specimen {
         let disk = MemVolume::new(5);
         let store = options().create_on(Arc::new(disk.clone()))?;
         let mut rng = Rng::new(5);
-        let mut older = Vec::new();
+        let (mut older, mut states) = (Vec::new(), Vec::new());
         for round in 0..9 {
             for log in 0..8 {
                 let payload: Vec<u8> = (0..60).map(|_| rng.next() as u8).collect();
                 store.append(format!("log/{log}"), payload)?.wait()?;
+                states.extend((round == 8).then(|| Self::whole(&store)));
             }
             let noise: Vec<u8> = (0..5000).map(|_| rng.next() as u8).collect();
             store.append("large", noise)?.wait()?;
@@ -56,7 +67,16 @@ impl Specimen {
         let mut commit = Commit::new();
         commit.append("log/1", b"both").append("log/2", b"or none").truncate("log/5", 3);
         store.commit(&commit)?.wait()?;
+        states.push(Self::whole(&store));
+        // Other entries with the numbers of some, and one more.
+        let next = store.bounds("log/6")?.next;
+        let mut commit = Commit::new();
+        commit.truncate("log/6", next - 2).append("log/6", b"other").append("log/6", b"ones");
+        store.commit(&commit)?.wait()?;
+        states.push(Self::whole(&store));
+        store.append("log/6", b"more")?.wait()?;
         let logs = Self::whole(&store);
+        states.push(logs.clone());
         match closed {
             true => store.close()?,
             false => {
@@ -69,7 +89,7 @@ impl Specimen {
         }
         let tolerance = Tolerance { damaged: true, evidence: Evidence::There };
         let expected = Expectation { durable: logs, tolerance, ..Expectation::default() };
-        Ok(Self { image: disk.image(), older, expected })
+        Ok(Self { image: disk.image(), older, expected, states })
     }
 
     fn whole(store: &Store) -> Logs {
@@ -103,10 +123,10 @@ impl Specimen {
         (0..self.image.len()).step_by(PIECE).filter(used).collect()
     }
 
-    /// Looks at a damaged store. `met` is false where no read noticed.
-    fn look(&self, disk: &MemVolume, what: &dyn Fn() -> String) -> Result<Swept, Violation> {
+    /// Looks at a store that is damaged at one place. `met` is false where no read noticed.
+    fn look(&self, disk: &MemVolume, at: usize, what: &dyn Fn() -> String) -> Result<Swept, Violation> {
         let within = |Violation(why): Violation| Violation(format!("{}: {why}", what()));
-        let (met, (sound, spared)) = guarded(|| Ok((self.read(disk)?, check(disk)?))).map_err(within)?;
+        let (met, (sound, spared)) = guarded(|| Ok((self.read(disk, at)?, check(disk)?))).map_err(within)?;
         if met && sound {
             return violated(format!("{}: a read meets damage that the check does not report", what()));
         }
@@ -119,17 +139,82 @@ impl Specimen {
     }
 
     /// Reads everything; whether anything said that it is damaged.
-    fn read(&self, disk: &MemVolume) -> Result<bool, Violation> {
+    fn read(&self, disk: &MemVolume, at: usize) -> Result<bool, Violation> {
         match options().read_only(true).open_on(Arc::new(disk.clone())) {
-            Err(Error::Damaged { .. } | Error::NotAStore { .. } | Error::NewerFormat { .. }) => Ok(true),
+            // Only what tells where all else lies may hide all else.
+            Err(Error::Damaged { place, .. })
+                if place.contains("manifest") || place.contains("superblock") =>
+            {
+                Ok(true)
+            }
+            Err(Error::NotAStore { .. } | Error::NewerFormat { .. }) if !RING.contains(&at) => Ok(true),
             Err(error) => violated(format!("damage shows as: {error}")),
             Ok(store) => {
                 let seen = Seen::of(&store, true, true)?;
                 let seen = seen.or_else(|error| violated(format!("damage shows as: {error}")))?;
                 self.expected.admit(&seen)?;
+                if RING.contains(&at) {
+                    self.look_for_the_rest(&store)?;
+                }
                 Ok(!seen.is_whole())
             }
         }
+    }
+
+    /// Goes on with a store that is damaged somewhere else than in its ring: commits, checkpoints and merges go on, and lose
+    /// nothing.
+    fn go_on(&self, disk: &MemVolume) -> Result<(), Violation> {
+        let disk = MemVolume::from_image(disk.image(), 0);
+        let Ok(store) = options().create(Create::Never).open_on(Arc::new(disk)) else { return Ok(()) };
+        let mut later = Vec::new();
+        for round in 0..3u8 {
+            match store.append("later", [round]).and_then(|ticket| ticket.wait()) {
+                Ok(()) => later.push(Bytes::from(vec![round])),
+                // Whether there is such a log cannot be read.
+                Err(Error::Damaged { .. }) => {}
+                Err(error) => return violated(format!("a commit fails: {error}")),
+            }
+            store.checkpoint().or_else(|error| violated(format!("a checkpoint fails: {error}")))?;
+        }
+        let merged = store.compact();
+        let runs = store.info().map_err(|error| Violation(error.to_string()))?.runs;
+        let sound = runs.iter().take_while(|run| !run.damaged).count();
+        match merged {
+            Ok(()) if runs.len() <= 1 => {}
+            Err(Error::Damaged { .. }) if sound <= 1 && sound < runs.len() => {}
+            told => return violated(format!("of {} runs {sound} are left sound: {told:?}", runs.len())),
+        }
+        let mut expected = Expectation { durable: self.expected.durable.clone(), ..self.expected.clone() };
+        if !later.is_empty() {
+            expected.durable.insert("later".into(), Arc::new(Log { entries: later, ..Log::default() }));
+        }
+        let seen =
+            Seen::of(&store, true, false)?.or_else(|error| violated(format!("reads fail: {error}")))?;
+        expected.admit(&seen).map(drop)
+    }
+
+    /// Reads each log of a store whose ring is damaged on and on, up to an error: every entry must have been there, and those
+    /// of all logs but what one commit touched must be there still.
+    fn look_for_the_rest(&self, store: &Store) -> Result<(), Violation> {
+        let mut short = Vec::new();
+        for (key, log) in &self.expected.durable {
+            let entries = store.read(key, ..).ok();
+            let entries: Vec<_> = entries.into_iter().flatten().map_while(Result::ok).collect();
+            for Entry { seq, payload } in &entries {
+                let held = |log: &Arc<Log>| log.entries.get(seq.checked_sub(log.first)? as usize).cloned();
+                let known = |state: &Logs| state.get(key).and_then(held).as_ref() == Some(payload);
+                if !self.states.iter().any(known) {
+                    return violated(format!("entry {seq} of {} is {payload:?}", text(key)));
+                }
+            }
+            if entries.len() < log.entries.len() {
+                short.push(text(key));
+            }
+        }
+        if short.len() > TOUCHED {
+            return violated(format!("one damaged place hides parts of {}", short.join(", ")));
+        }
+        Ok(())
     }
 }
 
@@ -172,7 +257,14 @@ impl Sweep for Flips {
         let disk = spare().pop();
         let disk = disk.unwrap_or_else(|| self.specimen.disk(0));
         disk.flip(byte, bit);
-        let swept = self.specimen.look(&disk, &|| format!("bit {bit} of byte {byte} flipped"));
+        let what = || format!("bit {bit} of byte {byte} flipped");
+        let swept = self.specimen.look(&disk, byte, &what).and_then(|swept| {
+            if nth.is_multiple_of(GOES_ON) && !RING.contains(&byte) {
+                let within = |Violation(why)| Violation(format!("{}: {why}", what()));
+                guarded(|| self.specimen.go_on(&disk)).map_err(within)?;
+            }
+            Ok(swept)
+        });
         disk.flip(byte, bit);
         spare().push(disk);
         swept
@@ -235,7 +327,7 @@ impl Lot {
         }
         let disk = MemVolume::from_image(image, 0);
         let told = || format!("{} store, {len} bytes at {at} hold {what}", self.state);
-        specimen.look(&disk, &told)
+        specimen.look(&disk, at, &told)
     }
 }
 

@@ -1,0 +1,240 @@
+//! One damaged place must not hide everything: what is left of a store can be read, and nothing reads wrong or shorter than
+//! it is without an error that names the place.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brooklet::io::MemVolume;
+use brooklet::{Bytes, Commit, Create, Entry, Error, Options, Store, Walked, check_volume};
+
+fn options() -> Options {
+    Options::new().ring_size(256 << 10).max_payload(8 << 10).threads(false)
+}
+
+/// What a log holds: its first number, and its entries.
+type Log = (u64, Vec<Bytes>);
+type Logs = BTreeMap<Vec<u8>, Log>;
+
+/// Where the ring lies on the volume, and its bytes.
+const RING: std::ops::Range<usize> = 64 << 10..320 << 10;
+
+fn contents(store: &Store) -> Logs {
+    let log = |key: Vec<u8>| {
+        let (bounds, entries) = (store.bounds(&key).unwrap(), store.read(&key, ..).unwrap());
+        (key, (bounds.first, entries.map(|entry| entry.unwrap().payload).collect()))
+    };
+    store.scan("").unwrap().map(|found| log(found.unwrap().key)).collect()
+}
+
+/// A store with logs in a run, and in the ring a block for each of many commits. Gives its medium, and what it held before
+/// each of those, and at the end.
+fn store() -> (MemVolume, Vec<Logs>) {
+    let volume = MemVolume::new(3);
+    let store = options().create_on(Arc::new(volume.clone())).unwrap();
+    for log in ["old", "both", "trimmed", "cut", "goes"] {
+        store.append_many(log, (0..9).map(|i| format!("{log} {i}"))).unwrap().wait().unwrap();
+    }
+    store.checkpoint().unwrap();
+    let mut states = vec![contents(&store)];
+    type Deed<'a> = &'a dyn Fn(&mut Commit<'static>);
+    let deeds: [Deed<'_>; 16] = [
+        &|c| _ = c.append("both", b"9"),
+        &|c| _ = c.append("new", b"0"),
+        &|c| _ = c.append("new", b"1").append("snap", b"0"),
+        &|c| _ = c.truncate("cut", 4),
+        &|c| _ = c.append("both", b"10"),
+        &|c| _ = c.append("cut", b"4 anew"),
+        &|c| _ = c.trim("trimmed", 3),
+        &|c| _ = c.delete("goes"),
+        &|c| _ = c.append("new", b"2").append("both", b"11"),
+        &|c| _ = c.append("goes", b"0 anew"),
+        &|c| _ = c.snapshot("snap", b"1"),
+        &|c| _ = c.append("trimmed", b"9"),
+        &|c| _ = c.append("newer", b"0"),
+        &|c| _ = c.truncate("new", 1),
+        &|c| _ = c.append("new", b"1 anew"),
+        &|c| _ = c.append("newer", b"1").append("cut", b"5"),
+    ];
+    for deed in deeds {
+        let mut commit = Commit::new();
+        deed(&mut commit);
+        store.commit(&commit).unwrap().wait().unwrap();
+        states.push(contents(&store));
+    }
+    store.close().unwrap();
+    (volume, states)
+}
+
+/// Where the blocks of the ring lie, the oldest first.
+fn blocks(volume: &MemVolume) -> Vec<usize> {
+    let image = volume.image();
+    let mut found: Vec<(u64, usize)> = RING
+        .step_by(4096)
+        .filter(|&at| image[at..at + 4] == *b"BRKB")
+        .map(|at| (u64::from_le_bytes(image[at + 24..at + 32].try_into().unwrap()), at))
+        .collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, at)| at).collect()
+}
+
+/// What comes out until the first error, if there is one.
+fn until_error(mut entries: impl Iterator<Item = Result<Entry, Error>>) -> (Vec<Entry>, Option<Error>) {
+    let mut read = Vec::new();
+    loop {
+        match entries.next() {
+            None => return (read, None),
+            Some(Ok(entry)) => read.push(entry),
+            Some(Err(error)) => {
+                assert!(entries.next().is_none(), "an error ends it");
+                assert!(matches!(error, Error::Damaged { .. }), "{error}");
+                return (read, Some(error));
+            }
+        }
+    }
+}
+
+fn numbered((first, entries): &Log) -> Vec<Entry> {
+    entries.iter().zip(*first..).map(|(payload, seq)| Entry { seq, payload: payload.clone() }).collect()
+}
+
+/// Whether some of the entries are these, one after another: what is known to have been trimmed later is left out.
+fn is_part(read: &[Entry], entries: &[Entry]) -> bool {
+    read.is_empty() || entries.windows(read.len()).any(|entries| entries == read)
+}
+
+/// Every log of a store of which the block of commit `at` is damaged.
+fn every_log_is_right_or_says_so(store: &Store, states: &[Logs], at: usize) {
+    let (before, after, now) = (&states[at], &states[at + 1], states.last().unwrap());
+    for key in states.iter().flat_map(BTreeMap::keys) {
+        let told = |logs: &Logs| logs.get(key).map(numbered).unwrap_or_default();
+        let what = || format!("commit {at}, log {}", key.escape_ascii());
+        let (read, error) = match store.read(key, ..) {
+            Ok(entries) => until_error(entries),
+            Err(error @ (Error::UnknownLog { .. } | Error::Damaged { .. })) => (Vec::new(), Some(error)),
+            Err(error) => panic!("{}: {error}", what()),
+        };
+        match &error {
+            None => {
+                assert_eq!(read, told(now), "{}", what());
+                assert_eq!(store.bounds(key).unwrap().first, now[key].0, "{}", what());
+            }
+            // Nothing is said to be gone but what is.
+            Some(Error::UnknownLog { .. }) => assert!(!now.contains_key(key), "{}", what()),
+            Some(error) => {
+                assert!(error.to_string().contains("the ring, block"), "{}: {error}", what());
+                assert!(is_part(&read, &told(before)), "{}: {read:?}", what());
+                let bounds = store.bounds(key);
+                assert!(matches!(bounds, Err(Error::Damaged { .. })), "{}: {bounds:?}", what());
+                // What no commit from then on did anything to is all there.
+                if states[at..].iter().all(|logs| logs.get(key) == before.get(key)) {
+                    assert_eq!(read, told(now), "{}", what());
+                }
+                // Nobody is shown an older entry as the newest.
+                if before.contains_key(key) {
+                    let newest = store.read(key, ..).unwrap().next_back().unwrap();
+                    let is_newest = newest.as_ref().is_ok_and(|newest| told(now).last() == Some(newest));
+                    assert!(newest.is_err() || is_newest, "{}: {newest:?}", what());
+                }
+            }
+        }
+        // What was appended behind the hole is had by its number.
+        let gone = after.get(key).map_or(0, |(first, entries)| first + entries.len() as u64);
+        for entry in told(now).into_iter().filter(|entry| entry.seq >= gone) {
+            let (read, _) = until_error(store.read(key, entry.seq..).unwrap());
+            assert_eq!(read.first(), Some(&entry), "{}", what());
+        }
+    }
+}
+
+/// Whatever goes through all logs gives those that are left, and then says what is missing.
+fn listings_end_with_an_error(store: &Store, before: &Logs) {
+    let listed: Vec<_> = store.scan("").unwrap().collect();
+    let (last, logs) = listed.split_last().unwrap();
+    assert!(matches!(last, Err(Error::Damaged { .. })), "{listed:?}");
+    let keys: Vec<_> = logs.iter().map(|log| log.as_ref().unwrap().key.clone()).collect();
+    let view = store.view().unwrap();
+    let in_view: Vec<_> = view.scan("").unwrap().map_while(Result::ok).map(|log| log.key).collect();
+    assert_eq!(keys, in_view);
+    let (mut walked, mut key, mut ended) = (Logs::new(), Vec::new(), false);
+    for step in view.walk("").unwrap() {
+        assert!(!ended, "an error ends it");
+        match step {
+            Ok(Walked::Log(log)) => {
+                key = log.key;
+                walked.insert(key.clone(), (log.bounds.first, Vec::new()));
+            }
+            Ok(Walked::Entry(entry)) => walked.get_mut(&key).unwrap().1.push(entry.payload),
+            Err(error) => ended = matches!(error, Error::Damaged { .. }),
+        }
+    }
+    assert!(ended);
+    assert_eq!(walked.keys().cloned().collect::<Vec<_>>(), keys);
+    for (key, log) in &walked {
+        let (read, error) = until_error(view.read(key, ..).unwrap());
+        let (same, too) = until_error(store.read(key, ..).unwrap());
+        assert_eq!((&read, error.is_some()), (&same, too.is_some()));
+        if error.is_some() {
+            assert_eq!(Some(log), before.get(key));
+        } else {
+            assert_eq!(read, numbered(log));
+        }
+    }
+    let mut file = Vec::new();
+    assert!(matches!(view.export("", &mut file), Err(Error::Damaged { .. })));
+    let copied = options().copy_on(Arc::new(MemVolume::new(1)), &view);
+    assert!(matches!(copied, Err(Error::Damaged { .. })), "nobody is to take a copy for whole");
+}
+
+#[test]
+fn a_damaged_block_of_the_ring_hides_no_other() {
+    let (volume, states) = store();
+    let blocks = blocks(&volume);
+    let blocks = &blocks[blocks.len() - (states.len() - 1)..];
+    for (at, &block) in blocks.iter().enumerate() {
+        // In the header, and in the last byte of the payload, which is of no name.
+        let image = volume.image();
+        let len = u32::from_le_bytes(image[block + 72..block + 76].try_into().unwrap()) as usize;
+        for byte in [block + 40, block + 96 + len - 1] {
+            volume.flip(byte, 4);
+            let reader = options().read_only(true).open_on(Arc::new(volume.clone())).unwrap();
+            every_log_is_right_or_says_so(&reader, &states, at);
+            listings_end_with_an_error(&reader, &states[at]);
+            let [damage] = &reader.damage()[..] else { panic!("one place is damaged") };
+            let names = |key: &Vec<u8>| damage.logs.contains(key) && damage.what.contains("it touches");
+            let touched = |key: &&Vec<u8>| states[at].get(*key) != states[at + 1].get(*key);
+            if byte > block + 96 {
+                assert!(states[at + 1].keys().filter(touched).all(names), "{damage}");
+            }
+            let report = check_volume(Arc::new(volume.clone()), &mut |_, _| {}).unwrap();
+            assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
+            assert!(report.doubtful > 0 && report.entries > 0);
+            let writer = options().create(Create::Never).open_on(Arc::new(volume.clone()));
+            let refused = writer.unwrap_err().to_string();
+            assert!(refused.contains("Options::read_only"), "{refused}");
+            volume.flip(byte, 4);
+        }
+    }
+    assert_eq!(contents(&options().open_on(Arc::new(volume)).unwrap()), *states.last().unwrap());
+}
+
+#[test]
+fn what_lies_between_two_damaged_blocks_is_left_out() {
+    let (volume, states) = store();
+    let blocks = blocks(&volume);
+    let blocks = &blocks[blocks.len() - (states.len() - 1)..];
+    for at in 0..blocks.len() - 3 {
+        let flip_both = || [blocks[at], blocks[at + 3]].iter().for_each(|block| volume.flip(block + 40, 1));
+        flip_both();
+        let reader = options().read_only(true).open_on(Arc::new(volume.clone())).unwrap();
+        listings_end_with_an_error(&reader, &states[at]);
+        for key in states[at].keys() {
+            let (read, error) = match reader.read(key, ..) {
+                Ok(entries) => until_error(entries),
+                Err(error) => (Vec::new(), Some(error)),
+            };
+            let held = states.last().unwrap().get(key).map(numbered).unwrap_or_default();
+            assert!(error.is_some() && is_part(&read, &numbered(&states[at][key])) || read == held);
+        }
+        flip_both();
+    }
+}

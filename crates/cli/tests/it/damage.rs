@@ -1,0 +1,59 @@
+//! A store with one damaged place, from the outside: what is left can be had, and every command says what is not.
+
+use crate::common;
+
+use common::{Place, text};
+
+/// A log in a run, and five in the ring, a block each; then one bit of the third of those flips. Gives what `check` printed
+/// before.
+fn a_flipped_bit_in_the_ring() -> Place {
+    let (place, store) = Place::with_store();
+    store.append_many("old", (0..200).map(|i| format!("old {i}"))).unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    for i in 1..=5 {
+        store.append(format!("new{i}"), format!("entry {i}")).unwrap().wait().unwrap();
+    }
+    store.close().unwrap();
+    drop(store);
+    let mut image = std::fs::read(&place.store).unwrap();
+    let ring = 64 << 10;
+    let at = |name: &str| image[ring..].windows(name.len()).position(|bytes| bytes == name.as_bytes());
+    let at = ring + at("entry 3").unwrap();
+    image[at] ^= 1;
+    std::fs::write(&place.store, image).unwrap();
+    place
+}
+
+#[test]
+fn a_flipped_bit_in_the_ring_leaves_the_other_logs() {
+    let place = a_flipped_bit_in_the_ring();
+    let says = |args: &[&str], code: i32, names: &[&str]| {
+        let output = place.run(args);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {told}");
+        assert!(names.iter().all(|name| told.contains(name)), "{args:?}: {told}");
+        text(&output.stdout).to_owned()
+    };
+    // Logs that came later are whole.
+    assert_eq!(place.run(&["read", "STORE", "new4"]).status.code(), Some(0));
+    // All that there is of the others comes before the error.
+    let old = says(&["read", "STORE", "old"], 5, &["the ring, block", "entries from 200 on may be missing"]);
+    assert_eq!(old.lines().count(), 200);
+    assert!(says(&["read", "STORE", "old", "--reverse"], 5, &["the ring, block"]).is_empty());
+    says(&["read", "STORE", "new3"], 5, &["log \"new3\" may have been made there"]);
+    let touched = "it touches \"new3\", and maybe others";
+    let listed = says(&["list", "STORE"], 5, &[touched]);
+    assert_eq!(listed.lines().count(), 5, "{listed}");
+    let lines = says(&["export", "STORE"], 5, &["what is left was exported", touched]);
+    assert_eq!(lines.lines().count(), 5 + 200 + 4, "{lines}");
+    says(&["export", "STORE", "--to", "left.ndjson"], 5, &["what is left was exported"]);
+    assert_eq!(std::fs::read_to_string(place.dir.path().join("left.ndjson")).unwrap(), lines);
+    says(&["export", "STORE", "--to", "left.codex", "--format", "codex"], 5, &[touched]);
+    assert!(!place.dir.path().join("left.codex").exists(), "nobody is to take it for whole");
+    let map = says(&["inspect", "STORE"], 5, &[touched]);
+    assert!(map.contains("ring"), "{map}");
+    let checked = says(&["check", "STORE"], 1, &["2 logs read right", "`export`"]);
+    assert!(checked.contains(touched) && checked.contains("3 more logs read as they were"), "{checked}");
+    // What would write is refused, and says what works.
+    says(&["append", "STORE", "new6", "x"], 5, &["the commands read, list, export and check"]);
+}

@@ -1,0 +1,189 @@
+//! Reading around damage: what a ring still holds before a stretch that does not read back, and behind it.
+//!
+//! Nothing here decides that a block is damaged: [`Walk::next`] does, and this goes on where that fails. A walk goes on in one
+//! of two places.
+//!
+//! 1. **Behind the damaged block**, where its header is whole. The header follows the block before, so it is the missing
+//!    block's, and it names the place where the next one begins.
+//! 2. **At the next block that is proven** to belong to the log. The missing blocks before it must all have been acknowledged:
+//!    else it could be a block that a recovery drops. A block of the last opening is proven by its position, since an opening
+//!    writes each position once. An older block could be one that an earlier recovery dropped and that nothing has
+//!    overwritten since: it is proven where blocks follow each other from it up to one of the last opening.
+//!
+//! Where neither is there, the rest of the ring is part of the hole.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Recovery, Start, Walk, follow, is_of_later_lap, judge};
+use crate::block::Block;
+use crate::compress;
+use crate::error::WalError;
+use crate::format::{HEADER, Header, checksum};
+use crate::ring::Cursor;
+
+use brooklet_io::SECTOR;
+use brooklet_io::seeded::bug;
+
+/// A stretch of the ring that was acknowledged and does not read back.
+#[derive(Clone, Debug)]
+pub struct Hole {
+    /// The first missing block, and where it should be.
+    pub from: Cursor,
+    /// The number of the block that the log goes on with; `None` where nothing behind is proven to be part of it.
+    pub next: Option<u64>,
+    /// What is wrong there.
+    pub what: String,
+    /// The payload of the missing block as far as it can be made out: some of its bytes are wrong.
+    pub remains: Option<Bytes>,
+}
+
+/// What a walk around damage comes to.
+#[derive(Debug)]
+pub enum Found {
+    /// A block, and its header.
+    Block(Arc<Block>, Header),
+    /// A stretch without any.
+    Hole(Hole),
+}
+
+impl Walk<'_> {
+    /// The next block, or the hole where it should be; `None` at the end.
+    pub fn next_around(&mut self) -> Result<Option<Found>, WalError> {
+        if self.over {
+            return Ok(None);
+        }
+        match self.next() {
+            Ok(next) => Ok(next.map(|(block, header)| Found::Block(block, header))),
+            Err(WalError::Damaged { what, .. }) => Ok(Some(Found::Hole(self.hole(what)?))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finds where the log goes on behind a missing block.
+    fn hole(&mut self, what: String) -> std::io::Result<Hole> {
+        let from = self.found.next;
+        // What says that a block was acknowledged says so of all before it.
+        self.unwitnessed.clear();
+        let mut hole = Hole { from, next: None, what, remains: None };
+        if let Some((header, chain)) = self.header_of_missing()? {
+            hole.remains = self.remains(&header)?;
+            let position = header.position + header.disk_len() as u64;
+            let lsn = header.lsn + u64::from(header.raw_len);
+            (self.found.next, self.found.epoch) =
+                (Cursor { position, seq: header.seq + 1, lsn, chain }, header.epoch);
+        } else if let Some(header) = self.search()?.filter(|_| !bug("a-hole-hides-the-rest")) {
+            let Header { position, seq, lsn, previous: chain, .. } = header;
+            self.found.next = Cursor { position, seq, lsn, chain };
+        } else {
+            self.over = true;
+            self.found.bytes_read = self.tape.bytes_read();
+            return Ok(hole);
+        }
+        self.found.witnessed = self.found.next;
+        hole.next = Some(self.found.next.seq);
+        Ok(hole)
+    }
+
+    /// The missing block's header, where that is whole: right behind the block before, or at the start of the next lap.
+    fn header_of_missing(&mut self) -> std::io::Result<Option<(Header, u64)>> {
+        let Self { tape, layout, start, found, .. } = self;
+        let position = found.next.position;
+        let lap = position + layout.map.lap_left(position);
+        for at in [position, lap] {
+            if at >= tape.limit() {
+                continue;
+            }
+            tape.seek(at);
+            if let Ok((header, sum)) = judge(tape.at(at, SECTOR)?, layout, *start, found, at)
+                && header.position + header.disk_len() as u64 <= tape.limit()
+            {
+                return Ok(Some((header, sum)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What a damaged block's payload may have been.
+    fn remains(&mut self, header: &Header) -> std::io::Result<Option<Bytes>> {
+        let bytes = self.tape.at(header.position, header.disk_len())?;
+        let stored = bytes.map(|bytes| &bytes[HEADER..HEADER + header.stored_len as usize]);
+        Ok(stored.and_then(|stored| compress::open(header.codec, stored, header.raw_len as usize)))
+    }
+
+    /// The first block behind the missing one that is proven to be part of the log.
+    fn search(&mut self) -> std::io::Result<Option<Header>> {
+        let acked = self.most_acked()?;
+        let mut position = self.found.next.position;
+        while position < self.tape.limit() {
+            self.tape.seek(position);
+            if let Some(header) = self.candidate(position, acked)?
+                && self.is_proven(&header)?
+            {
+                self.tape.seek(position);
+                return Ok(Some(header));
+            }
+            position += SECTOR as u64;
+        }
+        Ok(None)
+    }
+
+    /// The highest number of a block that was acknowledged, by all that the ring and the superblock say.
+    fn most_acked(&mut self) -> std::io::Result<u64> {
+        let Self { tape, layout, start, found, .. } = self;
+        let (mut acked, mut position) = (start.acked, found.next.position);
+        while position < tape.limit() {
+            tape.seek(position);
+            let header = Header::decode(tape.at(position, SECTOR)?.expect("within the tape"));
+            let ours = header.filter(|(header, _)| {
+                let there = header.position == position;
+                header.store == layout.store && (there || is_of_later_lap(layout, *start, header, position))
+            });
+            acked = ours.map_or(acked, |(header, _)| acked.max(header.acked));
+            position += SECTOR as u64;
+        }
+        Ok(acked)
+    }
+
+    /// A whole block at `position` that may be part of the log, behind missing ones that were all acknowledged.
+    fn candidate(&mut self, position: u64, acked: u64) -> std::io::Result<Option<Header>> {
+        let Self { tape, layout, start, found, .. } = self;
+        let Start { epoch, acked: known, .. } = *start;
+        let Some((header, _)) = Header::decode(tape.at(position, SECTOR)?.expect("within the tape")) else {
+            return Ok(None);
+        };
+        let ours = header.store == layout.store && header.position == position;
+        let behind = header.seq > found.next.seq && header.seq <= acked + 1 && header.lsn >= found.next.lsn;
+        let timely = header.epoch == epoch || header.seq <= known && header.epoch < epoch;
+        let fits = header.disk_len() as u64 <= layout.map.piece(position)
+            && u64::from(header.raw_len) <= layout.map.size_at(position);
+        if !(ours && behind && timely && fits) || header.epoch < found.epoch {
+            return Ok(None);
+        }
+        let Some(bytes) = tape.at(position, header.disk_len())? else { return Ok(None) };
+        let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
+        Ok((checksum(stored) == header.payload_sum).then_some(header))
+    }
+
+    /// Whether a candidate is of the last opening, or leads to a block that is.
+    fn is_proven(&mut self, header: &Header) -> std::io::Result<bool> {
+        let Self { tape, layout, start, .. } = self;
+        let &Header { position, seq, lsn, previous: chain, mut epoch, .. } = header;
+        let next = Cursor { position, seq, lsn, chain };
+        let mut found = Recovery { next, epoch, ..self.found };
+        while epoch < start.epoch {
+            tape.seek(found.next.position);
+            let Ok((header, chain)) = follow(tape, layout, *start, &found)? else { return Ok(false) };
+            let position = header.position + header.disk_len() as u64;
+            let lsn = header.lsn + u64::from(header.raw_len);
+            found.next = Cursor { position, seq: header.seq + 1, lsn, chain };
+            epoch = header.epoch;
+            found.epoch = epoch;
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Rings written block by block, each then damaged in every block, in its header and in its payload.
+
+use brooklet_io::{MemVolume, Volume};
+
+use super::*;
+use crate::format::{Codec, disk_len};
+use crate::recover::{Start, recover, recover_around};
+use crate::wal::Zone;
+
+const ZONE: Zone = Zone { offset: 0, size: 64 << 10, store: 7 };
+
+/// A ring that is written by hand.
+struct Ring {
+    image: Vec<u8>,
+    from: Cursor,
+    next: Cursor,
+    blocks: Vec<(u64, Vec<u8>)>,
+}
+
+impl Ring {
+    /// An empty ring that goes on at this position.
+    fn at(position: u64) -> Self {
+        let next = Cursor { position, seq: 1, ..Cursor::default() };
+        Self { image: vec![0; ZONE.size as usize], from: next, next, blocks: Vec::new() }
+    }
+
+    /// Writes a block of an opening whose only record has so many bytes, and returns where it lies.
+    fn put(&mut self, epoch: u64, acked: u64, len: usize) -> u64 {
+        let Cursor { mut position, seq, lsn, chain: previous } = self.next;
+        let mut stored = vec![0x80 | (len & 0x7f) as u8, (len >> 7) as u8];
+        stored.extend((0..len).map(|i| (seq as usize * 31 + i) as u8));
+        let left = ZONE.size - position % ZONE.size;
+        if disk_len(stored.len()) as u64 > left {
+            position += left;
+        }
+        let (raw_len, stored_len) = (stored.len() as u32, stored.len() as u32);
+        let (payload_sum, codec) = (checksum(&stored), Codec::Raw);
+        let header = Header {
+            codec,
+            store: ZONE.store,
+            epoch,
+            seq,
+            position,
+            lsn,
+            acked,
+            previous,
+            records: 1,
+            raw_len,
+            stored_len,
+            payload_sum,
+        };
+        let at = (position % ZONE.size) as usize;
+        let chain = header.encode(&mut self.image[at..]);
+        self.image[at + HEADER..at + HEADER + stored.len()].copy_from_slice(&stored);
+        let end = position + disk_len(stored.len()) as u64;
+        self.next = Cursor { position: end, seq: seq + 1, lsn: lsn + u64::from(raw_len), chain };
+        self.blocks.push((seq, stored));
+        at as u64
+    }
+
+    fn start(&self, epoch: u64, acked: u64) -> Start {
+        Start { cursor: self.from, acked, clean: false, epoch }
+    }
+
+    /// The blocks that are found, and the holes.
+    fn around(&self, start: Start, damage: &[u64]) -> (Vec<(u64, Vec<u8>)>, Vec<Hole>) {
+        let volume = MemVolume::from_image(self.image.clone(), 1);
+        damage.iter().for_each(|&at| volume.flip(at as usize, 3));
+        let (mut blocks, mut holes) = (Vec::new(), Vec::new());
+        recover_around(&volume as &dyn Volume, ZONE.into(), start, |found| {
+            match found {
+                Found::Block(block, _) => blocks.push((block.seq(), block.data().to_vec())),
+                Found::Hole(hole) => holes.push(hole.clone()),
+            }
+            Ok::<_, WalError>(())
+        })
+        .unwrap();
+        (blocks, holes)
+    }
+}
+
+#[test]
+fn a_damaged_block_hides_no_other() {
+    let mut ring = Ring::at(32 << 10);
+    // Three openings; blocks of several sizes; the end of the lap is skipped, and the ring goes on in the next one.
+    let lens = [100, 9000, 50, 5000, 11_000, 300, 700, 7000, 60];
+    let epochs = [1, 1, 1, 2, 2, 2, 3, 3, 3];
+    let places: Vec<u64> = lens
+        .iter()
+        .zip(epochs)
+        .enumerate()
+        .map(|(i, (&len, epoch))| ring.put(epoch, i as u64, len))
+        .collect();
+    let start = ring.start(3, 9);
+    assert!(ring.around(start, &[]).0 == ring.blocks);
+    for (i, &place) in places.iter().enumerate() {
+        // In the header, where it counts; and in the payload.
+        for at in [place + 24, place + HEADER as u64 + 20] {
+            let (blocks, holes) = ring.around(start, &[at]);
+            let mut rest = ring.blocks.clone();
+            let missing = rest.remove(i);
+            let is_last = i + 1 == places.len();
+            assert!(blocks == rest, "block {} of {}: {:?}", i + 1, places.len(), holes);
+            let [hole] = &holes[..] else { panic!("{holes:?}") };
+            let in_header = at == place + 24;
+            assert_eq!(hole.from.seq, missing.0);
+            assert_eq!(hole.next, (!(in_header && is_last)).then_some(missing.0 + 1));
+            assert_eq!(hole.remains.as_ref().map(|data| data.len()), (!in_header).then_some(missing.1.len()));
+        }
+    }
+    // Who is to go on writing is refused.
+    let volume = MemVolume::from_image(ring.image.clone(), 1);
+    volume.flip(places[2] as usize, 3);
+    let refused = recover(&volume, ZONE, start, |_, _| Ok::<_, WalError>(()));
+    assert!(matches!(refused, Err(WalError::Damaged { seq: 3, .. })));
+}
+
+#[test]
+fn two_damaged_blocks_are_two_holes() {
+    let mut ring = Ring::at(0);
+    let places: Vec<u64> = (0..8).map(|i| ring.put(1, i, 2000)).collect();
+    let (blocks, holes) = ring.around(ring.start(1, 8), &[places[1] + 24, places[2] + 24, places[5] + 200]);
+    assert_eq!(blocks.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [1, 4, 5, 7, 8]);
+    let stretches: Vec<_> = holes.iter().map(|hole| (hole.from.seq, hole.next)).collect();
+    assert_eq!(stretches, [(2, Some(4)), (6, Some(7))]);
+}
+
+/// What an earlier recovery dropped is still there behind the end, and fits in every way but that nothing leads from it to
+/// a block of the last opening.
+#[test]
+fn a_block_that_was_dropped_once_does_not_fill_a_hole() {
+    let mut ring = Ring::at(0);
+    ring.put(1, 0, 100);
+    ring.put(1, 1, 100);
+    let torn = ring.next;
+    // Blocks 3 to 5 were in flight as the power went, 3 did not get there, and nobody heard of any.
+    for len in [9000, 100, 100] {
+        ring.put(1, 2, len);
+    }
+    ring.next = torn;
+    ring.blocks.truncate(2);
+    let first = ring.put(2, 2, 3000);
+    ring.put(2, 3, 3000);
+    let (blocks, holes) = ring.around(ring.start(2, 4), &[]);
+    assert!(blocks == ring.blocks && holes.is_empty());
+    // Both blocks of the later opening go. The store was opened again since then, and nothing was written.
+    let (blocks, holes) = ring.around(ring.start(3, 4), &[first + 24, first + 4096 + 24]);
+    assert!(blocks == ring.blocks[..2]);
+    assert_eq!((holes.len(), holes[0].next), (1, None));
+}
+
+/// Nobody knows of block 4 that it was acknowledged: a recovery may drop it, and what is behind with it.
+#[test]
+fn what_a_recovery_may_drop_does_not_fill_a_hole() {
+    let mut ring = Ring::at(0);
+    let places: Vec<u64> = (0..5).map(|i| ring.put(1, [0, 1, 2, 3, 3][i], 2000)).collect();
+    let (blocks, holes) = ring.around(ring.start(1, 0), &[places[2] + 24, places[3] + 24]);
+    assert!(blocks == ring.blocks[..2]);
+    assert_eq!((holes.len(), holes[0].next), (1, None));
+    let (blocks, _) = ring.around(ring.start(1, 0), &[places[1] + 24, places[3] + 24]);
+    assert_eq!(blocks.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [1, 3]);
+}
