@@ -7,7 +7,7 @@ mod maintenance;
 
 use std::io;
 use std::mem;
-use std::sync::{Arc, OnceLock, TryLockError};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 use brooklet_io::Process;
@@ -157,10 +157,13 @@ impl Inner {
     /// In a process that did not open the store.
     pub fn keeper(&self) -> MutexGuard<'_, Keeper> {
         assert!(self.process.is_here(), "{}", Error::Forked);
-        self.keeper.lock().unwrap_or_else(|poisoned| {
-            self.stop(io::Error::other("a thread panicked while it had the keeper"));
-            poisoned.into_inner()
-        })
+        self.keeper.lock().unwrap_or_else(|poisoned| self.keeper_after(poisoned))
+    }
+
+    /// The keeper that a thread had as it panicked: the store stops.
+    fn keeper_after<'a>(&self, poisoned: PoisonError<MutexGuard<'a, Keeper>>) -> MutexGuard<'a, Keeper> {
+        self.stop(io::Error::other("a thread panicked while it had the keeper"));
+        poisoned.into_inner()
     }
 
     /// Refuses a process that did not open the store.
@@ -212,7 +215,7 @@ impl Inner {
         match self.keeper.try_lock() {
             Ok(keeper) => Some(keeper),
             Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(_)) => Some(self.keeper()),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.keeper_after(poisoned)),
         }
     }
 

@@ -46,6 +46,11 @@ impl MemVolume {
         self.disk().image().to_vec()
     }
 
+    /// Its length, in bytes.
+    pub fn image_len(&self) -> usize {
+        self.disk().image().len()
+    }
+
     /// What a power cut now would leave ([`Disk::crash`]); each call draws another outcome.
     pub fn crash(&self) -> Vec<u8> {
         self.disk().crash()

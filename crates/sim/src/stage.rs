@@ -117,7 +117,7 @@ impl Stage {
 
     /// Bytes of the data's volume.
     pub fn data_size(&self) -> u64 {
-        (self.disk.image().len() as u64).saturating_sub(self.shared.zones.data)
+        (self.disk.image_len() as u64).saturating_sub(self.shared.zones.data)
     }
 
     /// Lets `guest` come in.

@@ -375,7 +375,6 @@ mod tests {
 
     /// A thread of a user's that panics while it has the keeper.
     #[test]
-    #[ignore = "a checkpoint that has work waits for ever then, in a store without threads"]
     fn a_panic_under_the_keepers_lock_stops_the_store() {
         let options = Options::new().threads(false);
         let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();

@@ -186,7 +186,7 @@ fn listings_end_with_an_error(store: &Store, before: &Logs) {
 }
 
 #[test]
-fn a_damaged_block_of_the_ring_hides_no_other() {
+pub fn a_damaged_block_of_the_ring_hides_no_other() {
     let (volume, states) = store();
     let blocks = blocks(&volume);
     let blocks = &blocks[blocks.len() - (states.len() - 1)..];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use brooklet::{Class, Error, MemoryConfig, Options, SpaceConfig, Store};
 
 use crate::common::contents;
-use crate::fork::in_child;
+use crate::fork::{beside_child, in_child};
 
 fn options() -> Options {
     Options::new().ring_size(1 << 20).max_payload(64 << 10).linger(Duration::from_secs(60))
@@ -88,4 +88,16 @@ fn a_store_refuses_a_child_and_loses_nothing() {
     let store = options().open(&path).unwrap();
     let entries = &contents(&store).unwrap()[&b"log"[..]].entries;
     assert_eq!(entries, &[&b"0"[..], b"1: boarded before the fork", b"2: after the fork"]);
+}
+
+/// The child had the file open for as long as it lived, and with it the lock.
+#[test]
+pub fn a_store_that_is_closed_is_free_beside_a_child() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let store = options().open(&path).unwrap();
+    beside_child(|| {
+        drop(store);
+        drop(options().open(&path).expect("nobody uses it"));
+    });
 }

@@ -1,13 +1,18 @@
-//! Seeded bugs of what users keep, of refusals and of restarts, each with a test that catches it. A build with the feature
-//! `seeded-bugs` plants them.
+//! Seeded bugs of damage, forks, what users keep, refusals and restarts, each with a test that catches it. A build with the
+//! feature `seeded-bugs` plants them.
 
 use std::panic::catch_unwind;
 
 use brooklet::io::seeded::{met, plant};
 
-use crate::{kept, refusals, restart};
+use crate::{damage, damaged_runs, forks, kept, refusals, restart};
 
 const BUGS: &[(&str, fn())] = &[
+    ("child-keeps-the-lock", forks::a_store_that_is_closed_is_free_beside_a_child),
+    ("a-hole-hides-the-rest", damage::a_damaged_block_of_the_ring_hides_no_other),
+    ("numbers-that-go-on-prove-a-log", damage::a_damaged_block_of_the_ring_hides_no_other),
+    ("damage-ends-all-merging", damaged_runs::a_damaged_run_stays_and_newer_ones_are_merged),
+    ("what-is-damaged-is-passed-over", damaged_runs::a_damaged_run_stays_and_newer_ones_are_merged),
     ("closed-store-keeps-its-file", kept::a_closed_store_keeps_no_file),
     ("payload-pins-its-block", kept::a_small_payload_has_memory_of_its_own),
     ("refusal-before-durable", refusals::what_a_refusal_says_survives_a_power_cut),

@@ -24,6 +24,7 @@ use super::held::Held;
 use super::sync::SharedSync;
 use super::{FileOptions, OpenMode, device, open};
 use crate::counts::Tally;
+use crate::process::Process;
 use crate::seeded::bug;
 use crate::volume::assert_aligned;
 use crate::{BlockDevice, Op, Persist, VolumeInfo};
@@ -42,6 +43,7 @@ pub(crate) struct FileInner {
     /// What others did to it, once that was found.
     pub(super) gone: OnceLock<String>,
     _held: Held,
+    opener: Process,
     pub(super) direct: bool,
     pub(super) size: AtomicU64,
     /// Held while the size changes.
@@ -53,6 +55,16 @@ pub(crate) struct FileInner {
     pub(super) uring: AtomicBool,
     pub(crate) tally: Tally,
     pub(super) fallbacks: Mutex<Vec<String>>,
+}
+
+impl Drop for FileInner {
+    /// Gives up the lock. Closing the file would not: a child that was forked meanwhile has it open still, and the lock with it.
+    fn drop(&mut self) {
+        if self.opener.is_here() && !bug("child-keeps-the-lock") {
+            // Who opens the file next is refused where this fails.
+            let _ = self.file.unlock();
+        }
+    }
 }
 
 impl FileInner {
@@ -67,6 +79,7 @@ impl FileInner {
             links: AtomicU64::new(file.metadata()?.nlink()),
             gone: OnceLock::new(),
             _held: Held::new(&file)?,
+            opener: Process::current(),
             file,
             cached: None,
             direct: false,

@@ -145,7 +145,7 @@ impl World {
             }
             Fault::Full(sectors) => {
                 state.full = true;
-                let size = stage.disk.image().len() as u64;
+                let size = stage.disk.image_len() as u64;
                 Fault::Full(size + sectors * SECTOR as u64)
             }
             fault => fault,

@@ -10,6 +10,30 @@ unsafe extern "C" {
     fn _exit(status: i32) -> !;
 }
 
+/// Runs `run` while a child lives that was forked before, and has whatever was open then.
+#[allow(dead_code, reason = "not every crate that has this file tests it")]
+pub fn beside_child<T>(run: impl FnOnce() -> T) -> T {
+    let (mut until, end) = pipe().unwrap();
+    // SAFETY: the child does nothing but wait, and leaves without a word to anybody.
+    match unsafe { fork() } {
+        -1 => panic!("no child: {}", std::io::Error::last_os_error()),
+        0 => {
+            drop(end);
+            let _ = until.read(&mut [0]);
+            // SAFETY: as above.
+            unsafe { _exit(0) }
+        }
+        child => {
+            let result = run();
+            drop(end);
+            let mut status = 0;
+            // SAFETY: it is our child, and `status` outlives the call.
+            unsafe { waitpid(child, &mut status, 0) };
+            result
+        }
+    }
+}
+
 /// Runs `run` in a forked child, and gives what it returns there. A child that hangs is ended after a minute.
 ///
 /// `run` works with what it captures and prints nothing: locks that other threads of the test hold stay locked there.
