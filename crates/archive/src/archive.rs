@@ -5,7 +5,7 @@
 //! what it uploaded itself, under a name of its own: so whatever was given up, and whoever was stopped in the midst of it,
 //! what is there stays whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::note::{Memory, Note};
 use crate::parts::Parts;
 use crate::prune::{self, Pruned};
-use crate::record::{HEAD, Record, RecordHead, Upload, name_of};
+use crate::record::{HEAD, Place, Record, RecordHead, Upload, name_of};
 use crate::request::Created;
 use crate::shipping::{Beginning, Shipped, Shipping};
 use crate::upload::{OBJECT, Uploading};
@@ -83,6 +83,9 @@ pub struct Archived {
     pub parts: usize,
     /// Their bytes.
     pub bytes: u64,
+    /// Parts that are damaged in the store, and were never backed up when they were sound: the backup has them as they are, as far
+    /// as they can be read, and marks them. [`Store::damage`] names them. A [`plan`](Archive::plan) reports those of the last backup.
+    pub damaged_parts: usize,
 }
 
 impl Archive {
@@ -135,6 +138,9 @@ impl Archive {
     /// Backs up all logs as they are now. Only parts that the last backup does not have are uploaded, about what the store
     /// wrote to its heap since; each is read and checked before. Where nothing has changed, no request is made.
     ///
+    /// A part that is damaged ends no backup: see [`Archived::damaged_parts`]. Each later backup tries it again. Where something of
+    /// the ring is lost, so that nobody knows what the logs held last, nothing is backed up.
+    ///
     /// Tells `watch` how far it is; where that breaks, nothing is backed up. Space of the store that is read is not used
     /// again meanwhile. Takes up to 100 MiB of memory.
     ///
@@ -163,26 +169,29 @@ impl Archive {
         let upload = Upload { number: archived.number, drawn: draw() };
         let mut uploading = Uploading::new(&self.bucket, upload);
         let mut progress = Progress { bytes: 0, of: archived.new_bytes };
-        let mut parts = BTreeMap::new();
+        let (mut parts, mut damaged) = (BTreeMap::new(), BTreeSet::new());
         for part in new {
             let name = part.name();
             let before = progress.bytes;
-            let place = uploading.part(&part, &mut |bytes| {
+            let taken = uploading.part(&part, self.there(&name).is_some(), &mut |bytes| {
                 progress.bytes = before + bytes;
                 match watch(progress) {
                     ControlFlow::Continue(()) => Ok(()),
                     ControlFlow::Break(()) => Err(Error::Cancelled { what: "the backup" }),
                 }
             })?;
-            parts.insert(name, place);
+            parts.extend(taken.place.map(|place| (name, place)));
+            if let Some(error) = taken.damage.filter(|_| !bug("damage-is-not-marked")) {
+                tracing::warn!(%error, part = %name, "a damaged part is backed up as far as it can be read");
+                damaged.insert(name);
+            }
         }
         let mut objects = uploading.finish()?;
         archived.new_objects = objects.len() as u64;
-        let latest = self.latest.as_ref();
+        archived.damaged_parts = damaged.len();
         for part in view.parts() {
             let name = part.name();
-            if let Some(place) = latest.and_then(|latest| latest.parts.get(&name)) {
-                let latest = latest.expect("it has the part");
+            if let (false, Some((latest, place))) = (parts.contains_key(&name), self.there(&name)) {
                 let bytes = place.start..place.start + name.len;
                 for (at, _) in Record::pieces(OBJECT as u64, bytes) {
                     let key = (place.upload, at);
@@ -201,6 +210,7 @@ impl Archive {
             table: view.table(),
             objects,
             parts,
+            damaged,
         };
         drop(view);
         self.create(record)?;
@@ -318,14 +328,17 @@ impl Archive {
         Ok(())
     }
 
+    /// Where the last backup has a part, damaged or not.
+    fn there(&self, name: &PartName) -> Option<(&Record, &Place)> {
+        let latest = self.latest.as_ref().filter(|latest| latest.object_len == OBJECT as u64)?;
+        Some((latest, latest.parts.get(name)?))
+    }
+
     /// What a backup of a view consists of, and what of it is new.
     fn survey(&self, view: &View) -> Result<(Archived, Vec<Part>), Error> {
         let parts = view.parts();
-        let known = |name: &PartName| {
-            self.latest
-                .as_ref()
-                .is_some_and(|latest| latest.object_len == OBJECT as u64 && latest.parts.contains_key(name))
-        };
+        let known =
+            |name: &PartName| self.there(name).is_some_and(|(latest, _)| !latest.damaged.contains(name));
         let bytes = parts.iter().map(|part| part.name().len).sum();
         let count = parts.len();
         let mut new = parts;
@@ -351,6 +364,7 @@ impl Archive {
             new_objects: new_bytes.div_ceil(OBJECT as u64),
             parts: count,
             bytes,
+            damaged_parts: self.latest.as_ref().map_or(0, |latest| latest.damaged.len()),
         };
         Ok((archived, new))
     }
@@ -414,8 +428,8 @@ fn is_denied(error: &Error) -> bool {
 
 /// Whether a view reads from the same parts as a backup.
 fn same_parts(record: &Record, view: &View) -> bool {
-    let parts = view.parts();
-    parts.len() == record.parts.len() && parts.iter().all(|part| record.parts.contains_key(&part.name()))
+    let names: BTreeSet<PartName> = view.parts().iter().map(Part::name).collect();
+    names.iter().eq(record.names())
 }
 
 fn draw() -> u128 {

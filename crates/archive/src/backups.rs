@@ -13,7 +13,7 @@ use crate::bucket::Bucket;
 use crate::error::{self, Error};
 use crate::moments::{self, Found};
 use crate::parts::Parts;
-use crate::record::{BACKUPS, Defect, HEAD, IN_USE, Record, RecordHead, TOMBSTONE, name_of};
+use crate::record::{BACKUPS, Defect, HEAD, IN_USE, Record, RecordHead, TOMBSTONE, VERSION, name_of};
 use crate::request::Listed;
 use crate::shipping;
 
@@ -214,6 +214,11 @@ impl Backup {
         self.record.parts.len()
     }
 
+    /// Parts of the store that were damaged as the backup was taken, and are so in it: see [`View::damage`].
+    pub fn damaged_parts(&self) -> usize {
+        self.record.damaged.len()
+    }
+
     /// Objects that they lie in.
     pub fn objects(&self) -> usize {
         self.record.objects.len()
@@ -377,7 +382,7 @@ fn is_of(number: u64, found: u64) -> Result<(), Defect> {
 fn told(bucket: &Bucket, number: u64) -> impl FnOnce(Defect) -> Error {
     let object = bucket.full(&name_of(number));
     move |defect| match defect {
-        Defect::Version(found) => Error::NewerFormat { object, found, known: 1 },
+        Defect::Version(found) => Error::NewerFormat { object, found, known: VERSION },
         Defect::Other(what) => Error::Damaged { object, what: what.into() },
     }
 }

@@ -145,9 +145,10 @@ impl Located {
     /// The same; that it has it was told.
     pub fn open(&self, name: PartName) -> Result<Arc<dyn Source>, brooklet::Error> {
         let found = self.find(name).map(|part| part as Arc<dyn Source>);
-        found.ok_or_else(|| brooklet::Error::Damaged {
-            place: self.place.clone(),
-            what: format!("it does not tell where part {name} lies"),
-        })
+        let what = || match self.record.damaged.contains(&name) {
+            true => format!("part {name} could not be read when it was made"),
+            false => format!("it does not say where part {name} is"),
+        };
+        found.ok_or_else(|| brooklet::Error::Damaged { place: self.place.clone(), what: what() })
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! record (little endian), the object `backups/<number, 20 digits>`
 //!    0  8  "BRKBACKP"
-//!    8  4  version, 1
+//!    8  4  version: 1, or 2 where something is damaged
 //!   12  8  number of the backup; each has the next one, and the first has 0
 //!   20 16  a number that nobody else draws
 //!   36 16  id of the store
@@ -16,21 +16,25 @@
 //!             objects: each its upload (4), counted in this list, its place in that (4), its length (4), its XXH3-64 (8)
 //!             parts: each the checksum of its footer (8), its length (8), its upload (4), the byte of that at which it
 //!             begins (8), and its last 128 bytes: a reader begins with those
+//!             in version 2, damaged parts: each the checksum of its footer (8) and its length (8)
 //!   then 8 XXH3-64 of all before
 //! ```
+//!
+//! A damaged part that is also among the parts is there as it was found, damage and all. Of any other, nothing could be read.
 //!
 //! What a backup adds is uploaded as one string of bytes, part after part, cut into objects of one length, which are named
 //! `bundles/<number, 20 digits>-<number drawn, base 16>/<place, 8 digits>`: so there are about as many as the bytes need, however
 //! many parts and logs there are, and a backup that was given up is in the way of no other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use brooklet::PartName;
 use twox_hash::XxHash3_64;
 
 const MAGIC: &[u8; 8] = b"BRKBACKP";
-const VERSION: u32 = 1;
+/// Where something is damaged; 1 elsewhere, so that who knows that one alone reads as much as ever.
+pub(crate) const VERSION: u32 = 2;
 /// Bytes before the text.
 pub(crate) const HEAD: usize = 68;
 /// Bytes of a part that the record holds itself.
@@ -102,11 +106,14 @@ pub(crate) struct Record {
     pub table: Vec<u8>,
     pub objects: BTreeMap<(Upload, u32), Object>,
     pub parts: BTreeMap<PartName, Place>,
+    /// Parts that were damaged as it was made. Nothing is known of those that lie nowhere.
+    pub damaged: BTreeSet<PartName>,
 }
 
 /// What the beginning of a record tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHead {
+    pub version: u32,
     pub number: u64,
     pub drawn: u128,
     pub store: u128,
@@ -137,6 +144,12 @@ impl Record {
         self.parts.keys().map(|part| part.len).sum()
     }
 
+    /// The names of all its parts, those of which nothing could be read among them.
+    pub fn names(&self) -> impl Iterator<Item = &PartName> {
+        let all: BTreeSet<&PartName> = self.parts.keys().chain(&self.damaged).collect();
+        all.into_iter()
+    }
+
     /// Bytes that it added to the archive.
     pub fn added(&self) -> u64 {
         let own = self.upload();
@@ -149,7 +162,7 @@ impl Record {
 
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
-        out.extend(VERSION.to_le_bytes());
+        out.extend(if self.damaged.is_empty() { 1 } else { VERSION }.to_le_bytes());
         out.extend(self.number.to_le_bytes());
         out.extend(self.drawn.to_le_bytes());
         out.extend(self.store.to_le_bytes());
@@ -186,13 +199,20 @@ impl Record {
             out.extend(start.to_le_bytes());
             out.extend(tail);
         }
+        if !self.damaged.is_empty() {
+            count(&mut out, self.damaged.len());
+            for name in &self.damaged {
+                out.extend(name.footer_sum.to_le_bytes());
+                out.extend(name.len.to_le_bytes());
+            }
+        }
         let sum = XxHash3_64::oneshot(&out);
         out.extend(sum.to_le_bytes());
         out
     }
 
     pub fn decode(data: &[u8]) -> Result<Self, Defect> {
-        let RecordHead { number, drawn, store, taken, object_len } = RecordHead::decode(data)?;
+        let RecordHead { version, number, drawn, store, taken, object_len } = RecordHead::decode(data)?;
         let (all, sum) = data.split_last_chunk::<8>().ok_or("it is cut short")?;
         if XxHash3_64::oneshot(all) != u64::from_le_bytes(*sum) {
             return Err("its checksum does not fit".into());
@@ -212,15 +232,17 @@ impl Record {
             Ok(((of, at), Object { len: rest.u32()?, sum: rest.u64()? }))
         })?;
         let parts = rest.list(28 + TAIL, |rest| {
-            let name = PartName { footer_sum: rest.u64()?, len: rest.u64()? };
+            let name = rest.name()?;
             let (upload, start) = (upload(rest.u32()?)?, rest.u64()?);
             Ok((name, Place { upload, start, tail: *rest.array()? }))
         })?;
+        let damaged = if version > 1 { rest.list(16, Rest::name)? } else { Vec::new() };
         if !rest.0.is_empty() {
             return Err("it goes on where it should end".into());
         }
         let (objects, parts) = (objects.into_iter().collect(), parts.into_iter().collect());
-        let record = Self { number, drawn, store, taken, object_len, owner, table, objects, parts };
+        let damaged = damaged.into_iter().collect();
+        let record = Self { number, drawn, store, taken, object_len, owner, table, objects, parts, damaged };
         record
             .parts
             .iter()
@@ -259,11 +281,12 @@ impl RecordHead {
     pub fn decode(data: &[u8]) -> Result<Self, Defect> {
         let rest = data.strip_prefix(MAGIC).ok_or("it is no record of a backup")?;
         let mut rest = Rest(rest);
-        match rest.u32()? {
-            VERSION => {}
-            other => return Err(Defect::Version(other)),
+        let version = rest.u32()?;
+        if !(1..=VERSION).contains(&version) {
+            return Err(Defect::Version(version));
         }
         Ok(Self {
+            version,
             number: rest.u64()?,
             drawn: rest.u128()?,
             store: rest.u128()?,
@@ -293,6 +316,10 @@ impl<'a> Rest<'a> {
 
     fn u64(&mut self) -> Result<u64, Defect> {
         self.array().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    fn name(&mut self) -> Result<PartName, Defect> {
+        Ok(PartName { footer_sum: self.u64()?, len: self.u64()? })
     }
 
     fn u128(&mut self) -> Result<u128, Defect> {
@@ -340,13 +367,21 @@ mod tests {
                 (PartName { footer_sum: 12, len: 500 }, place(own, 140, 2)),
             ]
             .into(),
+            damaged: BTreeSet::new(),
         }
+    }
+
+    /// One of its parts is damaged, and one is not to be had.
+    fn damaged() -> Record {
+        let damaged = [(12, 500), (13, 700)].map(|(footer_sum, len)| PartName { footer_sum, len }).into();
+        Record { damaged, ..sample() }
     }
 
     #[test]
     fn what_was_written_is_read() {
         let record = sample();
         assert_eq!(Record::decode(&record.encode()), Ok(record.clone()));
+        assert_eq!(Record::decode(&damaged().encode()), Ok(damaged()));
         assert_eq!((record.bytes(), record.added()), (1100, 640));
         assert_eq!(number_of(name_of(17).strip_prefix("backups/").unwrap()), Some(17));
         assert_eq!(number_of("0000000000000000001"), None);
@@ -356,21 +391,24 @@ mod tests {
     /// A difference means that the format changed: then its version is bumped, and a new golden file joins this one.
     #[test]
     fn the_golden_record_is_written_and_read_as_it_always_was() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/v1.backup");
-        if std::env::var_os("BROOKLET_WRITE_GOLDEN").is_some() {
-            std::fs::write(path, sample().encode()).unwrap();
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+        for (version, record) in [(1, sample()), (2, damaged())] {
+            let path = format!("{golden}/v{version}.backup");
+            if std::env::var_os("BROOKLET_WRITE_GOLDEN").is_some() {
+                std::fs::write(&path, record.encode()).unwrap();
+            }
+            let golden = std::fs::read(&path).unwrap();
+            assert!(golden == record.encode());
+            assert_eq!(Record::decode(&golden), Ok(record));
+            let mut newer = golden;
+            newer[8] = 3;
+            assert_eq!(Record::decode(&newer), Err(Defect::Version(3)));
         }
-        let golden = std::fs::read(path).unwrap();
-        assert!(golden == sample().encode());
-        assert_eq!(Record::decode(&golden), Ok(sample()));
-        let mut newer = golden;
-        newer[8] = 2;
-        assert_eq!(Record::decode(&newer), Err(Defect::Version(2)));
     }
 
     #[test]
     fn nothing_else_is_taken_for_a_record() {
-        let data = sample().encode();
+        let data = damaged().encode();
         for bit in 0..data.len() * 8 {
             let mut damaged = data.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);

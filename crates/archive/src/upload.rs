@@ -20,6 +20,38 @@ const AT_ONCE: usize = 4;
 /// So many bytes of a part are read at once.
 const READ: usize = 1 << 20;
 
+/// Is told how many bytes of a part are taken up; breaks off by an error.
+pub(crate) type Watch<'a> = &'a mut dyn FnMut(u64) -> Result<(), Error>;
+
+/// What became of a part.
+pub(crate) struct Taken {
+    /// `None` where it was there already, or could not be read.
+    pub place: Option<Place>,
+    /// What is wrong with it.
+    pub damage: Option<brooklet::Error>,
+}
+
+/// Reads all of a part; returns what is wrong with it, if anything.
+pub(crate) fn check(part: &Part, progress: Watch<'_>) -> Result<Option<brooklet::Error>, Error> {
+    let mut told = Ok(());
+    let mut verify = || {
+        let mut go_on = |_| told = std::mem::replace(&mut told, Ok(())).and_then(|()| progress(0));
+        part.verify(&mut go_on)
+    };
+    let checked = match verify() {
+        // A device that fails once may do better; one that fails again is damaged there.
+        Err(brooklet::Error::Io { .. }) if !part.is_elsewhere() => verify(),
+        checked => checked,
+    };
+    told?;
+    match checked {
+        Ok(()) => Ok(None),
+        Err(error @ brooklet::Error::Damaged { .. }) => Ok(Some(error)),
+        Err(error @ brooklet::Error::Io { .. }) if !part.is_elsewhere() => Ok(Some(error)),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// An upload that goes on.
 pub(crate) struct Uploading {
     bucket: Bucket,
@@ -35,16 +67,23 @@ impl Uploading {
         Self { bucket, upload, object: BytesMut::new(), objects: BTreeMap::new(), under_way }
     }
 
-    /// Checks a part, and sends it; tells `progress` how many bytes of it are taken up.
-    pub fn part(
-        &mut self,
-        part: &Part,
-        progress: &mut dyn FnMut(u64) -> Result<(), Error>,
-    ) -> Result<Place, Error> {
-        // What is damaged here is not to become the only copy.
-        let mut told = Ok(());
-        part.verify(&mut |_| told = std::mem::replace(&mut told, Ok(())).and_then(|()| progress(0)))?;
-        told?;
+    /// Checks a part, and sends it, unless `is_there` says that it was sent when it was damaged already, and it still is; tells
+    /// `progress` how many bytes of it are taken up.
+    pub fn part(&mut self, part: &Part, is_there: bool, progress: Watch<'_>) -> Result<Taken, Error> {
+        let damage = check(part, progress)?;
+        let place = match &damage {
+            None => Some(self.send_part(part, progress)?),
+            // It is marked, so that nobody takes it for sound.
+            Some(brooklet::Error::Damaged { .. }) if !is_there => match self.send_part(part, progress) {
+                Err(Error::Store(brooklet::Error::Damaged { .. } | brooklet::Error::Io { .. })) => None,
+                place => Some(place?),
+            },
+            Some(_) => None,
+        };
+        Ok(Taken { place, damage })
+    }
+
+    fn send_part(&mut self, part: &Part, progress: Watch<'_>) -> Result<Place, Error> {
         let start = (self.objects.len() * OBJECT + self.object.len()) as u64;
         let len = part.name().len;
         let mut at = 0;

@@ -57,6 +57,30 @@ impl RunCursor {
         if found { Ok(true) } else { self.next_segment() }
     }
 
+    /// Between which keys nothing can be read, where moving on from `key` failed: from the first, up to the second, or to the end.
+    pub fn hole(&mut self, key: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
+        self.at = self.run.place_of(key).unwrap_or(0);
+        self.cursor = None;
+        // It may be the block of the key that cannot be read, or something in it, or the block behind it.
+        let stands = self.go(|cursor| cursor.seek_le(key)).is_ok();
+        let begin = if stands && self.go(Cursor::next).is_err() { self.next_block(key) } else { None };
+        let begin = begin.unwrap_or_else(|| key.to_vec());
+        let end = self.next_block(&begin);
+        (begin, end)
+    }
+
+    /// Where the block behind the one of `key` begins.
+    fn next_block(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        (self.at, self.cursor) = (self.run.place_of(key).unwrap_or(0), None);
+        let mut next = None;
+        let found = self.go(|cursor| {
+            next = cursor.next_block(key)?;
+            Ok(next.is_some())
+        });
+        let segment = || self.coming().first().map(|segment| segment.meta.first.clone());
+        if found.is_ok_and(|found| found) { next } else { segment() }
+    }
+
     fn next_segment(&mut self) -> Result<bool, Error> {
         while self.segment().is_some() {
             (self.at, self.cursor) = (self.at + 1, None);

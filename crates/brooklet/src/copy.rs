@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use brooklet_codex::Source;
-use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
+use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
 
 use crate::create;
 use crate::error::{Error, is_full};
@@ -57,7 +57,8 @@ impl Options {
     ///
     /// # Errors
     /// [`Error::Exists`] where there is something at `path`; [`Error::Full`]; [`Error::Cancelled`]; what reading the view fails
-    /// with: [`Error::Damaged`], [`Error::Io`]. After any of them there is no store.
+    /// with: [`Error::Damaged`], unless [damage is copied](Self::copy_damaged), and [`Error::Io`]. After any of them there is no
+    /// store.
     pub fn copy(
         self,
         path: impl AsRef<Path>,
@@ -120,17 +121,25 @@ fn copy(
     let (mut segments, mut flushed) = (sources.zip(targets), begin);
     let mut copy_next = || {
         let Some((source, (run, meta))) = segments.next() else { return Ok::<_, Error>(None) };
-        copy_segment(source, volume, meta.offset)?;
+        match source.reader() {
+            // The zeros that are there instead read as damage, too.
+            Err(Error::Damaged { .. }) if options.copy_damaged => {}
+            _ => copy_segment(source, volume, meta.offset)?,
+        }
         let end = meta.offset + meta.extent;
         if end - flushed >= FLUSH {
             volume.flush().map_err(failed(volume))?;
             flushed = end;
         }
         told(end - begin)?;
-        Ok(Some((run, meta.clone())))
+        Ok(Some(Written { source, run, meta: meta.clone() }))
+    };
+    let check = |written: &Written<'_>| match written.check(&shelf) {
+        Err(Error::Damaged { .. }) if options.copy_damaged => written.compare(&**volume),
+        checked => checked,
     };
     if options.threads {
-        check_beside(&shelf, |check| {
+        check_beside(&check, |check| {
             while let Some(written) = copy_next()? {
                 if check.send(written).is_err() {
                     break;
@@ -139,8 +148,8 @@ fn copy(
             Ok(())
         })?;
     } else {
-        while let Some((run, meta)) = copy_next()? {
-            check(&shelf, run, meta)?;
+        while let Some(written) = copy_next()? {
+            check(&written)?;
         }
     }
     put_manifest(&manifest, &encoded, end, volume, superblock)
@@ -169,15 +178,47 @@ fn copy_segment(source: &Segment, volume: &Arc<dyn Volume>, to: u64) -> Result<(
     Ok(())
 }
 
-/// Reads a segment back.
-fn check(shelf: &Shelf, run: u64, meta: SegmentMeta) -> Result<(), Error> {
-    Segment::open(shelf, run, meta)?.verify(None, &mut |_| {})
+/// A segment that was copied.
+struct Written<'a> {
+    source: &'a Segment,
+    run: u64,
+    /// What it is in the copy.
+    meta: SegmentMeta,
+}
+
+impl Written<'_> {
+    /// Reads it back.
+    fn check(&self, shelf: &Shelf) -> Result<(), Error> {
+        Segment::open(shelf, self.run, self.meta.clone())?.verify(None, &mut |_| {})
+    }
+
+    /// Compares it with a source that is damaged.
+    fn compare(&self, volume: &dyn Volume) -> Result<(), Error> {
+        let (source, meta) = (self.source, &self.meta);
+        let Ok(reader) = source.reader() else { return Ok(()) };
+        let mut buf = AlignedBuf::zeroed(AT_ONCE);
+        let mut at = 0;
+        while at < meta.len {
+            let len = (meta.len - at).min(AT_ONCE as u64) as usize;
+            let was = reader.source().read(at, len).map_err(|error| source.error(error.into()))?;
+            read_exact_at(volume, meta.offset + at, &mut buf[..len.next_multiple_of(SECTOR)])
+                .map_err(Error::io("reading back the copy of a store"))?;
+            if was[..] != buf[..len] {
+                return Err(Error::damaged(
+                    format!("run {} of the copy", self.run),
+                    "it does not read back as it was written",
+                ));
+            }
+            at += len as u64;
+        }
+        Ok(())
+    }
 }
 
 /// Checks what `write` hands over, in threads beside it.
-fn check_beside(
-    shelf: &Shelf,
-    write: impl FnOnce(&SyncSender<(u64, SegmentMeta)>) -> Result<(), Error>,
+fn check_beside<'a>(
+    check: &(dyn Fn(&Written<'a>) -> Result<(), Error> + Sync),
+    write: impl FnOnce(&SyncSender<Written<'a>>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let (send, written) = sync_channel(WAITING);
     // There until there is damage, after which nobody writes on.
@@ -185,8 +226,8 @@ fn check_beside(
     let lock = || written.lock().unwrap_or_else(PoisonError::into_inner);
     let next = || lock().as_ref().and_then(|written| written.recv().ok());
     let checks = || {
-        while let Some((run, meta)) = next() {
-            check(shelf, run, meta).inspect_err(|_| drop(lock().take()))?;
+        while let Some(written) = next() {
+            check(&written).inspect_err(|_| drop(lock().take()))?;
         }
         Ok(())
     };

@@ -50,6 +50,7 @@ pub struct Options {
     pub(crate) linger: Duration,
     pub(crate) create: Create,
     pub(crate) read_only: bool,
+    pub(crate) copy_damaged: bool,
     pub(crate) io_uring: bool,
     pub(crate) direct: bool,
     pub(crate) threads: bool,
@@ -108,6 +109,7 @@ impl Options {
             linger: wal.linger,
             create: Create::IfMissing,
             read_only: false,
+            copy_damaged: false,
             io_uring: true,
             direct: true,
             threads: true,
@@ -270,6 +272,14 @@ impl Options {
     /// which the error tells; asking for bounds fails with the same error.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
+        self
+    }
+
+    /// Has [`copy`](Self::copy) take over damaged runs as they are (default: `false`; then it fails). The copy reads as what it was
+    /// copied from: [`Error::Damaged`](crate::Error::Damaged) where that is damaged, and all else. For what is left of a store, or
+    /// of a backup, where nothing better is to be had.
+    pub fn copy_damaged(mut self, copy_damaged: bool) -> Self {
+        self.copy_damaged = copy_damaged;
         self
     }
 

@@ -67,6 +67,11 @@ impl Part {
         PartName::of(&self.0.meta)
     }
 
+    /// Whether it is read from elsewhere: see [`Options::elsewhere`](crate::Options::elsewhere).
+    pub fn is_elsewhere(&self) -> bool {
+        self.0.meta.is_elsewhere()
+    }
+
     /// Reads and checks all of it; tells `progress` how many bytes are checked by now.
     ///
     /// # Errors
@@ -145,9 +150,11 @@ impl View {
     /// # }
     /// ```
     ///
+    /// A part that `open` reports as damaged, or that cannot be made out, hides nothing else: [`damage`](Self::damage) names it, and
+    /// reading a log that may have entries there fails.
+    ///
     /// # Errors
-    /// [`Error::Damaged`] where the table, or what is read of a part, is not what was written; [`Error::NewerFormat`]; what
-    /// `open` fails with.
+    /// [`Error::Damaged`] where the table is not what was written; [`Error::NewerFormat`]; what `open` fails with.
     pub fn of_parts(
         table: &[u8],
         cache: usize,
@@ -174,8 +181,13 @@ impl View {
         // What a secret is for is writing, and nothing is written here.
         let shelf = Shelf::new(Arc::new(MemVolume::new(0)), cache, Some(0), Secret::of_seed(0));
         let open = |run: u64, meta: SegmentMeta| {
-            let source = open(PartName::of(&meta))?;
-            Segment::elsewhere(&shelf, run, meta, source)
+            let opened =
+                open(PartName::of(&meta)).and_then(|it| Segment::elsewhere(&shelf, run, meta.clone(), it));
+            opened.or_else(|error| match error {
+                // What can be read of the others is to be; who looks for a log there gets the error.
+                Error::Damaged { .. } | Error::NewerFormat { .. } => Ok(Segment::broken(run, meta, error)),
+                error => Err(error),
+            })
         };
         let runs = Arc::new(RunSet::open(&shelf, &manifest, lsn, open)?);
         let builder = BuilderOptions { filter_seed: store as u64, ..shelf.builder_options(0) };

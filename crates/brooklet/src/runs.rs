@@ -149,7 +149,7 @@ impl Run {
     }
 
     /// The state of a log alone, without its entries.
-    fn state(&self, wanted: &mut Wanted<'_>) -> Result<Option<State>, Error> {
+    pub fn state(&self, wanted: &mut Wanted<'_>) -> Result<Option<State>, Error> {
         let value = self.find(wanted)?;
         let state = |value: Bytes| {
             let (piece, terms) = head_piece(&mut &value[..])?;

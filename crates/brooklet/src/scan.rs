@@ -7,14 +7,14 @@ use brooklet_io::Process;
 use brooklet_io::seeded::bug;
 
 use crate::chain::RunCursor;
-use crate::error::Error;
+use crate::error::{Error, KeyText};
 use crate::front::Front;
 use crate::lost::{self, is_proven};
 use crate::model::Bounds;
-use crate::piece::{Head, escape, key_after, split_key};
+use crate::piece::{Head, escape, key_after, split_key, unescape};
 use crate::recent::LogState;
 use crate::retain::Retention;
-use crate::runs::{Run, RunSet};
+use crate::runs::{Run, RunSet, Wanted};
 use crate::segment::Segment;
 use crate::spaces::{FIRST, TABLE};
 use crate::terms::{State, retention};
@@ -52,17 +52,19 @@ impl Listed {
 }
 
 /// The logs whose keys start with a prefix, in the order of their keys; see [`Store::scan`](crate::Store::scan).
+///
+/// Where something is damaged, it gives all logs that are certain; an error at the end says which may be missing.
 pub struct Logs {
     process: Process,
     listed: Listed,
     /// Bytes of each key that are not listed.
     hidden: usize,
     recent: VecDeque<(Vec<u8>, State)>,
-    runs: Vec<RunLogs>,
+    runs: Vec<Around>,
     /// When the age of entries is looked at; earlier for these logs.
     now: u64,
     earlier: BTreeMap<Vec<u8>, u64>,
-    /// What ends the listing, where damage may hide more logs.
+    /// What ends the listing, where damage hides logs, or may hide some.
     end: Option<Error>,
     failed: bool,
 }
@@ -103,6 +105,37 @@ impl RunLogs {
         if more == 0 { 0 } else { more + self.cursor.left() }
     }
 
+    /// Goes on to the first log that can be read, at or behind `from`, a codex key. Returns between which keys of logs nothing is
+    /// known; `None` where that is no log.
+    fn go_around(&mut self, from: &[u8]) -> Result<Option<Hole>, Error> {
+        let (mut begin, mut next) = (None, from.to_vec());
+        loop {
+            match self.cursor.seek(&next).and_then(|_| self.stand_at_a_log()) {
+                Ok(()) => {
+                    let end = self.current.as_ref().map(|(key, _)| key.clone());
+                    return Ok(begin.map(|begin| (begin, end)));
+                }
+                Err(Error::Damaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            self.current = None;
+            let (first, end) = self.cursor.hole(&next);
+            let begin = begin.get_or_insert_with(|| unescape(&first).0);
+            match end {
+                Some(end) => next = end,
+                None => return Ok(Some((begin.clone(), None))),
+            }
+        }
+    }
+
+    /// Stands at the log that it is at, or, in the midst of one, at the next.
+    fn stand_at_a_log(&mut self) -> Result<(), Error> {
+        if let Some((key, Some(_))) = split_key(self.cursor.key()) {
+            self.cursor.seek(&key_after(&key))?;
+        }
+        self.read()
+    }
+
     /// Goes on to the next log.
     pub fn advance(&mut self) -> Result<(), Error> {
         let Some((key, _)) = self.current.take() else { return Ok(()) };
@@ -133,6 +166,73 @@ impl RunLogs {
             self.current = Some((key, head));
         }
         Ok(())
+    }
+}
+
+/// From this key of a log on, up to that one, or to the end.
+type Hole = (Vec<u8>, Option<Vec<u8>>);
+
+/// The logs of a run, around what cannot be read of it.
+struct Around {
+    logs: RunLogs,
+    /// Between which keys nothing is known of the run's logs: the last such stretch that it has passed.
+    hole: Option<Hole>,
+    /// What it met there.
+    damage: Option<Error>,
+}
+
+impl Around {
+    fn new(run: &Arc<Run>, from: &[u8]) -> Result<Self, Error> {
+        let (cursor, mut start) = (RunCursor::new(run.clone()), Vec::new());
+        escape(from.max(&run.from), &mut start);
+        let mut around = Self { logs: RunLogs { cursor, current: None }, hole: None, damage: None };
+        let stands = around.logs.cursor.seek(&start).and_then(|_| around.logs.read());
+        around.pass(stands, &start)?;
+        Ok(around)
+    }
+
+    fn advance(&mut self) -> Result<(), Error> {
+        let Some((key, _)) = &self.logs.current else { return Ok(()) };
+        let from = key_after(key);
+        let advanced = self.logs.advance();
+        self.pass(advanced, &from)
+    }
+
+    /// Goes around damage that was met in a move on from there.
+    fn pass(&mut self, moved: Result<(), Error>, from: &[u8]) -> Result<(), Error> {
+        match moved {
+            Err(error @ Error::Damaged { .. }) if !bug("what-is-damaged-is-passed-over") => {
+                if let Some(hole) = self.logs.go_around(from)? {
+                    (self.hole, self.damage) = (Some(hole), Some(error));
+                }
+                Ok(())
+            }
+            moved => moved,
+        }
+    }
+
+    /// Whether the run cannot be asked for a log by moving through it.
+    fn hides(&self, key: &[u8]) -> bool {
+        let behind = |end: &Option<Vec<u8>>| end.as_ref().is_none_or(|end| key < end.as_slice());
+        self.hole.as_ref().is_some_and(|(begin, end)| key >= begin.as_slice() && behind(end))
+    }
+
+    /// The error of a hole in which logs may be that are listed.
+    fn take_damage(&mut self, listed: &Listed) -> Option<Error> {
+        let (begin, end) = self.hole.as_ref()?;
+        let first = begin.max(&listed.from);
+        let is_before = |end: &Vec<u8>| end <= first;
+        if !first.starts_with(&listed.prefix) || end.as_ref().is_some_and(is_before) {
+            self.damage = None;
+        }
+        let error = self.damage.take()?;
+        let to =
+            end.as_ref().map_or("the last one".into(), |end| format!("{} (exclusive)", KeyText::of(end)));
+        let hidden = format!("logs with keys from {} to {to} may be missing", KeyText::of(first));
+        Some(match error {
+            Error::Damaged { place, what } => Error::damaged(place, format!("{what}; {hidden}")),
+            error => error,
+        })
     }
 }
 
@@ -177,11 +277,11 @@ impl Logs {
     }
 
     /// Those of the runs alone.
-    pub(crate) fn of_runs(runs: &RunSet, prefix: &[u8], now: u64) -> Result<Self, Error> {
+    pub(crate) fn of_runs(runs: &RunSet, listed: Listed, now: u64) -> Result<Self, Error> {
         let (recent, earlier) = (VecDeque::new(), BTreeMap::new());
         let logs = Self {
             process: Process::current(),
-            listed: Listed::new(prefix, b""),
+            listed,
             hidden: 0,
             recent,
             runs: Vec::new(),
@@ -201,7 +301,7 @@ impl Logs {
     /// Adds the runs, newest first, outside the lock.
     pub(crate) fn with_runs(mut self, runs: &[Arc<Run>]) -> Result<Self, Error> {
         let from = self.listed.from.as_slice().max(FIRST);
-        self.runs = runs.iter().map(|run| RunLogs::new(run, from)).collect::<Result<_, _>>()?;
+        self.runs = runs.iter().map(|run| Around::new(run, from)).collect::<Result<_, _>>()?;
         Ok(self)
     }
 
@@ -212,23 +312,38 @@ impl Logs {
 
     fn step(&mut self) -> Result<Option<LogInfo>, Error> {
         loop {
-            let in_runs = self.runs.iter().filter_map(|r| r.current.as_ref().map(|(key, _)| key));
+            for run in &mut self.runs {
+                let damage = run.take_damage(&self.listed);
+                self.end = self.end.take().or(damage);
+            }
+            let in_runs = self.runs.iter().filter_map(|r| r.logs.current.as_ref().map(|(key, _)| key));
             let Some(key) = in_runs.chain(self.recent.front().map(|(key, _)| key)).min().cloned() else {
                 return Ok(None);
             };
             if !key.starts_with(&self.listed.prefix) {
                 return Ok(None);
             }
-            let mut newest = None;
+            let (mut newest, mut hidden) = (None, false);
             if self.recent.front().is_some_and(|(k, _)| *k == key) {
                 newest = self.recent.pop_front().map(|(_, state)| state);
             }
             for run in &mut self.runs {
-                if let Some((_, head)) = run.current.as_ref().filter(|(k, _)| *k == key) {
+                if newest.is_none() && run.hides(&key) {
+                    // Its filter may know that the log is not there; else it may say something else of it than older ones.
+                    match run.logs.run().state(&mut Wanted::new(&key)) {
+                        Ok(state) => newest = state,
+                        Err(Error::Damaged { .. }) => hidden = true,
+                        Err(error) => return Err(error),
+                    }
+                }
+                if let Some((_, head)) = run.logs.current.as_ref().filter(|(k, _)| *k == key) {
                     let state = || State { bounds: head.piece.bounds, terms: head.terms.clone() };
                     newest = newest.or_else(|| Some(state()));
                     run.advance()?;
                 }
+            }
+            if hidden {
+                continue;
             }
             let now = self.earlier.get(&key).copied().unwrap_or(self.now);
             let newest = newest.unwrap_or_default();

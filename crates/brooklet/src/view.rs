@@ -25,7 +25,7 @@ use crate::piece::{Chunk, Head, PieceWriter, split_key};
 use crate::read::{Entries, Entry, Sight, given_of};
 use crate::recent::{LogState, Tier};
 use crate::runs::{Run, RunSet};
-use crate::scan::{LogInfo, Logs};
+use crate::scan::{Listed, LogInfo, Logs};
 use crate::segment::Segment;
 use crate::shelf::Shelf;
 use crate::siphash::Secret;
@@ -116,8 +116,13 @@ impl View {
     /// # Errors
     /// [`Error::Damaged`] or [`Error::Io`] where runs cannot be read; so for the others.
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
+        self.scan_from(prefix.as_ref(), b"")
+    }
+
+    /// The same, of keys from `from` on.
+    pub(crate) fn scan_from(&self, prefix: &[u8], from: &[u8]) -> Result<Logs, Error> {
         self.here()?;
-        let logs = Logs::of_runs(&self.runs, prefix.as_ref(), self.now)?;
+        let logs = Logs::of_runs(&self.runs, Listed::new(prefix, from), self.now)?;
         Ok(logs.ending(self.lost.as_ref().map(|lost| lost.error())))
     }
 
@@ -177,7 +182,7 @@ impl View {
         let out = PieceWriter::new(Pending::new(0));
         let end = self.lost.as_ref().map(|lost| lost.error());
         let (process, now) = (self.process, self.now);
-        Ok(Walk { process, input, out, prefix, now, chunk: None, end, over: false })
+        Ok(Walk { process, input, out, prefix, now, chunk: None, end, through: false, over: false })
     }
 
     /// Fails where [damage in the ring](crate::Options::read_only) hides something: nothing should be made of the view then that
@@ -205,7 +210,7 @@ pub enum Walked {
     Entry(Entry),
 }
 
-/// Everything in some logs, as [`View::walk`] gives it. An error ends it.
+/// Everything in some logs, as [`View::walk`] gives it. An error ends it: see [`View::salvage`].
 pub struct Walk {
     process: Process,
     input: Input,
@@ -216,6 +221,7 @@ pub struct Walk {
     chunk: Option<(Chunk, u64)>,
     /// What ends it, where damage may hide more.
     end: Option<Error>,
+    through: bool,
     over: bool,
 }
 
@@ -266,6 +272,13 @@ impl Walk {
     }
 }
 
+impl Walk {
+    /// Whether all was read, and what it ended with tells of what is not in the runs.
+    pub(crate) fn is_through(&self) -> bool {
+        self.through
+    }
+}
+
 impl Iterator for Walk {
     type Item = Result<Walked, Error>;
 
@@ -275,7 +288,10 @@ impl Iterator for Walk {
         }
         let here = if self.process.is_here() { Ok(()) } else { Err(Error::Forked) };
         let step = here.and_then(|()| self.step()).and_then(|walked| match walked {
-            None => self.end.take().map_or(Ok(None), Err),
+            None => {
+                self.through = true;
+                self.end.take().map_or(Ok(None), Err)
+            }
             walked => Ok(walked),
         });
         let step = step.transpose();

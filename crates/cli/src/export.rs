@@ -127,8 +127,8 @@ fn lines(
     to: &mut Watched<'_>,
 ) -> Result<(Exported, Option<Failure>), Failure> {
     let (walk, only) = match chosen {
-        Chosen::Prefix(prefix) => (view.walk(prefix)?, None),
-        Chosen::Log(log) => (view.walk(log)?, Some(log)),
+        Chosen::Prefix(prefix) => (view.salvage(prefix)?, None),
+        Chosen::Log(log) => (view.salvage(log)?, Some(log)),
     };
     let (mut told, mut key, mut damage) = (Exported::default(), Vec::new(), None);
     for walked in walk {

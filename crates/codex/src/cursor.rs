@@ -120,6 +120,47 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         }
     }
 
+    /// Where the data block begins that comes after the one in which `key` is, or would be: a key that is not greater than any in
+    /// there, and greater than all before. `None` where there is no later block. No data block is read; so who met a damaged one
+    /// finds the way around it. The place is lost, as after an error.
+    ///
+    /// ```
+    /// # use {brooklet_codex::*, std::sync::Arc};
+    /// # let mut builder = Builder::new(Vec::new(), BuilderOptions::default());
+    /// # for key in [b"a", b"b", b"c"] { builder.add(key, &[7; 60_000])?; }
+    /// # let (summary, file) = builder.finish()?;
+    /// let reader = Arc::new(Reader::open(Bytes::from(file), summary.len, None)?); // a block for each of a, b, c
+    /// let mut cursor = Cursor::new(reader);
+    /// assert_eq!(cursor.next_block(b"a")?.as_deref(), Some(&b"b"[..]));
+    /// assert_eq!(cursor.next_block(b"d")?, None);
+    /// assert!(cursor.seek(b"b")?);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As any read, of an index block: where it is not the topmost one, what it leads to is passed over.
+    pub fn next_block(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.place = Place::Lost;
+        if self.reader.root().is_none() {
+            return Ok(None);
+        }
+        self.index.resize_with(self.reader.levels(), Spot::default);
+        let mut entered = 0;
+        while entered < self.index.len() {
+            match self.enter_index(entered, Aim::AtMost(key)) {
+                Ok(()) => entered += 1,
+                Err(error) if entered == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        for depth in (0..entered).rev() {
+            if self.index[depth].step()? {
+                return Ok(Some(self.index[depth].key().to_vec()));
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether it is at an entry.
     pub fn valid(&self) -> bool {
         self.place == Place::At
@@ -211,16 +252,21 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
     fn descend(&mut self, depth: usize, aim: Aim<'_>) -> Result<bool> {
         self.index.resize_with(self.reader.levels(), Spot::default);
         for depth in depth..self.index.len() {
-            let (ptr, limit) = self.child(depth)?;
-            let block = self.reader.index_block(ptr, limit, depth)?;
-            self.index[depth].enter(block);
-            self.index[depth].aim(aim)?;
+            self.enter_index(depth, aim)?;
         }
         let (ptr, limit) = self.child(self.index.len())?;
         if !self.leaf.block().is(ptr) {
             self.leaf.enter(self.reader.block_ahead(ptr, limit, &mut self.ahead)?);
         }
         self.leaf.aim(aim)
+    }
+
+    /// Enters the index block at `depth`.
+    fn enter_index(&mut self, depth: usize, aim: Aim<'_>) -> Result<()> {
+        let (ptr, limit) = self.child(depth)?;
+        let block = self.reader.index_block(ptr, limit, depth)?;
+        self.index[depth].enter(block);
+        self.index[depth].aim(aim).map(drop)
     }
 
     /// Where the block at `depth` is, and the byte it has to end by.

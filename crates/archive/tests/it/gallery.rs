@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 
 use brooklet::io::seeded::{met, plant};
 
-use crate::{archive, hanging, moments};
+use crate::{archive, damage, hanging, moments};
 
 /// Breaks, and a test that catches each.
 const BUGS: &[(&str, fn())] = &[
@@ -16,6 +16,7 @@ const BUGS: &[(&str, fn())] = &[
     ("restore-trusts-dates", moments::clocks_that_are_set_hide_nothing),
     ("clock-is-set-unnoticed", moments::clocks_that_are_set_hide_nothing),
     ("lost-follower-says-nothing", moments::what_was_lost_to_shipping_is_a_hole),
+    ("damage-is-not-marked", damage::a_damaged_part_is_backed_up_as_it_is_and_marked),
     ("any-store-is-taken", archive::an_archive_is_of_one_store),
 ];
 

@@ -2,6 +2,7 @@
 
 mod archive;
 mod common;
+mod damage;
 mod faults;
 #[cfg(feature = "seeded-bugs")]
 mod gallery;

@@ -2,12 +2,12 @@
 
 use crate::common::small::{noise, open, options};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
 use brooklet::io::{Fault, MemVolume, Rng};
-use brooklet::{Entry, Error, Store};
+use brooklet::{Entry, Error, Store, Walked};
 
 type Logs = BTreeMap<String, Vec<Entry>>;
 
@@ -37,27 +37,61 @@ fn keys(runs: u64) -> Vec<String> {
     (0..30).map(|log| format!("log/{log:02}")).chain((0..runs).map(|run| format!("own/{run}"))).collect()
 }
 
-/// Those of some logs that can be read; of all others damage is the reason. A listing has all of them, or ends with an error.
+/// Those of some logs that can be read; of all others damage is the reason. A listing has all of them, and ends with an error
+/// where it leaves out others.
 fn readable(store: &Store, keys: &[String]) -> Logs {
-    let listed: Result<BTreeSet<_>, _> =
-        store.scan("").and_then(|logs| logs.map(|log| log.map(|log| log.key)).collect());
-    match listed {
-        Ok(listed) => assert!(keys.iter().all(|key| listed.contains(key.as_bytes())), "{listed:?}"),
-        Err(error) => assert!(matches!(error, Error::Damaged { .. }), "{error}"),
-    }
     let read = |key: &String| match store.read(key, ..).and_then(|entries| entries.collect::<Result<_, _>>())
     {
         Ok(entries) => Some((key.clone(), entries)),
         Err(Error::Damaged { .. }) => None,
         Err(error) => panic!("{key}: {error}"),
     };
-    keys.iter().filter_map(read).collect()
+    let logs: Logs = keys.iter().filter_map(read).collect();
+    let (mut listed, mut error) = (BTreeMap::new(), None);
+    for log in store.scan("").unwrap() {
+        assert!(error.is_none(), "an error ends it");
+        match log {
+            Ok(log) => _ = listed.insert(log.key, log.bounds),
+            Err(Error::Damaged { what, .. }) => error = Some(what),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    for (key, entries) in &logs {
+        let bounds = listed.get(key.as_bytes()).map(|bounds| (bounds.first, bounds.next));
+        let held = entries.first().map(|entry| (entry.seq, entry.seq + entries.len() as u64));
+        assert_eq!(bounds, held, "{key}: {error:?}");
+    }
+    let left_out = keys.iter().any(|key| !listed.contains_key(key.as_bytes()));
+    assert!(!left_out || error.as_ref().is_some_and(|what| what.contains("may be missing")), "{error:?}");
+    logs
+}
+
+/// A salvage has all that can be read, and an error for all else.
+fn salvages(store: &Store, keys: &[String], logs: &Logs) {
+    let view = store.view().unwrap();
+    let (mut salvaged, mut key, mut errors) = (Logs::new(), String::new(), 0);
+    for walked in view.salvage("").unwrap() {
+        match walked {
+            Ok(Walked::Log(log)) => {
+                key = String::from_utf8(log.key).unwrap();
+                assert!(salvaged.insert(key.clone(), Vec::new()).is_none(), "{key} comes twice");
+            }
+            Ok(Walked::Entry(entry)) => salvaged.get_mut(&key).unwrap().push(entry),
+            Err(Error::Damaged { .. }) => errors += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(logs.iter().all(|(key, log)| salvaged.get(key) == Some(log)), "{errors} errors");
+    assert!(errors > 0 || logs.len() == keys.len());
 }
 
 /// The same of a closed store; the one that goes on has not met the damage then.
 fn seen(volume: &MemVolume, keys: &[String]) -> Logs {
     let volume = MemVolume::from_image(volume.image(), 1);
-    readable(&options().read_only(true).open_on(Arc::new(volume)).unwrap(), keys)
+    let store = options().read_only(true).open_on(Arc::new(volume)).unwrap();
+    let logs = readable(&store, keys);
+    salvages(&store, keys, &logs);
+    logs
 }
 
 /// Commits to a store of which a run is damaged, with a checkpoint after each, and lets it merge as it likes; then merges what

@@ -80,6 +80,7 @@ struct One {
     bytes: u64,
     added: u64,
     parts: usize,
+    damaged_parts: usize,
     objects: usize,
 }
 
@@ -93,6 +94,7 @@ impl One {
             bytes: backup.bytes(),
             added: backup.added(),
             parts: backup.parts(),
+            damaged_parts: backup.damaged_parts(),
             objects: backup.objects(),
         }
     }
@@ -100,10 +102,14 @@ impl One {
 
 impl Display for One {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { backup, taken, owner, store, bytes, added, parts, objects } = self;
+        let Self { backup, taken, owner, store, bytes, added, parts, damaged_parts, objects } = self;
         let (bytes, added) = (HumanBytes(*bytes), HumanBytes(*added));
         writeln!(f, "backup {backup}, taken {taken} by {owner}, of store {store}")?;
-        write!(f, "{bytes} in {parts} parts, which lie in {objects} objects; {added} were new")
+        write!(f, "{bytes} in {parts} parts, which lie in {objects} objects; {added} were new")?;
+        match damaged_parts {
+            0 => Ok(()),
+            n => write!(f, "\n{n} parts were damaged in the store when it was taken: reading there fails"),
+        }
     }
 }
 

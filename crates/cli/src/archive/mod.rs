@@ -105,7 +105,16 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     out.put(&Report {
         offloaded: offloaded.map(Away::from),
         ..Report::new(args.dry_run, archived, pruned, &bucket)
-    })
+    })?;
+    if archived.damaged_parts == 0 {
+        return Ok(());
+    }
+    let what = format!(
+        "{} of {} parts of the store are damaged: what can be read of them is in the backup, marked as damaged; `brooklet check` \
+         names the damage",
+        archived.damaged_parts, archived.parts
+    );
+    Err(Failure::new(Kind::Damaged, what))
 }
 
 /// A moment, in milliseconds since the Unix epoch, as people read it.
@@ -125,6 +134,7 @@ struct Report {
     new_objects: u64,
     bytes: u64,
     parts: usize,
+    damaged_parts: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     removed: Option<Removed>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,6 +180,7 @@ impl Report {
             new_objects: archived.new_objects,
             bytes: archived.bytes,
             parts: archived.parts,
+            damaged_parts: archived.damaged_parts,
             removed,
             offloaded: None,
             costs: Costs::of(bucket),

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use brooklet::{Create, Existing, View};
 use brooklet_archive::Bucket;
@@ -31,6 +31,9 @@ pub struct Args {
     /// Leave out logs that the store has already, instead of restoring nothing
     #[arg(long)]
     skip_existing: bool,
+    /// Restore all as a new store also where some of it is damaged in the backup: reading that fails there, too
+    #[arg(long)]
+    damaged: bool,
     /// Bytes of memory to read ahead in, about (K, M and G are understood)
     #[arg(long, default_value = "128M", value_parser = size)]
     memory: u64,
@@ -66,7 +69,7 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     let bar = spinner();
     let is_whole = args.chosen.prefix.is_none() && args.chosen.log.is_none();
     let restored = if is_whole && !args.store.try_exists()? {
-        copy(&args.store, &view, beside, &bar)?
+        copy(&args, &view, beside, &bar)?
     } else {
         import(&args, &view, beside, &bar)?
     };
@@ -77,17 +80,35 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
 }
 
 /// Makes a new store of all of it.
-fn copy(path: &Path, view: &View, beside: &Beside, bar: &ProgressBar) -> Result<Restored, Failure> {
-    let store = beside.options()?.copy(path, view, |bytes| {
+fn copy(args: &Args, view: &View, beside: &Beside, bar: &ProgressBar) -> Result<Restored, Failure> {
+    let store = beside.options()?.copy_damaged(args.damaged).copy(&args.store, view, |bytes| {
         bar.set_message(format!("restoring: {}", HumanBytes(bytes)));
         stop::go_on()
+    });
+    let store = store.map_err(|error| match error {
+        error @ brooklet::Error::Damaged { .. } => {
+            let Failure { kind, message } = error.into();
+            Failure::new(
+                kind,
+                format!(
+                    "{message}; an older backup may be sound, and `restore --damaged` restores what is left"
+                ),
+            )
+        }
+        error => error.into(),
     })?;
     let bytes = store.info()?.runs.iter().map(|run| run.bytes).sum();
     let mut restored = Restored { bytes, ..Restored::default() };
     bar.set_message("counting");
     for log in store.scan("")? {
-        restored.logs += 1;
-        restored.entries += log?.bounds.len();
+        match log {
+            Ok(log) => {
+                restored.logs += 1;
+                restored.entries += log.bounds.len();
+            }
+            Err(brooklet::Error::Damaged { .. }) if args.damaged => restored.damaged = true,
+            Err(error) => return Err(error.into()),
+        }
     }
     store.close()?;
     Ok(restored)
@@ -115,7 +136,7 @@ fn import(args: &Args, view: &View, beside: &Beside, bar: &ProgressBar) -> Resul
     };
     store.close()?;
     let brooklet::Imported { logs, entries, bytes, skipped, .. } = imported;
-    Ok(Restored { logs, entries, bytes, skipped })
+    Ok(Restored { logs, entries, bytes, skipped, damaged: false })
 }
 
 #[derive(Serialize)]
@@ -136,18 +157,26 @@ struct Restored {
     entries: u64,
     bytes: u64,
     skipped: u64,
+    /// Whether some of it is damaged, as it was in the backup.
+    damaged: bool,
 }
 
 impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { backup, taken, backup_bytes, is_last, restored, costs } = self;
         match restored {
-            Some(Restored { logs, entries, bytes, skipped }) => {
+            Some(Restored { logs, entries, bytes, skipped, damaged }) => {
                 write!(f, "{logs} logs with {entries} entries, which take {}", HumanBytes(*bytes))?;
                 if *skipped > 0 {
                     write!(f, "; {skipped} logs were there already, and stay as they are")?;
                 }
                 writeln!(f, "; as they were at {taken}, by backup {backup}")?;
+                if *damaged {
+                    writeln!(
+                        f,
+                        "some of it is damaged, as in the backup, and not counted: `brooklet check` names it"
+                    )?;
+                }
             }
             None => {
                 let bytes = HumanBytes(*backup_bytes);

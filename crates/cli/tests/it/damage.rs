@@ -57,3 +57,49 @@ fn a_flipped_bit_in_the_ring_leaves_the_other_logs() {
     // What would write is refused, and says what works.
     says(&["append", "STORE", "new6", "x"], 5, &["the commands read, list, export and check"]);
 }
+
+/// Many logs in a run, in the midst of which one bit flips.
+fn a_flipped_bit_in_a_run() -> Place {
+    let (place, store) = Place::with_store();
+    for i in 0..200 {
+        // No codec shrinks much of it, so that the run has many blocks.
+        let mut noise = brooklet::io::Rng::new(i);
+        let noise: Vec<u8> = (0..2000).map(|_| noise.next() as u8).collect();
+        store.append(format!("log/{i:03}"), noise).unwrap().wait().unwrap();
+    }
+    store.checkpoint().unwrap();
+    let run = store.info().unwrap().runs[0];
+    store.close().unwrap();
+    drop(store);
+    let mut image = std::fs::read(&place.store).unwrap();
+    image[(run.offset + run.bytes / 2) as usize] ^= 1;
+    std::fs::write(&place.store, image).unwrap();
+    place
+}
+
+#[test]
+fn a_flipped_bit_in_a_run_leaves_the_other_logs() {
+    let place = a_flipped_bit_in_a_run();
+    let says = |args: &[&str], code: i32, names: &[&str]| {
+        let output = place.run(args);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {told}");
+        assert!(names.iter().all(|name| told.contains(name)), "{args:?}: {told}");
+        text(&output.stdout).to_owned()
+    };
+    let listed = says(&["list", "STORE"], 5, &["may be missing"]).lines().count();
+    assert!((170..200).contains(&listed), "{listed} of 200 logs are listed");
+    // A line for each log, and one for its entry.
+    let exported = says(&["export", "STORE"], 5, &["what is left was exported", "may be missing"]);
+    assert_eq!(exported.lines().count(), 2 * listed);
+    let bucket = place.dir.path().join("bucket");
+    let bucket = bucket.to_str().unwrap();
+    says(&["archive", "STORE", bucket], 5, &["1 of", "parts of the store are damaged"]);
+    let told = says(&["backups", bucket, "--backup", "0"], 0, &[]);
+    assert!(told.contains("1 parts were damaged"), "{told}");
+    says(&["restore", bucket, "whole"], 5, &["restore --damaged"]);
+    assert!(!place.dir.path().join("whole").exists(), "nobody is to take it for whole");
+    let told = says(&["restore", bucket, "left", "--damaged"], 0, &[]);
+    assert!(told.contains(&format!("{listed} logs")) && told.contains("some of it is damaged"), "{told}");
+    assert_eq!(says(&["list", "left"], 5, &["may be missing"]).lines().count(), listed);
+}
