@@ -11,6 +11,8 @@ pub struct Salvage<'a> {
     view: &'a View,
     prefix: Vec<u8>,
     at: At,
+    /// The rest of a log.
+    entries: Option<Entries>,
     /// The log that it is at, and the number of the entry that comes next.
     log: Option<(Vec<u8>, u64)>,
 }
@@ -19,7 +21,7 @@ enum At {
     /// All is read from front to back, as long as nothing is damaged.
     Walk(Box<Walk>),
     /// Log by log.
-    Logs(Box<Logs>, Option<Entries>),
+    Logs(Box<Logs>),
     End,
 }
 
@@ -36,10 +38,10 @@ impl View {
         let prefix = prefix.as_ref().to_vec();
         let at = match self.walk(&prefix) {
             Ok(walk) => At::Walk(Box::new(walk)),
-            Err(Error::Damaged { .. }) => At::Logs(Box::new(self.scan_from(&prefix, b"")?), None),
+            Err(Error::Damaged { .. }) => At::Logs(Box::new(self.scan_from(&prefix, b"")?)),
             Err(error) => return Err(error),
         };
-        Ok(Salvage { view: self, prefix, at, log: None })
+        Ok(Salvage { view: self, prefix, at, entries: None, log: None })
     }
 }
 
@@ -55,17 +57,17 @@ impl Salvage<'_> {
                     }
                     walked => return walked,
                 },
-                At::Logs(logs, entries) => {
-                    if let Some(entry) = entries.as_mut().and_then(Iterator::next) {
+                At::Logs(logs) => {
+                    if let Some(entry) = self.entries.as_mut().and_then(Iterator::next) {
                         return Some(entry.map(Walked::Entry));
                     }
-                    *entries = None;
+                    self.entries = None;
                     let log = match logs.next()? {
                         Ok(log) => log,
                         Err(error) => return Some(Err(error)),
                     };
                     match self.view.read(&log.key, ..) {
-                        Ok(all) => *entries = Some(all),
+                        Ok(all) => self.entries = Some(all),
                         Err(error) => return Some(Err(error)),
                     }
                     return Some(Ok(Walked::Log(log)));
@@ -86,12 +88,9 @@ impl Salvage<'_> {
             // The least key behind it.
             from.push(0);
         }
-        let (rest, error) = match rest {
-            Ok(rest) => (rest, Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        self.at = At::Logs(Box::new(self.view.scan_from(&self.prefix, &from)?), rest);
-        error
+        self.at = At::Logs(Box::new(self.view.scan_from(&self.prefix, &from)?));
+        self.entries = rest?;
+        Ok(())
     }
 }
 
