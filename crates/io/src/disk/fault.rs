@@ -58,6 +58,8 @@ pub enum Fault {
     /// The disk has room for so many bytes, those in holes not counted. Growing, and filling holes, beyond that fails with
     /// [`io::ErrorKind::StorageFull`].
     Full(u64),
+    /// What fails from now on panics, as the code of a user's volume may.
+    Panics,
     /// About every other read and write of more than one unit of alignment moves only a part.
     ShortTransfers,
 }
@@ -98,6 +100,7 @@ pub(super) struct Plan {
     pub(super) lie: Option<(u64, Lie)>,
     pub(super) full: Option<u64>,
     pub(super) short: bool,
+    pub(super) panics: bool,
     /// What the next stale read gives, after some that are right.
     pub(super) stale: Option<(u64, Vec<u8>)>,
     pub(super) hang: Option<u64>,
@@ -120,6 +123,7 @@ impl Plan {
             Fault::LieAfter { writes, lie } => self.lie = Some((writes, lie)),
             Fault::Full(size) => self.full = Some(size),
             Fault::ShortTransfers => self.short = true,
+            Fault::Panics => self.panics = true,
             Fault::StaleReadAfter { reads } => self.stale = Some((reads, image.to_vec())),
             Fault::HangAfter { writes } => self.hang = Some(writes),
         }

@@ -186,7 +186,7 @@ impl Disk {
         self.counts.reads += 1;
         if let Err(kind) = ErrorPlan::count(&mut self.plan.read_error) {
             self.failures += 1;
-            return Err(failure(kind));
+            return Err(self.failure(kind));
         }
         Ok(self.transfer(len, unit))
     }
@@ -237,7 +237,7 @@ impl Disk {
                 self.failures += 1;
                 let units = self.rng.below((data.len() / unit) as u64 + 1) as usize;
                 self.media.pend(start, &data[..units * unit]);
-                return Err(failure(kind));
+                return Err(self.failure(kind));
             }
             Fate::PowerOff => {
                 self.media.pend(start, data);
@@ -285,7 +285,7 @@ impl Disk {
             Fate::Fails(kind) => {
                 self.failures += 1;
                 self.media.fail_flush(&range, &mut self.rng);
-                Err(failure(kind))
+                Err(self.failure(kind))
             }
             Fate::PowerOff => Err(power_is_off()),
         }
@@ -370,6 +370,12 @@ impl Disk {
         if self.off { Err(power_is_off()) } else { Ok(()) }
     }
 
+    /// What an operation ends with whose effects of failing are there.
+    fn failure(&self, kind: io::ErrorKind) -> io::Error {
+        assert!(!self.plan.panics, "a planned panic");
+        io::Error::new(kind, "a planned fault")
+    }
+
     fn next_fate(&mut self) -> Fate {
         match &mut self.plan.power_off {
             Some(0) => {
@@ -426,10 +432,6 @@ impl fmt::Debug for Disk {
 
 fn power_is_off() -> io::Error {
     io::Error::other("power is off")
-}
-
-fn failure(kind: io::ErrorKind) -> io::Error {
-    io::Error::new(kind, "a planned fault")
 }
 
 #[cfg(test)]

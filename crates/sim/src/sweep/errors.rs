@@ -60,6 +60,9 @@ fn script(seed: u64) -> Plan {
 fn ways(n: u64) -> Vec<Vec<Fault>> {
     let mut ways = vec![vec![Fault::PowerOffAfter(n)]];
     for kind in KINDS {
+        // The volume is a user's, whose code may panic where it should return an error.
+        ways.push(vec![Fault::Panics, Fault::ErrorAfter { operations: n, kind, sticky: false }]);
+        ways.push(vec![Fault::Panics, Fault::ReadErrorAfter { reads: n, kind, sticky: false }]);
         for sticky in [false, true] {
             ways.push(vec![Fault::ErrorAfter { operations: n, kind, sticky }]);
             ways.push(vec![Fault::ReadErrorAfter { reads: n, kind, sticky }]);
