@@ -9,6 +9,7 @@ use crate::logs::{crash, lives, restarts};
 
 /// Breaks, and a test that catches each.
 const BUGS: &[(&str, fn())] = &[
+    ("stale-blocks-are-believed", crash::a_block_of_an_earlier_crash_never_follows_a_new_one),
     ("log-epoch-stays", crash::a_block_of_an_earlier_crash_never_follows_a_new_one),
     ("log-opens-without-flush", lives::what_was_read_after_a_kill_survives_a_power_cut),
     ("open-log-says-clean", crash::every_power_cut_leaves_a_prefix_with_all_that_was_acknowledged),
