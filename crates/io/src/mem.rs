@@ -43,17 +43,22 @@ impl MemVolume {
 
     /// What reads see.
     pub fn image(&self) -> Vec<u8> {
-        self.disk().image().to_vec()
+        self.disk().image()
     }
 
     /// Its length, in bytes.
     pub fn image_len(&self) -> usize {
-        self.disk().image().len()
+        self.disk().image_len()
     }
 
     /// What a power cut now would leave ([`Disk::crash`]); each call draws another outcome.
     pub fn crash(&self) -> Vec<u8> {
         self.disk().crash()
+    }
+
+    /// The same as another disk, whose chances come from `seed`. They share the bytes in which they do not differ.
+    pub fn crashed(&self, seed: u64) -> Self {
+        Self { disk: Arc::new(Mutex::new(self.disk().crashed(seed))) }
     }
 
     /// The disk as the next process finds it if the one that uses it were killed now ([`Disk::killed`]).

@@ -63,7 +63,7 @@ impl Drive {
 
     /// Bytes, also after the power went off.
     pub fn size(&self) -> u64 {
-        self.disk().image().len() as u64
+        self.disk().image_len() as u64
     }
 
     /// Whether the power is off.

@@ -69,7 +69,7 @@ impl Left {
     /// What is left of `disk` if the power is cut now, or whoever uses it is killed.
     pub fn of(disk: &MemVolume, by: End, seed: u64) -> Self {
         let left = match by {
-            End::Cut => MemVolume::from_image(disk.crash(), seed),
+            End::Cut => disk.crashed(seed),
             End::Killed => disk.killed(),
         };
         Self { disk: left, by }
@@ -253,7 +253,7 @@ impl Witness<'_> {
             Err(error) => return violated(format!("the recovered store fails: {error}")),
         }
         drop(store);
-        let stage = self.shape.stage(MemVolume::from_image(disk.crash(), self.rng.next()));
+        let stage = self.shape.stage(disk.crashed(self.rng.next()));
         let report = self.shape.check(&stage);
         let report = report.or_else(|error| violated(format!("the check fails: {error}")))?;
         if let Some(finding) = report.findings.first() {

@@ -170,26 +170,26 @@ fn killed_commands_leave_all_of_it_or_nothing() {
         child.kill().unwrap();
         child.wait().unwrap();
     };
-    for nth in 0..12u64 {
+    for nth in 0..6u64 {
         let bucket = Bucket::open(place.dir.path().join("bucket").to_str().unwrap()).unwrap();
         let parts = Parts::new(&bucket, 1 << 20);
         let options = Options::new().ring_size(1 << 20).elsewhere(move |name| parts.open(name));
         let store = options.open(&place.store).unwrap();
-        for n in 0..20_000u32 {
+        for n in 0..12_000u32 {
             drop(store.append(format!("log/{}", n % 700), format!("{nth}/{n:090}")).unwrap());
         }
         store.close().unwrap();
         drop(store);
-        killed(nth * 12, &["archive", "STORE", "bucket"]);
+        killed(nth * 20, &["archive", "STORE", "bucket"]);
         place.ok(&["archive", "STORE", "bucket"]);
         let before = place.ok(&["export", "STORE", "--archive", "bucket"]);
         // Of the odd ones it is elsewhere from then on, if it got so far.
         if nth % 2 == 1 {
-            killed(nth * 9, &["archive", "STORE", "bucket", "--offload", "100K"]);
+            killed(nth * 15, &["archive", "STORE", "bucket", "--offload", "100K"]);
             assert!(place.ok(&["export", "STORE", "--archive", "bucket"]) == before, "{nth}");
             assert!(place.ok(&["check", "STORE", "--archive", "bucket"]).starts_with("sound"), "{nth}");
         }
-        killed(nth * 9, &["restore", "bucket", "new"]);
+        killed(nth * 15, &["restore", "bucket", "new"]);
         let new = place.dir.path().join("new");
         if new.exists() && !place.ok(&["list", "new"]).is_empty() {
             assert!(place.ok(&["export", "new"]) == before, "{nth}");

@@ -3,6 +3,8 @@
 use std::io;
 use std::ops::Range;
 
+use super::pages::Pages;
+
 /// Something that goes wrong with a [`Disk`](super::Disk). A fault replaces an earlier one of the same variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -102,13 +104,13 @@ pub(super) struct Plan {
     pub(super) short: bool,
     pub(super) panics: bool,
     /// What the next stale read gives, after some that are right.
-    pub(super) stale: Option<(u64, Vec<u8>)>,
+    pub(super) stale: Option<(u64, Pages)>,
     pub(super) hang: Option<u64>,
 }
 
 impl Plan {
     /// `image` is what the disk holds now.
-    pub(super) fn add(&mut self, fault: Fault, image: &[u8]) {
+    pub(super) fn add(&mut self, fault: Fault, image: &Pages) {
         match fault {
             Fault::PowerOffAfter(operations) => self.power_off = Some(operations),
             Fault::ErrorAfter { operations, kind, sticky } => {
@@ -124,7 +126,7 @@ impl Plan {
             Fault::Full(size) => self.full = Some(size),
             Fault::ShortTransfers => self.short = true,
             Fault::Panics => self.panics = true,
-            Fault::StaleReadAfter { reads } => self.stale = Some((reads, image.to_vec())),
+            Fault::StaleReadAfter { reads } => self.stale = Some((reads, image.clone())),
             Fault::HangAfter { writes } => self.hang = Some(writes),
         }
     }

@@ -11,11 +11,12 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::pages::Pages;
 use crate::{Persist, Rng};
 
 pub(super) struct Media {
-    durable: Vec<u8>,
-    cache: Vec<u8>,
+    durable: Pages,
+    cache: Pages,
     pending: Vec<Pending>,
     /// Writes that were handed over and not answered, by ticket.
     in_flight: BTreeMap<u64, Pending>,
@@ -49,17 +50,17 @@ pub(super) struct Tearing {
 
 impl Media {
     /// Media that durably hold `image`.
-    pub fn new(image: Vec<u8>) -> Self {
+    pub fn new(image: Pages) -> Self {
         Self { cache: image.clone(), durable: image, pending: Vec::new(), in_flight: BTreeMap::new() }
     }
 
     /// What reads see.
-    pub fn image(&self) -> &[u8] {
+    pub fn image(&self) -> &Pages {
         &self.cache
     }
 
     /// What surely survives a power cut.
-    pub fn durable(&self) -> &[u8] {
+    pub fn durable(&self) -> &Pages {
         &self.durable
     }
 
@@ -79,21 +80,21 @@ impl Media {
     }
 
     pub fn grow(&mut self, size: usize) {
-        self.cache.resize(size, 0);
-        self.durable.resize(size, 0);
+        self.cache.resize(size);
+        self.durable.resize(size);
     }
 
     pub fn truncate(&mut self, size: usize) {
         self.supersede(size..usize::MAX);
         self.in_flight.retain(|_, write| write.range().end <= size);
-        self.cache.truncate(size);
-        self.durable.truncate(size);
+        self.cache.resize(size);
+        self.durable.resize(size);
     }
 
     /// Flips bit `bit` of byte `byte`, wherever the byte is.
     pub fn flip(&mut self, byte: usize, bit: u8) {
-        self.cache[byte] ^= 1 << bit;
-        self.durable[byte] ^= 1 << bit;
+        self.cache.flip(byte, bit);
+        self.durable.flip(byte, bit);
         for write in self.pending.iter_mut().filter(|write| write.range().contains(&byte)) {
             let mut data = write.data.to_vec();
             data[byte - write.start] ^= 1 << bit;
@@ -138,10 +139,9 @@ impl Media {
         match persist {
             Persist::Cached => self.pend(start, data),
             Persist::Durable => {
-                let range = start..start + data.len();
-                self.supersede(range.clone());
-                self.cache[range.clone()].copy_from_slice(data);
-                self.durable[range].copy_from_slice(data);
+                self.supersede(start..start + data.len());
+                self.cache.write(start, data);
+                self.durable.write(start, data);
             }
         }
     }
@@ -149,7 +149,7 @@ impl Media {
     /// Carries a write out as far as the cache.
     pub fn pend(&mut self, start: usize, data: &[u8]) {
         if !data.is_empty() {
-            self.cache[start..start + data.len()].copy_from_slice(data);
+            self.cache.write(start, data);
             self.pending.push(Pending { start, data: Bytes::copy_from_slice(data) });
         }
     }
@@ -157,7 +157,7 @@ impl Media {
     /// Makes the pending writes that start in `range` durable.
     pub fn flush(&mut self, range: &Range<u64>) {
         for write in self.pending.extract_if(.., |write| write.starts_in(range)) {
-            self.durable[write.range()].copy_from_slice(&write.data);
+            self.durable.write(write.start, &write.data);
         }
     }
 
@@ -167,14 +167,14 @@ impl Media {
     }
 
     /// What a power cut would leave.
-    pub fn crash(&self, rng: &mut Rng, Tearing { piece, garbage }: Tearing) -> Vec<u8> {
+    pub fn crash(&self, rng: &mut Rng, Tearing { piece, garbage }: Tearing) -> Pages {
         let mut image = self.durable.clone();
         let mut writes: Vec<&Pending> = self.pending.iter().chain(self.in_flight.values()).collect();
         match rng.below(4) {
             0 => {}
             1 => {
                 for write in writes {
-                    image[write.range()].copy_from_slice(&write.data);
+                    image.write(write.start, &write.data);
                 }
             }
             _ => {
@@ -182,11 +182,13 @@ impl Media {
                 let kept = 10 + rng.below(81);
                 while !writes.is_empty() {
                     let write = writes.swap_remove(rng.below(writes.len() as u64) as usize);
-                    for (old, new) in image[write.range()].chunks_mut(piece).zip(write.data.chunks(piece)) {
+                    for (nth, new) in write.data.chunks(piece).enumerate() {
+                        let at = write.start + nth * piece;
                         if rng.percent(2) && garbage {
-                            old.fill_with(|| rng.next() as u8);
+                            let noise: Vec<u8> = new.iter().map(|_| rng.next() as u8).collect();
+                            image.write(at, &noise);
                         } else if rng.percent(kept) {
-                            old.copy_from_slice(new);
+                            image.write(at, new);
                         }
                     }
                 }

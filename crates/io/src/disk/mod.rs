@@ -18,11 +18,13 @@ use self::fault::{ErrorPlan, Plan};
 pub use self::fault::{Fault, Lie, Lied};
 use self::holes::Holes;
 use self::media::{Media, Tearing};
+use self::pages::Pages;
 use crate::{Counts, Persist, Rng};
 
 mod fault;
 mod holes;
 mod media;
+mod pages;
 
 /// What a power cut may tear a write into, in bytes.
 pub(crate) const TEAR: usize = 512;
@@ -52,13 +54,13 @@ enum Fate {
 impl Disk {
     /// A disk that durably holds `image`, and whose chances come from `seed`.
     pub fn new(image: Vec<u8>, seed: u64) -> Self {
-        Self { media: Media::new(image), ..Self::with(Rng::new(seed)) }
+        Self { media: Media::new(Pages::new(&image)), ..Self::with(Rng::new(seed)) }
     }
 
     /// An empty disk.
     fn with(rng: Rng) -> Self {
         Self {
-            media: Media::new(Vec::new()),
+            media: Media::new(Pages::new(&[])),
             tickets: 0,
             rng,
             counts: Counts::default(),
@@ -102,8 +104,13 @@ impl Disk {
     }
 
     /// What reads see.
-    pub fn image(&self) -> &[u8] {
-        self.media.image()
+    pub fn image(&self) -> Vec<u8> {
+        self.media.image().to_vec()
+    }
+
+    /// Its length, in bytes, also when the power is off.
+    pub fn image_len(&self) -> usize {
+        self.media.len()
     }
 
     /// Bytes.
@@ -155,7 +162,13 @@ impl Disk {
     /// of each pending write (those in flight included) are kept, lost or, rarely, garbage, in any order, unless
     /// [`tear_gently`](Self::tear_gently) said otherwise.
     pub fn crash(&mut self) -> Vec<u8> {
-        self.media.crash(&mut self.rng, self.tearing)
+        self.media.crash(&mut self.rng, self.tearing).to_vec()
+    }
+
+    /// The same as another disk, whose chances come from `seed`.
+    pub fn crashed(&mut self, seed: u64) -> Self {
+        let media = Media::new(self.media.crash(&mut self.rng, self.tearing));
+        Self { media, ..Self::with(Rng::new(seed)) }
     }
 
     /// Flips bit `bit` (0 to 7) of byte `byte`, in the cache, on the medium and in whatever is on its way there.
@@ -191,11 +204,11 @@ impl Disk {
         Ok(self.transfer(len, unit))
     }
 
-    fn copy(&mut self, from: fn(&Media) -> &[u8], offset: u64, buf: &mut [u8]) -> usize {
+    fn copy(&mut self, from: fn(&Media) -> &Pages, offset: u64, buf: &mut [u8]) -> usize {
         let image = from(&self.media);
-        let rest = &image[image.len().min(usize::try_from(offset).unwrap_or(usize::MAX))..];
-        let len = buf.len().min(rest.len());
-        buf[..len].copy_from_slice(&rest[..len]);
+        let from = image.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
+        let len = buf.len().min(image.len() - from);
+        image.read(from, &mut buf[..len]);
         self.counts.read_bytes += len as u64;
         self.read_stale(offset, &mut buf[..len]);
         len
@@ -210,8 +223,8 @@ impl Disk {
         }
         let mut old = vec![0; buf.len()];
         let from = before.len().min(offset as usize);
-        let known = &before[from..before.len().min(from + old.len())];
-        old[..known.len()].copy_from_slice(known);
+        let known = old.len().min(before.len() - from);
+        before.read(from, &mut old[..known]);
         if old != buf {
             buf.copy_from_slice(&old);
             self.plan.stale = None;

@@ -129,7 +129,7 @@ fn a_killed_process_leaves_its_cache_and_the_next_flush_does_not_save_what_one_d
         let mut next = disk.killed();
         assert_eq!(next.image(), [1; S]);
         next.flush().unwrap();
-        assert_eq!((next.image(), next.at_risk(), next.failures()), (&[1; S][..], 0, 0));
+        assert_eq!((next.image(), next.at_risk(), next.failures()), (vec![1; S], 0, 0));
         match next.crash()[0] {
             0 => dropped += 1,
             _ => saved += 1,
