@@ -102,7 +102,8 @@ mod tests {
             match rng.below(4) {
                 0 => {
                     let len = rng.below(100_000) as usize;
-                    (pages.resize(len), bytes.resize(len, 0));
+                    pages.resize(len);
+                    bytes.resize(len, 0);
                 }
                 1 if !bytes.is_empty() => {
                     let (byte, bit) = (rng.below(bytes.len() as u64) as usize, rng.below(8) as u8);
