@@ -228,14 +228,7 @@ impl Inner {
         // See `free_keeper`.
         let Ok(mut committer) = self.committer.try_lock() else { return false };
         let Some(committer) = committer.as_mut() else { return false };
-        let mut worked = false;
-        while matches!(committer.step(), Pause::None | Pause::Write(_)) {
-            worked = true;
-            if !drain {
-                break;
-            }
-        }
-        worked
+        if drain { committer.drain() } else { matches!(committer.step(), Pause::None | Pause::Write(_)) }
     }
 
     /// The log, for who writes.

@@ -29,6 +29,9 @@ pub trait Guest: Send + Sync {
     fn enter(&self, what: Meanwhile, in_ring: bool);
 }
 
+/// Operations that no step takes, many times over: a store that does so many waits for something that never comes.
+const TOO_MANY: u64 = 10_000_000;
+
 /// Where on the disk things lie.
 #[derive(Clone, Debug)]
 pub struct Zones {
@@ -205,6 +208,7 @@ impl Stage {
         let data = if self.shared.zones.is_note(at) { &[] } else { data };
         let mut state = self.state();
         state.operations += 1;
+        assert!(state.operations < TOO_MANY, "a step does not end: it has done {TOO_MANY} operations");
         let sum = XxHash3_64::oneshot_with_seed(state.trace ^ at.rotate_left(8) ^ u64::from(kind), data);
         state.trace = sum.wrapping_add(data.len() as u64);
     }

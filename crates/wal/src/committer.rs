@@ -83,6 +83,22 @@ impl Committer {
         self.watched(Self::advance).unwrap_or(Pause::Ended)
     }
 
+    /// Steps until there is nothing to do and no write in flight; sleeps while one is. Returns whether there was anything to
+    /// do. A log that has stopped is not waited for: its writes may never end.
+    pub fn drain(&mut self) -> bool {
+        let mut worked = false;
+        loop {
+            match self.step() {
+                Pause::None => {}
+                Pause::Write(time) if self.wal.shared.lock().check().is_ok() => {
+                    self.watched(|committer| committer.queue.wait(time));
+                }
+                Pause::Write(_) | Pause::Sleep(_) | Pause::Ended => return worked,
+            }
+            worked = true;
+        }
+    }
+
     /// Does some of its work; `None` where that panicked, which stops the log.
     fn watched<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let done = caught("the committer", || work(self));
@@ -90,16 +106,13 @@ impl Committer {
     }
 
     fn advance(&mut self) -> Pause {
-        self.reap(false);
+        self.reap();
         let shared = self.wal.shared.clone();
         let now = shared.clock.now();
         let mut core = shared.lock();
         if core.check().is_err() {
-            drop(core);
-            while self.queue.in_flight() > 0 {
-                self.reap(true);
-            }
-            return Pause::Ended;
+            let flying = self.queue.in_flight() > 0;
+            return if flying { Pause::Write(Duration::MAX) } else { Pause::Ended };
         }
         if let Some(taken) = core.take(Urge::Due(now)) {
             drop(core);
@@ -189,8 +202,8 @@ impl Committer {
         self.writes.insert(write.seq, write);
     }
 
-    fn reap(&mut self, wait: bool) {
-        self.queue.reap(wait, &mut self.finished);
+    fn reap(&mut self) {
+        self.queue.reap(false, &mut self.finished);
         for completion in self.finished.drain(..) {
             let shared = &self.wal.shared;
             let write = self.writes.remove(&completion.token).expect("what completes was submitted");

@@ -103,6 +103,8 @@ impl World {
             }
             let stopped = self.open_store().info().map_or(true, |info| info.stopped.is_some());
             if stopped {
+                // Another fault came first. Nobody would know of the write that hangs later.
+                self.stage().disk.fail(Fault::HangAfter { writes: u64::MAX });
                 return Ok(());
             }
         }
