@@ -45,13 +45,15 @@ pub struct Engine {
     promised: VecDeque<(u64, ClientId)>,
     /// Who waits for a key to change, in the order in which they came.
     waiting: HashMap<Bytes, VecDeque<ClientId>>,
-    /// Until when they wait.
+    /// Until when they wait, by the steady clock.
     deadlines: BTreeSet<(u64, ClientId)>,
     /// Who waits for an epoch to be on stable media.
     for_media: Vec<ClientId>,
     watching: HashMap<Bytes, Vec<ClientId>>,
     /// Keys that changed since those who wait were looked after.
     changed: VecDeque<Bytes>,
+    /// Milliseconds since this engine began, by a clock that only goes forward.
+    pub steady: u64,
     /// Whether commits are under way that nobody has been told to wait for.
     pub has_news: bool,
     /// Whether somebody waits until a time that whoever drives this does not know of yet.
@@ -93,14 +95,13 @@ impl Scans {
 }
 
 impl Engine {
-    /// One without clients.
+    /// One without clients, at the start of the steady clock.
     pub fn new(keys: Keyspace, users: Users, settings: Settings, busy: Arc<Busy>, chance: u64) -> Self {
-        let stats = Stats::new(keys.now);
         Self {
             keys,
             users,
             settings,
-            stats,
+            stats: Stats::new(0),
             scans: Scans::default(),
             busy,
             clients: HashMap::new(),
@@ -111,6 +112,7 @@ impl Engine {
             for_media: Vec::new(),
             watching: HashMap::new(),
             changed: VecDeque::new(),
+            steady: 0,
             has_news: false,
             has_deadline: false,
             stopped: None,
@@ -139,7 +141,7 @@ impl Engine {
         }
         self.next_client += 1;
         let id = self.next_client;
-        let client = Client::new(id, address, local, self.users.stranger(), self.keys.now);
+        let client = Client::new(id, address, local, self.users.stranger(), self.steady);
         self.clients.insert(id, Box::new(client));
         Ok(id)
     }
@@ -175,7 +177,7 @@ impl Engine {
     /// Does what a client asks for, and takes note of which epoch the replies wait for.
     pub fn run(&mut self, id: ClientId, requests: &mut VecDeque<Args>) {
         let Some(mut client) = self.clients.remove(&id) else { return };
-        client.last_seen = self.keys.now;
+        client.last_seen = self.steady;
         // Where replies gather that it does not take, it gets no more of them until it has.
         let has_room = |client: &Client, most| client.written() <= most;
         while client.wait.is_none()

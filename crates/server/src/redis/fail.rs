@@ -21,7 +21,7 @@ pub enum Fail {
 pub struct Wait {
     /// The plain logs of the keys that it waits for, one after another.
     pub keys: Vec<Bytes>,
-    /// Until when, in milliseconds since the Unix epoch; `None`: for ever.
+    /// Until when, by the steady clock; `None`: for ever.
     pub until: Option<u64>,
     /// What is asked again when one of them changes.
     pub request: Vec<Bytes>,

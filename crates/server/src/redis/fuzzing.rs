@@ -13,6 +13,7 @@ use super::client::ClientId;
 use super::engine::Engine;
 use super::keys::stream::Id;
 use super::keys::{Keyspace, Value};
+use super::now::Now;
 use super::proto::{Limits, Parser};
 use super::settings::Settings;
 
@@ -57,7 +58,7 @@ pub fn talk(input: &[u8]) {
                 _ => {
                     now += u64::from(*len) * 10;
                     clock.advance(Duration::from_millis(u64::from(*len) * 10));
-                    engine.tick(now);
+                    engine.tick(Now { wall: now, steady: now });
                 }
             },
             nth => {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brooklet::Store;
 use tokio::io::AsyncWriteExt;
@@ -14,6 +14,7 @@ use super::acl::Users;
 use super::connection::Connection;
 use super::engine::Engine;
 use super::keys::Keyspace;
+use super::now::Now;
 use super::settings::Settings;
 use crate::busy::Busy;
 use crate::net::{Incoming, Listener, RELIEF};
@@ -31,6 +32,8 @@ const AGE: Duration = Duration::from_secs(15);
 #[derive(Clone)]
 pub struct Shared {
     engine: Arc<Mutex<Engine>>,
+    /// When the engine began.
+    began: Instant,
     written: Arc<Notify>,
     acknowledged: Arc<Notify>,
     deadline: Arc<Notify>,
@@ -39,19 +42,19 @@ pub struct Shared {
 }
 
 /// Milliseconds since the Unix epoch.
-pub fn now() -> u64 {
+fn wall() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
 }
 
 impl Shared {
     /// An engine on a store, with so many bytes of memory for keys. It takes note in `busy` of what is written to.
     pub fn new(store: Store, users: Users, settings: Settings, cache: usize, busy: Arc<Busy>) -> Self {
-        let now = now();
-        let keys = Keyspace::new(store, cache, now);
-        let engine = Engine::new(keys, users, settings, busy, now);
+        let wall = wall();
+        let engine = Engine::new(Keyspace::new(store, cache, wall), users, settings, busy, wall);
         let engine = Arc::new(Mutex::new(engine));
         Self {
             engine,
+            began: Instant::now(),
             written: Arc::default(),
             acknowledged: Arc::default(),
             deadline: Arc::default(),
@@ -63,8 +66,12 @@ impl Shared {
     pub fn lock(&self) -> MutexGuard<'_, Engine> {
         // A panic while a command was done left its keys in some state, and everybody's commands go through here.
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
-        engine.keys.now = now();
+        engine.set_time(self.now());
         engine
+    }
+
+    fn now(&self) -> Now {
+        Now { wall: wall(), steady: self.began.elapsed().as_millis() as u64 }
     }
 
     /// Tells those who wait for commits and deadlines of new ones.
@@ -174,19 +181,17 @@ impl Shared {
 
     /// Does what is due as time goes by.
     async fn follow_time(self) {
-        let mut since = now();
+        let mut since = Instant::now();
         loop {
             let wait = {
                 let mut engine = self.lock();
-                let now = engine.keys.now;
-                engine.tick(now);
-                if now.saturating_sub(since) > AGE.as_millis() as u64 {
-                    since = now;
+                engine.tick(self.now());
+                if since.elapsed() > AGE {
+                    since = Instant::now();
                     engine.keys.age_cache();
                 }
                 self.tell(&mut engine);
-                let due = engine.next_due().map(|due| Duration::from_millis(due.saturating_sub(now).max(1)));
-                due.map_or(TICK, |due| due.min(TICK))
+                engine.next_due().map_or(TICK, |due| due.clamp(Duration::from_millis(1), TICK))
             };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}

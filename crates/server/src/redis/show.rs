@@ -22,7 +22,7 @@ impl Shared {
 
     fn list_clients(&self) -> Value {
         let mut engine = self.lock();
-        let now = engine.keys.now;
+        let now = engine.steady;
         let tell = |client: &mut Client| {
             let seconds = |since: u64| now.saturating_sub(since) as f64 / 1000.0;
             let told = json!({

@@ -7,7 +7,7 @@ use super::commands::{Spec, TABLE};
 /// Counters since the server started.
 #[derive(Debug)]
 pub struct Stats {
-    /// When it started, in milliseconds since the Unix epoch.
+    /// When it started, by the steady clock, in milliseconds.
     pub since: u64,
     /// Clients that came.
     pub connections: u64,

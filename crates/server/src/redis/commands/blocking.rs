@@ -19,10 +19,10 @@ pub fn seconds(call: &Call<'_>, at: usize) -> Result<Option<u64>, Fail> {
         return Err(Fail::err("timeout is negative"));
     }
     let millis = (seconds * 1000.0).ceil();
-    if millis > i64::MAX as f64 - call.engine.keys.now as f64 {
+    if millis > i64::MAX as f64 - call.engine.steady as f64 {
         return Err(Fail::err("timeout is out of range"));
     }
-    Ok((millis > 0.0).then(|| call.engine.keys.now + millis as u64))
+    Ok((millis > 0.0).then(|| call.engine.steady + millis as u64))
 }
 
 /// The same in milliseconds.
@@ -32,7 +32,7 @@ pub fn milliseconds(call: &Call<'_>, at: usize) -> Result<Option<u64>, Fail> {
     if millis < 0 {
         return Err(Fail::err("timeout is negative"));
     }
-    let until = call.engine.keys.now.checked_add(millis as u64).filter(|at| i64::try_from(*at).is_ok());
+    let until = call.engine.steady.checked_add(millis as u64).filter(|at| i64::try_from(*at).is_ok());
     let until = until.ok_or_else(|| Fail::err("timeout is out of range"))?;
     Ok((millis > 0).then_some(until))
 }

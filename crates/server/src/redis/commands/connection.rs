@@ -197,7 +197,7 @@ pub fn client(call: &mut Call<'_>) -> Done {
         }
         ("SETINFO", 4) => set_info(call)?,
         ("INFO", 2) => {
-            let line = describe(call.client, call.engine.keys.now) + "\n";
+            let line = describe(call.client, call.engine.steady) + "\n";
             call.reply().verbatim(&line);
         }
         ("LIST", _) => list(call)?,
@@ -302,7 +302,7 @@ fn list(call: &mut Call<'_>) -> Done {
             _ => return Err(Fail::syntax()),
         }
     }
-    let now = call.engine.keys.now;
+    let now = call.engine.steady;
     let mut lines = vec![(call.client.id, describe(call.client, now))];
     lines.extend(call.engine.clients().map(|client| (client.id, describe(client, now))));
     lines.retain(|(id, _)| only.as_ref().is_none_or(|only| only.contains(&(*id as i64))));
@@ -341,7 +341,7 @@ fn kill(call: &mut Call<'_>) -> Done {
     } else {
         chosen(call)?
     };
-    let now = call.engine.keys.now;
+    let now = call.engine.steady;
     let mut killed = 0;
     for client in call.engine.clients().filter(|client| chosen.has(client, now)) {
         client.is_killed = true;

@@ -276,7 +276,7 @@ macro_rules! lines {
 }
 
 fn server(call: &mut Call<'_>, text: &mut String) -> Done {
-    let up = call.engine.keys.now.saturating_sub(call.engine.stats.since) / 1000;
+    let up = call.engine.steady.saturating_sub(call.engine.stats.since) / 1000;
     lines!(text,
         redis_version: REDIS_VERSION,
         redis_mode: "standalone",

@@ -1,15 +1,23 @@
 //! What goes by itself: commits become durable, keys expire, waiting ends, idle clients are let go of.
 
+use std::time::Duration;
+
 use super::Engine;
 use crate::redis::client::{Client, ClientId};
 use crate::redis::fail::{InVain, Wait};
+use crate::redis::now::Now;
 
 impl Engine {
+    /// Sets the time.
+    pub fn set_time(&mut self, now: Now) {
+        (self.keys.now, self.steady) = (now.wall, now.steady);
+    }
+
     /// What is due at this time: keys expire, and waiting ends.
-    pub fn tick(&mut self, now: u64) {
-        self.keys.now = now;
+    pub fn tick(&mut self, now: Now) {
+        self.set_time(now);
         while let Some((until, id)) = self.deadlines.first().copied() {
-            if until > now {
+            if until > now.steady {
                 break;
             }
             self.deadlines.pop_first();
@@ -17,7 +25,7 @@ impl Engine {
         }
         self.expire_keys();
         self.note_durable();
-        self.let_go_of_idle(now);
+        self.let_go_of_idle(now.steady);
     }
 
     pub(super) fn expire_keys(&mut self) {
@@ -77,10 +85,11 @@ impl Engine {
         }
     }
 
-    /// When something is due next, in milliseconds since the Unix epoch.
-    pub fn next_due(&self) -> Option<u64> {
-        let waiting = self.deadlines.first().map(|(at, _)| *at);
-        [waiting, self.keys.next_deadline()].into_iter().flatten().min()
+    /// The time until something is due.
+    pub fn next_due(&self) -> Option<Duration> {
+        let waiting = self.deadlines.first().map(|(at, _)| at.saturating_sub(self.steady));
+        let expiring = self.keys.next_deadline().map(|at| at.saturating_sub(self.keys.now));
+        [waiting, expiring].into_iter().flatten().min().map(Duration::from_millis)
     }
 
     /// Takes note of commits that have become durable, and wakes those whose replies may leave.

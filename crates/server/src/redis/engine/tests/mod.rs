@@ -1,5 +1,6 @@
 //! The engine on a store in memory, step by step, beside a plain model of what it should do.
 
+mod clocks;
 mod cuts;
 mod lists;
 mod memory;
@@ -22,10 +23,16 @@ use crate::redis::acl::Users;
 use crate::redis::client::ClientId;
 use crate::redis::keys::stream::Id;
 use crate::redis::keys::{Keyspace, Value, deadlines, names};
+use crate::redis::now::Now;
 use crate::redis::settings::Settings;
 use model::{Flow, Group, Held, Key, State};
 use people::People;
 use random::KEYS;
+
+/// A moment in the tests' worlds, whose clocks agree on how time goes by and on nothing else.
+pub fn at(wall: u64) -> Now {
+    Now { wall, steady: wall - 900_000 }
+}
 
 /// A server without sockets and threads, and what is expected of it.
 pub struct World {
@@ -59,7 +66,7 @@ impl World {
             let (at, key) = deadline.unwrap();
             engine.keys.note_deadline(Some(at), &key);
         }
-        engine.tick(now);
+        engine.tick(at(now));
         let people = People::new(State::new(), now);
         Self { volume, store, engine, people, clock, now, cache, story: Vec::new() }
     }
@@ -142,7 +149,7 @@ impl World {
     pub fn pass(&mut self, millis: u64) {
         self.clock.advance(Duration::from_millis(millis));
         self.now += millis;
-        self.engine.tick(self.now);
+        self.engine.tick(at(self.now));
         self.people.tick(self.now);
         if self.engine.stopped.is_none() {
             self.compare("time went by");

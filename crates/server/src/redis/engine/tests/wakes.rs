@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Wake;
 
-use super::{World, words};
+use super::{World, at, words};
 
 #[derive(Default)]
 struct Count(AtomicU64);
@@ -38,9 +38,9 @@ fn whoever_waits_for_a_commit_is_woken() {
         // The clock may be the first to see that something is durable.
         assert!(is_woken(request, |world| {
             world.store.flush().unwrap();
-            world.engine.tick(2_000_000);
+            world.engine.tick(at(2_000_000));
         }));
         assert!(is_woken(request, |world| world.engine.note_stopped("no device")));
-        assert!(!is_woken(request, |world| world.engine.tick(2_000_000)));
+        assert!(!is_woken(request, |world| world.engine.tick(at(2_000_000))));
     }
 }
