@@ -7,9 +7,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
 use brooklet_io::{
-    AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, publish, system_seed,
-    write_all_at,
+    AlignedBuf, Files, OpenMode, Persist, Rng, SECTOR, Volume, publish, system_seed, write_all_at,
 };
 use brooklet_wal::Cursor;
 
@@ -46,6 +46,7 @@ pub(crate) struct Drafts<'a> {
 pub(crate) struct Draft {
     path: PathBuf,
     draft: PathBuf,
+    files: Arc<dyn Files>,
     pub volume: Arc<dyn Volume>,
 }
 
@@ -58,12 +59,12 @@ impl Draft {
                 format!("{name} is a block device: make the store by `brooklet format` or `Options::format`");
             return Err(Error::InvalidOptions(what));
         }
-        if path.try_exists().map_err(Error::io(format!("looking for {name}")))? {
+        if options.files.exists(path).map_err(Error::io(format!("looking for {name}")))? {
             return Err(exists(name));
         }
         sweep(path);
-        let (draft, volume) = new_draft(path, &file_options(options)).map_err(|e| creation_error(path, e))?;
-        Ok(Self { path: path.to_owned(), draft, volume: Arc::new(volume) })
+        let (draft, volume) = new_draft(path, options).map_err(|e| creation_error(path, e))?;
+        Ok(Self { path: path.to_owned(), draft, files: options.files.clone(), volume })
     }
 
     /// What it will be called.
@@ -73,13 +74,18 @@ impl Draft {
 
     /// `false` where something has that name.
     fn publish(&self) -> Result<bool, Error> {
-        publish(&self.draft, &self.path).map_err(|e| creation_error(&self.path, e))
+        publish(&*self.files, &self.draft, &self.path).map_err(|e| creation_error(&self.path, e))
+    }
+
+    /// Whether something has its name, or may have.
+    fn is_named(&self) -> bool {
+        self.files.exists(&self.path).unwrap_or(true)
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.draft)
+        if let Err(error) = self.files.remove(&self.draft)
             && error.kind() != ErrorKind::NotFound
         {
             tracing::warn!(%error, draft = %self.draft.display(), "half a store is left over; remove it");
@@ -93,18 +99,18 @@ const NEW: &str = ".new-";
 const TRIES: usize = 8;
 
 /// A new file for a draft. Its name is nobody else's: numbers of processes are not, in containers.
-fn new_draft(path: &Path, options: &FileOptions) -> io::Result<(PathBuf, FileVolume)> {
+fn new_draft(path: &Path, options: &Options) -> io::Result<(PathBuf, Arc<dyn Volume>)> {
     let mut tries = 0;
     loop {
         tries += 1;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!("{NEW}{:016x}", system_seed()));
         let draft = path.with_file_name(name);
-        match FileVolume::open(&draft, OpenMode::Create, options.clone()) {
+        match options.files.open(&draft, OpenMode::Create, file_options(options)) {
             Ok(volume) => return Ok((draft, volume)),
             Err(e) if e.kind() == ErrorKind::ResourceBusy && tries < TRIES => {}
             Err(e) => {
-                let _ = std::fs::remove_file(&draft);
+                let _ = options.files.remove(&draft);
                 return Err(e);
             }
         }
@@ -171,7 +177,7 @@ pub(crate) fn write(volumes: &Volumes, superblock: &Superblock, drafts: Drafts<'
     let failed = |e| creation_error(Path::new(&volumes.data.info().name), e);
     lay(volumes, superblock).map_err(failed)?;
     let crown = || superblock.write(&*volumes.data).map_err(failed);
-    if drafts.data.is_some() {
+    if drafts.data.is_some() && !bug("name-before-content") {
         crown()?;
     }
     if let Some(ring) = drafts.ring
@@ -182,8 +188,16 @@ pub(crate) fn write(volumes: &Volumes, superblock: &Superblock, drafts: Drafts<'
     // Even a superblock whose writing failed may be there, so from here on a device's ring stays.
     let Some(data) = drafts.data else { return crown().map(|()| true) };
     let made = data.publish();
-    if let (false, Some(ring)) = (matches!(made, Ok(true)), drafts.ring) {
-        let _ = std::fs::remove_file(&ring.path);
+    // The data may have its name although something failed, the sync of its folder say: then it needs its ring.
+    let is_made = match made {
+        Ok(made) => made,
+        Err(_) => !bug("ring-goes-before-its-data") && data.is_named(),
+    };
+    if let (false, Some(ring)) = (is_made, drafts.ring) {
+        let _ = ring.files.remove(&ring.path);
+    }
+    if bug("name-before-content") {
+        crown()?;
     }
     made
 }
@@ -282,7 +296,7 @@ fn check_room(volumes: &Volumes, superblock: &Superblock) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use brooklet_io::{Fault, MemVolume};
+    use brooklet_io::{Fault, FileVolume, MemVolume};
     use brooklet_wal::slot;
 
     use super::*;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_codex::Source;
-use brooklet_io::{Clock, SystemClock, system_seed};
+use brooklet_io::{Clock, Files, SystemClock, SystemFiles, system_seed};
 
 use crate::error::Error;
 use crate::metrics::MetricsFile;
@@ -59,6 +59,7 @@ pub struct Options {
     pub(crate) secret: Secret,
     pub(crate) elsewhere: Option<Elsewhere>,
     pub(crate) metrics_file: Option<MetricsFile>,
+    pub(crate) files: Arc<dyn Files>,
 }
 
 type Open = dyn Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync;
@@ -118,6 +119,7 @@ impl Options {
             secret: Secret::of_system(),
             elsewhere: None,
             metrics_file: None,
+            files: Arc::new(SystemFiles),
         }
     }
 
@@ -317,6 +319,13 @@ impl Options {
     pub fn environment(mut self, clock: Arc<dyn Clock>, seed: u64) -> Self {
         self.clock = clock;
         self.seeded(seed)
+    }
+
+    /// Where paths lead, instead of to the files of this machine: for simulators.
+    #[doc(hidden)]
+    pub fn files(mut self, files: Arc<dyn Files>) -> Self {
+        self.files = files;
+        self
     }
 
     /// With chances that are the same each time.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::tether::Tether;
-use brooklet_io::{FileOptions, FileVolume, OpenMode, Volume};
+use brooklet_io::{FileOptions, OpenMode, Volume};
 
 use crate::error::{Error, told};
 use crate::options::{Create, Options};
@@ -47,7 +47,7 @@ impl Volumes {
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Volumes, Error> {
     if options.create != Create::Never && !options.read_only {
         let name = path.display().to_string();
-        let exists = path.try_exists().map_err(Error::io(format!("looking for {name}")))?;
+        let exists = options.files.exists(path).map_err(Error::io(format!("looking for {name}")))?;
         let created = !exists && make(path, options)?;
         if !created && options.create == Create::New {
             return Err(Error::exists(name));
@@ -61,18 +61,20 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Volumes, Error> {
 /// Makes the store at `path`; `false` where another was quicker, whose ring is there before its data.
 fn make(path: &Path, options: &Options) -> Result<bool, Error> {
     match create::make(path, options, create::empty) {
-        Err(Error::Exists { .. }) if options.create == Create::IfMissing && appears(path) => Ok(false),
+        Err(Error::Exists { .. }) if options.create == Create::IfMissing && appears(path, options) => {
+            Ok(false)
+        }
         made => made,
     }
 }
 
 /// Whether something is at `path`, now or soon. Nobody knows whether anyone makes it, so the wait is the longest one.
-fn appears(path: &Path) -> bool {
+fn appears(path: &Path, options: &Options) -> bool {
     (0..LOOKS.end).any(|look| {
         if look > 0 {
             std::thread::park_timeout(LOOK);
         }
-        path.exists()
+        options.files.exists(path).unwrap_or(false)
     })
 }
 
@@ -80,7 +82,7 @@ fn appears(path: &Path) -> bool {
 pub(crate) fn volume(path: &Path, options: &Options) -> Result<Arc<dyn Volume>, Error> {
     let name = path.display().to_string();
     match open_patiently(path, options) {
-        Ok(volume) => Ok(Arc::new(volume)),
+        Ok(volume) => Ok(volume),
         Err(e) if e.kind() == ErrorKind::ResourceBusy => {
             Err(Error::Locked { name, holder: holder::name(path) })
         }
@@ -106,11 +108,11 @@ const LOOK: Duration = Duration::from_millis(5);
 /// lets go of a killed process's lock only when its last write has ended, and a process may die before it leaves a note.
 const LOOKS: Range<u32> = 20..200;
 
-fn open_patiently(path: &Path, options: &Options) -> io::Result<FileVolume> {
+fn open_patiently(path: &Path, options: &Options) -> io::Result<Arc<dyn Volume>> {
     let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
     let mut looks = 0;
     loop {
-        match FileVolume::open(path, mode, file_options(options)) {
+        match options.files.open(path, mode, file_options(options)) {
             Err(e)
                 if e.kind() == ErrorKind::ResourceBusy
                     && (looks < LOOKS.start || looks < LOOKS.end && holder::is_gone(path)) =>

@@ -16,6 +16,7 @@ mod clock;
 mod counts;
 mod disk;
 mod file;
+mod files;
 mod layer;
 mod mem;
 #[doc(hidden)]
@@ -38,11 +39,10 @@ pub use capped::capped;
 pub use clock::{Clock, ManualClock, Rng, SystemClock, exact_timers, system_seed};
 pub use counts::Counts;
 pub use disk::{Disk, Fault, Lie, Lied};
-pub use file::{
-    Durable, FileOptions, FileVolume, OpenMode, is_open_here, process_exists, publish, read_unlocked,
-};
+pub use file::{Durable, FileOptions, FileVolume, OpenMode, is_open_here, process_exists, read_unlocked};
+pub use files::{Files, SystemFiles, publish};
 pub use layer::Layer;
-pub use mem::MemVolume;
+pub use mem::{MemFiles, MemVolume};
 pub use process::Process;
 pub use volume::{
     BlockDevice, Completion, Op, Persist, Queue, SECTOR, Volume, VolumeInfo, read_exact_at,

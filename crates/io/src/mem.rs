@@ -11,6 +11,10 @@ use crate::disk::{Disk, Fault, Lied};
 use crate::volume::assert_aligned;
 use crate::{Completion, Counts, Op, Persist, Queue, SECTOR, Volume, VolumeInfo};
 
+mod files;
+
+pub use files::MemFiles;
+
 /// A volume in memory. Clones are handles to the same disk.
 ///
 /// ```
@@ -125,6 +129,16 @@ impl MemVolume {
     /// As for a [flush](Volume::flush).
     pub fn flush_within(&self, range: Range<u64>) -> io::Result<()> {
         self.disk().flush_within(range)
+    }
+
+    /// Switches the power off: what is in flight may still arrive, and everything later fails.
+    pub fn power_off(&self) {
+        self.disk().power_off();
+    }
+
+    /// Whether the power is off.
+    pub fn is_off(&self) -> bool {
+        self.disk().is_off()
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {

@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 
 use brooklet::io::seeded::{met, plant};
 
-use crate::{damage, damaged_runs, forks, kept, refusals, restart};
+use crate::{damage, damaged_runs, forks, kept, names, refusals, restart};
 
 const BUGS: &[(&str, fn())] = &[
     ("child-keeps-the-lock", forks::a_store_that_is_closed_is_free_beside_a_child),
@@ -15,6 +15,10 @@ const BUGS: &[(&str, fn())] = &[
     ("what-is-damaged-is-passed-over", damaged_runs::a_damaged_run_stays_and_newer_ones_are_merged),
     ("closed-store-keeps-its-file", kept::a_closed_store_keeps_no_file),
     ("payload-pins-its-block", kept::a_small_payload_has_memory_of_its_own),
+    ("folder-is-not-synced", names::a_power_cut_leaves_a_whole_store_or_none),
+    ("found-name-is-believed", names::an_error_leaves_a_whole_store_or_none),
+    ("name-before-content", names::a_power_cut_leaves_a_whole_store_or_none),
+    ("ring-goes-before-its-data", names::an_error_leaves_a_whole_store_or_none),
     ("refusal-before-durable", refusals::what_a_refusal_says_survives_a_power_cut),
     (
         "deferred-ignores-the-pace",

@@ -29,6 +29,7 @@ mod kept;
 mod liars;
 mod lookups;
 mod metrics;
+mod names;
 mod offload;
 mod parts;
 mod refusals;

@@ -149,6 +149,11 @@ impl Disk {
         self.media.at_risk()
     }
 
+    /// Whether the power is off.
+    pub fn is_off(&self) -> bool {
+        self.off
+    }
+
     /// Switches the power off: what is in flight may still arrive, and everything later fails.
     pub fn power_off(&mut self) {
         if !std::mem::replace(&mut self.off, true) {

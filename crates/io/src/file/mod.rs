@@ -18,7 +18,8 @@ use std::sync::atomic::Ordering;
 
 pub use self::held::is_open_here;
 use self::inner::FileInner;
-pub use self::open::{process_exists, publish, read_unlocked};
+pub(crate) use self::open::sync_folder;
+pub use self::open::{process_exists, read_unlocked};
 use crate::threads::ThreadQueue;
 #[cfg(target_os = "linux")]
 use crate::uring::UringQueue;

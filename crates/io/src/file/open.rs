@@ -18,10 +18,31 @@ pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
         let message = format!("{} was replaced again and again while it was being opened", path.display());
         Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
     })?;
-    if mode == OpenMode::Create {
-        sync_parent(path)?;
+    match mode {
+        OpenMode::Create => sync_folder(path)?,
+        OpenMode::ReadWrite => keep_name(path, &file)?,
+        OpenMode::ReadOnly => {}
     }
     Ok(file)
+}
+
+/// Makes a name durable that was found. Whoever made it may have been killed, or have met an error, before it was: what is
+/// written under it now would go with it.
+fn keep_name(path: &Path, file: &File) -> io::Result<()> {
+    if !file.metadata()?.is_file() || path.starts_with("/proc/self/fd") {
+        return Ok(());
+    }
+    let named = path.canonicalize();
+    match sync_folder(named.as_deref().unwrap_or(path)) {
+        // Nobody else may sync the folder of a file in one that this user may not read, or on a file system that cannot.
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) =>
+        {
+            tracing::debug!(path = %path.display(), %error, "the folder cannot be synced");
+            Ok(())
+        }
+        done => done,
+    }
 }
 
 /// How often a file is opened anew that is no longer the one at its path.
@@ -113,26 +134,10 @@ fn lock_file(file: &File, mode: OpenMode, path: &Path) -> io::Result<()> {
     })
 }
 
-/// Makes the new name of a file durable.
-fn sync_parent(path: &Path) -> io::Result<()> {
+/// Makes durable which names there are in the folder of `path`.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent)?.sync_all()
-}
-
-/// Gives the file `draft` the name `path`, durably, unless something has that name; then it is `false`, and `draft`
-/// stays.
-pub fn publish(draft: &Path, path: &Path) -> io::Result<bool> {
-    match fs::hard_link(draft, path) {
-        Ok(()) => fs::remove_file(draft)?,
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
-        // Without links, two who create the same store at the same moment are not told apart.
-        Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => {
-            fs::rename(draft, path)?;
-        }
-        Err(e) => return Err(e),
-    }
-    sync_parent(path)?;
-    Ok(true)
 }
 
 /// Whether a process of this number exists, as far as this process may know.

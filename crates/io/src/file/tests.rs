@@ -217,18 +217,6 @@ fn a_link_to_nothing_is_named_with_its_target() {
 }
 
 #[test]
-fn publishing_never_takes_a_name_from_another() {
-    let dir = tempfile::tempdir().unwrap();
-    let (draft, name) = (dir.path().join("draft"), dir.path().join("name"));
-    fs::write(&draft, "first").unwrap();
-    assert!(publish(&draft, &name).unwrap() && !draft.exists());
-    fs::write(&draft, "second").unwrap();
-    assert!(!publish(&draft, &name).unwrap() && draft.exists());
-    assert_eq!(fs::read(&name).unwrap(), b"first");
-    assert_eq!(kind(publish(&dir.path().join("none"), &dir.path().join("new"))), io::ErrorKind::NotFound);
-}
-
-#[test]
 fn is_open_once_for_writing_or_often_for_reading() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("v");

@@ -1,0 +1,250 @@
+//! Names of volumes in memory, on a model of what file systems promise of names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::files::Files;
+use crate::seeded::bug;
+use crate::{Fault, FileOptions, MemVolume, OpenMode, Rng, Volume};
+
+/// Volumes in memory with paths. Clones are handles to the same ones.
+///
+/// A change of names is seen at once. Until the folder is synced a power cut may take it back, each change by itself, and may
+/// keep later ones. The volumes lose what they have not flushed at the same moment.
+#[derive(Clone)]
+pub struct MemFiles {
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    rng: Rng,
+    /// The names that are seen.
+    seen: Tree,
+    /// Those that a power cut leaves, whatever else it does.
+    durable: Tree,
+    /// Changes that it may take back, the oldest first.
+    pending: Vec<Change>,
+    made: u64,
+    operations: u64,
+    /// The operation that fails, and how.
+    fault: Option<(u64, NameFault)>,
+    /// A fault of the volume that is made as the nth.
+    of_volume: Option<(u64, Fault)>,
+    is_off: bool,
+}
+
+/// A volume and the number that tells it from others.
+type Inode = (u64, MemVolume);
+type Tree = BTreeMap<PathBuf, Inode>;
+
+/// Names that come or go together.
+type Change = Vec<(PathBuf, Option<Inode>)>;
+
+#[derive(Clone, Copy)]
+enum NameFault {
+    PowerOff,
+    Error(io::ErrorKind),
+}
+
+impl MemFiles {
+    /// No volumes yet; their chances come from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self::of(Tree::new(), seed)
+    }
+
+    fn of(tree: Tree, seed: u64) -> Self {
+        let state = State {
+            rng: Rng::new(seed),
+            made: tree.values().map(|(nth, _)| nth + 1).max().unwrap_or(0),
+            seen: tree.clone(),
+            durable: tree,
+            pending: Vec::new(),
+            operations: 0,
+            fault: None,
+            of_volume: None,
+            is_off: false,
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Changes and syncs of names so far.
+    pub fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// The power goes off during the operation on names that comes after so many more.
+    pub fn cut_after(&self, operations: u64) {
+        let mut state = self.state();
+        state.fault = Some((state.operations + operations, NameFault::PowerOff));
+    }
+
+    /// The operation on names that comes after so many more fails, once, without an effect.
+    pub fn fail_after(&self, operations: u64, kind: io::ErrorKind) {
+        let mut state = self.state();
+        state.fault = Some((state.operations + operations, NameFault::Error(kind)));
+    }
+
+    /// Something goes wrong with the volume that is made as the `nth`, from 0.
+    pub fn fail_volume(&self, nth: u64, fault: Fault) {
+        self.state().of_volume = Some((nth, fault));
+    }
+
+    /// The volumes that have names, by these.
+    pub fn volumes(&self) -> Vec<(PathBuf, MemVolume)> {
+        self.state().seen.iter().map(|(path, (_, volume))| (path.clone(), volume.clone())).collect()
+    }
+
+    /// Draws what a power cut now would leave, names and volumes.
+    pub fn crashed(&self, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let state = self.state();
+        let mut tree = state.durable.clone();
+        for change in &state.pending {
+            if rng.percent(50) {
+                apply(&mut tree, change);
+            }
+        }
+        let mut crashed = BTreeMap::new();
+        for (nth, volume) in tree.values_mut() {
+            let left =
+                crashed.entry(*nth).or_insert_with(|| MemVolume::from_image(volume.crash(), rng.next()));
+            *volume = left.clone();
+        }
+        Self::of(tree, rng.next())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn apply(tree: &mut Tree, change: &Change) {
+    for (path, inode) in change {
+        match inode {
+            Some(inode) => drop(tree.insert(path.clone(), inode.clone())),
+            None => drop(tree.remove(path)),
+        }
+    }
+}
+
+impl State {
+    /// Power goes off for all at once.
+    fn check_power(&mut self) -> io::Result<()> {
+        self.is_off |= self.seen.values().any(|(_, volume)| volume.is_off());
+        if self.is_off { Err(io::Error::other("the power is off")) } else { Ok(()) }
+    }
+
+    /// Counts an operation. An operation during which the power goes off leaves its effect pending.
+    fn begin(&mut self) -> io::Result<bool> {
+        self.check_power()?;
+        let nth = self.operations;
+        self.operations += 1;
+        match self.fault.take_if(|(at, _)| *at == nth) {
+            None => Ok(true),
+            Some((_, NameFault::Error(kind))) => Err(io::Error::new(kind, "a planned fault")),
+            Some((_, NameFault::PowerOff)) => {
+                self.is_off = true;
+                self.seen.values().for_each(|(_, volume)| volume.power_off());
+                Ok(false)
+            }
+        }
+    }
+
+    /// Changes names; `is_on`: as [`begin`](Self::begin) said.
+    fn change(&mut self, change: Change, is_on: bool) -> io::Result<()> {
+        apply(&mut self.seen, &change);
+        self.pending.push(change);
+        if is_on { Ok(()) } else { self.check_power() }
+    }
+
+    fn find(&self, path: &Path) -> io::Result<Inode> {
+        self.seen.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn sync(&mut self, folder: Option<&Path>) -> io::Result<()> {
+        if !self.begin()? {
+            return self.check_power();
+        }
+        let durable = &mut self.durable;
+        self.pending.retain(|change| {
+            // A change that spans two folders is durable with the first of them, as in a journal.
+            let is_here = change.iter().any(|(path, _)| path.parent() == folder);
+            if is_here {
+                apply(durable, change);
+            }
+            !is_here
+        });
+        Ok(())
+    }
+}
+
+impl fmt::Debug for MemFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.state().seen.keys()).finish()
+    }
+}
+
+impl Files for MemFiles {
+    fn open(&self, path: &Path, mode: OpenMode, _: FileOptions) -> io::Result<Arc<dyn Volume>> {
+        let mut state = self.state();
+        state.check_power()?;
+        if mode != OpenMode::Create {
+            let (_, volume) = state.find(path)?;
+            if mode == OpenMode::ReadWrite && !bug("found-name-is-believed") {
+                state.sync(path.parent())?;
+            }
+            return Ok(Arc::new(volume));
+        }
+        if state.seen.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let is_on = state.begin()?;
+        let (nth, volume) = (state.made, MemVolume::new(state.rng.next()));
+        state.made += 1;
+        if let Some((_, fault)) = state.of_volume.take_if(|(which, _)| *which == nth) {
+            volume.fail(fault);
+        }
+        state.change(vec![(path.into(), Some((nth, volume.clone())))], is_on)?;
+        state.sync(path.parent())?;
+        Ok(Arc::new(volume))
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        let mut state = self.state();
+        state.check_power()?;
+        Ok(state.seen.contains_key(path))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.check_power()?;
+        if state.seen.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let inode = state.find(from)?;
+        let is_on = state.begin()?;
+        state.change(vec![(to.into(), Some(inode))], is_on)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let inode = state.find(from)?;
+        let is_on = state.begin()?;
+        state.change(vec![(to.into(), Some(inode)), (from.into(), None)], is_on)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.check_power()?;
+        state.find(path)?;
+        let is_on = state.begin()?;
+        state.change(vec![(path.into(), None)], is_on)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        self.state().sync(path.parent())
+    }
+}
