@@ -275,5 +275,7 @@ impl Witness<'_> {
 
 /// Whether an opening may be refused so.
 pub fn is_refusal(error: &Error, tolerance: Tolerance) -> bool {
-    tolerance.damaged && matches!(error, Error::Damaged { .. } | Error::NotAStore { .. })
+    // A superblock or a label that reads as it once was makes the ring and the data be of different moments.
+    tolerance.damaged
+        && matches!(error, Error::Damaged { .. } | Error::NotAStore { .. } | Error::WrongRing { .. })
 }
