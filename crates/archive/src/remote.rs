@@ -66,6 +66,8 @@ pub(crate) struct RemoteUpload {
 
 /// A place that is read on from: what is at hand from there on, and under way.
 struct Reading {
+    /// Where its first read began.
+    begun: u64,
     windows: VecDeque<Arc<Window>>,
     /// Where the last read that went on with it ended.
     at: u64,
@@ -178,7 +180,11 @@ impl RemoteUpload {
             None => Reading::new(bytes.start),
         };
         if place.goes_on(bytes.start) {
-            place.go_on(self, bytes)?;
+            // Where another place that reads ahead began, another run begins as a rule: its bytes are not fetched twice.
+            let begun =
+                |other: &Reading| (other.ahead.is_some() && other.begun >= place.end).then_some(other.begun);
+            let bound = places.iter().filter_map(begun).min().unwrap_or(u64::MAX);
+            place.go_on(self, bytes, bound)?;
         }
         let wanted = |window: &&Arc<Window>| window.bytes.start < bytes.end && window.bytes.end > bytes.start;
         let windows = place.windows.iter().filter(wanted).cloned().collect();
@@ -198,7 +204,7 @@ impl RemoteUpload {
 
 impl Reading {
     fn new(offset: u64) -> Self {
-        Self { windows: VecDeque::new(), at: offset, end: offset, step: FIRST, ahead: None }
+        Self { begun: offset, windows: VecDeque::new(), at: offset, end: offset, step: FIRST, ahead: None }
     }
 
     /// Whether a read from there goes on with it.
@@ -221,8 +227,8 @@ impl Reading {
         there
     }
 
-    /// Begins to read what these bytes need, and, where it is not the first time, what will come after them.
-    fn go_on(&mut self, upload: &RemoteUpload, bytes: &Range<u64>) -> Result<(), Error> {
+    /// Begins to read what these bytes need, and, where it is not the first time, what will come after them, up to the bound.
+    fn go_on(&mut self, upload: &RemoteUpload, bytes: &Range<u64>, bound: u64) -> Result<(), Error> {
         self.windows.retain(|window| window.bytes.end > bytes.start);
         self.at = bytes.end;
         let again = self.step > FIRST;
@@ -238,7 +244,9 @@ impl Reading {
             self.ahead.get_or_insert_with(|| Counted::new(&upload.memory));
             let (most, at_once) = upload.memory.share();
             self.step = self.step.min(most);
-            while self.windows.len() < at_once && self.read_on(upload, self.step) {
+            while self.windows.len() < at_once
+                && self.read_on(upload, self.step.min(bound.saturating_sub(self.end)))
+            {
                 self.step = (self.step * 2).min(most);
             }
         }

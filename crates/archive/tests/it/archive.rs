@@ -102,10 +102,10 @@ fn requests_are_in_proportion_to_bytes() {
         costs.gets - opened.gets <= 12 && costs.received - opened.received < 2 << 20,
         "{costs:?} {opened:?}"
     );
-    // All of it is read once, in large pieces.
+    // All of it is read once, in large pieces, although it lies in several runs that are read side by side.
     assert!(logs(&view) == contents(&store));
     let all = bucket.costs();
-    assert!(all.received - costs.received < archived.bytes * 11 / 10, "{all:?} of {archived:?}");
+    assert!(all.received - costs.received < archived.bytes * 101 / 100, "{all:?} of {archived:?}");
     assert!(all.gets - costs.gets < 20 + archived.bytes / (1 << 20), "{all:?} of {archived:?}");
 }
 
