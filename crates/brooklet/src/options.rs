@@ -421,9 +421,6 @@ impl Options {
         if self.block_size < 4096 || self.block_size > 16 << 20 {
             return wrong(format!("a block of {} bytes: use 4 KiB to 16 MiB", self.block_size));
         }
-        if !self.threads && (self.rate > 0 || !self.interval.is_zero()) {
-            return wrong("a pace of writes without threads: only a thread of the store's keeps one".into());
-        }
         if self.rate > 0 && self.rate < brooklet_io::SECTOR as u64 {
             return wrong(format!(
                 "{} bytes a second: no write is smaller than 4096, use that or more",

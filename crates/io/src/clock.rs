@@ -9,6 +9,11 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Duration;
     /// Time since the Unix epoch; may jump.
     fn wall(&self) -> Duration;
+    /// Returns once so much time has passed. By default the calling thread sleeps.
+    #[expect(clippy::disallowed_methods, reason = "this is the room that owns the clock")]
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
 }
 
 /// The machine's clocks.
@@ -51,7 +56,7 @@ pub fn exact_timers() {
     }
 }
 
-/// A clock that moves only when told to.
+/// A clock that moves only when told to: by [`advance`](Self::advance), and by whoever sleeps.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     nanos: std::sync::atomic::AtomicU64,
@@ -80,6 +85,10 @@ impl Clock for ManualClock {
     fn wall(&self) -> Duration {
         let ahead = self.ahead.load(std::sync::atomic::Ordering::SeqCst);
         Duration::from_nanos((self.now().as_nanos() as u64).wrapping_add(ahead))
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.advance(time);
     }
 }
 

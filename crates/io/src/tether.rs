@@ -31,8 +31,8 @@ impl Tether {
     /// Lets go of the volume: whatever is asked of it from now on fails, with an error that [`is_gone`] knows.
     pub fn let_go(&self) {
         let within = self.within.write().unwrap_or_else(PoisonError::into_inner).take();
-        // It may be a user's: outside the lock.
-        drop(within);
+        // Outside the lock: it may be a user's.
+        dropped("the volume", within);
     }
 
     fn get(&self) -> io::Result<Arc<dyn Volume>> {
@@ -43,6 +43,13 @@ impl Tether {
     fn ask<T>(&self, doing: &str, ask: impl FnOnce(&dyn Volume) -> io::Result<T>) -> io::Result<T> {
         let volume = self.get()?;
         caught(doing, || ask(&*volume))?
+    }
+}
+
+/// Drops what may be a user's: a panic of it ends here.
+fn dropped<T>(what: &str, it: T) {
+    if let Err(error) = caught(what, || drop(it)) {
+        tracing::error!("{error}");
     }
 }
 
@@ -65,11 +72,11 @@ pub fn is_gone(error: &io::Error) -> bool {
 
 impl Volume for Tether {
     fn info(&self) -> VolumeInfo {
-        self.get().map_or_else(|_| self.info.clone(), |volume| volume.info())
+        self.ask("describing the volume", |volume| Ok(volume.info())).unwrap_or_else(|_| self.info.clone())
     }
 
     fn counts(&self) -> Counts {
-        self.get().map(|volume| volume.counts()).unwrap_or_default()
+        self.ask("counting what the volume did", |volume| Ok(volume.counts())).unwrap_or_default()
     }
 
     fn size(&self) -> io::Result<u64> {
@@ -122,14 +129,19 @@ impl Volume for Tether {
     }
 
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
-        let within = self.ask("making a queue", |volume| volume.queue(depth))?;
-        Ok(Box::new(Watched { waker: within.waker(), within, flying: Vec::new(), broken: None }))
+        let (within, waker) = self.ask("making a queue", |volume| {
+            let queue = volume.queue(depth)?;
+            let waker = queue.waker();
+            Ok((queue, waker))
+        })?;
+        Ok(Box::new(Watched { within: Some(within), waker, flying: Vec::new(), broken: None }))
     }
 }
 
 /// A queue whose panics end what is in flight with an error. After one it is not asked for anything any more.
 struct Watched {
-    within: Box<dyn Queue>,
+    /// There until this is dropped.
+    within: Option<Box<dyn Queue>>,
     waker: Waker,
     /// Tokens of what is in flight.
     flying: Vec<u64>,
@@ -138,10 +150,15 @@ struct Watched {
 
 impl Watched {
     fn ask(&mut self, ask: impl FnOnce(&mut dyn Queue)) {
-        if self.broken.is_none() {
-            self.broken =
-                caught("the volume's queue", || ask(&mut *self.within)).err().map(|e| e.to_string());
+        if let (Some(within), None) = (&mut self.within, &self.broken) {
+            self.broken = caught("the volume's queue", || ask(&mut **within)).err().map(|e| e.to_string());
         }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        dropped("the volume's queue", self.within.take());
     }
 }
 
@@ -202,6 +219,12 @@ mod tests {
 
     struct PanicsToo(Box<dyn Queue>);
 
+    impl Drop for PanicsToo {
+        fn drop(&mut self) {
+            panic!("cannot be dropped")
+        }
+    }
+
     impl Queue for PanicsToo {
         fn submit(&mut self, token: u64, op: Op) {
             self.0.submit(token, op);
@@ -236,6 +259,7 @@ mod tests {
         let why = "the volume's queue panicked: cannot reap".to_owned();
         assert_eq!(told.collect::<Vec<_>>(), [(7, why.clone()), (9, why)]);
         assert_eq!(queue.in_flight(), 0);
+        drop(queue);
     }
 
     #[test]

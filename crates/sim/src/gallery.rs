@@ -192,6 +192,17 @@ pub const BUGS: &[Bug] = &[
     // What callers see.
     bug("refused-commit-leaves-traces", "a refused commit is not undone", Seed(0)),
     bug("refusal-before-durable", "a refusal rests on what a power cut may take back", Seed(4)),
+    bug(
+        "deferred-ignores-the-pace",
+        "a deferred commit is acknowledged, however much later its block may be written",
+        Seed(0),
+    ),
+    bug(
+        "pace-forgets-the-time",
+        "a pace that was not used is taken to be one that lets several blocks go at once",
+        Seed(0),
+    ),
+    bug("panic-of-a-callback-escapes", "a callback's panic hits whoever drives the log", Seed(0)),
     bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible", Seed(25)),
     bug("deleted-log-lives-on", "the entries of a deleted log stay", Seed(0)),
     bug("truncation-keeps-older-tiers", "a truncation does not reach what older tiers hold", Seed(0)),

@@ -32,12 +32,15 @@ pub struct Flight {
 }
 
 impl Flight {
-    /// A flight that watches its ticket in both ways: by asking, and by being told.
-    pub fn new(changes: Arc<[Change]>, at: u64, ticket: Ticket, deferred: bool) -> Self {
+    /// A flight that watches its ticket in both ways: by asking, and by being told. Whoever is told may panic then.
+    pub fn new(changes: Arc<[Change]>, at: u64, ticket: Ticket, (deferred, panics): (bool, bool)) -> Self {
         let told = Arc::new(AtomicU8::new(0));
         if !deferred {
             let told = told.clone();
-            ticket.on_done(move |result| told.store(if result.is_ok() { 1 } else { 2 }, Ordering::Relaxed));
+            ticket.on_done(move |result| {
+                told.store(if result.is_ok() { 1 } else { 2 }, Ordering::Relaxed);
+                assert!(!panics, "a callback that panics");
+            });
         }
         Self { changes, at, deferred, ticket, told }
     }

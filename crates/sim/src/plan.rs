@@ -45,6 +45,8 @@ pub struct Shape {
     pub capacity: u64,
     /// Most bytes for the bounds of resting logs that are remembered: a few logs, or all.
     pub remembered: usize,
+    /// The least time between two writes to the ring; zero: none.
+    pub interval: Duration,
 }
 
 impl Shape {
@@ -58,6 +60,7 @@ impl Shape {
             .max_payload(self.payload)
             .capacity(self.capacity)
             .remembered(self.remembered)
+            .write_interval(self.interval)
             .create(Create::Never)
             .elsewhere(elsewhere::open)
             .threads(false)
@@ -114,6 +117,9 @@ pub enum Act {
     Burst(u64),
     /// A commit that may rest in memory for 100 ms.
     Deferred,
+    /// A commit that may rest in memory for so many milliseconds, and the store's own work, every millisecond, until they have
+    /// passed.
+    Punctual(u64),
     /// Wait until the last commit is durable, in the thread that wrote it.
     Wait,
     /// Let the store's own work go on.
@@ -164,6 +170,7 @@ impl fmt::Display for Act {
             Act::Commit(n) => write!(f, "commit of {n}"),
             Act::Burst(n) => write!(f, "{n} commits in a row"),
             Act::Deferred => write!(f, "deferred commit"),
+            Act::Punctual(ms) => write!(f, "a commit deferred by {ms} ms, and the store works on time"),
             Act::Wait => write!(f, "wait for the last commit"),
             Act::Work => write!(f, "the store's own work goes on"),
             Act::Idle(time) => write!(f, "{} ms pass", time.as_millis()),
@@ -363,7 +370,15 @@ impl Plan {
                 steps.insert(at, menu.step_of(Act::Hang(rng.below(4)), rng));
             }
         }
-        Self { seed, class, shape: Shape { apart, capacity, remembered, ..shape }, habits, steps }
+        let ms = if rng.percent(15) { [1, 4, 20, 200][rng.below(4) as usize] } else { 0 };
+        let interval = Duration::from_millis(ms);
+        if rng.percent(if ms > 0 { 90 } else { 5 }) {
+            for _ in 0..1 + rng.below(6) {
+                let at = rng.below(steps.len() as u64) as usize;
+                steps.insert(at, menu.step_of(Act::Punctual([5, 20, 100][rng.below(3) as usize]), rng));
+            }
+        }
+        Self { seed, class, shape: Shape { apart, capacity, remembered, interval, ..shape }, habits, steps }
     }
 }
 
@@ -381,6 +396,7 @@ fn shape(rng: &mut Rng) -> Shape {
         apart: false,
         capacity: 0,
         remembered: 0,
+        interval: Duration::ZERO,
     }
 }
 

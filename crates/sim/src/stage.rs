@@ -10,6 +10,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -304,10 +305,10 @@ impl Volume for Stage {
         self.knock(1 + persist as u8, offset, data);
         let tells = self.write_began(offset);
         let lies = self.disk.lied().len();
-        let result = self.disk.write_at(offset, data, persist);
-        let whole = result.as_ref().is_ok_and(|n| *n == data.len());
+        let result = panic::catch_unwind(AssertUnwindSafe(|| self.disk.write_at(offset, data, persist)));
+        let whole = matches!(&result, Ok(Ok(n)) if *n == data.len());
         self.write_ended(offset, tells && whole, lies);
-        result
+        result.unwrap_or_else(|panicked| panic::resume_unwind(panicked))
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -14,6 +14,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
+use std::time::Duration;
 
 use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
@@ -42,6 +43,16 @@ pub(crate) struct Shared {
     pub calls: Arc<Calls>,
     /// The process that opened the log.
     pub process: Process,
+}
+
+/// What a thread does next that waits for the log.
+pub(crate) enum Turn {
+    /// It writes this block.
+    Drive(Taken),
+    /// It sleeps: no committer's thread keeps the pace, so it does.
+    Sleep(Duration),
+    /// It waits for others.
+    Wait,
 }
 
 /// Ends the committer's rests.
@@ -94,13 +105,28 @@ impl Shared {
                 return ended;
             }
             self.may_wait()?;
-            let taken = self.lock().take(Urge::Wanted);
-            if let Some(taken) = taken {
-                self.carry_out(taken);
-            } else if let Some(heard) = block.listen(|all| all.thread(thread::current())) {
-                self.see_to(Some(heard));
-                thread::park();
+            match self.turn() {
+                Turn::Drive(taken) => self.carry_out(taken),
+                Turn::Sleep(time) => self.clock.sleep(time),
+                Turn::Wait => {
+                    if let Some(heard) = block.listen(|all| all.thread(thread::current())) {
+                        self.see_to(Some(heard));
+                        thread::park();
+                    }
+                }
             }
+        }
+    }
+
+    /// What a thread does that waits for something to become durable.
+    pub fn turn(&self) -> Turn {
+        let mut core = self.lock();
+        let alone = core.is_paced() && self.committer.get().is_none();
+        let now = if alone { self.clock.now() } else { Duration::ZERO };
+        match core.take(if alone { Urge::Alone(now) } else { Urge::Wanted }) {
+            Some(taken) => Turn::Drive(taken),
+            None if alone => core.held_back(now).map_or(Turn::Wait, Turn::Sleep),
+            None => Turn::Wait,
         }
     }
 

@@ -15,6 +15,7 @@
 
 use std::io;
 
+use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, read_medium_exact_at, write_all_at};
 
 use crate::format::checksum;
@@ -162,10 +163,15 @@ pub fn write<T: InSlot>(
 
 /// Reads the first `count` slots of a volume, from the medium where the volume can do that. Flush it before: nobody acted
 /// on a slot that a cache holds and the medium does not.
+///
+/// Each by a read of its own: one that gives what was there before must not hide the newest.
 pub fn read<T: InSlot>(volume: &dyn Volume, count: usize) -> io::Result<Vec<Slot<T>>> {
     let mut buf = AlignedBuf::zeroed(count * SECTOR);
-    if !read_medium_exact_at(volume, 0, &mut buf) {
-        read_exact_at(volume, 0, &mut buf)?;
+    let at_once = if bug("slots-are-read-at-once") { count.max(1) } else { 1 };
+    for (piece, at) in buf.chunks_mut(at_once * SECTOR).zip((0..).step_by(at_once * SECTOR)) {
+        if !read_medium_exact_at(volume, at, piece) {
+            read_exact_at(volume, at, piece)?;
+        }
     }
     Ok(buf.chunks(SECTOR).map(T::decode).collect())
 }

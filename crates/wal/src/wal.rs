@@ -11,14 +11,14 @@ use brooklet_io::{Clock, SECTOR, Volume};
 use crate::ack::Ack;
 use crate::block::Block;
 use crate::calls::Hush;
-use crate::core::{Boarded, Core, Filling, Limits, Setup, Stages, Urge, WalStats};
+use crate::core::{Boarded, Core, Filling, Limits, Setup, Stages, WalStats};
 use crate::error::WalError;
 use crate::format::{Codec, HEADER, disk_len};
 use crate::pace::Pace;
 use crate::recover::Layout;
 use crate::ring::Cursor;
 use crate::seal::Pool;
-use crate::shared::{Shared, Untold};
+use crate::shared::{Shared, Turn, Untold};
 use crate::sync::thread::{self, Thread};
 use crate::tuner::Settings;
 
@@ -234,21 +234,22 @@ impl Wal {
     pub fn wait_for_room(&self) -> Result<(), WalError> {
         let shared = &*self.shared;
         shared.may_wait()?;
-        let mut core = shared.lock();
-        core.check()?;
+        shared.lock().check()?;
         let alone = shared.committer.get().is_none();
-        if let Some(taken) = alone.then(|| core.take(Urge::Wanted)).flatten() {
-            drop(core);
-            shared.carry_out(taken);
-        } else {
-            core.room_waiters.push(thread::current());
-            let rest = core.disturb();
-            drop(core);
-            shared.end_rest(rest);
-            // Woken by a placement or a trim; the bound covers a wake-up that came before the list was joined.
-            thread::park_timeout(Duration::from_millis(5));
-            let me = thread::current().id();
-            shared.lock().room_waiters.retain(|waiter| waiter.id() != me);
+        match if alone { shared.turn() } else { Turn::Wait } {
+            Turn::Drive(taken) => shared.carry_out(taken),
+            Turn::Sleep(time) => shared.clock.sleep(time),
+            Turn::Wait => {
+                let mut core = shared.lock();
+                core.room_waiters.push(thread::current());
+                let rest = core.disturb();
+                drop(core);
+                shared.end_rest(rest);
+                // Woken by a placement or a trim; the bound covers a wake-up that came before the list was joined.
+                thread::park_timeout(Duration::from_millis(5));
+                let me = thread::current().id();
+                shared.lock().room_waiters.retain(|waiter| waiter.id() != me);
+            }
         }
         Ok(())
     }

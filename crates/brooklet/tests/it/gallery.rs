@@ -24,8 +24,13 @@ const BUGS: &[(&str, fn())] = &[
         "deferred-ignores-the-pace",
         refusals::a_deferred_commit_is_not_acknowledged_before_a_pace_that_breaks_its_bound,
     ),
+    (
+        "pace-forgets-the-time",
+        refusals::a_deferred_commit_is_not_acknowledged_before_a_pace_that_breaks_its_bound,
+    ),
     ("read-only-shows-the-window", restart::reading_only_shows_nothing_that_a_power_cut_takes_back),
     ("oldest-superblock-counts", restart::the_newest_superblock_counts),
+    ("slots-are-read-at-once", restart::an_old_copy_of_the_superblock_is_not_taken_for_all),
     ("window-is-not-written-again", restart::a_volume_that_knows_no_medium_has_its_last_blocks_written_again),
 ];
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use brooklet::io::{Fault, Layer, ManualClock, MemVolume, Rng, SECTOR, Volume};
+use brooklet::io::{AlignedBuf, Fault, Layer, ManualClock, MemVolume, Persist, Rng, SECTOR, Volume};
 use brooklet::{Options, Store};
 
 fn options(seed: u64) -> Options {
@@ -181,4 +181,30 @@ pub fn the_newest_superblock_counts() {
         assert_eq!(reader.read("log", ..).unwrap().flatten().count(), 200);
     }
     assert!(older >= 2, "{older} copies were tried");
+}
+
+/// A disk that returns what was there before, once, hides no opening: each copy of the superblock is read by itself.
+#[test]
+pub fn an_old_copy_of_the_superblock_is_not_taken_for_all() {
+    let disk = MemVolume::new(1);
+    let store = options(1).create_on(Arc::new(disk.clone())).unwrap();
+    let mut images = [1, 2].map(|_| {
+        store.append("log", "entry").unwrap().wait().unwrap();
+        store.checkpoint().unwrap();
+        disk.image()
+    });
+    let [before, now] = &mut images;
+    now.resize(before.len().max(now.len()), 0);
+    for reads in 0..3 {
+        let disk = MemVolume::from_image(before.clone(), 1);
+        disk.fail(Fault::StaleReadAfter { reads });
+        disk.grow(now.len() as u64).unwrap();
+        let mut aligned = AlignedBuf::zeroed(now.len());
+        aligned.copy_from_slice(now);
+        disk.write_at(0, &aligned, Persist::Durable).unwrap();
+        let reader = options(1).read_only(true).open_on(Arc::new(disk.clone())).unwrap();
+        assert_eq!(reader.read("log", ..).unwrap().flatten().count(), 2);
+        let meant: Vec<u64> = disk.lied().iter().map(|lied| lied.meant.start / SECTOR as u64).collect();
+        assert_eq!(meant, [reads], "the copies are what is read first");
+    }
 }

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::codex::Reader;
-use brooklet::io::{ManualClock, MemVolume};
+use brooklet::io::{Clock, ManualClock, MemVolume};
 use brooklet::{Bytes, Durability, Entry, Error, LogInfo, Options, View, Walked};
 
 use super::{Held, State, When, World};
 use crate::elsewhere;
 use crate::ledger::{Flight, Seen, Violation, violated};
 use crate::model::{self, Change, Log, Logs, Moment, Refusal, text};
+
+/// Steps that a store may take at one moment.
+const TIMELY: usize = 1000;
 
 impl World {
     pub(super) fn commit(&self, n: u64, deferred: Option<Duration>, may_wait: bool) -> Result<(), Violation> {
@@ -54,7 +57,8 @@ impl World {
                 }
                 state.ledger.boarded = after;
                 let deferred = ticket.is_done();
-                state.ledger.flying.push_back(Flight::new(changes, now, ticket, deferred));
+                let panics = self.plan.seed.is_multiple_of(4) && state.ledger.acknowledged % 16 == 15;
+                state.ledger.flying.push_back(Flight::new(changes, now, ticket, (deferred, panics)));
                 Ok(())
             }
             // While a refusal waits, others may come in; then it is of a state before them.
@@ -181,6 +185,37 @@ impl World {
             return Ok(());
         }
         violated("a commit never becomes durable")
+    }
+
+    /// Defers a commit, and lets the store work on time: what was acknowledged at once is durable when its bound is over.
+    pub(super) fn punctual(&self, ms: u64) -> Result<(), Violation> {
+        let bound = Duration::from_millis(ms);
+        let last = |state: &State| state.ledger.flying.back().map(|flight| flight.changes.clone());
+        let before = last(&self.state());
+        self.commit(1, Some(bound), true)?;
+        let deferred = self.state().ledger.flying.back().is_some_and(|flight| flight.deferred);
+        let own = last(&self.state()).filter(|own| before.is_none_or(|before| !Arc::ptr_eq(own, &before)));
+        let over = self.clock.now() + bound;
+        let store = self.open_store();
+        while self.clock.now() < over {
+            self.clock.advance(Duration::from_millis(1));
+            for _ in 0..TIMELY {
+                match store.step() {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => return self.excuse(Err::<(), _>(error)),
+                }
+            }
+        }
+        let mut state = self.state();
+        state.ledger.settle()?;
+        let is_own = |flight: &Flight| own.as_ref().is_some_and(|own| Arc::ptr_eq(own, &flight.changes));
+        if deferred && !state.faulty && state.ledger.flying.iter().any(is_own) {
+            return violated(format!(
+                "a commit was acknowledged, and is not durable {ms} ms later, as it was promised"
+            ));
+        }
+        Ok(())
     }
 
     pub(super) fn work(&self) -> Result<(), Violation> {

@@ -159,6 +159,10 @@ impl World {
                 | Fault::FlushErrorAfter { .. }
                 | Fault::ReadErrorAfter { .. }
         );
+        // The volume is a user's, whose code may panic where it should return an error.
+        if state.faulty && state.rng.percent(20) {
+            stage.disk.fail(Fault::Panics);
+        }
         stage.disk.fail(fault);
         Ok(())
     }

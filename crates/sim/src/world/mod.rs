@@ -239,8 +239,8 @@ impl World {
                 past.clear();
             }
         }
-        // Everything is read in one moment, or what was seen could not be told.
-        let alone = matches!(step.act, Act::ReadAll);
+        // Everything is read in one moment, or what was seen could not be told; and others let time pass.
+        let alone = matches!(step.act, Act::ReadAll | Act::Punctual(_));
         let interrupts = step.interrupts.iter().filter(|i| !alone || i.what == Meanwhile::Cut);
         self.stage().begin(&interrupts.copied().collect::<Vec<_>>());
         self.act(step.act)?;
@@ -273,6 +273,7 @@ impl World {
             Act::Commit(n) => self.commit(n, None, true),
             Act::Burst(n) => (0..n).try_for_each(|_| self.commit(1, None, true)),
             Act::Deferred => self.commit(1, Some(Duration::from_millis(100)), true),
+            Act::Punctual(ms) => self.punctual(ms),
             Act::Wait => self.wait(),
             Act::Work => self.work(),
             Act::Idle(time) => {

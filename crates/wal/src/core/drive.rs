@@ -35,6 +35,8 @@ pub(crate) struct Taken {
 pub(crate) enum Urge {
     /// Somebody waits for it.
     Wanted,
+    /// Somebody waits for it at this time, and no committer's thread is there to keep the pace.
+    Alone(Duration),
     /// The driver has nothing better to do; the deadline decides.
     Due(Duration),
 }
@@ -70,7 +72,7 @@ impl Core {
             return false;
         }
         let paced = self.is_paced();
-        if paced && !matches!(urge, Urge::Due(now) if now >= self.pacer.next()) {
+        if paced && !matches!(urge, Urge::Due(now) | Urge::Alone(now) if now >= self.pacer.next()) {
             return false;
         }
         if !self.closed.is_empty() {
@@ -83,7 +85,7 @@ impl Core {
         let worth = self.flying == 0 || paced || self.open.buf.len() >= block_size / 8;
         worth
             && match urge {
-                Urge::Wanted => true,
+                Urge::Wanted | Urge::Alone(_) => true,
                 Urge::Due(now) => self.open.deadline <= now || self.open.block.is_wanted(),
             }
     }
@@ -174,9 +176,14 @@ impl Core {
         self.flying < depth && self.in_flight.len() < WINDOW * depth
     }
 
-    /// Whether writes are held to a pace; then only the committer drives, whose timer is the exact one.
+    /// Whether writes are held to a pace; then only the committer drives, whose timer is the exact one, unless it has no thread.
     pub fn is_paced(&self) -> bool {
         self.pacer.is_on()
+    }
+
+    /// How long the pace still holds the next write back.
+    pub fn held_back(&self, now: Duration) -> Option<Duration> {
+        self.pacer.next().checked_sub(now).filter(|time| !time.is_zero())
     }
 
     /// When the next block is due, as far as is known now; `None` where nothing waits for it.

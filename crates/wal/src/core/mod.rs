@@ -237,7 +237,7 @@ impl Core {
         &mut self,
         bound: usize,
         spare: bool,
-        (within, now): (Duration, impl FnOnce() -> Duration),
+        (within, now): (Duration, impl Fn() -> Duration),
         put: impl FnOnce(&mut Filling) -> usize,
     ) -> Result<Boarded, WalError> {
         self.check()?;
@@ -275,19 +275,20 @@ impl Core {
         let lsn = self.next_lsn + (start - HEADER) as u64;
         self.stats.records += 1;
         let block = open.block.clone();
-        Ok(Boarded { lsn, block, offset, used: self.ring.used(), earliest: self.earliest() })
+        Ok(Boarded { lsn, block, offset, used: self.ring.used(), earliest: self.earliest(now) })
     }
 
     /// When the open block may be written at the earliest, by the pace that is kept.
-    fn earliest(&self) -> Duration {
+    fn earliest(&self, now: impl Fn() -> Duration) -> Duration {
         if !self.is_paced() {
             return Duration::ZERO;
         }
-        let mut pacer = self.pacer;
+        let (mut pacer, now) =
+            (self.pacer, if bug("pace-forgets-the-time") { Duration::ZERO } else { now() });
         // A block that was taken is charged as it is placed.
         let taken = self.taken.map(|(_, len)| len);
         let closed = self.closed.iter().map(|f| disk_len(f.buf.len() - HEADER));
-        taken.into_iter().chain(closed).for_each(|len| pacer.charge(len as u64, Duration::ZERO));
+        taken.into_iter().chain(closed).for_each(|len| pacer.charge(len as u64, now));
         pacer.next()
     }
 

@@ -130,9 +130,6 @@ impl LogOptions {
         if !(1..=MAX_DEPTH).contains(&depth) {
             return invalid(format!("{depth} writes in flight: use 1 to {MAX_DEPTH}"));
         }
-        if !self.threads && (self.config.rate > 0 || !self.config.interval.is_zero()) {
-            return invalid("a pace without threads: only the committer's thread keeps one".into());
-        }
         if self.config.rate > 0 && self.config.rate < SECTOR as u64 {
             return invalid(format!(
                 "{} bytes a second: no write is smaller than {SECTOR}",
