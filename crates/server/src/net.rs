@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -55,6 +55,25 @@ impl fmt::Display for Address {
     }
 }
 
+/// Clients that may wait to be taken in, where the system allows so many. Of a crowd that comes at once, those beyond it try
+/// again only after a second.
+const BACKLOG: u32 = 4096;
+
+/// Listens at the first address of that name that can be had.
+async fn listen(name: &str) -> io::Result<TcpListener> {
+    let mut refused = io::Error::new(io::ErrorKind::AddrNotAvailable, format!("{name} has no address"));
+    for address in lookup_host(name).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // The port is free although clients of a server before this one are still being let go of.
+        socket.set_reuseaddr(true)?;
+        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
 /// A place where clients come in.
 pub enum Listener {
     /// A TCP port, maybe with TLS.
@@ -68,7 +87,7 @@ impl Listener {
     pub async fn bind(address: &Address, tls: Option<&Arc<rustls::ServerConfig>>) -> io::Result<Self> {
         match address {
             Address::Tcp(text) => {
-                let listener = TcpListener::bind(text).await?;
+                let listener = listen(text).await?;
                 Ok(Self::Tcp(listener, tls.map(|config| TlsAcceptor::from(config.clone()))))
             }
             Address::Unix(path) => {

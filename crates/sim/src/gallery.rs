@@ -195,12 +195,12 @@ pub const BUGS: &[Bug] = &[
     bug(
         "deferred-ignores-the-pace",
         "a deferred commit is acknowledged, however much later its block may be written",
-        Seed(0),
+        Seed(2),
     ),
     bug(
         "pace-forgets-the-time",
         "a pace that was not used is taken to be one that lets several blocks go at once",
-        Seed(0),
+        Seed(63),
     ),
     bug("panic-of-a-callback-escapes", "a callback's panic hits whoever drives the log", Seed(0)),
     bug("deferred-stay-unseen", "a deferred commit that was acknowledged is not visible", Seed(25)),

@@ -116,44 +116,53 @@ fn looking_up_again_costs_no_request() {
 /// A bucket that fails, and a host that is gone, at any request: what is let go is there.
 #[test]
 fn whatever_fails_nothing_is_lost() {
-    let (mut offloaded, mut failed) = (0, 0);
-    for seed in 0..28 {
-        let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
-        let percent = if seed % 2 == 0 { 30 } else { 0 };
-        let faulty = Arc::new(Faulty::new(memory.clone(), seed, percent));
-        let (volume, note) = (MemVolume::new(seed), dir.path().join("note"));
-        let mut store = options().create_on(Arc::new(volume.clone())).unwrap();
-        let mut want = Logs::new();
-        for round in 0..4 {
-            fill(&store, &format!("log/{round}"), 20, 3000);
-            if percent == 0 {
-                faulty.dies_unheard(seed % 4 == 1);
-                faulty.live(Some(2 + seed / 2 % 14));
-            }
-            let mut archive = archive(&faulty, &note).with_parts(parts(&faulty));
-            want.extend((0..20).map(|log| {
-                let key = format!("log/{round}/{log:04}").into_bytes();
-                (key, (0, Vec::new()))
-            }));
-            let done = back_up(&mut archive, &store).and_then(|_| offload(&mut archive, &store, 0));
-            match done {
-                Ok(done) => offloaded += done.runs,
-                Err(_) => failed += 1,
-            }
-            faulty.live(None);
-            // The process is gone, and another one comes.
-            store.abandon();
-            store = open(&volume, &parts(&memory)).unwrap();
-            let found = contents(&store);
-            assert!(found.keys().eq(want.keys()), "seed {seed}, round {round}");
-            assert!(found.values().all(|(first, entries)| *first == 0 && entries.len() == 2));
-        }
-        let mut archive = archive(&memory, &note).with_parts(parts(&memory));
-        back_up(&mut archive, &store).unwrap();
-        assert_eq!(offload(&mut archive, &store, 0).unwrap().left, 0);
-        assert!(contents(&store).keys().eq(want.keys()));
-    }
+    // Most of the time is spent in waiting before the next try.
+    let seen: Vec<(usize, usize)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..28).map(|seed| scope.spawn(move || fails_and_goes_on(seed))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let (offloaded, failed) = seen.iter().fold((0, 0), |sum, seen| (sum.0 + seen.0, sum.1 + seen.1));
     assert!(offloaded > 30 && failed > 20, "{offloaded} {failed}");
+}
+
+/// How many runs were offloaded, and how many rounds failed.
+fn fails_and_goes_on(seed: u64) -> (usize, usize) {
+    let (mut offloaded, mut failed) = (0, 0);
+    let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
+    let percent = if seed.is_multiple_of(2) { 30 } else { 0 };
+    let faulty = Arc::new(Faulty::new(memory.clone(), seed, percent));
+    let (volume, note) = (MemVolume::new(seed), dir.path().join("note"));
+    let mut store = options().create_on(Arc::new(volume.clone())).unwrap();
+    let mut want = Logs::new();
+    for round in 0..4 {
+        fill(&store, &format!("log/{round}"), 20, 3000);
+        if percent == 0 {
+            faulty.dies_unheard(seed % 4 == 1);
+            faulty.live(Some(2 + seed / 2 % 14));
+        }
+        let mut archive = archive(&faulty, &note).with_parts(parts(&faulty));
+        want.extend((0..20).map(|log| {
+            let key = format!("log/{round}/{log:04}").into_bytes();
+            (key, (0, Vec::new()))
+        }));
+        let done = back_up(&mut archive, &store).and_then(|_| offload(&mut archive, &store, 0));
+        match done {
+            Ok(done) => offloaded += done.runs,
+            Err(_) => failed += 1,
+        }
+        faulty.live(None);
+        // The process is gone, and another one comes.
+        store.abandon();
+        store = open(&volume, &parts(&memory)).unwrap();
+        let found = contents(&store);
+        assert!(found.keys().eq(want.keys()), "seed {seed}, round {round}");
+        assert!(found.values().all(|(first, entries)| *first == 0 && entries.len() == 2));
+    }
+    let mut archive = archive(&memory, &note).with_parts(parts(&memory));
+    back_up(&mut archive, &store).unwrap();
+    assert_eq!(offload(&mut archive, &store, 0).unwrap().left, 0);
+    assert!(contents(&store).keys().eq(want.keys()));
+    (offloaded, failed)
 }
 
 /// Nothing goes into an archive that is another host's by now.
