@@ -197,7 +197,7 @@ fn play(seed: u64) -> Seen {
     let mut world = World { memory, faulty, dir, store, told, maybe, safe, rng };
     let mut hosts = ["here", "there"].map(|name| world.start(name));
     let mut seen = Seen::default();
-    for step in 0..60 {
+    for step in 0..30 {
         let host = &mut hosts[usize::from(world.rng.percent(20))];
         match world.rng.below(14) {
             0..=3 => fill(&world.store, &format!("{step}"), 2, 300),
@@ -232,7 +232,7 @@ fn play(seed: u64) -> Seen {
 fn nothing_is_lost_where_requests_fail() {
     // Most of the time is spent in waiting before the next try.
     let seen: Vec<Seen> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..24).map(|seed| scope.spawn(move || play(seed))).collect();
+        let threads: Vec<_> = (0..48).map(|seed| scope.spawn(move || play(seed))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let sum = |count: fn(&Seen) -> usize| seen.iter().map(count).sum::<usize>();
