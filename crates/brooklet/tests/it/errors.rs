@@ -162,7 +162,6 @@ fn options_that_make_no_sense() {
         (small().write_rate(4095), "4095 bytes a second"),
         (small().write_interval(3601 * second), "a write every 3601 s"),
         (small().linger(Duration::MAX), "a linger of"),
-        (small().write_rate(1 << 20).threads(false), "only a thread of the store's"),
         (small().memory_budget(1000), "a memory budget of 1000 bytes"),
         (small().cache_budget(1000), "a cache budget of 1000 bytes"),
         (small().read_only(true).create(Create::New), "open for reading only"),
