@@ -11,6 +11,7 @@ mod damage;
 mod damaged_runs;
 mod devices;
 mod errors;
+mod examples;
 mod extremes;
 mod face;
 mod files;
