@@ -5,50 +5,54 @@
 //! ```
 
 use std::path::Path;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use brooklet::{Error, Store};
 
+/// The number of the next entry to read: the newest entry of a log that keeps the reader's place.
+fn place(store: &Store) -> Result<u64, Error> {
+    if !store.exists("place/printer")? {
+        return Ok(0);
+    }
+    let newest = store.read("place/printer", ..)?.next_back().transpose()?;
+    Ok(newest.map_or(0, |entry| u64::from_le_bytes(entry.payload[..].try_into().expect("eight bytes"))))
+}
+
+/// Prints entries until no more news can come. Returns the number of entries printed.
+fn print(store: &Store, news: &Receiver<()>) -> Result<usize, Error> {
+    let (mut next, mut count) = (place(store)?, 0);
+    // A message only wakes the reader: one read returns all new entries.
+    while news.recv().is_ok() {
+        for entry in store.read("feed", next..)? {
+            let entry = entry?;
+            println!("{}: {}", entry.seq, String::from_utf8_lossy(&entry.payload));
+            (next, count) = (entry.seq + 1, count + 1);
+        }
+        store.snapshot("place/printer", next.to_le_bytes())?.wait()?;
+    }
+    Ok(count)
+}
+
 /// Appends ten entries in one thread, and reads them in another as they become durable. Returns the number of entries read.
 pub fn run(path: &Path) -> Result<usize, Error> {
-    let store = Store::open(path)?;
+    let store = &Store::open(path)?;
     let (durable, news) = channel();
-    let reader = thread::spawn({
-        let store = store.clone();
-        move || -> Result<usize, Error> {
-            // The reader's place is a log of its own: one entry, the number of the next entry to read.
-            let place = store
-                .exists("place/printer")?
-                .then(|| store.read("place/printer", ..)?.next_back().transpose());
-            let place = place.transpose()?.flatten();
-            let mut next = place
-                .map_or(0, |entry| u64::from_le_bytes(entry.payload[..].try_into().expect("eight bytes")));
-            let mut count = 0;
-            // A message for each entry. It only wakes: one read returns everything that is new.
-            for () in news {
-                for entry in store.read("feed", next..)? {
-                    let entry = entry?;
-                    println!("{}: {}", entry.seq, String::from_utf8_lossy(&entry.payload));
-                    (next, count) = (entry.seq + 1, count + 1);
+    let count = thread::scope(move |scope| {
+        let reader = scope.spawn(move || print(store, &news));
+        for n in 0..10 {
+            let durable = durable.clone();
+            store.append("feed", format!("news {n}"))?.on_done(move |done| {
+                if done.is_ok() {
+                    // A reader that ended with an error hears nothing; `join` returns the error.
+                    let _ = durable.send(());
                 }
-                store.snapshot("place/printer", next.to_le_bytes())?.wait()?;
-            }
-            Ok(count)
+            });
         }
-    });
-    for n in 0..10 {
-        let durable = durable.clone();
-        store.append("feed", format!("news {n}"))?.on_done(move |done| {
-            if done.is_ok() {
-                // The reader may have ended with an error, which `join` returns.
-                let _ = durable.send(());
-            }
-        });
-    }
-    store.flush()?;
-    drop(durable);
-    let count = reader.join().expect("no panics")?;
+        store.flush()?;
+        drop(durable);
+        reader.join().expect("no panics")
+    })?;
     store.close()?;
     Ok(count)
 }
