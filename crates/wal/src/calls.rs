@@ -21,7 +21,7 @@ use brooklet_io::seeded::bug;
 
 use crate::error::WalError;
 use crate::listeners::Callback;
-use crate::sync::thread::{self, Builder, JoinHandle};
+use crate::sync::thread::{self, Builder, JoinHandle, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// What is to be called as some blocks have ended.
@@ -36,15 +36,20 @@ impl Call {
         self.tasks.is_empty() && self.callbacks.is_empty()
     }
 
-    fn wake(&mut self) {
-        self.tasks.drain(..).for_each(|waker| guarded(|| waker.wake()));
-    }
-
-    fn run(mut self) {
-        self.wake();
-        let Self { callbacks, result, .. } = self;
+    fn run(self) {
+        let Self { tasks, callbacks, result } = self;
+        wake_all(tasks);
         callbacks.into_iter().for_each(|callback| guarded(|| callback(result.clone())));
     }
+}
+
+/// Takes the tasks out of `calls`, for a thread that wakes them itself.
+pub(crate) fn take_tasks(calls: &mut [Call]) -> Vec<Waker> {
+    calls.iter_mut().flat_map(|call| call.tasks.drain(..)).collect()
+}
+
+pub(crate) fn wake_all(tasks: Vec<Waker>) {
+    tasks.into_iter().for_each(|waker| guarded(|| waker.wake()));
 }
 
 /// Calls what is not ours: a panic of one must not keep the others from being called.
@@ -68,13 +73,15 @@ pub(crate) struct Calls {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Call>,
+    /// Drivers that have ended blocks, or are about to, and have not put the callbacks of those into `waiting`.
+    expected: usize,
     thread: Option<JoinHandle<()>>,
     /// That thread looks after what waits.
     served: bool,
-    /// No thread is started any more.
+    /// The thread ends once nothing waits.
     ended: bool,
-    /// Somebody calls in place.
-    calling: bool,
+    /// The thread that calls in place.
+    caller: Option<ThreadId>,
     /// How many forbid that.
     hushed: usize,
 }
@@ -83,6 +90,10 @@ struct State {
 /// thread that calls, nothing changes.
 #[must_use = "callbacks wait until it is dropped"]
 pub struct Hush<'a>(&'a Calls);
+
+/// While it lives, callbacks of blocks that have ended may still be on their way here: [`join`](Calls::join) waits for them.
+#[must_use = "nobody waits for the callbacks once it is dropped"]
+pub(crate) struct Expected<'a>(&'a Arc<Calls>);
 
 impl Calls {
     pub fn new(process: Process) -> Arc<Self> {
@@ -93,14 +104,21 @@ impl Calls {
         self.state.lock().expect("nothing is called under the lock")
     }
 
-    /// Takes what is to be called: for a thread of its own if `beside` says so.
-    pub fn hand(self: &Arc<Self>, call: Call, beside: bool) {
-        if call.is_empty() {
-            return;
-        }
+    /// Announces callbacks. The caller does this before another thread can see that the log has ended.
+    pub fn expect(self: &Arc<Self>) -> Expected<'_> {
+        self.state().expected += 1;
+        Expected(self)
+    }
+
+    /// Takes what is to be called: for a thread of its own if `beside` says so, even where the log has ended meanwhile.
+    fn hand(self: &Arc<Self>, calls: Vec<Call>, beside: bool) {
         let mut state = self.state();
-        state.waiting.push_back(call);
-        if beside && !state.ended && state.thread.is_none() {
+        state.expected -= 1;
+        state.waiting.extend(calls.into_iter().filter(|call| !call.is_empty()));
+        if state.waiting.is_empty() {
+            return self.more.notify_all();
+        }
+        if beside && !state.served {
             let calls = self.clone();
             let thread = Builder::new().name("brooklet-call".into()).spawn(move || calls.run());
             let thread = thread.inspect_err(|error| {
@@ -117,26 +135,22 @@ impl Calls {
         }
     }
 
-    /// Wakes tasks in place: on the committer's thread.
-    pub fn wake_here(call: &mut Call) {
-        call.wake();
-    }
-
     /// Calls what waits, unless somebody does that already, or it is forbidden.
     fn call_here(&self) {
         let mut state = self.state();
-        let calling = state.calling && !bug("callback-within-a-callback");
+        let calling = state.caller.is_some() && !bug("callback-within-a-callback");
         let hushed = state.hushed > 0 && !bug("callback-under-a-lock");
         if calling || hushed || state.served {
             return;
         }
-        state.calling = true;
+        state.caller = Some(thread::current().id());
         while let Some(call) = state.waiting.pop_front() {
             drop(state);
             call.run();
             state = self.state();
         }
-        state.calling = false;
+        state.caller = None;
+        self.more.notify_all();
     }
 
     /// The thread's way.
@@ -147,7 +161,7 @@ impl Calls {
                 drop(state);
                 call.run();
                 state = self.state();
-            } else if state.ended {
+            } else if state.ended && state.expected == 0 {
                 state.served = false;
                 return self.more.notify_all();
             } else {
@@ -162,15 +176,17 @@ impl Calls {
         self.more.notify_all();
     }
 
-    /// Returns once everything has been called, and the thread is gone; at once where this is called from that thread.
+    /// Returns once everything has been called, and the thread is gone; at once where this is called in a callback.
     pub fn join(&self) {
         self.end();
         let me = thread::current().id();
         let mut state = self.state();
-        if state.thread.as_ref().is_some_and(|thread| thread.thread().id() == me) {
+        let thread = state.thread.as_ref().map(|thread| thread.thread().id());
+        if thread == Some(me) || state.caller == Some(me) {
             return;
         }
-        while state.served {
+        let early = bug("closing-overtakes-callbacks");
+        while state.served || (state.caller.is_some() || state.expected > 0) && !early {
             state = self.more.wait(state).expect("nothing is called under the lock");
         }
         let thread = state.thread.take();
@@ -190,6 +206,21 @@ impl Calls {
     }
 }
 
+impl Expected<'_> {
+    /// Hands over what was announced.
+    pub fn hand(self, calls: Vec<Call>, beside: bool) {
+        self.0.hand(calls, beside);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.0.state().expected -= 1;
+        self.0.more.notify_all();
+    }
+}
+
 impl Drop for Hush<'_> {
     fn drop(&mut self) {
         if self.0.process.is_here() {
@@ -202,5 +233,51 @@ impl Drop for Hush<'_> {
 impl std::fmt::Debug for Hush<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Hush")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn call(callback: impl FnOnce() + Send + 'static) -> Call {
+        Call { tasks: Vec::new(), callbacks: vec![Box::new(|_| callback())], result: Ok(()) }
+    }
+
+    #[test]
+    fn callbacks_that_come_late_have_a_thread_of_their_own() {
+        let calls = Calls::new(Process::current());
+        let expected = calls.expect();
+        calls.end();
+        let (sender, receiver) = mpsc::channel();
+        expected.hand(vec![call(move || sender.send(thread::current().id()).unwrap())], true);
+        assert_ne!(receiver.recv().unwrap(), thread::current().id());
+        calls.join();
+    }
+
+    #[test]
+    fn joining_waits_for_callbacks_that_are_announced() {
+        let calls = Calls::new(Process::current());
+        let expected = calls.expect();
+        let (sender, receiver) = mpsc::channel();
+        let (calls_of_joiner, joined) = (calls.clone(), sender.clone());
+        let joiner = Builder::new().spawn(move || {
+            calls_of_joiner.join();
+            joined.send("joined").unwrap();
+        });
+        assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err(), "nothing is called yet");
+        expected.hand(vec![call(move || sender.send("called").unwrap())], true);
+        joiner.unwrap().join().unwrap();
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), ["called", "joined"]);
+    }
+
+    #[test]
+    fn an_announcement_that_comes_to_nothing_is_not_waited_for() {
+        let calls = Calls::new(Process::current());
+        drop(calls.expect());
+        calls.join();
     }
 }

@@ -21,7 +21,7 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{Clock, Persist, Process, Volume, write_all_at};
 
 use crate::block::Block;
-use crate::calls::Calls;
+use crate::calls::{Calls, Expected, take_tasks, wake_all};
 use crate::core::{Core, Next, Rest, Taken, Urge, Way, Write};
 use crate::error::WalError;
 use crate::listeners::{Heard, Listeners};
@@ -90,8 +90,9 @@ impl Shared {
             let mut core = poisoned.into_inner();
             let blocks = core.fail(io::Error::other("a thread panicked while it changed the log"));
             if !blocks.is_empty() {
+                let expected = self.calls.expect();
                 drop(core);
-                self.end(&blocks, Err(self.failed()));
+                self.end(&blocks, Err(self.failed()), expected);
                 return self.lock();
             }
             core
@@ -172,20 +173,13 @@ impl Shared {
 
     /// Seals a block and gives it its place. `None` where the log stopped meanwhile.
     pub fn seal_and_place(&self, taken: Taken) -> Option<Write> {
-        let block = taken.block.clone();
-        let error = match caught("sealing a block", || self.try_seal_and_place(taken)) {
-            Ok(Ok(write)) => return Some(write),
-            Ok(Err(error)) => error,
+        match caught("sealing a block", || self.try_seal_and_place(taken)) {
+            Ok(placed) => placed.ok(),
             Err(panic) => {
                 drop(self.fail(panic));
-                self.failed()
+                None
             }
-        };
-        // Nobody else knows of a block between take and place.
-        if block.ended().is_none() {
-            self.end(&[block], Err(error));
         }
-        None
     }
 
     fn try_seal_and_place(&self, taken: Taken) -> Result<Write, WalError> {
@@ -223,11 +217,13 @@ impl Shared {
                 drop(core);
                 return self.wake(next);
             };
+            // Under the lock: a thread that sees these blocks ended may close the log, which waits for their callbacks.
+            let expected = self.calls.expect();
             drop(core);
             if let Err(panic) = caught("the log's sink", || self.sink.durable(&blocks)) {
                 // They are in the window no more.
                 let untold = self.fail(panic);
-                self.end(&blocks, Err(self.failed()));
+                self.end(&blocks, Err(self.failed()), expected);
                 return drop(untold);
             }
             let now = self.clock.now();
@@ -239,7 +235,7 @@ impl Shared {
             drop(core);
             // The next write starts before this one's passengers are told.
             self.wake(next);
-            let woken = self.tell(listeners, &Ok(()));
+            let woken = self.tell(listeners, &Ok(()), expected);
             if woken > 0 {
                 self.lock().stats.wakes += woken;
             }
@@ -249,11 +245,16 @@ impl Shared {
     /// Stops the log for good.
     pub fn fail(&self, error: io::Error) -> Untold<'_> {
         tracing::error!(%error, "a write to the log failed; nothing more is acknowledged");
+        self.stop(|core| core.fail(error))
+    }
+
+    /// Stops the log as `how` says.
+    pub fn stop(&self, how: impl FnOnce(&mut Core) -> Vec<Arc<Block>>) -> Untold<'_> {
         let mut core = self.lock();
-        let blocks = core.fail(error);
+        let blocks = how(&mut core);
         let waiters = std::mem::take(&mut core.room_waiters);
         let rest = core.rest.take();
-        Untold { shared: self, blocks, waiters, rest }
+        Untold { shared: self, blocks, waiters, rest, expected: Some(self.calls.expect()) }
     }
 
     /// Lets a block's end, or the next driver, come to whoever waits for it.
@@ -276,21 +277,21 @@ impl Shared {
     }
 
     /// Ends `blocks`, and tells everyone who listens.
-    pub fn end(&self, blocks: &[Arc<Block>], result: Result<(), WalError>) {
-        self.tell(finish(blocks, &result), &result);
+    fn end(&self, blocks: &[Arc<Block>], result: Result<(), WalError>, expected: Expected<'_>) {
+        self.tell(finish(blocks, &result), &result, expected);
     }
 
     /// Wakes the threads that listen, and has the rest called. Returns how many were woken.
-    fn tell(&self, listeners: Vec<Listeners>, result: &Result<(), WalError>) -> u64 {
-        let (runs, mut woken) = (self.committer.get().is_some(), 0);
+    fn tell(&self, listeners: Vec<Listeners>, result: &Result<(), WalError>, expected: Expected<'_>) -> u64 {
+        let (mut calls, mut woken) = (Vec::new(), 0);
         for listeners in listeners {
-            let (count, mut call) = listeners.tell(result.clone());
+            let (count, call) = listeners.tell(result.clone());
             woken += count;
-            if !call.tasks.is_empty() && self.is_committer() {
-                Calls::wake_here(&mut call);
-            }
-            self.calls.hand(call, runs);
+            calls.push(call);
         }
+        let tasks = if self.is_committer() { take_tasks(&mut calls) } else { Vec::new() };
+        expected.hand(calls, self.committer.get().is_some());
+        wake_all(tasks);
         woken
     }
 }
@@ -301,8 +302,7 @@ impl Drop for Shared {
             return;
         }
         // Whoever keeps an acknowledgement learns that nobody drives the log any more.
-        let blocks = self.lock().stop(WalError::Closed);
-        self.end(&blocks, Err(WalError::Closed));
+        drop(self.stop(|core| core.stop(WalError::Closed)));
         self.calls.end();
     }
 }
@@ -315,11 +315,14 @@ pub struct Untold<'a> {
     blocks: Vec<Arc<Block>>,
     waiters: Vec<Thread>,
     rest: Option<Rest>,
+    expected: Option<Expected<'a>>,
 }
 
 impl Drop for Untold<'_> {
     fn drop(&mut self) {
-        self.shared.end(&self.blocks, Err(self.shared.failed()));
+        if let Some(expected) = self.expected.take() {
+            self.shared.end(&self.blocks, Err(self.shared.failed()), expected);
+        }
         self.waiters.iter().for_each(Thread::unpark);
         self.shared.end_rest(self.rest);
     }

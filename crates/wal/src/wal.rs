@@ -370,12 +370,7 @@ impl Wal {
         if self.shared.here().is_err() {
             return;
         }
-        let mut core = self.shared.lock();
-        let blocks = core.stop(WalError::Closed);
-        let rest = core.rest.take();
-        drop(core);
-        self.shared.end(&blocks, Err(WalError::Closed));
-        self.shared.end_rest(rest);
+        drop(self.shared.stop(|core| core.stop(WalError::Closed)));
     }
 
     /// Stops the log because the store around it failed; nothing more is acknowledged.

@@ -105,7 +105,7 @@ impl Core {
         let starves = starves && !self.is_paced() && !self.tuner.is_trying();
         let filled = self.closed.pop_front()?;
         let seq = filled.block.seq();
-        self.taken = Some((seq, disk_len(filled.buf.len() - HEADER)));
+        self.taken = Some((filled.block.clone(), disk_len(filled.buf.len() - HEADER)));
         let effort = match codec {
             _ if starves => Effort::None,
             Codec::Raw if seq.is_multiple_of(ASK_EVERY) => Effort::Ask,
@@ -131,7 +131,7 @@ impl Core {
         }
         self.close_open();
         let filled = self.closed.pop_front()?;
-        self.taken = Some((filled.block.seq(), disk_len(filled.buf.len() - HEADER)));
+        self.taken = Some((filled.block.clone(), disk_len(filled.buf.len() - HEADER)));
         let Filling { block, buf, boarded, .. } = filled;
         Some(Taken { block, buf, records: 0, boarded, effort: Effort::None })
     }

@@ -129,8 +129,8 @@ pub(crate) struct Core {
     open: Filling,
     closed: VecDeque<Filling>,
     closed_bytes: u64,
-    /// The block between take and place: its number, and its bytes in the ring if it does not shrink.
-    taken: Option<(u64, usize)>,
+    /// The block between take and place, and its bytes in the ring if it does not shrink.
+    taken: Option<(Arc<Block>, usize)>,
     /// Whether the last block that was looked at shrinks.
     shrinks: bool,
     /// The newest closed block.
@@ -286,7 +286,7 @@ impl Core {
         let (mut pacer, now) =
             (self.pacer, if bug("pace-forgets-the-time") { Duration::ZERO } else { now() });
         // A block that was taken is charged as it is placed.
-        let taken = self.taken.map(|(_, len)| len);
+        let taken = self.taken.as_ref().map(|(_, len)| *len);
         let closed = self.closed.iter().map(|f| disk_len(f.buf.len() - HEADER));
         taken.into_iter().chain(closed).for_each(|len| pacer.charge(len as u64, now));
         pacer.next()
@@ -302,7 +302,7 @@ impl Core {
         };
         // Any block that waits may be the one that does not fit at the end of a lap.
         let waiting = self.closed.iter().map(|f| disk_len(f.buf.len() - HEADER)).chain([before, with]);
-        let largest = waiting.max().unwrap_or_default().max(self.taken.map_or(0, |(_, len)| len));
+        let largest = waiting.max().unwrap_or_default().max(self.taken.as_ref().map_or(0, |(_, len)| *len));
         self.ring.has_room(self.closed_bytes + before as u64, with as u64, largest as u64, reserve)
     }
 
@@ -352,11 +352,11 @@ impl Core {
         way: Option<Way>,
         now: Duration,
     ) -> Result<Write, WalError> {
+        self.check()?;
         assert!(
-            self.taken.take().is_some_and(|(seq, _)| seq == block.seq()),
+            self.taken.take().is_some_and(|(taken, _)| taken.seq() == block.seq()),
             "only the block that was taken is placed"
         );
-        self.check()?;
         let (len, raw_len, shrinks) = (sealed.disk_len(), sealed.raw_len(), sealed.shrinks());
         self.closed_bytes -= disk_len(raw_len) as u64;
         let position = self.ring.place(len as u64).expect("boarding saw to the room");
@@ -447,6 +447,8 @@ impl Core {
         }
         self.failure = Some(why);
         let mut blocks: Vec<_> = self.in_flight.drain(..).map(|f| f.block).collect();
+        // Its driver will find the log stopped.
+        blocks.extend(self.taken.take().map(|(block, _)| block));
         blocks.extend(self.closed.iter().map(|f| f.block.clone()));
         // Passengers may still write into the buffers of blocks that nobody will take.
         self.wrecked.extend(self.closed.drain(..));

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake};
+use std::thread;
 use std::time::Duration;
 
 use brooklet_io::{Layer, ManualClock, MemVolume, Volume};
@@ -53,12 +54,12 @@ fn callbacks_that_append_wait_for_room_as_others_do() {
     let (log, done) = (log(), Arc::new(AtomicUsize::new(0)));
     let (begin, over) = channel();
     let (chains, count) = (log.clone(), done.clone());
-    std::thread::Builder::new()
+    thread::Builder::new()
         .spawn(move || {
             (0..64).for_each(|_| chain(&chains, 9, &count));
             while count.load(Ordering::Relaxed) < 640 {
                 chains.flush().unwrap();
-                std::thread::yield_now();
+                thread::yield_now();
             }
             begin.send(()).unwrap();
         })
@@ -110,7 +111,7 @@ fn a_waker_that_would_wait_is_refused() {
     let errors = loop {
         match works.1.lock().unwrap().take() {
             Some(errors) => break errors,
-            None => std::thread::yield_now(),
+            None => thread::yield_now(),
         }
     };
     assert!(errors.iter().all(|error| error.contains("a waker may not wait")), "{errors:?}");
@@ -130,7 +131,7 @@ fn a_waker_is_dropped_under_no_lock() {
         }
     }
     let (sender, over) = channel();
-    std::thread::Builder::new()
+    thread::Builder::new()
         .spawn(move || {
             let wal = undriven(Arc::new(MemVolume::new(1)), Arc::new(()));
             let (_, mut ack) = wal.append(b"a record").unwrap();
@@ -173,6 +174,31 @@ pub fn a_callback_never_runs_within_another() {
 #[test]
 fn without_a_committer_callbacks_run_one_after_another() {
     a_callback_never_runs_within_another();
+}
+
+pub fn closing_waits_for_a_callback_of_another_thread() {
+    let wal = undriven(Arc::new(MemVolume::new(1)), Arc::new(()));
+    let (started, starts) = channel();
+    let called = Arc::new(AtomicUsize::new(0));
+    let (_, ack) = wal.append(b"a record").unwrap();
+    let count = called.clone();
+    let (_open, never) = channel::<()>();
+    ack.on_done(move |_| {
+        started.send(()).unwrap();
+        assert!(never.recv_timeout(Duration::from_millis(200)).is_err());
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| ack.wait().unwrap());
+        starts.recv().unwrap();
+        wal.close().unwrap();
+        assert_eq!(called.load(Ordering::Relaxed), 1, "all callbacks have been called");
+    });
+}
+
+#[test]
+fn without_a_committer_closing_waits_for_callbacks() {
+    closing_waits_for_a_callback_of_another_thread();
 }
 
 pub fn a_callback_waits_for_the_end_of_a_hush() {

@@ -183,6 +183,7 @@ impl World {
     ) {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let end = self.wal.close().expect("nothing failed");
+        assert_eq!(self.untold(), 0, "closing returns after all callbacks");
         committer.into_iter().for_each(|committer| committer.join().unwrap());
         self.check(end);
     }
