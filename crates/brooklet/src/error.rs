@@ -7,7 +7,8 @@ use std::sync::Arc;
 use brooklet_io::Volume;
 use brooklet_wal::WalError;
 
-use crate::holder::HERE;
+/// How the owner of a lock is named that is this very process.
+pub(crate) const HERE: &str = "this process has it open already";
 
 /// An error of the store.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -6,12 +6,12 @@ use brooklet_wal::slot::InSlot;
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::manifest::{self, Manifest, Merging, RunMeta, SegmentMeta};
+use crate::format::commit_record;
+use crate::format::manifest::{self, Manifest, Merging, RunMeta, SegmentMeta};
+use crate::format::run_entry::{self, Chunk, Head, Kept, PieceWriter};
+use crate::format::superblock::{self, Slot, Superblock};
+use crate::model::retention_state::{State, Terms};
 use crate::model::{Bounds, Effect, Piece};
-use crate::piece::{self, Chunk, Head, Kept, PieceWriter};
-use crate::record;
-use crate::superblock::{self, Slot, Superblock};
-use crate::terms::{State, Terms};
 
 /// Copies of the superblock.
 pub const COPIES: usize = superblock::COPIES;
@@ -176,7 +176,7 @@ pub struct Change {
 pub fn decode_record(bytes: &[u8]) -> Option<Vec<Change>> {
     let (mut rest, mut key, mut changes) = (bytes, None, Vec::new());
     while !rest.is_empty() {
-        let entry = record::decode(&mut rest, key)?;
+        let entry = commit_record::decode(&mut rest, key)?;
         key = Some(entry.key);
         let does = match entry.effect {
             Effect::Append(n) => Does::Append(n),
@@ -223,12 +223,12 @@ pub fn encode_record(changes: &[Change]) -> (Vec<u8>, usize) {
         };
         let same = previous == Some(&change.key);
         let (key, payload) = (&change.key[..], &change.payload[..]);
-        bound += record::bound(if same { &[] } else { key }, payload);
+        bound += commit_record::bound(if same { &[] } else { key }, payload);
         let terms = change.terms.as_ref().and_then(|terms| Terms::decode(&mut &terms[..])).map(Arc::new);
         bound += terms.as_ref().map_or(0, |terms| terms.bound());
         let before = State { bounds: change.before, terms };
-        let entry = record::Entry { key, effect, before, payload };
-        record::encode(&mut |b| bytes.extend_from_slice(b), &entry, same);
+        let entry = commit_record::Entry { key, effect, before, payload };
+        commit_record::encode(&mut |b| bytes.extend_from_slice(b), &entry, same);
         previous = Some(&change.key);
     }
     (bytes, bound)
@@ -253,12 +253,12 @@ pub fn decode_head(bytes: &Bytes) -> Option<(Option<Bounds>, u64, Entries)> {
 
 /// Splits a codex key of a run into the log's key and a chunk's first number.
 pub fn split_key(key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
-    piece::split_key(key)
+    run_entry::split_key(key)
 }
 
 /// The codex key of a log's head, or of the chunk from `seq` on.
 pub fn part_key(key: &[u8], seq: Option<u64>) -> Vec<u8> {
-    seq.map_or_else(|| piece::head_key(key), |seq| piece::chunk_key(key, seq))
+    seq.map_or_else(|| run_entry::head_key(key), |seq| run_entry::chunk_key(key, seq))
 }
 
 /// The codex entries of a log whose piece holds `payloads`, up to the end of its bounds.

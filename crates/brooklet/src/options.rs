@@ -1,5 +1,7 @@
 //! How a store is opened. Few options; the default of each, and its reason, stand beside it.
 
+pub mod paths;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,11 +11,9 @@ use brooklet_codex::Source;
 use brooklet_io::{Clock, Files, SystemClock, SystemFiles, system_seed};
 
 use crate::error::Error;
-use crate::metrics::MetricsFile;
-use crate::parts::PartName;
-use crate::paths;
-use crate::siphash::Secret;
-use crate::superblock::{MAX_RING, Superblock};
+use crate::format::manifest::PartName;
+use crate::format::superblock::{MAX_RING, Superblock};
+use crate::model::keyed_hash::Secret;
 
 /// Bytes of a ring, where none are asked for.
 const RING_SIZE: u64 = 64 << 20;
@@ -453,6 +453,22 @@ impl Options {
             return wrong(format!("a cache budget of {} bytes: use at least 256 KiB", self.cache_budget));
         }
         Ok(())
+    }
+}
+
+/// Where the metrics are written, and how often.
+#[derive(Clone, Debug)]
+pub(crate) struct MetricsFile {
+    pub path: PathBuf,
+    pub every: Duration,
+}
+
+impl MetricsFile {
+    /// Where a whole document is written before it takes the place of the one before.
+    pub fn part(&self) -> PathBuf {
+        let mut part = self.path.clone().into_os_string();
+        part.push(".part");
+        part.into()
     }
 }
 

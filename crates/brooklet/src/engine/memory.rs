@@ -1,0 +1,218 @@
+//! Spaces that are kept in memory: the way of a commit and of a read to a [silo](crate::memory_space), and how logs come into one and
+//! leave it. Dumps are in `memory/dump.rs`.
+//!
+//! The store knows silos by the names of their spaces. Who has found that a log's space has one goes there, and to the ring
+//! otherwise; and as both look again under their own lock, it does not matter what becomes of the space meanwhile.
+
+use std::ops::RangeBounds;
+use std::sync::{Arc, PoisonError};
+
+use crate::counters::{Stall, StallReason};
+use crate::engine::Inner;
+use crate::error::{Error, KeyText};
+use crate::memory_space::{Brought, Phase, Says, Silo, Unfit};
+use crate::memtable::seqs::Seqs;
+use crate::model::commit::{Durability, Op};
+use crate::model::retention_state::State;
+use crate::model::space_config::{MAX_NAME, SEPARATOR};
+use crate::read::scan::Listed;
+use crate::read::{Entries, Sight, clip};
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The silos of a store.
+#[derive(Default)]
+pub(crate) struct Silos {
+    /// By name.
+    all: RwLock<Vec<Arc<Silo>>>,
+    /// Whether there are any: most stores have none, and look no further.
+    any: AtomicBool,
+    /// How many reads they answered, those that are not any more too.
+    reads: AtomicU64,
+}
+
+impl Silos {
+    pub fn all(&self) -> Vec<Arc<Silo>> {
+        self.all.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn find(&self, name: &[u8]) -> Option<Arc<Silo>> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let at = all.binary_search_by(|silo| silo.name.as_bytes().cmp(name)).ok()?;
+        Some(all[at].clone())
+    }
+
+    /// The silo that has the log of this key.
+    pub fn of(&self, key: &[u8]) -> Option<Arc<Silo>> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        self.find(&key[..key.iter().take(MAX_NAME + 1).position(|&byte| byte == SEPARATOR)?])
+    }
+
+    /// The silo that has the logs of all these operations, or none of them.
+    fn of_all(&self, ops: &[Op<'_>]) -> Result<Option<Arc<Silo>>, Error> {
+        let Some(first) = ops.first().filter(|_| self.any.load(Ordering::Acquire)) else { return Ok(None) };
+        let silo = self.of(first.key);
+        for op in &ops[1..] {
+            let other = match &silo {
+                Some(silo) if op.key.starts_with(silo.prefix()) => continue,
+                Some(silo) => Some(silo.clone()),
+                None => self.of(op.key),
+            };
+            if let Some(other) = other {
+                return Err(Error::MixedSpaces { space: other.name.clone() });
+            }
+        }
+        Ok(silo)
+    }
+
+    fn note<T>(&self, said: &Says<T>) {
+        if !matches!(said, Says::Below) {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many reads were answered by memory since the store was opened.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    pub fn insert(&self, silo: Arc<Silo>) {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.push(silo);
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        self.any.store(true, Ordering::Release);
+    }
+
+    pub fn remove(&self, name: &str) {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|silo| silo.name != name);
+        self.any.store(!all.is_empty(), Ordering::Release);
+    }
+}
+
+impl Inner {
+    /// Does a commit whose logs are in memory. `None` where they are not; those of the silo that it came to are not any more.
+    pub fn commit_in_memory(
+        &self,
+        ops: &[Op<'_>],
+        durability: Option<Durability>,
+        wait: bool,
+    ) -> Result<Option<(Seqs, Arc<Silo>)>, Error> {
+        // Without threads it is this very one that moves it, further out; and whoever moves it waits for the log, as a waker
+        // may not.
+        let wait = wait && self.options.threads && self.may_wait().is_ok();
+        while let Some(silo) = self.silos.of_all(ops)? {
+            if durability.is_some() {
+                return Err(Error::InMemory { space: silo.name.clone() });
+            }
+            let done = silo.logs().commit(ops, &|| self.now());
+            match done {
+                Ok(seqs) => return Ok(Some((seqs, silo))),
+                Err(Unfit::Error(error)) => return Err(error),
+                Err(Unfit::Phase(Phase::Closed)) => return Err(Error::Closed),
+                Err(Unfit::Phase(Phase::Moving)) if wait => {
+                    let mut stall = Stall::new(&self.counters.stalls, &*self.options.clock);
+                    stall.waits(StallReason::Moving);
+                    drop(silo.moving.lock());
+                }
+                Err(Unfit::Phase(Phase::Open | Phase::Moved)) => {}
+                Err(Unfit::Phase(Phase::Moving)) => {
+                    let why = format!("space {} is being moved to another class", silo.name);
+                    return Err(Error::Full { what: "a commit that may not wait", why });
+                }
+                Err(Unfit::Below(which, generation)) => {
+                    for i in which {
+                        let brought = self.below(&silo, ops[i].key)?;
+                        let mut logs = silo.logs();
+                        if !logs.bring(ops[i].key, brought, generation) {
+                            let limit = logs.config.bytes;
+                            return Err(Error::MemoryFull { space: silo.name.clone(), limit });
+                        }
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads a log that is in memory. `None` where that is not for memory to tell.
+    pub fn read_in_memory(
+        &self,
+        key: &[u8],
+        range: &impl RangeBounds<u64>,
+    ) -> Result<Option<Entries>, Error> {
+        let Some(silo) = self.silos.of(key) else { return Ok(None) };
+        let now = self.now();
+        let said = silo.logs().read(key, now, |bounds| clip(key, bounds, range))?;
+        self.silos.note(&said);
+        match said {
+            Says::Here((frozen, range)) => {
+                let payloads = frozen.shared(range.clone()).collect();
+                Ok(Some(Entries::of_memory(key, range, payloads)))
+            }
+            Says::Gone => Err(Error::UnknownLog { key: KeyText::of(key) }),
+            Says::Below => Ok(None),
+        }
+    }
+}
+
+impl Inner {
+    /// What a log is, if that is for memory to tell.
+    pub fn find_in_memory(&self, key: &[u8]) -> Option<State> {
+        let said = self.silos.of(key)?.logs().state(key);
+        self.silos.note(&said);
+        match said {
+            Says::Here(state) => Some(state),
+            Says::Gone => Some(State::default()),
+            Says::Below => None,
+        }
+    }
+
+    /// What memory tells of the logs that are listed, and whether nothing else does.
+    pub fn scan_in_memory(&self, listed: &Listed) -> (Vec<(Vec<u8>, State)>, bool) {
+        let (mut states, mut alone, prefix) = (Vec::new(), false, listed.prefix());
+        for silo in self.silos.all() {
+            if prefix.starts_with(silo.prefix()) || silo.prefix().starts_with(prefix) {
+                let logs = silo.logs();
+                states.extend(logs.states(listed));
+                alone |= logs.complete && prefix.starts_with(silo.prefix());
+            }
+        }
+        (states, alone)
+    }
+
+    /// A log as runs and tiers have it.
+    fn below(&self, silo: &Silo, key: &[u8]) -> Result<Option<Brought>, Error> {
+        match self.log_below(key) {
+            Err(error @ (Error::Damaged { .. } | Error::NewerFormat { .. })) if silo.logs().sets_aside => {
+                let key = KeyText::of(key);
+                tracing::warn!(%key, %error, "a log of a dump is set aside");
+                Ok(None)
+            }
+            found => found,
+        }
+    }
+
+    fn log_below(&self, key: &[u8]) -> Result<Option<Brought>, Error> {
+        let front = self.front();
+        let recent = front.recent(key).first().map(|(_, log, _)| log.visible_terms().cloned());
+        let sight = Sight::take(&front, key, &.., 0)?;
+        let runs = front.runs.clone();
+        drop(front);
+        let entries = match sight.entries(key, &..) {
+            Err(Error::UnknownLog { .. }) => return Ok(None),
+            entries => entries?,
+        };
+        let terms = recent.map_or_else(|| Ok(runs.state(key)?.terms), Ok::<_, Error>)?;
+        let mut brought = Brought::new(entries.range().start, terms.as_deref());
+        for entry in entries {
+            brought.push(&entry?.payload);
+        }
+        Ok(Some(brought))
+    }
+}

@@ -1,0 +1,176 @@
+//! Logs come into memory and leave it: as a store is opened, and as a space gets another class.
+//!
+//! - Into memory: from the moment at which the table of spaces says so, commits come to the silo, and each log that one of them
+//!   is on is brought there as it is. Meanwhile all are, in the order of their keys.
+//! - Out of it: commits wait while the silo is dumped, and the table of spaces says so. Readers never wait.
+//!
+//! Where that is cut short, the space is in the one class or the other, as its table says; nothing counts twice, since what is
+//! in memory, or in the last dump, is whole, and is all that counts of a log.
+
+use std::sync::Arc;
+
+use brooklet_io::seeded::bug;
+
+use crate::engine::Inner;
+use crate::error::Error;
+use crate::format::run_entry::{Chunk, Head, PieceWriter, split_key};
+use crate::maintenance::merge::Input;
+use crate::memory_space::{Brought, Phase, Silo};
+use crate::model::space_config::{Class, MemoryConfig, SpaceConfig};
+use crate::run::writer::Pending;
+use crate::run::writer::read_error;
+use crate::run::{Run, RunSet};
+use crate::sync::held;
+
+impl Inner {
+    /// Brings into memory what is to be there, as the store is opened. What cannot be read of it is set aside, and what does
+    /// not fit stays where it is: that does not keep a store from opening.
+    pub fn load_memory(self: &Arc<Self>) -> Result<(), Error> {
+        for info in self.spaces() {
+            let Class::Memory(config) = info.config.class else { continue };
+            let silo = self.new_silo(&info.name, info.config, config, Phase::Open);
+            silo.logs().sets_aside = true;
+            self.silos.insert(silo.clone());
+            match self.bring_all(&silo) {
+                Ok(()) => {}
+                Err(error @ (Error::Stopped { .. } | Error::Closed)) => return Err(error),
+                Err(error) => {
+                    tracing::warn!(space = info.name, %error, "a space could not be brought into memory as a whole");
+                }
+            }
+        }
+        self.see_to_dumps()
+    }
+
+    fn new_silo(&self, name: &str, space: SpaceConfig, config: MemoryConfig, phase: Phase) -> Arc<Silo> {
+        let silo = Silo::new(name, space, config, phase, self.options.seed);
+        silo.logs().dumped_at = self.options.clock.now();
+        silo.into()
+    }
+
+    /// Has the logs of a space in memory from now on; `commit` makes its table say so, and all before it durable.
+    pub fn move_into_memory(
+        self: &Arc<Self>,
+        name: &str,
+        space: SpaceConfig,
+        config: MemoryConfig,
+        commit: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let silo = self.new_silo(name, space, config, Phase::Moving);
+        {
+            let _hush = self.hush();
+            let _moving = held(&silo.moving);
+            self.silos.insert(silo.clone());
+            if let Err(error) = commit() {
+                self.silos.remove(name);
+                silo.logs().phase = Phase::Moved;
+                return Err(error);
+            }
+            silo.logs().phase = Phase::Open;
+        }
+        self.bring_all(&silo)?;
+        self.see_to_dumps()
+    }
+
+    /// Has the logs of a space in memory no more; `commit` makes its table say so.
+    pub fn move_out_of_memory(
+        self: &Arc<Self>,
+        silo: &Silo,
+        commit: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let _hush = self.hush();
+        let _moving = held(&silo.moving);
+        silo.logs().phase = Phase::Moving;
+        let dumped = if bug("move-does-not-dump") { Ok(()) } else { self.dump(silo).map(drop) };
+        let done = dumped.and_then(|()| {
+            let mut front = self.front();
+            // What was known of its logs is of before they were in memory; and what came since, nobody was told.
+            if !bug("moved-logs-are-remembered") {
+                front.forget_remembered(&self.shelf);
+            }
+            front.followers.lose();
+            drop(front);
+            commit()
+        });
+        // A commit of the table that failed may be the table all the same, until the store is opened again.
+        let left = self.front().spaces.memory_of(silo.name.as_bytes()).is_none();
+        if left {
+            self.silos.remove(&silo.name);
+        }
+        silo.logs().phase = if left { Phase::Moved } else { Phase::Open };
+        done
+    }
+
+    /// The runs, once they hold all that was committed up to now.
+    fn settled_runs(&self) -> Result<Arc<RunSet>, Error> {
+        drop(self.sound_front()?);
+        self.checkpoint()?;
+        Ok(self.front().runs.clone())
+    }
+
+    /// Brings all logs of a space into memory that are not there yet.
+    pub fn bring_all(self: &Arc<Self>, silo: &Silo) -> Result<(), Error> {
+        // A dump would change what is below.
+        let _hush = self.hush();
+        let _alone = held(&silo.dumping);
+        let generation = silo.logs().generation();
+        let runs = self.settled_runs()?;
+        silo.logs().settled = true;
+        let prefix = silo.prefix();
+        let mut input = Input::all(&runs, prefix)?;
+        let mut pieces = PieceWriter::new(Pending::new(0));
+        let mut log: Option<(Vec<u8>, Brought)> = None;
+        let put = |log: Option<(Vec<u8>, Brought)>| {
+            let Some((key, brought)) = log else { return Ok(()) };
+            let mut logs = silo.logs();
+            let limit = logs.config.bytes;
+            let fits = logs.bring(&key, Some(brought), generation);
+            if fits { Ok(()) } else { Err(Error::MemoryFull { space: silo.name.clone(), limit }) }
+        };
+        while !input.is_between_logs() || input.next_log().is_some_and(|key| key.starts_with(prefix)) {
+            input.step(&mut pieces).map_err(read_error)?;
+            while let Some(entry) = pieces.out().pop() {
+                let made = "a piece that was just made is whole";
+                let (key, part) = split_key(&entry.key).expect(made);
+                let value = entry.value.into();
+                let chunk = if part.is_none() {
+                    put(log.take())?;
+                    let Head { piece, terms, chunk } = Head::decode(&value).expect(made);
+                    let first = piece.bounds.expect("all runs are among them").first;
+                    log = Some((key, Brought::new(first, terms.as_deref())));
+                    chunk
+                } else {
+                    Chunk::decode(&value).expect(made)
+                };
+                let (_, brought) = log.as_mut().expect("chunks follow a head");
+                chunk.range().for_each(|seq| brought.push(chunk.payload_bytes(seq)));
+            }
+        }
+        put(log.take())?;
+        let within = runs_within(&runs, prefix)?;
+        let mut logs = silo.logs();
+        logs.complete = true;
+        logs.supersedes = within;
+        Ok(())
+    }
+}
+
+/// The runs that have nothing but logs whose keys begin with a prefix, and never had: of those that take part in a merge, the one
+/// grows, and the others are told with the counts that they had when they were whole.
+fn runs_within(runs: &RunSet, prefix: &[u8]) -> Result<Vec<u64>, Error> {
+    let merged = runs.merge().map_or((None, &[][..]), |(into, inputs)| (Some(into), inputs));
+    let merges = |run: &Arc<Run>| merged.0.into_iter().chain(merged.1).any(|other| Arc::ptr_eq(run, other));
+    let mut within = Vec::new();
+    for run in runs.iter().filter(|run| !run.is_elsewhere() && !merges(run)) {
+        let (Some(first), Some(last)) = (run.segments.first(), run.segments.last()) else { continue };
+        let mut cursor = first.reader()?.cursor();
+        cursor.seek_first().map_err(|error| first.error(error))?;
+        let begins = cursor.key().starts_with(prefix);
+        let mut cursor = last.reader()?.cursor();
+        cursor.seek_last().map_err(|error| last.error(error))?;
+        if begins && cursor.key().starts_with(prefix) {
+            within.push(run.meta.id);
+        }
+    }
+    Ok(within)
+}

@@ -1,0 +1,514 @@
+//! Opening: finding the superblock, the ring, the runs, and what the ring holds beyond them.
+
+use crate::format::manifest::MAX_LEVEL;
+use crate::read::Sight;
+use crate::state::spaces::{Spaces, TABLE};
+use std::collections::BTreeSet;
+use std::mem::replace;
+use std::sync::Arc;
+
+use brooklet_io::seeded::bug;
+use brooklet_io::{AlignedBuf, Rng, SECTOR, Volume, capped, read_exact_at};
+use brooklet_wal::{Recovery, Start, recover, recover_secured, secure, slot};
+
+use crate::error::{Error, is_full};
+use crate::format::manifest::PartName;
+use crate::format::manifest::{Manifest, Merging, RunMeta, SegmentMeta};
+use crate::format::ring_label::{self, Label};
+use crate::format::run_entry::head_key;
+use crate::format::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
+use crate::model::MAX_KEY;
+use crate::options::Options;
+use crate::run::RunSet;
+use crate::run::bounds_cache::Remembered;
+use crate::run::table::Segment;
+use crate::run::table_cache::Shelf;
+use crate::state::Front;
+use crate::state::spaces::Table;
+use crate::volume::Volumes;
+use crate::volume::allocator::{Extent, Heap};
+use crate::volume::lock_owner;
+
+/// The longest manifest, in bytes: sixteen million runs.
+const MAX_MANIFEST: u64 = 1 << 30;
+
+/// A store as found on its volumes.
+pub(crate) struct Opened {
+    /// The volumes, the store's capacity being the data's end.
+    pub volumes: Volumes,
+    pub shelf: Arc<Shelf>,
+    /// The label of the ring, where that has a volume of its own.
+    pub label: Option<ring_label::Found>,
+    pub superblock: Superblock,
+    pub slots: Vec<Slot>,
+    pub heap: Heap,
+    pub manifest: Option<Extent>,
+    pub front: Front,
+    /// Where the recovery began.
+    pub start: Start,
+    pub recovery: Recovery,
+}
+
+/// Reads the store on its volumes; writes nothing.
+pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error> {
+    flush(volumes, options)?;
+    let mut volumes = volumes.clone();
+    let volume = &mut volumes.data;
+    let info = volume.info();
+    let name = info.name;
+    let size = volume.size().map_err(Error::io(format!("measuring {name}")))?;
+    if size < RING_OFFSET {
+        let why = format!(
+            "it has {size} bytes, and the smallest store has {}",
+            RING_OFFSET + brooklet_wal::MIN_RING
+        );
+        return Err(Error::NotAStore { name, why });
+    }
+    let slots =
+        slot::read(&**volume, COPIES).map_err(Error::io(format!("reading the superblock of {name}")))?;
+    let superblock = Superblock::choose(&slots, &name, size, info.device.is_some())?;
+    options.compare(&name, &superblock)?;
+    for (copy, slot) in slots.iter().enumerate() {
+        match slot {
+            // A process that is killed while it writes the copies leaves older ones behind.
+            Slot::Valid(found) if *found != superblock => {
+                tracing::info!(store = name, copy, "a copy of the superblock is older; the newest counts");
+            }
+            Slot::Valid(_) => {}
+            _ => tracing::warn!(store = name, copy, "a copy of the superblock is damaged; the others serve"),
+        }
+    }
+    let label = find_ring(volumes.ring.as_ref(), &superblock, &name)?;
+    if superblock.capacity > 0 {
+        *volume = capped(volume.clone(), superblock.capacity);
+    }
+    let size = size.min(if superblock.capacity > 0 { superblock.capacity } else { u64::MAX });
+    let (manifest, manifest_at) = read_manifest(volume, &superblock, size)?;
+    check_runs(&manifest, superblock.next_run)?;
+    let segments = manifest.runs.iter().flat_map(|(_, segments)| segments);
+    let used = segments
+        .filter(|segment| !segment.is_elsewhere())
+        .map(|m| Extent { offset: m.offset, len: m.extent })
+        .chain(manifest_at.filter(|_| !bug("manifest-is-free-space")));
+    let end = size / SECTOR as u64 * SECTOR as u64;
+    let heap = Heap::new(superblock.heap_offset(), end, used).map_err(|extent| {
+        Error::damaged(
+            "the manifest",
+            format!("the extent at {} overlaps another or lies outside", extent.offset),
+        )
+    })?;
+    let shelf = Shelf::new(volume.clone(), options.cache_budget, options.remembered, options.secret);
+    let apart = manifest.runs.iter().flat_map(|(_, segments)| segments).filter(|it| it.is_elsewhere());
+    let needed = apart.count();
+    let open = |run, segment: SegmentMeta| match &options.elsewhere {
+        _ if !segment.is_elsewhere() => {
+            Segment::open(&shelf, run, segment.clone()).or_else(|error| match error {
+                // What can be read of the store is to be; who looks for a log there is told.
+                Error::Damaged { .. } | Error::NewerFormat { .. } => {
+                    tracing::warn!(store = name, run, %error, "a part of a run cannot be read; going on without it");
+                    Ok(Segment::broken(run, segment, error))
+                }
+                error => Err(error),
+            })
+        }
+        Some(elsewhere) => {
+            let source = elsewhere.0(PartName::of(&segment))?;
+            Segment::elsewhere(&shelf, run, segment, source)
+        }
+        None => Err(Error::PartsNeeded { name: name.clone(), parts: needed }),
+    };
+    let runs = RunSet::open(&shelf, &manifest, superblock.trim.lsn, open)?;
+    let remembered = Remembered::new(options.secret, shelf.remembered_budget);
+    let runs = Arc::new(runs);
+    let table = table_of(&runs).or_else(|error| match error {
+        // What can be read is to be, whatever is damaged.
+        error if options.read_only => {
+            tracing::warn!(store = name, %error, "the spaces of the store are not known");
+            Ok(Table::default())
+        }
+        error => Err(error),
+    })?;
+    let mut front = Front::new(options.seed, runs, remembered, table);
+    let start = Start {
+        cursor: superblock.trim,
+        acked: superblock.acked,
+        clean: superblock.clean,
+        epoch: superblock.epoch,
+    };
+    let (ring, zone) = (&**volumes.ring(), superblock.zone());
+    let recovery = if options.read_only {
+        recover_secured(ring, zone, start, |found| front.replay_around(found, options.seed))?
+    } else {
+        recover(ring, zone, start, |block, _| front.replay(block)).map_err(to_be_read)?
+    };
+    if let Some(lost) = &front.lost {
+        tracing::warn!(store = name, place = lost.place(), what = lost.what(), "a part of the ring is lost");
+    }
+    if recovery.withheld > 0 {
+        let blocks = recovery.withheld;
+        tracing::warn!(
+            store = name,
+            blocks,
+            "the last blocks are left out: a power cut could take them back"
+        );
+    }
+    if recovery.unproven > 0 {
+        let blocks = recovery.unproven;
+        tracing::info!(store = name, blocks, "a power cut could take back the last blocks");
+    }
+    front.claim_table();
+    Ok(Opened {
+        volumes,
+        shelf,
+        label,
+        superblock,
+        slots,
+        heap,
+        manifest: manifest_at,
+        front,
+        start,
+        recovery,
+    })
+}
+
+/// Makes durable what a process that was killed left in a volatile cache, before any of it is read.
+///
+/// An opening for reading only goes on where that fails: it shows nothing that is not on the medium.
+fn flush(volumes: &Volumes, options: &Options) -> Result<(), Error> {
+    if bug("no-flush-at-opening") {
+        return Ok(());
+    }
+    let flushed = volumes.flush().map_err(Error::io("opening the store"));
+    if options.read_only { Ok(()) } else { flushed }
+}
+
+/// Says what can be done about damage in the ring.
+fn to_be_read(error: Error) -> Error {
+    match error {
+        Error::Damaged { place, what } => {
+            let what = format!(
+                "{what}; nothing can be written to the store, but it opens for reading (`Options::read_only`; the \
+                 commands read, list, export and check)"
+            );
+            Error::Damaged { place, what }
+        }
+        error => error,
+    }
+}
+
+/// Makes sure that the ring is where it should be, and of the same moment; gives its label.
+fn find_ring(
+    volume: Option<&Arc<dyn Volume>>,
+    superblock: &Superblock,
+    store: &str,
+) -> Result<Option<ring_label::Found>, Error> {
+    match (Label::of(superblock), volume) {
+        (None, None) => Ok(None),
+        (Some(label), Some(ring)) => label.find(superblock.mark_before, &**ring, store).map(Some),
+        (Some(_), None) => Err(Error::RingNeeded { name: store.into() }),
+        (None, Some(ring)) => {
+            Err(Error::wrong_ring(&ring.info().name, store, "that store keeps its ring inside".into()))
+        }
+    }
+}
+
+/// Refuses runs that compaction could not have left: it finds them by number, and what is newer by level.
+pub(crate) fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error> {
+    let damaged = |what: String| Err(Error::damaged("the manifest", what));
+    let merged = manifest.merged();
+    if let Some(merging) = &manifest.merging {
+        let Merging { into, bottom, from, .. } = merging;
+        if merged.is_empty() || merged.end > manifest.runs.len() {
+            return damaged(format!("run {into} is being made of runs that are not there"));
+        }
+        if *bottom && merged.end < manifest.runs.len() {
+            return damaged(format!("run {into} is being made as the oldest, and is not"));
+        }
+        let last = manifest.runs[merged.start - 1].1.last();
+        if from.is_empty() || from.len() > MAX_KEY || last.is_some_and(|last| last.first >= head_key(from)) {
+            return damaged(format!("run {into} is being made up to a log that makes no sense"));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    // What is being made of some runs is to take their place among the levels.
+    let is_made = |at: usize| !merged.is_empty() && at + 1 == merged.start;
+    let (mut without_it, mut with_it) = (0, 0);
+    let (mut items, mut all_here) = (0u64, true);
+    for (at, (run, segments)) in manifest.runs.iter().enumerate() {
+        let falls = run.level < without_it && !is_made(at) || run.level < with_it && !merged.contains(&at);
+        let here = |segment: &SegmentMeta| !segment.is_elsewhere();
+        let is_here = segments.iter().all(here);
+        let was_here = replace(&mut all_here, is_here);
+        let wrong = if segments.iter().any(|segment| here(segment) && segment.len > segment.extent) {
+            "is longer than its extent"
+        } else if !is_here && (segments.iter().any(|it| here(it) || it.offset > 0) || run.level < MAX_LEVEL) {
+            "lies elsewhere, and not as a whole"
+        } else if is_here && !was_here {
+            "is older than one that lies elsewhere"
+        } else if !is_here && (merged.contains(&at) || at + 1 == merged.start) {
+            "lies elsewhere, and is being merged"
+        } else if run.id >= next_run {
+            "is newer than the superblock knows"
+        } else if !seen.insert(run.id) {
+            "is there twice"
+        } else if falls {
+            "is of a lower level than a newer one"
+        } else if run.level > MAX_LEVEL {
+            "is of a level that no store reaches"
+        } else if run.dead > run.entries || run.tombstones.saturating_add(run.empties) > run.logs {
+            "counts more than it holds"
+        } else if !adds_up(&mut items, run) {
+            "counts more than any store holds"
+        } else if !segments.is_sorted_by(|a, b| a.first < b.first) {
+            "has segments that are not in order"
+        } else {
+            without_it = if is_made(at) { without_it } else { run.level };
+            with_it = if merged.contains(&at) { with_it } else { run.level };
+            continue;
+        };
+        return damaged(format!("run {} {wrong}", run.id));
+    }
+    Ok(())
+}
+
+/// Whether what a run counts can be added to what all before it do.
+fn adds_up(items: &mut u64, run: &RunMeta) -> bool {
+    let sum = items.checked_add(run.logs).and_then(|sum| sum.checked_add(run.entries));
+    *items = sum.unwrap_or(*items);
+    sum.is_some()
+}
+
+/// Reads the manifest, and tells the extent it lies in.
+pub(crate) fn read_manifest(
+    volume: &Arc<dyn Volume>,
+    superblock: &Superblock,
+    size: u64,
+) -> Result<(Manifest, Option<Extent>), Error> {
+    let Place { offset, len, sum } = superblock.manifest;
+    if len == 0 {
+        return Ok((Manifest::default(), None));
+    }
+    let damaged = |what: &str| Error::damaged(format!("the manifest at offset {offset}"), what);
+    let fits =
+        |whole: &u64| offset.checked_add(*whole).is_some_and(|end| end <= size) && *whole <= MAX_MANIFEST;
+    let whole = len.checked_next_multiple_of(SECTOR as u64).filter(fits);
+    let Some(whole) = whole.filter(|_| offset % SECTOR as u64 == 0) else {
+        return Err(damaged("it lies outside the volume, which was cut short"));
+    };
+    let mut buf = AlignedBuf::zeroed(whole as usize);
+    read_exact_at(&**volume, offset, &mut buf).map_err(Error::io("reading the manifest"))?;
+    let manifest = Manifest::decode(&buf[..len as usize], sum).map_err(damaged)?;
+    Ok((manifest, Some(Extent { offset, len: whole })))
+}
+
+/// Makes what was read durable and starts a new epoch, so that no block of an earlier opening is taken for a new one.
+///
+/// Where the ring has a volume of its own, both get a new mark; `label.rs` says in which order, and why.
+pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error> {
+    let volumes = &opened.volumes;
+    let label = opened.label.as_ref();
+    let mut next = Superblock {
+        format: FORMAT,
+        generation: opened.superblock.generation + 1,
+        epoch: opened.superblock.epoch + u64::from(!bug("epoch-stays")),
+        acked: opened.recovery.next.seq - 1,
+        clean: bug("open-store-says-clean"),
+        mark: label.map_or(0, |_| new_mark(opened.superblock.mark, options)),
+        mark_before: label.map_or(0, ring_label::Found::mark),
+        ..opened.superblock
+    };
+    fill_holes(opened)?;
+    let note = lock_owner::note();
+    let mut done = || {
+        if !bug("no-flush-at-opening") {
+            let zone = opened.superblock.zone();
+            secure(&**volumes.ring(), zone, opened.start, &opened.recovery).map_err(std::io::Error::other)?;
+        }
+        if let (Some(label), Some(ring)) = (label, &volumes.ring) {
+            label.repair(&**ring)?;
+        }
+        next.write(&*volumes.data)?;
+        if let (Some(label), Some(ring)) = (Label::of(&next), &volumes.ring) {
+            label.write(&**ring)?;
+            next = Superblock { generation: next.generation + 1, mark_before: next.mark, ..next };
+            next.write(&*volumes.data)?;
+        }
+        write_note(&*volumes.data, &note)?;
+        volumes.ring.as_ref().map_or(Ok(()), |ring| write_note(&**ring, &note))?;
+        volumes.ring().tune(SCRATCH)
+    };
+    done().map_err(Error::io(format!("claiming {}", volumes.data.info().name)))?;
+    opened.superblock = next;
+    Ok(())
+}
+
+/// Sees to it that the space is there which creation laid out, and every write after this relies on: a copy may have been
+/// made with holes in it. What the heap has free is secured before it is used.
+fn fill_holes(opened: &Opened) -> Result<(), Error> {
+    let Opened { volumes, superblock, .. } = opened;
+    let ring = volumes.ring.as_ref().map(|ring| (ring, superblock.ring_end()));
+    for (volume, end) in [(&volumes.data, superblock.heap_offset())].into_iter().chain(ring) {
+        volume.secure(0..end).map_err(|e| match volume.info().name {
+            _ if is_full(&e) => Error::Full { what: "the ring, whose file has holes", why: e.to_string() },
+            name => Error::io(format!("making sure of the space of {name}"))(e),
+        })?;
+    }
+    Ok(())
+}
+
+/// A mark that no other opening leaves, not even one with the same seed.
+fn new_mark(last: u64, options: &Options) -> u64 {
+    Rng::new(options.seed ^ options.clock.wall().as_nanos() as u64 ^ last).next()
+}
+
+/// The spaces of a store as its runs tell, and the bounds of the log that has them.
+pub(crate) fn table_of(runs: &Arc<RunSet>) -> Result<Table, Error> {
+    let Some(log) = runs.state(TABLE)?.bounds else { return Ok(Table::default()) };
+    let entry = Sight::of_runs(runs.clone(), 0).entries(TABLE, &..)?.next_back();
+    let table = entry.transpose()?.map(|entry| entry.payload).unwrap_or_default();
+    let spaces = Spaces::decode(&table)
+        .ok_or_else(|| Error::damaged("the table of spaces", "it does not make sense"))?;
+    Ok(Table { spaces, log: Some(log) })
+}
+
+#[cfg(test)]
+mod tests {
+    use brooklet_io::MemVolume;
+
+    use crate::format::manifest::Chain;
+
+    use super::*;
+
+    fn on(volume: &Arc<dyn Volume>) -> Volumes {
+        Volumes { data: volume.clone(), ring: None }
+    }
+
+    /// A superblock that counts fewer runs than there are has the next run named like one that is there: compaction
+    /// then waited for ever for that one to go.
+    #[test]
+    fn a_run_newer_than_the_superblock_knows_is_refused() {
+        let options = || Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false);
+        let volume: Arc<dyn Volume> = Arc::new(MemVolume::new(1));
+        let store = options().create_on(volume.clone()).unwrap();
+        for _ in 0..2 {
+            store.append("log", b"entry").unwrap().wait().unwrap();
+            store.checkpoint().unwrap();
+        }
+        store.close().unwrap();
+        drop(store);
+        let mut superblock = load(&on(&volume), &options()).unwrap().superblock;
+        superblock.next_run = 2;
+        superblock.write(&*volume).unwrap();
+        let compacted = options().open_on(volume).and_then(|store| store.compact());
+        assert!(compacted.unwrap_err().to_string().contains("run 2 is newer"));
+    }
+
+    /// The length of the manifest, as a superblock with a sound checksum gave it, overflowed when rounded up.
+    #[test]
+    fn a_manifest_that_cannot_be_there_is_refused() {
+        let options = || Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false);
+        let volume: Arc<dyn Volume> = Arc::new(MemVolume::new(1));
+        options().create_on(volume.clone()).unwrap().close().unwrap();
+        let superblock = load(&on(&volume), &options()).unwrap().superblock;
+        for (offset, len) in
+            [(1 << 20, u64::MAX), (u64::MAX - 4095, 24), (1 << 20, MAX_MANIFEST + 1), (3, 24)]
+        {
+            let manifest = Place { offset, len, sum: 0 };
+            Superblock { manifest, ..superblock }.write(&*volume).unwrap();
+            let error = load(&on(&volume), &options()).err().expect("there is no such manifest").to_string();
+            assert!(error.contains("outside the volume"), "{error}");
+        }
+    }
+
+    fn chain(id: u64, level: u64, firsts: &[&[u8]]) -> Chain {
+        let segment = |first: &&[u8]| {
+            let first = if first.is_empty() { Vec::new() } else { head_key(first) };
+            SegmentMeta { len: 200, extent: 4096, first, ..SegmentMeta::default() }
+        };
+        (
+            RunMeta { id, level, logs: 1, entries: 1, ..RunMeta::default() },
+            firsts.iter().map(segment).collect(),
+        )
+    }
+
+    #[track_caller]
+    fn refused(runs: Vec<Chain>, merging: Option<Merging>, because: &str) {
+        let error = check_runs(&Manifest { runs, merging }, 10).expect_err(because).to_string();
+        assert!(error.contains(because), "{error}");
+    }
+
+    /// A manifest with sound checksums could make compaction merge the wrong runs, go on for ever or overflow.
+    #[test]
+    fn runs_that_no_compaction_leaves_are_refused() {
+        let run = |id, level| chain(id, level, &[b""]);
+        let sound = vec![run(9, 0), run(7, 0), chain(8, 1, &[b"a", b"b", b"ba"])];
+        assert!(check_runs(&Manifest { runs: sound, merging: None }, 10).is_ok());
+        let mut long = run(1, 0);
+        long.1[0].len = 5000;
+        let apart = |id, level| {
+            let (meta, segments) = chain(id, level, &[b"", b"b"]);
+            (meta, segments.iter().map(SegmentMeta::gone).collect::<Vec<_>>())
+        };
+        let sound = vec![run(9, 0), run(7, 3), apart(8, MAX_LEVEL), apart(2, MAX_LEVEL)];
+        assert!(check_runs(&Manifest { runs: sound, merging: None }, 10).is_ok());
+        let mut partly = apart(1, MAX_LEVEL);
+        partly.1[0] = run(1, 0).1.remove(0);
+        let mut placed = apart(1, MAX_LEVEL);
+        placed.1[1].offset = 4096;
+        let many = |id, entries| (RunMeta { id, logs: 2, entries, ..RunMeta::default() }, run(id, 0).1);
+        let with = |meta: RunMeta| vec![(RunMeta { id: 1, logs: 1, entries: 1, ..meta }, run(1, 0).1)];
+        for (runs, because) in [
+            (vec![long], "longer than its extent"),
+            (vec![apart(1, 3)], "lies elsewhere, and not as a whole"),
+            (vec![partly], "lies elsewhere, and not as a whole"),
+            (vec![placed], "lies elsewhere, and not as a whole"),
+            (vec![apart(2, MAX_LEVEL), run(1, MAX_LEVEL)], "older than one that lies elsewhere"),
+            (vec![run(10, 0)], "newer than the superblock knows"),
+            (vec![run(1, 0), run(1, 1)], "there twice"),
+            (vec![run(2, 1), run(1, 0)], "lower level than a newer one"),
+            (vec![run(1, u64::MAX)], "a level that no store reaches"),
+            (with(RunMeta { dead: 2, ..RunMeta::default() }), "counts more than it holds"),
+            (with(RunMeta { tombstones: 1, empties: u64::MAX, ..RunMeta::default() }), "counts more than"),
+            (vec![many(1, 1), many(2, u64::MAX - 3)], "more than any store holds"),
+            (vec![chain(1, 0, &[b"b", b"a"])], "not in order"),
+            (vec![chain(1, 0, &[b"a", b"a"])], "not in order"),
+        ] {
+            refused(runs, None, because);
+        }
+    }
+
+    /// The same of the merge that goes on.
+    #[test]
+    fn a_merge_that_cannot_be_is_refused() {
+        let merging =
+            |into, inputs, from: &[u8]| Some(Merging { into, inputs, bottom: false, from: from.to_vec() });
+        let runs = |made, newer, first: &[u8], older| {
+            vec![
+                chain(9, newer, &[b"x"]),
+                chain(8, made, &[first]),
+                chain(1, 0, &[b"m"]),
+                chain(2, older, &[]),
+            ]
+        };
+        let sound = Manifest { runs: runs(1, 0, b"a", 0), merging: merging(8, 2, b"c") };
+        assert!(check_runs(&sound, 10).is_ok());
+        let lower = Manifest { runs: runs(0, 0, b"a", 3), merging: merging(8, 2, b"c") };
+        assert!(check_runs(&lower, 10).is_ok(), "the oldest run may fall in level");
+        refused(runs(1, 0, b"a", 0), merging(7, 2, b"c"), "run 7 is being made of runs that are not there");
+        refused(runs(1, 0, b"a", 0), merging(8, 3, b"c"), "that are not there");
+        refused(runs(1, 0, b"a", 0), merging(8, usize::MAX, b"c"), "that are not there");
+        refused(runs(1, 0, b"a", 0), merging(8, 2, b""), "a log that makes no sense");
+        refused(runs(1, 0, b"a", 0), merging(8, 2, &[1; MAX_KEY + 1]), "a log that makes no sense");
+        refused(runs(1, 0, b"c", 0), merging(8, 2, b"c"), "a log that makes no sense");
+        let bottom = |inputs| Some(Merging { into: 8, inputs, bottom: true, from: b"c".to_vec() });
+        let sound = Manifest { runs: runs(1, 0, b"a", 0), merging: bottom(2) };
+        assert!(check_runs(&sound, 10).is_ok());
+        refused(runs(1, 0, b"a", 0), bottom(1), "made as the oldest, and is not");
+        refused(runs(0, 1, b"a", 1), merging(8, 2, b"c"), "lower level");
+        refused(runs(2, 0, b"a", 0), None, "lower level");
+        let mut apart = runs(1, 0, b"a", MAX_LEVEL);
+        apart[3] = chain(2, MAX_LEVEL, &[b"m"]);
+        apart[3].1[0] = apart[3].1[0].gone();
+        refused(apart, merging(8, 2, b"c"), "lies elsewhere, and is being merged");
+    }
+}

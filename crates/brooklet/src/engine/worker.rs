@@ -1,0 +1,458 @@
+//! Maintenance: when the keeper works, and how fast; and the thread that lets it.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use brooklet_io::panics::caught;
+use brooklet_wal::Wal;
+
+use crate::engine::Inner;
+use crate::error::Error;
+use crate::maintenance::Context;
+use crate::maintenance::compaction::backlog;
+use crate::maintenance::pace::{self, IDLE, Load};
+use crate::state::Front;
+use crate::sync::atomic::Ordering;
+use crate::sync::{held, thread};
+
+/// The least time that the maintenance thread sleeps for idleness to come.
+const LEAST_NAP: Duration = Duration::from_millis(10);
+
+/// The longest that it sleeps for entries to become too old: the clock may be set meanwhile.
+const LONGEST_NAP: Duration = Duration::from_secs(60);
+
+impl Inner {
+    /// What the keeper works on. Taken before the keeper's lock is, so that it outlives that.
+    pub fn context(&self) -> Result<Context<'_>, Error> {
+        let wal = self.wal()?;
+        let (quiet, untold) = (self.quiet(wal), Cell::default());
+        Ok(Context { front: &self.front.0, wal, seed: self.options.seed, quiet, untold })
+    }
+
+    /// Time without a commit.
+    fn quiet(&self, wal: &Wal) -> Duration {
+        let commits = wal.stats().records.wrapping_sub(self.own_commits.load(Ordering::Relaxed));
+        held(&self.quiet).observe(self.options.clock.now(), commits)
+    }
+
+    /// How long nobody must have committed for the recent tier to be checkpointed; `None` where there is nothing in it.
+    fn patience(&self, wal: &Wal) -> Option<Duration> {
+        let used = wal.stats().used;
+        let front = self.front();
+        let memory = (front.active.bytes() as u64, self.options.memory_budget as u64);
+        front.active.is_changed().then(|| pace::patience([(used, self.ring_size), memory]))
+    }
+
+    /// Does a slice of maintenance. `false` where there is nothing to do.
+    pub fn maintain(&self) -> Result<bool, Error> {
+        let context = self.context()?;
+        if held(&self.ages).pass(self.options.clock.now()) {
+            self.shelf.cache.age();
+        }
+        let Some(mut keeper) = self.free_keeper() else { return Ok(false) };
+        if self.patience(context.wal).is_some_and(|patience| context.quiet >= patience) {
+            self.wanted.store(true, Ordering::Relaxed);
+        }
+        self.told.store(false, Ordering::Relaxed);
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        let checkpointing = keeper.is_checkpointing();
+        let begun = self.options.clock.now();
+        // What a panic leaves half done is not worked on again: the store has stopped.
+        let worked = caught("the keeper", || keeper.step(&context, wanted));
+        let worked = worked.unwrap_or_else(|panic| Err(keeper.stop_after(&context, panic)));
+        if !matches!(worked, Ok(false)) {
+            self.counters.slices.record(self.options.clock.now().saturating_sub(begun));
+        }
+        *held(&self.kept) = keeper.kept();
+        if wanted && (keeper.is_checkpointing() || matches!(worked, Ok(false))) {
+            self.wanted.store(false, Ordering::Relaxed);
+        }
+        // A checkpoint that is stuck and waits for merging may get on, or not.
+        if worked.is_err() || !keeper.is_stuck() {
+            let stalled = worked.as_ref().err().filter(|_| keeper.is_checkpointing()).cloned();
+            *held(&self.stalled) = stalled;
+        }
+        self.ration(context.wal, keeper.progress());
+        if checkpointing && !keeper.is_checkpointing() {
+            // What came meanwhile may be enough for the next one, and no commit need come to notice.
+            self.weigh(&self.front(), context.wal.stats().used);
+        }
+        let idle = context.quiet >= IDLE;
+        drop(keeper);
+        if idle && matches!(worked, Ok(false)) { self.sweep() } else { worked }
+    }
+
+    /// Lets the keeper get on; where it waits for the log, everything that boarded is made durable.
+    pub fn get_on(&self) -> Result<(), Error> {
+        if self.maintain()? { Ok(()) } else { self.flush() }
+    }
+
+    /// Writes the recent tier to a run.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.flush()?;
+        let target = self.front().generation();
+        let done = |front: &Front| {
+            front.oldest_generation() > target || front.frozen.is_none() && front.active.is_empty()
+        };
+        while !done(&self.front()) {
+            self.wanted.store(true, Ordering::Relaxed);
+            self.get_on()?;
+        }
+        while self.front().leaving > 0 && matches!(self.maintain(), Ok(true)) {}
+        // There may be enough runs for a compaction now.
+        self.nudge();
+        Ok(())
+    }
+
+    /// Says up to where writers may use memory and the ring, and wakes those who wait for more.
+    fn ration(&self, wal: &Wal, done: Option<u64>) {
+        let used = wal.stats().used;
+        self.used.store(used, Ordering::Relaxed);
+        let (memory, most) = {
+            let front = self.front();
+            (front.memory() as u64, front.most_memory(self.options.memory_budget) as u64)
+        };
+        // The last eighth of the ring is for what frees.
+        let sizes = [most, self.ring_size / 8 * 7];
+        let limits = held(&self.ration).limits(done, [(memory, sizes[0]), (used, sizes[1])]);
+        let mut more = false;
+        for ((told, limit), size) in self.limits.iter().zip(limits).zip(sizes) {
+            let before = told.load(Ordering::Relaxed);
+            // Nobody is woken for next to nothing; and what they wait for is not to take more than some milliseconds.
+            if limit < before || limit - before >= size / 256 {
+                told.store(limit, Ordering::Relaxed);
+                more |= limit > before;
+            }
+        }
+        if more && self.held_back.swap(false, Ordering::Relaxed) {
+            wal.wake();
+        }
+    }
+
+    /// Whether writers have had what there is for them as long as the checkpoint is no further.
+    pub(super) fn is_beyond_ration(&self, memory: usize) -> bool {
+        let uses = [memory as u64, self.used.load(Ordering::Relaxed)];
+        let mut pairs = self.limits.iter().zip(uses);
+        let beyond = pairs.any(|(limit, used)| used > limit.load(Ordering::Relaxed));
+        if beyond {
+            self.held_back.store(true, Ordering::Relaxed);
+        }
+        beyond
+    }
+
+    /// Asks for a checkpoint when the ring or the memory is part full.
+    pub(super) fn weigh(&self, front: &Front, used: u64) {
+        let full = used > self.ring_size / 2 || front.active.bytes() > self.options.memory_budget / 2;
+        let wanted = full && front.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed);
+        let wanted = wanted || front.wants_room() && !self.told.swap(true, Ordering::Relaxed);
+        // The front's lock orders this with the look that the maintenance thread takes before it sleeps.
+        let woken = self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed);
+        if wanted || woken {
+            self.nudge();
+        }
+    }
+
+    /// The maintenance thread: steps at the pace that the load asks for, and sleeps until there is something to do.
+    pub(super) fn keep(&self) {
+        while !self.closing.load(Ordering::Acquire) {
+            let begun = self.options.clock.now();
+            match self.maintain() {
+                Ok(true) => {
+                    let rest = pace::rest(self.options.clock.now().saturating_sub(begun), self.load());
+                    if !rest.is_zero() {
+                        thread::park_timeout(rest);
+                    }
+                }
+                Ok(false) if self.keeper().is_checkpointing() => {
+                    // The frozen tier's last block is on its way; push it, since nobody may be waiting for it. Waiting for
+                    // it may have taken the wake-up of whoever closes the store.
+                    if self.flush().is_err() && !self.closing.load(Ordering::Acquire) {
+                        thread::park();
+                    }
+                }
+                Ok(false) => self.sleep(),
+                Err(Error::Stopped { .. } | Error::Closed) => thread::park(),
+                Err(error) => {
+                    tracing::warn!(%error, "a checkpoint or compaction was given up for now");
+                    thread::park_timeout(Duration::from_millis(100));
+                }
+            }
+        }
+    }
+
+    /// What the pace of maintenance depends on.
+    fn load(&self) -> Load {
+        let Ok(wal) = self.wal() else { return Load::default() };
+        let quiet = self.quiet(wal);
+        let is_stuck = self.keeper().is_stuck();
+        let used = wal.stats().used;
+        let front = self.front();
+        // A checkpoint starts when either is half full. It holds writers back when the other half is, too, and before that
+        // when they have used up their ration.
+        let memory = front.active.bytes() as u64 * 200 / (self.options.memory_budget as u64).max(1);
+        let ring = (used.saturating_sub(self.ring_size / 2) * 200) / self.ring_size;
+        let [most_memory, most_ring] = [0, 1].map(|i: usize| self.limits[i].load(Ordering::Relaxed));
+        let uses = [(front.memory() as u64, most_memory), (used, most_ring)];
+        let rationed = held(&self.ration).used(uses);
+        let fill =
+            if front.frozen.is_some() || front.leaving > 0 { memory.max(ring).max(rationed) } else { 0 };
+        let fill = if self.held_back.load(Ordering::Relaxed) { fill.max(100) } else { fill };
+        let short_of_room = is_stuck || front.room.is_asked();
+        Load { idle: quiet >= IDLE, short_of_room, fill, backlog: backlog(&front.runs) }
+    }
+
+    /// Sleeps until there may be something to do: because somebody says so, or because nobody commits any more.
+    fn sleep(&self) {
+        self.asleep.store(true, Ordering::Relaxed);
+        let Nap { most, woken_by_commits } = self.nap();
+        self.asleep.store(woken_by_commits, Ordering::Relaxed);
+        match most {
+            Some(wait) => thread::park_timeout(wait),
+            None => thread::park(),
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// How long to wait for idleness, or the clock, to give something to do: what look-ups keep in memory ages with it.
+    fn nap(&self) -> Nap {
+        let Ok(wal) = self.wal() else { return Nap { most: None, woken_by_commits: true } };
+        let runs = self.front().runs.clone();
+        let merge = self.keeper().due_after(&runs);
+        let patience = self.patience(wal).into_iter().chain(merge).min();
+        let wait = patience.map(|patience| patience.saturating_sub(self.quiet(wal)).max(LEAST_NAP));
+        // What boarded and is not durable yet will be.
+        let wait = wait.or_else(|| (!self.front().is_settled()).then_some(IDLE));
+        let sweep = held(&self.sweeper).next(&runs).map(|at| {
+            let idle = IDLE.saturating_sub(self.quiet(wal)).max(LEAST_NAP);
+            Duration::from_millis(at.saturating_sub(self.now())).clamp(idle, LONGEST_NAP)
+        });
+        let now = self.options.clock.now();
+        let age = self.shelf.is_to_age().then(|| held(&self.ages).left(now).max(LEAST_NAP));
+        Nap { most: wait.into_iter().chain(sweep).chain(age).min(), woken_by_commits: wait.is_none() }
+    }
+}
+
+/// What the maintenance thread waits for.
+#[derive(Debug, PartialEq, Eq)]
+struct Nap {
+    /// The longest that it waits; `None` where it does until it is woken.
+    most: Option<Duration>,
+    /// Whether the next commit wakes it: that is the first one to give it something to do.
+    woken_by_commits: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use brooklet_io::{ManualClock, MemVolume};
+
+    use super::*;
+    use crate::{Options, Retention, Store};
+
+    #[test]
+    fn writers_get_a_ration_while_a_checkpoint_goes_on() {
+        let options =
+            Options::new().threads(false).ring_size(1 << 20).memory_budget(1 << 20).max_payload(64 << 10);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let (inner, wal) = (store.inner(), store.inner().wal().unwrap());
+        let beyond = |memory: usize| inner.is_beyond_ration(memory << 10);
+        assert!(!beyond(2000));
+        inner.ration(wal, Some(0));
+        assert!(!beyond(256) && beyond(257), "a quarter at once");
+        inner.ration(wal, Some(4));
+        assert!(beyond(257), "a step so small wakes nobody");
+        inner.ration(wal, Some(500));
+        assert!(!beyond(640) && beyond(641) && inner.held_back.load(Ordering::Relaxed));
+        inner.used.store(600 << 10, Ordering::Relaxed);
+        assert!(beyond(0), "the ring counts, too");
+        inner.ration(wal, None);
+        assert!(!beyond(2000) && inner.limits.iter().all(|limit| limit.load(Ordering::Relaxed) == u64::MAX));
+    }
+
+    /// Writers were held back until all logs were in order, and the keeper hurried only once they were.
+    #[test]
+    fn a_ration_grows_from_the_beginning_and_the_keeper_hurries_before_it_is_used_up() {
+        const BUDGET: usize = 8 << 20;
+        let options = Options::new().threads(false).memory_budget(BUDGET).ring_size(64 << 20);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        let inner = store.inner();
+        let append = |logs: std::ops::Range<u32>| {
+            let tickets: Vec<_> = logs.map(|i| store.append(i.to_le_bytes(), [7; 100]).unwrap()).collect();
+            tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
+        };
+        append(0..12_000);
+        inner.wanted.store(true, Ordering::Relaxed);
+        let limit = || inner.limits[0].load(Ordering::Relaxed);
+        while limit() == u64::MAX {
+            assert!(inner.maintain().unwrap());
+        }
+        let at_first = limit();
+        assert!(inner.load().fill < 10, "{:?}", inner.load());
+        let mut next = 12_000;
+        while (inner.front().memory() as u64) < at_first - 1000 {
+            append(next..next + 100);
+            next += 100;
+        }
+        assert!(inner.load().fill > 90, "{:?}", inner.load());
+        assert!(inner.front().active.bytes() < BUDGET / 4, "though memory is far from full");
+        let (mut last, mut grown) = (0, at_first);
+        let progress = || inner.keeper().progress();
+        while let Some(done) = progress() {
+            assert!(done >= last && done <= 1000, "{done} after {last}");
+            last = done;
+            // From then on a run is written.
+            if done < 1000 / 8 {
+                grown = limit();
+            }
+            inner.maintain().unwrap();
+        }
+        assert!(grown > at_first, "{grown} while logs are brought into order, {at_first} before");
+        assert!(last > 900, "{last}");
+        assert_eq!(limit(), u64::MAX);
+    }
+
+    /// A store with a run of which entries become too old slept for up to a minute, whatever was committed meanwhile.
+    #[test]
+    fn commits_wake_who_waits_for_entries_to_become_too_old() {
+        for aged in [false, true] {
+            let clock = Arc::new(ManualClock::default());
+            let options = Options::new().threads(false).environment(clock.clone(), 1);
+            let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+            let kept = Retention::new().age(Duration::from_secs(3600));
+            drop(aged.then(|| store.retain("log", kept).unwrap()));
+            store.append("log", "entry").unwrap().wait().unwrap();
+            store.checkpoint().unwrap();
+            let nap = || {
+                // What look-ups keep is another matter.
+                (0..9).for_each(|_| store.inner().shelf.cache.age());
+                store.inner().nap()
+            };
+            assert_eq!(nap(), Nap { most: aged.then_some(LONGEST_NAP), woken_by_commits: true });
+            // On its way to disk, and nobody drives it: it is soon.
+            let ticket = store.append("log", "entry").unwrap();
+            assert_eq!(nap(), Nap { most: Some(IDLE), woken_by_commits: false });
+            ticket.wait().unwrap();
+            assert_eq!(nap(), Nap { most: Some(pace::LONG_IDLE), woken_by_commits: false });
+        }
+    }
+
+    /// A checkpoint whose tier is gone: an assertion fails in the midst of a slice.
+    fn a_panic_of_the_keeper_stops_the_store() {
+        let options = Options::new().threads(false);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        store.append("log", "entry").unwrap().wait().unwrap();
+        let inner = store.inner();
+        inner.wanted.store(true, Ordering::Relaxed);
+        assert!(inner.maintain().unwrap() && inner.keeper().is_checkpointing());
+        inner.front().frozen = None;
+        let stopped = |error: Error| {
+            let named = |why: &str| why.contains("the keeper panicked: a draining checkpoint has its tier");
+            assert!(matches!(&error, Error::Stopped { why } if named(why)), "{error}");
+        };
+        stopped(inner.maintain().unwrap_err());
+        stopped(inner.maintain().unwrap_err());
+        stopped(store.append("log", "entry").unwrap_err());
+        stopped(store.checkpoint().unwrap_err());
+        stopped(store.close().unwrap_err());
+    }
+
+    /// Its lock was poisoned, and closing panicked.
+    #[test]
+    fn a_panic_in_the_midst_of_a_slice_is_told_to_all() {
+        a_panic_of_the_keeper_stops_the_store();
+    }
+
+    #[cfg(feature = "seeded-bugs")]
+    #[test]
+    fn a_keeper_that_goes_on_after_a_panic_is_caught() {
+        use brooklet_io::seeded::{met, plant};
+        plant(Some("keeper-goes-on-after-a-panic"));
+        let passed = std::panic::catch_unwind(a_panic_of_the_keeper_stops_the_store).is_ok();
+        let met = met();
+        plant(None);
+        assert!(met > 0 && !passed, "it was met {met} times, and goes unnoticed");
+    }
+
+    /// A thread of a user's that panics while it has the keeper.
+    #[test]
+    fn a_panic_under_the_keepers_lock_stops_the_store() {
+        let options = Options::new().threads(false);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        // Or a checkpoint would have nothing to do.
+        store.append("log", "entry").unwrap().wait().unwrap();
+        let inner = store.inner();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _keeper = inner.keeper();
+            panic!("a planned panic");
+        }));
+        assert!(panicked.is_err());
+        let stopped = |error: Error| {
+            let named = |why: &str| why.contains("a thread panicked while it had the keeper");
+            assert!(matches!(&error, Error::Stopped { why } if named(why)), "{error}");
+        };
+        stopped(store.checkpoint().unwrap_err());
+        stopped(store.append("log", "entry").unwrap_err());
+        stopped(store.close().unwrap_err());
+    }
+
+    /// With what was found, memory is beyond its budget until that is checkpointed; commits need not wait for it.
+    #[test]
+    fn whoever_opens_a_store_need_not_wait_for_a_checkpoint() {
+        const BUDGET: usize = 256 << 10;
+        let volume = MemVolume::new(1);
+        let options = Options::new().threads(false).ring_size(2 << 20).max_payload(64 << 10);
+        let options = options.environment(Arc::new(ManualClock::default()), 1);
+        let fill = |store: &Store| drop(store.append("log", [7; 1000]).unwrap());
+        let store = options.clone().memory_budget(1 << 20).create_on(Arc::new(volume.clone())).unwrap();
+        (0..600).for_each(|_| fill(&store));
+        store.flush().unwrap();
+        store.abandon();
+        let store = options.memory_budget(BUDGET).open_on(Arc::new(volume)).unwrap();
+        let memory = || store.inner().front().memory();
+        let checkpoints = || store.info().unwrap().keeper.checkpoints;
+        let found = memory();
+        assert!(found > 2 * BUDGET);
+        let mut most = 0;
+        while checkpoints() == 0 {
+            most = memory();
+            fill(&store);
+            store.flush().unwrap();
+        }
+        assert!((BUDGET / 4..BUDGET * 3 / 4).contains(&(most - found)), "{most} after {found}");
+        while store.step().unwrap() {}
+        assert_eq!(store.inner().front().most_memory(BUDGET), BUDGET);
+    }
+
+    /// A store that rests, and is only read, kept what was read for good.
+    #[test]
+    fn what_nobody_looks_up_any_more_leaves_memory_and_then_the_store_rests() {
+        let clock = Arc::new(ManualClock::default());
+        let options = Options::new().threads(false).environment(clock.clone(), 1);
+        let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
+        drop(store.append("log", "entry").unwrap());
+        store.checkpoint().unwrap();
+        let (inner, rests) = (store.inner(), Nap { most: None, woken_by_commits: true });
+        let step = |by: Duration| {
+            clock.advance(by);
+            assert!(!store.step().unwrap());
+            inner.shelf.cache.stats()
+        };
+        for _ in 0..2 {
+            while inner.nap() != rests {
+                step(pace::AGE);
+            }
+            assert_eq!(inner.shelf.cache.stats().bytes(), 0);
+            let woken = thread::current();
+            inner.shelf.watched_by(&woken);
+            assert_eq!(store.read("log", ..).unwrap().count(), 1);
+            // A look-up woke whoever rests, so this comes back.
+            thread::park();
+            let Nap { most, woken_by_commits } = inner.nap();
+            assert!(most.is_some_and(|most| most <= pace::AGE) && woken_by_commits);
+            let read = step(Duration::ZERO);
+            let aged = [(); 4].map(|()| step(pace::AGE))[3];
+            assert!(aged.data_bytes < read.data_bytes && aged.filter_bytes == read.filter_bytes, "{aged:?}");
+        }
+    }
+}

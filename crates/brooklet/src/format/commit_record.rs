@@ -1,0 +1,199 @@
+//! The log record: what one commit writes into the ring. This is the only description of its bytes.
+//!
+//! ```text
+//! record  = effect, effect, …
+//! effect  = tag (1 byte), [key length (varint), key], [number (varint), absent for delete],
+//!           [first (varint), next (varint)], [terms], [payload length (varint), payload]
+//! tag     = kind: 1 append, 2 trim, 3 truncate, 4 delete;
+//!                 of logs that keep a part of their entries (since format 4 of the store):
+//!                 5 limit of entries, 6 limit of bytes, 7 limit of age, 8 mark, 9 held;
+//!                 of logs that count in the totals of their space (since format 5): 10 count
+//!           + 0x80 the key is that of the effect before
+//!           + 0x40 the effect is the first on this log since the last checkpoint: the log's bounds before it follow
+//!           + 0x20 and so do its terms (see `terms.rs`)
+//! number  = the entry's number (append), the new first (trim), the new next (truncate), the limit and one more, 0 for
+//!           none (limits; of age in milliseconds), the time before which the entries to come are committed, in
+//!           milliseconds since the Unix epoch (mark), the bytes of all payloads (held), or the number of the space (count)
+//! ```
+//!
+//! A key has no byte only where it is that of the log in which the store keeps its table of spaces (since format 5).
+//!
+//! The bounds and terms make replay independent of the runs: recovery reads the ring and nothing else.
+
+use brooklet_wal::{put_varint, take_varint};
+
+use crate::model::retention_state::{State, Terms};
+use crate::model::{Bounds, Effect, MAX_KEY};
+
+const SAME_KEY: u8 = 0x80;
+const WITH_BOUNDS: u8 = 0x40;
+const WITH_TERMS: u8 = 0x20;
+
+/// One effect as it stands in a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    pub key: &'a [u8],
+    pub effect: Effect,
+    /// The log's state before the effect, where it is told. No bounds also stand for a log that did not exist.
+    pub before: State,
+    /// An append's payload.
+    pub payload: &'a [u8],
+}
+
+/// The most bytes an effect takes, without terms.
+pub(crate) fn bound(key: &[u8], payload: &[u8]) -> usize {
+    1 + 2 + key.len() + 3 * 10 + 10 + payload.len()
+}
+
+/// Writes an effect; `same_key` says that it is on the log of the effect before. The payload comes last.
+pub(crate) fn encode(out: &mut impl FnMut(&[u8]), entry: &Entry<'_>, same_key: bool) {
+    let (kind, number) = match entry.effect {
+        Effect::Append(seq) => (1, seq),
+        Effect::Trim(first) => (2, first),
+        Effect::Truncate(next) => (3, next),
+        Effect::Delete => (4, 0),
+        Effect::Entries(n) => (5, n),
+        Effect::Bytes(n) => (6, n),
+        Effect::Age(n) => (7, n),
+        Effect::Mark(time) => (8, time),
+        Effect::Held(bytes) => (9, bytes),
+        Effect::Count(space) => (10, space),
+    };
+    let State { bounds, terms } = &entry.before;
+    let terms = terms.as_deref().filter(|_| bounds.is_some());
+    let same = if same_key { SAME_KEY } else { 0 };
+    let with = bounds.map_or(0, |_| WITH_BOUNDS) | terms.map_or(0, |_| WITH_TERMS);
+    out(&[kind | same | with]);
+    if !same_key {
+        put_varint(out, entry.key.len() as u64);
+        out(entry.key);
+    }
+    if kind != 4 {
+        put_varint(out, number);
+    }
+    if let Some(before) = bounds {
+        put_varint(out, before.first);
+        put_varint(out, before.next);
+    }
+    if let Some(terms) = terms {
+        terms.encode(out);
+    }
+    if kind == 1 {
+        put_varint(out, entry.payload.len() as u64);
+        out(entry.payload);
+    }
+}
+
+/// Takes the next effect from the front of `rest`; `previous` is the key of the effect before, if there is one.
+/// `None` where the bytes are not a record.
+pub(crate) fn decode<'a>(rest: &mut &'a [u8], previous: Option<&'a [u8]>) -> Option<Entry<'a>> {
+    let (&tag, after) = rest.split_first()?;
+    *rest = after;
+    let key = if tag & SAME_KEY != 0 { previous? } else { take_bytes(rest)? };
+    if key.len() > MAX_KEY {
+        return None;
+    }
+    let kind = tag & !(SAME_KEY | WITH_BOUNDS | WITH_TERMS);
+    let effect = match kind {
+        1 => Effect::Append(take_varint(rest)?),
+        2 => Effect::Trim(take_varint(rest)?),
+        3 => Effect::Truncate(take_varint(rest)?),
+        4 => Effect::Delete,
+        5 => Effect::Entries(take_varint(rest)?),
+        6 => Effect::Bytes(take_varint(rest)?),
+        7 => Effect::Age(take_varint(rest)?),
+        8 => Effect::Mark(take_varint(rest)?),
+        9 => Effect::Held(take_varint(rest)?),
+        10 => Effect::Count(take_varint(rest)?),
+        _ => return None,
+    };
+    let bounds = match tag & WITH_BOUNDS {
+        0 => None,
+        _ => Some(Bounds { first: take_varint(rest)?, next: take_varint(rest)? }),
+    };
+    let terms = match tag & WITH_TERMS {
+        0 => None,
+        _ => Some(Terms::decode(rest)?.into()),
+    };
+    if bounds.is_some_and(|b| b.first > b.next) || terms.is_some() && bounds.is_none() {
+        return None;
+    }
+    let payload = if kind == 1 { take_bytes(rest)? } else { &[] };
+    Some(Entry { key, effect, before: State { bounds, terms }, payload })
+}
+
+fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(take_varint(rest)?).ok()?;
+    let (bytes, after) = rest.split_at_checked(len)?;
+    *rest = after;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effects_round_trip() {
+        let bounds = Some(Bounds { first: 3, next: 900 });
+        let mut terms = None;
+        crate::model::retention_state::apply(&mut terms, Effect::Bytes(77), bounds, 0);
+        let (none, bare, limited) =
+            (State::default(), State { bounds, terms: None }, State { bounds, terms: terms.clone() });
+        let entry = |key, effect, before: &State, payload| {
+            let before = before.clone();
+            Entry { key, effect, before, payload }
+        };
+        let entries = [
+            entry(b"a", Effect::Append(900), &bare, &b"hello"[..]),
+            entry(b"a", Effect::Trim(900), &none, b""),
+            entry(b"b", Effect::Truncate(5), &bare, b""),
+            entry(b"c", Effect::Append(0), &none, b""),
+            entry(b"c", Effect::Delete, &none, b""),
+            entry(b"d", Effect::Delete, &bare, b""),
+            entry(b"e", Effect::Append(900), &limited, b"hello"),
+            entry(b"e", Effect::Held(5), &none, b""),
+            entry(b"f", Effect::Entries(0), &none, b""),
+            entry(b"f", Effect::Bytes(9), &none, b""),
+            entry(b"f", Effect::Age(8), &none, b""),
+            entry(b"f", Effect::Mark(7), &none, b""),
+            entry(b"f", Effect::Count(3), &none, b""),
+            entry(b"", Effect::Append(8), &none, b"table"),
+            entry(b"", Effect::Trim(8), &none, b""),
+        ];
+        let mut bytes = Vec::new();
+        let mut previous = None;
+        for entry in &entries {
+            let before = bytes.len();
+            encode(&mut |b| bytes.extend_from_slice(b), entry, previous == Some(entry.key));
+            let terms = entry.before.terms.as_ref().map_or(0, |terms| terms.bound());
+            assert!(bytes.len() - before <= bound(entry.key, entry.payload) + terms);
+            previous = Some(entry.key);
+        }
+        let (mut rest, mut previous) = (&bytes[..], None);
+        for entry in entries {
+            let key = entry.key;
+            assert_eq!(decode(&mut rest, previous), Some(entry));
+            previous = Some(key);
+        }
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn malformed_records_are_refused() {
+        for bytes in [
+            &[][..],
+            &[9, 1, b'k'],
+            &[1, 1, b'k', 0, 5, b'x'],
+            &[0x81, 0, 0],
+            &[2, 1, b'k'],
+            &[0x42, 1, b'k', 5, 9, 3],
+            &[0x44, 1, b'k'],
+            &[0x2a, 1, b'k', 0],
+            &[0x24, 1, b'k', 1, 5],
+            &[0x64, 1, b'k', 0, 1, 0],
+        ] {
+            assert_eq!(decode(&mut &bytes[..], None), None, "{bytes:?}");
+        }
+    }
+}

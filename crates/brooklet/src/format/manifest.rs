@@ -1,0 +1,387 @@
+//! The manifest: which runs there are, of which segments, and which merge goes on. Written anew with every change, pointed
+//! at by the superblock.
+//!
+//! ```text
+//! 0  8 magic "BRKMANIF"   8  4 version, 1 to 4   12  4 number of runs
+//! then per run, newest first; little endian, 8 bytes each, here and below:
+//!    number, level, logs, entries,
+//!    tombstones: logs that it says are gone, empties: logs that it says are there, and holds no entry of,
+//!    dead: entries that newer runs are known to have made irrelevant; never more than there are,
+//!    ageing: entries of its logs under limits of age, older runs' included,
+//!    when the first of them becomes too old, in milliseconds since the Unix epoch, when the last does,
+//!    number of segments
+//!    then per segment, in the order of keys:
+//!       offset on the volume, length of the codex, bytes of its extent, checksum of the codex's footer,
+//!       (offset and extent are 0 where it lies elsewhere, and is known by the other two)
+//!       length of a key, and that key: its first codex key; if that is a head, maybe a shorter one between it and the last
+//!       of the segment before
+//! then number of runs that are being merged; 0 where no merge goes on, and then no more of it:
+//!    number of the run that is being made of them; they follow it above
+//!    1 where the last of them was the oldest of all when the merge began, 0 where it was not
+//!    length of a log's key, and that key: the merged run has all logs before it, and the others count only from it on
+//! then 8 XXH3-64 of all before
+//! ```
+//!
+//! A run that is being merged is told with the counts that it had before, and with those of its segments that are still
+//! needed.
+//!
+//! Of version 4 are those, and only those, by which some segments lie elsewhere: what knows version 3 alone reads all others.
+//!
+//! Versions 1 and 2 knew of no segments: after the runs' number, level, they had offset, length, extent and checksum of the
+//! only one, whose first key is taken to be the first there can be, and then logs, entries, tombstones, empties and dead.
+//! Version 1 had no more than logs and entries: what it did not tell is taken for what it can be at worst, none of the
+//! entries dead, and every log such as may not be forgotten. Up to version 2 no log had limits.
+
+use std::fmt;
+use std::ops::Range;
+
+use brooklet_wal::checksum;
+
+use crate::model::retention_state::Ageing;
+
+const MAGIC: [u8; 8] = *b"BRKMANIF";
+/// The version of a manifest all of whose segments lie in the store, and of one of which some lie elsewhere.
+const VERSION: [u32; 2] = [3, 4];
+
+/// More levels than any store has: with 12 runs, this one would take 20 thousand million checkpoints.
+pub(crate) const MAX_LEVEL: u64 = 32;
+
+/// What the manifest says of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunMeta {
+    pub id: u64,
+    pub level: u64,
+    pub logs: u64,
+    pub entries: u64,
+    /// Logs that it says are gone.
+    pub tombstones: u64,
+    /// Logs that it says are there, and holds no entry of.
+    pub empties: u64,
+    /// Entries that newer runs are known to have made irrelevant.
+    pub dead: u64,
+    /// Entries of its logs under limits of age, and when the first and the last of them become too old.
+    pub ageing: u64,
+    pub ages_from: u64,
+    pub ages_to: u64,
+}
+
+/// Words of a run.
+const WORDS: usize = 10;
+
+impl RunMeta {
+    fn words(&self) -> [u64; WORDS] {
+        let Self { id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to } = *self;
+        [id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to]
+    }
+
+    fn of_words(words: [u64; WORDS]) -> Self {
+        let [id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to] = words;
+        Self { id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to }
+    }
+
+    /// When entries of its logs become too old.
+    pub fn ageing(&self) -> Option<Ageing> {
+        let Self { ageing: entries, ages_from: from, ages_to: to, .. } = *self;
+        (entries > 0).then_some(Ageing { entries, from, to })
+    }
+
+    /// The same run, whose logs' entries become too old then.
+    pub fn with_ageing(self, ageing: Option<Ageing>) -> Self {
+        let Ageing { entries, from, to } = ageing.unwrap_or_default();
+        Self { ageing: entries, ages_from: from, ages_to: to, ..self }
+    }
+}
+
+/// What the manifest says of a part of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SegmentMeta {
+    pub offset: u64,
+    pub len: u64,
+    pub extent: u64,
+    pub footer_sum: u64,
+    /// Its first codex key, or any that lies between that and the last one before it.
+    pub first: Vec<u8>,
+}
+
+impl SegmentMeta {
+    /// The same segment, kept elsewhere.
+    pub fn gone(&self) -> Self {
+        Self { offset: 0, extent: 0, ..self.clone() }
+    }
+
+    /// Whether it lies elsewhere.
+    pub fn is_elsewhere(&self) -> bool {
+        self.extent == 0
+    }
+}
+
+/// A run and its segments, in the order of their keys.
+pub(crate) type Chain = (RunMeta, Vec<SegmentMeta>);
+
+/// A merge that has published some of what it makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Merging {
+    /// The number of the run it makes.
+    pub into: u64,
+    /// How many runs it merges: those that follow that one.
+    pub inputs: usize,
+    /// Whether the last of them was the oldest run when the merge began: then what does not exist needs no mention, and no
+    /// entry is missing. The same for all of the merge, also where what was older has died meanwhile.
+    pub bottom: bool,
+    /// The log from which on those count; that one has all before it.
+    pub from: Vec<u8>,
+}
+
+/// All that a manifest says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    /// Newest first.
+    pub runs: Vec<Chain>,
+    pub merging: Option<Merging>,
+}
+
+impl Manifest {
+    /// The places of the runs that are being merged; none where the run that they follow is not there.
+    pub fn merged(&self) -> Range<usize> {
+        let at = |merging: &Merging| self.runs.iter().position(|(run, _)| run.id == merging.into);
+        let place = self.merging.as_ref().and_then(|merging| Some((at(merging)? + 1, merging.inputs)));
+        place.map_or(0..0, |(start, inputs)| start..start.saturating_add(inputs))
+    }
+
+    /// Whether some of it lies elsewhere.
+    fn is_apart(&self) -> bool {
+        self.runs.iter().flat_map(|(_, segments)| segments).any(SegmentMeta::is_elsewhere)
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&VERSION[usize::from(self.is_apart())].to_le_bytes());
+        out.extend_from_slice(&(self.runs.len() as u32).to_le_bytes());
+        for (run, segments) in &self.runs {
+            put(&mut out, &run.words());
+            put(&mut out, &[segments.len() as u64]);
+            for SegmentMeta { offset, len, extent, footer_sum, first } in segments {
+                put(&mut out, &[*offset, *len, *extent, *footer_sum, first.len() as u64]);
+                out.extend_from_slice(first);
+            }
+        }
+        put(&mut out, &[self.merging.as_ref().map_or(0, |merging| merging.inputs as u64)]);
+        if let Some(Merging { into, bottom, from, .. }) = &self.merging {
+            put(&mut out, &[*into, u64::from(*bottom), from.len() as u64]);
+            out.extend_from_slice(from);
+        }
+        let sum = checksum(&out);
+        put(&mut out, &[sum]);
+        out
+    }
+
+    /// Reads a manifest whose checksum, as the superblock gives it, is `sum`.
+    pub fn decode(bytes: &[u8], sum: u64) -> Result<Self, &'static str> {
+        if bytes.len() < 24 || bytes[..8] != MAGIC {
+            return Err("the magic bytes are missing");
+        }
+        let (body, end) = bytes.split_at(bytes.len() - 8);
+        if end != sum.to_le_bytes() || checksum(body) != sum {
+            return Err("the checksum is not the one the superblock names");
+        }
+        let half = |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().expect("four bytes"));
+        let (version, count) = (half(8), half(12));
+        let mut rest = Rest(&body[16..]);
+        let decoded = match version {
+            1 | 2 => rest.old(version, count),
+            3 | 4 => rest.whole(count).filter(|found| found.is_apart() == (version == 4)),
+            _ => None,
+        };
+        decoded.filter(|_| rest.0.is_empty()).ok_or("the version or the length is wrong")
+    }
+}
+
+fn put(out: &mut Vec<u8>, words: &[u64]) {
+    words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+}
+
+/// What is still to be decoded. `None` where it ends too early.
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn words<const N: usize>(&mut self) -> Option<[u64; N]> {
+        let (taken, rest) = self.0.split_at_checked(N * 8)?;
+        self.0 = rest;
+        let word = |i: usize| u64::from_le_bytes(taken[i * 8..i * 8 + 8].try_into().expect("eight bytes"));
+        Some(std::array::from_fn(word))
+    }
+
+    fn key(&mut self, len: u64) -> Option<Vec<u8>> {
+        let (taken, rest) = self.0.split_at_checked(usize::try_from(len).ok()?)?;
+        self.0 = rest;
+        Some(taken.to_vec())
+    }
+
+    fn whole(&mut self, count: u32) -> Option<Manifest> {
+        let mut runs = Vec::new();
+        for _ in 0..count {
+            let run = RunMeta::of_words(self.words()?);
+            let [parts] = self.words()?;
+            let mut segments = Vec::new();
+            for _ in 0..parts {
+                let [offset, len, extent, footer_sum, first] = self.words()?;
+                segments.push(SegmentMeta { offset, len, extent, footer_sum, first: self.key(first)? });
+            }
+            runs.push((run, segments));
+        }
+        let [inputs] = self.words()?;
+        let merging = if inputs == 0 {
+            None
+        } else {
+            let [into, bottom, from] = self.words()?;
+            let bottom = [false, true].into_iter().find(|it| u64::from(*it) == bottom)?;
+            Some(Merging { into, inputs: usize::try_from(inputs).ok()?, bottom, from: self.key(from)? })
+        };
+        Some(Manifest { runs, merging })
+    }
+
+    fn old(&mut self, version: u32, count: u32) -> Option<Manifest> {
+        let mut runs = Vec::new();
+        for _ in 0..count {
+            let [id, level, offset, len, extent, footer_sum, logs, entries] = self.words()?;
+            let [tombstones, empties, dead] = if version == 1 { [0, logs, 0] } else { self.words()? };
+            let segment = SegmentMeta { offset, len, extent, footer_sum, first: Vec::new() };
+            let run = RunMeta { id, level, logs, entries, tombstones, empties, dead, ..RunMeta::default() };
+            runs.push((run, vec![segment]));
+        }
+        Some(Manifest { runs, merging: None })
+    }
+}
+
+/// The checksum by which the superblock names an encoded manifest.
+pub(crate) fn sum_of(encoded: &[u8]) -> u64 {
+    u64::from_le_bytes(encoded[encoded.len() - 8..].try_into().expect("eight bytes"))
+}
+
+/// What a part is known by. Two parts of a store that have the same name are the same, byte by byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PartName {
+    /// The checksum of its footer, which covers all of it.
+    pub footer_sum: u64,
+    /// Its length, in bytes.
+    pub len: u64,
+}
+
+impl PartName {
+    pub(crate) fn of(meta: &SegmentMeta) -> Self {
+        Self { footer_sum: meta.footer_sum, len: meta.len }
+    }
+}
+
+/// `<checksum, 16 digits of base 16>-<length>`
+impl fmt::Display for PartName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{}", self.footer_sum, self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: RunMeta = RunMeta {
+        id: 1,
+        level: 2,
+        logs: 7,
+        entries: 8,
+        tombstones: 9,
+        empties: 10,
+        dead: 11,
+        ageing: 12,
+        ages_from: 13,
+        ages_to: 14,
+    };
+
+    fn segment(offset: u64, first: &[u8]) -> SegmentMeta {
+        SegmentMeta { offset, len: 4, extent: 5, footer_sum: 6, first: first.to_vec() }
+    }
+
+    #[test]
+    fn a_manifest_survives_the_round_trip_and_no_flipped_bit() {
+        let runs = vec![
+            (RUN, vec![segment(3, b"a"), segment(8, b"b\0\x01\0")]),
+            (RunMeta { id: 12, ..RUN }, vec![]),
+            (RunMeta { id: 13, ..RUN }, vec![segment(20, b"")]),
+        ];
+        let merging = Some(Merging { into: 1, inputs: 2, bottom: true, from: b"c".to_vec() });
+        let mut apart = runs.clone();
+        apart[2].1[0] = segment(20, b"").gone();
+        for (manifest, version) in [
+            (Manifest::default(), 3),
+            (Manifest { runs: runs.clone(), merging: None }, 3),
+            (Manifest { runs, merging: merging.clone() }, 3),
+            (Manifest { runs: apart, merging }, 4),
+        ] {
+            let mut bytes = manifest.encode();
+            assert_eq!(bytes[8], version);
+            let sum = sum_of(&bytes);
+            assert_eq!(Manifest::decode(&bytes, sum), Ok(manifest));
+            assert!(Manifest::decode(&bytes, sum ^ 1).is_err());
+            for bit in 0..bytes.len() * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(Manifest::decode(&bytes, sum).is_err(), "bit {bit}");
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            for cut in 0..bytes.len() {
+                assert!(Manifest::decode(&bytes[..cut], sum).is_err());
+            }
+        }
+    }
+
+    /// Lengths and numbers that a sound checksum goes with, and that nothing can have.
+    #[test]
+    fn a_forged_manifest_is_refused() {
+        let sound = Manifest {
+            runs: vec![(RUN, vec![segment(3, b"a")])],
+            merging: Some(Merging { into: 1, inputs: 2, bottom: false, from: b"c".to_vec() }),
+        };
+        let sound = sound.encode();
+        let mut newer = sound[..sound.len() - 8].to_vec();
+        newer[8] = 4;
+        let sum = checksum(&newer);
+        put(&mut newer, &[sum]);
+        assert!(Manifest::decode(&newer, sum).is_err(), "version 4 says that something lies elsewhere");
+        for at in [12, 16 + 80, 16 + 88 + 32, sound.len() - 17] {
+            for word in [u64::MAX, 1 << 40, 200] {
+                let mut bytes = sound[..sound.len() - 8].to_vec();
+                let len = 8.min(if at == 12 { 4 } else { 8 });
+                bytes[at..at + len].copy_from_slice(&word.to_le_bytes()[..len]);
+                let sum = checksum(&bytes);
+                put(&mut bytes, &[sum]);
+                if bytes != sound && at != 12 || word != 1 << 40 {
+                    assert!(Manifest::decode(&bytes, sum).is_err(), "{word} at {at}");
+                }
+            }
+        }
+    }
+
+    fn of_version(version: u8, words: u64) -> RunMeta {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&[version, 0, 0, 0, 1, 0, 0, 0]);
+        (1..=words).for_each(|word| put(&mut bytes, &[word]));
+        let sum = checksum(&bytes);
+        put(&mut bytes, &[sum]);
+        let manifest = Manifest::decode(&bytes, sum).unwrap();
+        assert!(manifest.merging.is_none() && manifest.runs.len() == 1);
+        let (run, segments) = &manifest.runs[0];
+        let segment = SegmentMeta { offset: 3, len: 4, extent: 5, footer_sum: 6, first: Vec::new() };
+        assert_eq!(segments[..], [segment]);
+        *run
+    }
+
+    #[test]
+    fn version_1_is_taken_at_its_worst() {
+        let RunMeta { logs, entries, tombstones, empties, dead, .. } = of_version(1, 8);
+        assert_eq!((logs, entries, tombstones, empties, dead), (7, 8, 0, 7, 0));
+    }
+
+    #[test]
+    fn a_run_of_version_2_is_a_chain_of_one() {
+        assert_eq!(of_version(2, 11), RUN.with_ageing(None));
+    }
+}

@@ -1,0 +1,7 @@
+//! What lies on the medium: the only place that knows each byte.
+
+pub mod commit_record;
+pub mod manifest;
+pub mod ring_label;
+pub mod run_entry;
+pub mod superblock;

@@ -1,0 +1,487 @@
+//! Compaction: some neighbouring runs become one, in instalments.
+//!
+//! An instalment adds about a segment's worth to the run that is being made, up to some place between two logs, and is
+//! published like any other change: that run then has all logs before the place, the merged ones count only from it on, and
+//! their segments that lie before it are free. Nothing of a merge is remembered but what the manifest says of it, so that
+//! it goes on after a crash, a reopening or a lack of room where the last instalment ended.
+//!
+//! Of the dead entries, those of the merged runs are told with them until the end, however much of them has been merged;
+//! only what newer runs have made irrelevant in the new one meanwhile is told with that.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet_io::seeded::bug;
+
+use crate::error::Error;
+use crate::format::manifest::{Merging, RunMeta};
+use crate::maintenance::merge::Input;
+use crate::maintenance::pace::{IDLE, LONG_IDLE};
+use crate::maintenance::policy::{Merge, POLICY, Shape, Worth};
+use crate::maintenance::run_builder::{Build, End};
+use crate::maintenance::{Context, Counted, Keeper};
+use crate::model::retention_state::Ageing;
+use crate::run::table::Segment;
+use crate::run::writer::Trouble;
+use crate::run::{Run, RunSet};
+use crate::state::admission::Press;
+
+/// An instalment of a compaction.
+pub(super) struct Compaction {
+    /// The numbers of the runs that it replaces, newest first.
+    inputs: Vec<u64>,
+    /// Whether no run was older than those when the merge began.
+    bottom: bool,
+    /// Bytes that it may take before it frees as many.
+    takes: u64,
+    /// Taken out while a slice works on it.
+    build: Option<Build>,
+}
+
+impl Compaction {
+    pub fn inputs(&self) -> &[u64] {
+        &self.inputs
+    }
+
+    pub fn takes(&self) -> u64 {
+        self.takes
+    }
+
+    /// Bytes that it has taken.
+    pub fn held(&self) -> u64 {
+        self.build.as_ref().map_or(0, Build::held)
+    }
+}
+
+/// What there is to merge.
+#[derive(Debug)]
+pub(crate) enum Due {
+    /// What was begun.
+    Rest,
+    /// Something new.
+    Merge(Merge),
+}
+
+impl Keeper {
+    /// Somebody waits for all runs to be merged: forgets why that failed before, and that the volume did not grow.
+    pub fn insist(&mut self) {
+        (self.failed, self.stunted) = (None, None);
+        self.left_out.clear();
+    }
+
+    /// Leaves out of merging what could not be read, as `error` says. `false` where that is nothing new.
+    pub(super) fn leave_out(&mut self, context: &Context<'_>, error: &Error) -> bool {
+        if bug("damage-ends-all-merging") {
+            return false;
+        }
+        let runs = context.front().runs.clone();
+        let mut more = false;
+        for run in runs.here() {
+            let unread = run.segments.iter().fold(false, |unread, segment| unread | segment.was_unread());
+            if unread || run.is_damaged() {
+                more |= self.left_out.insert(run.meta.id, error.clone()).is_none();
+            }
+        }
+        more
+    }
+
+    /// Whether a run stays as it is, for what is wrong with it.
+    pub(super) fn is_left_out(&self, run: &Run) -> bool {
+        run.is_damaged() || self.left_out.contains_key(&run.meta.id)
+    }
+
+    /// The runs that can be merged, newest first: all that lie here down to one that is left out, since what an older run may
+    /// drop follows from what newer ones tell. A merge that goes on is among them as a whole, or not at all.
+    fn mergeable<'a>(&self, runs: &'a RunSet) -> &'a [Arc<Run>] {
+        let here = runs.here();
+        let sound = here.iter().take_while(|run| !self.is_left_out(run)).count();
+        match runs.merge() {
+            Some((into, inputs)) => {
+                let at = here.iter().position(|run| run.meta.id == into.meta.id).unwrap_or(sound);
+                if sound > at + inputs.len() { &here[..sound] } else { &here[..at.min(sound)] }
+            }
+            None => &here[..sound],
+        }
+    }
+
+    /// Whether a merge that was begun cannot go on.
+    fn is_stalled(&self, runs: &RunSet) -> bool {
+        let into = runs.merging().map(|merging| merging.into);
+        into.is_some() && self.mergeable(runs).iter().all(|run| Some(run.meta.id) != into)
+    }
+
+    /// Whether several runs can be merged, one of which is among `these`.
+    pub fn can_merge(&self, runs: &RunSet, these: &[u64]) -> bool {
+        let runs = self.mergeable(runs);
+        runs.len() > 1 && runs.iter().any(|run| these.contains(&run.meta.id))
+    }
+
+    /// What merging leaves out, if anything.
+    pub fn expect_none_left_out(&self, runs: &RunSet) -> Result<(), Error> {
+        let here = runs.here();
+        let Some(at) = here.iter().position(|run| self.is_left_out(run)) else { return Ok(()) };
+        let (run, older) = (&here[at], here.len() - at - 1);
+        let what = format!("it was not merged, nor were {older} older runs; all newer ones were");
+        match self.left_out.get(&run.meta.id) {
+            // The device may read it another time.
+            Some(Error::Io { source, .. }) if !run.is_damaged() => {
+                let doing = format!("reading run {} ({what})", run.meta.id);
+                Err(Error::Io { doing, source: source.clone() })
+            }
+            _ => {
+                let what = format!("it cannot be read everywhere, so that {what}");
+                Err(Error::damaged(format!("run {}", run.meta.id), what))
+            }
+        }
+    }
+
+    /// What the policy knows of the runs that can be merged; one that is only being made is none, and what lies elsewhere stays
+    /// as it is: it would take the room that it was to give.
+    fn shapes(&self, runs: &RunSet) -> Vec<Shape> {
+        shapes(runs, self.mergeable(runs))
+    }
+
+    /// Goes on with merging all runs into one, before checkpoints but for one between two instalments. What is being merged
+    /// already is merged first. Fails with what has failed since somebody [insisted](Self::insist), whoever met it.
+    pub fn merge_all(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        if let Some(why) = context.wal.failure() {
+            return Err(why.into());
+        }
+        if let Some((error, _)) = &self.failed {
+            return Err(error.clone());
+        }
+        self.insisted = true;
+        let runs = context.front().runs.clone();
+        let here = self.mergeable(&runs);
+        let begun = runs.merging().is_some() && !self.is_stalled(&runs);
+        if self.compaction.is_none() && !begun && here.len() > 1 {
+            let level = here.iter().map(|r| r.meta.level).max().unwrap_or_default();
+            self.compacting = true;
+            let all = Due::Merge(Merge { runs: 0..here.len(), level });
+            if let Err(trouble) = self.begin(context, &runs, all) {
+                let error = self.bear(context, trouble);
+                let left_out =
+                    matches!(error, Error::Damaged { .. } | Error::Io { .. }) && self.failed.is_none();
+                return if left_out { Ok(()) } else { Err(error) };
+            }
+        }
+        Ok(())
+    }
+
+    /// What merging may be done for after so long without a commit. Where there is little room, space is worth as much work
+    /// as while the store is idle, and reads are worth none.
+    fn worth(&self, quiet: Duration) -> Worth {
+        match self.stunted {
+            None if quiet >= LONG_IDLE => Worth::Reads,
+            None if quiet < IDLE => Worth::Bounds,
+            _ => Worth::Space,
+        }
+    }
+
+    /// After how long without a commit there is something to merge, if ever.
+    pub fn due_after(&self, runs: &RunSet) -> Option<Duration> {
+        [IDLE, LONG_IDLE].into_iter().find(|&quiet| self.due(runs, self.worth(quiet)).is_some())
+    }
+
+    /// What to merge next, if anything.
+    fn due(&self, runs: &RunSet, worth: Worth) -> Option<Due> {
+        if self.is_barred() {
+            return None;
+        }
+        match runs.merging() {
+            Some(_) if !self.is_stalled(runs) => Some(Due::Rest),
+            _ => POLICY.next(&self.shapes(runs), worth).map(Due::Merge),
+        }
+    }
+
+    /// What to merge next for room, if anything; `any`: whatever might free some.
+    fn due_for_room(&self, runs: &RunSet, any: bool) -> Option<Due> {
+        if self.is_barred() || runs.merging().is_some() && !self.is_stalled(runs) {
+            return self.due(runs, Worth::Space);
+        }
+        self.relief(runs, any).map(Due::Merge).or_else(|| self.due(runs, Worth::Space))
+    }
+
+    /// What to clean for room, if anything.
+    fn relief(&self, runs: &RunSet, any: bool) -> Option<Merge> {
+        let mut shapes = self.shapes(runs);
+        for (shape, run) in shapes.iter_mut().zip(runs.iter()) {
+            if self.cleaned.contains(&run.meta.id) {
+                *shape = Shape::of(&RunMeta { tombstones: 0, ..run.meta }, shape.bytes, run.dead());
+            }
+        }
+        POLICY.relief(&shapes, any)
+    }
+
+    /// Whether there is something that a merge for room frees.
+    pub(super) fn can_free(&self, runs: &RunSet) -> bool {
+        let goes_on = runs.merging().is_some() && !self.is_stalled(runs);
+        !self.is_barred() && (goes_on || self.relief(runs, false).is_some())
+    }
+
+    /// Whether no merge is tried, since one failed: for want of room, until there is as much as it wanted.
+    pub(super) fn is_barred(&self) -> bool {
+        self.failed.as_ref().is_some_and(|(_, wanted)| self.room < *wanted)
+    }
+
+    /// Starts or goes on with a compaction; where room is `press`ed for, with one that makes some.
+    pub(super) fn compact(&mut self, context: &Context<'_>, press: Option<Press>) -> Result<bool, Trouble> {
+        self.compacting = true;
+        let Some(mut build) = self.compaction.as_mut().and_then(|compaction| compaction.build.take()) else {
+            self.sweep();
+            let runs = context.front().runs.clone();
+            let due = match press {
+                Some(Press { frees }) => self.due_for_room(&runs, frees),
+                None => self.due(&runs, self.worth(context.quiet)),
+            };
+            let Some(due) = due else { return Ok(false) };
+            return self.begin(context, &runs, due).map(|()| true);
+        };
+        let more = self.write(context, &mut build);
+        let compaction = self.compaction.as_mut().expect("it goes on");
+        match more {
+            Ok(true) => {
+                compaction.build = Some(build);
+                // While it was at work what it has taken did not count.
+                self.tell(context);
+            }
+            Ok(false) => {
+                let Compaction { inputs, bottom, .. } = self.compaction.take().expect("it goes on");
+                self.publish(context, (inputs, bottom), build)?;
+            }
+            Err(trouble) => {
+                self.compaction = None;
+                self.discard(build);
+                return Err(trouble);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Begins the next instalment.
+    fn begin(&mut self, context: &Context<'_>, runs: &RunSet, due: Due) -> Result<(), Trouble> {
+        // The manifest tells of one merge: beside one that cannot go on, others are done at a go.
+        let at_a_go = runs.merging().is_some() && matches!(due, Due::Merge(_));
+        let (chosen, id, level, bottom) = match (due, runs.merge()) {
+            (Due::Merge(merge), _) => {
+                let Merge { runs: places, level } = self.within_room(context, runs, merge)?;
+                let bottom = places.end == runs.iter().len() || bug("tombstones-go-early");
+                let chosen = runs.iter().skip(places.start).take(places.len()).cloned().collect();
+                (chosen, self.superblock.next_run, level, bottom)
+            }
+            (Due::Rest, Some((into, inputs))) => {
+                let bottom = runs.merging().is_some_and(|merging| merging.bottom);
+                (inputs.to_vec(), into.meta.id, into.meta.level, bottom)
+            }
+            (Due::Rest, None) => return Ok(()),
+        };
+        let chosen: Vec<Arc<Run>> = chosen;
+        for segment in runs.here().iter().flat_map(|run| &run.segments) {
+            segment.was_unread();
+        }
+        let is_newer = |run: &&Arc<Run>| run.meta.id != id && run.meta.id != chosen[0].meta.id;
+        let newer = runs.iter().take_while(is_newer).cloned().collect();
+        let last = chosen.last().map(|run| run.meta.id);
+        let older = runs.iter().skip_while(|run| Some(run.meta.id) != last).skip(1).cloned().collect();
+        let mut input = Input::runs(&chosen, bottom, newer, older)?;
+        let segment = self.segment_size();
+        let all = chosen.iter().map(|run| run.bytes()).fold(0, u64::saturating_add);
+        let mut takes = if at_a_go { all } else { self.to_merge(&chosen) };
+        if at_a_go {
+            self.check_room(context, takes)?;
+        }
+        let log = input.next_log_alive()?;
+        if log > segment {
+            // Nothing is published in the midst of a log.
+            takes = takes.saturating_add(log);
+            self.check_room(context, log.saturating_add(2 * segment))?;
+        }
+        // Where room is short, what is freed comes sooner.
+        let bytes = segment.min(self.room / 2).max(segment / 4) / 4 * 3;
+        self.superblock.next_run = self.superblock.next_run.max(id + 1);
+        let start = input.next_log().map(<[u8]>::to_vec);
+        let (bytes, long) = if at_a_go { (u64::MAX, u64::MAX) } else { (bytes, segment) };
+        let end = Some(End { bytes, long, start });
+        let inputs = chosen.iter().map(|r| r.meta.id).collect();
+        let last = if runs.merging().is_none() || at_a_go {
+            Some(Vec::new())
+        } else {
+            self.merged_to.take_if(|(run, _)| *run == id).map(|(_, last)| last)
+        };
+        let build = Some(self.build(input, (id, level), last, end));
+        self.compaction = Some(Compaction { inputs, bottom, takes, build });
+        Ok(())
+    }
+
+    /// As many of the runs to be merged, newest first, as there is room to merge at once; two are always tried.
+    fn within_room(&mut self, context: &Context<'_>, runs: &RunSet, merge: Merge) -> Result<Merge, Trouble> {
+        let Merge { runs: places, level } = merge;
+        let chosen: Vec<Arc<Run>> = runs.iter().skip(places.start).take(places.len()).cloned().collect();
+        let room = self.room_to_merge(context, self.to_merge(&chosen))?;
+        // While a merge goes on, nobody else can have what it may take.
+        let room = if self.stunted.is_some() { room.min(self.heap.bytes() / 8) } else { room };
+        let least = chosen.len().min(2);
+        let fit =
+            (least..=chosen.len()).rev().find(|n| self.to_merge(&chosen[..*n]) <= room).unwrap_or(least);
+        // With segments that are larger than what is kept is reckoned with, as those of older formats.
+        let takes = self.to_merge(&chosen[..fit]);
+        if takes > 2 * self.least_kept() {
+            self.check_room(context, takes)?;
+        }
+        let level = if fit < chosen.len() { chosen[fit - 1].meta.level } else { level };
+        Ok(Merge { runs: places.start..places.start + fit, level })
+    }
+
+    /// Refuses a merge that would take more room than there is.
+    fn check_room(&mut self, context: &Context<'_>, takes: u64) -> Result<(), Trouble> {
+        if self.room_to_merge(context, takes)? >= takes {
+            return Ok(());
+        }
+        let why = format!("merging would take {takes} bytes, more than there are, before it gives any back");
+        Err(Trouble::Write(io::Error::new(io::ErrorKind::StorageFull, why)))
+    }
+
+    /// Makes an instalment count.
+    fn publish(
+        &mut self,
+        context: &Context<'_>,
+        (inputs, bottom): (Vec<u64>, bool),
+        build: Build,
+    ) -> Result<(), Trouble> {
+        assert!(build.got_on(), "an instalment of nothing would be followed by others for ever");
+        let mut next = build.input.next_log().map(<[u8]>::to_vec);
+        if next.is_some() && !build.log().is_empty() && bug("merge-key-off-by-one") {
+            next = Some(build.log().to_vec());
+        }
+        let passed = build.input.passed();
+        let last = build.last().map(<[u8]>::to_vec);
+        let (made, sealed) = self.seal(build)?;
+        let old = context.front().runs.clone();
+        let into = self.joined(&old, made, &sealed);
+        let mut news = News::default();
+        for run in old.iter().filter(|run| run.meta.id != into.meta.id) {
+            match inputs.iter().position(|id| *id == run.meta.id) {
+                None => news.runs.push((run.clone(), run.dead())),
+                Some(at) => news.merge(run, at, passed[at], &into, next.as_deref()),
+            }
+        }
+        let merging = next.map(|from| Merging { into: into.meta.id, inputs: inputs.len(), bottom, from });
+        let is_last = merging.is_none();
+        // One that cannot go on stays as it is.
+        let merging = merging.or_else(|| old.merging().filter(|other| other.into != into.meta.id).cloned());
+        if is_last {
+            news.end(&into);
+        }
+        let News { runs, merged, freed } = news;
+        let early = bug(if is_last { "runs-are-freed-early" } else { "instalment-frees-early" });
+        if early {
+            freed.iter().for_each(|segment| self.heap.give(segment.extent()));
+        }
+        self.replace(context, runs, merging, None).map_err(|trouble| self.lose(sealed, trouble))?;
+        if !early {
+            self.retired.extend(freed);
+        }
+        if is_last {
+            self.note_cleaned(&merged, &into.meta);
+        }
+        // Whoever still reads from these holds what was freed of them.
+        drop((old, merged));
+        self.merged_to = last.filter(|_| !is_last).map(|last| (into.meta.id, last));
+        self.stats.instalments += 1;
+        self.stats.compactions += u64::from(is_last);
+        self.yields = true;
+        self.tidy(context);
+        Ok(())
+    }
+
+    /// Takes note of a run that was cleaned, if it was: what tombstones it still has, older runs need.
+    fn note_cleaned(&mut self, merged: &[Arc<Run>], into: &RunMeta) {
+        let items = |meta: &RunMeta| meta.entries.saturating_add(meta.tombstones);
+        let before = merged.iter().map(|run| items(&run.meta)).fold(0, u64::saturating_add);
+        // What has gone may have been what needed tombstones.
+        if merged.len() > 1 || before > items(into) {
+            self.cleaned.clear();
+        }
+        self.cleaned.extend((merged.len() == 1).then_some(into.id));
+    }
+
+    /// The run that a merge makes, with what an instalment added to it.
+    fn joined(&self, runs: &RunSet, made: RunMeta, sealed: &[Arc<Segment>]) -> Arc<Run> {
+        let so_far = runs.merge().map(|(into, _)| into).filter(|into| into.meta.id == made.id);
+        let so_far = so_far.filter(|_| !bug("instalment-forgets-the-others"));
+        let (before, segments) =
+            so_far.map_or((RunMeta::default(), &[][..]), |run| (run.meta(), &run.segments[..]));
+        let meta = RunMeta {
+            logs: before.logs.saturating_add(made.logs),
+            entries: before.entries.saturating_add(made.entries),
+            tombstones: before.tombstones.saturating_add(made.tombstones),
+            empties: before.empties.saturating_add(made.empties),
+            dead: before.dead,
+            ..made.with_ageing(Ageing::sum(before.ageing(), made.ageing()))
+        };
+        Arc::new(Run::new(&self.shelf, meta, [segments, sealed].concat(), &[]))
+    }
+}
+
+/// What an instalment makes of the runs.
+#[derive(Default)]
+struct News {
+    runs: Vec<Counted>,
+    /// The runs that are merged, while they are merged and at the end.
+    merged: Vec<Arc<Run>>,
+    /// Segments that nobody needs any more.
+    freed: Vec<Arc<Segment>>,
+}
+
+impl News {
+    /// Takes in the `at`th of the runs that are merged, of which so many segments are `passed`, behind what is being made;
+    /// `next` is the log that is to be merged next.
+    fn merge(&mut self, run: &Arc<Run>, at: usize, passed: usize, into: &Arc<Run>, next: Option<&[u8]>) {
+        if at == 0 {
+            self.runs.push((into.clone(), into.meta.dead));
+        }
+        self.freed.extend_from_slice(&run.segments[..passed]);
+        self.merged.push(run.clone());
+        if let Some(from) = next {
+            self.runs.push((Arc::new(run.cut(passed, from)), run.dead()));
+        }
+    }
+
+    /// Ends the merge.
+    fn end(&mut self, into: &Arc<Run>) {
+        let at = self
+            .runs
+            .iter()
+            .position(|(run, _)| Arc::ptr_eq(run, into))
+            .expect("it stands for what it merged");
+        let (run, _) = self.runs.remove(at);
+        if run.meta.logs > 0 {
+            let dead = still_dead(&self.merged, &run);
+            let at = if bug("merged-run-is-the-oldest") { self.runs.len() } else { at };
+            self.runs.insert(at, (run, dead));
+        }
+    }
+}
+
+/// How many entries of a merged run are dead. What the merge dropped, the runs that were merged had lost to each other;
+/// whatever else they had lost, newer runs made irrelevant, and the merged run still holds it; as it does what it has lost
+/// itself while it was being made. What was lost and not counted can only make this too small.
+fn still_dead(replaced: &[Arc<Run>], merged: &Run) -> u64 {
+    let entries = replaced.iter().map(|run| run.meta.entries).fold(0, u64::saturating_add);
+    let dead = replaced.iter().map(|run| run.dead()).fold(0, u64::saturating_add);
+    let dropped = if bug("merge-keeps-its-dead") { 0 } else { entries.saturating_sub(merged.meta.entries) };
+    merged.at_most_all(dead.saturating_sub(dropped).saturating_add(merged.meta.dead))
+}
+
+/// How far merging lags behind, in percent.
+pub(crate) fn backlog(runs: &RunSet) -> u64 {
+    let sound = runs.here().iter().take_while(|run| !run.is_damaged()).count();
+    POLICY.backlog(&shapes(runs, &runs.here()[..sound]))
+}
+
+fn shapes(all: &RunSet, runs: &[Arc<Run>]) -> Vec<Shape> {
+    let unfinished = all.merging().map(|merging| merging.into);
+    let whole = runs.iter().filter(|run| Some(run.meta.id) != unfinished);
+    whole.map(|run| Shape::of(&run.meta, run.bytes(), run.dead())).collect()
+}

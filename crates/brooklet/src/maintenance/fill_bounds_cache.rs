@@ -1,0 +1,87 @@
+//! What a checkpoint takes out of memory is remembered, before it goes: the bounds of each log of its tier.
+//!
+//! Commits wait for the front's lock, and a thread that takes it again as soon as it has let go of it keeps out those that
+//! were woken meanwhile. So few logs are set under one lock, their keys are hashed before, and in between the checkpoint
+//! writes its run.
+
+use std::sync::Arc;
+
+use brooklet_io::seeded::bug;
+
+use crate::maintenance::merge::LOG_COST;
+use crate::maintenance::run_builder::{Build, SLICE};
+use crate::maintenance::{Context, Keeper};
+use crate::memtable::Tier;
+use crate::model::keyed_hash::Secret;
+use crate::run::writer::Trouble;
+
+/// Logs for each time that the front's lock is taken.
+const AT_ONCE: usize = 128;
+/// Bytes of payload to be written in between: no more than so many logs count for, so that they are remembered by the
+/// time that the run is written.
+const BETWEEN: u64 = AT_ONCE as u64 * LOG_COST;
+
+impl Keeper {
+    /// Does a slice of a checkpoint that writes: of its run, and of what is remembered. `false` once there is no more.
+    pub(super) fn write_and_remember(
+        &mut self,
+        context: &Context<'_>,
+        build: &mut Build,
+    ) -> Result<bool, Trouble> {
+        let memory = Memory::of(context);
+        let mut done = 0;
+        let more = loop {
+            let written = self.work(context, build, BETWEEN)?;
+            let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint is written");
+            let more = memory.take(context, &mut checkpoint.remembered);
+            match written {
+                None => break more,
+                Some(work) => done += work,
+            }
+            if done >= SLICE {
+                break true;
+            }
+        };
+        let bytes = context.front().remembered.bytes();
+        self.shelf.share(bytes);
+        Ok(more)
+    }
+
+    /// Remembers all, before the tier is complete.
+    pub(super) fn remember_early(&mut self, context: &Context<'_>) {
+        let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint has logs to remember");
+        let memory = Memory::of(context);
+        while memory.take(context, &mut checkpoint.remembered) {}
+    }
+}
+
+/// The frozen tier, and by what its keys are hashed.
+struct Memory {
+    tier: Arc<Tier>,
+    secret: Secret,
+}
+
+impl Memory {
+    fn of(context: &Context<'_>) -> Self {
+        let front = context.front();
+        let tier = front.frozen.clone().expect("a tier stays until its checkpoint is done");
+        Self { tier, secret: front.remembered.secret() }
+    }
+
+    /// Remembers some logs; `done` are by now. `false` once there are no more.
+    fn take(&self, context: &Context<'_>, done: &mut usize) -> bool {
+        let end = self.tier.logs.len().min(*done + AT_ONCE);
+        let logs = &self.tier.logs[*done..end];
+        let forgotten = usize::from(bug("last-is-not-remembered"));
+        let known = logs.iter().take(logs.len().saturating_sub(forgotten)).map(|log| {
+            let bounds = log.piece().map_or(log.origin(), |piece| piece.bounds);
+            // Of a log that keeps a part of its entries only, bounds alone say too little.
+            (self.secret.hash(&log.key), bounds.filter(|_| log.visible_terms().is_none()))
+        });
+        let known: Vec<_> = known.collect();
+        let mut front = context.front();
+        known.into_iter().for_each(|(hash, bounds)| front.remembered.set(hash, bounds));
+        *done = end;
+        end < self.tier.logs.len()
+    }
+}

@@ -1,0 +1,39 @@
+//! Making a dump of a space in memory part of the store.
+
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::maintenance::{Context, Keeper};
+use crate::run::Run;
+
+/// What finds no room, if it does not.
+pub(crate) const DUMP: &str = "the dump in the heap";
+
+impl Keeper {
+    /// Makes a dump the newest run. No tier has anything of its logs, so that whatever checkpoint goes on may come upon it;
+    /// and of the runs that it `supersedes` nothing counts any more.
+    pub fn adopt_dump(
+        &mut self,
+        context: &Context<'_>,
+        dump: &Arc<Run>,
+        supersedes: &[u64],
+    ) -> Result<(), Error> {
+        self.compacting = false;
+        let old = context.front().runs.clone();
+        let dead = |run: &Arc<Run>| {
+            if supersedes.contains(&run.meta.id) { run.meta.entries } else { run.dead() }
+        };
+        let runs = std::iter::once((dump.clone(), 0));
+        let runs = runs.chain(old.iter().map(|run| (run.clone(), dead(run)))).collect();
+        let merging = old.merging().cloned();
+        drop(old);
+        self.replace(context, runs, merging, None).map_err(|trouble| {
+            let error = self.import_failed(context, DUMP, trouble);
+            // Of a store that has stopped, nobody knows which superblock is on the medium.
+            if !matches!(error, Error::Stopped { .. }) {
+                self.give_up_segments(dump.segments.clone());
+            }
+            error
+        })
+    }
+}

@@ -1,0 +1,174 @@
+//! Making what was written count: the manifest, and the superblock that points at it.
+
+use std::sync::Arc;
+
+use brooklet_io::seeded::bug;
+use brooklet_io::{AlignedBuf, Persist, write_all_at};
+use brooklet_wal::Cursor;
+
+use crate::error::{Error, told};
+use crate::format::manifest::MAX_LEVEL;
+use crate::format::manifest::{self, Manifest, Merging};
+use crate::format::superblock::{Place, Superblock};
+use crate::maintenance::compaction::Compaction;
+use crate::maintenance::policy::is_dead;
+use crate::maintenance::{Context, Counted, Keeper};
+use crate::memtable::Tier;
+use crate::run::table::Segment;
+use crate::run::writer::Trouble;
+use crate::run::{Run, RunSet};
+
+impl Keeper {
+    /// Gives up segments that did not become part of the store - unless a superblock that names them may be on the disk.
+    pub(super) fn lose(&mut self, sealed: Vec<Arc<Segment>>, trouble: Trouble) -> Trouble {
+        if !matches!(trouble, Trouble::Fatal(_)) {
+            self.retired.extend(sealed);
+        }
+        trouble
+    }
+
+    /// Makes these the store's runs, newest first, but for those in which nothing lives any more.
+    pub(super) fn replace(
+        &mut self,
+        context: &Context<'_>,
+        mut runs: Vec<Counted>,
+        merging: Option<Merging>,
+        trim: Option<Cursor>,
+    ) -> Result<(), Trouble> {
+        self.set_aside(&mut runs, merging.as_ref());
+        let at_hand = self.compaction.as_ref().map_or(&[][..], Compaction::inputs);
+        let dead = take_dead(&mut runs, at_hand, merging.as_ref());
+        let chains = runs.iter().map(|(run, dead)| run.chain(*dead)).collect();
+        self.flip(context, &Manifest { runs: chains, merging: merging.clone() }, trim)?;
+        runs.iter().for_each(|(run, dead)| run.set_dead(*dead));
+        let mut front = context.front();
+        let lsn = trim.map_or(front.runs.lsn(), |cursor| cursor.lsn);
+        front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging, lsn));
+        if self.adoption.is_some() {
+            // In the same moment: commits on what was imported may follow at once.
+            front.followers.lose();
+        }
+        let written = front.frozen.take_if(|_| trim.is_some());
+        // In the same moment: a commit that found the tier gone and the ring as full as ever would ask for another
+        // checkpoint.
+        trim.into_iter().for_each(|cursor| context.wal.trim(cursor));
+        if let Some(tier) = written {
+            // A reader may hold it still, and frees it then.
+            self.leaving = Arc::into_inner(tier);
+            front.leaves(self.leaving.as_ref().map_or(0, Tier::bytes));
+        }
+        // What the tier claimed is taken now, or free: before anything else boards.
+        let told = self.told(&front.need(), &front.runs);
+        front.room.tell(told);
+        drop(front);
+        self.stats.dead_runs += dead.len() as u64;
+        if !dead.is_empty() {
+            // What died may have been what needed tombstones.
+            self.cleaned.clear();
+        }
+        self.retired.extend(dead.iter().flat_map(|run| run.segments.iter().cloned()));
+        Ok(())
+    }
+
+    /// Puts a run that is left out of merging, and all older ones, on the last level: levels do not fall from one run to the
+    /// next, and newer runs are merged into larger and larger ones as ever. Of a merge that was begun, all runs stay.
+    fn set_aside(&self, runs: &mut [Counted], merging: Option<&Merging>) {
+        let place = |wanted: &dyn Fn(&Run) -> bool| runs.iter().position(|(run, _)| wanted(run));
+        let Some(first) = place(&|run| self.is_left_out(run)) else { return };
+        let into =
+            merging.and_then(|merging| Some((place(&|run| run.meta.id == merging.into)?, merging.inputs)));
+        let first = into.filter(|(at, inputs)| first <= at + inputs).map_or(first, |(at, _)| first.min(at));
+        for (run, _) in &mut runs[first..] {
+            if run.meta.level < MAX_LEVEL {
+                *run = Arc::new(run.set_aside());
+            }
+        }
+    }
+
+    /// Makes `manifest` the store's: flush, manifest, flush, superblock.
+    fn flip(
+        &mut self,
+        context: &Context<'_>,
+        manifest: &Manifest,
+        trim: Option<Cursor>,
+    ) -> Result<(), Trouble> {
+        if bug("manifest-goes-early") {
+            self.manifest.take().into_iter().for_each(|old| self.heap.give(old));
+        }
+        let encoded = manifest.encode();
+        let extent = self.allocate(encoded.len() as u64)?;
+        let mut buf = AlignedBuf::new(encoded.len());
+        buf.extend(&encoded);
+        buf.pad();
+        if let Err(error) = write_all_at(&*self.volumes.data, extent.offset, &buf, Persist::Cached) {
+            self.heap.give(extent);
+            return Err(Trouble::Write(error));
+        }
+        let mut flushed = if bug("no-flush-before-superblock") { Ok(()) } else { self.volumes.flush() };
+        if flushed.is_err() && bug("failed-flush-is-tried-again") {
+            flushed = self.volumes.flush();
+        }
+        flushed.map_err(Trouble::Fatal)?;
+        if let Some(cursor) = trim.filter(|_| bug("ring-is-trimmed-early")) {
+            context.wal.trim(cursor);
+        }
+        // A ring write that failed meanwhile may have taken the word of the device with it.
+        if let Some(why) = context.wal.failure() {
+            return Err(Error::from(why).into());
+        }
+        let place =
+            Place { offset: extent.offset, len: encoded.len() as u64, sum: manifest::sum_of(&encoded) };
+        let mut next = Superblock {
+            generation: self.superblock.generation + 1,
+            manifest: place,
+            acked: context.wal.durable(),
+            ..self.superblock
+        };
+        next.trim = trim.unwrap_or(next.trim);
+        let written = next.write(&*self.volumes.data);
+        if !bug("failed-superblock-is-let-pass") {
+            written
+                .map_err(told("writing the superblock of", &*self.volumes.data))
+                .map_err(Trouble::Fatal)?;
+        }
+        self.superblock = next;
+        self.stats.heap_written_bytes += extent.len;
+        if let Some(old) = self.manifest.replace(extent) {
+            self.heap.give(old);
+        }
+        Ok(())
+    }
+
+    /// Records that the store is closed, and that the ring ends at `end`.
+    pub fn close(&mut self, end: Cursor) -> Result<(), Error> {
+        let generation = self.superblock.generation + 1;
+        let next = Superblock { generation, acked: end.seq - 1, clean: true, ..self.superblock };
+        // Everything is durable; this tells whether the file still is what it was.
+        self.volumes.flush().map_err(Error::io("closing the store"))?;
+        next.write(&*self.volumes.data).map_err(Error::io("writing the superblock"))?;
+        self.superblock = next;
+        Ok(())
+    }
+}
+
+/// Takes out the runs in which nothing lives any more. Those that are being merged stay until that has ended: the ones that
+/// the instalment `at_hand` merges, and the ones of which something is merged, behind what it is merged into.
+fn take_dead(runs: &mut Vec<Counted>, at_hand: &[u64], merging: Option<&Merging>) -> Vec<Arc<Run>> {
+    let into =
+        merging.and_then(|m| Some((runs.iter().position(|(run, _)| run.meta.id == m.into)?, m.inputs)));
+    let published = into.map_or(0..0, |(at, inputs)| at..at + inputs + 1);
+    let mut dead = Vec::new();
+    let mut is_oldest = true;
+    // The oldest first, since the next one is the oldest when that goes.
+    for at in (0..runs.len()).rev() {
+        let (run, count) = &runs[at];
+        let frees_live = bug("live-run-is-freed") && count + 1 >= run.meta.entries;
+        let merges = published.contains(&at) || at_hand.contains(&run.meta.id);
+        if !merges && (is_dead(&run.meta, *count, is_oldest) || frees_live) {
+            dead.push(runs.remove(at).0);
+        } else {
+            is_oldest = false;
+        }
+    }
+    dead
+}

@@ -1,0 +1,455 @@
+//! Keeping: checkpoints and compaction, in slices, and the superblock flip that makes each of them count.
+//!
+//! A state machine: [`Keeper::step`] does one slice of the most urgent work; a slice may end in the midst of a log. The
+//! maintenance thread calls it in production, a simulator calls it itself.
+//!
+//! A checkpoint, told once: the active tier is frozen at a block boundary; when its last block is visible, its logs are
+//! streamed in key order into a run, segment after segment; the run is flushed, then a manifest that names it, then the
+//! superblock that points at the manifest and trims the ring. A compaction is the same with other runs as its input and no
+//! trim, and in instalments (`compact.rs`). `policy.rs` says which. Either counts what is known to be dead, and leaves out
+//! runs in which nothing lives any more, unread.
+//!
+//! Invariants:
+//! 1. The superblock is written only after all it refers to is on stable media.
+//! 2. The ring is trimmed, and extents and manifests are given back, only after the last copy of the superblock is
+//!    durable - extents moreover only when no reader holds the segment.
+//! 3. A lack of room undoes what was begun, of a compaction the instalment at hand, and nothing else. Any other failed write,
+//!    and a flush or superblock that failed for whatever reason, stops the store for good.
+//! 4. What boards finds room when its checkpoint comes (`room.rs`). Where the word of the file system was not kept, the
+//!    checkpoint is *stuck*, and merging comes first, since it may make room.
+
+pub mod compaction;
+pub mod fill_bounds_cache;
+pub mod ingest;
+pub mod ingest_dump;
+pub mod install;
+pub mod merge;
+pub mod offload;
+pub mod pace;
+pub mod policy;
+pub mod release_memtable;
+pub mod reserve;
+pub mod run_builder;
+pub mod snapshot;
+
+use crate::maintenance::ingest::Adoption;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet_io::seeded::bug;
+use brooklet_wal::{Cursor, Untold, Wal};
+
+use crate::error::{Error, is_full, told};
+use crate::format::superblock::Superblock;
+use crate::maintenance::compaction::Compaction;
+use crate::maintenance::merge::{Input, matters};
+use crate::maintenance::pace::IDLE;
+use crate::maintenance::reserve::SEGMENT_COST;
+use crate::maintenance::run_builder::Build;
+use crate::memtable::Tier;
+use crate::memtable::sort::Order;
+use crate::run::Run;
+use crate::run::dead_entries::Losses;
+use crate::run::table::Segment;
+use crate::run::table_cache::Shelf;
+use crate::run::writer::Trouble;
+use crate::state::Front;
+use crate::state::admission::Press;
+use crate::sync::{Mutex, MutexGuard};
+use crate::volume::Volumes;
+use crate::volume::allocator::{Extent, Heap};
+
+/// Counters of checkpoints and compaction since opening.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeeperStats {
+    /// Checkpoints done.
+    pub checkpoints: u64,
+    /// Compactions done.
+    pub compactions: u64,
+    /// Instalments of compactions done: each frees some of the space that merging frees.
+    pub instalments: u64,
+    /// Runs in which nothing lived any more, freed without being read.
+    pub dead_runs: u64,
+    /// Bytes of runs and manifests written.
+    pub heap_written_bytes: u64,
+    /// Bytes of free space that were given back to the file system in the midst of the file.
+    pub punched_bytes: u64,
+}
+
+/// Bringing logs into order is one part in so many of a checkpoint: roughly.
+const ORDERING: u64 = 8;
+
+/// A run, and how many of its entries are known to be dead.
+type Counted = (Arc<Run>, u64);
+
+struct Checkpoint {
+    /// The last block of the frozen tier, and, once that is visible, where the ring goes on after it.
+    cut: u64,
+    cursor: Option<Cursor>,
+    /// Its logs, until they are in order and the run is begun.
+    order: Order,
+    build: Option<Build>,
+    /// How many logs of the tier are remembered by now; see `remember.rs`.
+    remembered: usize,
+}
+
+/// What the keeper works on.
+pub(crate) struct Context<'a> {
+    pub front: &'a Mutex<Front>,
+    pub wal: &'a Wal,
+    pub seed: u64,
+    /// Time without a commit.
+    pub quiet: Duration,
+    /// Whom the keeper's failure concerns. Their callbacks may ask for the keeper, so they are told with the context's
+    /// end, after the keeper's lock was let go of.
+    pub untold: Cell<Option<Untold<'a>>>,
+}
+
+impl Context<'_> {
+    fn front(&self) -> MutexGuard<'_, Front> {
+        self.front.lock().expect("no panics")
+    }
+
+    /// Whether nobody commits, so that space is worth more work.
+    fn is_idle(&self) -> bool {
+        self.quiet >= IDLE
+    }
+}
+
+pub(crate) struct Keeper {
+    volumes: Volumes,
+    pub shelf: Arc<Shelf>,
+    pub superblock: Superblock,
+    pub heap: Heap,
+    manifest: Option<Extent>,
+    retired: Vec<Arc<Segment>>,
+    checkpoint: Option<Checkpoint>,
+    compaction: Option<Compaction>,
+    /// The import that the checkpoint at hand carries.
+    adoption: Option<Adoption>,
+    /// The run that a merge makes, and the last key that it has by now; after opening that is not known.
+    merged_to: Option<(u64, Vec<u8>)>,
+    /// Runs that are left out of merging, and what failed as they were read.
+    left_out: BTreeMap<u64, Error>,
+    /// Runs that were cleaned, whose tombstones others still needed then.
+    cleaned: BTreeSet<u64>,
+    /// The tier of the last checkpoint, on its way out of memory.
+    leaving: Option<Tier>,
+    /// What the slice at hand works on, for when it fails.
+    compacting: bool,
+    /// Why a checkpoint failed for want of room, and the free room with which it did: it is not tried with as little.
+    stuck: Option<(Error, u64)>,
+    /// Why a merge failed, and how much room there must be before another is tried: a segment's worth more than there was.
+    /// For other reasons than room, none is before the store is opened anew.
+    failed: Option<(Error, u64)>,
+    /// Room for merging, as of the last look.
+    room: u64,
+    /// Somebody waits for all runs to be merged: compaction comes first.
+    insisted: bool,
+    /// An instalment was published: even so, a checkpoint that is wanted comes next.
+    yields: bool,
+    /// There was less room to be had than wanted, as of this asking, and so many refusals.
+    stunted: Option<(u64, u64)>,
+    /// What was claimed was checkpointed, as of this asking, since somebody found no room.
+    eased: Option<u64>,
+    /// Merging does not get on with what is kept for it: half of that is for what frees.
+    last_resort: bool,
+    /// Why the volume did not grow, the last time that it did not.
+    why_full: String,
+    /// Whether holes can be punched, as far as was tried.
+    punches: bool,
+    pub stats: KeeperStats,
+}
+
+impl Keeper {
+    pub fn new(
+        volumes: Volumes,
+        shelf: Arc<Shelf>,
+        superblock: Superblock,
+        heap: Heap,
+        manifest: Option<Extent>,
+    ) -> Self {
+        Self {
+            volumes,
+            shelf,
+            superblock,
+            heap,
+            manifest,
+            retired: Vec::new(),
+            checkpoint: None,
+            compaction: None,
+            adoption: None,
+            merged_to: None,
+            left_out: BTreeMap::new(),
+            cleaned: BTreeSet::new(),
+            leaving: None,
+            compacting: false,
+            stuck: None,
+            failed: None,
+            room: 0,
+            insisted: false,
+            yields: false,
+            stunted: None,
+            eased: None,
+            last_resort: false,
+            why_full: String::new(),
+            punches: true,
+            stats: KeeperStats::default(),
+        }
+    }
+
+    /// Whether a checkpoint is going on.
+    pub fn is_checkpointing(&self) -> bool {
+        self.checkpoint.is_some()
+    }
+
+    /// How far the checkpoint is that is going on, per mille, if one is.
+    pub fn progress(&self) -> Option<u64> {
+        let checkpoint = self.checkpoint.as_ref()?;
+        let Some(build) = &checkpoint.build else { return Some(checkpoint.order.progress() / ORDERING) };
+        Some(1000 / ORDERING + build.input.progress() * (ORDERING - 1) / ORDERING)
+    }
+
+    /// Whether a compaction is going on.
+    pub fn is_compacting(&self) -> bool {
+        self.compaction.is_some()
+    }
+
+    /// Whether there is no room for the checkpoint that goes on.
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.as_ref().is_some_and(|(_, room)| self.free_room() <= *room)
+    }
+
+    /// Does one slice of work; `wanted` asks for a checkpoint. `false` where there is nothing to do now.
+    pub fn step(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Error> {
+        if let Some(why) = context.wal.failure() {
+            return Err(why.into());
+        }
+        self.compacting = false;
+        self.slice(context, wanted).or_else(|trouble| match (self.bear(context, trouble), self.compacting) {
+            // It is tried again once there is more; until then there may be other things to do.
+            (error @ Error::Full { .. }, true) => {
+                tracing::warn!(%error, "a merge was given up for now");
+                Ok(true)
+            }
+            (error @ (Error::Damaged { .. } | Error::Io { .. }), true) if self.failed.is_none() => {
+                tracing::warn!(%error, "a run stays as it is, with all older ones; newer ones are merged without it");
+                Ok(true)
+            }
+            (error, _) => Err(error),
+        })
+    }
+
+    /// Makes room for the first commits.
+    pub fn prepare(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        self.look(context).map(drop).map_err(|trouble| self.bear(context, trouble))
+    }
+
+    /// Takes note of what failed, and stops the store where it must.
+    fn bear(&mut self, context: &Context<'_>, trouble: Trouble) -> Error {
+        let error = self.fatal(context, trouble);
+        // What was given up is free room again.
+        self.sweep();
+        match (&error, self.compacting) {
+            (Error::Full { .. }, false) => self.stuck = Some((error.clone(), self.free_room())),
+            (Error::Full { .. }, true) => {
+                self.room = self.room_beside(&context.front().need());
+                self.failed = Some((error.clone(), self.room.saturating_add(self.segment_size() / 4)));
+            }
+            // What cannot be read now will not be read better at the next try.
+            (Error::Damaged { .. } | Error::Io { .. }, true) => {
+                self.failed = (!self.leave_out(context, &error)).then(|| (error.clone(), u64::MAX));
+            }
+            _ => {}
+        }
+        if !self.compacting {
+            self.end_adoption(context, Err(error.clone()));
+        }
+        error
+    }
+
+    /// What failed; stops the store where it must.
+    fn fatal(&self, context: &Context<'_>, trouble: Trouble) -> Error {
+        match trouble {
+            Trouble::Write(e) if is_full(&e) => Error::Full { what: "a run in the heap", why: e.to_string() },
+            Trouble::Write(e) => self.stop(context, told("writing", &*self.volumes.data)(e)),
+            Trouble::Fatal(e) => self.stop(context, e),
+            Trouble::Other(error) => error,
+        }
+    }
+
+    /// Stops the store after a panic.
+    pub fn stop_after(&self, context: &Context<'_>, panic: io::Error) -> Error {
+        if bug("keeper-goes-on-after-a-panic") {
+            return Error::Stopped { why: panic.to_string() };
+        }
+        self.stop(context, panic)
+    }
+
+    fn stop(&self, context: &Context<'_>, e: io::Error) -> Error {
+        let why = e.to_string();
+        context.untold.set(Some(context.wal.fail(e)));
+        Error::Stopped { why }
+    }
+
+    fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Trouble> {
+        if self.leave(context) || self.look(context)? {
+            return Ok(true);
+        }
+        let (pressed, claims) = {
+            let front = context.front();
+            (front.press(), front.active.claim())
+        };
+        if self.is_stuck() {
+            return self.get_unstuck(context);
+        }
+        if self.insisted && !self.yields {
+            if self.compact(context, pressed)? {
+                return Ok(true);
+            }
+            self.insisted = false;
+        }
+        self.compacting = false;
+        if self.checkpoint.is_some() {
+            return self.go_on(context);
+        }
+        // A checkpoint turns what may be taken into what is. Many small ones would be in pieces: little waits for merging.
+        let much = pressed.is_some() && claims > self.segment_size();
+        if (wanted || much) && self.freeze(context) {
+            return Ok(true);
+        }
+        self.yields = false;
+        if self.compact(context, pressed)? {
+            return Ok(true);
+        }
+        self.compacting = false;
+        if pressed.is_some() {
+            // Once for whoever asked: others may go on claiming.
+            let asked = context.front().need().asked;
+            if claims > 0 && self.eased.replace(asked) != Some(asked) && self.freeze(context) {
+                return Ok(true);
+            }
+            if pressed.is_some_and(|press| press.frees) && !self.last_resort {
+                self.last_resort = true;
+                self.tell(context);
+                context.wal.wake();
+                return Ok(true);
+            }
+            self.answer(context);
+        }
+        Ok(self.tidy(context))
+    }
+
+    /// Goes on with a checkpoint. `false` while its last block is on its way.
+    fn go_on(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+        let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint goes on");
+        let Some(mut build) = checkpoint.build.take() else { return self.drain(context) };
+        match self.write_and_remember(context, &mut build) {
+            Ok(true) => self.checkpoint.as_mut().expect("it goes on").build = Some(build),
+            Ok(false) => self.finish_checkpoint(context, build)?,
+            Err(trouble) => {
+                // The frozen tier stays, to be written again.
+                self.discard(build);
+                return Err(trouble);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes room for a checkpoint that found none: by growing, or by merging.
+    fn get_unstuck(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+        let claims = context.front().claims();
+        if self.make(claims)? > 0 || self.compact(context, Some(Press { frees: true }))? {
+            return Ok(true);
+        }
+        self.compacting = false;
+        self.answer(context);
+        let (error, _) = self.stuck.clone().expect("it is stuck");
+        Err(error.into())
+    }
+
+    /// Nothing more can be done for those who wait for room.
+    fn answer(&self, context: &Context<'_>) {
+        // Merging would have made some, had it not failed.
+        let failed = self.failed.as_ref().map(|(error, _)| format!("merging failed: {error}"));
+        let full = Some(&self.why_full).filter(|why| !why.is_empty());
+        let reasons: Vec<&String> = full.into_iter().chain(&failed).collect();
+        let why = reasons.into_iter().map(String::as_str).collect::<Vec<_>>().join("; ");
+        context.front().room.answer(&why);
+        context.wal.wake();
+    }
+
+    fn freeze(&mut self, context: &Context<'_>) -> bool {
+        let mut front = context.front();
+        let Some(cut) = front.freeze(context.wal, context.seed) else { return false };
+        self.checkpoint =
+            Some(Checkpoint { cut, cursor: None, order: Order::default(), build: None, remembered: 0 });
+        true
+    }
+
+    /// Brings the frozen tier's logs into order once it is complete, and then starts writing.
+    fn drain(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+        if bug("remembered-before-visible") {
+            self.remember_early(context);
+        }
+        let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint drains");
+        if context.wal.durable() < checkpoint.cut && !bug("checkpoint-does-not-wait") {
+            return Ok(false);
+        }
+        if checkpoint.cursor.is_none() {
+            checkpoint.cursor = context.wal.cut_cursor(checkpoint.cut);
+        }
+        let mut front = context.front();
+        front.complete();
+        let tier = front.frozen.clone().expect("a draining checkpoint has its tier");
+        let runs = front.runs.clone();
+        drop(front);
+        let bottom = runs.is_empty();
+        if checkpoint.order.step(&tier, |log| matters(log, bottom)) {
+            return Ok(true);
+        }
+        let input = Input::tier(tier, std::mem::take(&mut checkpoint.order), Losses::new(&runs));
+        let build = self.build(input, (self.superblock.next_run, 0), Some(Vec::new()), None);
+        self.superblock.next_run += 1;
+        self.checkpoint.as_mut().expect("still there").build = Some(build);
+        Ok(true)
+    }
+
+    fn finish_checkpoint(&mut self, context: &Context<'_>, build: Build) -> Result<(), Trouble> {
+        let checkpoint = self.checkpoint.as_ref().expect("only a checkpoint is finished");
+        let cursor = checkpoint.cursor.expect("a durable block was placed");
+        let losses = build.input.losses().to_vec();
+        let claim = build.input.expected();
+        let (meta, sealed) = self.seal(build)?;
+        let written: u64 = sealed.iter().map(|segment| segment.meta.len).sum();
+        debug_assert!(
+            written <= claim + sealed.len() as u64 * SEGMENT_COST,
+            "{written} bytes in {} segments, which were to take {claim} at most",
+            sealed.len()
+        );
+        let run = (meta.logs > 0).then(|| Arc::new(Run::new(&self.shelf, meta, sealed.clone(), &[])));
+        let lost = |run: &Run| losses.iter().find(|(id, _)| *id == run.meta.id).map_or(0, |(_, lost)| *lost);
+        run.iter().for_each(|made| self.look_through(context, made));
+        let old = context.front().runs.clone();
+        let mut runs: Vec<Counted> = self.adopted().into_iter().chain(run.map(|run| (run, 0))).collect();
+        let still = |run: &Arc<Run>| (run.clone(), run.at_most_all(run.dead().saturating_add(lost(run))));
+        runs.extend(old.iter().map(still));
+        if bug("frozen-tier-goes-early") {
+            context.front().frozen = None;
+        }
+        let merging = old.merging().cloned();
+        drop(old);
+        self.replace(context, runs, merging, Some(cursor)).map_err(|trouble| self.lose(sealed, trouble))?;
+        self.end_adoption(context, Ok(()));
+        self.checkpoint = None;
+        self.stuck = None;
+        self.yields = false;
+        self.stats.checkpoints += 1;
+        self.tidy(context);
+        Ok(())
+    }
+}

@@ -1,0 +1,352 @@
+//! What to merge next: a pure function of what is known of the runs.
+//!
+//! A bound on runs, one on garbage, and fewer runs at rest. With `F` the bytes of a checkpoint's run (about half the memory
+//! budget, or what half the ring makes of it), `n` the bytes of all runs divided by `F`, and `R` the most runs:
+//!
+//! - **Runs.** A run of level `d` holds entries that were written `d + 1` times at most. Where there are more than `R` runs,
+//!   the newest ones, those of the lowest level, are merged into one of the next level; where that level has but one run, the
+//!   next level's are merged along. So a read touches at most `R` runs, whatever wrote the log, and an entry is written at
+//!   most `1 + d` times where `C(R + d, d) >= n`: with 12 runs, 3 times for 91 checkpoints, 4 times for 455, 5 for 1,820, and
+//!   so on. (This is the optimum for stacks of runs; Mathieu, Staelin, Young, Yousefi: "Bigtable merge compaction".)
+//! - **Garbage.** Once more than a given share of all bytes is known to be dead, the newest runs are merged, as many as it
+//!   takes to bring the share down to half of that. With `g` the share, a byte of garbage is paid with at most `2 / g` bytes
+//!   written. The share is lower while the store is idle or short of room: space is worth work then, and only
+//!   then.
+//! - **Rest.** Once nobody has committed for long, the newest runs are merged, as many as end with one that is no larger than
+//!   all newer ones. What is left is few runs, each larger than all newer ones: with `m` the bytes of all runs divided by those
+//!   of the smallest (which may be much less than `F`), `log2 m` and one at most, and one where the store was filled at a go. So
+//!   a store that is only read is read at the speed of few runs. However often it rests, an entry is written so at most
+//!   `log2 m` times and once more: after its first such merge each next one doubles its run.
+//!
+//! All end: each merge leaves fewer runs than there were, and one run by itself is never merged.
+//!
+//! `docs/decisions/0009-compaction.md` compares this with other policies.
+
+#[cfg(test)]
+mod compare;
+pub mod reclaim;
+
+use crate::format::manifest::MAX_LEVEL;
+use std::ops::Range;
+
+use brooklet_io::seeded::bug;
+
+use crate::format::manifest::RunMeta;
+
+/// The policy of stores.
+pub(crate) const POLICY: Policy = Policy { most: 12, garbage: 60, idle_garbage: 15 };
+
+/// How runs are merged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    /// Runs that are borne; at least one.
+    pub most: usize,
+    /// Garbage that is borne, in percent of all bytes.
+    pub garbage: u64,
+    /// The same while the store is idle, or short of room.
+    pub idle_garbage: u64,
+}
+
+/// What counts of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub level: u64,
+    pub bytes: u64,
+    /// Those of its bytes, about, that a merge with all newer runs drops.
+    pub garbage: u64,
+}
+
+/// What merging may be done for: each time for what stands before, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worth {
+    /// To keep the bounds.
+    Bounds,
+    /// For space: nobody commits, or there is no room.
+    Space,
+    /// For quick reads: nobody has committed for long.
+    Reads,
+}
+
+/// Neighbouring runs to be merged into one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Merge {
+    /// Which, counted from the newest.
+    pub runs: Range<usize>,
+    /// The level of the merged run.
+    pub level: u64,
+}
+
+impl Shape {
+    /// What counts of a run of so many bytes, of which `dead` entries are known to be dead. Its bytes are reckoned to be
+    /// shared equally by its entries and the logs of which it only tells that they are empty or gone.
+    pub fn of(meta: &RunMeta, bytes: u64, dead: u64) -> Self {
+        let items = u128::from(meta.entries) + u128::from(meta.tombstones) + u128::from(meta.empties);
+        let garbage = u128::from(dead) + u128::from(meta.tombstones);
+        let garbage = u128::from(bytes) * garbage / items.max(1);
+        Self { level: meta.level, bytes, garbage: (garbage as u64).min(bytes) }
+    }
+}
+
+impl Policy {
+    /// What to merge next of these runs, newest first, whose levels never fall from one to the next.
+    pub fn next(&self, runs: &[Shape], worth: Worth) -> Option<Merge> {
+        let share = if worth == Worth::Bounds { self.garbage } else { self.idle_garbage };
+        let merge = self.too_many(runs).or_else(|| too_much_garbage(runs, share));
+        let merge = merge.or_else(|| no_larger_than_newer(runs).filter(|_| worth == Worth::Reads))?;
+        Some(if merge.runs.end < runs.len() {
+            merge
+        } else {
+            Merge { level: self.level_of_all(runs), ..merge }
+        })
+    }
+
+    /// The newest runs, those of the lowest level that has several, where there are too many.
+    fn too_many(&self, runs: &[Shape]) -> Option<Merge> {
+        if runs.len() <= self.most {
+            return None;
+        }
+        // The second run is of the lowest level that has several, once a single newest one counts as of that.
+        let level = runs[1].level;
+        let end = runs.iter().take_while(|run| run.level <= level).count();
+        Some(Merge { runs: 0..end, level: (level + 1).min(MAX_LEVEL) })
+    }
+
+    /// The level of a run that takes in all: the lowest that holds as much as will live in it, so that levels follow what
+    /// there is, and not how long the store has been there.
+    fn level_of_all(&self, runs: &[Shape]) -> u64 {
+        let live: u64 = runs.iter().map(|run| run.bytes - run.garbage).sum();
+        let mut room =
+            runs.iter().filter(|run| run.level == 0).map(|run| run.bytes).max().unwrap_or(live).max(1);
+        let checkpoint = room;
+        let mut level = 0;
+        while room < live && level < MAX_LEVEL {
+            level += 1;
+            room = binomial(self.most as u64 + level, level).saturating_mul(checkpoint);
+        }
+        level
+    }
+
+    /// How far merging lags behind, in percent: 0 while there are no more runs than are borne, 100 where there are twice as
+    /// many.
+    pub fn backlog(&self, runs: &[Shape]) -> u64 {
+        (runs.len().saturating_sub(self.most) as u64 * 100 / self.most as u64).min(100)
+    }
+}
+
+/// `n` over `k`; the largest number there is where that is larger.
+fn binomial(n: u64, k: u64) -> u64 {
+    let product = (1..=u128::from(k))
+        .try_fold(1u128, |product, i| Some(product.checked_mul(u128::from(n) - u128::from(k) + i)? / i));
+    product.and_then(|product| u64::try_from(product).ok()).unwrap_or(u64::MAX)
+}
+
+/// The newest runs, so many that what is older holds half the garbage that is borne, where all hold more than that.
+fn too_much_garbage(runs: &[Shape], share: u64) -> Option<Merge> {
+    let sum = |of: fn(&Shape) -> u64| runs.iter().map(of).fold(0u64, u64::saturating_add);
+    let (bytes, garbage) = (sum(|r| r.bytes), sum(|r| r.garbage));
+    let borne = (u128::from(bytes) * u128::from(share) / 100) as u64;
+    if runs.len() < 2 || garbage <= borne {
+        return None;
+    }
+    let mut left = garbage;
+    let enough = runs.iter().position(|run| {
+        left -= run.garbage;
+        left <= borne / 2
+    });
+    let end = (enough.expect("no garbage is older than all runs") + 1).max(2);
+    Some(Merge { runs: 0..end, level: runs[end - 1].level })
+}
+
+/// The newest runs, as many as end with one that is no larger than all newer ones together.
+fn no_larger_than_newer(runs: &[Shape]) -> Option<Merge> {
+    let mut newer = 0u64;
+    let mut ends = 0..0;
+    for (i, run) in runs.iter().enumerate() {
+        if i > 0 && run.bytes <= newer {
+            ends.end = i + 1;
+        }
+        newer = newer.saturating_add(run.bytes);
+    }
+    (!ends.is_empty()).then(|| Merge { level: runs[ends.end - 1].level, runs: ends })
+}
+
+/// Whether nothing lives in a run any more, so that it can go without being read: its entries are dead, and nobody needs it
+/// to tell that a log is empty, or, but for older runs, gone. `dead` never exceeds what is dead.
+pub(crate) fn is_dead(meta: &RunMeta, dead: u64, is_oldest: bool) -> bool {
+    let bare = meta.empties > 0 || meta.tombstones > 0 && !is_oldest;
+    meta.entries == dead && (!bare || bug("bare-logs-do-not-count"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(levels: &[u64]) -> Vec<Shape> {
+        levels.iter().map(|&level| Shape { level, bytes: 100 << (3 * level), garbage: 0 }).collect()
+    }
+
+    const THREE: Policy = Policy { most: 3, garbage: 60, idle_garbage: 20 };
+
+    #[test]
+    fn the_newest_runs_are_merged_where_there_are_too_many() {
+        let next = |levels: &[u64]| THREE.next(&runs(levels), Worth::Bounds).map(|m| (m.runs, m.level));
+        assert_eq!(next(&[]), None);
+        assert_eq!(next(&[0, 1, 2]), None);
+        assert_eq!(next(&[0, 0, 1, 2]), Some((0..2, 1)));
+        assert_eq!(next(&[0, 1, 1, 2]), Some((0..3, 2)), "one by itself counts as of the next level");
+        assert_eq!(next(&[0, 2, 3, 3]), Some((0..2, 3)));
+        assert_eq!(next(&[0, 0, 0, 0, 0, 2]), Some((0..5, 1)), "all of a level that has piled up");
+    }
+
+    /// Checkpoints of one size: a run is of level d after C(R + d, d) of them, and no entry was written more often.
+    #[test]
+    fn levels_grow_as_told() {
+        let mut runs: Vec<Shape> = Vec::new();
+        let mut full = Vec::new();
+        for n in 1..=1000u64 {
+            runs.insert(0, Shape { level: 0, bytes: 100, garbage: 0 });
+            while let Some(merge) = THREE.next(&runs, Worth::Bounds) {
+                let bytes = runs[merge.runs.clone()].iter().map(|run| run.bytes).sum();
+                runs.splice(merge.runs, [Shape { level: merge.level, bytes, garbage: 0 }]);
+            }
+            assert!(runs.len() <= 3);
+            if runs.len() == 1 {
+                full.push((n, runs[0].level));
+            }
+            let deepest = (0..).find(|&d| binomial(3 + d, d) >= n).unwrap();
+            assert!(runs.iter().all(|run| run.level <= deepest), "{n}: {runs:?}");
+        }
+        assert_eq!(
+            full,
+            [
+                (1, 0),
+                (4, 1),
+                (10, 2),
+                (20, 3),
+                (35, 4),
+                (56, 5),
+                (84, 6),
+                (120, 7),
+                (165, 8),
+                (220, 9),
+                (286, 10),
+                (364, 11),
+                (455, 12),
+                (560, 13),
+                (680, 14),
+                (816, 15),
+                (969, 16)
+            ]
+        );
+    }
+
+    /// Of a store that has been there for long and holds little, the level is that of a young one.
+    #[test]
+    fn levels_follow_what_lives() {
+        let shape = |level, bytes, garbage| Shape { level, bytes, garbage };
+        let next = |runs: &[Shape]| THREE.next(runs, Worth::Space).map(|m| (m.runs, m.level));
+        assert_eq!(next(&[shape(0, 100, 0), shape(9, 400, 300)]), Some((0..2, 1)));
+        assert_eq!(next(&[shape(0, 100, 0), shape(9, 100, 100)]), Some((0..2, 0)));
+        assert_eq!(next(&[shape(0, 100, 0), shape(9, 1800, 900)]), Some((0..2, 2)));
+        assert_eq!(next(&[shape(0, 100, 0), shape(9, u64::MAX / 2, u64::MAX / 4)]), Some((0..2, MAX_LEVEL)));
+    }
+
+    #[test]
+    fn binomials_do_not_overflow() {
+        assert_eq!([binomial(12, 0), binomial(13, 1), binomial(15, 3), binomial(16, 4)], [1, 13, 455, 1820]);
+        assert_eq!(binomial(1 << 40, 30), u64::MAX);
+    }
+
+    #[test]
+    fn garbage_is_merged_once_it_is_too_much() {
+        let shape = |bytes, garbage, level| Shape { level, bytes, garbage };
+        let next = |runs: &[Shape], worth| THREE.next(runs, worth).map(|m| (m.runs, m.level));
+        let some = [shape(10, 0, 0), shape(10, 5, 0), shape(80, 30, 2)];
+        assert_eq!(next(&some, Worth::Bounds), None);
+        assert_eq!(next(&some, Worth::Space), Some((0..3, 2)), "10 bytes a checkpoint, and 65 that live");
+        let little = [shape(10, 0, 0), shape(10, 5, 0), shape(80, 15, 2)];
+        assert_eq!(next(&little, Worth::Space), None, "20 percent is borne");
+        let newer = [shape(40, 0, 0), shape(40, 30, 1), shape(100, 15, 3)];
+        assert_eq!(next(&newer, Worth::Space), Some((0..2, 1)), "what is left is half of what is borne");
+        assert_eq!(next(&[shape(10, 10, 0)], Worth::Space), None, "one run is never merged");
+        assert_eq!(next(&[shape(10, 10, 0), shape(1, 0, 0), shape(5, 0, 1)], Worth::Space), Some((0..2, 0)));
+    }
+
+    #[test]
+    fn at_rest_each_run_is_larger_than_all_newer_ones() {
+        let shape = |bytes| Shape { level: 0, bytes, garbage: 0 };
+        let next = |sizes: &[u64]| {
+            let runs: Vec<Shape> = sizes.iter().copied().map(shape).collect();
+            assert_eq!(POLICY.next(&runs, Worth::Space), None);
+            POLICY.next(&runs, Worth::Reads).map(|merge| merge.runs)
+        };
+        assert_eq!(next(&[]), None);
+        assert_eq!(next(&[5]), None);
+        assert_eq!(next(&[5, 6, 12, 24]), None);
+        assert_eq!(next(&[5, 5, 11]), Some(0..2));
+        assert_eq!(next(&[4, 7, 6, 7, 7]), Some(0..5), "as many as can be");
+        assert_eq!(next(&[1, 2, 3, 99]), Some(0..3));
+    }
+
+    /// The bound at the head, however often the store rests, and whatever the size of what came meanwhile.
+    #[test]
+    fn however_often_a_store_rests_it_writes_an_entry_a_few_times() {
+        let mut rng = brooklet_io::Rng::new(2);
+        for most in [1, 30, 1000] {
+            let (mut runs, mut written, mut bytes): (Vec<Shape>, u64, u64) = (Vec::new(), 0, 0);
+            for _ in 0..1000 {
+                let size = 1 + rng.below(most);
+                bytes += size;
+                runs.insert(0, Shape { level: 0, bytes: size, garbage: 0 });
+                while let Some(merge) = POLICY.next(&runs, Worth::Reads) {
+                    let size = runs[merge.runs.clone()].iter().map(|run| run.bytes).sum();
+                    written += size;
+                    runs.splice(merge.runs, [Shape { level: merge.level, bytes: size, garbage: 0 }]);
+                }
+                assert!(runs.len() as u32 <= bytes.ilog2() + 1, "{runs:?}");
+            }
+            assert!(written <= bytes * u64::from(bytes.ilog2() + 1), "{written} of {bytes}");
+        }
+    }
+
+    /// Merging goes on until there is nothing to merge, whatever garbage is left.
+    #[test]
+    fn merging_ends() {
+        let mut rng = brooklet_io::Rng::new(1);
+        let worth = [Worth::Bounds, Worth::Space, Worth::Reads];
+        for _ in 0..2000 {
+            let mut runs: Vec<Shape> = (0..rng.below(40))
+                .map(|_| {
+                    let bytes = 1 + rng.below(1000);
+                    Shape { level: rng.below(4), bytes, garbage: rng.below(bytes + 1) }
+                })
+                .collect();
+            runs.sort_by_key(|run| run.level);
+            while let Some(merge) = THREE.next(&runs, worth[rng.below(3) as usize]) {
+                assert!(merge.runs.len() > 1);
+                let merged = &runs[merge.runs.clone()];
+                let bytes = merged.iter().map(|r| r.bytes).sum();
+                let merged = Shape { level: merge.level, bytes, garbage: rng.below(bytes + 1) };
+                runs.splice(merge.runs, [merged]);
+                assert!(runs.is_sorted_by_key(|run| run.level), "{runs:?}");
+            }
+            assert!(THREE.backlog(&runs) == 0 && runs.len() <= 3);
+        }
+    }
+
+    #[test]
+    fn a_backlog_is_counted_in_runs() {
+        assert_eq!(THREE.backlog(&runs(&[0, 0, 1])), 0);
+        assert_eq!(THREE.backlog(&runs(&[0, 0, 0, 1])), 33);
+        assert_eq!(THREE.backlog(&runs(&[0, 1, 1, 1, 1, 1, 1, 1])), 100);
+    }
+
+    #[test]
+    fn a_run_is_dead_when_nobody_needs_it() {
+        let meta = RunMeta { entries: 5, logs: 5, ..RunMeta::default() };
+        assert!(is_dead(&meta, 5, false) && !is_dead(&meta, 4, true));
+        let tombstones = RunMeta { tombstones: 1, ..meta };
+        assert!(is_dead(&tombstones, 5, true) && !is_dead(&tombstones, 5, false));
+        assert!(!is_dead(&RunMeta { empties: 1, ..meta }, 5, true), "a log that is empty exists");
+    }
+}

@@ -1,0 +1,102 @@
+//! A tier that a run holds by now leaves memory, a part at a time: to free tens of megabytes at once keeps a processor for
+//! tens of milliseconds, and those who commit wait for it.
+//!
+//! What is not freed yet counts as memory, so that writers are held back by it; and a tier is frozen only when the one
+//! before has left.
+
+use crate::maintenance::{Context, Keeper};
+use crate::memtable::Tier;
+
+/// What a slice of work frees, in bytes: some tenths of a millisecond.
+const AT_ONCE: usize = 256 << 10;
+
+impl Keeper {
+    /// Frees a part of the last checkpoint's tier. `false` where there is none.
+    pub(super) fn leave(&mut self, context: &Context<'_>) -> bool {
+        let Some(tier) = &mut self.leaving else { return false };
+        if !tier.shed(AT_ONCE) {
+            self.leaving = None;
+        }
+        context.front().leaves(self.leaving.as_ref().map_or(0, Tier::bytes));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use brooklet_io::{ManualClock, MemVolume};
+
+    use super::*;
+    use crate::engine::Inner;
+    use crate::memtable::FREEING;
+    use crate::sync::atomic::Ordering;
+    use crate::{Options, Store};
+
+    fn store() -> Store {
+        let options = Options::new().threads(false).ring_size(64 << 20).block_size(64 << 10);
+        options
+            .environment(Arc::new(ManualClock::default()), 1)
+            .create_on(Arc::new(MemVolume::new(1)))
+            .unwrap()
+    }
+
+    fn fill(store: &Store, logs: u32, len: usize) {
+        (0..logs).for_each(|log| drop(store.append(format!("{log}"), vec![7; len]).unwrap()));
+        store.flush().unwrap();
+    }
+
+    /// Steps to the end of a checkpoint; tells how many steps that took.
+    fn checkpoint(inner: &Inner) -> u64 {
+        let before = inner.keeper().stats.checkpoints;
+        inner.wanted.store(true, Ordering::Relaxed);
+        (1..)
+            .find(|_| inner.maintain().unwrap() && inner.keeper().stats.checkpoints > before)
+            .expect("it ends")
+    }
+
+    #[test]
+    fn slices_are_short() {
+        let store = store();
+        fill(&store, 64, 64 << 10);
+        let steps = checkpoint(store.inner());
+        assert!(steps >= (4 << 20) / (128 << 10), "4 MiB in {steps} steps");
+    }
+
+    /// All at once, and nobody counted it: tens of milliseconds in which nobody else had the processor.
+    #[test]
+    fn a_tier_leaves_in_parts_and_counts_until_then() {
+        for (logs, len) in [(64, 64 << 10), (20_000, 10)] {
+            let store = store();
+            let inner = store.inner();
+            fill(&store, logs, len);
+            let held = inner.front().memory();
+            checkpoint(inner);
+            assert_eq!(inner.front().memory(), held, "the run has it, and memory has it still");
+            // Neither does the next checkpoint begin now, nor is what is committed now taken for what leaves.
+            fill(&store, 1, 10);
+            inner.wanted.store(true, Ordering::Relaxed);
+            let mut steps = 0;
+            while inner.front().leaving > 0 {
+                let before = inner.front().leaving;
+                assert!(inner.maintain().unwrap() && inner.front().frozen.is_none());
+                let freed = before - inner.front().leaving;
+                assert!(freed <= AT_ONCE + (96 << 10), "{freed} bytes at once");
+                steps += 1;
+            }
+            assert!(steps > logs as usize * (FREEING + len) / AT_ONCE / 2, "{steps} steps");
+            let front = inner.front();
+            assert_eq!(front.memory(), front.active.bytes());
+            assert!(front.active.is_changed());
+        }
+    }
+
+    #[test]
+    fn who_asks_for_a_checkpoint_gets_the_memory() {
+        let store = store();
+        fill(&store, 64, 64 << 10);
+        store.checkpoint().unwrap();
+        assert_eq!(store.info().unwrap().recent_bytes, 0);
+    }
+}

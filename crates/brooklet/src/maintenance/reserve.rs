@@ -1,0 +1,427 @@
+//! Room in the heap: made certain before it is needed, told to the front, found, given back.
+//!
+//! Boarding relies on what is told ([`Told`]), so it is never hoped for: only ready extents count (`heap.rs`), and the volume
+//! grows, or secures loose ones, in steps and ahead of need, here, where no writer waits for the file system.
+//!
+//! Of what is ready, some is *kept*: for the next manifest; for merging, which writes before it frees; and some more for what
+//! only frees, whose tombstones take room, too. So there is always room to trim, delete, checkpoint and merge.
+//!
+//! What a merge takes: it writes about what it reads, and what it has read of a run is free once a segment of that is passed.
+//! So beside what it frees it never has more than a segment of each of its runs, and the instalment at hand, which is less
+//! than two segments, unless a single log is longer; that much is seen to before a merge begins, and kept until it ends.
+//!
+//! Space is given back where much more is free than is needed soon: at the end by cutting the volume, and in the middle, while
+//! the store is idle, by punching holes. What is kept is never given back, so that a full file system takes nothing from it.
+//!
+//! Invariant: the heap ends where the volume does, or before; at a fixed size, be it a device's or a capacity, growing
+//! fails as on a full disk.
+
+use std::io;
+use std::sync::Arc;
+
+use brooklet_io::SECTOR;
+use brooklet_io::seeded::bug;
+
+use crate::error::is_full;
+use crate::maintenance::run_builder::Build;
+use crate::maintenance::{Context, Keeper};
+use crate::run::writer::Trouble;
+use crate::run::{Run, RunSet};
+use crate::state::admission::{Need, Told};
+use crate::volume::allocator::Extent;
+
+/// The heap grows by multiples of this, but for the last bit that there is.
+const GROWTH: u64 = 256 << 10;
+const LEAST_GROWTH: u64 = 16 << 10;
+/// The least and the most that it grows by; in between, a sixteenth of it.
+const STEP: [u64; 2] = [1 << 20, 256 << 20];
+/// The most that is made ready before it is needed.
+const AHEAD: u64 = 64 << 20;
+/// Loose extents that could not be secured, after which no more are tried for now.
+const TRIES: usize = 16;
+/// Entries of so many bytes are always reckoned with, and larger ones, of so many, where there is much room.
+const USUAL: usize = 1 << 10;
+const LARGE: usize = 1 << 20;
+/// What a segment takes besides its entries, at most: its footer, the root of its index, the directory of its filter, and
+/// what fills its last sector.
+pub(super) const SEGMENT_COST: u64 = 5 << 10;
+/// The heap has room for so many segments.
+const SEGMENTS: u64 = 256;
+/// A small heap, for so many.
+const FEW_SEGMENTS: u64 = 64;
+/// The shortest segment, so that it holds several chunks and is worth its footer; but in a small heap.
+const SHORT_SEGMENT: [u64; 2] = [32 << 10, 1 << 20];
+/// The largest one, however large the heap.
+const LONG_SEGMENT: u64 = 512 << 20;
+/// Segments kept for merging two runs: one of each, and those of an instalment.
+const KEPT_TO_MERGE: u64 = 4;
+/// And for what only frees.
+const KEPT_TO_FREE: u64 = 4;
+/// Holes smaller than this are not punched.
+const HOLE: u64 = 1 << 20;
+
+impl Keeper {
+    /// Makes space certain ahead of need, and tells the front what there is. `true` where some was made.
+    pub(super) fn look(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+        self.sweep();
+        let (need, runs) = needed(context);
+        let wanted = self.wanted(&need, &runs);
+        let usable = self.usable(need.largest);
+        let mut made = 0;
+        if usable >= wanted {
+            (self.stunted, self.last_resort) = (None, false);
+        } else if self.stunted != Some((need.asked, need.refusals)) {
+            let want = more(wanted - usable);
+            made = self.make(want)?;
+            self.stunted = (made < want).then_some((need.asked, need.refusals));
+        }
+        self.room = self.room_beside(&need);
+        self.tell(context);
+        Ok(made > 0)
+    }
+
+    /// Tells the front what room there is.
+    pub(super) fn tell(&self, context: &Context<'_>) {
+        let mut front = context.front();
+        let told = self.told(&front.need(), &front.runs);
+        front.room.tell(told);
+    }
+
+    pub(super) fn told(&self, need: &Need, runs: &RunSet) -> Told {
+        let wanted = self.wanted(need, runs);
+        // Chunks grow with each append, and nobody is to ask for each.
+        let usual = need.largest.max(USUAL);
+        let mut largest = need.largest.max(LARGE);
+        while largest > usual && self.usable(largest) < wanted {
+            largest = (largest / 2).max(usual);
+        }
+        let certain = self.certain(largest);
+        let kept = self.kept_to_merge(runs);
+        let resort = if self.last_resort { certain / 2 } else { 0 };
+        let most_freeing = certain.saturating_sub(kept).max(resort);
+        let most = certain.saturating_sub(kept + KEPT_TO_FREE * self.segment_size());
+        let capacity = self.superblock.capacity;
+        let whole = capacity.saturating_sub(self.superblock.heap_offset());
+        let stunted = self.stunted.is_some();
+        Told {
+            most,
+            most_freeing,
+            largest,
+            whole: if capacity == 0 { 0 } else { whole },
+            look_at: if stunted { u64::MAX } else { most.saturating_sub(self.ahead(need) / 2) },
+            slope: if stunted && self.can_free(runs) { self.segment_size() * KEPT_TO_MERGE } else { 0 },
+        }
+    }
+
+    /// Bytes that checkpoints can write for certain into ready extents, where no entry takes more than `largest`: at the end
+    /// of each extent there may be too little for the next entry, and each segment has what is no entry.
+    fn usable(&self, largest: usize) -> u64 {
+        let least = self.least_hole();
+        let usable = self.heap.usable(least, least.max(largest.max(USUAL) as u64 + SEGMENT_COST));
+        self.for_entries(usable)
+    }
+
+    /// So many of the bytes of segments as are left to their entries.
+    fn for_entries(&self, bytes: u64) -> u64 {
+        let segment = self.segment_size();
+        (u128::from(bytes) * u128::from(segment) / u128::from(segment + SEGMENT_COST)) as u64
+    }
+
+    /// Bytes that are certain for checkpoints, once the next manifest has its own.
+    fn certain(&self, largest: usize) -> u64 {
+        (self.usable(largest) + self.held_by_checkpoint()).saturating_sub(self.for_manifest())
+    }
+
+    /// Bytes that the checkpoint which goes on has taken, and its tier still claims.
+    fn held_by_checkpoint(&self) -> u64 {
+        let build = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.build.as_ref());
+        self.for_entries(build.map_or(0, Build::held))
+    }
+
+    /// Bytes kept for merging, besides what the instalment at hand has taken of them.
+    fn kept_to_merge(&self, runs: &RunSet) -> u64 {
+        // One that failed for want of room needs more than is kept.
+        let merging = runs.merge().filter(|_| !self.is_barred()).map(|(_, inputs)| self.to_merge(inputs));
+        let (takes, held) = self.compaction.as_ref().map_or((0, 0), |begun| (begun.takes(), begun.held()));
+        self.least_kept().max(merging.unwrap_or_default()).max(takes) - held.min(takes)
+    }
+
+    pub(super) fn least_kept(&self) -> u64 {
+        KEPT_TO_MERGE * self.segment_size()
+    }
+
+    fn for_manifest(&self) -> u64 {
+        self.manifest.map_or(0, |manifest| manifest.len / 4 * 5) + 2 * SECTOR as u64
+    }
+
+    /// Bytes that merging these runs takes at most before it frees as many: a segment of each, and an instalment.
+    pub(super) fn to_merge(&self, runs: &[Arc<Run>]) -> u64 {
+        let segments = runs.iter().map(|run| run.largest_segment()).fold(0, u64::saturating_add);
+        segments.saturating_add(2 * self.segment_size())
+    }
+
+    /// Bytes that a merge may take, if there are as many, beside what checkpoints are certain of; makes more ready if need be.
+    pub(super) fn room_to_merge(&mut self, context: &Context<'_>, wanted: u64) -> Result<u64, Trouble> {
+        self.room = self.room_beside(&context.front().need());
+        if self.room < wanted && self.stunted.is_none() {
+            self.make(more(wanted - self.room))?;
+            self.room = self.room_beside(&context.front().need());
+        }
+        Ok(self.room)
+    }
+
+    /// Bytes that are certain beside what checkpoints and manifests need.
+    pub(super) fn room_beside(&self, need: &Need) -> u64 {
+        // One that is stuck needs what merging makes, and nothing less.
+        let claims = if self.is_stuck() { 0 } else { need.claims };
+        self.certain(need.largest).saturating_sub(claims)
+    }
+
+    /// Bytes that the heap grows by.
+    fn growth(&self) -> u64 {
+        (self.heap.bytes() / 16).clamp(STEP[0], STEP[1]).next_multiple_of(GROWTH)
+    }
+
+    /// Bytes to have ready besides what is claimed already.
+    fn ahead(&self, need: &Need) -> u64 {
+        self.growth().max(need.claims / 4).min(AHEAD)
+    }
+
+    /// Bytes to have ready.
+    fn wanted(&self, need: &Need, runs: &RunSet) -> u64 {
+        let kept = self.kept_to_merge(runs) + KEPT_TO_FREE * self.segment_size() + self.for_manifest();
+        let wish = need.wish.map_or(0, |wish| wish.claim);
+        let wanted = need.claims.saturating_add(kept).saturating_add(self.ahead(need)).saturating_add(wish);
+        wanted.saturating_sub(self.held_by_checkpoint())
+    }
+
+    /// Makes `want` bytes ready, or as many as can be had: loose ones are secured, and then the volume grows. Tells how many.
+    pub(super) fn make(&mut self, want: u64) -> Result<u64, Trouble> {
+        let secured = self.secure(want)?;
+        let mut grown = 0;
+        let mut step = self.growth().max(want.saturating_sub(secured));
+        while secured + grown < want && step > 0 {
+            match self.grow(step)? {
+                Some(more) => grown += more,
+                None => step = if step > LEAST_GROWTH { step / 2 } else { 0 },
+            }
+        }
+        Ok(secured + grown)
+    }
+
+    /// Secures loose extents, up to `want` bytes; tells how many.
+    fn secure(&mut self, want: u64) -> Result<u64, Trouble> {
+        let (mut made, mut failed) = (0, 0);
+        let loose: Vec<Extent> = self.heap.loose().collect();
+        for extent in loose {
+            let (mut at, mut len) = (extent.offset, self.growth());
+            while at < extent.end() && made < want {
+                let part = Extent { offset: at, len: len.min(extent.end() - at) };
+                match self.volumes.data.secure(part.offset..part.end()) {
+                    Ok(()) => {
+                        self.heap.secured(part);
+                        made += part.len;
+                        at = part.end();
+                    }
+                    Err(error) if !is_full(&error) => return Err(Trouble::Write(error)),
+                    Err(_) if part.len > GROWTH => len = (part.len / 2).next_multiple_of(SECTOR as u64),
+                    Err(_) => {
+                        failed += 1;
+                        break;
+                    }
+                }
+            }
+            if made >= want || failed > TRIES {
+                break;
+            }
+        }
+        Ok(made)
+    }
+
+    /// Grows the volume by `step` bytes, or up to its capacity; tells how much that is. `None` where it cannot.
+    fn grow(&mut self, step: u64) -> Result<Option<u64>, Trouble> {
+        let (old, capacity) = (self.heap.end(), self.superblock.capacity);
+        let end = old.saturating_add(step).next_multiple_of(GROWTH.min(step.next_power_of_two()));
+        // At its capacity the volume itself says why there is no more.
+        let end = if capacity > old { end.min(capacity) } else { end };
+        match self.volumes.data.grow(end) {
+            Ok(()) => {
+                self.heap.grow(end);
+                Ok(Some(end - old))
+            }
+            Err(error) if is_full(&error) => {
+                self.why_full = error.to_string();
+                Ok(None)
+            }
+            Err(error) => Err(Trouble::Write(error)),
+        }
+    }
+
+    /// Bytes that a segment is to have where there is room for it: so many that a run has few, and so few that a merge can
+    /// publish often what it has done, in stores of any size.
+    pub(super) fn segment_size(&self) -> u64 {
+        let heap = self.heap.bytes();
+        let least = (heap / FEW_SEGMENTS).clamp(SHORT_SEGMENT[0], SHORT_SEGMENT[1]);
+        (heap / SEGMENTS).clamp(least, LONG_SEGMENT).next_multiple_of(SECTOR as u64)
+    }
+
+    /// The smallest hole that is worth a segment, unless all that is left to write fits into less.
+    fn least_hole(&self) -> u64 {
+        (self.segment_size() / 4).next_multiple_of(SECTOR as u64)
+    }
+
+    /// Free bytes that segments could use.
+    pub(super) fn free_room(&self) -> u64 {
+        self.heap.usable(self.least_hole(), 0)
+    }
+
+    /// Finds room for a segment that needs `least` bytes for its first entry, of a run of which `expected` are still to
+    /// come. Best fit; else a hole that is not much too small, before the heap grows; else the largest there is. A merge
+    /// leaves what checkpoints are certain of.
+    pub(super) fn allocate_segment(
+        &mut self,
+        context: &Context<'_>,
+        least: u64,
+        expected: u64,
+        merges: bool,
+    ) -> Result<Extent, Trouble> {
+        let whole = |bytes: u64| bytes.next_multiple_of(SECTOR as u64);
+        let least = whole(least);
+        let wanted = whole(self.segment_size().min(expected)).max(least);
+        self.sweep();
+        for grown in [false, true] {
+            if grown {
+                self.make(wanted)?;
+            }
+            let largest = self.heap.largest_ready().min(wanted);
+            let enough = if grown { least.max(self.least_hole().min(wanted)) } else { least.max(wanted / 4) };
+            if largest >= enough
+                && let Some(extent) = self.take(context, largest, merges)
+            {
+                return Ok(extent);
+            }
+        }
+        Err(self.no_room())
+    }
+
+    /// Takes an extent; for a merge not, where checkpoints would be less certain of what they need.
+    fn take(&mut self, context: &Context<'_>, len: u64, merges: bool) -> Option<Extent> {
+        let extent = self.heap.take(len)?;
+        if merges {
+            let mut front = context.front();
+            let need = front.need();
+            if self.room_beside(&need) == 0 {
+                drop(front);
+                self.heap.give(extent);
+                return None;
+            }
+            let told = self.told(&need, &front.runs);
+            front.room.tell(told);
+        }
+        Some(extent)
+    }
+
+    pub(super) fn no_room(&self) -> Trouble {
+        let why =
+            if self.why_full.is_empty() { "no hole in the heap is large enough" } else { &self.why_full };
+        Trouble::Write(io::Error::new(io::ErrorKind::StorageFull, why))
+    }
+
+    /// Finds room for `len` bytes, growing the volume if need be.
+    pub(super) fn allocate(&mut self, len: u64) -> Result<Extent, Trouble> {
+        let len = len.next_multiple_of(SECTOR as u64);
+        self.sweep();
+        if let Some(extent) = self.heap.take(len) {
+            return Ok(extent);
+        }
+        self.make(len)?;
+        self.heap.take(len).ok_or_else(|| self.no_room())
+    }
+
+    /// Gives back the extents of retired segments that no reader holds any more.
+    pub(super) fn sweep(&mut self) {
+        let heap = &mut self.heap;
+        self.retired.retain(|segment| {
+            let pinned = Arc::strong_count(segment) > 1 && !bug("readers-do-not-pin");
+            if !pinned {
+                heap.give(segment.extent());
+            }
+            pinned
+        });
+    }
+
+    /// Free bytes beyond what is needed soon, where they are a good part of the heap.
+    fn spare(&self, need: &Need, runs: &RunSet) -> Option<u64> {
+        let used = self.heap.bytes() - self.heap.free_bytes();
+        let wanted = self.wanted(need, runs).saturating_add(self.ahead(need));
+        let spare = self.usable(need.largest).saturating_sub(wanted);
+        (spare > (used / 8).max(HOLE)).then_some(spare)
+    }
+
+    /// Gives space at the end of the volume back when there is much to spare, and, while nobody commits, space in the
+    /// middle. `true` where some was. Nothing boards by it from before it is given back.
+    pub(super) fn tidy(&mut self, context: &Context<'_>) -> bool {
+        self.sweep();
+        let mut front = context.front();
+        let Some(spare) = self.spare(&front.need(), &front.runs) else { return false };
+        let cut = spare.min(self.heap.tail_free()) / GROWTH * GROWTH;
+        let end = if cut >= HOLE { self.heap.shrink(self.heap.end() - cut) } else { None };
+        let holes = if end.is_none() && context.is_idle() { self.holes(spare) } else { Vec::new() };
+        let told = self.told(&front.need(), &front.runs);
+        front.room.tell(told);
+        drop(front);
+        end.is_some_and(|end| self.cut(end)) || self.punch(&holes)
+    }
+
+    /// Cuts the volume, whose heap ends there now; `false` where it keeps its size.
+    fn cut(&mut self, end: u64) -> bool {
+        if let Err(error) = self.volumes.data.shrink(end) {
+            tracing::warn!(%error, "giving space back failed; it is kept for later use");
+        }
+        // A device keeps its size.
+        let size = self.volumes.data.size().unwrap_or(end) / SECTOR as u64 * SECTOR as u64;
+        self.heap.grow(size.max(end));
+        size <= end
+    }
+
+    /// Takes holes of `spare` bytes in all for loose, the last ones first: what is left lies in front, where it is found again.
+    fn holes(&mut self, spare: u64) -> Vec<Extent> {
+        let mut left = if self.punches { spare } else { 0 };
+        let ready: Vec<Extent> = self.heap.ready().rev().collect();
+        let hole = |extent: Extent| {
+            let len = extent.len.min(left) / GROWTH * GROWTH;
+            left -= if len < HOLE { 0 } else { len };
+            (len >= HOLE).then(|| Extent { offset: extent.end() - len, len })
+        };
+        let holes: Vec<Extent> = ready.into_iter().filter_map(hole).collect();
+        holes.iter().for_each(|hole| self.heap.loosened(*hole));
+        holes
+    }
+
+    /// Punches holes that are loose; `true` where there were any.
+    fn punch(&mut self, holes: &[Extent]) -> bool {
+        for hole in holes {
+            match self.volumes.data.punch(hole.offset..hole.end()) {
+                Ok(true) => self.stats.punched_bytes += hole.len,
+                done => {
+                    if let Err(error) = done {
+                        tracing::warn!(%error, "giving space back failed; it is kept for later use");
+                    }
+                    self.punches = false;
+                }
+            }
+        }
+        !holes.is_empty() && self.punches
+    }
+}
+
+/// Bytes to make ready for so many to be usable.
+pub(super) fn more(usable: u64) -> u64 {
+    usable.saturating_add(usable / 4).saturating_add(GROWTH)
+}
+
+/// What the keeper must see to, and the runs, of a moment.
+fn needed(context: &Context<'_>) -> (Need, Arc<RunSet>) {
+    let front = context.front();
+    (front.need(), front.runs.clone())
+}

@@ -1,0 +1,149 @@
+//! A run being written, a slice at a time, segment after segment.
+
+use std::sync::Arc;
+
+use crate::format::manifest::RunMeta;
+use crate::format::run_entry::PieceWriter;
+use crate::maintenance::merge::Input;
+use crate::maintenance::{Context, Keeper};
+use crate::run::table::{Entry, Segment, SegmentBuilder};
+use crate::run::writer::Segments;
+use crate::run::writer::{Pending, Trouble};
+
+/// Bytes of payload after which a slice of work ends: some tenths of a millisecond. Those who commit and find all
+/// processors taken wait for so long, since few systems take one from a thread that has just been given it.
+pub(super) const SLICE: u64 = 64 << 10;
+
+/// A run being written, or what an instalment adds to one.
+pub(super) struct Build {
+    pub input: Input,
+    out: PieceWriter<Pending>,
+    segments: Segments,
+    level: u64,
+    /// Bytes that are expected in all.
+    expected: u64,
+    /// Where it ends before its input does.
+    end: Option<End>,
+}
+
+/// Where an instalment ends: between two logs, behind its first, once it has written so many bytes or could free twice as
+/// many, or where the next log may be longer than `long`; else with its input.
+pub(super) struct End {
+    pub bytes: u64,
+    pub long: u64,
+    /// The log that it began with.
+    pub start: Option<Vec<u8>>,
+}
+
+impl Build {
+    /// The last codex key.
+    pub fn last(&self) -> Option<&[u8]> {
+        self.segments.last()
+    }
+
+    /// The log that was begun last.
+    pub fn log(&self) -> &[u8] {
+        self.out.key()
+    }
+
+    /// Whether something was merged, or there was nothing.
+    pub fn got_on(&self) -> bool {
+        self.end
+            .as_ref()
+            .is_none_or(|end| end.start.is_none() || self.input.next_log() != end.start.as_deref())
+    }
+
+    /// Bytes of the extents that it has.
+    pub fn held(&self) -> u64 {
+        self.segments.held()
+    }
+
+    /// Whether an instalment has come to its end, though there is more to write.
+    fn is_enough(&self) -> bool {
+        let is_due = |end: &End| {
+            self.segments.written() >= end.bytes
+                || self.input.passed_bytes() >= end.bytes.saturating_mul(2)
+                || self.input.next_log_bytes() > end.long
+        };
+        self.input.is_between_logs() && self.got_on() && self.end.as_ref().is_some_and(is_due)
+    }
+}
+
+impl Keeper {
+    /// Begins a run, or more of one, whose last key is `last`.
+    pub(super) fn build(
+        &self,
+        input: Input,
+        (id, level): (u64, u64),
+        last: Option<Vec<u8>>,
+        end: Option<End>,
+    ) -> Build {
+        let expected = input.expected();
+        let out = PieceWriter::new(Pending::new(self.shelf.filter_seed()));
+        Build { input, out, segments: Segments::new(id, last), level, expected, end }
+    }
+
+    /// Writes some entries. `false` once that is all, or enough.
+    pub(super) fn write(&mut self, context: &Context<'_>, build: &mut Build) -> Result<bool, Trouble> {
+        Ok(self.work(context, build, SLICE)?.is_some())
+    }
+
+    /// Writes entries of at least so many bytes of payload, or all that is left; tells how many. `None` once there is no
+    /// more, or enough is written.
+    pub(super) fn work(
+        &mut self,
+        context: &Context<'_>,
+        build: &mut Build,
+        least: u64,
+    ) -> Result<Option<u64>, Trouble> {
+        let mut done = 0;
+        while done < least {
+            if build.is_enough() {
+                return Ok(None);
+            }
+            let Some(work) = build.input.step(&mut build.out)? else { return Ok((done > 0).then_some(done)) };
+            done += work;
+            while let Some(entry) = build.out.out().pop() {
+                self.put(context, build, entry)?;
+            }
+        }
+        Ok(Some(done))
+    }
+
+    fn put(&mut self, context: &Context<'_>, build: &mut Build, entry: Entry) -> Result<(), Trouble> {
+        if build.segments.is_full_for(&entry) {
+            self.seal_segment(build)?;
+        }
+        if !build.segments.is_open() {
+            let left = build.expected.saturating_sub(build.segments.written());
+            let least = SegmentBuilder::least(&self.shelf, &entry);
+            let extent = self.allocate_segment(context, least, left, build.end.is_some())?;
+            build.segments.open(&self.shelf, extent);
+        }
+        build.segments.add(entry)
+    }
+
+    fn seal_segment(&mut self, build: &mut Build) -> Result<(), Trouble> {
+        let heap = &mut self.heap;
+        self.stats.heap_written_bytes += build.segments.seal(&self.shelf, |unused| heap.give(unused))?;
+        Ok(())
+    }
+
+    /// Ends what is being written; tells what it holds. On failure its extents are given back.
+    pub(super) fn seal(&mut self, mut build: Build) -> Result<(RunMeta, Vec<Arc<Segment>>), Trouble> {
+        if let Err(trouble) = self.seal_segment(&mut build) {
+            self.discard(build);
+            return Err(trouble);
+        }
+        let Build { level, out, segments, .. } = build;
+        let PieceWriter { logs, entries, tombstones, empties, ageing, .. } = out;
+        let meta =
+            RunMeta { id: segments.id, level, logs, entries, tombstones, empties, ..RunMeta::default() };
+        Ok((meta.with_ageing(ageing), segments.into_sealed()))
+    }
+
+    /// Gives up what is being written.
+    pub(super) fn discard(&mut self, build: Build) {
+        build.segments.into_extents().for_each(|extent| self.heap.give(extent));
+    }
+}

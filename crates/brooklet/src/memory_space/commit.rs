@@ -1,0 +1,201 @@
+//! Commits on the logs of a silo: each whole or not at all, within its memory and its quotas.
+
+use crate::error::{Error, Expected, Found, KeyText};
+use crate::memory_space::log::{Frozen, Log};
+use crate::memory_space::slots::COST;
+use crate::memory_space::{Logs, Phase, Says, Unfit};
+use crate::memtable::seqs::Seqs;
+use crate::model::Bounds;
+use crate::model::commit::{Action, Op};
+use crate::model::space_config::WhenFull;
+
+/// What an undone commit brings back: a log's key, and the log as it was.
+struct Saved {
+    key: Vec<u8>,
+    log: Option<(Frozen, u32)>,
+}
+
+impl Logs {
+    /// Does a commit. Gives the numbers of what was appended.
+    pub fn commit(&mut self, ops: &[Op<'_>], now: &dyn Fn() -> u64) -> Result<Seqs, Unfit> {
+        if self.phase != Phase::Open {
+            return Err(Unfit::Phase(self.phase));
+        }
+        self.check(ops)?;
+        if ops.iter().all(|op| matches!(op.action, Action::Expect(_))) {
+            return Err(Error::EmptyCommit.into());
+        }
+        self.make_room(ops)?;
+        let (bytes, logs) = (self.bytes, self.len());
+        let mut saved = Vec::new();
+        let undoes = ops.len() > 1 || self.space.has_quota();
+        let mut seqs = Seqs::default();
+        let done = ops.iter().try_for_each(|op| {
+            if undoes {
+                self.save(op.key, &mut saved);
+            }
+            self.apply(op, now).map(|seq| seq.into_iter().for_each(|seq| seqs.push(seq)))
+        });
+        let done = done.and_then(|()| self.check_quotas(logs, bytes));
+        if let Err(error) = done {
+            saved.into_iter().for_each(|saved| self.restore(saved));
+            return Err(error.into());
+        }
+        self.changed = true;
+        for op in ops {
+            if let Action::Append(payload) | Action::Snapshot(payload) = op.action {
+                self.counts.appended += 1;
+                self.counts.appended_bytes += payload.len() as u64;
+            }
+        }
+        Ok(seqs)
+    }
+
+    /// Looks whether all logs are known, and as they are expected to be.
+    fn check(&self, ops: &[Op<'_>]) -> Result<(), Unfit> {
+        let unknown = |op: &Op<'_>| !self.complete && matches!(self.state(op.key), Says::Below);
+        let below: Vec<usize> =
+            ops.iter().enumerate().filter(|(_, op)| unknown(op)).map(|(i, _)| i).collect();
+        if !below.is_empty() {
+            return Err(Unfit::Below(below, self.generation));
+        }
+        for op in ops {
+            let Action::Expect(expected) = op.action else { continue };
+            let bounds = self.places.find(op.key).map(|slot| self.places.get(slot).log.bounds());
+            let holds = match expected {
+                Expected::Next(next) => bounds.map_or(0, |bounds| bounds.next) == next,
+                Expected::Absent => bounds.is_none(),
+            };
+            if !holds {
+                let found = bounds.map_or(Found::Absent, |bounds| Found::Next(bounds.next));
+                return Err(Error::Conflict { key: KeyText::of(op.key), expected, found }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn check_quotas(&mut self, logs: usize, bytes: u64) -> Result<(), Error> {
+        let over = |grew: bool, has: u64, most: Option<u64>| most.filter(|most| grew && has > *most);
+        let grew = (self.len() > logs, self.bytes > bytes);
+        let (what, limit) = if let Some(most) = over(grew.0, self.len() as u64, self.space.max_logs) {
+            ("logs", most)
+        } else if let Some(most) = over(grew.1, self.bytes, self.space.max_bytes) {
+            ("bytes", most)
+        } else {
+            return Ok(());
+        };
+        self.counts.refused += 1;
+        Err(Error::QuotaReached { space: self.name(), what, limit })
+    }
+
+    fn name(&self) -> String {
+        String::from_utf8_lossy(&self.prefix[..self.prefix.len() - 1]).into_owned()
+    }
+
+    /// Makes room in memory for what a commit brings, or refuses it.
+    fn make_room(&mut self, ops: &[Op<'_>]) -> Result<(), Error> {
+        let budget = self.config.bytes as usize;
+        let brings = |op: &Op<'_>| match op.action {
+            Action::Append(payload) | Action::Snapshot(payload) => payload.len() + 4,
+            _ => 0,
+        };
+        let mut needed = ops.iter().map(brings).sum::<usize>();
+        if needed == 0 || self.memory + needed + ops.len() * (COST + 1024) <= budget {
+            return Ok(());
+        }
+        needed += ops
+            .iter()
+            .filter(|op| self.places.find(op.key).is_none())
+            .map(|op| COST + op.key.len())
+            .sum::<usize>();
+        let before = self.places.stamp();
+        if self.config.when_full == WhenFull::DropOldest && needed <= budget {
+            for op in ops {
+                if let Some(slot) = self.places.find(op.key) {
+                    self.places.touch(slot);
+                }
+            }
+            while self.memory + needed > budget {
+                let Some(slot) = self.places.oldest(before) else { break };
+                self.remove(slot);
+                self.counts.dropped += 1;
+                self.changed = true;
+            }
+        }
+        if self.memory + needed <= budget {
+            return Ok(());
+        }
+        self.counts.refused += 1;
+        Err(Error::MemoryFull { space: self.name(), limit: self.config.bytes })
+    }
+
+    /// Keeps a log as it is, for when the commit at hand does not fit.
+    fn save(&mut self, key: &[u8], saved: &mut Vec<Saved>) {
+        if saved.iter().any(|saved| saved.key == key) {
+            return;
+        }
+        let log = self.places.find(key).map(|slot| {
+            self.keep_for_cut(slot);
+            let place = self.places.get(slot);
+            let Bounds { first, next } = place.log.bounds();
+            (place.log.freeze(first..next), place.created)
+        });
+        saved.push(Saved { key: key.to_vec(), log });
+    }
+
+    fn restore(&mut self, Saved { key, log }: Saved) {
+        if let Some(slot) = self.places.find(&key) {
+            self.take_out(slot);
+        }
+        if let Some((frozen, created)) = log {
+            self.put(&key, Log::thaw(frozen), created);
+        }
+    }
+
+    /// Does one operation. Fails before it does anything.
+    fn apply(&mut self, op: &Op<'_>, now: &dyn Fn() -> u64) -> Result<Option<u64>, Error> {
+        let unknown = || Error::UnknownLog { key: KeyText::of(op.key) };
+        let found = self.places.find(op.key);
+        let slot = match op.action {
+            Action::Expect(_) | Action::Enroll(_) | Action::Sweep => return Ok(None),
+            Action::Append(_) | Action::Snapshot(_) => found.unwrap_or_else(|| self.create(op.key, now)),
+            Action::Retain(retention) if retention.is_limited() => {
+                found.unwrap_or_else(|| self.create(op.key, now))
+            }
+            _ => found.ok_or_else(unknown)?,
+        };
+        if let Action::Delete = op.action {
+            self.remove(slot);
+            return Ok(None);
+        }
+        let bounds = self.places.get(slot).log.bounds();
+        let lawful = |asked, first| {
+            let Bounds { next, .. } = bounds;
+            let outside = Error::OutOfRange { key: KeyText::of(op.key), asked, first, next };
+            if (first..=next).contains(&asked) { Ok(asked) } else { Err(outside) }
+        };
+        let kept = self.places.get(slot).log.kept(now);
+        let before = match op.action {
+            Action::Trim(before) => lawful(before.max(kept), bounds.first)?,
+            Action::KeepLast(n) => bounds.next.saturating_sub(n).max(kept),
+            Action::Truncate(from) => lawful(from, kept)?,
+            _ => 0,
+        };
+        let mut seq = None;
+        self.places.touch(slot);
+        self.change(slot, |log| match op.action {
+            Action::Append(payload) | Action::Snapshot(payload) => {
+                seq = Some(bounds.next);
+                log.append(payload, now);
+                let is_snapshot = matches!(op.action, Action::Snapshot(_));
+                let gone = if is_snapshot { log.cut_before(bounds.next) } else { 0 };
+                payload.len() as i64 - (gone + log.limit(now)) as i64
+            }
+            Action::Trim(_) | Action::KeepLast(_) => -(log.cut_before(before) as i64),
+            Action::Truncate(_) => -((log.limit(now) + log.cut_from(before)) as i64),
+            Action::Retain(retention) => -(log.retain(retention, now) as i64),
+            _ => 0,
+        });
+        Ok(seq)
+    }
+}

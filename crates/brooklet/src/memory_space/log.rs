@@ -1,0 +1,345 @@
+//! One log in memory: its entries, each behind its length, in chunks of which all but the last are shared with readers.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use brooklet_wal::{put_varint, take_varint};
+use bytes::Bytes;
+
+use crate::model::Bounds;
+use crate::model::retention_state::{Terms, shown};
+
+/// Bytes of a chunk, unless one entry takes more.
+const CHUNK: usize = 16 << 10;
+/// The least bytes of a chunk.
+const LEAST: usize = 32;
+
+/// Consecutive entries.
+#[derive(Clone, Debug)]
+struct Chunk {
+    base: u64,
+    entries: u32,
+    bytes: Bytes,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    bounds: Bounds,
+    /// The newest entries, the first of which may have been trimmed.
+    tail: Vec<u8>,
+    tail_entries: u32,
+    /// What most logs do not have.
+    more: Option<Box<More>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct More {
+    /// The entries before those of the tail.
+    chunks: VecDeque<Chunk>,
+    /// Bytes of theirs.
+    bytes: usize,
+    terms: Option<Arc<Terms>>,
+}
+
+/// A log as it was at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Frozen {
+    pub bounds: Bounds,
+    pub terms: Option<Arc<Terms>>,
+    chunks: Vec<Chunk>,
+}
+
+impl Log {
+    /// A log that is there, of which the next entries to be pushed are those of `bounds`.
+    pub fn empty_at(first: u64, terms: Option<Arc<Terms>>) -> Self {
+        let mut log = Self { bounds: Bounds { first, next: first }, ..Self::default() };
+        log.set_terms(terms);
+        log
+    }
+
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    pub fn terms(&self) -> Option<&Arc<Terms>> {
+        self.more.as_ref()?.terms.as_ref()
+    }
+
+    pub fn terms_mut(&mut self) -> &mut Option<Arc<Terms>> {
+        &mut self.more.get_or_insert_default().terms
+    }
+
+    pub fn set_terms(&mut self, terms: Option<Arc<Terms>>) {
+        if terms.is_some() || self.more.is_some() {
+            *self.terms_mut() = terms;
+        }
+    }
+
+    /// The bounds that readers see at `now`.
+    pub fn shown(&self, now: u64) -> Bounds {
+        shown(self.bounds, self.terms().map(|terms| &**terms), now)
+    }
+
+    /// Bytes of memory that it takes besides itself, roughly.
+    pub fn memory(&self) -> usize {
+        let more = self.more.as_ref().map_or(0, |more| {
+            let terms = more.terms.as_ref().map_or(0, |terms| terms.bound());
+            size_of::<More>() + more.bytes + more.chunks.capacity() * size_of::<Chunk>() + terms
+        });
+        self.tail.capacity() + more
+    }
+
+    /// Adds an entry.
+    pub fn push(&mut self, payload: &[u8]) {
+        let needed = varint_len(payload.len() as u64) + payload.len();
+        if self.tail.capacity() - self.tail.len() < needed {
+            self.grow(needed);
+        }
+        let tail = &mut self.tail;
+        put_varint(&mut |bytes| tail.extend_from_slice(bytes), payload.len() as u64);
+        tail.extend_from_slice(payload);
+        self.tail_entries += 1;
+        self.bounds.next += 1;
+    }
+
+    #[cold]
+    fn grow(&mut self, needed: usize) {
+        let len = self.tail.len();
+        if len > 0 && len + needed > CHUNK {
+            self.seal();
+        }
+        // A long log takes large chunks at once; a short one doubles.
+        let sealed = self.more.as_ref().map_or(0, |more| more.bytes);
+        let wanted = (self.tail.len() + needed).max(self.tail.len() * 2).max(sealed / 8).max(LEAST);
+        let capacity = if needed > CHUNK { needed } else { wanted.min(CHUNK) };
+        self.tail.reserve_exact(capacity - self.tail.len());
+    }
+
+    /// Makes the tail a chunk.
+    fn seal(&mut self) {
+        let bytes = std::mem::take(&mut self.tail).into();
+        let chunk = self.tail_chunk(bytes);
+        let more = self.more.get_or_insert_default();
+        more.bytes += chunk.bytes.len();
+        more.chunks.push_back(chunk);
+        self.tail_entries = 0;
+    }
+
+    fn tail_base(&self) -> u64 {
+        self.bounds.next - u64::from(self.tail_entries)
+    }
+
+    fn tail_chunk(&self, bytes: Bytes) -> Chunk {
+        Chunk { base: self.tail_base(), entries: self.tail_entries, bytes }
+    }
+
+    /// Drops the entries before `first`, which is within its bounds.
+    pub fn trim(&mut self, first: u64) {
+        debug_assert!((self.bounds.first..=self.bounds.next).contains(&first));
+        self.bounds.first = first;
+        if let Some(more) = &mut self.more {
+            while more.chunks.front().is_some_and(|chunk| chunk.end() <= first) {
+                more.bytes -= more.chunks.pop_front().map_or(0, |chunk| chunk.bytes.len());
+            }
+        }
+        let base = self.tail_base();
+        if first == self.bounds.next {
+            self.tail.clear();
+            self.tail_entries = 0;
+        } else if first > base && (first - base) * 2 >= u64::from(self.tail_entries) {
+            // Only then, so that each entry is moved a few times at most.
+            let gone = (first - base) as u32;
+            self.tail.drain(..offset_of(&self.tail, gone.into()));
+            self.tail_entries -= gone;
+        }
+    }
+
+    /// Drops the entries from `next` on, which is within its bounds.
+    pub fn truncate(&mut self, next: u64) {
+        debug_assert!((self.bounds.first..=self.bounds.next).contains(&next));
+        let base = self.tail_base();
+        if next >= base {
+            self.tail.truncate(offset_of(&self.tail, next - base));
+            self.tail_entries = (next - base) as u32;
+        } else {
+            self.tail.clear();
+            self.tail_entries = 0;
+            let more = self.more.as_mut().expect("what is not in the tail is in chunks");
+            while more.chunks.back().is_some_and(|chunk| chunk.end() > next) {
+                let chunk = more.chunks.pop_back().expect("it was just seen");
+                more.bytes -= chunk.bytes.len();
+                if chunk.base < next {
+                    self.tail_entries = (next - chunk.base) as u32;
+                    self.tail.extend_from_slice(&chunk.bytes[..offset_of(&chunk.bytes, next - chunk.base)]);
+                }
+            }
+        }
+        self.bounds.next = next;
+    }
+
+    /// The bytes of the payloads of some of its entries.
+    pub fn sum(&self, range: Range<u64>) -> u64 {
+        self.parts(range).flat_map(|(bytes, skip, take)| payloads(bytes).skip(skip).take(take)).map(len).sum()
+    }
+
+    /// The first entry of `range` before which there are more than `enough` bytes of payloads in it, or its end; and those
+    /// bytes.
+    pub fn walk(&self, range: Range<u64>, enough: u64) -> (u64, u64) {
+        let (mut at, mut sum) = (range.start, 0);
+        for payload in self.parts(range).flat_map(|(bytes, skip, take)| payloads(bytes).skip(skip).take(take))
+        {
+            if sum > enough {
+                break;
+            }
+            sum += len(payload);
+            at += 1;
+        }
+        (at, sum)
+    }
+
+    /// The bytes of chunks that hold entries of a range, how many entries of theirs come before it, and how many are in it.
+    fn parts(&self, range: Range<u64>) -> impl Iterator<Item = (&[u8], usize, usize)> {
+        let tail = (self.tail_base(), self.tail_entries, &self.tail[..]);
+        let chunks = self.more.iter().flat_map(|more| &more.chunks);
+        let chunks = chunks.map(|chunk| (chunk.base, chunk.entries, &chunk.bytes[..])).chain([tail]);
+        chunks.filter_map(move |(base, entries, bytes)| {
+            let (start, end) = (base.max(range.start), (base + u64::from(entries)).min(range.end));
+            (start < end).then(|| (bytes, (start - base) as usize, (end - start) as usize))
+        })
+    }
+
+    /// The log as it is, with those of its entries that are in `range`.
+    pub fn freeze(&self, range: Range<u64>) -> Frozen {
+        let within = |chunk: &&Chunk| chunk.base < range.end && range.start < chunk.end();
+        let chunks = self.more.iter().flat_map(|more| &more.chunks);
+        let mut chunks: Vec<Chunk> = chunks.filter(within).cloned().collect();
+        if self.tail_base() < range.end && range.start < self.bounds.next {
+            chunks.push(self.tail_chunk(Bytes::copy_from_slice(&self.tail)));
+        }
+        Frozen { bounds: self.bounds, terms: self.terms().cloned(), chunks }
+    }
+
+    /// The log as it was.
+    pub fn thaw(frozen: Frozen) -> Self {
+        let bytes = frozen.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        let chunks = frozen.chunks.into();
+        let more = Some(Box::new(More { chunks, bytes, terms: frozen.terms }));
+        Self { bounds: frozen.bounds, more, ..Self::default() }
+    }
+}
+
+impl Chunk {
+    fn end(&self) -> u64 {
+        self.base + u64::from(self.entries)
+    }
+}
+
+impl Frozen {
+    /// The payloads of the entries of `range` that it has, shared.
+    pub fn shared(&self, range: Range<u64>) -> impl Iterator<Item = Bytes> {
+        self.parts(range).map(|(chunk, payload)| chunk.slice_ref(payload))
+    }
+
+    /// The same, not shared.
+    pub fn payloads(&self, range: Range<u64>) -> impl Iterator<Item = &[u8]> {
+        self.parts(range).map(|(_, payload)| payload)
+    }
+
+    fn parts(&self, range: Range<u64>) -> impl Iterator<Item = (&Bytes, &[u8])> {
+        self.chunks.iter().flat_map(move |chunk| {
+            let start = range.start.saturating_sub(chunk.base) as usize;
+            let end = range.end.saturating_sub(chunk.base).min(chunk.entries.into()) as usize;
+            let wanted = payloads(&chunk.bytes).skip(start).take(end.saturating_sub(start));
+            wanted.map(|payload| (&chunk.bytes, payload))
+        })
+    }
+}
+
+fn len(payload: &[u8]) -> u64 {
+    payload.len() as u64
+}
+
+fn varint_len(n: u64) -> usize {
+    (64 - (n | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// Where the entry begins that follows so many.
+fn offset_of(bytes: &[u8], entries: u64) -> usize {
+    payloads(bytes).take(entries as usize).map(|payload| varint_len(len(payload)) + payload.len()).sum()
+}
+
+fn payloads(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let len = take_varint(&mut bytes)?;
+        let (payload, rest) = bytes.split_at(len as usize);
+        bytes = rest;
+        Some(payload)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use brooklet_io::Rng;
+
+    use super::*;
+
+    #[test]
+    fn a_log_is_what_was_done_to_it() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let first = rng.below(3) * 1000;
+            let (mut log, mut twin) = (Log::empty_at(first, None), VecDeque::new());
+            let mut first = first;
+            for _ in 0..rng.below(600) {
+                let Bounds { first: was, next } = log.bounds();
+                match rng.below(40) {
+                    0 => {
+                        first = was + rng.below(next - was + 1);
+                        log.trim(first);
+                        twin.drain(..(first - was) as usize);
+                    }
+                    1 => {
+                        let to = was + rng.below(next - was + 1);
+                        log.truncate(to);
+                        twin.truncate((to - was) as usize);
+                    }
+                    2 => log = Log::thaw(log.freeze(was..next)),
+                    3 => {
+                        let from = was + rng.below(next - was + 1);
+                        let to = from + rng.below(next - from + 1);
+                        let sizes = twin.iter().map(|payload: &Vec<u8>| payload.len() as u64);
+                        let sum = sizes.skip((from - was) as usize).take((to - from) as usize).sum::<u64>();
+                        assert_eq!(log.sum(from..to), sum);
+                        let (at, walked) = log.walk(from..to, sum / 2);
+                        assert_eq!(walked, log.sum(from..at));
+                        assert!(at == to || walked > sum / 2 && log.sum(from..at - 1) <= sum / 2);
+                        let part = log.freeze(from..to);
+                        let wanted = twin.iter().skip((from - was) as usize).take((to - from) as usize);
+                        assert!(part.payloads(from..to).eq(wanted), "seed {seed}");
+                    }
+                    _ => {
+                        let most = if rng.below(30) == 0 { 20_000 } else { 200 };
+                        let payload = vec![seed as u8; rng.below(most) as usize];
+                        log.push(&payload);
+                        twin.push_back(payload);
+                    }
+                }
+                let bounds = log.bounds();
+                assert_eq!((bounds.first, bounds.len()), (first, twin.len() as u64));
+            }
+            let Bounds { first, next } = log.bounds();
+            assert!(log.freeze(first..next).payloads(first..next).eq(twin.iter()), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_log_whose_head_is_trimmed_as_it_grows_stays_small() {
+        let mut log = Log::default();
+        for seq in 0..10_000 {
+            log.push(&[7; 100]);
+            log.trim(u64::saturating_sub(seq, 9));
+        }
+        assert!(log.memory() < 8 << 10, "{}", log.memory());
+    }
+}

@@ -1,0 +1,388 @@
+//! Silos: the logs of a space that are kept in memory. A state machine under one lock, that `memory.rs` drives.
+//!
+//! A silo lies upon the store's runs as a tier does: what it knows of a log counts, and what it does not know is looked for
+//! below. It is a tier without a ring beneath, into which logs come whole, and which is written to a run now and then, whole,
+//! beside all that goes on (`silo/dump.rs`). So a space enters memory log by log as its logs are asked for, and leaves it
+//! with one dump; and opening a store finds what the last dump left.
+//!
+//! Invariants:
+//! 1. A log that is here is here as a whole; nothing below counts of it.
+//! 2. A log that is not here and was deleted since the last dump, as far as runs may know it, is among those that are `gone`.
+//! 3. Once a silo is `complete`, what is neither here nor gone is nowhere.
+//! 4. A commit is done whole or not at all, also in a dump: that writes each log as it was at one moment.
+
+pub mod commit;
+pub mod dump;
+pub mod log;
+pub mod retention;
+pub mod slots;
+
+use crate::model::space_config::{MemoryInfo, SpaceInfo};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Duration;
+
+use brooklet_io::seeded::bug;
+
+use crate::error::Error;
+use crate::memory_space::dump::Cut;
+use crate::memory_space::log::Frozen;
+use crate::memory_space::log::Log;
+use crate::memory_space::slots::{COST, Place, Places, Slot};
+use crate::model::Bounds;
+use crate::model::retention::Retention;
+use crate::model::retention_state::{State, Terms};
+use crate::model::space_config::{MemoryConfig, SEPARATOR, SpaceConfig};
+use crate::read::scan::Listed;
+use crate::sync::{Mutex, MutexGuard};
+
+/// The logs of one space.
+pub(crate) struct Silo {
+    pub name: String,
+    prefix: Vec<u8>,
+    logs: Mutex<Logs>,
+    /// Held by whoever moves the space between classes: writers wait for that.
+    pub moving: Mutex<()>,
+    /// Held by whoever dumps it.
+    pub dumping: Mutex<()>,
+}
+
+/// Whether commits join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Not now: the space is being moved.
+    Moving,
+    Open,
+    /// Not any more: the space was moved, and this is none of the store's silos.
+    Moved,
+    /// The store was closed.
+    Closed,
+}
+
+pub(crate) struct Logs {
+    prefix: Vec<u8>,
+    pub config: MemoryConfig,
+    pub space: SpaceConfig,
+    pub phase: Phase,
+    /// Whether nothing counts that is neither here nor gone.
+    pub complete: bool,
+    /// Whether runs have all that was committed before the space was in memory, and no tier has any of it.
+    pub settled: bool,
+    /// Whether what cannot be read of the logs below is left alone: they are those of a dump.
+    pub sets_aside: bool,
+    /// Runs of which nothing counts once a dump of a complete silo is upon them.
+    pub supersedes: Vec<u64>,
+    /// When the last dump was begun, by the clock that is never set.
+    pub dumped_at: Duration,
+    places: Places,
+    gone: BTreeSet<Vec<u8>>,
+    /// Bytes of memory, and of payloads.
+    memory: usize,
+    bytes: u64,
+    /// Counts dumps that were begun, from 1: what was made in an earlier one may be in runs.
+    generation: u32,
+    /// Whether something has changed since the last dump that succeeded was begun.
+    changed: bool,
+    cut: Option<Cut>,
+    pub counts: Counts,
+}
+
+/// What was done since the store was opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub appended: u64,
+    pub appended_bytes: u64,
+    pub reads: u64,
+    pub refused: u64,
+    /// Logs that were dropped since memory was full.
+    pub dropped: u64,
+    pub dumps: u64,
+}
+
+/// What a silo says of a log.
+pub(crate) enum Says<T> {
+    Here(T),
+    /// There is no such log.
+    Gone,
+    /// Whatever is below counts.
+    Below,
+}
+
+/// Why a commit did not take effect.
+pub(crate) enum Unfit {
+    Error(Error),
+    /// The space is being moved, or was.
+    Phase(Phase),
+    /// Whatever the runs say of these logs, by operation, must be brought here first. As of this generation.
+    Below(Vec<usize>, u32),
+}
+
+impl From<Error> for Unfit {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Silo {
+    pub fn new(name: &str, space: SpaceConfig, config: MemoryConfig, phase: Phase, seed: u64) -> Self {
+        let prefix = [name.as_bytes(), &[SEPARATOR]].concat();
+        let logs = Logs {
+            prefix: prefix.clone(),
+            config,
+            space,
+            phase,
+            complete: false,
+            settled: false,
+            sets_aside: false,
+            supersedes: Vec::new(),
+            dumped_at: Duration::ZERO,
+            places: Places::new(seed),
+            gone: BTreeSet::new(),
+            memory: 0,
+            bytes: 0,
+            generation: 1,
+            changed: false,
+            cut: None,
+            counts: Counts::default(),
+        };
+        let [moving, dumping] = Default::default();
+        Self { name: name.into(), prefix, logs: Mutex::new(logs), moving, dumping }
+    }
+
+    /// Changes what is asked of the space.
+    pub fn configure(&self, space: SpaceConfig, config: MemoryConfig) {
+        let mut logs = self.logs();
+        (logs.space, logs.config) = (space, config);
+    }
+
+    /// What the keys of its logs begin with.
+    pub fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    /// The logs.
+    ///
+    /// # Panics
+    /// Where a thread panicked while it changed them.
+    pub fn logs(&self) -> MutexGuard<'_, Logs> {
+        self.logs.lock().expect("no panics")
+    }
+
+    /// Whether no thread panicked while it changed the logs.
+    pub fn is_sound(&self) -> bool {
+        self.logs.lock().is_ok()
+    }
+}
+
+impl std::fmt::Debug for Silo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Silo({})", self.name)
+    }
+}
+
+impl Logs {
+    /// Puts what these logs are and did into what is reported of their space.
+    pub fn report(&self, info: &mut SpaceInfo) {
+        let Counts { appended, appended_bytes, reads, refused, dropped, dumps } = self.counts;
+        (info.appended, info.appended_bytes) = (appended, appended_bytes);
+        (info.reads, info.refused) = (reads, refused);
+        (info.logs, info.bytes) = (Some(self.len() as u64), Some(self.bytes()));
+        let (used, complete, changed) = (self.memory() as u64, self.complete, self.is_changed());
+        info.memory = Some(MemoryInfo { used, complete, changed, dumps, dropped });
+    }
+}
+
+impl Logs {
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Whether a dump would write something that the last one did not.
+    pub fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    fn create(&mut self, key: &[u8], now: &dyn Fn() -> u64) -> Slot {
+        let limited = Some(self.space.retention).filter(Retention::is_limited);
+        let terms = limited.and_then(|retention| Terms::of(retention, Bounds::default(), 0, now()));
+        self.put(key, Log::empty_at(0, terms), self.generation)
+    }
+
+    fn put(&mut self, key: &[u8], log: Log, created: u32) -> Slot {
+        self.memory += COST + log.memory();
+        let Bounds { first, next } = log.bounds();
+        self.bytes += log.sum(first..next);
+        let slot = self.places.add(key, log, created, self.generation);
+        self.memory += self.places.get(slot).key.bytes_apart();
+        slot
+    }
+
+    /// Changes a log by `how`, which tells by how many bytes of payloads.
+    fn change(&mut self, slot: Slot, how: impl FnOnce(&mut Log) -> i64) {
+        self.keep_for_cut(slot);
+        self.alter(slot, how);
+    }
+
+    /// The same, where a dump that goes on may see it.
+    fn alter(&mut self, slot: Slot, how: impl FnOnce(&mut Log) -> i64) {
+        let log = &mut self.places.get_mut(slot).log;
+        let before = log.memory();
+        let bytes = how(log);
+        self.memory = self.memory + log.memory() - before;
+        self.bytes = self.bytes.saturating_add_signed(bytes);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.keep_for_cut(slot);
+        let place = self.take_out(slot);
+        if place.created < self.generation {
+            self.forget(&place.key);
+        }
+    }
+
+    fn take_out(&mut self, slot: Slot) -> Place {
+        let place = self.places.remove(slot);
+        let Bounds { first, next } = place.log.bounds();
+        self.bytes -= place.log.sum(first..next);
+        self.memory -= COST + place.log.memory() + place.key.bytes_apart();
+        place
+    }
+
+    /// Runs may know a log that is no more.
+    fn forget(&mut self, key: &[u8]) {
+        if self.gone.insert(key.to_vec()) {
+            self.memory += gone_cost(key);
+        }
+    }
+
+    /// Brings in a log that runs have, unless that was done meanwhile. `false` where there is no room for it.
+    pub fn bring(&mut self, key: &[u8], log: Option<Brought>, generation: u32) -> bool {
+        let unknown = self.places.find(key).is_none() && bug("stale-log-is-brought");
+        if !unknown && (generation != self.generation || !matches!(self.state(key), Says::Below)) {
+            return true;
+        }
+        let Some(Brought { log }) = log else {
+            // Nothing to look for again: until the next dump that is certain.
+            self.forget(key);
+            return true;
+        };
+        let needed = COST + key.len() + log.memory();
+        if self.memory + needed > self.config.bytes as usize {
+            return false;
+        }
+        self.put(key, log, 0);
+        true
+    }
+
+    /// Gives all logs another retention.
+    pub fn retain_all(&mut self, retention: Retention, now: &dyn Fn() -> u64) {
+        for slot in 0..self.places.end() {
+            if self.places.occupied(slot).is_some() {
+                self.change(slot, |log| -(log.retain(retention, now) as i64));
+            }
+        }
+        self.changed = true;
+    }
+
+    /// Drops what has become too old.
+    fn sweep(&mut self, slot: Slot, now: &dyn Fn() -> u64) {
+        let place = self.places.get(slot);
+        if place.log.terms().is_some_and(|limits| limits.age.is_some())
+            && place.log.kept(now) > place.log.bounds().first
+        {
+            self.alter(slot, |log| -(log.limit(now) as i64));
+        }
+    }
+
+    fn is_gone(&self, key: &[u8]) -> bool {
+        self.gone.contains(key) || self.cut.as_ref().is_some_and(|cut| cut.gone.contains(key))
+    }
+
+    fn says(&self, key: &[u8]) -> Says<&Log> {
+        match self.places.find(key) {
+            Some(slot) => Says::Here(&self.places.get(slot).log),
+            None if self.complete || self.is_gone(key) => Says::Gone,
+            None => Says::Below,
+        }
+    }
+
+    /// What a log is.
+    pub fn state(&self, key: &[u8]) -> Says<State> {
+        self.says(key).map(|log| State { bounds: Some(log.bounds()), terms: log.terms().cloned() })
+    }
+
+    /// The entries of a log that `wanted` chooses by its bounds, as of `now`.
+    pub fn read<E>(
+        &mut self,
+        key: &[u8],
+        now: u64,
+        wanted: impl FnOnce(Bounds) -> Result<Range<u64>, E>,
+    ) -> Result<Says<(Frozen, Range<u64>)>, E> {
+        self.counts.reads += 1;
+        Ok(match self.says(key) {
+            Says::Here(log) => {
+                let range = wanted(log.shown(now))?;
+                Says::Here((log.freeze(range.clone()), range))
+            }
+            Says::Gone => Says::Gone,
+            Says::Below => Says::Below,
+        })
+    }
+
+    /// What logs are here that are listed, in no order, and which are no more.
+    pub fn states(&self, listed: &Listed) -> Vec<(Vec<u8>, State)> {
+        let here = self.places.iter().filter(|place| listed.has(&place.key)).map(|place| {
+            let state = State { bounds: Some(place.log.bounds()), terms: place.log.terms().cloned() };
+            (place.key.to_vec(), state)
+        });
+        let gone = self.gone.iter().chain(self.cut.iter().flat_map(|cut| &cut.gone));
+        let gone = gone.filter(|key| listed.has(key) && self.places.find(key).is_none());
+        here.chain(gone.map(|key| (key.clone(), State::default()))).collect()
+    }
+}
+
+/// A log on its way from runs.
+pub(crate) struct Brought {
+    log: Log,
+}
+
+impl Brought {
+    /// It begins at `first`; its entries are [pushed](Self::push).
+    pub fn new(first: u64, terms: Option<&Terms>) -> Self {
+        Self { log: Log::empty_at(first, terms.and_then(Terms::elsewhere).map(Into::into)) }
+    }
+
+    pub fn push(&mut self, payload: &[u8]) {
+        self.log.push(payload);
+    }
+}
+
+impl<T> Says<T> {
+    fn map<U>(self, how: impl FnOnce(T) -> U) -> Says<U> {
+        match self {
+            Says::Here(it) => Says::Here(how(it)),
+            Says::Gone => Says::Gone,
+            Says::Below => Says::Below,
+        }
+    }
+}
+
+/// Memory that a log costs which is no more.
+fn gone_cost(key: &[u8]) -> usize {
+    key.len() + 48
+}
+
+#[cfg(test)]
+mod tests;

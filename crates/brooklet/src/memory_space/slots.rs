@@ -1,0 +1,192 @@
+//! The logs of a silo, by their keys and by when they were written to last.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashTable;
+use twox_hash::XxHash3_64;
+
+use crate::memory_space::log::Log;
+use crate::model::key::Key;
+
+pub(super) type Slot = u32;
+
+/// Memory that a log costs besides a long key and its entries.
+pub(super) const COST: usize = size_of::<Place>() + 8;
+
+/// Of all logs, this share is put in order at once where the oldest are to go: an eighth, and some at least.
+const SHARE: usize = 8;
+
+/// A log and what is known of it.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub key: Key,
+    pub log: Log,
+    /// The generation of the silo in which it was changed last, and the one in which it was made.
+    pub changed: u32,
+    pub created: u32,
+    hash: u64,
+    stamp: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Places {
+    seed: u64,
+    table: HashTable<Slot>,
+    places: Vec<Place>,
+    free: Vec<Slot>,
+    stamp: u64,
+    /// Those that were written to least lately when this was made, the oldest first, with their stamps then: who has another
+    /// one by now was written to since.
+    oldest: VecDeque<(u64, Slot)>,
+}
+
+impl Places {
+    /// None; `seed` makes the positions of keys unpredictable.
+    pub fn new(seed: u64) -> Self {
+        let (table, places, free, oldest) = Default::default();
+        Self { seed, table, places, free, stamp: 0, oldest }
+    }
+
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// One more than the largest slot there ever was.
+    pub fn end(&self) -> Slot {
+        self.places.len() as Slot
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        XxHash3_64::oneshot_with_seed(self.seed, key)
+    }
+
+    pub fn find(&self, key: &[u8]) -> Option<Slot> {
+        let is_it = |slot: &Slot| *self.places[*slot as usize].key == *key;
+        self.table.find(self.hash(key), is_it).copied()
+    }
+
+    pub fn get(&self, slot: Slot) -> &Place {
+        &self.places[slot as usize]
+    }
+
+    pub fn get_mut(&mut self, slot: Slot) -> &mut Place {
+        &mut self.places[slot as usize]
+    }
+
+    /// The log of a slot, where it has one.
+    pub fn occupied(&self, slot: Slot) -> Option<&Place> {
+        self.places.get(slot as usize).filter(|place| !place.key.is_empty())
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.places.iter().filter(|place| !place.key.is_empty())
+    }
+
+    /// Adds a log that is not there.
+    pub fn add(&mut self, key: &[u8], log: Log, created: u32, changed: u32) -> Slot {
+        let hash = self.hash(key);
+        self.stamp += 1;
+        let place = Place { key: Key::from(key), log, changed, created, hash, stamp: self.stamp };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.places[slot as usize] = place;
+                slot
+            }
+            None => {
+                self.places.push(place);
+                Slot::try_from(self.places.len() - 1).expect("memory is full long before 4 billion logs")
+            }
+        };
+        self.table.insert_unique(hash, slot, |&slot| self.places[slot as usize].hash);
+        slot
+    }
+
+    /// Takes a log out.
+    pub fn remove(&mut self, slot: Slot) -> Place {
+        let nothing = Place {
+            key: Key::from(&b""[..]),
+            log: Log::default(),
+            changed: 0,
+            created: 0,
+            hash: 0,
+            stamp: 0,
+        };
+        let place = std::mem::replace(&mut self.places[slot as usize], nothing);
+        let found = self.table.find_entry(place.hash, |&other| other == slot);
+        found.expect("a log is in the table").remove();
+        self.free.push(slot);
+        place
+    }
+
+    /// A log is written to.
+    pub fn touch(&mut self, slot: Slot) {
+        self.stamp += 1;
+        self.places[slot as usize].stamp = self.stamp;
+    }
+
+    /// Stamps of all that is written to from here on are larger than this.
+    pub fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// The log that was written to least lately, if that was not after `stamp`.
+    pub fn oldest(&mut self, stamp: u64) -> Option<Slot> {
+        for sorted in [false, true] {
+            if sorted {
+                self.sort();
+            }
+            while let Some((at, slot)) = self.oldest.pop_front() {
+                let place = &self.places[slot as usize];
+                if place.stamp == at && !place.key.is_empty() {
+                    return (at <= stamp).then_some(slot);
+                }
+            }
+        }
+        None
+    }
+
+    fn sort(&mut self) {
+        let all = (0..).zip(&self.places).filter(|(_, place)| !place.key.is_empty());
+        let mut all: Vec<(u64, Slot)> = all.map(|(slot, place)| (place.stamp, slot)).collect();
+        let some = (all.len() / SHARE + 16).min(all.len());
+        if some < all.len() {
+            all.select_nth_unstable(some);
+            all.truncate(some);
+        }
+        all.sort_unstable();
+        self.oldest = all.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_go_first() {
+        let mut places = Places::new(1);
+        for n in 0..1000u32 {
+            places.add(&n.to_be_bytes(), Log::default(), 0, 0);
+        }
+        for n in (0..1000u32).step_by(2) {
+            let slot = places.find(&n.to_be_bytes()).unwrap();
+            places.touch(slot);
+        }
+        let before = places.stamp();
+        places.add(b"new", Log::default(), 0, 0);
+        let mut gone = Vec::new();
+        while let Some(slot) = places.oldest(before) {
+            let key = places.remove(slot).key;
+            gone.push(u32::from_be_bytes(key[..].try_into().unwrap()));
+            // Who is written to meanwhile stays for longer.
+            if gone.len() == 10 {
+                let slot = places.find(&21u32.to_be_bytes()).unwrap();
+                places.touch(slot);
+            }
+        }
+        let wanted = (1..1000).step_by(2).chain((0..1000).step_by(2)).filter(|n| *n != 21);
+        assert!(gone.into_iter().eq(wanted));
+        assert_eq!(places.len(), 2);
+        assert!(places.find(b"new").is_some());
+    }
+}

@@ -1,0 +1,123 @@
+use std::collections::BTreeMap;
+
+use brooklet_io::Rng;
+
+use super::*;
+use crate::model::commit::{Action, Op};
+use crate::model::space_config::Class;
+
+type Entries = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
+
+fn silo() -> Silo {
+    let config = MemoryConfig::new(64 << 20);
+    let space = SpaceConfig::new().class(Class::Memory(config));
+    let silo = Silo::new("s", space, config, Phase::Open, 7);
+    silo.logs().complete = true;
+    silo
+}
+
+/// A commit on some of a few thousand logs; the twin does the same.
+fn commit(silo: &Silo, twin: &mut Entries, rng: &mut Rng) {
+    let keys: Vec<Vec<u8>> =
+        (0..1 + rng.below(4)).map(|_| format!("s/{}", rng.below(3000)).into_bytes()).collect();
+    let payload = vec![rng.next() as u8; rng.below(60) as usize];
+    let deletes = rng.percent(30);
+    let mut ops = Vec::new();
+    for key in &keys {
+        let is_known = twin.contains_key(key);
+        let action = match deletes && is_known {
+            true => Action::Delete,
+            false if rng.percent(20) => Action::Snapshot(&payload),
+            false => Action::Append(&payload),
+        };
+        match action {
+            Action::Delete => drop(twin.remove(key)),
+            Action::Snapshot(_) => drop(twin.insert(key.clone(), vec![payload.clone()])),
+            _ => twin.entry(key.clone()).or_default().push(payload.clone()),
+        }
+        ops.push(Op { key, action });
+    }
+    assert!(silo.logs().commit(&ops, &|| 0).is_ok());
+}
+
+/// Commits come between all steps of a dump: it has each log as it was when it began, and knows each that went.
+#[test]
+fn a_dump_is_of_one_moment_whatever_comes_meanwhile() {
+    for seed in 0..20 {
+        let (silo, mut rng, mut twin) = (silo(), Rng::new(seed), Entries::new());
+        let mut dumped = Entries::new();
+        for round in 0..4 {
+            (0..4000).for_each(|_| commit(&silo, &mut twin, &mut rng));
+            let expected = twin.clone();
+            silo.logs().begin_dump();
+            let (mut keys, mut from) = (Vec::new(), Some(0));
+            while let Some(slot) = from {
+                (0..300).for_each(|_| commit(&silo, &mut twin, &mut rng));
+                from = silo.logs().collect(slot, &mut keys, &|| 0);
+            }
+            let mut rest = silo.logs().rest(keys);
+            rest.sort();
+            let (mut found, mut gone, mut last) = (Entries::new(), Vec::new(), Vec::new());
+            while !rest.is_empty() {
+                (0..300).for_each(|_| commit(&silo, &mut twin, &mut rng));
+                let some = silo.logs().next(&mut rest);
+                for (key, frozen) in some {
+                    assert!(last < key);
+                    last = key.clone();
+                    let Some(frozen) = frozen else {
+                        gone.push(key);
+                        continue;
+                    };
+                    let Bounds { first, next } = frozen.bounds;
+                    found.insert(key, frozen.payloads(first..next).map(<[u8]>::to_vec).collect());
+                }
+            }
+            assert!(found == expected, "seed {seed}, round {round}");
+            // What the last dump had, this one has, or says that it is no more.
+            let told = |key: &&Vec<u8>| found.contains_key(*key) || gone.contains(key);
+            assert!(dumped.keys().all(|key| told(&key)), "seed {seed}, round {round}");
+            assert!(gone.iter().all(|key| !expected.contains_key(key)));
+            let succeeded = rng.percent(60);
+            silo.logs().end_dump(succeeded);
+            if succeeded {
+                dumped = found;
+            }
+        }
+        let mut logs = silo.logs();
+        for (key, entries) in &twin {
+            let read = logs.read::<()>(key, 0, |Bounds { first, next }| Ok(first..next));
+            let Ok(Says::Here((frozen, range))) = read else { panic!("{key:?}") };
+            assert!(frozen.payloads(range).eq(entries.iter().map(|entry| &entry[..])));
+        }
+        assert_eq!(logs.len(), twin.len());
+    }
+}
+
+/// What is taken of memory is given back with what it was taken for.
+#[test]
+fn memory_is_counted_to_the_byte() {
+    let (silo, mut rng, mut twin) = (silo(), Rng::new(1), Entries::new());
+    for _ in 0..3 {
+        (0..3000).for_each(|_| commit(&silo, &mut twin, &mut rng));
+        silo.logs().begin_dump();
+        (0..3000).for_each(|_| commit(&silo, &mut twin, &mut rng));
+        silo.logs().end_dump(rng.percent(50));
+        // One that does not fit is undone.
+        let payload = [7; 100];
+        let ops = [b"s/1", b"s/2"].map(|key| Op { key, action: Action::Append(&payload) });
+        let bad = Op { key: b"s/none", action: Action::Delete };
+        let bytes = silo.logs().bytes();
+        assert!(silo.logs().commit(&[ops[0], ops[1], bad], &|| 0).is_err());
+        assert_eq!(silo.logs().bytes(), bytes);
+    }
+    let counted = twin.values().flatten().map(|entry| entry.len() as u64).sum::<u64>();
+    assert_eq!(silo.logs().bytes(), counted);
+    let keys: Vec<_> = twin.into_keys().collect();
+    for key in &keys {
+        assert!(silo.logs().commit(&[Op { key, action: Action::Delete }], &|| 0).is_ok());
+    }
+    silo.logs().begin_dump();
+    silo.logs().end_dump(true);
+    let logs = silo.logs();
+    assert_eq!((logs.memory(), logs.bytes(), logs.len()), (0, 0, 0));
+}

@@ -1,0 +1,333 @@
+//! The sizes of a log's entries, as far as they are known: what a limit of bytes takes to be applied.
+//!
+//! A tally knows each size of what memory holds, and, of what only runs hold, what it was told: the sizes of some entries
+//! that are about to go, and the sums of others that had to be counted together. For the rest it says what is missing
+//! (`look.rs` reads that, without the lock), never more than it takes; what the log holds in all its terms tell. So what is
+//! read of the runs is in proportion to what goes, and what is kept here to what memory holds of the log anyway, whatever
+//! the log holds. Runs and tiers may come and go while somebody looks: what the entries have does not change by that.
+//!
+//! A tally is with its log in the tier that commits join, and moves there from the frozen one. It is no part of any format.
+//!
+//! Invariants:
+//! 1. Spans ascend, and do not overlap. From `memory` on they leave nothing out, and below that runs hold all.
+//! 2. No span begins before `recent` and ends behind it, so that sizes can be forgotten once runs hold the entries.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::ops::Range;
+
+use crate::memtable::size_span::Span;
+use crate::model::{Bounds, Effect};
+
+/// Spans of what only runs hold, beyond which those are put together.
+const MOST: usize = 32;
+
+/// Bytes that must be looked up in the runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Missing {
+    stamp: (u64, u64),
+    /// Entries that runs hold.
+    pub range: Range<u64>,
+    /// They are added up from the newest on, or from the oldest.
+    pub newest: bool,
+    /// Until they are more bytes than that. Of the entries that make it so each size is wanted, of those before only the
+    /// sum.
+    pub enough: u64,
+}
+
+/// What was looked up.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub missing: Missing,
+    /// One behind the other, as they were read.
+    pub spans: Vec<Span>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// Which tally of its log it is, and how often the log was cut where only runs hold it: what was looked up before is
+    /// not about the same entries.
+    stamp: (u64, u64),
+    /// The same as the commit at hand began: what that cuts off may come back. It asks for nothing that it cut off.
+    begun: (u64, u64),
+    spans: VecDeque<Span>,
+    /// The first entry that memory may hold, and the first that the tier does that commits join.
+    memory: u64,
+    recent: u64,
+}
+
+/// What was cut off a tally.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    stamp: (u64, u64),
+    /// The newest first.
+    spans: Vec<Span>,
+    memory: u64,
+    recent: u64,
+}
+
+impl Tally {
+    /// Knows nothing of the entries before `next`. No other of the store's has the same `id`.
+    pub fn new(id: u64, next: u64) -> Self {
+        Self { stamp: (id, 0), begun: (id, 0), spans: VecDeque::new(), memory: next, recent: next }
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        size_of::<Self>() + self.spans.iter().map(Span::memory).sum::<usize>()
+    }
+
+    /// Works in an effect; `len` is the length of an entry that joins. Gives what it cuts off.
+    pub fn apply(&mut self, effect: Effect, len: u32) -> Option<Cut> {
+        match effect {
+            Effect::Append(seq) => self.join(seq, [len]),
+            Effect::Truncate(next) => return Some(self.truncate(next)),
+            Effect::Delete => return Some(self.truncate(0)),
+            _ => {}
+        }
+        None
+    }
+
+    /// Entries join from `seq` on, behind all that are there.
+    pub fn join(&mut self, seq: u64, sizes: impl IntoIterator<Item = u32>) {
+        for (seq, size) in (seq..).zip(sizes) {
+            match self.spans.back_mut().filter(|last| last.range.start >= self.recent) {
+                Some(last) => last.push(size),
+                None => self.spans.push_back(Span::each(seq, [size].into())),
+            }
+        }
+    }
+
+    /// Entries from `next` on go; 0 where the log goes.
+    pub fn truncate(&mut self, next: u64) -> Cut {
+        let Self { stamp, memory, recent, .. } = *self;
+        let mut spans = Vec::new();
+        while self.spans.back().is_some_and(|last| last.range.end > next) {
+            let last = self.spans.pop_back().expect("just seen");
+            match if last.range.start < next { last.split_off(next) } else { Err(last) } {
+                Ok((kept, gone)) => {
+                    self.spans.push_back(kept);
+                    spans.push(gone);
+                }
+                Err(whole) => spans.push(whole),
+            }
+        }
+        self.stamp.1 += u64::from(next < memory);
+        (self.memory, self.recent) = (memory.min(next), recent.min(next));
+        Cut { stamp, spans, memory, recent }
+    }
+
+    /// Entries come back that were cut off last.
+    pub fn restore(&mut self, cut: Cut) {
+        (self.stamp, self.memory, self.recent) = (cut.stamp, cut.memory, cut.recent);
+        for span in cut.spans.into_iter().rev() {
+            let joins = |last: &&mut Span| {
+                last.range.end == span.range.start
+                    && [self.memory, self.recent].iter().all(|edge| *edge != span.range.start)
+            };
+            match self.spans.back_mut().filter(joins) {
+                Some(last) => {
+                    if let Err(span) = last.append(span) {
+                        self.spans.push_back(span);
+                    }
+                }
+                None => self.spans.push_back(span),
+            }
+        }
+    }
+
+    /// A commit begins: what those before it did is for good, and entries before `first` have gone.
+    pub fn begin(&mut self, first: u64) {
+        self.begun = self.stamp;
+        while let Some(oldest) = self.spans.front_mut().filter(|oldest| oldest.range.start < first) {
+            if oldest.range.end > first && oldest.prune(first) {
+                break;
+            }
+            self.spans.pop_front();
+        }
+    }
+
+    /// A tier is frozen, and commits join another. By now runs hold what memory held before that one.
+    pub fn freeze(&mut self, next: u64) {
+        let old = self.memory..self.recent;
+        for span in self.spans.iter_mut().skip(1).filter(|span| old.contains(&span.range.start)) {
+            span.forget_sizes();
+        }
+        (self.memory, self.recent) = (self.recent, next);
+        self.tidy();
+    }
+
+    /// Puts together what is known of the past, where that is much. The oldest entries are about to go, and the newest
+    /// that somebody looked up may be.
+    fn tidy(&mut self) {
+        let past = self.spans.partition_point(|span| span.range.end <= self.memory);
+        if past <= MOST {
+            return;
+        }
+        let mut spans: VecDeque<Span> = VecDeque::new();
+        for (i, mut span) in mem::take(&mut self.spans).into_iter().enumerate() {
+            if i > 0 && i < past {
+                span.forget_sizes();
+            }
+            match spans.back_mut().filter(|last| i > 1 && i < past && last.range.end == span.range.start) {
+                Some(last) if last.is_sum() && span.is_sum() => {
+                    *last = Span::sum(last.range.start..span.range.end, last.bytes + span.bytes);
+                }
+                _ => spans.push_back(span),
+            }
+        }
+        self.spans = spans;
+    }
+
+    /// Entries that a tier in memory holds, from `seq` on, in the place of what older ones hold from there.
+    pub fn hold(&mut self, seq: u64, sizes: impl IntoIterator<Item = u32>) {
+        self.truncate(seq);
+        if self.spans.back().map_or(self.memory, |last| last.range.end) < seq {
+            // What was in between has been trimmed.
+            *self = Self::new(self.stamp.0, seq);
+        }
+        self.join(seq, sizes);
+    }
+
+    /// Adds up entries of `range`, from the newest or the oldest on, until they are more than `enough` bytes; gives where
+    /// that is so, and the bytes.
+    pub fn walk(&self, range: Range<u64>, newest: bool, enough: u64) -> Result<(u64, u64), Missing> {
+        let (mut rest, mut sum) = (range, 0);
+        while rest.start < rest.end && sum <= enough {
+            let at = if newest { rest.end - 1 } else { rest.start };
+            let place = self.place(at);
+            let span = self.spans.get(place).filter(|span| span.range.contains(&at));
+            let whole = span.filter(|span| within(&span.range, &rest) && span.bytes <= enough - sum);
+            let (counted, bytes) = match (whole, span.and_then(|span| span.size(at))) {
+                (Some(span), _) => (span.len(), span.bytes),
+                (None, Some(size)) => (1, size),
+                (None, None) => {
+                    let part = span.map_or_else(|| self.gap(place), |span| span.range.clone());
+                    let range = part.start.max(rest.start)..part.end.min(rest.end);
+                    return Err(Missing { stamp: self.begun, range, newest, enough: enough - sum });
+                }
+            };
+            sum += bytes;
+            if newest {
+                rest.end -= counted;
+            } else {
+                rest.start += counted;
+            }
+        }
+        Ok((if newest { rest.end } else { rest.start }, sum))
+    }
+
+    /// The place of the first span that ends behind an entry.
+    fn place(&self, seq: u64) -> usize {
+        self.spans.partition_point(|span| span.range.end <= seq)
+    }
+
+    /// The entries before the span at a place of which nothing is known.
+    fn gap(&self, place: usize) -> Range<u64> {
+        let before = place.checked_sub(1).map_or(0, |before| self.spans[before].range.end);
+        before..self.spans.get(place).map_or(u64::MAX, |span| span.range.start)
+    }
+
+    /// The bytes of a log that has the entries `bounds` and holds `held`, once it begins at `first`, or, for a truncation,
+    /// ends at `next`.
+    pub fn left(&self, bounds: Bounds, held: u64, first: u64, next: u64) -> Result<u64, Missing> {
+        if (first, next) == (bounds.first, bounds.next) {
+            return Ok(held);
+        }
+        let cuts = next < bounds.next;
+        let kept = first..next;
+        let gone = if cuts { next..bounds.next } else { bounds.first..first };
+        let cost = |range: &Range<u64>| (self.unknown(range), range.end - range.start);
+        // What is kept is at the other end of the log than what goes.
+        if cost(&kept) <= cost(&gone) {
+            self.walk(kept, !cuts, u64::MAX).map(|(_, kept)| kept)
+        } else {
+            self.walk(gone, cuts, u64::MAX).map(|(_, gone)| held.saturating_sub(gone))
+        }
+    }
+
+    /// How many entries of `range` would have to be looked up for their sum.
+    fn unknown(&self, range: &Range<u64>) -> u64 {
+        let known = |span: &Span| {
+            let part = span.range.start.max(range.start)..span.range.end.min(range.end);
+            let counts = !span.is_sum() || part == span.range;
+            if counts { part.end.saturating_sub(part.start) } else { 0 }
+        };
+        range.end - range.start - self.spans.iter().map(known).sum::<u64>()
+    }
+
+    /// Takes down what was looked up, of a log that has the entries `bounds` now, and holds `held`, where that is counted.
+    pub fn learn(&mut self, found: Found, bounds: Bounds, held: Option<u64>) {
+        if found.missing.stamp != self.stamp {
+            return;
+        }
+        self.begin(bounds.first);
+        self.tidy();
+        let mut last: Option<Span> = None;
+        for span in found.spans {
+            // Others have learned, and trimmed, meanwhile.
+            if span.range.start < bounds.first || !self.takes(&span.range) {
+                continue;
+            }
+            last = match last {
+                Some(last) if last.is_sum() && span.is_sum() && are_neighbours(&last.range, &span.range) => {
+                    let range = last.range.start.min(span.range.start)..last.range.end.max(span.range.end);
+                    Some(Span::sum(range, last.bytes + span.bytes))
+                }
+                last => {
+                    last.into_iter().for_each(|last| self.insert(last, bounds, held));
+                    Some(span)
+                }
+            };
+        }
+        last.into_iter().for_each(|last| self.insert(last, bounds, held));
+    }
+
+    /// Whether something new would be known of entries: of all of them nothing is, or only the sum of a span.
+    fn takes(&self, range: &Range<u64>) -> bool {
+        let place = self.place(range.start);
+        within(range, &self.gap(place)) && range.end <= self.memory
+            || self.spans.get(place).is_some_and(|span| span.is_sum() && within(range, &span.range))
+    }
+
+    fn insert(&mut self, mut span: Span, bounds: Bounds, held: Option<u64>) {
+        let place = self.place(span.range.start);
+        let known = self.spans.get(place).filter(|known| known.range.start < span.range.end);
+        let Some(known) = known.map(|known| (known.range.clone(), known.bytes)) else {
+            if span.is_damaged() {
+                let of = |what: fn(&Span) -> u64| self.spans.iter().map(what).sum::<u64>();
+                let (bytes, entries) = (of(|span| span.bytes), of(Span::len));
+                let bytes = held.unwrap_or_default().saturating_sub(bytes);
+                span.take_share(bytes, bounds.len() - entries);
+            }
+            return self.spans.insert(place, span);
+        };
+        let (range, bytes) = known;
+        if !within(&span.range, &range) {
+            return;
+        }
+        if span.is_damaged() {
+            span.take_share(bytes, range.end - range.start);
+        }
+        // Of the rest of what was known together the sum is known, if it lies on one side.
+        let bytes = bytes.saturating_sub(span.bytes);
+        let (before, after) = (range.start..span.range.start, span.range.end..range.end);
+        let one = before.is_empty() || after.is_empty();
+        self.spans.remove(place);
+        let rest = |range: Range<u64>| (one && !range.is_empty()).then(|| Span::sum(range, bytes));
+        for part in [rest(after), Some(span), rest(before)].into_iter().flatten() {
+            self.spans.insert(place, part);
+        }
+    }
+}
+
+fn within(inner: &Range<u64>, outer: &Range<u64>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}
+
+fn are_neighbours(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.end == b.start || b.end == a.start
+}
+
+#[cfg(test)]
+mod tests;

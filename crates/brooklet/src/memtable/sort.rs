@@ -1,0 +1,107 @@
+//! The logs of a tier in the order of their keys, a step at a time: a tier may have a million.
+//!
+//! Parts of it are sorted, each by itself, and then merged, all at once: each log is in no cache when its turn comes, so that
+//! each look at one counts.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::vec;
+
+use crate::memtable::{LogState, Slot, Tier};
+
+/// Logs of a step: some tenths of a millisecond.
+const AT_ONCE: usize = 1024;
+
+/// Logs on the way into order.
+#[derive(Default)]
+pub(crate) struct Order {
+    /// So many logs of the tier were looked at, of so many.
+    seen: usize,
+    of: usize,
+    /// What is left of each sorted part.
+    parts: Vec<vec::IntoIter<Slot>>,
+    merged: Vec<Slot>,
+}
+
+impl Order {
+    /// Does a step. `wanted` tells which logs of the tier, always the same one, are to be in order. `false` once they are.
+    pub fn step(&mut self, tier: &Tier, wanted: impl FnMut(&LogState) -> bool) -> bool {
+        self.of = tier.logs.len();
+        if self.seen < self.of {
+            self.sort(tier, wanted);
+            return true;
+        }
+        self.merge(tier)
+    }
+
+    /// How far it is, per mille.
+    pub fn progress(&self) -> u64 {
+        ((self.seen + self.merged.len()) * 500 / self.of.max(1)) as u64
+    }
+
+    /// The logs, once they are in order.
+    pub fn end(self) -> Vec<Slot> {
+        self.merged
+    }
+
+    fn sort(&mut self, tier: &Tier, mut wanted: impl FnMut(&LogState) -> bool) {
+        let next = self.of.min(self.seen + AT_ONCE);
+        let slots = self.seen as Slot..next as Slot;
+        let mut part: Vec<Slot> = slots.filter(|&slot| wanted(tier.log(slot))).collect();
+        part.sort_unstable_by(|&a, &b| tier.log(a).key.cmp(&tier.log(b).key));
+        self.seen = next;
+        self.parts.push(part.into_iter());
+    }
+
+    fn merge(&mut self, tier: &Tier) -> bool {
+        let first = |part: &vec::IntoIter<Slot>| part.as_slice().first().map(|&slot| &*tier.log(slot).key);
+        let heads = self.parts.iter().enumerate();
+        let mut heads: BinaryHeap<_> =
+            heads.filter_map(|(i, part)| Some(Reverse((first(part)?, i)))).collect();
+        for _ in 0..AT_ONCE {
+            let Some(mut least) = heads.peek_mut() else { return false };
+            let Reverse((key, i)) = &mut *least;
+            let part = &mut self.parts[*i];
+            self.merged.extend(part.next());
+            match first(part) {
+                Some(next) => *key = next,
+                None => drop(PeekMut::pop(least)),
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brooklet_io::Rng;
+
+    use super::*;
+    use crate::model::retention_state::State;
+
+    #[test]
+    fn logs_come_into_order_by_small_steps() {
+        for logs in [0, 1, AT_ONCE - 1, AT_ONCE, 5 * AT_ONCE + 7] {
+            let (mut tier, mut rng) = (Tier::new(1), Rng::new(2));
+            for _ in 0..logs {
+                tier.add(&rng.next().to_le_bytes(), State::default());
+            }
+            let wanted = |log: &LogState| log.key[0] != 7;
+            let (mut order, mut looks, mut merged, mut progress) = (Order::default(), 0, 0, 0);
+            while order.step(&tier, |log| {
+                looks += 1;
+                wanted(log)
+            }) {
+                assert!(std::mem::take(&mut looks) <= AT_ONCE);
+                assert!(order.merged.len() - std::mem::replace(&mut merged, order.merged.len()) <= AT_ONCE);
+                assert!(order.progress() >= std::mem::replace(&mut progress, order.progress()));
+            }
+            assert!(logs == 0 || order.progress() > 990, "{}", order.progress());
+            let slots = 0..logs as Slot;
+            let mut all: Vec<Slot> = slots.filter(|&slot| wanted(tier.log(slot))).collect();
+            all.sort_by_key(|&slot| &*tier.log(slot).key);
+            assert!(order.end() == all, "{logs} logs");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What a log is, and what an operation does to it: arithmetic on numbers, shared by every tier.
+//!
+//! A log's state in one tier (the recent tier, or a run) is a *piece*: its whole bounds as of that tier, and its
+//! entries from `base` on. Entries before `base` are in older tiers. So for a piece `p` and the pieces older than it:
+//!
+//! - the log's bounds are those of the newest piece that knows it;
+//! - a piece holds exactly the entries `max(first, base)..next`;
+//! - the entries of older pieces count only below `base` - which is what makes trimming, truncating, deleting and
+//!   creating a log anew cheap: none of them touches an older tier.
+
+pub mod commit;
+pub mod key;
+pub mod keyed_hash;
+pub mod retention;
+pub mod retention_state;
+pub mod space_config;
+
+use brooklet_io::seeded::bug;
+use std::ops::Range;
+
+/// Longest key, in bytes.
+pub const MAX_KEY: usize = 1024;
+
+/// A log's bounds: it holds the entries `first..next`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Number of the first entry that is kept.
+    pub first: u64,
+    /// Number that the next entry gets.
+    pub next: u64,
+}
+
+impl Bounds {
+    /// Entries in the log.
+    pub fn len(&self) -> u64 {
+        self.next - self.first
+    }
+
+    /// Whether the log holds no entry. It exists all the same, and remembers its next number.
+    pub fn is_empty(&self) -> bool {
+        self.first == self.next
+    }
+}
+
+/// What a commit does to one log, its numbers resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// An entry with this number joins.
+    Append(u64),
+    /// Entries before this number go.
+    Trim(u64),
+    /// Entries from this number on go.
+    Truncate(u64),
+    /// The log goes.
+    Delete,
+    /// The most entries that the log keeps, and one more; 0: no limit. Creates the log where there is none.
+    Entries(u64),
+    /// The most bytes of payloads that it keeps, and one more; 0: no limit.
+    Bytes(u64),
+    /// The milliseconds that it keeps entries for, and one more; 0: no limit.
+    Age(u64),
+    /// The entries to come are committed before this time, in milliseconds since the Unix epoch.
+    Mark(u64),
+    /// The payloads of the log have so many bytes.
+    Held(u64),
+    /// The log counts in the totals of the space of this number.
+    Count(u64),
+}
+
+/// The bounds and the base of a piece; `bounds` is `None` where the log does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub bounds: Option<Bounds>,
+    pub base: u64,
+}
+
+impl Piece {
+    /// The piece of a tier that knows the log's bounds and holds nothing of it yet.
+    pub fn on_top_of(bounds: Option<Bounds>) -> Self {
+        Self { bounds, base: bounds.map_or(0, |b| b.next) }
+    }
+
+    /// Entries that this piece holds itself.
+    pub fn held(&self) -> Range<u64> {
+        self.bounds.map_or(0..0, |b| b.first.max(self.base)..b.next)
+    }
+
+    /// Applies an effect. `None`, and no change, where it does not fit the state.
+    pub fn apply(&mut self, effect: Effect) -> Option<()> {
+        match effect {
+            Effect::Append(seq) => {
+                let fresh = Bounds { first: 0, next: 0 };
+                let bounds = self.bounds.unwrap_or(fresh);
+                if bounds.next != seq {
+                    return None;
+                }
+                self.bounds = Some(Bounds { next: seq.checked_add(1)?, ..bounds });
+            }
+            Effect::Trim(first) => {
+                let bounds = self.bounds.filter(|b| b.first <= first && first <= b.next)?;
+                self.bounds = Some(Bounds { first, ..bounds });
+            }
+            Effect::Truncate(next) => {
+                let bounds = self.bounds.filter(|b| b.first <= next && next <= b.next)?;
+                self.bounds = Some(Bounds { next, ..bounds });
+                self.base = if bug("truncation-keeps-older-tiers") { self.base } else { self.base.min(next) };
+            }
+            Effect::Delete => {
+                self.bounds?;
+                *self = Self { bounds: None, base: 0 };
+            }
+            Effect::Entries(_) => drop(self.bounds.get_or_insert_default()),
+            Effect::Bytes(_) | Effect::Age(_) | Effect::Mark(_) | Effect::Held(_) | Effect::Count(_) => {
+                self.bounds?;
+            }
+        }
+        Some(())
+    }
+}
+
+/// A log put together from its pieces.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    /// The log's bounds; `None` where it does not exist.
+    pub bounds: Option<Bounds>,
+    /// Which entries each piece contributes, newest piece first: its index, and their numbers.
+    pub parts: Vec<(usize, Range<u64>)>,
+    /// The first number that these pieces account for; the log's first where no older piece is needed.
+    pub upper: u64,
+}
+
+/// Puts a log together from its pieces, newest first. Stops at the first that makes all older ones irrelevant.
+pub(crate) fn resolve(pieces: impl IntoIterator<Item = Piece>) -> Resolved {
+    let mut log = Resolved { bounds: None, parts: Vec::new(), upper: 0 };
+    for (i, piece) in pieces.into_iter().enumerate() {
+        if i == 0 {
+            let Some(newest) = piece.bounds else { break };
+            log.bounds = Some(newest);
+            log.upper = newest.next;
+        }
+        let first = log.bounds.unwrap_or_default().first;
+        let held = piece.held();
+        let part = held.start.max(first)..held.end.min(log.upper);
+        if !part.is_empty() {
+            log.parts.push((i, part));
+        }
+        log.upper = log.upper.min(piece.base).max(first);
+        if log.upper == first {
+            break;
+        }
+    }
+    log
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(first: u64, next: u64, base: u64) -> Piece {
+        Piece { bounds: Some(Bounds { first, next }), base }
+    }
+
+    #[test]
+    fn effects_move_the_bounds_and_the_base() {
+        let mut p = Piece::on_top_of(Some(Bounds { first: 2, next: 10 }));
+        assert_eq!(p.held(), 10..10);
+        p.apply(Effect::Append(10)).unwrap();
+        assert_eq!((p, p.held()), (piece(2, 11, 10), 10..11));
+        p.apply(Effect::Truncate(5)).unwrap();
+        p.apply(Effect::Append(5)).unwrap();
+        assert_eq!((p, p.held()), (piece(2, 6, 5), 5..6));
+        p.apply(Effect::Trim(6)).unwrap();
+        assert_eq!(p.held(), 6..6);
+        p.apply(Effect::Delete).unwrap();
+        assert_eq!(p, Piece { bounds: None, base: 0 });
+        p.apply(Effect::Append(0)).unwrap();
+        assert_eq!((p, p.held()), (piece(0, 1, 0), 0..1));
+    }
+
+    #[test]
+    fn an_effect_that_does_not_fit_changes_nothing() {
+        let start = piece(2, 10, 10);
+        for effect in [
+            Effect::Append(9),
+            Effect::Append(11),
+            Effect::Trim(1),
+            Effect::Trim(11),
+            Effect::Truncate(1),
+            Effect::Truncate(11),
+        ] {
+            let mut p = start;
+            assert_eq!((p.apply(effect), p), (None, start), "{effect:?}");
+        }
+        let mut none = Piece::on_top_of(None);
+        for effect in [Effect::Append(1), Effect::Trim(0), Effect::Truncate(0), Effect::Delete] {
+            assert_eq!(none.apply(effect), None, "{effect:?}");
+        }
+    }
+
+    #[test]
+    fn older_pieces_count_only_below_the_base_of_newer_ones() {
+        // Entries 0..100 in the oldest run, truncated to 50 and appended to 60 in the next, trimmed to 40 in the newest.
+        let log = resolve([piece(40, 60, 60), piece(0, 60, 50), piece(0, 100, 0)]);
+        assert_eq!((log.bounds, log.upper), (Some(Bounds { first: 40, next: 60 }), 40));
+        assert_eq!(log.parts, vec![(1, 50..60), (2, 40..50)]);
+        // Deleted and created anew: the old entries are dead.
+        let log = resolve([piece(0, 3, 0), piece(0, 100, 0)]);
+        assert_eq!((log.parts, log.upper), (vec![(0, 0..3)], 0));
+        // Deleted.
+        assert_eq!(resolve([Piece { bounds: None, base: 0 }, piece(0, 100, 0)]).bounds, None);
+        // Part of the log is in a tier that was not given.
+        assert_eq!(resolve([piece(5, 9, 8)]).upper, 8);
+    }
+}

@@ -1,0 +1,387 @@
+//! Reading a log: a view of it as of one moment, streamed entry by entry, from either end.
+//!
+//! The view is taken under the lock: payloads of the recent tier are shared (not copied), runs are pinned. What happens
+//! to the log afterwards - appends, trims, checkpoints, compaction - does not change the view.
+
+pub mod scan;
+
+use std::ops::{Bound, Range, RangeBounds};
+use std::sync::Arc;
+
+use brooklet_io::Process;
+use brooklet_io::seeded::bug;
+use bytes::Bytes;
+
+use crate::counters::Teller;
+use crate::error::{Error, KeyText};
+use crate::format::run_entry::{Chunk, Head};
+use crate::model::retention_state::shown;
+use crate::model::{Bounds, Piece, Resolved, resolve};
+use crate::run::{Run, RunSet};
+use crate::state::Front;
+use crate::state::lost::{Doubt, Lost};
+
+/// An entry of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number in the log.
+    pub seq: u64,
+    /// What was appended; cheap to clone. Less than 16 KiB have memory of their own. What is longer shares that of the block
+    /// it came in, up to a mebibyte, which stays as long as the payload is kept.
+    pub payload: Bytes,
+}
+
+/// The entries of a log, as they stood when it was asked for; see [`Store::read`](crate::Store::read).
+///
+/// Iterates from both ends: `.rev()` reads the newest first. An error ends the iteration. So does the end of a store that was
+/// [closed](crate::Store::close): what is not in memory then is [`Error::Closed`]. Where damage hides entries of the log, or may
+/// hide some, reading on and on comes to an error that says which: see [`Options::read_only`](crate::Options::read_only).
+pub struct Entries {
+    process: Process,
+    key: Vec<u8>,
+    parts: Vec<Part>,
+    rest: Range<u64>,
+    /// The chunks that the two ends read from last.
+    front: Option<Chunk>,
+    back: Option<Chunk>,
+    stop: Option<Stop>,
+}
+
+/// Entries that are not there, and why: reading ends where it comes to them, from either end.
+struct Stop {
+    gap: Range<u64>,
+    error: Error,
+}
+
+struct Part {
+    range: Range<u64>,
+    source: Source,
+}
+
+enum Source {
+    Recent(Vec<Bytes>),
+    Run(Arc<Run>, Chunk),
+}
+
+/// What the tiers in memory give to who reads a log; the runs are looked up after the lock is let go.
+pub(crate) struct Sight {
+    runs: Arc<RunSet>,
+    bounds: Option<Option<Bounds>>,
+    range: Range<u64>,
+    recent: Vec<Part>,
+    /// The first number that the recent tiers account for.
+    upper: u64,
+    /// When the age of entries is looked at.
+    now: u64,
+    pub teller: Teller,
+    /// What damage hides of the log. All that is seen of it, whatever was asked for, is then what was there before.
+    doubt: Option<Doubt>,
+}
+
+impl Sight {
+    /// Looks at the tiers in memory, for the entries that `range` asks for; entries that are too old `now` are left out.
+    pub fn take(front: &Front, key: &[u8], range: &impl RangeBounds<u64>, now: u64) -> Result<Self, Error> {
+        let known = front.recent(key);
+        let Resolved { bounds, parts, upper } = resolve(known.iter().map(|(_, _, piece)| *piece));
+        let mut view = Self {
+            runs: front.runs.clone(),
+            bounds: (!known.is_empty()).then_some(bounds),
+            range: 0..0,
+            recent: Vec::new(),
+            upper,
+            now: front.seen_at(key, now),
+            teller: front.teller(&known),
+            doubt: front.doubt(key),
+        };
+        if let Some(bounds) = bounds {
+            let terms = known.first().and_then(|(_, log, _)| log.visible_terms());
+            let bounds = shown(bounds, terms.map(|terms| &**terms), view.now);
+            view.bounds = Some(Some(bounds));
+            view.range = match view.doubt {
+                None => clip(key, bounds, range)?,
+                Some(_) => bounds.first..bounds.next,
+            };
+            for (i, part) in parts {
+                let (tier, log, _) = known[i];
+                let wanted = part.start.max(view.range.start)..part.end.min(view.range.end);
+                if !wanted.is_empty() {
+                    let payloads = log.payloads(tier, wanted.clone()).collect();
+                    view.recent.push(Part { range: wanted, source: Source::Recent(payloads) });
+                }
+            }
+        }
+        Ok(view)
+    }
+
+    /// Sees the runs alone.
+    pub fn of_runs(runs: Arc<RunSet>, now: u64) -> Self {
+        let teller = Teller::Runs;
+        let (recent, doubt) = (Vec::new(), None);
+        Self { runs, bounds: None, range: 0..0, recent, upper: u64::MAX, now, teller, doubt }
+    }
+
+    /// Sees runs that hold what there was of a store before damage, and what is proven behind it.
+    pub fn of_runs_around(runs: Arc<RunSet>, lost: Option<&Arc<Lost>>, key: &[u8], now: u64) -> Self {
+        Self { doubt: lost.and_then(|lost| lost.doubt(key)), ..Self::of_runs(runs, now) }
+    }
+
+    /// Whether entries that are asked for, or the log itself, may be in the runs.
+    pub fn looks_below(&self) -> bool {
+        self.bounds.is_none_or(|bounds| bounds.is_some() && self.upper > self.range.start)
+    }
+
+    /// Adds what the runs hold.
+    pub fn entries(mut self, key: &[u8], range: &impl RangeBounds<u64>) -> Result<Entries, Error> {
+        if let Some(doubt) = self.doubt.take() {
+            return self.entries_in_doubt(doubt, key, range);
+        }
+        let unknown = || Error::UnknownLog { key: KeyText::of(key) };
+        let (heads, bounds, upper, wanted) = match self.bounds {
+            Some(bounds) => {
+                let bounds = bounds.ok_or_else(unknown)?;
+                let heads = self.runs.heads(key, Some(self.range.start), self.upper)?;
+                (heads, bounds, self.upper, self.range)
+            }
+            None => {
+                let heads = self.runs.heads(key, None, u64::MAX)?;
+                let newest = heads.first().map(|(_, head)| head);
+                let bounds = newest.and_then(|head| head.piece.bounds).ok_or_else(unknown)?;
+                let bounds = shown(bounds, newest.and_then(|head| head.terms.as_deref()), self.now);
+                (heads, bounds, bounds.next, clip(key, bounds, range)?)
+            }
+        };
+        let mut parts = self.recent;
+        parts.extend(run_parts(heads, bounds, upper, &wanted));
+        parts.reverse();
+        expect_all(key, &parts, &wanted)?;
+        Ok(Entries::of(key, parts, wanted, None))
+    }
+
+    /// The same, where damage hides something of the log: what was there before, then an error, then what is behind.
+    fn entries_in_doubt(
+        self,
+        doubt: Doubt,
+        key: &[u8],
+        range: &impl RangeBounds<u64>,
+    ) -> Result<Entries, Error> {
+        let (heads, before, upper) = match self.bounds {
+            Some(None) => (Vec::new(), None, 0),
+            Some(Some(bounds)) => {
+                (self.runs.heads(key, Some(bounds.first), self.upper)?, Some(bounds), self.upper)
+            }
+            None => {
+                let heads = self.runs.heads(key, None, u64::MAX)?;
+                let newest = heads.first().map(|(_, head)| head);
+                let bounds = newest.and_then(|head| head.piece.bounds);
+                let bounds =
+                    bounds.map(|it| shown(it, newest.and_then(|head| head.terms.as_deref()), self.now));
+                let upper = bounds.map_or(0, |bounds| bounds.next);
+                (heads, bounds, upper)
+            }
+        };
+        let error = doubt.error(key, before.map(|bounds| bounds.next));
+        let Some(bounds) = doubt.bounds(before) else { return Err(error) };
+        // What is outside of what is known may be there.
+        let Ok(wanted) = clip(key, bounds, range) else { return Err(error) };
+        let gap = doubt.gap(before.map_or(0, |bounds| bounds.next));
+        let below = wanted.start..wanted.end.min(gap.start);
+        let mut parts = Vec::new();
+        if gap.end < bounds.next {
+            let range = gap.end..bounds.next;
+            parts.push(Part { range, source: Source::Recent(doubt.into_payloads()) });
+        }
+        parts.extend(self.recent.into_iter().filter_map(|part| {
+            let range = part.range.start..part.range.end.min(below.end);
+            (!range.is_empty()).then_some(Part { range, ..part })
+        }));
+        if let Some(before) = before.filter(|_| !below.is_empty()) {
+            parts.extend(run_parts(heads, before, upper, &below));
+        }
+        parts.reverse();
+        expect_all(key, &parts, &below)?;
+        let doubted = wanted.start < gap.end && !(gap.is_empty() && bug("numbers-that-go-on-prove-a-log"));
+        let stop = doubted.then_some(Stop { gap, error });
+        Ok(Entries::of(key, parts, wanted, stop))
+    }
+}
+
+/// Refuses parts, the oldest first, that do not hold all entries of a range.
+fn expect_all(key: &[u8], parts: &[Part], wanted: &Range<u64>) -> Result<(), Error> {
+    let mut at = wanted.start;
+    for Part { range, .. } in parts {
+        if range.start > at {
+            break;
+        }
+        at = at.max(range.end);
+    }
+    if at >= wanted.end {
+        return Ok(());
+    }
+    let place = format!("log {}", KeyText::of(key));
+    Err(Error::damaged(place, format!("entry {at} is in no tier")))
+}
+
+/// The parts of a log that runs contribute, newest first, below what newer tiers account for.
+fn run_parts(
+    heads: Vec<(Arc<Run>, Head)>,
+    bounds: Bounds,
+    upper: u64,
+    wanted: &Range<u64>,
+) -> impl Iterator<Item = Part> {
+    // The newer tiers stand in as one piece that holds nothing and begins at `upper`.
+    let newer = Piece { bounds: Some(bounds), base: upper };
+    let pieces = std::iter::once(newer).chain(heads.iter().map(|(_, head)| head.piece));
+    let parts = resolve(pieces).parts;
+    let wanted = wanted.clone();
+    let mut heads: Vec<_> = heads.into_iter().map(Some).collect();
+    parts.into_iter().filter_map(move |(i, part)| {
+        let (run, head) = heads[i.checked_sub(1)?].take()?;
+        let range = part.start.max(wanted.start)..part.end.min(wanted.end);
+        (!range.is_empty()).then_some(Part { range, source: Source::Run(run, head.chunk) })
+    })
+}
+
+/// Turns a caller's range into numbers within the log.
+pub(crate) fn clip(key: &[u8], bounds: Bounds, range: &impl RangeBounds<u64>) -> Result<Range<u64>, Error> {
+    let start = match range.start_bound() {
+        Bound::Included(&n) => n,
+        Bound::Excluded(&n) => n.saturating_add(1),
+        Bound::Unbounded => bounds.first,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&n) => n.saturating_add(1),
+        Bound::Excluded(&n) => n,
+        Bound::Unbounded => bounds.next,
+    };
+    let outside =
+        |asked| Error::OutOfRange { key: KeyText::of(key), asked, first: bounds.first, next: bounds.next };
+    if start < bounds.first || start > bounds.next {
+        return Err(outside(start));
+    }
+    if end > bounds.next || end < start {
+        return Err(outside(end));
+    }
+    Ok(start..end)
+}
+
+/// Payloads of fewer bytes are copied as they are given to users: whoever keeps one would keep its block, of up to a mebibyte.
+/// Copying so many takes less time than reading them did.
+const SHARED_FROM: usize = 16 << 10;
+
+/// A payload as users get it.
+fn given(payload: &[u8], shared: impl FnOnce() -> Bytes) -> Bytes {
+    if payload.len() < SHARED_FROM && !bug("payload-pins-its-block") {
+        Bytes::copy_from_slice(payload)
+    } else {
+        shared()
+    }
+}
+
+/// An entry of a chunk as users get it.
+pub(crate) fn given_of(chunk: &Chunk, seq: u64) -> Bytes {
+    given(chunk.payload_bytes(seq), || chunk.payload(seq))
+}
+
+impl Entries {
+    fn of(key: &[u8], parts: Vec<Part>, rest: Range<u64>, stop: Option<Stop>) -> Self {
+        let process = Process::current();
+        Self { process, key: key.to_vec(), parts, rest, front: None, back: None, stop }
+    }
+
+    /// Those of a log in memory.
+    pub(crate) fn of_memory(key: &[u8], range: Range<u64>, payloads: Vec<Bytes>) -> Self {
+        let part = Part { range: range.clone(), source: Source::Recent(payloads) };
+        let parts = if range.is_empty() { Vec::new() } else { vec![part] };
+        Self::of(key, parts, range, None)
+    }
+
+    /// The numbers that are still to come.
+    pub fn range(&self) -> Range<u64> {
+        self.rest.clone()
+    }
+
+    fn fetch(&mut self, seq: u64, from_back: bool) -> Result<Bytes, Error> {
+        let at = self.parts.partition_point(|part| part.range.end <= seq);
+        let part = &self.parts[at];
+        match &part.source {
+            Source::Recent(payloads) => {
+                let payload = &payloads[(seq - part.range.start) as usize];
+                Ok(given(payload, || payload.clone()))
+            }
+            Source::Run(_, head) if head.range().contains(&seq) => Ok(given_of(head, seq)),
+            Source::Run(run, _) => {
+                let cached = if from_back { &mut self.back } else { &mut self.front };
+                // Chunks of different runs may overlap below a truncation; the part tells which run counts.
+                let chunk = match cached {
+                    Some(chunk) if chunk.range().contains(&seq) => chunk,
+                    _ => cached.insert(run.chunk(&self.key, seq)?),
+                };
+                let payload = given_of(chunk, seq);
+                // A chunk must not serve the neighbouring part of another run.
+                let edge = if from_back { seq == part.range.start } else { seq + 1 == part.range.end };
+                if edge {
+                    *cached = None;
+                }
+                Ok(payload)
+            }
+        }
+    }
+
+    /// The error that takes the place of what comes next, if it does.
+    fn stop(&mut self, from_back: bool) -> Option<Error> {
+        let Stop { gap, .. } = self.stop.as_ref()?;
+        let reached = if from_back { self.rest.end <= gap.end } else { self.rest.start >= gap.start };
+        if !reached && !self.rest.is_empty() {
+            return None;
+        }
+        self.rest = 0..0;
+        self.stop.take().map(|stop| stop.error)
+    }
+
+    fn give(&mut self, seq: u64, from_back: bool) -> Result<Entry, Error> {
+        let here = if self.process.is_here() { Ok(()) } else { Err(Error::Forked) };
+        let entry = here.and_then(|()| self.fetch(seq, from_back)).map(|payload| Entry { seq, payload });
+        if entry.is_err() {
+            self.rest = 0..0;
+        }
+        entry
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<Entry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.stop(false) {
+            return Some(Err(error));
+        }
+        let seq = self.rest.start;
+        (seq < self.rest.end).then(|| {
+            self.rest.start += 1;
+            self.give(seq, false)
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let len = usize::try_from(self.rest.end - self.rest.start).unwrap_or(usize::MAX);
+        (0, Some(len.saturating_add(usize::from(self.stop.is_some()))))
+    }
+}
+
+impl DoubleEndedIterator for Entries {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.stop(true) {
+            return Some(Err(error));
+        }
+        (self.rest.start < self.rest.end).then(|| {
+            self.rest.end -= 1;
+            self.give(self.rest.end, true)
+        })
+    }
+}
+
+impl std::fmt::Debug for Entries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Entries({} {:?})", KeyText::of(&self.key), self.rest)
+    }
+}

@@ -1,0 +1,187 @@
+//! The bounds of logs that were committed to lately and rest now, so that the next commit to one of them, and whoever asks
+//! for its bounds, looks nothing up.
+//!
+//! A checkpoint moves logs out of memory into a run, and their bounds into this table, a few at a time
+//! (`keeper/remember.rs`). Nothing else is remembered: logs that nobody commits to take no place.
+//!
+//! Invariants:
+//! 1. What the table tells of a log is what the runs tell, unless the frozen tier holds something newer. So the tiers are
+//!    asked first; and before a tier goes, each of its logs is set here to what the tier says, or forgotten. Merging runs,
+//!    and freeing dead ones, changes the bounds of no log.
+//! 2. It takes no more bytes than it was given; past them the logs go that were written to least lately.
+//! 3. Setting one log takes a bounded time, however many there are: the table grows a shard at a time.
+//!
+//! A log takes 16 bytes:
+//!
+//! ```text
+//! bits  0 ..  24  the first number
+//! bits 24 ..  48  the next number, plus 1: so no place that is taken is all zero
+//! bits 48 .. 128  80 bits of the key's hash; by the upper 32 of them it finds its set of 16 places
+//! ```
+//!
+//! Logs with larger numbers are not remembered. Other 32 bits of the hash choose the shard. The keys are not here: decision
+//! 12 says why another log's bounds are not to be feared.
+
+use brooklet_io::seeded::bug;
+
+use crate::model::Bounds;
+use crate::model::keyed_hash::Secret;
+
+/// Places of a set: a log may stand in any of one.
+const WAYS: usize = 16;
+/// Bytes of a set.
+const SET: usize = WAYS * size_of::<Place>();
+/// The most bytes of a shard, and so of what is moved at once when one grows.
+const SHARD: usize = 64 << 10;
+const NUMBER: u32 = 24;
+const EMPTY: Place = 0;
+
+/// A log, or nothing.
+type Place = u128;
+
+pub(crate) struct Remembered {
+    secret: Secret,
+    shards: Box<[Shard]>,
+    /// The most sets of a shard.
+    most_sets: usize,
+    bytes: usize,
+    /// How often a log was asked for that is here.
+    pub hits: u64,
+}
+
+#[derive(Default)]
+struct Shard {
+    /// In each, the log that was set last comes first.
+    sets: Vec<[Place; WAYS]>,
+    logs: usize,
+}
+
+impl Remembered {
+    /// An empty table that will take `budget` bytes at most; whoever names the logs must not know the secret.
+    pub fn new(secret: Secret, budget: usize) -> Self {
+        let shards = (budget / SHARD).max(1);
+        Self {
+            secret,
+            shards: (0..shards).map(|_| Shard::default()).collect(),
+            most_sets: budget / shards / SET,
+            bytes: 0,
+            hits: 0,
+        }
+    }
+
+    /// Bytes of memory that the table takes now.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The bounds of a log, where they are remembered.
+    pub fn get(&mut self, key: &[u8]) -> Option<Bounds> {
+        if self.bytes == 0 {
+            return None;
+        }
+        let (shard, tag) = self.find(self.secret.hash(key));
+        let found = self.shards[shard].get(tag);
+        self.hits += u64::from(found.is_some());
+        found.map(bounds)
+    }
+
+    /// Remembers the bounds that a log has now, and that it keeps all of its entries; forgets it where it does not exist,
+    /// or has larger numbers than there is room for. `hash` is that of its key, by the table's secret.
+    pub fn set(&mut self, hash: u128, bounds: Option<Bounds>) {
+        let (shard, tag) = self.find(hash);
+        let shard = &mut self.shards[shard];
+        match bounds.and_then(|bounds| place(tag, bounds)) {
+            Some(place) => self.bytes += shard.keep(place, self.most_sets) * SET,
+            None if bug("remembers-after-delete") => {}
+            None => shard.forget(tag),
+        }
+    }
+
+    /// By what keys are hashed, so that whoever sets many logs can do so beforehand.
+    pub fn secret(&self) -> Secret {
+        self.secret
+    }
+
+    /// The shard of a log, and what it is known by there.
+    fn find(&self, hash: u128) -> (usize, u128) {
+        (scale((hash >> 96) as u32, self.shards.len()), hash & ((1 << 80) - 1))
+    }
+}
+
+/// One of `count`, by what is as likely to be any number.
+fn scale(number: u32, count: usize) -> usize {
+    ((u64::from(number) * count as u64) >> 32) as usize
+}
+
+fn tag_of(place: Place) -> u128 {
+    place >> (2 * NUMBER)
+}
+
+fn place(tag: u128, Bounds { first, next }: Bounds) -> Option<Place> {
+    let fits = next < (1 << NUMBER) - 1;
+    fits.then(|| tag << (2 * NUMBER) | u128::from(next + 1) << NUMBER | u128::from(first))
+}
+
+fn bounds(place: Place) -> Bounds {
+    let number = |place: Place| place as u64 & ((1 << NUMBER) - 1);
+    Bounds { first: number(place), next: number(place >> NUMBER) - 1 }
+}
+
+impl Shard {
+    /// The set of a log; `None` where there are none yet.
+    fn set(&mut self, tag: u128) -> Option<&mut [Place; WAYS]> {
+        let set = scale((tag >> 48) as u32, self.sets.len());
+        self.sets.get_mut(set)
+    }
+
+    fn get(&mut self, tag: u128) -> Option<Place> {
+        self.set(tag)?.iter().copied().find(|&place| place != EMPTY && tag_of(place) == tag)
+    }
+
+    /// Puts a log first in its set; gives the sets by which the shard grew.
+    fn keep(&mut self, place: Place, most_sets: usize) -> usize {
+        // Half full or so; a set that fills up while there are few is bad luck, and not worth twice the memory.
+        let is_short = |shard: &mut Self| {
+            let crowded = shard.logs >= shard.sets.len() * WAYS / 4;
+            crowded && shard.set(tag_of(place)).is_none_or(|set| set[WAYS - 1] != EMPTY)
+        };
+        let mut grown = 0;
+        if self.sets.len() < most_sets && is_short(self) {
+            grown = self.sets.len().max(1).min(most_sets - self.sets.len());
+            self.grow(grown);
+        }
+        self.insert(place);
+        grown
+    }
+
+    fn insert(&mut self, place: Place) {
+        let Some(set) = self.set(tag_of(place)) else { return };
+        let known = |&old: &Place| old == EMPTY || tag_of(old) == tag_of(place);
+        // Where all places are taken by others, the last one goes.
+        let at = set.iter().position(known).unwrap_or(WAYS - 1);
+        let is_new = set[at] == EMPTY;
+        set[..=at].rotate_right(1);
+        set[0] = place;
+        self.logs += usize::from(is_new);
+    }
+
+    fn forget(&mut self, tag: u128) {
+        let Some(set) = self.set(tag) else { return };
+        let Some(at) = set.iter().position(|&place| place != EMPTY && tag_of(place) == tag) else { return };
+        set[at..].rotate_left(1);
+        set[WAYS - 1] = EMPTY;
+        self.logs -= 1;
+    }
+
+    fn grow(&mut self, by: usize) {
+        let sets = vec![[EMPTY; WAYS]; self.sets.len() + by];
+        self.logs = 0;
+        for set in std::mem::replace(&mut self.sets, sets) {
+            // The one that was set last comes last, so that it is first again.
+            set.into_iter().rev().filter(|&place| place != EMPTY).for_each(|place| self.insert(place));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Moving through a run in key order, from segment to segment.
+
+use std::sync::Arc;
+
+use brooklet_codex::Cursor;
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::format::run_entry::{Chunk, chunk_key};
+use crate::run::Run;
+use crate::run::table::{Segment, SegmentReader};
+
+/// A place in a run: at a codex entry, or at none.
+pub(crate) struct RunCursor {
+    run: Arc<Run>,
+    /// The segment that it is in; past the last one at the end.
+    at: usize,
+    cursor: Option<Cursor<SegmentReader>>,
+}
+
+impl RunCursor {
+    /// A cursor before the first entry. Reads nothing yet.
+    pub fn new(run: Arc<Run>) -> Self {
+        Self { run, at: 0, cursor: None }
+    }
+
+    pub fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
+    /// Moves to the first entry whose key is `key` or greater. `false` where there is none.
+    pub fn seek(&mut self, key: &[u8]) -> Result<bool, Error> {
+        let at = self.run.place_of(key).unwrap_or(0);
+        // A cursor that stays in its segment keeps its block.
+        if at != self.at {
+            (self.at, self.cursor) = (at, None);
+        }
+        let found = self.go(|cursor| cursor.seek(key))?;
+        if found { Ok(true) } else { self.next_segment() }
+    }
+
+    /// The chunk that holds entry `seq` of a log. Nothing of it is kept in memory, which is for who reads everything once.
+    pub fn chunk(&mut self, key: &[u8], seq: u64) -> Result<Chunk, Error> {
+        let place = chunk_key(key, seq);
+        let at = self.run.place_of(&place).ok_or_else(|| self.run.malformed(key))?;
+        if at != self.at {
+            (self.at, self.cursor) = (at, None);
+        }
+        let found = self.go(|cursor| cursor.seek_le(&place))?;
+        let found = if found { Some((self.key().to_vec(), self.value()?)) } else { None };
+        self.run.decode_chunk(key, seq, found)
+    }
+
+    /// Moves to the next entry. `false` where there is none.
+    pub fn next(&mut self) -> Result<bool, Error> {
+        let found = self.go(Cursor::next)?;
+        if found { Ok(true) } else { self.next_segment() }
+    }
+
+    /// Between which keys nothing can be read, where moving on from `key` failed: from the first, up to the second, or to the end.
+    pub fn hole(&mut self, key: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
+        self.at = self.run.place_of(key).unwrap_or(0);
+        self.cursor = None;
+        // It may be the block of the key that cannot be read, or something in it, or the block behind it.
+        let stands = self.go(|cursor| cursor.seek_le(key)).is_ok();
+        let begin = if stands && self.go(Cursor::next).is_err() { self.next_block(key) } else { None };
+        let begin = begin.unwrap_or_else(|| key.to_vec());
+        let end = self.next_block(&begin);
+        (begin, end)
+    }
+
+    /// Where the block behind the one of `key` begins.
+    fn next_block(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        (self.at, self.cursor) = (self.run.place_of(key).unwrap_or(0), None);
+        let mut next = None;
+        let found = self.go(|cursor| {
+            next = cursor.next_block(key)?;
+            Ok(next.is_some())
+        });
+        let segment = || self.coming().first().map(|segment| segment.meta.first.clone());
+        if found.is_ok_and(|found| found) { next } else { segment() }
+    }
+
+    fn next_segment(&mut self) -> Result<bool, Error> {
+        while self.segment().is_some() {
+            (self.at, self.cursor) = (self.at + 1, None);
+            if self.go(Cursor::seek_first)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn segment(&self) -> Option<&Arc<Segment>> {
+        self.run.segments.get(self.at)
+    }
+
+    /// Moves within the segment; at none where that was the last.
+    fn go(
+        &mut self,
+        action: impl FnOnce(&mut Cursor<SegmentReader>) -> brooklet_codex::Result<bool>,
+    ) -> Result<bool, Error> {
+        let Some(segment) = self.run.segments.get(self.at) else { return Ok(false) };
+        let cursor = match &mut self.cursor {
+            Some(cursor) => cursor,
+            none => none.insert(Cursor::new(SegmentReader::new(segment)?)),
+        };
+        action(cursor).map_err(|error| segment.error(error))
+    }
+
+    /// Whether it is at an entry.
+    pub fn valid(&self) -> bool {
+        self.cursor.as_ref().is_some_and(Cursor::valid)
+    }
+
+    /// The key of the entry; empty where it is at none.
+    pub fn key(&self) -> &[u8] {
+        self.cursor.as_ref().map_or(&[], Cursor::key)
+    }
+
+    /// The value of the entry; empty where it is at none.
+    pub fn value(&self) -> Result<Bytes, Error> {
+        match (&self.cursor, self.segment()) {
+            (Some(cursor), Some(segment)) => cursor.value().map_err(|error| segment.error(error)),
+            _ => Ok(Bytes::new()),
+        }
+    }
+
+    /// Bytes of the segment that it is in, from the block of its entry on.
+    pub fn left(&self) -> u64 {
+        let before = self.cursor.as_ref().map_or(0, Cursor::offset);
+        self.segment().map_or(0, |segment| segment.meta.extent.saturating_sub(before))
+    }
+
+    /// Segments behind the one that it is in.
+    pub fn coming(&self) -> &[Arc<Segment>] {
+        self.run.segments.get(self.at + 1..).unwrap_or_default()
+    }
+
+    /// Segments before the one that it is in.
+    pub fn passed(&self) -> &[Arc<Segment>] {
+        &self.run.segments[..self.at.min(self.run.segments.len())]
+    }
+}

@@ -1,0 +1,96 @@
+//! What older runs lose to a checkpoint: how many of their entries a trim, a truncation or a deletion made irrelevant.
+//!
+//! Only logs that lost something are looked up, in key order, so that a run's block is read once for all of them. What
+//! cannot be read is not counted, nor is what lies elsewhere asked for: a checkpoint is not to wait for what may be out of
+//! reach. So a run never counts as more dead than it is.
+
+use brooklet_io::seeded::bug;
+
+use crate::error::Error;
+use crate::format::run_entry::Head;
+use crate::model::{Bounds, Piece, resolve};
+use crate::run::cursor::RunCursor;
+use crate::run::{Run, RunSet, Wanted};
+
+/// Counts what the runs lose to one checkpoint.
+pub(crate) struct Losses {
+    /// The runs, newest first.
+    runs: Vec<RunCursor>,
+    /// For each of them, its number and the entries that it lost.
+    known: Vec<(u64, u64)>,
+}
+
+impl Losses {
+    pub fn new(runs: &RunSet) -> Self {
+        Self {
+            runs: runs.here().iter().cloned().map(RunCursor::new).collect(),
+            known: runs.here().iter().map(|run| (run.meta.id, 0)).collect(),
+        }
+    }
+
+    /// Counts what the runs lose of a log whose bounds they gave as `origin` to `piece`, which is newer than all of them.
+    /// `false` where nobody needed to look.
+    pub fn count(&mut self, key: &[u8], origin: Option<Bounds>, piece: Piece) -> bool {
+        let lost = |origin: Bounds| {
+            !origin.is_empty()
+                && (piece.base < origin.next || piece.bounds.is_none_or(|b| b.first > origin.first))
+        };
+        if self.runs.is_empty() || !origin.is_some_and(lost) {
+            return false;
+        }
+        match self.pieces(key) {
+            Ok(found) => self.take_down(&found, piece),
+            Err(error) => {
+                tracing::warn!(%error, "what a run lost to a checkpoint is not known; merging will tell");
+            }
+        }
+        true
+    }
+
+    /// The log's pieces that matter, newest first, each with the place of its run.
+    fn pieces(&mut self, key: &[u8]) -> Result<Vec<(usize, Piece)>, Error> {
+        pieces_in(&mut self.runs, key)
+    }
+
+    fn take_down(&mut self, found: &[(usize, Piece)], newer: Piece) {
+        let pieces = || found.iter().map(|(_, piece)| *piece);
+        for (i, part) in resolve(pieces()).parts {
+            if bug("losses-count-twice") {
+                self.known[found[i].0].1 += part.end - part.start;
+            }
+            self.known[found[i].0].1 += part.end - part.start;
+        }
+        for (i, part) in resolve(std::iter::once(newer).chain(pieces())).parts {
+            if let Some(older) = i.checked_sub(1) {
+                let lost = &mut self.known[found[older].0].1;
+                *lost = lost.saturating_sub(part.end - part.start);
+            }
+        }
+    }
+
+    /// Entries that each run, by its number, is known to have lost.
+    pub fn known(&self) -> &[(u64, u64)] {
+        &self.known
+    }
+}
+
+/// A log's pieces that matter in some runs, newest first, each with the place of its run. For logs in the order of their
+/// keys, so that blocks are read once.
+pub(crate) fn pieces_in(runs: &mut [RunCursor], key: &[u8]) -> Result<Vec<(usize, Piece)>, Error> {
+    let mut wanted = Wanted::new(key);
+    let mut found: Vec<(usize, Piece)> = Vec::new();
+    for (i, cursor) in runs.iter_mut().enumerate() {
+        let run: &Run = cursor.run();
+        let absent = !run.counts_for(key) || run.may_know(&mut wanted)? == Some(false);
+        if absent || !cursor.seek(wanted.head())? || cursor.key() != wanted.head() {
+            continue;
+        }
+        let head = Head::decode(&cursor.value()?).ok_or_else(|| cursor.run().malformed(key))?;
+        found.push((i, head.piece));
+        let so_far = resolve(found.iter().map(|(_, piece)| *piece));
+        if so_far.bounds.is_none_or(|b| so_far.upper == b.first) {
+            break;
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,387 @@
+//! Segments: what a run is made of. Each is a whole codex in an extent of its own.
+
+use std::io;
+use std::mem;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use brooklet_codex::{Builder, Reader, Source};
+use brooklet_io::tether::is_gone;
+use brooklet_io::{AlignedBuf, Persist, Process, SECTOR, Volume, read_exact_at, write_all_at};
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::format::manifest::SegmentMeta;
+use crate::format::run_entry::split_key;
+use crate::run::table_cache::Shelf;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::volume::allocator::Extent;
+
+/// Where a segment is read from.
+pub(crate) enum SegmentSource {
+    /// The store's heap.
+    Extent(ExtentSource),
+    /// Wherever somebody keeps it.
+    Elsewhere(Arc<dyn Source>),
+}
+
+impl Source for SegmentSource {
+    fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        match self {
+            SegmentSource::Extent(extent) => extent.read(offset, len),
+            SegmentSource::Elsewhere(source) => source.read(offset, len),
+        }
+    }
+
+    fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
+        match self {
+            SegmentSource::Extent(extent) => extent.read_cached(offset, len),
+            SegmentSource::Elsewhere(source) => source.read_cached(offset, len),
+        }
+    }
+
+    fn is_memory(&self) -> bool {
+        match self {
+            SegmentSource::Extent(_) => false,
+            SegmentSource::Elsewhere(source) => source.is_memory(),
+        }
+    }
+}
+
+/// Part of a volume that a codex is read from.
+pub(crate) struct ExtentSource {
+    volume: Arc<dyn Volume>,
+    offset: u64,
+    len: u64,
+}
+
+impl Source for ExtentSource {
+    fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        if offset.checked_add(len as u64).is_none_or(|end| end > self.len) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let sector = SECTOR as u64;
+        let (from, to) = (self.offset + offset, self.offset + offset + len as u64);
+        let (start, end) = (from / sector * sector, to.next_multiple_of(sector));
+        let mut buf = AlignedBuf::new((end - start) as usize);
+        buf.set_len((end - start) as usize);
+        read_exact_at(&*self.volume, start, &mut buf)?;
+        let skip = (from - start) as usize;
+        Ok(buf.freeze().slice(skip..skip + len))
+    }
+
+    fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
+        if offset.checked_add(len as u64).is_none_or(|end| end > self.len) {
+            return None;
+        }
+        let mut buf = vec![0; len];
+        self.volume.read_cached(self.offset + offset, &mut buf).then(|| buf.into())
+    }
+}
+
+/// Writes a codex into an extent, in large pieces.
+struct ExtentWriter {
+    volume: Arc<dyn Volume>,
+    extent: Extent,
+    written: u64,
+    buf: AlignedBuf,
+}
+
+/// Bytes of one write to the heap.
+const WRITE: usize = 1 << 20;
+
+impl ExtentWriter {
+    fn new(volume: Arc<dyn Volume>, extent: Extent) -> Self {
+        Self { volume, extent, written: 0, buf: AlignedBuf::new(WRITE.min(extent.len as usize)) }
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        self.buf.pad();
+        let end = self.written + self.buf.len() as u64;
+        assert!(end <= self.extent.len, "a codex of {end} bytes passes the end of {:?}", self.extent);
+        write_all_at(&*self.volume, self.extent.offset + self.written, &self.buf, Persist::Cached)?;
+        self.written = end;
+        self.buf.clear();
+        Ok(())
+    }
+
+    /// Writes what is left; returns the bytes of the extent in use.
+    fn finish(mut self) -> io::Result<u64> {
+        if !self.buf.is_empty() {
+            self.drain()?;
+        }
+        Ok(self.written)
+    }
+}
+
+impl io::Write for ExtentWriter {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let n = data.len().min(self.buf.room());
+        self.buf.extend(&data[..n]);
+        if self.buf.room() == 0 {
+            self.drain()?;
+        }
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A codex entry that goes into a segment, and, where a log begins with it, what the filter is to know of that.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
+    pub hash: Option<u64>,
+}
+
+/// A segment being written.
+pub(crate) struct SegmentBuilder {
+    codex: Builder<ExtentWriter>,
+    pub extent: Extent,
+    /// The last key before it, where that is known.
+    before: Option<Vec<u8>>,
+    first: Option<Vec<u8>>,
+}
+
+impl SegmentBuilder {
+    /// Begins a segment of run `id`, behind one whose last key is `before`; that is empty for the first.
+    pub fn new(shelf: &Shelf, extent: Extent, id: u64, before: Option<Vec<u8>>) -> Self {
+        let writer = ExtentWriter::new(shelf.volume.clone(), extent);
+        Self { codex: Builder::new(writer, shelf.builder_options(id)), extent, before, first: None }
+    }
+
+    /// Bytes that a segment needs for this entry alone.
+    pub fn least(shelf: &Shelf, entry: &Entry) -> u64 {
+        size_with(&Builder::new(io::sink(), shelf.builder_options(0)), entry)
+    }
+
+    /// Whether it can take this entry, too, and be finished within its extent.
+    pub fn holds(&self, entry: &Entry) -> bool {
+        size_with(&self.codex, entry) <= self.extent.len
+    }
+
+    pub fn add(&mut self, entry: &Entry) -> Result<(), brooklet_codex::Error> {
+        entry.hash.into_iter().for_each(|hash| self.codex.add_filter(hash));
+        self.first.get_or_insert_with(|| separator(self.before.as_deref(), &entry.key).to_vec());
+        self.codex.add(&entry.key, &entry.value)
+    }
+
+    /// Bytes written so far, but for a block.
+    pub fn written(&self) -> u64 {
+        self.codex.written()
+    }
+
+    /// Completes the codex. The extent of what is returned is what it needed.
+    pub fn finish(self) -> Result<SegmentMeta, brooklet_codex::Error> {
+        let (summary, writer) = self.codex.finish()?;
+        Ok(SegmentMeta {
+            offset: self.extent.offset,
+            len: summary.len,
+            extent: writer.finish()?,
+            footer_sum: summary.footer_sum,
+            first: self.first.unwrap_or_default(),
+        })
+    }
+}
+
+/// The shortest key that parts `key` from what is before it, and from all that is looked for there: in the midst of a log,
+/// those are the numbers of entries in the chunk before, and nothing shorter does.
+fn separator<'k>(before: Option<&[u8]>, key: &'k [u8]) -> &'k [u8] {
+    let begins_log = split_key(key).is_none_or(|(_, chunk)| chunk.is_none());
+    let Some(before) = before.filter(|_| begins_log) else { return key };
+    let common = before.iter().zip(key).take_while(|(a, b)| a == b).count();
+    &key[..(common + 1).min(key.len())]
+}
+
+fn size_with<W: io::Write>(codex: &Builder<W>, entry: &Entry) -> u64 {
+    codex.size_with(entry.key.len(), entry.value.len(), entry.hash.iter().len())
+}
+
+/// An immutable part of a run.
+pub(crate) struct Segment {
+    pub meta: SegmentMeta,
+    /// The number of its run.
+    run: u64,
+    reader: Result<Reader<SegmentSource>, Error>,
+    /// Damage was met in it.
+    damaged: AtomicBool,
+    /// Some of it could not be read.
+    unread: AtomicBool,
+    process: Process,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if !self.process.is_here() {
+            // It would leave the cache, whose lock may never be free here.
+            mem::forget(mem::replace(&mut self.reader, Err(Error::Forked)));
+        }
+    }
+}
+
+impl Segment {
+    /// Opens a segment of run `run` that the manifest names.
+    pub fn open(shelf: &Shelf, run: u64, meta: SegmentMeta) -> Result<Self, Error> {
+        let source = ExtentSource { volume: shelf.volume.clone(), offset: meta.offset, len: meta.len };
+        Self::open_on(shelf, run, meta, SegmentSource::Extent(source))
+    }
+
+    /// Opens a segment of run `run` that is kept elsewhere.
+    pub fn elsewhere(
+        shelf: &Shelf,
+        run: u64,
+        meta: SegmentMeta,
+        source: Arc<dyn Source>,
+    ) -> Result<Self, Error> {
+        Self::open_on(shelf, run, meta, SegmentSource::Elsewhere(source))
+    }
+
+    fn open_on(shelf: &Shelf, run: u64, meta: SegmentMeta, source: SegmentSource) -> Result<Self, Error> {
+        let reader = Reader::open_with(source, meta.len, Some(meta.footer_sum), shelf.cache.clone())
+            .map_err(|e| codex_error(run, meta.offset, e))?;
+        if reader.id() != run {
+            return Err(Error::damaged(format!("run {run}"), format!("it says it is run {}", reader.id())));
+        }
+        Ok(Self {
+            meta,
+            run,
+            reader: Ok(reader),
+            damaged: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
+            process: Process::current(),
+        })
+    }
+
+    /// A segment of which nothing can be read, as is told in the error.
+    pub fn broken(run: u64, meta: SegmentMeta, why: Error) -> Self {
+        Self {
+            meta,
+            run,
+            reader: Err(why),
+            damaged: AtomicBool::new(true),
+            unread: AtomicBool::new(false),
+            process: Process::current(),
+        }
+    }
+
+    /// Whether damage was met in it.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of damage that no checksum tells of.
+    pub fn set_damaged(&self) {
+        self.damaged.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether some of it could not be read since this was last asked.
+    pub fn was_unread(&self) -> bool {
+        self.unread.swap(false, Ordering::Relaxed)
+    }
+
+    /// What it is read by.
+    pub fn reader(&self) -> Result<&Reader<SegmentSource>, Error> {
+        self.reader.as_ref().map_err(Clone::clone)
+    }
+
+    /// Where it lies, for messages.
+    pub fn place(&self) -> String {
+        format!("run {} at offset {}", self.run, self.meta.offset)
+    }
+
+    /// What it takes of the heap: nothing, where it lies elsewhere.
+    pub fn extent(&self) -> Extent {
+        Extent { offset: self.meta.offset, len: self.meta.extent }
+    }
+
+    /// What failed in reading it, which is taken note of.
+    pub fn error(&self, error: brooklet_codex::Error) -> Error {
+        match error {
+            brooklet_codex::Error::Io(_) => self.unread.store(true, Ordering::Relaxed),
+            _ => self.set_damaged(),
+        }
+        codex_error(self.run, self.meta.offset, error)
+    }
+
+    /// Reads everything and checks every checksum, and that its keys lie between what the manifest says and `next`.
+    pub fn verify(&self, next: Option<&[u8]>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        let damaged = |what| Error::damaged(self.place(), what);
+        let reader = self.reader()?;
+        reader.verify(progress).map_err(|e| self.error(e))?;
+        let mut cursor = reader.cursor();
+        cursor.seek_first().map_err(|e| self.error(e))?;
+        if cursor.key() < self.meta.first.as_slice() {
+            return Err(damaged("it has keys before its beginning"));
+        }
+        cursor.seek_last().map_err(|e| self.error(e))?;
+        if next.is_some_and(|next| cursor.key() >= next) {
+            return Err(damaged("it has keys beyond its end"));
+        }
+        Ok(())
+    }
+}
+
+fn codex_error(run: u64, at: u64, error: brooklet_codex::Error) -> Error {
+    let place = format!("run {run} at offset {at}");
+    match error {
+        brooklet_codex::Error::Io(source) if is_gone(&source) => Error::Closed,
+        brooklet_codex::Error::Io(source) => Error::io(format!("reading {place}"))(source),
+        brooklet_codex::Error::Damaged { offset, what } => {
+            // A damaged pointer names any place.
+            Error::damaged(format!("run {run} at offset {}", at.saturating_add(offset)), what)
+        }
+        brooklet_codex::Error::Newer { version } => {
+            Error::NewerFormat { name: place, found: version, known: brooklet_codex::VERSION }
+        }
+        other => Error::damaged(place, other.to_string()),
+    }
+}
+
+/// A segment as cursors hold it, which can be read.
+#[derive(Clone)]
+pub(crate) struct SegmentReader(Arc<Segment>);
+
+impl SegmentReader {
+    pub fn new(segment: &Arc<Segment>) -> Result<Self, Error> {
+        segment.reader().map(|_| Self(segment.clone()))
+    }
+}
+
+impl Deref for SegmentReader {
+    type Target = Reader<SegmentSource>;
+    fn deref(&self) -> &Self::Target {
+        self.0.reader.as_ref().expect("it can be read")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_separator_is_as_short_as_can_be() {
+        for (before, key, separator_is) in [
+            (&b""[..], &b"abc"[..], &b"a"[..]),
+            (b"abc", b"abd", b"abd"),
+            (b"abc", b"b", b"b"),
+            (b"ab", b"abcd", b"abc"),
+        ] {
+            assert_eq!(separator(Some(before), key), separator_is);
+        }
+        assert_eq!(separator(None, b"abc"), b"abc");
+        // Entry 5,000 may lie in the chunk that begins with 4,990.
+        let [before, key] = [4990, 5010].map(|seq| crate::format::run_entry::chunk_key(b"log", seq));
+        assert_eq!(separator(Some(&before), &key), key);
+    }
+
+    /// A pointer to the end of the address space, its checksum sound: telling of it overflowed.
+    #[test]
+    fn damage_anywhere_is_told() {
+        let error =
+            codex_error(3, 4096, brooklet_codex::Error::Damaged { offset: u64::MAX, what: "a pointer" });
+        assert!(matches!(error, Error::Damaged { .. }));
+    }
+}

@@ -1,0 +1,167 @@
+//! A run on its way to the heap: its entries go into segments, one after another, each in an extent that somebody found for it.
+
+use crate::format::run_entry::{Out, filter_hash};
+use brooklet_io::seeded::bug;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::run::table::{Entry, Segment, SegmentBuilder};
+use crate::run::table_cache::Shelf;
+use crate::volume::allocator::Extent;
+
+/// The segments of a run that is being written.
+pub(crate) struct Segments {
+    pub id: u64,
+    /// The last codex key, where that is known; empty before the first.
+    last: Option<Vec<u8>>,
+    sealed: Vec<Arc<Segment>>,
+    open: Option<SegmentBuilder>,
+}
+
+impl Segments {
+    /// Those of run `id`, behind one whose last codex key is `last`; that is empty for the first.
+    pub fn new(id: u64, last: Option<Vec<u8>>) -> Self {
+        Self { id, last, sealed: Vec::new(), open: None }
+    }
+
+    /// The last codex key.
+    pub fn last(&self) -> Option<&[u8]> {
+        self.last.as_deref()
+    }
+
+    /// Bytes of the extents that they have.
+    pub fn held(&self) -> u64 {
+        self.sealed_bytes() + self.open.as_ref().map_or(0, |open| open.extent.len)
+    }
+
+    /// Bytes written so far, roughly.
+    pub fn written(&self) -> u64 {
+        self.sealed_bytes() + self.open.as_ref().map_or(0, SegmentBuilder::written)
+    }
+
+    fn sealed_bytes(&self) -> u64 {
+        self.sealed.iter().map(|segment| segment.meta.extent).sum()
+    }
+
+    /// Whether a segment is begun that has no room for this entry.
+    pub fn is_full_for(&self, entry: &Entry) -> bool {
+        self.open.as_ref().is_some_and(|open| !open.holds(entry))
+    }
+
+    /// Whether a segment is begun.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Begins a segment, which must have room for the next entry.
+    pub fn open(&mut self, shelf: &Shelf, extent: Extent) {
+        self.open = Some(SegmentBuilder::new(shelf, extent, self.id, self.last.take()));
+    }
+
+    /// Adds an entry to the segment that is begun.
+    pub fn add(&mut self, entry: Entry) -> Result<(), Trouble> {
+        self.open.as_mut().expect("a segment is begun first").add(&entry).map_err(write_error)?;
+        self.last = Some(entry.key);
+        Ok(())
+    }
+
+    /// Ends the segment that is begun, if one is, and gives what it does not need: all of it where that fails. Tells how many
+    /// bytes it takes.
+    pub fn seal(&mut self, shelf: &Arc<Shelf>, mut give: impl FnMut(Extent)) -> Result<u64, Trouble> {
+        let Some(open) = self.open.take() else { return Ok(0) };
+        let whole = open.extent;
+        let sealed = open.finish().map_err(write_error).and_then(|meta| {
+            Segment::open(shelf, self.id, meta).map_err(|error| match error {
+                // No damage to the store, but a device whose word on a write is worth nothing.
+                Error::Damaged { place, what } => Trouble::Write(io::Error::other(format!(
+                    "{place} does not read back as it was just written: {what}"
+                ))),
+                error => error.into(),
+            })
+        });
+        let segment = sealed.inspect_err(|_| give(whole))?;
+        let used = segment.extent();
+        give(Extent { offset: used.end(), len: whole.len - used.len });
+        self.sealed.push(Arc::new(segment));
+        Ok(used.len)
+    }
+
+    /// All of them, once the last is sealed.
+    pub fn into_sealed(self) -> Vec<Arc<Segment>> {
+        debug_assert!(self.open.is_none(), "a segment is not sealed");
+        self.sealed
+    }
+
+    /// The extents of what is given up.
+    pub fn into_extents(self) -> impl Iterator<Item = Extent> {
+        let open = self.open.map(|open| open.extent);
+        self.sealed.into_iter().map(|segment| segment.extent()).chain(open)
+    }
+}
+
+/// Codex entries on their way into a segment, which must be found room for first.
+pub(crate) struct Pending {
+    filter_seed: u64,
+    hash: Option<u64>,
+    entries: VecDeque<Entry>,
+}
+
+impl Pending {
+    pub fn new(filter_seed: u64) -> Self {
+        Self { filter_seed, hash: None, entries: VecDeque::new() }
+    }
+
+    pub fn pop(&mut self) -> Option<Entry> {
+        self.entries.pop_front()
+    }
+}
+
+impl Out for Pending {
+    type Error = Infallible;
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Infallible> {
+        self.entries.push_back(Entry { key: key.to_vec(), value: value.to_vec(), hash: self.hash.take() });
+        Ok(())
+    }
+
+    fn log(&mut self, key: &[u8]) {
+        if !(bug("filter-forgets") && key.len().is_multiple_of(5)) {
+            self.hash = Some(filter_hash(self.filter_seed, key));
+        }
+    }
+}
+
+/// What can hinder a new run.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// A write to the heap failed. Unless it was for want of room, the store must stop.
+    Write(io::Error),
+    /// A flush or the superblock failed, as is told in the error, with the volume: whatever the reason, the store must stop.
+    Fatal(io::Error),
+    /// Anything else, such as damage in what was read; the store goes on without the new run.
+    Other(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Trouble::Other(error)
+    }
+}
+
+/// Errors of a builder are errors of the volume below it, or defects.
+pub(crate) fn write_error(error: brooklet_codex::Error) -> Trouble {
+    match error {
+        brooklet_codex::Error::Io(source) => Trouble::Write(source),
+        other => Trouble::Other(Error::damaged("a run being written", other.to_string())),
+    }
+}
+
+pub(crate) fn read_error(trouble: Trouble) -> Error {
+    match trouble {
+        Trouble::Other(error) => error,
+        Trouble::Write(error) | Trouble::Fatal(error) => Error::io("reading a run")(error),
+    }
+}

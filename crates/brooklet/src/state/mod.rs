@@ -1,0 +1,654 @@
+//! Boarding: where a commit meets the state of its logs, gets its numbers, and joins the log's open block.
+//!
+//! The naive steps: look up the bounds of every log, check what the commit expects of them, work out each operation's
+//! effect, write the record, remember the new bounds. They must happen as one step between commits, and they must not
+//! wait for a disk. So the bounds of logs that no tier in memory knows are looked up before, without the lock
+//! ([`Refused::Unknown`] names them), and the step is repeated if the runs changed meanwhile.
+//!
+//! Invariants:
+//! 1. Under one lock: the order of records in the ring is the order of numbers in every log.
+//! 2. A commit that fails leaves no trace: its changes to the boarded bounds are undone in reverse.
+//! 3. Effects become visible in the order of the blocks, and a commit's effects all at once.
+//!
+//! What logs drop that keep a part of their entries only is worked out in `limits.rs`; whether there is room in the heap, in
+//! `room.rs`.
+
+pub mod admission;
+pub mod backpressure;
+pub mod lost;
+pub mod refusal;
+pub mod replay;
+pub mod retention;
+pub mod size_lookup;
+pub mod spaces;
+pub mod subscribers;
+pub mod undo;
+
+use crate::state::subscribers::Followers;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet_io::seeded::bug;
+use brooklet_wal::{Block, Boarded, Wal, WalError};
+
+use crate::counters::{ReadStats, Teller};
+use crate::error::{Error, Expected, Found, KeyText};
+use crate::format::commit_record;
+use crate::memtable::entry_sizes::Missing;
+use crate::memtable::seqs::Seqs;
+use crate::memtable::{Limited, LogState, Pending, Slot, Tier};
+use crate::model::commit::{Action, Durability, Gives, Op};
+use crate::model::retention::Retention;
+use crate::model::retention_state::{COUNTED, State, retention};
+use crate::model::{Bounds, Effect, Piece};
+use crate::run::RunSet;
+use crate::run::bounds_cache::Remembered;
+use crate::run::table_cache::Shelf;
+use crate::state::admission::{Room, Wish};
+use crate::state::lost::{Doubt, Lost};
+use crate::state::retention::Moment;
+use crate::state::spaces::{Share, Spaces, Table};
+use crate::state::undo::Undo;
+
+/// Effects of one block, in the order they boarded.
+#[derive(Debug)]
+struct PendingBlock {
+    seq: u64,
+    /// The tier they belong to: the active one, or the one before it.
+    generation: u64,
+    effects: Vec<Pending>,
+    /// When the first deferred commit of the block boarded.
+    deferred: Option<Duration>,
+}
+
+struct Planned {
+    op: usize,
+    effect: Effect,
+}
+
+/// The state that boarding and reading share, under one lock.
+pub(crate) struct Front {
+    pub active: Tier,
+    /// The tier that a checkpoint is writing; shared with it once all of its blocks are visible.
+    pub frozen: Option<Arc<Tier>>,
+    /// Bytes of memory of a tier that nobody sees any more, and that is not freed yet.
+    pub leaving: usize,
+    /// Bytes of memory that recovery brought beyond half of the budget, until they have left: writers have as many more, so
+    /// that they need not wait for the first checkpoint.
+    inherited: usize,
+    pub runs: Arc<RunSet>,
+    /// Runs full of new logs are about to be among them: until then no commit makes a new one. See `keeper/adopt.rs`.
+    pub adopting: bool,
+    /// Those who are to see each block that is shown.
+    pub followers: Followers,
+    pub remembered: Remembered,
+    pub spaces: Spaces,
+    /// What damage in the ring took, of a store that is open for reading only.
+    pub lost: Option<Arc<Lost>>,
+    /// The bounds of the log that has the table of spaces, as far as no tier in memory tells.
+    table_log: Option<Bounds>,
+    /// The table of spaces as of the frozen tier's last commit, until that tier is complete and gets it.
+    last_table: Option<(Slot, Vec<u8>)>,
+    /// What the heap has room for.
+    pub room: Room,
+    generation: u64,
+    /// The last block that holds a deferred commit on any log.
+    pub last_deferred: u64,
+    pub reads: ReadStats,
+    pending: VecDeque<PendingBlock>,
+    /// Logs whose sizes are being looked up for a commit: they stay in the active tier until that is done. A log is here as
+    /// often as there are such commits.
+    counting: Vec<Box<[u8]>>,
+    /// Tallies made so far.
+    tallies: u64,
+    /// The commit at hand: the log of each operation, the effects, and what each log was before them.
+    slots: Vec<Slot>,
+    plan: Vec<Planned>,
+    undo: Vec<Undo>,
+    effects: Vec<Pending>,
+}
+
+/// Why a commit did not board.
+pub(crate) enum Refused {
+    /// The bounds of these logs (by operation) must be looked up in the runs first.
+    Unknown(Vec<usize>),
+    /// The sizes of some entries must be, of the log of this operation.
+    Sizes(usize, Missing),
+    /// For good.
+    Error(Error),
+    /// A log of it is kept in memory.
+    InMemory,
+    /// There is no room in the ring now.
+    NoRoom(WalError),
+    /// There is none in the heap.
+    Short(Wish),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Refused::Error(error)
+    }
+}
+
+/// A commit that boarded.
+pub(crate) struct OnBoard {
+    pub boarded: Boarded,
+    /// The number of every entry, in the order of the operations that added them.
+    pub seqs: Seqs,
+    /// Whether it is acknowledged at once.
+    pub deferred: bool,
+}
+
+impl Front {
+    pub fn new(seed: u64, runs: Arc<RunSet>, remembered: Remembered, table: Table) -> Self {
+        let Table { spaces, log: table_log } = table;
+        Self {
+            active: Tier::new(seed),
+            frozen: None,
+            leaving: 0,
+            inherited: 0,
+            runs,
+            adopting: false,
+            followers: Followers::default(),
+            remembered,
+            spaces,
+            lost: None,
+            table_log,
+            last_table: None,
+            room: Room::default(),
+            generation: 0,
+            last_deferred: 0,
+            reads: ReadStats::default(),
+            pending: VecDeque::new(),
+            counting: Vec::new(),
+            tallies: 0,
+            slots: Vec::new(),
+            plan: Vec::new(),
+            undo: Vec::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// Finds a log in the active tier, bringing it there from the frozen one or from what is remembered if need be.
+    fn slot(&mut self, key: &[u8]) -> Option<Slot> {
+        if let Some(slot) = self.active.find(key) {
+            return Some(slot);
+        }
+        let frozen = self.frozen.as_ref().filter(|_| !bug("remembered-before-frozen"));
+        let frozen = frozen.and_then(|tier| Some(tier.log(tier.find(key)?)));
+        let (state, tally) = match frozen {
+            Some(log) => (log.state(), log.take_tally()),
+            None => (State::without_terms(self.remembered.get(key)?), None),
+        };
+        let next = state.bounds.map_or(0, |bounds| bounds.next);
+        let slot = self.active.add(key, state);
+        if let Some(mut tally) = tally {
+            tally.freeze(next);
+            self.keep_tally(slot, tally);
+        }
+        Some(slot)
+    }
+
+    /// Whether the tiers know that a log is not there.
+    fn is_absent(&self, key: &[u8]) -> bool {
+        let known = |tier: &Tier| tier.find(key).map(|slot| tier.log(slot).boarded.is_none());
+        self.tiers().find_map(known).unwrap_or(false)
+    }
+
+    /// Remembers the state that `runs` give a log. Does nothing where the log or other runs came meanwhile. `false` where
+    /// whoever asks has to wait, since the log may come up in the runs at any moment.
+    pub fn learn(&mut self, runs: &Arc<RunSet>, key: &[u8], state: State) -> bool {
+        if self.adopting && (state.bounds.is_none() || self.is_absent(key)) {
+            return false;
+        }
+        if Arc::ptr_eq(runs, &self.runs) && self.slot(key).is_none() && !self.spaces.is_in_memory(key) {
+            self.active.add(key, state);
+        }
+        true
+    }
+
+    /// Takes a commit on board, or says why not.
+    pub fn board(
+        &mut self,
+        wal: &Wal,
+        ops: &[Op<'_>],
+        asked: Option<Durability>,
+        linger: Duration,
+        moment: &Moment<'_>,
+    ) -> Result<OnBoard, Refused> {
+        if ops.iter().any(|op| self.spaces.is_in_memory(op.key)) {
+            return Err(Refused::InMemory);
+        }
+        self.undo.clear();
+        self.plan.clear();
+        self.spaces.begin();
+        let durability = self.spaces.durability(ops, asked);
+        let result = self.plan(ops, moment).and_then(|()| self.write(wal, ops, durability, linger, moment));
+        match &result {
+            Ok(_) => self.spaces.note(ops),
+            Err(_) if bug("refused-commit-leaves-traces") => {}
+            Err(_) => self.undo(ops),
+        }
+        result
+    }
+
+    /// Undoes what was planned.
+    fn undo(&mut self, ops: &[Op<'_>]) {
+        for (undo, planned) in self.undo.drain(..).zip(&self.plan).rev() {
+            let slot = undo.slot;
+            let share = |tier: &Tier| Share::of(tier.log(slot).boarded, tier.log(slot).terms());
+            let before = share(&self.active);
+            undo.apply(&mut self.active);
+            self.spaces.shift(ops[planned.op].key, before, share(&self.active));
+        }
+    }
+
+    /// Works out the effect of every operation, on the boarded bounds.
+    fn plan(&mut self, ops: &[Op<'_>], moment: &Moment<'_>) -> Result<(), Refused> {
+        self.find_all(ops)?;
+        self.count_sizes(ops);
+        for (op, &slot) in ops.iter().zip(&self.slots) {
+            if let Action::Expect(expected) = op.action {
+                check(op.key, expected, self.active.log(slot).boarded)?;
+            }
+        }
+        for (i, op) in ops.iter().enumerate() {
+            let slot = self.slots[i];
+            let bounds = self.active.log(slot).boarded;
+            let known = || bounds.ok_or_else(|| Error::UnknownLog { key: KeyText::of(op.key) });
+            match op.action {
+                Action::Expect(_) => {}
+                Action::Append(_) | Action::Snapshot(_) => {
+                    let seq = bounds.map_or(0, |b| b.next);
+                    if bounds.is_none()
+                        && let Some((retention, space)) = self.spaces.given(op.key)
+                    {
+                        self.give(op, i, slot, retention, space, moment)?;
+                    }
+                    self.mark(op, i, slot, moment)?;
+                    self.effect(op, i, slot, Effect::Append(seq))?;
+                    if matches!(op.action, Action::Snapshot(_)) {
+                        self.cut(op, i, slot, Effect::Trim(seq))?;
+                    }
+                    self.limit(op, i, slot, moment)?;
+                }
+                Action::Trim(before) => {
+                    known()?;
+                    // Trimming what is trimmed already changes nothing, and is no mistake.
+                    let before = before.max(self.kept(slot, moment));
+                    self.cut(op, i, slot, Effect::Trim(before))?;
+                }
+                Action::KeepLast(n) => {
+                    let before = known()?.next.saturating_sub(n).max(self.kept(slot, moment));
+                    self.cut(op, i, slot, Effect::Trim(before))?;
+                }
+                Action::Truncate(from) => {
+                    known()?;
+                    // What readers do not see any more must not be cut off: it has gone.
+                    self.limit(op, i, slot, moment)?;
+                    self.cut(op, i, slot, Effect::Truncate(from))?;
+                }
+                Action::Retain(retention) => {
+                    if !retention.is_limited() {
+                        known()?;
+                    }
+                    let counts = self.active.log(slot).terms().map_or(0, |terms| terms.space);
+                    let space = self.spaces.given(op.key).map_or(counts, |(_, space)| space.max(counts));
+                    self.give(op, i, slot, retention, space, moment)?;
+                }
+                Action::Enroll(gives) => self.enroll(op, i, slot, gives, moment)?,
+                Action::Sweep => self.limit(op, i, slot, moment)?,
+                Action::Delete => {
+                    known()?;
+                    self.effect(op, i, slot, Effect::Delete)?;
+                }
+            }
+        }
+        // What was there before a quota is counted, and not refused.
+        if ops.iter().any(|op| matches!(op.action, Action::Enroll(_))) {
+            return Ok(());
+        }
+        Ok(self.spaces.check_quotas()?)
+    }
+
+    /// Sets what a log keeps, and has it count in the totals of the space of this number, if there is one.
+    fn give(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        retention: Retention,
+        space: u64,
+        moment: &Moment<'_>,
+    ) -> Result<(), Refused> {
+        let bytes = retention.bytes.or((space > 0).then_some(COUNTED));
+        self.retain(op, i, slot, Retention { bytes, ..retention }, moment)?;
+        let counts = self.active.log(slot).terms().map_or(0, |terms| terms.space);
+        if counts == space { Ok(()) } else { Ok(self.effect(op, i, slot, Effect::Count(space))?) }
+    }
+
+    /// Gives a log what its space gives its logs, as far as it has not got that.
+    fn enroll(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        gives: Gives,
+        moment: &Moment<'_>,
+    ) -> Result<(), Refused> {
+        let log = self.active.log(slot);
+        let Some(space) = self.spaces.of(op.key).filter(|_| log.boarded.is_some()) else { return Ok(()) };
+        let counts = log.terms().map_or(0, |terms| terms.space);
+        let own = retention(log.terms());
+        let space = self.spaces.get(space);
+        let number = if space.config.has_quota() { space.number } else { counts };
+        let given = gives == Gives::All || gives == Gives::Unlimited && !own.is_limited();
+        let wanted = if given { space.config.retention } else { own };
+        if counts == number && own == wanted {
+            return Ok(());
+        }
+        self.give(op, i, slot, wanted, number, moment)
+    }
+
+    /// Finds the log of every operation, adding those that are new for certain.
+    fn find_all(&mut self, ops: &[Op<'_>]) -> Result<(), Refused> {
+        if self.adopting && ops.iter().any(|op| self.is_absent(op.key)) {
+            return Err(Refused::NoRoom(WalError::Busy));
+        }
+        self.slots.clear();
+        let mut unknown = Vec::new();
+        let nothing = self.runs.is_empty() && !self.adopting;
+        for (i, op) in ops.iter().enumerate() {
+            match self.slot(op.key) {
+                Some(slot) => self.slots.push(slot),
+                None if nothing => self.slots.push(self.active.add(op.key, State::default())),
+                None => unknown.push(i),
+            }
+        }
+        if unknown.is_empty() { Ok(()) } else { Err(Refused::Unknown(unknown)) }
+    }
+
+    fn effect(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Error> {
+        let log = self.active.log_mut(slot);
+        let share = Share::of(log.boarded, log.terms());
+        let mut piece = Piece::on_top_of(log.boarded);
+        if piece.apply(effect).is_none() {
+            let bounds = log.boarded.unwrap_or_default();
+            let (Effect::Append(asked) | Effect::Trim(asked) | Effect::Truncate(asked)) = effect else {
+                return Err(Error::UnknownLog { key: KeyText::of(op.key) });
+            };
+            return Err(Error::OutOfRange {
+                key: KeyText::of(op.key),
+                asked,
+                first: bounds.first,
+                next: bounds.next,
+            });
+        }
+        let mut undo = Undo { slot, bounds: log.boarded, touched: log.touched, terms: None, cut: None };
+        (log.boarded, log.touched) = (piece.bounds, true);
+        if let Some(limited) = Limited::of(&mut log.limited, effect) {
+            undo.terms = limited.boarded.clone();
+            let len = match op.action {
+                Action::Append(payload) | Action::Snapshot(payload) => payload.len() as u32,
+                _ => 0,
+            };
+            undo.cut = limited.board(effect, piece.bounds, len);
+            self.spaces.shift(op.key, share, Share::of(log.boarded, log.terms()));
+        }
+        self.undo.push(undo);
+        self.plan.push(Planned { op: i, effect });
+        Ok(())
+    }
+
+    /// Writes the planned effects as one record.
+    fn write(
+        &mut self,
+        wal: &Wal,
+        ops: &[Op<'_>],
+        durability: Durability,
+        linger: Duration,
+        moment: &Moment<'_>,
+    ) -> Result<OnBoard, Refused> {
+        if self.plan.is_empty() {
+            return Err(Error::EmptyCommit.into());
+        }
+        let payload = |planned: &Planned| match (planned.effect, ops[planned.op].action) {
+            (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload,
+            _ => &[],
+        };
+        let keys = std::iter::once(None).chain(self.plan.iter().map(|p| Some(ops[p.op].key)));
+        let bounds = self.plan.iter().zip(keys).zip(&self.undo).map(|((p, previous), undo)| {
+            let key = ops[p.op].key;
+            let terms = undo.terms.as_ref().filter(|_| !undo.touched).map_or(0, |terms| terms.bound());
+            commit_record::bound(if previous == Some(key) { &[] } else { key }, payload(p)) + terms
+        });
+        let bound = bounds.sum();
+        let freeing = !ops.iter().any(|op| op.action.adds());
+        let wish = self.admit(ops, freeing)?;
+        let within = match durability {
+            Durability::Durable => linger,
+            // The device has the other half.
+            Durability::Deferred(bound) => bound / 2,
+        };
+        let (plan, undo, active, effects) = (&self.plan, &self.undo, &mut self.active, &mut self.effects);
+        effects.clear();
+        let boarded = wal.try_append(bound, freeing, within, |out| {
+            let written = Cell::new(0);
+            let mut counted = |bytes: &[u8]| {
+                written.set(written.get() + bytes.len());
+                out(bytes);
+            };
+            let mut previous = None;
+            for (planned, &Undo { slot, bounds, touched, ref terms, .. }) in plan.iter().zip(undo) {
+                let told = !touched && !bug("record-forgets-bounds");
+                let before = if told { State { bounds, terms: terms.clone() } } else { State::default() };
+                let (key, effect, payload) = (ops[planned.op].key, planned.effect, payload(planned));
+                let entry = commit_record::Entry { key, effect, before, payload };
+                commit_record::encode(&mut counted, &entry, previous == Some(slot));
+                previous = Some(slot);
+                let offset = (written.get() - payload.len()) as u32;
+                effects.push(Pending { slot, effect, offset, len: payload.len() as u32 });
+            }
+        });
+        let boarded = match boarded {
+            Ok(boarded) => boarded,
+            Err(why @ (WalError::Full { .. } | WalError::Busy)) => return Err(Refused::NoRoom(why)),
+            Err(error) => return Err(Refused::Error(error.into())),
+        };
+        active.claims(wish.claim, wish.largest);
+        for pending in effects.iter_mut() {
+            active.adds(pending.slot, pending.effect, pending.len as usize);
+            pending.offset += boarded.offset as u32;
+            let log = active.log_mut(pending.slot);
+            log.in_flight += 1;
+            if matches!(durability, Durability::Deferred(_)) {
+                log.deferred = boarded.block.seq();
+                self.last_deferred = boarded.block.seq();
+            }
+            if let Effect::Age(_) = pending.effect {
+                log.limited_mut().changes_at(moment.ms());
+            }
+        }
+        let seqs = Seqs::of(effects);
+        let seq = boarded.block.seq();
+        if self.pending.back().is_none_or(|p| p.seq != seq) {
+            let (generation, effects) = (self.generation, Vec::new());
+            self.pending.push_back(PendingBlock { seq, generation, effects, deferred: None });
+        }
+        let block = self.pending.back_mut().expect("just seen to");
+        assert!(block.generation == self.generation, "a block belongs to one tier");
+        block.effects.append(effects);
+        if let Some(Op { key: [], action: Action::Snapshot(table) }) = ops.first() {
+            self.spaces.take_on(table).expect("it was just encoded");
+        }
+        let deferred = match durability {
+            Durability::Durable => false,
+            Durability::Deferred(bound) => {
+                let now = moment.elapsed();
+                block.deferred.get_or_insert(now);
+                let oldest = self.pending.iter().find_map(|block| block.deferred).unwrap_or(now);
+                // Where the ring is held to a pace that is slower, the commit is acknowledged once it is durable.
+                let starts = boarded.earliest.saturating_sub(now);
+                now.saturating_sub(oldest) <= bound
+                    && (starts <= bound / 2 || bug("deferred-ignores-the-pace"))
+            }
+        };
+        Ok(OnBoard { boarded, seqs, deferred })
+    }
+
+    /// Makes durable blocks visible to readers.
+    pub fn show(&mut self, blocks: &[Arc<Block>]) -> Result<(), Error> {
+        self.followers.show(blocks);
+        for block in blocks {
+            if self.pending.front().is_none_or(|p| p.seq != block.seq()) {
+                continue; // an empty block, which only tells what is acknowledged
+            }
+            let pending = self.pending.pop_front().expect("just seen");
+            let tier = if pending.generation == self.generation {
+                &mut self.active
+            } else {
+                let frozen = self.frozen.as_mut().expect("effects of an older tier have that tier");
+                Arc::get_mut(frozen).expect("a tier is shared only once it is complete")
+            };
+            tier.apply(block, &pending.effects).ok_or_else(|| {
+                Error::damaged(
+                    format!("block {}", block.seq()),
+                    "an effect does not fit the state of its log",
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Starts a fresh active tier. Returns the last block of the old one, which is frozen once that block is visible;
+    /// `None` where there is nothing to freeze.
+    pub fn freeze(&mut self, wal: &Wal, seed: u64) -> Option<u64> {
+        assert!(self.frozen.is_none(), "one tier is frozen at a time");
+        if self.active.is_empty() {
+            return None;
+        }
+        let cut = wal.cut();
+        if self.spaces.is_kept() && self.active.claim() > 0 {
+            let slot = self.active.expect_table(self.table_log);
+            self.table_log = self.active.log(slot).boarded;
+            self.last_table = Some((slot, self.spaces.encode()));
+        }
+        let old = std::mem::replace(&mut self.active, Tier::new(seed));
+        self.frozen = Some(Arc::new(old));
+        self.generation += 1;
+        self.carry_counted();
+        Some(cut)
+    }
+
+    /// Freezes the tier of a store that nobody writes to.
+    pub fn freeze_for_good(&mut self, seed: u64) {
+        let mut tier = std::mem::replace(&mut self.active, Tier::new(seed));
+        // Where some of the ring is lost, the table may be of later.
+        if self.spaces.is_kept() && tier.claim() > 0 && self.lost.is_none() {
+            let slot = tier.expect_table(self.table_log);
+            tier.put_table(slot, self.spaces.encode().into());
+        }
+        self.frozen = Some(Arc::new(tier));
+    }
+
+    /// The frozen tier is complete: its last block is visible.
+    pub fn complete(&mut self) {
+        if let Some((slot, table)) = self.last_table.take() {
+            let tier = self.frozen.as_mut().expect("what is complete is there");
+            let tier = Arc::get_mut(tier).expect("a tier is shared only once it is complete");
+            tier.put_table(slot, table.into());
+        }
+    }
+
+    /// Forgets the bounds of logs at rest: some have changed, and nobody was told.
+    pub fn forget_remembered(&mut self, shelf: &Shelf) {
+        self.remembered = Remembered::new(self.remembered.secret(), shelf.remembered_budget);
+    }
+
+    fn tiers(&self) -> impl Iterator<Item = &Tier> {
+        [Some(&self.active), self.frozen.as_deref()].into_iter().flatten()
+    }
+
+    /// Bytes of memory that the tiers hold, and what is left of the last one, roughly.
+    pub fn memory(&self) -> usize {
+        self.tiers().map(Tier::bytes).sum::<usize>() + self.leaving
+    }
+
+    /// Bytes of memory that writers may use, of a `budget`.
+    pub fn most_memory(&self, budget: usize) -> usize {
+        budget + self.inherited
+    }
+
+    /// What there is by now was found by recovery.
+    pub fn inherits(&mut self, budget: usize) {
+        self.inherited = self.memory().saturating_sub(budget / 2);
+    }
+
+    /// So many bytes are left of a tier that was written.
+    pub fn leaves(&mut self, bytes: usize) {
+        self.leaving = bytes;
+        self.inherited = self.inherited.min(bytes);
+    }
+
+    /// The oldest tier in memory; tiers are counted from 0.
+    pub fn oldest_generation(&self) -> u64 {
+        self.generation - u64::from(self.frozen.is_some())
+    }
+
+    /// The tier that commits join.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether runs hold everything that boarded.
+    pub fn is_settled(&self) -> bool {
+        self.pending.is_empty() && !self.active.is_changed() && self.frozen.is_none()
+    }
+
+    /// What damage in the ring hides of a log.
+    pub fn doubt(&self, key: &[u8]) -> Option<Doubt> {
+        lost::of(&self.lost)?.doubt(key)
+    }
+
+    /// What the tiers in memory show of a log, newest first.
+    pub fn recent(&self, key: &[u8]) -> Vec<(&Tier, &LogState, Piece)> {
+        if let Some(lost) = &self.lost
+            && let Some(log) = lost.proven(key)
+        {
+            return log.piece().map(|piece| (&*lost.behind, log, piece)).into_iter().collect();
+        }
+        let known = self.tiers().filter_map(|tier| Some((tier, tier.log(tier.find(key)?))));
+        known.filter_map(|(tier, log)| Some((tier, log, log.piece()?))).collect()
+    }
+
+    /// Logs in the tiers.
+    pub fn recent_logs(&self) -> usize {
+        self.tiers().map(|tier| tier.logs.len()).sum()
+    }
+
+    /// What tells of a log, of which the tiers know this.
+    pub fn teller(&self, known: &[(&Tier, &LogState, Piece)]) -> Teller {
+        match known.first() {
+            Some((tier, ..)) if std::ptr::eq(*tier, &self.active) => Teller::Active,
+            Some(_) => Teller::Frozen,
+            None => Teller::Runs,
+        }
+    }
+
+    /// The last block that holds a deferred commit on a log; 0 where none does.
+    pub fn deferred(&self, key: &[u8]) -> u64 {
+        let known = self.tiers().filter_map(|tier| Some(tier.log(tier.find(key)?).deferred));
+        known.max().unwrap_or_default()
+    }
+}
+
+fn check(key: &[u8], expected: Expected, bounds: Option<Bounds>) -> Result<(), Error> {
+    let holds = match expected {
+        Expected::Next(next) => bounds.map_or(0, |b| b.next) == next,
+        Expected::Absent => bounds.is_none(),
+    };
+    let found = bounds.map_or(Found::Absent, |b| Found::Next(b.next));
+    if holds { Ok(()) } else { Err(Error::Conflict { key: KeyText::of(key), expected, found }) }
+}

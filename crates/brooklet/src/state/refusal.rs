@@ -1,0 +1,39 @@
+//! On what a refusal rests.
+//!
+//! A refusal says something about a log: where it goes on, that it is not there. The caller acts on that as on a read: a
+//! client that asks again after a lost answer, and gets a conflict, takes its first commit for stored. So a refusal is
+//! given only once every commit that it rests on is durable; a power cut cannot take it back then.
+
+use crate::error::Error;
+use crate::model::commit::Op;
+use crate::state::Front;
+
+impl Front {
+    /// The last block that is not durable yet and on which refusing `ops` with `error` rests, if there is one.
+    pub fn rests_on(&self, ops: &[Op<'_>], error: &Error) -> Option<u64> {
+        match error {
+            Error::Conflict { .. } | Error::UnknownLog { .. } | Error::OutOfRange { .. } => {
+                ops.iter().filter_map(|op| self.pending_on(op.key)).max()
+            }
+            // What a space holds follows from all of its logs.
+            Error::QuotaReached { .. } => self.pending.back().map(|block| block.seq),
+            _ => None,
+        }
+    }
+
+    /// The last block that is not durable yet and changes a log.
+    fn pending_on(&self, key: &[u8]) -> Option<u64> {
+        let tiers = self.tiers().zip((0..=self.generation).rev());
+        let moving = tiers.filter_map(|(tier, generation)| {
+            let slot = tier.find(key)?;
+            (tier.log(slot).in_flight > 0).then_some((slot, generation))
+        });
+        let last = |(slot, generation)| {
+            let blocks = self.pending.iter().rev().filter(move |block| block.generation == generation);
+            let mut changing =
+                blocks.filter(move |block| block.effects.iter().any(|effect| effect.slot == slot));
+            changing.next().map(|block| block.seq)
+        };
+        moving.filter_map(last).max()
+    }
+}

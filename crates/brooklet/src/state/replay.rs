@@ -1,0 +1,97 @@
+//! Boarding again what recovery found.
+
+use std::sync::Arc;
+
+use brooklet_wal::{Block, Found, Records};
+
+use crate::error::Error;
+use crate::format::commit_record::{self, Entry};
+use crate::memtable::{Limited, Pending, Tier};
+use crate::model::retention_state::State;
+use crate::model::{Effect, Piece};
+use crate::state::Front;
+use crate::state::lost::Lost;
+use crate::state::spaces::{Share, Spaces};
+
+impl Front {
+    /// Brings a recovered block's effects back, as boarding and showing once did.
+    pub fn replay(&mut self, block: &Block) -> Result<(), Error> {
+        let place = || format!("block {} of the ring", block.seq());
+        let malformed = || Error::damaged(place(), "a record does not make sense");
+        let (active, effects, spaces) = (&mut self.active, &mut self.effects, &mut self.spaces);
+        let done = match &mut self.lost {
+            None => active.replay(block, effects, spaces),
+            Some(lost) => Arc::make_mut(lost).replay(block, active, effects, spaces),
+        };
+        done.ok_or_else(malformed)
+    }
+
+    /// The same of what recovery around damage finds.
+    pub fn replay_around(&mut self, found: &Found, seed: u64) -> Result<(), Error> {
+        match (found, &mut self.lost) {
+            (Found::Block(block, _), _) => return self.replay(block),
+            (Found::Hole(hole), None) => self.lost = Some(Arc::new(Lost::new(hole, seed))),
+            (Found::Hole(hole), Some(lost)) => Arc::make_mut(lost).again(hole, seed),
+        }
+        Ok(())
+    }
+}
+
+impl Tier {
+    /// Brings a block's effects back, and what they do to `spaces`; `effects` is memory to use. `None` where it makes no sense.
+    pub fn replay(&mut self, block: &Block, effects: &mut Vec<Pending>, spaces: &mut Spaces) -> Option<()> {
+        self.replay_with(block, effects, spaces, |entry| Some(entry.before.clone()))
+    }
+
+    /// The same, where `begin` says what logs were that the tier does not know; an effect on one of which nothing is known is
+    /// passed over.
+    pub fn replay_with(
+        &mut self,
+        block: &Block,
+        effects: &mut Vec<Pending>,
+        spaces: &mut Spaces,
+        mut begin: impl FnMut(&Entry<'_>) -> Option<State>,
+    ) -> Option<()> {
+        effects.clear();
+        for record in Records::new(block.data()) {
+            let (offset, bytes) = record?;
+            let (mut rest, mut previous) = (bytes, None);
+            while !rest.is_empty() {
+                let entry = commit_record::decode(&mut rest, previous)?;
+                let key = entry.key;
+                previous = Some(key);
+                if let ([], Effect::Append(_)) = (key, entry.effect) {
+                    spaces.take_on(entry.payload)?;
+                }
+                let slot = match self.find(key) {
+                    Some(slot) => slot,
+                    None => match begin(&entry) {
+                        Some(before) => self.add(key, before),
+                        None => continue,
+                    },
+                };
+                let (is_first, payload) = (!self.log(slot).touched, entry.payload.len());
+                let claim = self.claim_of(slot, entry.effect, payload, is_first);
+                self.claims(claim, 0);
+                self.adds(slot, entry.effect, payload);
+                let log = self.log_mut(slot);
+                let share = Share::of(log.boarded, log.terms());
+                log.touched = true;
+                log.in_flight += 1;
+                let mut piece = Piece::on_top_of(log.boarded);
+                piece.apply(entry.effect)?;
+                log.boarded = piece.bounds;
+                let len = entry.payload.len() as u32;
+                if let Some(limited) = Limited::of(&mut log.limited, entry.effect) {
+                    limited.board(entry.effect, piece.bounds, len);
+                    spaces.shift(key, share, Share::of(log.boarded, log.terms()));
+                }
+                let offset = (offset + bytes.len() - rest.len()) as u32 - len;
+                effects.push(Pending { slot, effect: entry.effect, offset, len });
+            }
+        }
+        self.apply(block, effects)?;
+        effects.clear();
+        Some(())
+    }
+}

@@ -1,0 +1,308 @@
+//! Boarding, for logs that keep a part of their entries only: what a commit drops by that, and the marks that it leaves.
+//!
+//! It is worked out on the boarded state, as all else is, and written as trims, so that replay and readers need not know
+//! why an entry went. Sizes that no tier in memory knows are looked up before, without the lock, as bounds are
+//! ([`Refused::Sizes`] names them).
+
+use std::cell::Cell;
+use std::mem;
+use std::time::Duration;
+
+use brooklet_io::Clock;
+use brooklet_io::seeded::bug;
+
+use crate::memtable::Slot;
+use crate::memtable::entry_sizes::{Found, Tally};
+use crate::model::commit::{Action, Op};
+use crate::model::retention::Retention;
+use crate::model::retention_state::Terms;
+use crate::model::{Bounds, Effect};
+use crate::state::spaces::Spaces;
+use crate::state::{Front, Refused};
+
+/// The wall clock as of one commit, asked once and only if need be.
+pub(crate) struct Moment<'a> {
+    clock: &'a dyn Clock,
+    asked: Cell<Option<u64>>,
+}
+
+impl<'a> Moment<'a> {
+    pub fn new(clock: &'a dyn Clock) -> Self {
+        Self { clock, asked: Cell::new(None) }
+    }
+
+    /// By the clock that is never set, asked anew.
+    pub fn elapsed(&self) -> Duration {
+        self.clock.now()
+    }
+
+    /// In milliseconds since the Unix epoch.
+    pub fn ms(&self) -> u64 {
+        let now = self.asked.get().unwrap_or_else(|| wall(self.clock));
+        self.asked.set(Some(now));
+        now
+    }
+}
+
+/// What the wall clock says, in milliseconds since the Unix epoch.
+pub(crate) fn wall(clock: &dyn Clock) -> u64 {
+    u64::try_from(clock.wall().as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Front {
+    /// Makes sure that the sizes of entries in memory are known where the commit may ask for them: what it does itself
+    /// is counted as it is worked out.
+    pub(super) fn count_sizes(&mut self, ops: &[Op<'_>]) {
+        let wants = |spaces: &Spaces, op: &Op<'_>| {
+            matches!(op.action, Action::Retain(Retention { bytes: Some(_), .. })) || spaces.sizes(op.key)
+        };
+        for (i, op) in ops.iter().enumerate() {
+            let (slot, wanted) = (self.slots[i], wants(&self.spaces, op));
+            let log = self.active.log_mut(slot);
+            let limited = log.terms().is_some_and(|terms| terms.bytes.is_some());
+            let first = log.boarded.map_or(0, |bounds| bounds.first);
+            match (log.tally_mut(), limited || wanted) {
+                (Some(tally), true) => tally.begin(first),
+                (Some(tally), false) => {
+                    // Nobody wants it any more, unless another operation of the commit does, or another commit.
+                    let mut others = ops.iter().zip(&self.slots);
+                    let wanted = others.any(|(op, other)| *other == slot && wants(&self.spaces, op));
+                    if wanted || self.counting.iter().any(|key| **key == *op.key) {
+                        tally.begin(first);
+                    } else {
+                        *log.limited_mut().tally_mut() = None;
+                    }
+                }
+                (None, true) => {
+                    let mut tally = self.tally(slot);
+                    tally.begin(first);
+                    self.keep_tally(slot, tally);
+                }
+                (None, false) => {}
+            }
+        }
+    }
+
+    /// The sizes of a log's entries that the tiers in memory hold, as boarded.
+    fn tally(&mut self, slot: Slot) -> Tally {
+        self.tallies += 1;
+        let frozen =
+            self.frozen.as_deref().and_then(|tier| Some((tier, tier.find(&self.active.log(slot).key)?)));
+        let tiers = [frozen.map(|(tier, slot)| (tier, slot, self.generation - 1))];
+        let tiers = tiers.into_iter().flatten().chain([(&self.active, slot, self.generation)]);
+        let mut tally: Option<Tally> = None;
+        for (tier, slot, generation) in tiers {
+            let log = tier.log(slot);
+            let origin = log.origin().map_or(0, |bounds| bounds.next);
+            let tally = tally.get_or_insert_with(|| Tally::new(self.tallies, origin));
+            match log.piece() {
+                Some(piece) if piece.bounds.is_none() => tally.hold(0, []),
+                Some(piece) => tally.hold(piece.held().start, log.sizes()),
+                None => {}
+            }
+            let blocks = self.pending.iter().rev().filter(|block| block.generation == generation);
+            let effects = blocks.flat_map(|block| block.effects.iter().rev());
+            let effects: Vec<_> =
+                effects.filter(|effect| effect.slot == slot).take(log.in_flight as usize).collect();
+            for pending in effects.into_iter().rev() {
+                tally.apply(pending.effect, pending.len);
+            }
+        }
+        tally.expect("the active tier was asked")
+    }
+
+    pub(super) fn keep_tally(&mut self, slot: Slot, tally: Tally) {
+        self.active.charge(tally.memory());
+        *self.active.log_mut(slot).limited_mut().tally_mut() = Some(tally);
+    }
+
+    /// The sizes of a log are being looked up, for a commit that will [`end_count`](Self::end_count).
+    pub fn begin_count(&mut self, key: &[u8]) {
+        self.counting.push(key.into());
+    }
+
+    pub fn end_count(&mut self, key: &[u8]) {
+        let at = self.counting.iter().position(|other| **other == *key).expect("it was begun");
+        self.counting.swap_remove(at);
+    }
+
+    /// Brings logs whose sizes are being looked up over to a fresh tier: what was learned goes with them.
+    pub(super) fn carry_counted(&mut self) {
+        let counting = mem::take(&mut self.counting);
+        for key in &counting {
+            // One that is gone has no sizes.
+            if !self.is_absent(key) {
+                self.slot(key);
+            }
+        }
+        self.counting = counting;
+    }
+
+    /// Takes down sizes of a log that were looked up.
+    pub fn learn_sizes(&mut self, key: &[u8], found: Found) {
+        let Some(slot) = self.active.find(key) else { return };
+        let log = self.active.log_mut(slot);
+        let bounds = log.boarded.unwrap_or_default();
+        let held = log.terms().and_then(|terms| terms.bytes.map(|_| terms.held));
+        let Some(tally) = log.tally_mut() else { return };
+        let before = tally.memory();
+        tally.learn(found, bounds, held);
+        let more = tally.memory().saturating_sub(before);
+        self.active.charge(more);
+    }
+
+    fn terms(&self, slot: Slot) -> Option<&Terms> {
+        self.active.log(slot).terms()
+    }
+
+    fn bounds(&self, slot: Slot) -> Bounds {
+        self.active.log(slot).boarded.unwrap_or_default()
+    }
+
+    fn counted(&mut self, slot: Slot) -> &Tally {
+        self.active.log_mut(slot).tally_mut().expect("sizes are counted where bytes are limited")
+    }
+
+    /// The bytes that a log of limited bytes holds once it has the entries `first..next` of those it has.
+    fn left(&mut self, i: usize, slot: Slot, first: u64, next: u64) -> Result<Option<u64>, Refused> {
+        let Some(&Terms { bytes: Some(_), held, .. }) = self.terms(slot) else { return Ok(None) };
+        let bounds = self.bounds(slot);
+        let left = self.counted(slot).left(bounds, held, first, next);
+        left.map(Some).map_err(|missing| Refused::Sizes(i, missing))
+    }
+
+    /// An effect that leaves a log its entries `first..next` of those it has, and the sum of their bytes.
+    pub(super) fn cut(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Refused> {
+        let bounds = self.bounds(slot);
+        let (first, next) = match effect {
+            Effect::Trim(first) => (first, bounds.next),
+            Effect::Truncate(next) => (bounds.first, next),
+            _ => unreachable!("only these cut"),
+        };
+        let lawful = bounds.first <= first && first <= next && next <= bounds.next;
+        let left = if lawful { self.left(i, slot, first, next)? } else { None };
+        self.drop_entries(op, i, slot, effect, left)
+    }
+
+    /// An effect that drops entries, and the bytes that are left then, where bytes are limited.
+    fn drop_entries(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        effect: Effect,
+        left: Option<u64>,
+    ) -> Result<(), Refused> {
+        self.effect(op, i, slot, effect)?;
+        left.map_or(Ok(()), |left| Ok(self.effect(op, i, slot, Effect::Held(left))?))
+    }
+
+    /// What an entry needs to have gone before it: a mark of its time.
+    pub(super) fn mark(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        moment: &Moment<'_>,
+    ) -> Result<(), Refused> {
+        let wanted = self.terms(slot).filter(|terms| terms.age.is_some());
+        let Some(time) = wanted.and_then(|terms| terms.wanted_mark(moment.ms())) else { return Ok(()) };
+        Ok(self.effect(op, i, slot, Effect::Mark(time))?)
+    }
+
+    /// The first entry that a log keeps by its number and its age.
+    pub(super) fn kept(&self, slot: Slot, moment: &Moment<'_>) -> u64 {
+        let bounds = self.bounds(slot);
+        self.terms(slot).map_or(bounds.first, |terms| {
+            let now = if terms.age.is_some() && !bug("age-comes-back") { moment.ms() } else { 0 };
+            terms.kept(bounds, now)
+        })
+    }
+
+    /// Drops what a log does not keep.
+    pub(super) fn limit(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        moment: &Moment<'_>,
+    ) -> Result<(), Refused> {
+        let Some(terms) = self.terms(slot) else { return Ok(()) };
+        let (bounds, bytes) = (self.bounds(slot), terms.bytes);
+        let mut first = self.kept(slot, moment);
+        let mut left = self.left(i, slot, first, bounds.next)?;
+        if let (Some(left), Some(most)) = (&mut left, bytes)
+            && *left > most
+            && first < bounds.next
+        {
+            // The newest entry stays.
+            let counted = self.counted(slot).walk(first..bounds.next - 1, false, *left - most - 1);
+            let (kept, gone) = counted.map_err(|missing| Refused::Sizes(i, missing))?;
+            *left = left.saturating_sub(gone);
+            first = kept;
+        }
+        self.drop_before(op, i, slot, first, left)
+    }
+
+    /// Drops the entries before `first`, if there are any.
+    fn drop_before(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        first: u64,
+        left: Option<u64>,
+    ) -> Result<(), Refused> {
+        let is_cut = first > self.bounds(slot).first;
+        if is_cut { self.drop_entries(op, i, slot, Effect::Trim(first), left) } else { Ok(()) }
+    }
+
+    /// Sets the terms of a log. What the old ones left out by now stays out.
+    pub(super) fn retain(
+        &mut self,
+        op: &Op<'_>,
+        i: usize,
+        slot: Slot,
+        retention: Retention,
+        moment: &Moment<'_>,
+    ) -> Result<(), Refused> {
+        if retention.bytes.is_some() {
+            self.limit(op, i, slot, moment)?;
+        } else {
+            // Nobody asks for the sum any more: a limit can be lifted where sizes cannot be read.
+            self.drop_before(op, i, slot, self.kept(slot, moment), None)?;
+        }
+        let counted = self.terms(slot).and_then(|terms| terms.bytes.map(|_| terms.held));
+        let limit = |limit: Option<u64>| limit.map_or(0, |n| n + 1);
+        let age = retention.age.map(|age| age.as_millis() as u64);
+        let aged = self.terms(slot).filter(|terms| terms.has_marks());
+        let sharper = aged.and_then(|terms| terms.sharper_mark(age, moment.ms()));
+        self.effect(op, i, slot, Effect::Entries(limit(retention.entries)))?;
+        self.effect(op, i, slot, Effect::Bytes(limit(retention.bytes)))?;
+        self.effect(op, i, slot, Effect::Age(limit(age)))?;
+        let bounds = self.bounds(slot);
+        if !bounds.is_empty() && self.terms(slot).is_some_and(|terms| !terms.has_marks()) {
+            self.mark(op, i, slot, moment)?;
+        }
+        if let Some(time) = sharper {
+            self.effect(op, i, slot, Effect::Mark(time))?;
+        }
+        // Where less stays than goes, what stays is counted.
+        let anew = |most: &u64| counted.is_none_or(|held| *most < held / 2);
+        if let Some(most) = retention.bytes.filter(anew) {
+            let newest = self.counted(slot).walk(bounds.first..bounds.next, true, most);
+            let (first, held) = newest.map_err(|missing| Refused::Sizes(i, missing))?;
+            self.drop_before(op, i, slot, first, None)?;
+            self.effect(op, i, slot, Effect::Held(held))?;
+        }
+        self.limit(op, i, slot, moment)
+    }
+
+    /// When readers look at the age of a log's entries, who ask at `now`: while new terms are on their way to disk, that
+    /// is when those boarded. What was left out by then the commit trims; later, the old terms would leave out what the
+    /// new ones may keep.
+    pub fn seen_at(&self, key: &[u8], now: u64) -> u64 {
+        let known = self.tiers().filter_map(|tier| tier.log(tier.find(key)?).retained_at());
+        known.min().map_or(now, |since| since.min(now))
+    }
+}

@@ -1,0 +1,133 @@
+//! Looking up what a tally misses, in the runs, without the front's lock.
+//!
+//! Damage must not keep a log from getting on, least of all when it is about to go: the tally holds what is damaged to have
+//! its share of the bytes of which nothing else is known. Readers are told of it, as ever, and so is the log. A read that the
+//! device fails may succeed later, and a guess would drop what the log is to keep: there the commit is refused.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, KeyText};
+use crate::format::run_entry::Head;
+use crate::memtable::entry_sizes::{Found, Missing};
+use crate::memtable::size_span::Span;
+use crate::model::{Bounds, Piece, resolve};
+use crate::run::{Run, RunSet};
+
+/// Chunks that are read at once, at most: no run is held for longer, and what they tell is kept.
+const AT_ONCE: usize = 1024;
+
+/// Entries of a log that a run holds.
+struct Part {
+    range: Range<u64>,
+    run: Arc<Run>,
+    head: Head,
+}
+
+impl Missing {
+    /// Looks it up, or a part of it.
+    pub fn look(&self, runs: &RunSet, key: &[u8]) -> Result<Found, Error> {
+        let (mut rest, mut sum, mut spans) = (self.range.clone(), 0, Vec::new());
+        let parts = match twice(|| self.parts(runs, key)) {
+            Err(error @ Error::Damaged { .. }) => {
+                spans.push(self.give_up(key, rest.clone(), &error));
+                rest = 0..0;
+                Vec::new()
+            }
+            parts => parts?,
+        };
+        while !rest.is_empty() && sum <= self.enough && spans.len() < AT_ONCE {
+            let at = if self.newest { rest.end - 1 } else { rest.start };
+            let part =
+                parts.iter().find(|part| part.range.contains(&at)).expect("they hold all that is missing");
+            let mut span = match twice(|| part.sizes(key, at)) {
+                Err(error @ Error::Damaged { .. }) => match self.damaged(key, at, part)? {
+                    range if range.is_empty() => continue,
+                    range => self.give_up(key, range, &error),
+                },
+                sizes => sizes?,
+            };
+            sum += span.bytes;
+            if sum <= self.enough && !span.is_damaged() {
+                span.forget_sizes();
+            }
+            // Of what is damaged nobody here knows how much is enough.
+            rest = match (span.is_damaged(), self.newest) {
+                (true, _) => 0..0,
+                (false, true) => rest.start..span.range.start,
+                (false, false) => span.range.end..rest.end,
+            };
+            spans.push(span);
+        }
+        Ok(Found { missing: self.clone(), spans })
+    }
+
+    /// The runs that hold what is missing.
+    fn parts(&self, runs: &RunSet, key: &[u8]) -> Result<Vec<Part>, Error> {
+        let Range { start, end } = self.range;
+        let heads = runs.heads(key, Some(start), end)?;
+        let newer = Piece { bounds: Some(Bounds { first: start, next: end }), base: end };
+        let found = resolve(std::iter::once(newer).chain(heads.iter().map(|(_, head)| head.piece))).parts;
+        let mut heads: Vec<_> = heads.into_iter().map(Some).collect();
+        let parts = found.into_iter().filter_map(|(i, range)| {
+            let (run, head) = heads[i.checked_sub(1)?].take()?;
+            Some(Part { range, run, head })
+        });
+        let parts: Vec<Part> = parts.collect();
+        // The newest first.
+        let start_of =
+            parts.iter().try_fold(end, |at, part| (part.range.end == at).then_some(part.range.start));
+        if start_of == Some(start) {
+            return Ok(parts);
+        }
+        let what = format!("entries of {start} to {end} (exclusive) are in no run");
+        Err(Error::damaged(format!("log {}", KeyText::of(key)), what))
+    }
+
+    /// Entries that are damaged, as a span, and as a word to whoever looks after the store.
+    fn give_up(&self, key: &[u8], range: Range<u64>, error: &Error) -> Span {
+        let log = key.escape_ascii();
+        let why = "entries of a log are damaged; its limit of bytes is applied as if they had their share";
+        tracing::warn!(%log, from = range.start, to = range.end, %error, "{why}");
+        Span::damaged(range)
+    }
+
+    /// The entries from `at` on, the way that we go, that are damaged: none of them is whole where one was tried. None is
+    /// where they read back by now.
+    fn damaged(&self, key: &[u8], at: u64, part: &Part) -> Result<Range<u64>, Error> {
+        let range = self.range.start.max(part.range.start)..self.range.end.min(part.range.end);
+        // Counted in entries from `at` on.
+        let end = if self.newest { at + 1 - range.start } else { range.end - at };
+        let (mut bad, mut good, mut step) = (0, end, 1);
+        while good > bad + 1 {
+            let tried = if good == end { (bad + step).min(end - 1) } else { bad + (good - bad) / 2 };
+            step *= 2;
+            let read = part.sizes(key, if self.newest { at - tried } else { at + tried });
+            match read {
+                Ok(span) if self.newest => good = (at + 1).saturating_sub(span.range.end),
+                Ok(span) => good = span.range.start.saturating_sub(at),
+                Err(Error::Damaged { .. }) => bad = tried,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(if self.newest { at + 1 - good..at + 1 } else { at..at + good })
+    }
+}
+
+/// Reads again what may have been damaged on its way from the device only.
+fn twice<T>(read: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    match read() {
+        Err(Error::Damaged { .. }) => read(),
+        done => done,
+    }
+}
+
+impl Part {
+    /// The sizes of the entries in the chunk that holds `seq`, as far as they count.
+    fn sizes(&self, key: &[u8], seq: u64) -> Result<Span, Error> {
+        let in_head = self.head.chunk.range().contains(&seq);
+        let chunk = if in_head { self.head.chunk.clone() } else { self.run.chunk(key, seq)? };
+        let range = chunk.range().start.max(self.range.start)..chunk.range().end.min(self.range.end);
+        Ok(Span::each(range.start, range.map(|seq| chunk.payload_bytes(seq).len() as u32).collect()))
+    }
+}

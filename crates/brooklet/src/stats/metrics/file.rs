@@ -1,0 +1,45 @@
+//! A file of the metrics, kept up to date while the store is open: for `brooklet top`, and for collectors of text files.
+
+use crate::options::MetricsFile;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use crate::engine::Inner;
+use crate::error::Error;
+use crate::stats::metrics::Metrics;
+use crate::sync::thread;
+
+impl Inner {
+    /// Begins to write the metrics, where that was asked for.
+    pub fn publish_metrics(self: &Arc<Self>) -> Result<(), Error> {
+        let Some(file) = self.options.metrics_file.clone() else { return Ok(()) };
+        // A path that cannot be written to is better known now.
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.path.display()));
+        write(&file, self).map_err(named).map_err(Error::io("writing the metrics"))?;
+        let publish = self.watched("the thread that writes metrics", move |inner| {
+            let mut failed = false;
+            while !inner.is_closing() {
+                thread::park_timeout(file.every);
+                let written = write(&file, inner);
+                if let (Err(error), false) = (&written, failed) {
+                    tracing::warn!(path = %file.path.display(), %error, "the metrics were not written; trying on");
+                }
+                failed = written.is_err();
+            }
+            // What a store says that is not open would only mislead.
+            let _ = fs::remove_file(&file.path);
+        });
+        let thread = thread::Builder::new().name("brooklet-metrics".into()).spawn(publish);
+        self.adopt_thread(thread.map_err(Error::io("starting a thread"))?);
+        Ok(())
+    }
+}
+
+/// Puts a whole document in the place of the one before.
+fn write(file: &MetricsFile, inner: &Inner) -> io::Result<()> {
+    let part = file.part();
+    fs::write(&part, Metrics::of(&inner.activity()).to_string())?;
+    fs::rename(part, &file.path)
+}

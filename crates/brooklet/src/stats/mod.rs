@@ -1,0 +1,5 @@
+//! What a store reports about itself.
+
+pub mod activity;
+pub mod info;
+pub mod metrics;

@@ -1,0 +1,88 @@
+//! What is damaged of a store, as far as it was met.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::format::run_entry::unescape;
+use crate::run::table::Segment;
+use crate::run::{Run, RunSet};
+use crate::state::lost::{self, Lost};
+use crate::store::Store;
+use crate::store::view::View;
+
+/// A damaged place of a store, and whom it concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Damage {
+    /// Where it is: a stretch of the ring, or a run.
+    pub place: String,
+    /// What is wrong there.
+    pub what: String,
+    /// Logs that it is known to touch, or that the damaged bytes name.
+    pub logs: Vec<Vec<u8>>,
+    /// The least key of a log that it may touch.
+    pub from: Vec<u8>,
+    /// The least key behind those; `None` where there is no end.
+    pub to: Option<Vec<u8>>,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "damage in {}: {}", self.place, self.what)
+    }
+}
+
+impl Damage {
+    fn of_ring(lost: &Lost) -> Self {
+        let logs = lost.touched().map(<[u8]>::to_vec).collect();
+        Self { place: lost.place(), what: lost.what(), logs, from: Vec::new(), to: None }
+    }
+
+    /// The parts of a run in which damage was met.
+    fn of_run(run: &Run) -> Vec<Self> {
+        let damaged = run.segments.iter().enumerate().filter(|(_, segment)| segment.is_damaged());
+        let of_segment = |(at, segment): (usize, &Arc<Segment>)| {
+            let (place, what) = match segment.reader() {
+                Err(Error::Damaged { place, what }) => (place, what),
+                Err(error) => (segment.place(), error.to_string()),
+                Ok(_) => (segment.place(), "some of it does not read back as it was written".into()),
+            };
+            let from = first_log(&segment.meta.first);
+            let to = run.segments.get(at + 1).map(|next| first_log(&next.meta.first));
+            Self { place, what, logs: Vec::new(), from, to }
+        };
+        damaged.map(of_segment).collect()
+    }
+}
+
+/// The key of the log that a codex key belongs to, or that a part of one begins.
+fn first_log(codex_key: &[u8]) -> Vec<u8> {
+    unescape(codex_key).0
+}
+
+impl Store {
+    /// The damage that opening the store, reading it, and its own upkeep have met.
+    ///
+    /// # Panics
+    /// In a process that did not open the store.
+    pub fn damage(&self) -> Vec<Damage> {
+        let (runs, lost) = {
+            let front = self.inner().front();
+            (front.runs.clone(), lost::of(&front.lost).cloned())
+        };
+        all(&runs, lost.as_ref())
+    }
+}
+
+impl View {
+    /// The same, of what the view shows.
+    pub fn damage(&self) -> Vec<Damage> {
+        all(&self.runs, self.lost.as_ref())
+    }
+}
+
+fn all(runs: &RunSet, lost: Option<&Arc<Lost>>) -> Vec<Damage> {
+    let of_ring = lost.map(|lost| Damage::of_ring(lost));
+    of_ring.into_iter().chain(runs.iter().flat_map(|run| Damage::of_run(run))).collect()
+}

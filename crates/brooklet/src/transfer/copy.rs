@@ -1,0 +1,265 @@
+//! Copies: a new store of what a view shows. Its runs are copied as they are, so that it takes as long as reading and writing
+//! their bytes, and each is then read back and checked. The store has its name, or its superblock, only once all of that is
+//! durable.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use brooklet_codex::Source;
+use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
+
+use crate::error::{Error, is_full};
+use crate::format::manifest::{self, Manifest, SegmentMeta};
+use crate::format::superblock::{Place, Superblock};
+use crate::options::{Create, Options};
+use crate::run::table::Segment;
+use crate::run::table_cache::Shelf;
+use crate::store::Store;
+use crate::store::view::View;
+use crate::volume::Volumes;
+use crate::volume::create;
+
+/// So many bytes are copied at once.
+const AT_ONCE: usize = 1 << 20;
+/// So many bytes are written before they are made durable, beside which the checks go on.
+const FLUSH: u64 = 32 << 20;
+/// So many segments wait to be checked.
+const WAITING: usize = 64;
+/// So many threads check, where there are cores for them.
+const CHECKING: usize = 4;
+
+type Watch<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
+
+impl Options {
+    /// Makes a new store at `path` that holds what `view` shows, and opens it: all logs of another store, or of a backup, as they
+    /// were. Several times as fast as an [import](Store::import), which is for stores that are there, and for some of the logs.
+    ///
+    /// Tells `watch` how many bytes are copied by now; where that breaks, there is no store. What was copied is read back and
+    /// checked.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (path, store) = (dir.path().join("copy"), brooklet::Store::in_memory(1)?);
+    /// use std::ops::ControlFlow;
+    /// use brooklet::Options;
+    ///
+    /// store.append_many("doc", ["a", "b"])?.wait()?;
+    /// let copy = Options::new().copy(&path, &store.view()?, |_| ControlFlow::Continue(()))?;
+    /// assert_eq!(copy.bounds("doc")?.next, 2);
+    /// copy.append("doc", "c")?.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Exists`] where there is something at `path`; [`Error::Full`]; [`Error::Cancelled`]; what reading the view fails
+    /// with: [`Error::Damaged`], unless [damage is copied](Self::copy_damaged), and [`Error::Io`]. After any of them there is no
+    /// store.
+    pub fn copy(
+        self,
+        path: impl AsRef<Path>,
+        view: &View,
+        mut watch: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Store, Error> {
+        let (path, options) = self.create(Create::IfMissing).settled(path.as_ref())?;
+        let fill = |volumes: &Volumes, superblock: &mut Superblock| {
+            copy(view, volumes, superblock, &options, &mut watch)
+        };
+        if !create::make(&path, &options, fill)? {
+            return Err(Error::exists(path.display().to_string()));
+        }
+        options.create(Create::Never).open(path)
+    }
+
+    /// The same, on a volume.
+    #[doc(hidden)]
+    pub fn copy_on(self, volume: Arc<dyn Volume>, view: &View) -> Result<Store, Error> {
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let fill =
+            |volumes: &Volumes, superblock: &mut Superblock| copy(view, volumes, superblock, &self, go_on);
+        create::create(&Volumes { data: volume.clone(), ring: None }, &self, fill)?;
+        self.open_on(volume)
+    }
+}
+
+/// Copies the runs of a view to the heap of a store that is being made.
+fn copy(
+    view: &View,
+    volumes: &Volumes,
+    superblock: &mut Superblock,
+    options: &Options,
+    watch: Watch<'_>,
+) -> Result<(), Error> {
+    view.here()?;
+    view.expect_whole()?;
+    let mut manifest = view.manifest();
+    let begin = superblock.heap_offset();
+    let mut end = begin;
+    for segment in manifest.runs.iter_mut().flat_map(|(_, segments)| segments) {
+        (segment.offset, segment.extent) = (end, segment.len.next_multiple_of(SECTOR as u64));
+        end += segment.extent;
+    }
+    let encoded = manifest.encode();
+    let all = end + (encoded.len() as u64).next_multiple_of(SECTOR as u64);
+    if superblock.capacity > 0 && all > superblock.capacity {
+        let why = format!("it takes {all} bytes, and has a capacity of {}", superblock.capacity);
+        return Err(Error::Full { what: "the copy of a store", why });
+    }
+    let volume = &volumes.data;
+    volume.grow(all).map_err(failed(volume))?;
+    let shelf = Shelf::new(volume.clone(), options.cache_budget, Some(0), options.secret);
+    let mut told = |bytes: u64| match watch(bytes) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Error::Cancelled { what: "the copy of a store" }),
+    };
+    let sources = view.runs.iter().flat_map(|run| run.segments.iter());
+    let targets = manifest.runs.iter().flat_map(|(run, metas)| metas.iter().map(move |meta| (run.id, meta)));
+    let (mut segments, mut flushed) = (sources.zip(targets), begin);
+    let mut copy_next = || {
+        let Some((source, (run, meta))) = segments.next() else { return Ok::<_, Error>(None) };
+        match source.reader() {
+            // The zeros that are there instead read as damage, too.
+            Err(Error::Damaged { .. }) if options.copy_damaged => {}
+            _ => copy_segment(source, volume, meta.offset)?,
+        }
+        let end = meta.offset + meta.extent;
+        if end - flushed >= FLUSH {
+            volume.flush().map_err(failed(volume))?;
+            flushed = end;
+        }
+        told(end - begin)?;
+        Ok(Some(Written { source, run, meta: meta.clone() }))
+    };
+    let check = |written: &Written<'_>| match written.check(&shelf) {
+        Err(Error::Damaged { .. }) if options.copy_damaged => written.compare(&**volume),
+        checked => checked,
+    };
+    if options.threads {
+        check_beside(&check, |check| {
+            while let Some(written) = copy_next()? {
+                if check.send(written).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        })?;
+    } else {
+        while let Some(written) = copy_next()? {
+            check(&written)?;
+        }
+    }
+    put_manifest(&manifest, &encoded, end, volume, superblock)
+}
+
+fn failed(volume: &Arc<dyn Volume>) -> impl FnOnce(std::io::Error) -> Error {
+    let name = volume.info().name;
+    move |error| match is_full(&error) {
+        true => Error::Full { what: "the copy of a store", why: error.to_string() },
+        false => Error::io(format!("writing {name}"))(error),
+    }
+}
+
+fn copy_segment(source: &Segment, volume: &Arc<dyn Volume>, to: u64) -> Result<(), Error> {
+    let mut buf = AlignedBuf::new(AT_ONCE);
+    let mut at = 0;
+    while at < source.meta.len {
+        let len = (source.meta.len - at).min(AT_ONCE as u64);
+        let data = source.reader()?.source().read(at, len as usize).map_err(|e| source.error(e.into()))?;
+        buf.clear();
+        buf.extend(&data);
+        buf.pad();
+        write_all_at(&**volume, to + at, &buf, Persist::Cached).map_err(failed(volume))?;
+        at += len;
+    }
+    Ok(())
+}
+
+/// A segment that was copied.
+struct Written<'a> {
+    source: &'a Segment,
+    run: u64,
+    /// What it is in the copy.
+    meta: SegmentMeta,
+}
+
+impl Written<'_> {
+    /// Reads it back.
+    fn check(&self, shelf: &Shelf) -> Result<(), Error> {
+        Segment::open(shelf, self.run, self.meta.clone())?.verify(None, &mut |_| {})
+    }
+
+    /// Compares it with a source that is damaged.
+    fn compare(&self, volume: &dyn Volume) -> Result<(), Error> {
+        let (source, meta) = (self.source, &self.meta);
+        let Ok(reader) = source.reader() else { return Ok(()) };
+        let mut buf = AlignedBuf::zeroed(AT_ONCE);
+        let mut at = 0;
+        while at < meta.len {
+            let len = (meta.len - at).min(AT_ONCE as u64) as usize;
+            let was = reader.source().read(at, len).map_err(|error| source.error(error.into()))?;
+            read_exact_at(volume, meta.offset + at, &mut buf[..len.next_multiple_of(SECTOR)])
+                .map_err(Error::io("reading back the copy of a store"))?;
+            if was[..] != buf[..len] {
+                return Err(Error::damaged(
+                    format!("run {} of the copy", self.run),
+                    "it does not read back as it was written",
+                ));
+            }
+            at += len as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Checks what `write` hands over, in threads beside it.
+fn check_beside<'a>(
+    check: &(dyn Fn(&Written<'a>) -> Result<(), Error> + Sync),
+    write: impl FnOnce(&SyncSender<Written<'a>>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (send, written) = sync_channel(WAITING);
+    // There until there is damage, after which nobody writes on.
+    let written = Mutex::new(Some(written));
+    let lock = || written.lock().unwrap_or_else(PoisonError::into_inner);
+    let next = || lock().as_ref().and_then(|written| written.recv().ok());
+    let checks = || {
+        while let Some(written) = next() {
+            check(&written).inspect_err(|_| drop(lock().take()))?;
+        }
+        Ok(())
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(CHECKING);
+    thread::scope(|scope| {
+        let checking: Vec<_> = (0..threads).map(|_| scope.spawn(checks)).collect();
+        let wrote = write(&send);
+        drop(send);
+        let checked = checking.into_iter().try_fold((), |(), checking| {
+            checking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        wrote.and(checked)
+    })
+}
+
+fn put_manifest(
+    manifest: &Manifest,
+    encoded: &[u8],
+    at: u64,
+    volume: &Arc<dyn Volume>,
+    superblock: &mut Superblock,
+) -> Result<(), Error> {
+    let ids = manifest.runs.iter().map(|(run, _)| run.id);
+    let merged = manifest.merging.iter().map(|merging| merging.into);
+    superblock.next_run = ids.chain(merged).max().map_or(superblock.next_run, |newest| newest + 1);
+    if manifest.runs.is_empty() {
+        return Ok(());
+    }
+    let mut buf = AlignedBuf::new(encoded.len());
+    buf.extend(encoded);
+    buf.pad();
+    write_all_at(&**volume, at, &buf, Persist::Cached).map_err(failed(volume))?;
+    superblock.manifest = Place { offset: at, len: encoded.len() as u64, sum: manifest::sum_of(encoded) };
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! A run of new logs being written, and brought into the store.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+
+use brooklet_io::seeded::bug;
+use bytes::Bytes;
+
+use crate::engine::ingest_writer::Writer;
+use crate::error::{Error, KeyText};
+use crate::format::manifest::RunMeta;
+use crate::format::run_entry::{Chunk, Head, PieceWriter, filter_hash, head_elsewhere, split_key};
+use crate::maintenance::ingest::{Adoption, refuse_common};
+use crate::model::Bounds;
+use crate::model::retention_state::Ageing;
+use crate::run::table::Entry;
+use crate::run::writer::Pending;
+use crate::run::writer::Segments;
+use crate::run::{Run, RunSet};
+use crate::store::Store;
+use crate::transfer::import::{Existing, Imported, Watch};
+
+/// So many logs are looked for in the same runs. They are held meanwhile, and with them what merging would free.
+const HELD: u64 = 1024;
+
+/// So many bytes are written before more is told of them.
+const TOLD: u64 = 1 << 20;
+
+/// What finds no room, if it does not.
+const IMPORT: &str = "the import in the heap";
+
+/// A run of new logs, on its way into the heap of a store.
+pub(super) struct NewRun {
+    store: Store,
+    existing: Existing,
+    watch: Option<Watch>,
+    writer: Writer,
+    /// Runs that were there all the time: no log of this one is in them.
+    known: BTreeSet<u64>,
+    runs: Arc<RunSet>,
+    /// The log at hand: its key, its next entry, and the one after its last.
+    key: Vec<u8>,
+    at: u64,
+    end: u64,
+    /// Whether it is left out.
+    skips: bool,
+    seen: u64,
+    meta: RunMeta,
+    ageing: Option<Ageing>,
+    imported: Imported,
+    told: u64,
+}
+
+impl NewRun {
+    pub fn new(store: Store, existing: Existing, watch: Option<Watch>) -> Result<Self, Error> {
+        store.inner().may_wait()?;
+        // So that what was committed before is in the runs, and logs that are there already are noticed at once.
+        store.checkpoint()?;
+        let inner = store.inner();
+        let id = inner.keeper().new_run();
+        let runs = inner.front().runs.clone();
+        let known = runs.iter().map(|run| run.meta.id).collect();
+        Ok(Self {
+            writer: Writer::new(store.shared(), IMPORT, Segments::new(id, Some(Vec::new())))?,
+            store,
+            existing,
+            watch,
+            known,
+            runs,
+            key: Vec::new(),
+            at: 0,
+            end: 0,
+            skips: false,
+            seen: 0,
+            meta: RunMeta { id, ..RunMeta::default() },
+            ageing: None,
+            imported: Imported::default(),
+            told: 0,
+        })
+    }
+
+    /// The clock of the store.
+    pub fn now(&self) -> u64 {
+        self.store.inner().now()
+    }
+
+    /// Takes what was written of pieces.
+    pub fn put_all(&mut self, pieces: &mut PieceWriter<Pending>) -> Result<(), Error> {
+        while let Some(Entry { key, value, .. }) = pieces.out().pop() {
+            self.put(key, value.into())?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next part of a piece: a head, or a chunk that goes on with it.
+    pub fn put(&mut self, codex_key: Vec<u8>, mut value: Bytes) -> Result<(), Error> {
+        let hash = match split_key(&codex_key) {
+            Some((key, None)) => {
+                if self.begin(key, &value)? {
+                    value = head_elsewhere(&value).expect("it was just read").into();
+                }
+                Some(filter_hash(self.store.inner().shelf.filter_seed(), &self.key))
+            }
+            Some((key, Some(seq))) if key == self.key && seq == self.at => {
+                let chunk =
+                    Chunk::decode(&value).filter(|chunk| chunk.base == seq && !chunk.range().is_empty());
+                self.go_on(&chunk.ok_or_else(|| self.senseless("a part of it makes no sense"))?)?;
+                None
+            }
+            _ => return Err(self.senseless("what follows it does not go on with it, and is no log")),
+        };
+        if self.skips {
+            return Ok(());
+        }
+        self.writer.put(Entry { key: codex_key, value: value.into(), hash })?;
+        self.tell()
+    }
+
+    fn senseless(&self, what: &str) -> Error {
+        let place = if self.key.is_empty() {
+            "before the first log".into()
+        } else {
+            format!("at log {}", KeyText::of(&self.key))
+        };
+        Error::InvalidImport(format!("{place}: {what}"))
+    }
+
+    /// Begins a log. `true` where it counts in the space of another store.
+    fn begin(&mut self, key: Vec<u8>, value: &Bytes) -> Result<bool, Error> {
+        self.end_log()?;
+        if key <= self.key {
+            return Err(self.senseless("what follows it is not in the order of keys"));
+        }
+        self.key = key;
+        if let Some(silo) = self.store.inner().silos.of(&self.key) {
+            return Err(Error::InMemory { space: silo.name.clone() });
+        }
+        let head = Head::decode(value).ok_or_else(|| self.senseless("its beginning makes no sense"))?;
+        let bounds = head.piece.bounds.filter(|bounds| head.piece.base <= bounds.first);
+        let bounds = bounds.ok_or_else(|| self.senseless("it is not there as a whole"))?;
+        (self.at, self.end) = (bounds.first, bounds.next);
+        self.skips = false;
+        if let Some(Bounds { next, .. }) = self.find()? {
+            match self.existing {
+                Existing::Refuse => return Err(Error::LogExists { key: KeyText::of(&self.key), next }),
+                Existing::Skip => self.skips = true,
+            }
+        }
+        if self.skips {
+            self.imported.skipped += 1;
+        } else {
+            self.imported.logs += 1;
+            self.meta.empties += u64::from(bounds.is_empty());
+            let ageing = head.terms.as_ref().and_then(|terms| terms.ageing(bounds, 0));
+            self.ageing = Ageing::sum(self.ageing, ageing);
+        }
+        self.go_on(&head.chunk)?;
+        Ok(head.terms.is_some_and(|terms| terms.space > 0))
+    }
+
+    /// The bounds of the log at hand in the store.
+    fn find(&mut self) -> Result<Option<Bounds>, Error> {
+        self.seen += 1;
+        if self.seen.is_multiple_of(HELD) {
+            self.runs = self.store.inner().front().runs.clone();
+        }
+        if self.runs.is_empty() { Ok(None) } else { Ok(self.runs.state(&self.key)?.bounds) }
+    }
+
+    /// Takes note of more entries of the log at hand.
+    fn go_on(&mut self, chunk: &Chunk) -> Result<(), Error> {
+        let (range, limit) = (chunk.range(), self.store.inner().options.largest_payload());
+        if range.is_empty() {
+            return Ok(());
+        }
+        if range.end > self.end {
+            return Err(self.senseless("it has more entries than it says"));
+        }
+        let longest = range.clone().map(|seq| chunk.payload_bytes(seq).len()).max().unwrap_or(0);
+        if longest > limit {
+            return Err(Error::PayloadTooLarge { len: longest, limit });
+        }
+        self.at = range.end;
+        self.imported.entries += if self.skips { 0 } else { range.end - range.start };
+        Ok(())
+    }
+
+    fn end_log(&self) -> Result<(), Error> {
+        if self.at == self.end { Ok(()) } else { Err(self.senseless("entries of it are missing")) }
+    }
+
+    /// Tells how far it is, now and then.
+    fn tell(&mut self) -> Result<(), Error> {
+        self.imported.bytes = self.writer.written();
+        if self.imported.bytes < self.told {
+            return Ok(());
+        }
+        self.told = self.imported.bytes + TOLD;
+        match self.watch.as_mut().map(|watch| watch(self.imported)) {
+            Some(ControlFlow::Break(())) => Err(Error::Cancelled { what: "the import" }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the run part of the store.
+    pub fn finish(mut self) -> Result<Imported, Error> {
+        self.end_log()?;
+        self.told = 0;
+        self.tell()?;
+        if self.imported.logs == 0 {
+            return Ok(self.imported);
+        }
+        // What merging frees is not to wait for this.
+        self.runs = Arc::default();
+        let Self { store, writer, known, meta, ageing, mut imported, .. } = self;
+        let sealed = writer.finish()?;
+        let meta = RunMeta { logs: imported.logs, entries: imported.entries, ..meta }.with_ageing(ageing);
+        let run = Arc::new(Run::new(&store.inner().shelf, meta, sealed.clone(), &[]));
+        imported.bytes = run.bytes();
+        let adoption = Adoption { run: run.clone(), outcome: Arc::new(OnceLock::new()) };
+        let adopted = store.adopt_into_spaces(&run, || adopt(&store, &adoption, known));
+        // Of a store that has stopped, nobody knows which superblock is on the medium.
+        if !matches!(adopted, Ok(()) | Err(Error::Stopped { .. })) {
+            store.inner().keeper().give_up_segments(sealed);
+        }
+        adopted.map(|()| imported)
+    }
+}
+
+/// Has the keeper adopt a run, of which those that are `known` have no log.
+fn adopt(store: &Store, adoption: &Adoption, mut known: BTreeSet<u64>) -> Result<(), Error> {
+    let inner = store.inner();
+    // The less there is in memory, the shorter new logs have to wait.
+    store.checkpoint()?;
+    loop {
+        let runs = inner.front().runs.clone();
+        let unknown = |run: &&Arc<Run>| !known.contains(&run.meta.id) && !bug("import-is-not-checked-again");
+        for run in runs.iter().filter(unknown) {
+            refuse_common(run, &adoption.run, |key| Ok(runs.state(key)?.bounds))?;
+        }
+        known.extend(runs.iter().map(|run| run.meta.id));
+        drop(runs);
+        let context = inner.context()?;
+        if inner.keeper().adopt(&context, adoption, &known)? {
+            break;
+        }
+        drop(context);
+        inner.get_on()?;
+    }
+    loop {
+        if let Some(outcome) = adoption.outcome.get() {
+            return outcome.clone();
+        }
+        if let Err(error) = inner.get_on() {
+            let context = inner.context()?;
+            inner.keeper().give_up_adoption(&context, adoption, error);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Entries that come in any order, on their way into logs.
+//!
+//! They are sorted by their log, and within it as they came:
+//!
+//! ```text
+//! key    = as that of a chunk (`piece.rs`): the log, and when it came: 0 for what was said of the log itself, else 1 and up
+//! value  = the payload
+//!        | of 0: the log's first number, most entries, bytes and milliseconds, each plus 1, or 0 for no limit (varints)
+//! ```
+//!
+//! A piece begins with how many entries it has. So those of a log are gathered before it is written: in memory, or, of a long
+//! log, in a file at work.
+
+use std::fmt;
+use std::mem;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brooklet_codex::{BuilderOptions, Duplicates, FileOptions, Sorter};
+use brooklet_io::Process;
+use brooklet_wal::{put_varint, take_varint};
+
+use crate::error::{Error, KeyText};
+use crate::format::run_entry::{PieceWriter, put_chunk_key, split_key};
+use crate::model::commit::{Action, Op};
+use crate::model::retention::Retention;
+use crate::model::retention_state::Terms;
+use crate::model::{Bounds, Piece};
+use crate::run::writer::Pending;
+use crate::transfer::import::gathered::Gathered;
+use crate::transfer::import::run::NewRun;
+use crate::transfer::import::{Import, Imported};
+
+/// An import of entries in any order; see [`Store::import`](crate::Store::import). Dropping it leaves nothing behind.
+pub struct Unsorted {
+    import: Import,
+    sorter: Sorting,
+    scratch: PathBuf,
+    key: Vec<u8>,
+    came: u64,
+}
+
+/// The sorter. In a forked child it is left alone: its files are the parent's.
+struct Sorting(Option<Sorter>, Process);
+
+impl Drop for Sorting {
+    fn drop(&mut self) {
+        if !self.1.is_here() {
+            mem::forget(self.0.take());
+        }
+    }
+}
+
+impl Unsorted {
+    pub(super) fn new(import: Import, scratch: &Path) -> Result<Self, Error> {
+        import.store.inner().wal()?;
+        let options = FileOptions {
+            blocks: BuilderOptions { bits_per_item: 0, ..BuilderOptions::default() },
+            memory: import.memory,
+            duplicates: Duplicates::Last,
+            ..FileOptions::default()
+        };
+        let sorter = Sorting(Some(Sorter::new(scratch, options)), Process::current());
+        let scratch = scratch.to_path_buf();
+        Ok(Self { import, sorter, scratch, key: Vec::new(), came: 0 })
+    }
+
+    /// Adds an entry to a log of the import, behind those that came before it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidKey`] and [`Error::PayloadTooLarge`] leave the import as it was; after [`Error::Io`] it is over.
+    pub fn append(&mut self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> Result<(), Error> {
+        let (key, payload) = (key.as_ref(), payload.as_ref());
+        self.import.store.inner().check(&Op { key, action: Action::Append(payload) })?;
+        self.came += 1;
+        self.put(key, self.came, payload)
+    }
+
+    /// Says of a log of the import that its first entry has the number `first`, and what it keeps: 0, and everything, where
+    /// nothing is said. It need not get any entry. What is said last counts.
+    ///
+    /// A limit of entries is applied at once, one of bytes with the next commit on the log; ages count from the import on.
+    ///
+    /// # Errors
+    /// [`Error::InvalidKey`] and [`Error::InvalidRetention`] leave the import as it was; after [`Error::Io`] it is over.
+    pub fn log(&mut self, key: impl AsRef<[u8]>, first: u64, retention: Retention) -> Result<(), Error> {
+        let key = key.as_ref();
+        self.import.store.inner().check(&Op { key, action: Action::Retain(retention) })?;
+        self.put(key, 0, &encode(first, retention))
+    }
+
+    fn put(&mut self, key: &[u8], number: u64, value: &[u8]) -> Result<(), Error> {
+        self.import.store.inner().here()?;
+        self.key.clear();
+        put_chunk_key(key, number, &mut self.key);
+        let sorter = self.sorter.0.as_mut().expect("it is there until the end");
+        sorter.add(&self.key, value).map_err(sorter_error)
+    }
+
+    /// Makes the logs part of the store.
+    ///
+    /// # Errors
+    /// As [`Import::view`].
+    pub fn finish(self) -> Result<Imported, Error> {
+        let Self { import, mut sorter, scratch, .. } = self;
+        let mut logs = Logs::new(import.begin()?, &scratch);
+        let mut failed = None;
+        let sorter = sorter.0.take().expect("it is there until the end");
+        let sorted = sorter.finish(|key, value| match logs.take(key, value) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        });
+        failed.map_or_else(|| sorted.map_err(sorter_error), Err)?;
+        logs.end()?;
+        logs.run.finish()
+    }
+}
+
+impl fmt::Debug for Unsorted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Unsorted({} entries)", self.came)
+    }
+}
+
+/// Makes pieces of entries that come log after log.
+struct Logs {
+    run: NewRun,
+    pieces: PieceWriter<Pending>,
+    now: u64,
+    /// What the keys of the log at hand begin with; empty before the first.
+    prefix: Vec<u8>,
+    first: u64,
+    retention: Retention,
+    gathered: Gathered,
+}
+
+impl Logs {
+    fn new(run: NewRun, scratch: &Path) -> Self {
+        let (now, pieces) = (run.now(), PieceWriter::new(Pending::new(0)));
+        let (first, retention) = (0, Retention::default());
+        Self { run, pieces, now, prefix: Vec::new(), first, retention, gathered: Gathered::new(scratch) }
+    }
+
+    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let (prefix, number) = key.split_last_chunk().expect("a number ends each key");
+        if prefix != self.prefix {
+            self.end()?;
+            self.prefix.extend_from_slice(prefix);
+        }
+        if u64::from_be_bytes(*number) > 0 {
+            return self.gathered.add(value);
+        }
+        (self.first, self.retention) = decode(value).expect("it was put there");
+        Ok(())
+    }
+
+    /// Writes the log at hand, if there is one.
+    fn end(&mut self) -> Result<(), Error> {
+        if self.prefix.is_empty() {
+            return Ok(());
+        }
+        let (key, _) = split_key(&chunk_key_of(&self.prefix)).expect("it was put there");
+        let count = self.gathered.count();
+        let drops = self.retention.entries.map_or(0, |most| count.saturating_sub(most));
+        let next = self.first.checked_add(count).ok_or_else(|| {
+            let (key, first) = (KeyText::of(&key), self.first);
+            Error::InvalidImport(format!(
+                "log {key} begins with {first}, and has no numbers for {count} entries"
+            ))
+        })?;
+        let bounds = Bounds { first: self.first + drops, next };
+        let terms = Terms::of(self.retention, bounds, self.kept_bytes(drops)?, self.now);
+        self.pieces.begin(&key, Piece { bounds: Some(bounds), base: 0 }, terms);
+        let (pieces, run) = (&mut self.pieces, &mut self.run);
+        let mut nth = 0;
+        self.gathered.each(|payload| {
+            nth += 1;
+            if nth > drops {
+                let Ok(()) = pieces.entry(payload);
+                run.put_all(pieces)?;
+            }
+            Ok(())
+        })?;
+        let Ok(()) = pieces.end();
+        run.put_all(pieces)?;
+        self.gathered.clear();
+        self.prefix.clear();
+        (self.first, self.retention) = (0, Retention::default());
+        Ok(())
+    }
+}
+
+impl Logs {
+    /// Bytes of the payloads behind the first `drops`, where anybody asks for them.
+    fn kept_bytes(&mut self, drops: u64) -> Result<u64, Error> {
+        let mut kept = self.gathered.bytes();
+        if drops > 0 && self.retention.bytes.is_some() {
+            let mut nth = 0;
+            self.gathered.each(|payload| {
+                nth += 1;
+                kept -= if nth <= drops { payload.len() as u64 } else { 0 };
+                Ok(())
+            })?;
+        }
+        Ok(kept)
+    }
+}
+
+/// A key that begins so.
+fn chunk_key_of(prefix: &[u8]) -> Vec<u8> {
+    [prefix, &[0; size_of::<u64>()]].concat()
+}
+
+/// What was said of a log.
+fn encode(first: u64, retention: Retention) -> Vec<u8> {
+    let limit = |limit: Option<u64>| limit.map_or(0, |limit| limit + 1);
+    let age = retention.age.map(|age| age.as_millis() as u64);
+    let mut out = Vec::new();
+    for number in [first, limit(retention.entries), limit(retention.bytes), limit(age)] {
+        put_varint(&mut |bytes| out.extend_from_slice(bytes), number);
+    }
+    out
+}
+
+fn decode(mut said: &[u8]) -> Option<(u64, Retention)> {
+    let first = take_varint(&mut said)?;
+    let mut limit = || Some(take_varint(&mut said)?.checked_sub(1));
+    let (entries, bytes) = (limit()?, limit()?);
+    let age = limit()?.map(Duration::from_millis);
+    Some((first, Retention { entries, bytes, age }))
+}
+
+fn sorter_error(error: brooklet_codex::Error) -> Error {
+    match error {
+        brooklet_codex::Error::Io(source) => Error::io("sorting entries in a file at work")(source),
+        other => Error::damaged("a file at work", other.to_string()),
+    }
+}

@@ -1,0 +1,9 @@
+//! Logs on their way in and out: imports, exports, copies, backups, subscriptions.
+
+pub mod copy;
+pub mod export;
+pub mod follow;
+pub mod import;
+pub mod offload;
+pub mod parts;
+pub mod salvage;

@@ -1,0 +1,121 @@
+//! Offloading: runs that somebody keeps elsewhere leave the store's file, the oldest first, and are read from there.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use brooklet_codex::Source;
+
+use crate::error::Error;
+use crate::format::manifest::PartName;
+use crate::run::Run;
+use crate::run::table::Segment;
+use crate::store::Store;
+
+/// What was offloaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Offloaded {
+    /// Runs.
+    pub runs: usize,
+    /// Parts that they consist of.
+    pub parts: usize,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Bytes of runs that the store's volume still holds.
+    pub left: u64,
+}
+
+impl Store {
+    /// Lets runs go from the store's volume until those that it holds take `most` bytes or less: the oldest first, and as a
+    /// whole. What is new is at hand, and what is old is read from wherever [parts](crate::View::parts) of it are kept.
+    ///
+    /// `kept` gives the bytes of a part that is kept elsewhere, for as long as the store names it; `None` ends it. Each part is
+    /// read back and checked before it goes, and `watch` told how many bytes are by now: where that breaks, it ends. From then
+    /// on the store is opened with [`Options::elsewhere`](crate::Options::elsewhere), and a look-up in what is old fails while
+    /// that is out of reach; commits do not, but those on a log of which only that knows where it ends.
+    ///
+    /// What was offloaded is not merged any more, and so keeps what was trimmed of it. All of it comes back by a
+    /// [copy](crate::Options::copy) of a view. A run that is being merged does not go, nor do those that are newer.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = brooklet::Store::in_memory(1)?;
+    /// use std::collections::HashMap;
+    /// use std::ops::ControlFlow;
+    /// use std::sync::Arc;
+    /// use brooklet::codex::Source;
+    ///
+    /// store.append_many("doc", ["a", "b"])?.wait()?;
+    /// let mut elsewhere = HashMap::new();
+    /// for part in store.view()?.parts() {
+    ///     elsewhere.insert(part.name(), part.read(0, part.name().len as usize)?);
+    /// }
+    ///
+    /// let kept = |name| Some(Arc::new(elsewhere.get(&name)?.clone()) as Arc<dyn Source>);
+    /// let offloaded = store.offload(0, kept, |_bytes| ControlFlow::Continue(()))?;
+    /// assert_eq!((offloaded.runs, offloaded.left), (1, 0));
+    /// assert_eq!(store.read("doc", 1..)?.next().unwrap()?.payload, "b");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] and [`Error::Io`] where what is kept is not what it should be, or cannot be read: that run stays as
+    /// it is. [`Error::Full`] where there is no room for a manifest; [`Error::ReadOnly`]; [`Error::Stopped`].
+    pub fn offload<S: Source + ?Sized + 'static>(
+        &self,
+        most: u64,
+        mut kept: impl FnMut(PartName) -> Option<Arc<S>>,
+        mut watch: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Offloaded, Error> {
+        let inner = self.inner();
+        inner.wal()?;
+        let mut offloaded = Offloaded::default();
+        loop {
+            let runs = inner.front().runs.clone();
+            offloaded.left = runs.here().iter().map(|run| run.bytes()).sum();
+            let next = if offloaded.left > most { inner.keeper().may_go(&runs) } else { None };
+            // What may go is not to be kept from going.
+            drop(runs);
+            let Some(run) = next else { return Ok(offloaded) };
+            let Some(segments) = self.kept(&run, &mut kept)? else { return Ok(offloaded) };
+            let mut before = offloaded.bytes;
+            for segment in &segments {
+                let mut go_on = ControlFlow::Continue(());
+                segment.verify(None, &mut |bytes| {
+                    if go_on.is_continue() {
+                        go_on = watch(before + bytes);
+                    }
+                })?;
+                if go_on.is_break() {
+                    return Ok(offloaded);
+                }
+                before += segment.meta.len;
+            }
+            let context = inner.context()?;
+            let parts = segments.len();
+            let gone = inner.keeper().let_go(&context, run, segments)?;
+            if gone {
+                offloaded.runs += 1;
+                offloaded.parts += parts;
+                offloaded.bytes = before;
+            }
+        }
+    }
+
+    /// A run's segments as they are kept elsewhere, if all of them are.
+    fn kept<S: Source + ?Sized + 'static>(
+        &self,
+        run: &Arc<Run>,
+        kept: &mut impl FnMut(PartName) -> Option<Arc<S>>,
+    ) -> Result<Option<Vec<Arc<Segment>>>, Error> {
+        let mut segments = Vec::new();
+        for segment in &run.segments {
+            let Some(source) = kept(PartName::of(&segment.meta)) else { return Ok(None) };
+            let shelf = &self.inner().shelf;
+            let gone = Segment::elsewhere(shelf, run.meta.id, segment.meta.gone(), Arc::new(source))?;
+            segments.push(Arc::new(gone));
+        }
+        Ok(Some(segments))
+    }
+}

@@ -1,0 +1,247 @@
+//! The heap: which extents are free. Rebuilt at open from the extents in use, kept in memory only.
+//!
+//! What is free is *ready* where its space is certain to be there, and *loose* where other files may have taken it: after a
+//! hole was punched, and after opening, since nobody remembers where the holes are. Only what is ready is handed out; what is
+//! loose becomes ready once the volume has secured it.
+//!
+//! Invariants: free extents do not overlap, and those of a kind do not touch each other; every extent is a whole number of
+//! sectors and lies in `start..end`.
+
+use brooklet_io::SECTOR;
+
+use crate::volume::free_list::Free;
+
+/// A range of the volume, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Extent {
+    pub offset: u64,
+    pub len: u64,
+}
+
+impl Extent {
+    pub fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Heap {
+    start: u64,
+    end: u64,
+    ready: Free,
+    loose: Free,
+}
+
+impl Heap {
+    /// A heap in `start..end` with these extents in use, and the rest loose. `Err` names an extent that overlaps another or
+    /// lies outside.
+    pub fn new(start: u64, end: u64, used: impl IntoIterator<Item = Extent>) -> Result<Self, Extent> {
+        let mut used: Vec<Extent> = used.into_iter().collect();
+        used.sort();
+        let mut heap = Self { start, end, ready: Free::default(), loose: Free::default() };
+        let mut at = start;
+        for extent in used {
+            let whole =
+                extent.offset % SECTOR as u64 == 0 && extent.len % SECTOR as u64 == 0 && extent.len > 0;
+            if !whole || extent.offset < at || extent.offset.checked_add(extent.len).is_none_or(|e| e > end) {
+                return Err(extent);
+            }
+            heap.loose.add(Extent { offset: at, len: extent.offset - at });
+            at = extent.end();
+        }
+        heap.loose.add(Extent { offset: at, len: end - at });
+        Ok(heap)
+    }
+
+    /// Takes the smallest ready extent that holds `len` bytes; what it is too large stays free.
+    pub fn take(&mut self, len: u64) -> Option<Extent> {
+        assert!(
+            len > 0 && len.is_multiple_of(SECTOR as u64),
+            "an extent of {len} bytes is not whole sectors"
+        );
+        let Extent { offset, .. } = self.ready.best(len)?;
+        let taken = Extent { offset, len };
+        self.ready.cut(taken);
+        Some(taken)
+    }
+
+    /// Gives an extent back, whose space is there, since it was in use.
+    pub fn give(&mut self, extent: Extent) {
+        if extent.len == 0 {
+            return;
+        }
+        assert!(self.start <= extent.offset && extent.end() <= self.end, "{extent:?} is outside the heap");
+        assert!(self.loose.touching(extent).is_none(), "{extent:?} was free already");
+        self.ready.add(extent);
+    }
+
+    /// Takes in the space up to `end`, which the volume now has.
+    pub fn grow(&mut self, end: u64) {
+        let old = std::mem::replace(&mut self.end, end);
+        self.give(Extent { offset: old, len: end - old });
+    }
+
+    /// Drops free space at the end, as far as `to` at most; returns the new end if that is another one.
+    pub fn shrink(&mut self, to: u64) -> Option<u64> {
+        let new = to.max(self.end - self.tail_free());
+        if new >= self.end {
+            return None;
+        }
+        for free in [&mut self.ready, &mut self.loose] {
+            while let Some(last) = free.last().filter(|last| last.end() > new) {
+                let offset = last.offset.max(new);
+                free.cut(Extent { offset, len: last.end() - offset });
+            }
+        }
+        self.end = new;
+        Some(new)
+    }
+
+    /// Free bytes at the very end.
+    pub fn tail_free(&self) -> u64 {
+        let mut at = self.end;
+        let before = |at: u64| {
+            let byte = Extent { offset: at.checked_sub(1)?, len: 1 };
+            self.ready.touching(byte).or_else(|| self.loose.touching(byte))
+        };
+        while let Some(last) = before(at) {
+            at = last.offset;
+        }
+        self.end - at
+    }
+
+    /// Loose extents, by offset.
+    pub fn loose(&self) -> impl Iterator<Item = Extent> {
+        self.loose.iter()
+    }
+
+    /// Ready extents, by offset.
+    pub fn ready(&self) -> impl DoubleEndedIterator<Item = Extent> {
+        self.ready.iter()
+    }
+
+    /// Takes note that the space of a loose extent, or of a part of one, is certain now.
+    pub fn secured(&mut self, extent: Extent) {
+        self.loose.cut(extent);
+        self.ready.add(extent);
+    }
+
+    /// Takes note that the space of a ready extent, or of a part of one, is not certain any more.
+    pub fn loosened(&mut self, extent: Extent) {
+        self.ready.cut(extent);
+        self.loose.add(extent);
+    }
+
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes of the heap, free or not.
+    pub fn bytes(&self) -> u64 {
+        self.end - self.start
+    }
+
+    pub fn free_bytes(&self) -> u64 {
+        self.ready.bytes() + self.loose.bytes()
+    }
+
+    /// Bytes that can be written for certain into ready extents of `least` bytes or more, where each may lose `waste` bytes.
+    pub fn usable(&self, least: u64, waste: u64) -> u64 {
+        self.ready.lens().take_while(|len| *len >= least).map(|len| len.saturating_sub(waste)).sum()
+    }
+
+    /// The largest ready extent, in bytes.
+    pub fn largest_ready(&self) -> u64 {
+        self.ready.lens().next().unwrap_or(0)
+    }
+
+    /// The largest free extent, in bytes.
+    pub fn largest_free(&self) -> u64 {
+        self.largest_ready().max(self.loose.lens().next().unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    const S: u64 = SECTOR as u64;
+
+    fn e(offset: u64, len: u64) -> Extent {
+        Extent { offset: offset * S, len: len * S }
+    }
+
+    /// A heap all of whose free space is ready.
+    fn ready(start: u64, end: u64, used: &[Extent]) -> Heap {
+        let mut heap = Heap::new(start, end, used.iter().copied()).unwrap();
+        let loose: Vec<_> = heap.loose().collect();
+        loose.into_iter().for_each(|extent| heap.secured(extent));
+        heap
+    }
+
+    #[test]
+    fn best_fit_and_coalescing() {
+        let mut heap = ready(0, 20 * S, &[e(2, 1), e(5, 5), e(12, 8)]);
+        assert_eq!((heap.free_bytes(), heap.bytes()), (6 * S, 20 * S));
+        assert_eq!(heap.take(2 * S), Some(e(0, 2)), "the first of the smallest that fit");
+        assert_eq!(heap.take(2 * S), Some(e(3, 2)));
+        assert_eq!(heap.take(3 * S), None);
+        heap.give(e(2, 1));
+        heap.give(e(3, 2));
+        heap.give(e(0, 2));
+        assert_eq!(heap.largest_free(), 5 * S);
+        heap.grow(24 * S);
+        assert_eq!((heap.largest_ready(), heap.tail_free()), (5 * S, 4 * S));
+        assert_eq!((heap.shrink(22 * S), heap.tail_free()), (Some(22 * S), 2 * S));
+        assert_eq!((heap.shrink(0), heap.shrink(0)), (Some(20 * S), None));
+    }
+
+    #[test]
+    fn what_is_loose_is_not_handed_out() {
+        let mut heap = Heap::new(0, 20 * S, [e(8, 2)]).unwrap();
+        assert_eq!((heap.take(S), heap.free_bytes(), heap.ready.bytes()), (None, 18 * S, 0));
+        heap.secured(e(2, 4));
+        assert_eq!((heap.take(5 * S), heap.take(4 * S)), (None, Some(e(2, 4))));
+        heap.give(e(2, 4));
+        heap.secured(e(15, 5));
+        assert_eq!((heap.usable(5 * S, S), heap.usable(S, S), heap.usable(S, 5 * S)), (4 * S, 7 * S, 0));
+        heap.loosened(e(16, 2));
+        assert_eq!(heap.loose().collect::<Vec<_>>(), [e(0, 2), e(6, 2), e(10, 5), e(16, 2)]);
+        assert_eq!((heap.tail_free(), heap.largest_free()), (10 * S, 5 * S));
+        assert_eq!((heap.shrink(11 * S), heap.free_bytes()), (Some(11 * S), 9 * S));
+    }
+
+    #[test]
+    fn overlapping_extents_are_named() {
+        assert_eq!(Heap::new(0, 10 * S, [e(1, 3), e(3, 2)]).unwrap_err(), e(3, 2));
+        assert_eq!(Heap::new(0, 10 * S, [e(8, 3)]).unwrap_err(), e(8, 3));
+        assert_eq!(Heap::new(2 * S, 10 * S, [e(1, 1)]).unwrap_err(), e(1, 1));
+    }
+
+    #[test]
+    fn random_use_never_hands_out_a_byte_twice() {
+        let mut rng = brooklet_io::Rng::new(5);
+        let mut heap = ready(0, 256 * S, &[]);
+        let mut used: Vec<Extent> = Vec::new();
+        for _ in 0..20_000 {
+            match rng.below(10) {
+                0 => {
+                    let loose: Vec<_> = heap.loose().collect();
+                    loose.into_iter().for_each(|extent| heap.secured(extent));
+                }
+                1 => {
+                    let ready = heap.ready().next();
+                    ready.into_iter().for_each(|extent| heap.loosened(extent));
+                }
+                2..6 => used.extend(heap.take((1 + rng.below(12)) * S)),
+                _ if used.is_empty() => {}
+                _ => heap.give(used.swap_remove(rng.below(used.len() as u64) as usize)),
+            }
+            assert_eq!(heap.free_bytes() + used.iter().map(|e| e.len).sum::<u64>(), 256 * S);
+        }
+        let mut again = ready(0, 256 * S, &used);
+        let loose: Vec<_> = heap.loose().collect();
+        loose.into_iter().for_each(|extent| heap.secured(extent));
+        assert_eq!(again.ready, heap.ready);
+        assert_eq!(again.shrink(0), heap.shrink(0));
+    }
+}

@@ -1,0 +1,132 @@
+//! The volumes of a store, and how they are had at their paths: patiently, and alone.
+
+pub mod allocator;
+pub mod create;
+pub mod device;
+pub mod free_list;
+pub mod lock_owner;
+pub mod signature;
+
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brooklet_io::tether::Tether;
+use brooklet_io::{FileOptions, OpenMode, Volume};
+
+use crate::error::{Error, told};
+use crate::options::{Create, Options};
+
+/// Where a store lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Volumes {
+    pub data: Arc<dyn Volume>,
+    /// The ring's, where it has one of its own.
+    pub ring: Option<Arc<dyn Volume>>,
+}
+
+impl Volumes {
+    /// The volume that the ring lies on.
+    pub fn ring(&self) -> &Arc<dyn Volume> {
+        self.ring.as_ref().unwrap_or(&self.data)
+    }
+
+    /// Puts both behind tethers, by which the store lets go of them: whoever keeps an iterator does not keep them open then.
+    pub fn tethered(self) -> (Self, Vec<Arc<Tether>>) {
+        let data = Tether::new(self.data);
+        let ring = self.ring.map(Tether::new);
+        let tethers = [&data].into_iter().chain(&ring).cloned().collect();
+        (Self { data, ring: ring.map(|ring| ring as Arc<dyn Volume>) }, tethers)
+    }
+
+    /// Makes durable what was written to either volume. A failure names the one.
+    pub fn flush(&self) -> io::Result<()> {
+        let flush = |volume: &dyn Volume| volume.flush().map_err(|e| told("flushing", volume)(e));
+        self.ring.as_ref().map_or(Ok(()), |ring| flush(&**ring))?;
+        flush(&*self.data)
+    }
+}
+
+/// Opens the volumes of the store at `path`, which is [settled](Options::settled), creating the store if the options say so.
+pub(crate) fn open(path: &Path, options: &Options) -> Result<Volumes, Error> {
+    if options.create != Create::Never && !options.read_only {
+        let name = path.display().to_string();
+        let exists = options.files.exists(path).map_err(Error::io(format!("looking for {name}")))?;
+        let created = !exists && make(path, options)?;
+        if !created && options.create == Create::New {
+            return Err(Error::exists(name));
+        }
+    }
+    let data = volume(path, options)?;
+    let ring = options.ring.as_deref().map(|ring| volume(ring, options)).transpose()?;
+    Ok(Volumes { data, ring })
+}
+
+/// Makes the store at `path`; `false` where another was quicker, whose ring is there before its data.
+fn make(path: &Path, options: &Options) -> Result<bool, Error> {
+    match create::make(path, options, create::empty) {
+        Err(Error::Exists { .. }) if options.create == Create::IfMissing && appears(path, options) => {
+            Ok(false)
+        }
+        made => made,
+    }
+}
+
+/// Whether something is at `path`, now or soon. Nobody knows whether anyone makes it, so the wait is the longest one.
+fn appears(path: &Path, options: &Options) -> bool {
+    (0..LOOKS.end).any(|look| {
+        if look > 0 {
+            std::thread::park_timeout(LOOK);
+        }
+        options.files.exists(path).unwrap_or(false)
+    })
+}
+
+/// Opens a volume that is there.
+pub(crate) fn volume(path: &Path, options: &Options) -> Result<Arc<dyn Volume>, Error> {
+    let name = path.display().to_string();
+    match open_patiently(path, options) {
+        Ok(volume) => Ok(volume),
+        Err(e) if e.kind() == ErrorKind::ResourceBusy => {
+            Err(Error::Locked { name, holder: lock_owner::name(path) })
+        }
+        Err(e) if e.kind() == ErrorKind::IsADirectory => {
+            Err(Error::NotAStore { name, why: "it is a directory".into() })
+        }
+        // Not what the system says, but what the volume found before it asked.
+        Err(e) if e.kind() == ErrorKind::InvalidInput && e.raw_os_error().is_none() && path.exists() => {
+            Err(Error::NotAStore { name, why: "it is neither a file nor a block device".into() })
+        }
+        Err(e) => Err(Error::io(format!("opening {name}"))(e)),
+    }
+}
+
+pub(crate) fn file_options(options: &Options) -> FileOptions {
+    FileOptions { direct: options.direct, io_uring: options.io_uring, ..FileOptions::default() }
+}
+
+/// Between two looks at what may change soon.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Looks at a held lock before it counts as held; and as long as its holder is known to be gone. The kernel
+/// lets go of a killed process's lock only when its last write has ended, and a process may die before it leaves a note.
+const LOOKS: Range<u32> = 20..200;
+
+fn open_patiently(path: &Path, options: &Options) -> io::Result<Arc<dyn Volume>> {
+    let mode = if options.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+    let mut looks = 0;
+    loop {
+        match options.files.open(path, mode, file_options(options)) {
+            Err(e)
+                if e.kind() == ErrorKind::ResourceBusy
+                    && (looks < LOOKS.start || looks < LOOKS.end && lock_owner::is_gone(path)) =>
+            {
+                std::thread::park_timeout(LOOK);
+                looks += 1;
+            }
+            done => return done,
+        }
+    }
+}
