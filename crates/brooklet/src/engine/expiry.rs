@@ -1,8 +1,8 @@
 //! Sweeping: entries that have become too old, of logs that nobody commits to, are trimmed, and so become garbage that
-//! merging drops as any other (`policy.rs`).
+//! merging drops as any other (`maintenance/policy/mod.rs`).
 //!
 //! A run tells how many entries its logs have under limits of age, and when the first and the last of them become too old
-//! (`manifest.rs`). Once the store is idle, and about as many are too old as make all runs worth a merge, or all of the
+//! (`format/manifest.rs`). Once the store is idle, and about as many are too old as make all runs worth a merge, or all of the
 //! run's are, its heads are walked through, and each log of which entries are too old gets a commit that trims them: what
 //! such a commit may do, boarding decides by what the log is by then. So a store at rest gives back what is too old as
 //! it gives back what is dead.

@@ -1,5 +1,5 @@
 //! Spaces that are kept in memory: the way of a commit and of a read to a [silo](crate::memory_space), and how logs come into one and
-//! leave it. Dumps are in `memory/dump.rs`.
+//! leave it. Dumps are in `engine/memory_dump.rs`.
 //!
 //! The store knows silos by the names of their spaces. Who has found that a log's space has one goes there, and to the ring
 //! otherwise; and as both look again under their own lock, it does not matter what becomes of the space meanwhile.

@@ -303,7 +303,7 @@ pub(crate) fn read_manifest(
 
 /// Makes what was read durable and starts a new epoch, so that no block of an earlier opening is taken for a new one.
 ///
-/// Where the ring has a volume of its own, both get a new mark; `label.rs` says in which order, and why.
+/// Where the ring has a volume of its own, both get a new mark; `format/ring_label.rs` says in which order, and why.
 pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error> {
     let volumes = &opened.volumes;
     let label = opened.label.as_ref();

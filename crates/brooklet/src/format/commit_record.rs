@@ -10,7 +10,7 @@
 //!                 of logs that count in the totals of their space (since format 5): 10 count
 //!           + 0x80 the key is that of the effect before
 //!           + 0x40 the effect is the first on this log since the last checkpoint: the log's bounds before it follow
-//!           + 0x20 and so do its terms (see `terms.rs`)
+//!           + 0x20 and so do its terms (see `model/retention_state.rs`)
 //! number  = the entry's number (append), the new first (trim), the new next (truncate), the limit and one more, 0 for
 //!           none (limits; of age in milliseconds), the time before which the entries to come are committed, in
 //!           milliseconds since the Unix epoch (mark), the bytes of all payloads (held), or the number of the space (count)

@@ -10,7 +10,7 @@
 //!  72   8 mark of that opening, as the superblock has it
 //! ```
 //!
-//! Where the ring lies behind it is told in `superblock.rs`. Copies are written one after another, each durable before
+//! Where the ring lies behind it is told in `format/superblock.rs`. Copies are written one after another, each durable before
 //! the next; of the whole ones that of the newest epoch counts. When the store is made, that is after the ring and before
 //! the first superblock, so a store that opens has a label.
 //!

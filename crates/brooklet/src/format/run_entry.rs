@@ -11,7 +11,7 @@
 //!
 //! The escaping keeps the order of log keys, and all parts of a log together, the head first. A small log is one codex
 //! entry. A reader of entry n of a large one seeks the last part at or before n. The entries of a piece are consecutive
-//! and start at `max(first, base)`; the last chunk ends at `next`. Terms (since format 4 of the store; see `terms.rs`) go
+//! and start at `max(first, base)`; the last chunk ends at `next`. Terms (since format 4 of the store; see `model/retention_state.rs`) go
 //! with the bounds: those of the newest piece count.
 
 use std::ops::Range;

@@ -9,7 +9,7 @@
 //! 64 KiB + ring     heap, to the end of the volume or to `capacity`
 //!
 //! offset            zone, where the ring has a volume of its own      that volume
-//!      0            superblock, as above                              label (see `label.rs`), spare sectors and a note
+//!      0            superblock, as above                              label (see `format/ring_label.rs`), spare sectors and a note
 //!                                                                     as above
 //! 64 KiB            heap, to the end of the volume or to `capacity`   ring, `ring_size` bytes
 //!
@@ -32,9 +32,9 @@
 //! ```
 //!
 //! Version 1 had no capacity, no ring apart, and ring blocks of version 1 (`brooklet-wal`, `format.rs`). Version 2 had a
-//! manifest of version 1 (`manifest.rs`), and runs of version 1 of the codex format only (`brooklet-codex`, `format.rs`); in
-//! version 3 they may be of version 2, too. Up to version 3 no log had terms (`record.rs`, `piece.rs`), and no manifest was of
-//! version 3. Up to version 4 there were no spaces (`spaces.rs`), and so no log with an empty key. An older store becomes one of
+//! manifest of version 1 (`format/manifest.rs`), and runs of version 1 of the codex format only (`brooklet-codex`, `format.rs`); in
+//! version 3 they may be of version 2, too. Up to version 3 no log had terms (`format/commit_record.rs`, `format/run_entry.rs`), and no manifest was of
+//! version 3. Up to version 4 there were no spaces (`state/spaces.rs`), and so no log with an empty key. An older store becomes one of
 //! version 5 when it is opened for writing, since it then gets blocks, runs and a manifest of those.
 //!
 //! All copies are written at every change, one after another, each durable before the next. So either all hold the

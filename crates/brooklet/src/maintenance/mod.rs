@@ -6,7 +6,7 @@
 //! A checkpoint, told once: the active tier is frozen at a block boundary; when its last block is visible, its logs are
 //! streamed in key order into a run, segment after segment; the run is flushed, then a manifest that names it, then the
 //! superblock that points at the manifest and trims the ring. A compaction is the same with other runs as its input and no
-//! trim, and in instalments (`compact.rs`). `policy.rs` says which. Either counts what is known to be dead, and leaves out
+//! trim, and in instalments (`compact.rs`). `maintenance/policy/mod.rs` says which. Either counts what is known to be dead, and leaves out
 //! runs in which nothing lives any more, unread.
 //!
 //! Invariants:

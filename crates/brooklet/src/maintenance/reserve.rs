@@ -1,6 +1,6 @@
 //! Room in the heap: made certain before it is needed, told to the front, found, given back.
 //!
-//! Boarding relies on what is told ([`Told`]), so it is never hoped for: only ready extents count (`heap.rs`), and the volume
+//! Boarding relies on what is told ([`Told`]), so it is never hoped for: only ready extents count (`volume/allocator.rs`), and the volume
 //! grows, or secures loose ones, in steps and ahead of need, here, where no writer waits for the file system.
 //!
 //! Of what is ready, some is *kept*: for the next manifest; for merging, which writes before it frees; and some more for what

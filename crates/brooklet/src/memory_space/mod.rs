@@ -1,8 +1,8 @@
-//! Silos: the logs of a space that are kept in memory. A state machine under one lock, that `memory.rs` drives.
+//! Silos: the logs of a space that are kept in memory. A state machine under one lock, that `engine/memory.rs` drives.
 //!
 //! A silo lies upon the store's runs as a tier does: what it knows of a log counts, and what it does not know is looked for
 //! below. It is a tier without a ring beneath, into which logs come whole, and which is written to a run now and then, whole,
-//! beside all that goes on (`silo/dump.rs`). So a space enters memory log by log as its logs are asked for, and leaves it
+//! beside all that goes on (`memory_space/dump.rs`). So a space enters memory log by log as its logs are asked for, and leaves it
 //! with one dump; and opening a store finds what the last dump left.
 //!
 //! Invariants:

@@ -11,7 +11,7 @@
 //! 4. `claim` is the most that a run of the tier takes: for the logs that were touched, their visible entries, and what has
 //!    boarded and is not visible yet.
 //!
-//! What is told of bounds here goes for terms, too (`terms.rs`): those of the few logs that have any lie apart.
+//! What is told of bounds here goes for terms, too (`model/retention_state.rs`): those of the few logs that have any lie apart.
 
 pub mod entry_sizes;
 pub mod seqs;

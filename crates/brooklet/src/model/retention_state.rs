@@ -3,7 +3,7 @@
 //! Limits of entries and bytes are applied as commits board: what no longer fits is trimmed by the commit that brings
 //! the entry for which it goes, or the limit. Age is looked at in two ways. Readers leave out what is too old by the
 //! clock as they ask, and remember nothing of that: a clock that jumps ahead and back takes nothing away. A commit on the
-//! log trims what is too old by then, for good; where nobody commits, `sweep.rs` does.
+//! log trims what is too old by then, for good; where nobody commits, `engine/expiry.rs` does.
 //!
 //! Times are kept of groups of entries. The *granule* of an age is the power of two of milliseconds at or below a 64th
 //! of it, and one at least. A *mark* says that the entries from a number on, up to the next mark, were all committed

@@ -2,7 +2,7 @@
 //! for its bounds, looks nothing up.
 //!
 //! A checkpoint moves logs out of memory into a run, and their bounds into this table, a few at a time
-//! (`keeper/remember.rs`). Nothing else is remembered: logs that nobody commits to take no place.
+//! (`maintenance/fill_bounds_cache.rs`). Nothing else is remembered: logs that nobody commits to take no place.
 //!
 //! Invariants:
 //! 1. What the table tells of a log is what the runs tell, unless the frozen tier holds something newer. So the tiers are

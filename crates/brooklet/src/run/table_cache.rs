@@ -5,7 +5,7 @@
 //! volume, and a look-up in a run costs at most: one read of 16 KiB for the filter; where that says "maybe", one for each
 //! level of the index below the root and one for the block. The filter's directory and the index's root, a few hundred
 //! bytes for a hundred thousand logs, are what the cache gives up last. What nobody asks for goes with time, even where there
-//! is room: the thread that keeps the store sees to that (`engine/maintenance.rs`).
+//! is room: the thread that keeps the store sees to that (`engine/worker.rs`).
 
 use std::sync::{Arc, OnceLock};
 

@@ -79,7 +79,7 @@ pub(crate) struct Front {
     /// that they need not wait for the first checkpoint.
     inherited: usize,
     pub runs: Arc<RunSet>,
-    /// Runs full of new logs are about to be among them: until then no commit makes a new one. See `keeper/adopt.rs`.
+    /// Runs full of new logs are about to be among them: until then no commit makes a new one. See `maintenance/ingest.rs`.
     pub adopting: bool,
     /// Those who are to see each block that is shown.
     pub followers: Followers,

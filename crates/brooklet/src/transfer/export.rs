@@ -1,7 +1,7 @@
 //! Exports: logs as a codex file, laid out as in a run, so that whoever takes them over need not encode anything anew.
 //!
 //! ```text
-//! entries   one piece for each log (`piece.rs`), with all that the log holds; no log that is gone
+//! entries   one piece for each log (`format/run_entry.rs`), with all that the log holds; no log that is gone
 //! filter    of the keys of logs, as in a run; its seed is the lower half of the store's id
 //! metadata
 //!    0  8   "BRKEXPRT"

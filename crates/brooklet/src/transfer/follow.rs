@@ -10,7 +10,7 @@
 //!      0  8  where the block begins in the log, in bytes that were ever committed to it
 //!      8  8  where it ends
 //!     16  8  when it became durable, in milliseconds since the Unix epoch
-//!     24  4  length, and so many bytes of records (`record.rs`)
+//!     24  4  length, and so many bytes of records (`format/commit_record.rs`)
 //!   then 8 XXH3-64 of all before
 //! ```
 //!

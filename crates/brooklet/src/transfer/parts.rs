@@ -11,7 +11,7 @@
 //!   12 16  id of the store
 //!   28  8  up to where in its log each log is as commits left it
 //!   36  8  when the view was taken, in milliseconds since the Unix epoch
-//!   44  …  a manifest (`manifest.rs`), whose segments are the parts; their offsets are 0
+//!   44  …  a manifest (`format/manifest.rs`), whose segments are the parts; their offsets are 0
 //! ```
 
 use crate::format::manifest::PartName;

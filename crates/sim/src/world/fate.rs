@@ -270,8 +270,9 @@ impl World {
                 return Ok(true);
             }
             Err(error) if is_failure(&error) => return failed(&error),
-            // A block that reads back otherwise a second time; the next opening may find it as it was.
-            Err(error @ Error::Io { .. }) if was_stale() => return failed(&error),
+            // A block that reads back otherwise a second time, or a run that does so right after it was written; the next
+            // opening may find it as it was.
+            Err(error @ (Error::Io { .. } | Error::Stopped { .. })) if was_stale() => return failed(&error),
             Err(error) => return violated(format!("the store does not open: {error}")),
         };
         let info =

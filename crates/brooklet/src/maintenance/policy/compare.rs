@@ -232,7 +232,7 @@ impl<'a> World<'a> {
         self.measure();
     }
 
-    /// Counts what the runs lose, as `losses.rs` does.
+    /// Counts what the runs lose, as `run/dead_entries.rs` does.
     fn lose(&mut self, log: u32, newer: Piece) {
         let found: Vec<(usize, Piece)> =
             self.runs.iter().enumerate().filter_map(|(i, run)| Some((i, run.piece(log)?))).collect();
@@ -430,7 +430,7 @@ fn compare_policies() {
     }
 }
 
-/// The bounds at the head of `policy.rs`, for the policy that stores have.
+/// The bounds at the head of `maintenance/policy/mod.rs`, for the policy that stores have.
 #[test]
 fn the_chosen_policy_keeps_its_bounds() {
     for workload in WORKLOADS {

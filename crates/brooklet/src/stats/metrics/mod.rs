@@ -1,7 +1,7 @@
 //! What a store counts, as metrics with names, labels and units: in the text format of Prometheus, or for a recorder.
 //!
 //! Names follow the conventions of Prometheus: base units, and the unit at the end of the name. Each is listed in
-//! `metrics/list.rs`.
+//! `stats/metrics/list.rs`.
 
 pub mod file;
 pub mod list;

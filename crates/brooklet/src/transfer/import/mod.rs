@@ -1,7 +1,7 @@
 //! Imports: whole logs enter a store past its log, as one run, in one step.
 //!
 //! Three sources: a view of another store, an export of one, and entries in any order. Each becomes pieces in the order of
-//! keys, as they lie in runs; [`NewRun`] checks them and writes them into the heap; `keeper/adopt.rs` makes them part of
+//! keys, as they lie in runs; [`NewRun`] checks them and writes them into the heap; `maintenance/ingest.rs` makes them part of
 //! the store. Until then nothing of an import is seen, and a crash or an error leaves nothing of it.
 
 pub mod gathered;

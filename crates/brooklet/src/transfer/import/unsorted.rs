@@ -3,7 +3,7 @@
 //! They are sorted by their log, and within it as they came:
 //!
 //! ```text
-//! key    = as that of a chunk (`piece.rs`): the log, and when it came: 0 for what was said of the log itself, else 1 and up
+//! key    = as that of a chunk (`format/run_entry.rs`): the log, and when it came: 0 for what was said of the log itself, else 1 and up
 //! value  = the payload
 //!        | of 0: the log's first number, most entries, bytes and milliseconds, each plus 1, or 0 for no limit (varints)
 //! ```
