@@ -185,20 +185,20 @@ pub struct ReadStats {
 
 /// What answers a read, of the tiers under the front's lock and what is below them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Teller {
+pub(crate) enum ReadSource {
     Active,
     Frozen,
-    Remembered,
+    BoundsCache,
     Runs,
 }
 
 impl ReadStats {
-    pub(crate) fn note(&mut self, teller: Teller) {
+    pub(crate) fn note(&mut self, teller: ReadSource) {
         match teller {
-            Teller::Active => self.active += 1,
-            Teller::Frozen => self.frozen += 1,
-            Teller::Remembered => self.remembered += 1,
-            Teller::Runs => self.runs += 1,
+            ReadSource::Active => self.active += 1,
+            ReadSource::Frozen => self.frozen += 1,
+            ReadSource::BoundsCache => self.remembered += 1,
+            ReadSource::Runs => self.runs += 1,
         }
     }
 }

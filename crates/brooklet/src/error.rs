@@ -397,15 +397,15 @@ fn locked(name: &str, holder: &str) -> String {
 /// A failure that tells already what was done and where.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} failed: {source}")]
-struct Told {
+struct Described {
     doing: String,
     source: io::Error,
 }
 
 /// Adds to a failure what was done and where: a store may have two volumes, and the system's words name neither.
-pub(crate) fn told(doing: &str, volume: &dyn Volume) -> impl FnOnce(io::Error) -> io::Error {
+pub(crate) fn described(doing: &str, volume: &dyn Volume) -> impl FnOnce(io::Error) -> io::Error {
     let doing = format!("{doing} {}", volume.info().name);
-    move |source| io::Error::new(source.kind(), Told { doing, source })
+    move |source| io::Error::new(source.kind(), Described { doing, source })
 }
 
 impl From<WalError> for Error {
@@ -417,7 +417,7 @@ impl From<WalError> for Error {
                 why: format!("{used} of {size} bytes are in use"),
             },
             WalError::Busy => Error::Full { what: "the commit", why: "too much waits to be written".into() },
-            WalError::Stopped(why) if why.get_ref().is_some_and(|why| why.is::<Told>()) => {
+            WalError::Stopped(why) if why.get_ref().is_some_and(|why| why.is::<Described>()) => {
                 Error::Stopped { why: why.to_string() }
             }
             WalError::Stopped(why) => Error::Stopped { why: format!("writing the ring failed: {why}") },

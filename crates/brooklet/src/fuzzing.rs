@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::format::commit_record;
-use crate::format::manifest::{self, Manifest, Merging, RunMeta, SegmentMeta};
-use crate::format::run_entry::{self, Chunk, Head, Kept, PieceWriter};
+use crate::format::manifest::{self, Manifest, Merging, RunMeta, TableMeta};
+use crate::format::run_entry::{self, Chunk, Collected, Head, PieceWriter};
 use crate::format::superblock::{self, Slot, Superblock};
-use crate::model::retention_state::{State, Terms};
+use crate::model::retention_state::{RetentionState, State};
 use crate::model::{Bounds, Effect, Piece};
 
 /// Copies of the superblock.
@@ -94,7 +94,7 @@ pub struct Listed {
 
 /// Manifests to begin with: of no run, of some that are being merged, and of one that lies elsewhere.
 pub fn sample_manifests() -> Vec<Listed> {
-    let segment = |offset, first: &[u8]| SegmentMeta {
+    let segment = |offset, first: &[u8]| TableMeta {
         offset,
         len: 200,
         extent: 4096,
@@ -224,7 +224,8 @@ pub fn encode_record(changes: &[Change]) -> (Vec<u8>, usize) {
         let same = previous == Some(&change.key);
         let (key, payload) = (&change.key[..], &change.payload[..]);
         bound += commit_record::bound(if same { &[] } else { key }, payload);
-        let terms = change.terms.as_ref().and_then(|terms| Terms::decode(&mut &terms[..])).map(Arc::new);
+        let terms =
+            change.terms.as_ref().and_then(|terms| RetentionState::decode(&mut &terms[..])).map(Arc::new);
         bound += terms.as_ref().map_or(0, |terms| terms.bound());
         let before = State { bounds: change.before, terms };
         let entry = commit_record::Entry { key, effect, before, payload };
@@ -268,7 +269,7 @@ pub fn write_piece(
     base: u64,
     payloads: &[Vec<u8>],
 ) -> Vec<(Vec<u8>, Bytes)> {
-    let mut writer = PieceWriter::new(Kept::default());
+    let mut writer = PieceWriter::new(Collected::default());
     writer.begin(key, Piece { bounds, base }, None);
     for payload in payloads {
         let Ok(()) = writer.entry(payload);

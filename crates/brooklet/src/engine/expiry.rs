@@ -33,9 +33,9 @@ const HOUR: u64 = 3_600_000;
 
 /// What is known of sweeps.
 #[derive(Default)]
-pub(crate) struct Sweeper {
+pub(crate) struct Expiry {
     swept: BTreeMap<u64, Swept>,
-    going: Option<Sweep>,
+    going: Option<ExpiryPass>,
     round: Option<Round>,
     /// Rounds in a row that found little.
     vain: u32,
@@ -68,7 +68,7 @@ struct Round {
 
 /// A walk through a run. It has the run's number only: one that is replaced between two steps, maybe long before the store
 /// is idle again, is not kept from going.
-struct Sweep {
+struct ExpiryPass {
     run: u64,
     /// The log to go on with.
     from: Vec<u8>,
@@ -96,7 +96,7 @@ fn entries(runs: &RunSet) -> u64 {
     runs.iter().map(|run| run.meta.entries).fold(0, u64::saturating_add)
 }
 
-impl Sweeper {
+impl Expiry {
     /// One that makes a round now.
     fn in_a_round(now: u64) -> Self {
         Self { round: Some(Round { now, found: 0 }), ..Self::default() }
@@ -145,7 +145,7 @@ impl Sweeper {
     }
 
     /// Looks at some logs; `false` once there is no more.
-    fn walk(&mut self, sweep: &mut Sweep, run: &Arc<Run>) -> Result<bool, Error> {
+    fn walk(&mut self, sweep: &mut ExpiryPass, run: &Arc<Run>) -> Result<bool, Error> {
         let mut logs = RunLogs::new(run, &sweep.from)?;
         for _ in 0..LOGS {
             let Some((key, head)) = &logs.current else { break };
@@ -173,7 +173,7 @@ impl Sweeper {
         Ok(true)
     }
 
-    fn begin(&mut self, runs: &RunSet, now: u64) -> Option<Sweep> {
+    fn begin(&mut self, runs: &RunSet, now: u64) -> Option<ExpiryPass> {
         self.swept.retain(|id, _| runs.iter().any(|run| run.meta.id == *id));
         if self.round.is_none() && self.next_round(runs).is_some_and(|at| at <= now) {
             self.round = Some(Round { now, found: 0 });
@@ -190,7 +190,7 @@ impl Sweeper {
             return None;
         };
         let since = self.swept(run).map_or(0, |swept| swept.at);
-        Some(Sweep { run: run.meta.id, from: Vec::new(), since, now, left: None })
+        Some(ExpiryPass { run: run.meta.id, from: Vec::new(), since, now, left: None })
     }
 }
 
@@ -237,7 +237,7 @@ impl Inner {
     pub fn sweep_all(&self) -> Result<(), Error> {
         // What becomes too old meanwhile is left: it may be ever more.
         let now = self.now();
-        let mut sweeper = Sweeper::in_a_round(now);
+        let mut sweeper = Expiry::in_a_round(now);
         loop {
             let runs = self.front().runs.clone();
             let more = sweeper.step(&runs, now)?;
@@ -250,7 +250,7 @@ impl Inner {
     }
 
     /// Trims what is too old of the logs that were found; those that there is no room for are kept for another try.
-    fn trim_old(&self, sweeper: &mut Sweeper, wait: bool) -> Result<(), Error> {
+    fn trim_old(&self, sweeper: &mut Expiry, wait: bool) -> Result<(), Error> {
         while let Some(key) = sweeper.old.front() {
             match self.sweep_log(key, wait) {
                 Ok(()) | Err(Error::EmptyCommit) => {} // others trimmed it
@@ -272,7 +272,7 @@ impl Inner {
         // The store stays idle.
         let own = |n: u64| self.own_commits.fetch_add(n, Ordering::Relaxed);
         own(1);
-        let swept = self.board(&[Op { key, action: Action::Sweep }], Some(Durability::Durable), wait);
+        let swept = self.board(&[Op { key, action: Action::ExpiryPass }], Some(Durability::Durable), wait);
         if !matches!(swept, Ok(Some(_))) {
             own(u64::MAX);
         }
@@ -300,7 +300,7 @@ mod tests {
         }
         store.checkpoint().unwrap();
         let runs = store.inner().front().runs.clone();
-        let (mut sweeper, mut walks) = (Sweeper::default(), 0);
+        let (mut sweeper, mut walks) = (Expiry::default(), 0);
         for hour in 0..=110 * 24 {
             while sweeper.step(&runs, begun + hour * HOUR).unwrap() {
                 walks += 1;

@@ -7,9 +7,9 @@ use brooklet_io::panics::caught;
 
 use crate::engine::Inner;
 use crate::error::Error;
-use crate::run::table::{Entry, Segment, SegmentBuilder};
-use crate::run::writer::Segments;
-use crate::run::writer::Trouble;
+use crate::run::table::{Entry, Table, TableBuilder};
+use crate::run::writer::BuildError;
+use crate::run::writer::RunWriter;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use crate::sync::thread::{self, JoinHandle};
@@ -29,7 +29,7 @@ pub(crate) struct Writer {
 }
 
 enum Way {
-    Here(Box<Segments>),
+    Here(Box<RunWriter>),
     Beside(Beside),
     /// It is over.
     Ended,
@@ -38,12 +38,12 @@ enum Way {
 /// A thread that writes.
 struct Beside {
     batches: SyncSender<Vec<Entry>>,
-    thread: JoinHandle<(Segments, Result<(), Error>)>,
+    thread: JoinHandle<(RunWriter, Result<(), Error>)>,
     written: Arc<AtomicU64>,
 }
 
 impl Writer {
-    pub fn new(inner: Arc<Inner>, what: &'static str, segments: Segments) -> Result<Self, Error> {
+    pub fn new(inner: Arc<Inner>, what: &'static str, segments: RunWriter) -> Result<Self, Error> {
         let way = if inner.options.threads {
             Way::Beside(Beside::start(inner.clone(), what, segments)?)
         } else {
@@ -87,7 +87,7 @@ impl Writer {
     }
 
     /// Ends what is written; gives its segments.
-    pub fn finish(mut self) -> Result<Vec<Arc<Segment>>, Error> {
+    pub fn finish(mut self) -> Result<Vec<Arc<Table>>, Error> {
         self.inner.here()?;
         self.hand_over()?;
         let (mut segments, ended) = self.end().expect("it goes on until here");
@@ -101,7 +101,7 @@ impl Writer {
     }
 
     /// Ends the thread, if there is one.
-    fn end(&mut self) -> Option<(Segments, Result<(), Error>)> {
+    fn end(&mut self) -> Option<(RunWriter, Result<(), Error>)> {
         match mem::replace(&mut self.way, Way::Ended) {
             Way::Here(segments) => Some((*segments, Ok(()))),
             Way::Beside(Beside { batches, thread, .. }) => {
@@ -126,7 +126,7 @@ impl Drop for Writer {
 }
 
 impl Beside {
-    fn start(inner: Arc<Inner>, what: &'static str, mut segments: Segments) -> Result<Self, Error> {
+    fn start(inner: Arc<Inner>, what: &'static str, mut segments: RunWriter) -> Result<Self, Error> {
         let (batches, taken): (_, Receiver<Vec<Entry>>) = sync_channel(WAITING);
         let written = Arc::new(AtomicU64::new(0));
         let told = written.clone();
@@ -150,12 +150,12 @@ impl Beside {
 }
 
 /// Writes an entry into the segment that is open, or the next.
-fn write(inner: &Inner, what: &'static str, segments: &mut Segments, entry: Entry) -> Result<(), Error> {
+fn write(inner: &Inner, what: &'static str, segments: &mut RunWriter, entry: Entry) -> Result<(), Error> {
     if segments.is_full_for(&entry) {
         seal(inner, what, segments)?;
     }
     if !segments.is_open() {
-        let least = SegmentBuilder::least(&inner.shelf, &entry);
+        let least = TableBuilder::least(&inner.shelf, &entry);
         let context = inner.context()?;
         let extent = inner.keeper().extent_for_import(&context, what, least)?;
         segments.open(&inner.shelf, extent);
@@ -164,7 +164,7 @@ fn write(inner: &Inner, what: &'static str, segments: &mut Segments, entry: Entr
 }
 
 /// Ends the segment that is open.
-fn seal(inner: &Inner, what: &'static str, segments: &mut Segments) -> Result<(), Error> {
+fn seal(inner: &Inner, what: &'static str, segments: &mut RunWriter) -> Result<(), Error> {
     let mut unused = Vec::new();
     // Nobody else waits for that.
     let sealed = segments.seal(&inner.shelf, |extent| unused.push(extent));
@@ -176,7 +176,7 @@ fn seal(inner: &Inner, what: &'static str, segments: &mut Segments) -> Result<()
     sealed.map(drop).map_err(|trouble| failed(inner, what, trouble))
 }
 
-fn failed(inner: &Inner, what: &'static str, trouble: Trouble) -> Error {
+fn failed(inner: &Inner, what: &'static str, trouble: BuildError) -> Error {
     let context = match inner.context() {
         Ok(context) => context,
         Err(error) => return error,
@@ -185,7 +185,7 @@ fn failed(inner: &Inner, what: &'static str, trouble: Trouble) -> Error {
     keeper.import_failed(&context, what, trouble)
 }
 
-fn give_up(inner: &Inner, segments: Segments) {
+fn give_up(inner: &Inner, segments: RunWriter) {
     let mut keeper = inner.keeper();
     segments.into_extents().for_each(|extent| keeper.heap.give(extent));
 }

@@ -10,33 +10,33 @@ use std::sync::{Arc, PoisonError};
 use crate::counters::{Stall, StallReason};
 use crate::engine::Inner;
 use crate::error::{Error, KeyText};
-use crate::memory_space::{Brought, Phase, Says, Silo, Unfit};
+use crate::memory_space::{LoadedLog, Lookup, MemorySpace, Phase, Rejected};
 use crate::memtable::seqs::Seqs;
 use crate::model::commit::{Durability, Op};
 use crate::model::retention_state::State;
 use crate::model::space_config::{MAX_NAME, SEPARATOR};
 use crate::read::scan::Listed;
-use crate::read::{Entries, Sight, clip};
+use crate::read::{Entries, ReadView, clip};
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The silos of a store.
 #[derive(Default)]
-pub(crate) struct Silos {
+pub(crate) struct MemorySpaces {
     /// By name.
-    all: RwLock<Vec<Arc<Silo>>>,
+    all: RwLock<Vec<Arc<MemorySpace>>>,
     /// Whether there are any: most stores have none, and look no further.
     any: AtomicBool,
     /// How many reads they answered, those that are not any more too.
     reads: AtomicU64,
 }
 
-impl Silos {
-    pub fn all(&self) -> Vec<Arc<Silo>> {
+impl MemorySpaces {
+    pub fn all(&self) -> Vec<Arc<MemorySpace>> {
         self.all.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub fn find(&self, name: &[u8]) -> Option<Arc<Silo>> {
+    pub fn find(&self, name: &[u8]) -> Option<Arc<MemorySpace>> {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
@@ -46,7 +46,7 @@ impl Silos {
     }
 
     /// The silo that has the log of this key.
-    pub fn of(&self, key: &[u8]) -> Option<Arc<Silo>> {
+    pub fn of(&self, key: &[u8]) -> Option<Arc<MemorySpace>> {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
@@ -54,7 +54,7 @@ impl Silos {
     }
 
     /// The silo that has the logs of all these operations, or none of them.
-    fn of_all(&self, ops: &[Op<'_>]) -> Result<Option<Arc<Silo>>, Error> {
+    fn of_all(&self, ops: &[Op<'_>]) -> Result<Option<Arc<MemorySpace>>, Error> {
         let Some(first) = ops.first().filter(|_| self.any.load(Ordering::Acquire)) else { return Ok(None) };
         let silo = self.of(first.key);
         for op in &ops[1..] {
@@ -70,8 +70,8 @@ impl Silos {
         Ok(silo)
     }
 
-    fn note<T>(&self, said: &Says<T>) {
-        if !matches!(said, Says::Below) {
+    fn note<T>(&self, said: &Lookup<T>) {
+        if !matches!(said, Lookup::Below) {
             self.reads.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -81,7 +81,7 @@ impl Silos {
         self.reads.load(Ordering::Relaxed)
     }
 
-    pub fn insert(&self, silo: Arc<Silo>) {
+    pub fn insert(&self, silo: Arc<MemorySpace>) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         all.push(silo);
         all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -102,7 +102,7 @@ impl Inner {
         ops: &[Op<'_>],
         durability: Option<Durability>,
         wait: bool,
-    ) -> Result<Option<(Seqs, Arc<Silo>)>, Error> {
+    ) -> Result<Option<(Seqs, Arc<MemorySpace>)>, Error> {
         // Without threads it is this very one that moves it, further out; and whoever moves it waits for the log, as a waker
         // may not.
         let wait = wait && self.options.threads && self.may_wait().is_ok();
@@ -113,19 +113,19 @@ impl Inner {
             let done = silo.logs().commit(ops, &|| self.now());
             match done {
                 Ok(seqs) => return Ok(Some((seqs, silo))),
-                Err(Unfit::Error(error)) => return Err(error),
-                Err(Unfit::Phase(Phase::Closed)) => return Err(Error::Closed),
-                Err(Unfit::Phase(Phase::Moving)) if wait => {
+                Err(Rejected::Error(error)) => return Err(error),
+                Err(Rejected::Phase(Phase::Closed)) => return Err(Error::Closed),
+                Err(Rejected::Phase(Phase::Moving)) if wait => {
                     let mut stall = Stall::new(&self.counters.stalls, &*self.options.clock);
                     stall.waits(StallReason::Moving);
                     drop(silo.moving.lock());
                 }
-                Err(Unfit::Phase(Phase::Open | Phase::Moved)) => {}
-                Err(Unfit::Phase(Phase::Moving)) => {
+                Err(Rejected::Phase(Phase::Open | Phase::Moved)) => {}
+                Err(Rejected::Phase(Phase::Moving)) => {
                     let why = format!("space {} is being moved to another class", silo.name);
                     return Err(Error::Full { what: "a commit that may not wait", why });
                 }
-                Err(Unfit::Below(which, generation)) => {
+                Err(Rejected::Below(which, generation)) => {
                     for i in which {
                         let brought = self.below(&silo, ops[i].key)?;
                         let mut logs = silo.logs();
@@ -151,12 +151,12 @@ impl Inner {
         let said = silo.logs().read(key, now, |bounds| clip(key, bounds, range))?;
         self.silos.note(&said);
         match said {
-            Says::Here((frozen, range)) => {
+            Lookup::Here((frozen, range)) => {
                 let payloads = frozen.shared(range.clone()).collect();
                 Ok(Some(Entries::of_memory(key, range, payloads)))
             }
-            Says::Gone => Err(Error::UnknownLog { key: KeyText::of(key) }),
-            Says::Below => Ok(None),
+            Lookup::Gone => Err(Error::UnknownLog { key: KeyText::of(key) }),
+            Lookup::Below => Ok(None),
         }
     }
 }
@@ -167,9 +167,9 @@ impl Inner {
         let said = self.silos.of(key)?.logs().state(key);
         self.silos.note(&said);
         match said {
-            Says::Here(state) => Some(state),
-            Says::Gone => Some(State::default()),
-            Says::Below => None,
+            Lookup::Here(state) => Some(state),
+            Lookup::Gone => Some(State::default()),
+            Lookup::Below => None,
         }
     }
 
@@ -187,7 +187,7 @@ impl Inner {
     }
 
     /// A log as runs and tiers have it.
-    fn below(&self, silo: &Silo, key: &[u8]) -> Result<Option<Brought>, Error> {
+    fn below(&self, silo: &MemorySpace, key: &[u8]) -> Result<Option<LoadedLog>, Error> {
         match self.log_below(key) {
             Err(error @ (Error::Damaged { .. } | Error::NewerFormat { .. })) if silo.logs().sets_aside => {
                 let key = KeyText::of(key);
@@ -198,10 +198,10 @@ impl Inner {
         }
     }
 
-    fn log_below(&self, key: &[u8]) -> Result<Option<Brought>, Error> {
+    fn log_below(&self, key: &[u8]) -> Result<Option<LoadedLog>, Error> {
         let front = self.front();
         let recent = front.recent(key).first().map(|(_, log, _)| log.visible_terms().cloned());
-        let sight = Sight::take(&front, key, &.., 0)?;
+        let sight = ReadView::take(&front, key, &.., 0)?;
         let runs = front.runs.clone();
         drop(front);
         let entries = match sight.entries(key, &..) {
@@ -209,7 +209,7 @@ impl Inner {
             entries => entries?,
         };
         let terms = recent.map_or_else(|| Ok(runs.state(key)?.terms), Ok::<_, Error>)?;
-        let mut brought = Brought::new(entries.range().start, terms.as_deref());
+        let mut brought = LoadedLog::new(entries.range().start, terms.as_deref());
         for entry in entries {
             brought.push(&entry?.payload);
         }

@@ -16,11 +16,11 @@ use crate::format::manifest::RunMeta;
 use crate::format::run_entry::PieceWriter;
 use crate::maintenance::ingest_dump::DUMP;
 use crate::memory_space::dump::Rest;
-use crate::memory_space::{Phase, Silo};
+use crate::memory_space::{MemorySpace, Phase};
 use crate::model::Piece;
 use crate::run::Run;
 use crate::run::writer::Pending;
-use crate::run::writer::Segments;
+use crate::run::writer::RunWriter;
 use crate::sync::{held, thread};
 
 /// What a dump wrote.
@@ -38,7 +38,7 @@ pub struct Dumped {
 impl Inner {
     /// Has somebody look after the dumps that are due.
     pub fn see_to_dumps(self: &Arc<Self>) -> Result<(), Error> {
-        let due = |silo: &Arc<Silo>| silo.logs().config.dump_every.is_some();
+        let due = |silo: &Arc<MemorySpace>| silo.logs().config.dump_every.is_some();
         if !self.options.threads || !self.silos.all().iter().any(due) {
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl Inner {
     }
 
     /// Makes a silo a run of the store, if it has changed.
-    pub fn dump(self: &Arc<Self>, silo: &Silo) -> Result<Dumped, Error> {
+    pub fn dump(self: &Arc<Self>, silo: &MemorySpace) -> Result<Dumped, Error> {
         self.may_wait()?;
         let _hush = self.hush();
         let _alone = held(&silo.dumping);
@@ -147,12 +147,12 @@ impl Inner {
     }
 
     /// Stops the store: what is in this memory may be half of a commit, and is not to be kept.
-    fn half_done(&self, silo: &Silo) -> Error {
+    fn half_done(&self, silo: &MemorySpace) -> Error {
         self.stop(io::Error::other(format!("a thread panicked while it changed space {}", silo.name)))
     }
 
     /// Begins a dump; tells whether it has all that there is of the space.
-    fn begin_dump(&self, silo: &Silo) -> (Rest, bool) {
+    fn begin_dump(&self, silo: &MemorySpace) -> (Rest, bool) {
         let (mut keys, mut from) = (Vec::new(), Some(0));
         let complete = {
             let mut logs = silo.logs();
@@ -168,9 +168,9 @@ impl Inner {
     }
 
     /// Writes a dump into the heap.
-    fn write_dump(self: &Arc<Self>, silo: &Silo, mut rest: Rest) -> Result<Arc<Run>, Error> {
+    fn write_dump(self: &Arc<Self>, silo: &MemorySpace, mut rest: Rest) -> Result<Arc<Run>, Error> {
         let id = self.keeper().new_run();
-        let mut writer = Writer::new(self.clone(), DUMP, Segments::new(id, Some(Vec::new())))?;
+        let mut writer = Writer::new(self.clone(), DUMP, RunWriter::new(id, Some(Vec::new())))?;
         let mut pieces = PieceWriter::new(Pending::new(self.shelf.filter_seed()));
         while !rest.is_empty() {
             let some = silo.logs().next(&mut rest);

@@ -15,7 +15,7 @@ use crate::engine::Inner;
 use crate::error::Error;
 use crate::format::run_entry::{Chunk, Head, PieceWriter, split_key};
 use crate::maintenance::merge::Input;
-use crate::memory_space::{Brought, Phase, Silo};
+use crate::memory_space::{LoadedLog, MemorySpace, Phase};
 use crate::model::space_config::{Class, MemoryConfig, SpaceConfig};
 use crate::run::writer::Pending;
 use crate::run::writer::read_error;
@@ -42,8 +42,14 @@ impl Inner {
         self.see_to_dumps()
     }
 
-    fn new_silo(&self, name: &str, space: SpaceConfig, config: MemoryConfig, phase: Phase) -> Arc<Silo> {
-        let silo = Silo::new(name, space, config, phase, self.options.seed);
+    fn new_silo(
+        &self,
+        name: &str,
+        space: SpaceConfig,
+        config: MemoryConfig,
+        phase: Phase,
+    ) -> Arc<MemorySpace> {
+        let silo = MemorySpace::new(name, space, config, phase, self.options.seed);
         silo.logs().dumped_at = self.options.clock.now();
         silo.into()
     }
@@ -75,7 +81,7 @@ impl Inner {
     /// Has the logs of a space in memory no more; `commit` makes its table say so.
     pub fn move_out_of_memory(
         self: &Arc<Self>,
-        silo: &Silo,
+        silo: &MemorySpace,
         commit: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let _hush = self.hush();
@@ -109,7 +115,7 @@ impl Inner {
     }
 
     /// Brings all logs of a space into memory that are not there yet.
-    pub fn bring_all(self: &Arc<Self>, silo: &Silo) -> Result<(), Error> {
+    pub fn bring_all(self: &Arc<Self>, silo: &MemorySpace) -> Result<(), Error> {
         // A dump would change what is below.
         let _hush = self.hush();
         let _alone = held(&silo.dumping);
@@ -119,8 +125,8 @@ impl Inner {
         let prefix = silo.prefix();
         let mut input = Input::all(&runs, prefix)?;
         let mut pieces = PieceWriter::new(Pending::new(0));
-        let mut log: Option<(Vec<u8>, Brought)> = None;
-        let put = |log: Option<(Vec<u8>, Brought)>| {
+        let mut log: Option<(Vec<u8>, LoadedLog)> = None;
+        let put = |log: Option<(Vec<u8>, LoadedLog)>| {
             let Some((key, brought)) = log else { return Ok(()) };
             let mut logs = silo.logs();
             let limit = logs.config.bytes;
@@ -137,7 +143,7 @@ impl Inner {
                     put(log.take())?;
                     let Head { piece, terms, chunk } = Head::decode(&value).expect(made);
                     let first = piece.bounds.expect("all runs are among them").first;
-                    log = Some((key, Brought::new(first, terms.as_deref())));
+                    log = Some((key, LoadedLog::new(first, terms.as_deref())));
                     chunk
                 } else {
                     Chunk::decode(&value).expect(made)

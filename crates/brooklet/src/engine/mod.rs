@@ -24,21 +24,21 @@ use brooklet_io::tether::Tether;
 use brooklet_wal::{Block, Committer, Config, Hush, Pause, Recovery, Sink, Wal, WalError};
 
 use crate::counters::{Counters, Stall, StallReason};
-use crate::engine::expiry::Sweeper;
-use crate::engine::memory::Silos;
+use crate::engine::expiry::Expiry;
+use crate::engine::memory::MemorySpaces;
 use crate::engine::recovery::Opened;
 use crate::error::Error;
-use crate::maintenance::Keeper;
+use crate::maintenance::Maintenance;
 use crate::maintenance::pace::{Ages, Quiet};
-use crate::maintenance::snapshot::Kept;
+use crate::maintenance::snapshot::MaintenanceSnapshot;
 use crate::model::MAX_KEY;
 use crate::model::commit::{Action, Durability, Op};
 use crate::options::Options;
-use crate::run::table_cache::Shelf;
-use crate::state::admission::Wish;
+use crate::run::table_cache::TableCache;
+use crate::state::admission::SpaceRequest;
 use crate::state::backpressure::Ration;
-use crate::state::retention::{Moment, wall};
-use crate::state::{Front, OnBoard, Refused};
+use crate::state::retention::{CommitClock, wall};
+use crate::state::{Accepted, Retry, StoreState};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
 use crate::sync::{Mutex, MutexGuard, held};
@@ -57,20 +57,20 @@ pub(crate) struct Inner {
     /// Bytes of the ring that the store has.
     ring_size: u64,
     pub volumes: Volumes,
-    pub front: Arc<Shown>,
+    pub front: Arc<SharedState>,
     /// `None` where the store is open read-only.
     pub wal: Option<Wal>,
-    pub keeper: Mutex<Keeper>,
+    pub keeper: Mutex<Maintenance>,
     pub recovery: Recovery,
     maintenance: OnceLock<Thread>,
     quiet: Mutex<Quiet>,
     /// For what look-ups keep in memory.
-    pub shelf: Arc<Shelf>,
+    pub shelf: Arc<TableCache>,
     ages: Mutex<Ages>,
-    pub sweeper: Mutex<Sweeper>,
+    pub sweeper: Mutex<Expiry>,
     /// Held by whoever changes the spaces.
     pub configuring: Mutex<()>,
-    pub silos: Silos,
+    pub silos: MemorySpaces,
     /// The thread that dumps them when that is due.
     pub dumper: OnceLock<Thread>,
     /// Commits of the store itself: it is idle all the same.
@@ -95,7 +95,7 @@ pub(crate) struct Inner {
     pub closed: Mutex<Option<Result<(), Error>>>,
     pub counters: Counters,
     /// What the keeper had done and had as its last slice ended: nobody waits for the keeper to look.
-    pub kept: Mutex<Kept>,
+    pub kept: Mutex<MaintenanceSnapshot>,
     committer: Mutex<Option<Committer>>,
     /// Those of the store, until it ends.
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -115,7 +115,7 @@ struct Counting<'a> {
 }
 
 impl<'a> Counting<'a> {
-    fn begin(&mut self, front: &mut Front, key: &'a [u8]) {
+    fn begin(&mut self, front: &mut StoreState, key: &'a [u8]) {
         if !self.keys.contains(&key) {
             self.keys.push(key);
             front.begin_count(key);
@@ -133,9 +133,9 @@ impl Drop for Counting<'_> {
 }
 
 /// The front, as the log's sink. A panic under its lock may have left it half changed: the log stops then.
-pub(crate) struct Shown(Mutex<Front>);
+pub(crate) struct SharedState(Mutex<StoreState>);
 
-impl Sink for Shown {
+impl Sink for SharedState {
     fn durable(&self, blocks: &[Arc<Block>]) {
         self.0.lock().expect("no panics").show(blocks).expect("effects were checked when they boarded");
     }
@@ -146,7 +146,7 @@ impl Inner {
     ///
     /// # Panics
     /// In a process that did not open the store, where the lock may never be free.
-    pub fn front(&self) -> MutexGuard<'_, Front> {
+    pub fn front(&self) -> MutexGuard<'_, StoreState> {
         assert!(self.process.is_here(), "{}", Error::Forked);
         self.front.0.lock().unwrap_or_else(|poisoned| {
             self.stop(io::Error::other(HALF_DONE));
@@ -155,7 +155,7 @@ impl Inner {
     }
 
     /// The front for readers, who get nothing of one that is half changed.
-    pub fn sound_front(&self) -> Result<MutexGuard<'_, Front>, Error> {
+    pub fn sound_front(&self) -> Result<MutexGuard<'_, StoreState>, Error> {
         self.here()?;
         self.front.0.lock().map_err(|_| self.stop(io::Error::other(HALF_DONE)))
     }
@@ -164,13 +164,16 @@ impl Inner {
     ///
     /// # Panics
     /// In a process that did not open the store.
-    pub fn keeper(&self) -> MutexGuard<'_, Keeper> {
+    pub fn keeper(&self) -> MutexGuard<'_, Maintenance> {
         assert!(self.process.is_here(), "{}", Error::Forked);
         self.keeper.lock().unwrap_or_else(|poisoned| self.keeper_after(poisoned))
     }
 
     /// The keeper that a thread had as it panicked: the store stops.
-    fn keeper_after<'a>(&self, poisoned: PoisonError<MutexGuard<'a, Keeper>>) -> MutexGuard<'a, Keeper> {
+    fn keeper_after<'a>(
+        &self,
+        poisoned: PoisonError<MutexGuard<'a, Maintenance>>,
+    ) -> MutexGuard<'a, Maintenance> {
         self.stop(io::Error::other("a thread panicked while it had the keeper"));
         poisoned.into_inner()
     }
@@ -217,7 +220,7 @@ impl Inner {
 
     /// The keeper, unless this very thread is at work with it: a store without threads has one caller, and where that
     /// one comes again from within (from a callback, or from a volume that calls back) the work goes on further out.
-    fn free_keeper(&self) -> Option<MutexGuard<'_, Keeper>> {
+    fn free_keeper(&self) -> Option<MutexGuard<'_, Maintenance>> {
         if self.options.threads {
             return Some(self.keeper());
         }
@@ -269,7 +272,7 @@ impl Inner {
         ops: &[Op<'_>],
         durability: Option<Durability>,
         wait: bool,
-    ) -> Result<Option<OnBoard>, Error> {
+    ) -> Result<Option<Accepted>, Error> {
         let wal = self.wal()?;
         // What frees space is let through whatever else is full.
         let freeing = !ops.iter().any(|op| op.action.adds());
@@ -299,7 +302,7 @@ impl Inner {
         durability: Option<Durability>,
         (freeing, wait): (bool, bool),
         asked: &mut Option<u64>,
-    ) -> Result<Option<(OnBoard, Duration)>, Error> {
+    ) -> Result<Option<(Accepted, Duration)>, Error> {
         let mut counting = Counting { inner: self, keys: Vec::new() };
         let mut stall = Stall::new(&self.counters.stalls, &*self.options.clock);
         let mut looked = false;
@@ -312,14 +315,14 @@ impl Inner {
             let over =
                 !freeing && !looked && (rationed || memory > front.most_memory(self.options.memory_budget));
             let refused = if over {
-                Refused::NoRoom(WalError::Busy)
+                Retry::NoRoom(WalError::Busy)
             } else {
                 match front.board(
                     wal,
                     ops,
                     durability,
                     self.options.linger,
-                    &Moment::new(&*self.options.clock),
+                    &CommitClock::new(&*self.options.clock),
                 ) {
                     Ok(on_board) => {
                         self.used.store(on_board.boarded.used, Ordering::Relaxed);
@@ -333,20 +336,20 @@ impl Inner {
                 }
             };
             // Whoever waits holds no runs: it would keep what merging frees.
-            let looks = matches!(refused, Refused::Unknown(_) | Refused::Sizes(..));
+            let looks = matches!(refused, Retry::Unknown(_) | Retry::Sizes(..));
             let runs = if looks { front.runs.clone() } else { Arc::default() };
             looked |= looks;
-            if let Refused::Sizes(i, _) = refused {
+            if let Retry::Sizes(i, _) = refused {
                 counting.begin(&mut front, ops[i].key);
             }
             // Commits that fail leave what was learned of their logs behind; that counts, too.
-            let full = over || matches!(refused, Refused::NoRoom(WalError::Full { .. }));
+            let full = over || matches!(refused, Retry::NoRoom(WalError::Full { .. }));
             self.weigh(&front, if full { u64::MAX } else { 0 });
             let rests_on = match &refused {
-                Refused::Error(error) => front.rests_on(ops, error),
+                Retry::Error(error) => front.rests_on(ops, error),
                 _ => None,
             };
-            if let Refused::Short(wish) = refused {
+            if let Retry::Short(wish) = refused {
                 if !wait {
                     let error = front.room.refuse(wish);
                     self.weigh(&front, 0);
@@ -360,9 +363,9 @@ impl Inner {
                 self.nudge();
             }
             match refused {
-                Refused::Error(error) => return Err(self.refusal(wal, error, rests_on, wait)),
-                Refused::InMemory => return Ok(None),
-                Refused::Unknown(unknown) => {
+                Retry::Error(error) => return Err(self.refusal(wal, error, rests_on, wait)),
+                Retry::InMemory => return Ok(None),
+                Retry::Unknown(unknown) => {
                     let look = |key| self.counters.run_lookups.time(&*self.options.clock, || runs.state(key));
                     let looked = unknown.iter().map(|&i| Ok((ops[i].key, look(ops[i].key)?)));
                     let looked: Vec<_> = looked.collect::<Result<_, Error>>()?;
@@ -379,16 +382,16 @@ impl Inner {
                         false => return Err(WalError::Busy.into()),
                     }
                 }
-                Refused::Sizes(i, missing) => {
+                Retry::Sizes(i, missing) => {
                     let found = missing.look(&runs, ops[i].key)?;
                     self.front().learn_sizes(ops[i].key, found);
                 }
-                Refused::NoRoom(why) if !wait => return Err(why.into()),
-                Refused::Short(wish) => {
+                Retry::NoRoom(why) if !wait => return Err(why.into()),
+                Retry::Short(wish) => {
                     stall.waits(StallReason::Heap);
                     self.wait_for_heap(wal, wish)?;
                 }
-                Refused::NoRoom(why) => {
+                Retry::NoRoom(why) => {
                     stall.waits(match why {
                         _ if rationed => StallReason::Checkpoint,
                         _ if over => StallReason::Memory,
@@ -426,7 +429,7 @@ impl Inner {
     }
 
     /// Lets the keeper do what may make room in the heap.
-    fn wait_for_heap(&self, wal: &Wal, wish: Wish) -> Result<(), Error> {
+    fn wait_for_heap(&self, wal: &Wal, wish: SpaceRequest) -> Result<(), Error> {
         if self.options.threads {
             return self.wait_for_room(wal);
         }
@@ -482,7 +485,7 @@ impl Handle {
         let Opened { volumes, shelf, superblock, heap, manifest, mut front, recovery, .. } = opened;
         front.inherits(options.memory_budget);
         let ring_size = superblock.ring_size;
-        let front = Arc::new(Shown(Mutex::new(front)));
+        let front = Arc::new(SharedState(Mutex::new(front)));
         let wal = (!options.read_only).then(|| {
             let Options { block_size, depth, linger, interval, rate, .. } = options;
             let config = Config { block_size, depth, linger, interval, rate, ..Config::default() };
@@ -492,7 +495,7 @@ impl Handle {
         });
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
-        let keeper = Keeper::new(volumes.clone(), shelf.clone(), superblock, heap, manifest);
+        let keeper = Maintenance::new(volumes.clone(), shelf.clone(), superblock, heap, manifest);
         let keeper = Mutex::new(keeper);
         let threads = options.threads && wal.is_some();
         let now = options.clock.now();
@@ -510,7 +513,7 @@ impl Handle {
             ages: Mutex::new(Ages::new(now)),
             sweeper: Mutex::default(),
             configuring: Mutex::default(),
-            silos: Silos::default(),
+            silos: MemorySpaces::default(),
             dumper: OnceLock::new(),
             own_commits: AtomicU64::new(0),
             asleep: AtomicBool::new(false),

@@ -1,7 +1,7 @@
 //! Opening: finding the superblock, the ring, the runs, and what the ring holds beyond them.
 
 use crate::format::manifest::MAX_LEVEL;
-use crate::read::Sight;
+use crate::read::ReadView;
 use crate::state::spaces::{Spaces, TABLE};
 use std::collections::BTreeSet;
 use std::mem::replace;
@@ -13,18 +13,18 @@ use brooklet_wal::{Recovery, Start, recover, recover_secured, secure, slot};
 
 use crate::error::{Error, is_full};
 use crate::format::manifest::PartName;
-use crate::format::manifest::{Manifest, Merging, RunMeta, SegmentMeta};
+use crate::format::manifest::{Manifest, Merging, RunMeta, TableMeta};
 use crate::format::ring_label::{self, Label};
 use crate::format::run_entry::head_key;
 use crate::format::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
 use crate::model::MAX_KEY;
 use crate::options::Options;
 use crate::run::RunSet;
-use crate::run::bounds_cache::Remembered;
-use crate::run::table::Segment;
-use crate::run::table_cache::Shelf;
-use crate::state::Front;
-use crate::state::spaces::Table;
+use crate::run::bounds_cache::BoundsCache;
+use crate::run::table::Table;
+use crate::run::table_cache::TableCache;
+use crate::state::StoreState;
+use crate::state::spaces::SpaceTable;
 use crate::volume::Volumes;
 use crate::volume::allocator::{Extent, Heap};
 use crate::volume::lock_owner;
@@ -36,14 +36,14 @@ const MAX_MANIFEST: u64 = 1 << 30;
 pub(crate) struct Opened {
     /// The volumes, the store's capacity being the data's end.
     pub volumes: Volumes,
-    pub shelf: Arc<Shelf>,
+    pub shelf: Arc<TableCache>,
     /// The label of the ring, where that has a volume of its own.
     pub label: Option<ring_label::Found>,
     pub superblock: Superblock,
     pub slots: Vec<Slot>,
     pub heap: Heap,
     pub manifest: Option<Extent>,
-    pub front: Front,
+    pub front: StoreState,
     /// Where the recovery began.
     pub start: Start,
     pub recovery: Recovery,
@@ -97,38 +97,38 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
             format!("the extent at {} overlaps another or lies outside", extent.offset),
         )
     })?;
-    let shelf = Shelf::new(volume.clone(), options.cache_budget, options.remembered, options.secret);
+    let shelf = TableCache::new(volume.clone(), options.cache_budget, options.remembered, options.secret);
     let apart = manifest.runs.iter().flat_map(|(_, segments)| segments).filter(|it| it.is_elsewhere());
     let needed = apart.count();
-    let open = |run, segment: SegmentMeta| match &options.elsewhere {
+    let open = |run, segment: TableMeta| match &options.elsewhere {
         _ if !segment.is_elsewhere() => {
-            Segment::open(&shelf, run, segment.clone()).or_else(|error| match error {
+            Table::open(&shelf, run, segment.clone()).or_else(|error| match error {
                 // What can be read of the store is to be; who looks for a log there is told.
                 Error::Damaged { .. } | Error::NewerFormat { .. } => {
                     tracing::warn!(store = name, run, %error, "a part of a run cannot be read; going on without it");
-                    Ok(Segment::broken(run, segment, error))
+                    Ok(Table::broken(run, segment, error))
                 }
                 error => Err(error),
             })
         }
         Some(elsewhere) => {
             let source = elsewhere.0(PartName::of(&segment))?;
-            Segment::elsewhere(&shelf, run, segment, source)
+            Table::elsewhere(&shelf, run, segment, source)
         }
         None => Err(Error::PartsNeeded { name: name.clone(), parts: needed }),
     };
     let runs = RunSet::open(&shelf, &manifest, superblock.trim.lsn, open)?;
-    let remembered = Remembered::new(options.secret, shelf.remembered_budget);
+    let remembered = BoundsCache::new(options.secret, shelf.remembered_budget);
     let runs = Arc::new(runs);
     let table = table_of(&runs).or_else(|error| match error {
         // What can be read is to be, whatever is damaged.
         error if options.read_only => {
             tracing::warn!(store = name, %error, "the spaces of the store are not known");
-            Ok(Table::default())
+            Ok(SpaceTable::default())
         }
         error => Err(error),
     })?;
-    let mut front = Front::new(options.seed, runs, remembered, table);
+    let mut front = StoreState::new(options.seed, runs, remembered, table);
     let start = Start {
         cursor: superblock.trim,
         acked: superblock.acked,
@@ -236,7 +236,7 @@ pub(crate) fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error
     let (mut items, mut all_here) = (0u64, true);
     for (at, (run, segments)) in manifest.runs.iter().enumerate() {
         let falls = run.level < without_it && !is_made(at) || run.level < with_it && !merged.contains(&at);
-        let here = |segment: &SegmentMeta| !segment.is_elsewhere();
+        let here = |segment: &TableMeta| !segment.is_elsewhere();
         let is_here = segments.iter().all(here);
         let was_here = replace(&mut all_here, is_here);
         let wrong = if segments.iter().any(|segment| here(segment) && segment.len > segment.extent) {
@@ -362,13 +362,13 @@ fn new_mark(last: u64, options: &Options) -> u64 {
 }
 
 /// The spaces of a store as its runs tell, and the bounds of the log that has them.
-pub(crate) fn table_of(runs: &Arc<RunSet>) -> Result<Table, Error> {
-    let Some(log) = runs.state(TABLE)?.bounds else { return Ok(Table::default()) };
-    let entry = Sight::of_runs(runs.clone(), 0).entries(TABLE, &..)?.next_back();
+pub(crate) fn table_of(runs: &Arc<RunSet>) -> Result<SpaceTable, Error> {
+    let Some(log) = runs.state(TABLE)?.bounds else { return Ok(SpaceTable::default()) };
+    let entry = ReadView::of_runs(runs.clone(), 0).entries(TABLE, &..)?.next_back();
     let table = entry.transpose()?.map(|entry| entry.payload).unwrap_or_default();
     let spaces = Spaces::decode(&table)
         .ok_or_else(|| Error::damaged("the table of spaces", "it does not make sense"))?;
-    Ok(Table { spaces, log: Some(log) })
+    Ok(SpaceTable { spaces, log: Some(log) })
 }
 
 #[cfg(test)]
@@ -423,7 +423,7 @@ mod tests {
     fn chain(id: u64, level: u64, firsts: &[&[u8]]) -> Chain {
         let segment = |first: &&[u8]| {
             let first = if first.is_empty() { Vec::new() } else { head_key(first) };
-            SegmentMeta { len: 200, extent: 4096, first, ..SegmentMeta::default() }
+            TableMeta { len: 200, extent: 4096, first, ..TableMeta::default() }
         };
         (
             RunMeta { id, level, logs: 1, entries: 1, ..RunMeta::default() },
@@ -447,7 +447,7 @@ mod tests {
         long.1[0].len = 5000;
         let apart = |id, level| {
             let (meta, segments) = chain(id, level, &[b"", b"b"]);
-            (meta, segments.iter().map(SegmentMeta::gone).collect::<Vec<_>>())
+            (meta, segments.iter().map(TableMeta::gone).collect::<Vec<_>>())
         };
         let sound = vec![run(9, 0), run(7, 3), apart(8, MAX_LEVEL), apart(2, MAX_LEVEL)];
         assert!(check_runs(&Manifest { runs: sound, merging: None }, 10).is_ok());

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::maintenance::Context;
 use crate::maintenance::compaction::backlog;
 use crate::maintenance::pace::{self, IDLE, Load};
-use crate::state::Front;
+use crate::state::StoreState;
 use crate::sync::atomic::Ordering;
 use crate::sync::{held, thread};
 
@@ -91,7 +91,7 @@ impl Inner {
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.flush()?;
         let target = self.front().generation();
-        let done = |front: &Front| {
+        let done = |front: &StoreState| {
             front.oldest_generation() > target || front.frozen.is_none() && front.active.is_empty()
         };
         while !done(&self.front()) {
@@ -141,7 +141,7 @@ impl Inner {
     }
 
     /// Asks for a checkpoint when the ring or the memory is part full.
-    pub(super) fn weigh(&self, front: &Front, used: u64) {
+    pub(super) fn weigh(&self, front: &StoreState, used: u64) {
         let full = used > self.ring_size / 2 || front.active.bytes() > self.options.memory_budget / 2;
         let wanted = full && front.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed);
         let wanted = wanted || front.wants_room() && !self.told.swap(true, Ordering::Relaxed);

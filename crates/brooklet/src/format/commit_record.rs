@@ -22,7 +22,7 @@
 
 use brooklet_wal::{put_varint, take_varint};
 
-use crate::model::retention_state::{State, Terms};
+use crate::model::retention_state::{RetentionState, State};
 use crate::model::{Bounds, Effect, MAX_KEY};
 
 const SAME_KEY: u8 = 0x80;
@@ -113,7 +113,7 @@ pub(crate) fn decode<'a>(rest: &mut &'a [u8], previous: Option<&'a [u8]>) -> Opt
     };
     let terms = match tag & WITH_TERMS {
         0 => None,
-        _ => Some(Terms::decode(rest)?.into()),
+        _ => Some(RetentionState::decode(rest)?.into()),
     };
     if bounds.is_some_and(|b| b.first > b.next) || terms.is_some() && bounds.is_none() {
         return None;

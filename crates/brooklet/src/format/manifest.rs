@@ -94,7 +94,7 @@ impl RunMeta {
 
 /// What the manifest says of a part of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SegmentMeta {
+pub(crate) struct TableMeta {
     pub offset: u64,
     pub len: u64,
     pub extent: u64,
@@ -103,7 +103,7 @@ pub(crate) struct SegmentMeta {
     pub first: Vec<u8>,
 }
 
-impl SegmentMeta {
+impl TableMeta {
     /// The same segment, kept elsewhere.
     pub fn gone(&self) -> Self {
         Self { offset: 0, extent: 0, ..self.clone() }
@@ -116,7 +116,7 @@ impl SegmentMeta {
 }
 
 /// A run and its segments, in the order of their keys.
-pub(crate) type Chain = (RunMeta, Vec<SegmentMeta>);
+pub(crate) type Chain = (RunMeta, Vec<TableMeta>);
 
 /// A merge that has published some of what it makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl Manifest {
 
     /// Whether some of it lies elsewhere.
     fn is_apart(&self) -> bool {
-        self.runs.iter().flat_map(|(_, segments)| segments).any(SegmentMeta::is_elsewhere)
+        self.runs.iter().flat_map(|(_, segments)| segments).any(TableMeta::is_elsewhere)
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -160,7 +160,7 @@ impl Manifest {
         for (run, segments) in &self.runs {
             put(&mut out, &run.words());
             put(&mut out, &[segments.len() as u64]);
-            for SegmentMeta { offset, len, extent, footer_sum, first } in segments {
+            for TableMeta { offset, len, extent, footer_sum, first } in segments {
                 put(&mut out, &[*offset, *len, *extent, *footer_sum, first.len() as u64]);
                 out.extend_from_slice(first);
             }
@@ -225,7 +225,7 @@ impl Rest<'_> {
             let mut segments = Vec::new();
             for _ in 0..parts {
                 let [offset, len, extent, footer_sum, first] = self.words()?;
-                segments.push(SegmentMeta { offset, len, extent, footer_sum, first: self.key(first)? });
+                segments.push(TableMeta { offset, len, extent, footer_sum, first: self.key(first)? });
             }
             runs.push((run, segments));
         }
@@ -245,7 +245,7 @@ impl Rest<'_> {
         for _ in 0..count {
             let [id, level, offset, len, extent, footer_sum, logs, entries] = self.words()?;
             let [tombstones, empties, dead] = if version == 1 { [0, logs, 0] } else { self.words()? };
-            let segment = SegmentMeta { offset, len, extent, footer_sum, first: Vec::new() };
+            let segment = TableMeta { offset, len, extent, footer_sum, first: Vec::new() };
             let run = RunMeta { id, level, logs, entries, tombstones, empties, dead, ..RunMeta::default() };
             runs.push((run, vec![segment]));
         }
@@ -268,7 +268,7 @@ pub struct PartName {
 }
 
 impl PartName {
-    pub(crate) fn of(meta: &SegmentMeta) -> Self {
+    pub(crate) fn of(meta: &TableMeta) -> Self {
         Self { footer_sum: meta.footer_sum, len: meta.len }
     }
 }
@@ -297,8 +297,8 @@ mod tests {
         ages_to: 14,
     };
 
-    fn segment(offset: u64, first: &[u8]) -> SegmentMeta {
-        SegmentMeta { offset, len: 4, extent: 5, footer_sum: 6, first: first.to_vec() }
+    fn segment(offset: u64, first: &[u8]) -> TableMeta {
+        TableMeta { offset, len: 4, extent: 5, footer_sum: 6, first: first.to_vec() }
     }
 
     #[test]
@@ -369,7 +369,7 @@ mod tests {
         let manifest = Manifest::decode(&bytes, sum).unwrap();
         assert!(manifest.merging.is_none() && manifest.runs.len() == 1);
         let (run, segments) = &manifest.runs[0];
-        let segment = SegmentMeta { offset: 3, len: 4, extent: 5, footer_sum: 6, first: Vec::new() };
+        let segment = TableMeta { offset: 3, len: 4, extent: 5, footer_sum: 6, first: Vec::new() };
         assert_eq!(segments[..], [segment]);
         *run
     }

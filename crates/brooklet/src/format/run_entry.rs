@@ -22,7 +22,7 @@ use brooklet_wal::{put_varint, take_varint};
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
-use crate::model::retention_state::{Ageing, Terms};
+use crate::model::retention_state::{Ageing, RetentionState};
 use crate::model::{Bounds, MAX_KEY, Piece};
 
 /// Bytes after which a chunk is full: of payloads, and one for each.
@@ -165,7 +165,7 @@ impl Chunk {
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub piece: Piece,
-    pub terms: Option<Arc<Terms>>,
+    pub terms: Option<Arc<RetentionState>>,
     pub chunk: Chunk,
 }
 
@@ -183,13 +183,13 @@ impl Head {
 }
 
 /// Takes what a head begins with, the piece and the log's terms; its chunk is left. `None` where the bytes are not a head.
-pub(crate) fn head_piece(rest: &mut &[u8]) -> Option<(Piece, Option<Arc<Terms>>)> {
+pub(crate) fn head_piece(rest: &mut &[u8]) -> Option<(Piece, Option<Arc<RetentionState>>)> {
     let (&flags, after) = rest.split_first()?;
     *rest = after;
     let (first, next) = (take_varint(rest)?, take_varint(rest)?);
     let base = take_varint(rest)?;
     let bounds = (flags & 1 != 0).then_some(Bounds { first, next });
-    let terms = if flags & 2 != 0 { Some(Terms::decode(rest)?.into()) } else { None };
+    let terms = if flags & 2 != 0 { Some(RetentionState::decode(rest)?.into()) } else { None };
     let fits = if bounds.is_some() {
         first <= next && base <= next
     } else {
@@ -199,7 +199,7 @@ pub(crate) fn head_piece(rest: &mut &[u8]) -> Option<(Piece, Option<Arc<Terms>>)
 }
 
 /// Begins a head with the piece and the log's terms; its chunk follows.
-fn put_head(value: &mut Vec<u8>, piece: Piece, terms: Option<&Terms>) {
+fn put_head(value: &mut Vec<u8>, piece: Piece, terms: Option<&RetentionState>) {
     let bounds = piece.bounds.unwrap_or_default();
     value.push(u8::from(piece.bounds.is_some()) | terms.map_or(0, |_| 2));
     for number in [bounds.first, bounds.next, piece.base] {
@@ -233,7 +233,7 @@ pub(crate) struct PieceWriter<O> {
     out: O,
     key: Vec<u8>,
     piece: Piece,
-    terms: Option<Arc<Terms>>,
+    terms: Option<Arc<RetentionState>>,
     wrote_head: bool,
     chunk_base: u64,
     lens: Vec<u32>,
@@ -270,7 +270,7 @@ impl<O: Out> PieceWriter<O> {
     }
 
     /// Starts the piece of the next log; all its entries follow, then [`end`](Self::end).
-    pub fn begin(&mut self, key: &[u8], piece: Piece, terms: Option<Arc<Terms>>) {
+    pub fn begin(&mut self, key: &[u8], piece: Piece, terms: Option<Arc<RetentionState>>) {
         self.key.clear();
         self.key.extend_from_slice(key);
         self.piece = piece;
@@ -353,10 +353,10 @@ impl<O: Out> PieceWriter<O> {
 /// Keeps what is put, in memory.
 #[cfg(any(test, fuzzing))]
 #[derive(Default)]
-pub(crate) struct Kept(pub Vec<(Vec<u8>, Bytes)>);
+pub(crate) struct Collected(pub Vec<(Vec<u8>, Bytes)>);
 
 #[cfg(any(test, fuzzing))]
-impl Out for Kept {
+impl Out for Collected {
     type Error = std::convert::Infallible;
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Self::Error> {
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn a_large_piece_is_a_head_and_chunks() {
         let piece = Piece { bounds: Some(Bounds { first: 3, next: 53 }), base: 10 };
-        let mut writer = PieceWriter::new(Kept::default());
+        let mut writer = PieceWriter::new(Collected::default());
         let mut terms = None;
         crate::model::retention_state::apply(&mut terms, crate::model::Effect::Entries(100), piece.bounds, 0);
         writer.begin(b"log", piece, terms.clone());

@@ -18,14 +18,14 @@ use crate::error::Error;
 use crate::format::manifest::{Merging, RunMeta};
 use crate::maintenance::merge::Input;
 use crate::maintenance::pace::{IDLE, LONG_IDLE};
-use crate::maintenance::policy::{Merge, POLICY, Shape, Worth};
+use crate::maintenance::policy::{CompactionGoal, Merge, POLICY, Shape};
 use crate::maintenance::run_builder::{Build, End};
-use crate::maintenance::{Context, Counted, Keeper};
+use crate::maintenance::{Context, Counted, Maintenance};
 use crate::model::retention_state::Ageing;
-use crate::run::table::Segment;
-use crate::run::writer::Trouble;
+use crate::run::table::Table;
+use crate::run::writer::BuildError;
 use crate::run::{Run, RunSet};
-use crate::state::admission::Press;
+use crate::state::admission::SpacePressure;
 
 /// An instalment of a compaction.
 pub(super) struct Compaction {
@@ -63,7 +63,7 @@ pub(crate) enum Due {
     Merge(Merge),
 }
 
-impl Keeper {
+impl Maintenance {
     /// Somebody waits for all runs to be merged: forgets why that failed before, and that the volume did not grow.
     pub fn insist(&mut self) {
         (self.failed, self.stunted) = (None, None);
@@ -171,11 +171,11 @@ impl Keeper {
 
     /// What merging may be done for after so long without a commit. Where there is little room, space is worth as much work
     /// as while the store is idle, and reads are worth none.
-    fn worth(&self, quiet: Duration) -> Worth {
+    fn worth(&self, quiet: Duration) -> CompactionGoal {
         match self.stunted {
-            None if quiet >= LONG_IDLE => Worth::Reads,
-            None if quiet < IDLE => Worth::Bounds,
-            _ => Worth::Space,
+            None if quiet >= LONG_IDLE => CompactionGoal::Reads,
+            None if quiet < IDLE => CompactionGoal::Bounds,
+            _ => CompactionGoal::Space,
         }
     }
 
@@ -185,7 +185,7 @@ impl Keeper {
     }
 
     /// What to merge next, if anything.
-    fn due(&self, runs: &RunSet, worth: Worth) -> Option<Due> {
+    fn due(&self, runs: &RunSet, worth: CompactionGoal) -> Option<Due> {
         if self.is_barred() {
             return None;
         }
@@ -198,9 +198,9 @@ impl Keeper {
     /// What to merge next for room, if anything; `any`: whatever might free some.
     fn due_for_room(&self, runs: &RunSet, any: bool) -> Option<Due> {
         if self.is_barred() || runs.merging().is_some() && !self.is_stalled(runs) {
-            return self.due(runs, Worth::Space);
+            return self.due(runs, CompactionGoal::Space);
         }
-        self.relief(runs, any).map(Due::Merge).or_else(|| self.due(runs, Worth::Space))
+        self.relief(runs, any).map(Due::Merge).or_else(|| self.due(runs, CompactionGoal::Space))
     }
 
     /// What to clean for room, if anything.
@@ -226,13 +226,17 @@ impl Keeper {
     }
 
     /// Starts or goes on with a compaction; where room is `press`ed for, with one that makes some.
-    pub(super) fn compact(&mut self, context: &Context<'_>, press: Option<Press>) -> Result<bool, Trouble> {
+    pub(super) fn compact(
+        &mut self,
+        context: &Context<'_>,
+        press: Option<SpacePressure>,
+    ) -> Result<bool, BuildError> {
         self.compacting = true;
         let Some(mut build) = self.compaction.as_mut().and_then(|compaction| compaction.build.take()) else {
             self.sweep();
             let runs = context.front().runs.clone();
             let due = match press {
-                Some(Press { frees }) => self.due_for_room(&runs, frees),
+                Some(SpacePressure { frees }) => self.due_for_room(&runs, frees),
                 None => self.due(&runs, self.worth(context.quiet)),
             };
             let Some(due) = due else { return Ok(false) };
@@ -260,7 +264,7 @@ impl Keeper {
     }
 
     /// Begins the next instalment.
-    fn begin(&mut self, context: &Context<'_>, runs: &RunSet, due: Due) -> Result<(), Trouble> {
+    fn begin(&mut self, context: &Context<'_>, runs: &RunSet, due: Due) -> Result<(), BuildError> {
         // The manifest tells of one merge: beside one that cannot go on, others are done at a go.
         let at_a_go = runs.merging().is_some() && matches!(due, Due::Merge(_));
         let (chosen, id, level, bottom) = match (due, runs.merge()) {
@@ -315,7 +319,12 @@ impl Keeper {
     }
 
     /// As many of the runs to be merged, newest first, as there is room to merge at once; two are always tried.
-    fn within_room(&mut self, context: &Context<'_>, runs: &RunSet, merge: Merge) -> Result<Merge, Trouble> {
+    fn within_room(
+        &mut self,
+        context: &Context<'_>,
+        runs: &RunSet,
+        merge: Merge,
+    ) -> Result<Merge, BuildError> {
         let Merge { runs: places, level } = merge;
         let chosen: Vec<Arc<Run>> = runs.iter().skip(places.start).take(places.len()).cloned().collect();
         let room = self.room_to_merge(context, self.to_merge(&chosen))?;
@@ -334,12 +343,12 @@ impl Keeper {
     }
 
     /// Refuses a merge that would take more room than there is.
-    fn check_room(&mut self, context: &Context<'_>, takes: u64) -> Result<(), Trouble> {
+    fn check_room(&mut self, context: &Context<'_>, takes: u64) -> Result<(), BuildError> {
         if self.room_to_merge(context, takes)? >= takes {
             return Ok(());
         }
         let why = format!("merging would take {takes} bytes, more than there are, before it gives any back");
-        Err(Trouble::Write(io::Error::new(io::ErrorKind::StorageFull, why)))
+        Err(BuildError::Write(io::Error::new(io::ErrorKind::StorageFull, why)))
     }
 
     /// Makes an instalment count.
@@ -348,7 +357,7 @@ impl Keeper {
         context: &Context<'_>,
         (inputs, bottom): (Vec<u64>, bool),
         build: Build,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), BuildError> {
         assert!(build.got_on(), "an instalment of nothing would be followed by others for ever");
         let mut next = build.input.next_log().map(<[u8]>::to_vec);
         if next.is_some() && !build.log().is_empty() && bug("merge-key-off-by-one") {
@@ -407,7 +416,7 @@ impl Keeper {
     }
 
     /// The run that a merge makes, with what an instalment added to it.
-    fn joined(&self, runs: &RunSet, made: RunMeta, sealed: &[Arc<Segment>]) -> Arc<Run> {
+    fn joined(&self, runs: &RunSet, made: RunMeta, sealed: &[Arc<Table>]) -> Arc<Run> {
         let so_far = runs.merge().map(|(into, _)| into).filter(|into| into.meta.id == made.id);
         let so_far = so_far.filter(|_| !bug("instalment-forgets-the-others"));
         let (before, segments) =
@@ -431,7 +440,7 @@ struct News {
     /// The runs that are merged, while they are merged and at the end.
     merged: Vec<Arc<Run>>,
     /// Segments that nobody needs any more.
-    freed: Vec<Arc<Segment>>,
+    freed: Vec<Arc<Table>>,
 }
 
 impl News {

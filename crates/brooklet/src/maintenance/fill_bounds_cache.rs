@@ -10,10 +10,10 @@ use brooklet_io::seeded::bug;
 
 use crate::maintenance::merge::LOG_COST;
 use crate::maintenance::run_builder::{Build, SLICE};
-use crate::maintenance::{Context, Keeper};
-use crate::memtable::Tier;
+use crate::maintenance::{Context, Maintenance};
+use crate::memtable::Memtable;
 use crate::model::keyed_hash::Secret;
-use crate::run::writer::Trouble;
+use crate::run::writer::BuildError;
 
 /// Logs for each time that the front's lock is taken.
 const AT_ONCE: usize = 128;
@@ -21,13 +21,13 @@ const AT_ONCE: usize = 128;
 /// time that the run is written.
 const BETWEEN: u64 = AT_ONCE as u64 * LOG_COST;
 
-impl Keeper {
+impl Maintenance {
     /// Does a slice of a checkpoint that writes: of its run, and of what is remembered. `false` once there is no more.
     pub(super) fn write_and_remember(
         &mut self,
         context: &Context<'_>,
         build: &mut Build,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, BuildError> {
         let memory = Memory::of(context);
         let mut done = 0;
         let more = loop {
@@ -57,7 +57,7 @@ impl Keeper {
 
 /// The frozen tier, and by what its keys are hashed.
 struct Memory {
-    tier: Arc<Tier>,
+    tier: Arc<Memtable>,
     secret: Secret,
 }
 

@@ -18,22 +18,22 @@ use std::sync::{Arc, OnceLock};
 use brooklet_io::seeded::bug;
 
 use crate::error::{Error, KeyText};
-use crate::maintenance::{Context, Keeper};
+use crate::maintenance::{Context, Maintenance};
 use crate::model::Bounds;
 use crate::read::scan::RunLogs;
-use crate::run::table::Segment;
-use crate::run::writer::Trouble;
+use crate::run::table::Table;
+use crate::run::writer::BuildError;
 use crate::run::{Run, Wanted};
 use crate::volume::allocator::Extent;
 
 /// An import that is to be adopted, and how that went.
 #[derive(Clone)]
-pub(crate) struct Adoption {
+pub(crate) struct Ingestion {
     pub run: Arc<Run>,
     pub outcome: Arc<OnceLock<Result<(), Error>>>,
 }
 
-impl Keeper {
+impl Maintenance {
     /// The number of a run that somebody is going to write.
     pub fn new_run(&mut self) -> u64 {
         let id = self.superblock.next_run;
@@ -72,13 +72,13 @@ impl Keeper {
     }
 
     /// Gives up segments of an import that are in no manifest.
-    pub fn give_up_segments(&mut self, segments: Vec<Arc<Segment>>) {
+    pub fn give_up_segments(&mut self, segments: Vec<Arc<Table>>) {
         self.retired.extend(segments);
         self.sweep();
     }
 
     /// Why an import, or a dump, cannot go on. Stops the store where it must.
-    pub fn import_failed(&self, context: &Context<'_>, what: &'static str, trouble: Trouble) -> Error {
+    pub fn import_failed(&self, context: &Context<'_>, what: &'static str, trouble: BuildError) -> Error {
         match self.fatal(context, trouble) {
             Error::Full { why, .. } => Error::Full { what, why },
             error => error,
@@ -90,7 +90,7 @@ impl Keeper {
     pub fn adopt(
         &mut self,
         context: &Context<'_>,
-        adoption: &Adoption,
+        adoption: &Ingestion,
         known: &BTreeSet<u64>,
     ) -> Result<bool, Error> {
         if let Some(why) = context.wal.failure() {
@@ -113,7 +113,7 @@ impl Keeper {
         Ok(true)
     }
 
-    fn adopt_alone(&mut self, context: &Context<'_>) -> Result<(), Trouble> {
+    fn adopt_alone(&mut self, context: &Context<'_>) -> Result<(), BuildError> {
         let old = context.front().runs.clone();
         let runs = self.adopted().into_iter().chain(old.iter().map(|run| (run.clone(), run.dead())));
         let (runs, merging) = (runs.collect(), old.merging().cloned());
@@ -140,7 +140,7 @@ impl Keeper {
     }
 
     /// Ends this adoption, if it is still going on.
-    pub fn give_up_adoption(&mut self, context: &Context<'_>, adoption: &Adoption, why: Error) {
+    pub fn give_up_adoption(&mut self, context: &Context<'_>, adoption: &Ingestion, why: Error) {
         if self.adoption.as_ref().is_some_and(|going_on| Arc::ptr_eq(&going_on.run, &adoption.run)) {
             self.end_adoption(context, Err(why));
         }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::maintenance::{Context, Keeper};
+use crate::maintenance::{Context, Maintenance};
 use crate::run::Run;
 
 /// What finds no room, if it does not.
 pub(crate) const DUMP: &str = "the dump in the heap";
 
-impl Keeper {
+impl Maintenance {
     /// Makes a dump the newest run. No tier has anything of its logs, so that whatever checkpoint goes on may come upon it;
     /// and of the runs that it `supersedes` nothing counts any more.
     pub fn adopt_dump(

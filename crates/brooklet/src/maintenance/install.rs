@@ -6,22 +6,22 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, write_all_at};
 use brooklet_wal::Cursor;
 
-use crate::error::{Error, told};
+use crate::error::{Error, described};
 use crate::format::manifest::MAX_LEVEL;
 use crate::format::manifest::{self, Manifest, Merging};
 use crate::format::superblock::{Place, Superblock};
 use crate::maintenance::compaction::Compaction;
 use crate::maintenance::policy::is_dead;
-use crate::maintenance::{Context, Counted, Keeper};
-use crate::memtable::Tier;
-use crate::run::table::Segment;
-use crate::run::writer::Trouble;
+use crate::maintenance::{Context, Counted, Maintenance};
+use crate::memtable::Memtable;
+use crate::run::table::Table;
+use crate::run::writer::BuildError;
 use crate::run::{Run, RunSet};
 
-impl Keeper {
+impl Maintenance {
     /// Gives up segments that did not become part of the store - unless a superblock that names them may be on the disk.
-    pub(super) fn lose(&mut self, sealed: Vec<Arc<Segment>>, trouble: Trouble) -> Trouble {
-        if !matches!(trouble, Trouble::Fatal(_)) {
+    pub(super) fn lose(&mut self, sealed: Vec<Arc<Table>>, trouble: BuildError) -> BuildError {
+        if !matches!(trouble, BuildError::Fatal(_)) {
             self.retired.extend(sealed);
         }
         trouble
@@ -34,7 +34,7 @@ impl Keeper {
         mut runs: Vec<Counted>,
         merging: Option<Merging>,
         trim: Option<Cursor>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), BuildError> {
         self.set_aside(&mut runs, merging.as_ref());
         let at_hand = self.compaction.as_ref().map_or(&[][..], Compaction::inputs);
         let dead = take_dead(&mut runs, at_hand, merging.as_ref());
@@ -55,7 +55,7 @@ impl Keeper {
         if let Some(tier) = written {
             // A reader may hold it still, and frees it then.
             self.leaving = Arc::into_inner(tier);
-            front.leaves(self.leaving.as_ref().map_or(0, Tier::bytes));
+            front.leaves(self.leaving.as_ref().map_or(0, Memtable::bytes));
         }
         // What the tier claimed is taken now, or free: before anything else boards.
         let told = self.told(&front.need(), &front.runs);
@@ -91,7 +91,7 @@ impl Keeper {
         context: &Context<'_>,
         manifest: &Manifest,
         trim: Option<Cursor>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), BuildError> {
         if bug("manifest-goes-early") {
             self.manifest.take().into_iter().for_each(|old| self.heap.give(old));
         }
@@ -102,13 +102,13 @@ impl Keeper {
         buf.pad();
         if let Err(error) = write_all_at(&*self.volumes.data, extent.offset, &buf, Persist::Cached) {
             self.heap.give(extent);
-            return Err(Trouble::Write(error));
+            return Err(BuildError::Write(error));
         }
         let mut flushed = if bug("no-flush-before-superblock") { Ok(()) } else { self.volumes.flush() };
         if flushed.is_err() && bug("failed-flush-is-tried-again") {
             flushed = self.volumes.flush();
         }
-        flushed.map_err(Trouble::Fatal)?;
+        flushed.map_err(BuildError::Fatal)?;
         if let Some(cursor) = trim.filter(|_| bug("ring-is-trimmed-early")) {
             context.wal.trim(cursor);
         }
@@ -128,8 +128,8 @@ impl Keeper {
         let written = next.write(&*self.volumes.data);
         if !bug("failed-superblock-is-let-pass") {
             written
-                .map_err(told("writing the superblock of", &*self.volumes.data))
-                .map_err(Trouble::Fatal)?;
+                .map_err(described("writing the superblock of", &*self.volumes.data))
+                .map_err(BuildError::Fatal)?;
         }
         self.superblock = next;
         self.stats.heap_written_bytes += extent.len;

@@ -3,7 +3,7 @@
 //! Both give log after log in key order, and a long log a chunk at a time, so that the work can be done in slices. Between
 //! two logs of a merge an instalment may end: then all of it that is needed is the runs and the log that comes next.
 
-use crate::run::writer::{Pending, Trouble};
+use crate::run::writer::{BuildError, Pending};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use brooklet_io::seeded::bug;
 
 use crate::error::Error;
 use crate::format::run_entry::{CHUNK, Chunk, Head, PieceWriter};
-use crate::memtable::sort::Order;
-use crate::memtable::{LogState, Slot, Tier};
+use crate::memtable::sort::IncrementalSort;
+use crate::memtable::{LogState, Memtable, Slot};
 use crate::model::{Bounds, Piece, Resolved, resolve};
 use crate::read::scan::RunLogs;
 use crate::run::cursor::RunCursor;
-use crate::run::dead_entries::{Losses, pieces_in};
-use crate::run::table::Segment;
+use crate::run::dead_entries::{DeadEntries, pieces_in};
+use crate::run::table::Table;
 use crate::run::{Run, RunSet, Wanted};
 
 /// What a log costs to copy, besides its payload, in bytes of payload: roughly.
@@ -37,7 +37,7 @@ pub(crate) struct Input {
 
 /// Where the pieces of a new run come from.
 enum Logs {
-    Tier { tier: Arc<Tier>, order: Vec<Slot>, next: usize, losses: Losses },
+    Memtable { tier: Arc<Memtable>, order: Vec<Slot>, next: usize, losses: DeadEntries },
     Runs { logs: Vec<RunLogs>, chunks: Vec<RunCursor>, bottom: bool, beside: Beside },
 }
 
@@ -56,15 +56,15 @@ struct Part {
 }
 
 enum Holder {
-    Tier(Slot),
+    Memtable(Slot),
     /// The run at this place, with the chunk that was read last.
     Run(usize, Chunk),
 }
 
 impl Input {
     /// The logs of a tier that [matter](matters), in order. `losses` takes down what older runs lose.
-    pub fn tier(tier: Arc<Tier>, order: Order, losses: Losses) -> Self {
-        Self { logs: Logs::Tier { tier, order: order.end(), next: 0, losses }, log: None }
+    pub fn tier(tier: Arc<Memtable>, order: IncrementalSort, losses: DeadEntries) -> Self {
+        Self { logs: Logs::Memtable { tier, order: order.end(), next: 0, losses }, log: None }
     }
 
     /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them was the oldest of all. Entries that
@@ -94,7 +94,7 @@ impl Input {
     /// Bytes that the new run may take: of a tier the most that it can be, of runs about what they take themselves.
     pub fn expected(&self) -> u64 {
         match &self.logs {
-            Logs::Tier { tier, .. } => tier.claim(),
+            Logs::Memtable { tier, .. } => tier.claim(),
             Logs::Runs { logs, .. } => {
                 let left = |logs: &RunLogs| logs.run().bytes() - bytes_of(logs.passed());
                 logs.iter().map(left).fold(SLACK, u64::saturating_add)
@@ -133,7 +133,7 @@ impl Input {
     /// The log of the runs that comes next, where there is another.
     pub fn next_log(&self) -> Option<&[u8]> {
         match &self.logs {
-            Logs::Tier { .. } => None,
+            Logs::Memtable { .. } => None,
             Logs::Runs { logs, .. } => {
                 logs.iter().filter_map(|log| log.current.as_ref().map(|(key, _)| &key[..])).min()
             }
@@ -143,7 +143,7 @@ impl Input {
     /// Segments of each of the runs that hold nothing of what is still to come.
     pub fn passed(&self) -> Vec<usize> {
         match &self.logs {
-            Logs::Tier { .. } => Vec::new(),
+            Logs::Memtable { .. } => Vec::new(),
             Logs::Runs { logs, .. } => logs.iter().map(|log| log.passed().len()).collect(),
         }
     }
@@ -151,17 +151,17 @@ impl Input {
     /// Bytes of all those segments.
     pub fn passed_bytes(&self) -> u64 {
         match &self.logs {
-            Logs::Tier { .. } => 0,
+            Logs::Memtable { .. } => 0,
             Logs::Runs { logs, .. } => logs.iter().map(|log| bytes_of(log.passed())).sum(),
         }
     }
 
     /// Writes what comes next: a log's beginning, some of its entries, or its end. Tells the work that took, in bytes of
     /// payload; `None` where there is nothing left.
-    pub fn step(&mut self, out: &mut PieceWriter<Pending>) -> Result<Option<u64>, Trouble> {
+    pub fn step(&mut self, out: &mut PieceWriter<Pending>) -> Result<Option<u64>, BuildError> {
         let Some(parts) = &mut self.log else {
             return match &mut self.logs {
-                Logs::Tier { tier, order, next, losses, .. } => {
+                Logs::Memtable { tier, order, next, losses, .. } => {
                     let Some(&slot) = order.get(*next) else { return Ok(None) };
                     *next += 1;
                     let (parts, looked) = begin_recent(tier, slot, losses, out);
@@ -183,7 +183,9 @@ impl Input {
             return Ok(Some(0));
         };
         let copied = match (&mut part.holder, &mut self.logs) {
-            (Holder::Tier(slot), Logs::Tier { tier, .. }) => copy_recent(tier, *slot, &mut part.range, out),
+            (Holder::Memtable(slot), Logs::Memtable { tier, .. }) => {
+                copy_recent(tier, *slot, &mut part.range, out)
+            }
             (Holder::Run(run, chunk), Logs::Runs { chunks, .. }) => {
                 if !chunk.range().contains(&part.range.start) {
                     *chunk = chunks[*run].chunk(out.key(), part.range.start)?;
@@ -201,7 +203,7 @@ impl Input {
     /// How many of a tier's logs are written, or begun, per mille.
     pub fn progress(&self) -> u64 {
         match &self.logs {
-            Logs::Tier { order, next, .. } => *next as u64 * 1000 / (order.len() as u64).max(1),
+            Logs::Memtable { order, next, .. } => *next as u64 * 1000 / (order.len() as u64).max(1),
             Logs::Runs { .. } => 0,
         }
     }
@@ -209,7 +211,7 @@ impl Input {
     /// Entries that each of the older runs, by its number, is now known to have lost to the tier.
     pub fn losses(&self) -> &[(u64, u64)] {
         match &self.logs {
-            Logs::Tier { losses, .. } => losses.known(),
+            Logs::Memtable { losses, .. } => losses.known(),
             Logs::Runs { .. } => &[],
         }
     }
@@ -220,15 +222,15 @@ pub(crate) fn matters(log: &LogState, bottom: bool) -> bool {
     log.piece().is_some_and(|piece| !bottom || piece.bounds.is_some())
 }
 
-fn bytes_of(segments: &[Arc<Segment>]) -> u64 {
+fn bytes_of(segments: &[Arc<Table>]) -> u64 {
     segments.iter().map(|segment| segment.meta.extent).sum()
 }
 
 /// Begins a log of a tier; also tells whether older runs were looked at.
 fn begin_recent(
-    tier: &Tier,
+    tier: &Memtable,
     slot: Slot,
-    losses: &mut Losses,
+    losses: &mut DeadEntries,
     out: &mut PieceWriter<Pending>,
 ) -> (Vec<Part>, bool) {
     let log = tier.log(slot);
@@ -236,7 +238,7 @@ fn begin_recent(
     let looked = losses.count(&log.key, log.origin(), piece);
     out.begin(&log.key, piece, log.visible_terms().cloned());
     let range = piece.held();
-    let part = Part { range: range.clone(), holder: Holder::Tier(slot) };
+    let part = Part { range: range.clone(), holder: Holder::Memtable(slot) };
     (if range.is_empty() { Vec::new() } else { vec![part] }, looked)
 }
 
@@ -249,7 +251,7 @@ fn begin_merged(
     bottom: bool,
     beside: &mut Beside,
     out: &mut PieceWriter<Pending>,
-) -> Result<Option<Begun>, Trouble> {
+) -> Result<Option<Begun>, BuildError> {
     let keys = logs.iter().filter_map(|l| l.current.as_ref().map(|(key, _)| key));
     let Some(key) = keys.min().cloned() else { return Ok(None) };
     let mut heads: Vec<(usize, Head)> = Vec::new();
@@ -322,7 +324,7 @@ fn within(piece: Piece, live: &Range<u64>) -> Piece {
 }
 
 /// Copies about a chunk's bytes of entries of a tier, and takes them off `range`.
-fn copy_recent(tier: &Tier, slot: Slot, range: &mut Range<u64>, out: &mut PieceWriter<Pending>) -> u64 {
+fn copy_recent(tier: &Memtable, slot: Slot, range: &mut Range<u64>, out: &mut PieceWriter<Pending>) -> u64 {
     let mut copied = 0;
     for payload in tier.log(slot).payloads(tier, range.clone()) {
         let Ok(()) = out.entry(&payload);

@@ -1,6 +1,6 @@
 //! Keeping: checkpoints and compaction, in slices, and the superblock flip that makes each of them count.
 //!
-//! A state machine: [`Keeper::step`] does one slice of the most urgent work; a slice may end in the midst of a log. The
+//! A state machine: [`Maintenance::step`] does one slice of the most urgent work; a slice may end in the midst of a log. The
 //! maintenance thread calls it in production, a simulator calls it itself.
 //!
 //! A checkpoint, told once: the active tier is frozen at a block boundary; when its last block is visible, its logs are
@@ -32,7 +32,7 @@ pub mod reserve;
 pub mod run_builder;
 pub mod snapshot;
 
-use crate::maintenance::ingest::Adoption;
+use crate::maintenance::ingest::Ingestion;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,29 +43,29 @@ use std::time::Duration;
 use brooklet_io::seeded::bug;
 use brooklet_wal::{Cursor, Untold, Wal};
 
-use crate::error::{Error, is_full, told};
+use crate::error::{Error, is_full, described};
 use crate::format::superblock::Superblock;
 use crate::maintenance::compaction::Compaction;
 use crate::maintenance::merge::{Input, matters};
 use crate::maintenance::pace::IDLE;
 use crate::maintenance::reserve::SEGMENT_COST;
 use crate::maintenance::run_builder::Build;
-use crate::memtable::Tier;
-use crate::memtable::sort::Order;
+use crate::memtable::Memtable;
+use crate::memtable::sort::IncrementalSort;
 use crate::run::Run;
-use crate::run::dead_entries::Losses;
-use crate::run::table::Segment;
-use crate::run::table_cache::Shelf;
-use crate::run::writer::Trouble;
-use crate::state::Front;
-use crate::state::admission::Press;
+use crate::run::dead_entries::DeadEntries;
+use crate::run::table::Table;
+use crate::run::table_cache::TableCache;
+use crate::run::writer::BuildError;
+use crate::state::StoreState;
+use crate::state::admission::SpacePressure;
 use crate::sync::{Mutex, MutexGuard};
 use crate::volume::Volumes;
 use crate::volume::allocator::{Extent, Heap};
 
 /// Counters of checkpoints and compaction since opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeeperStats {
+pub struct MaintenanceStats {
     /// Checkpoints done.
     pub checkpoints: u64,
     /// Compactions done.
@@ -91,7 +91,7 @@ struct Checkpoint {
     cut: u64,
     cursor: Option<Cursor>,
     /// Its logs, until they are in order and the run is begun.
-    order: Order,
+    order: IncrementalSort,
     build: Option<Build>,
     /// How many logs of the tier are remembered by now; see `remember.rs`.
     remembered: usize,
@@ -99,7 +99,7 @@ struct Checkpoint {
 
 /// What the keeper works on.
 pub(crate) struct Context<'a> {
-    pub front: &'a Mutex<Front>,
+    pub front: &'a Mutex<StoreState>,
     pub wal: &'a Wal,
     pub seed: u64,
     /// Time without a commit.
@@ -110,7 +110,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    fn front(&self) -> MutexGuard<'_, Front> {
+    fn front(&self) -> MutexGuard<'_, StoreState> {
         self.front.lock().expect("no panics")
     }
 
@@ -120,17 +120,17 @@ impl Context<'_> {
     }
 }
 
-pub(crate) struct Keeper {
+pub(crate) struct Maintenance {
     volumes: Volumes,
-    pub shelf: Arc<Shelf>,
+    pub shelf: Arc<TableCache>,
     pub superblock: Superblock,
     pub heap: Heap,
     manifest: Option<Extent>,
-    retired: Vec<Arc<Segment>>,
+    retired: Vec<Arc<Table>>,
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
     /// The import that the checkpoint at hand carries.
-    adoption: Option<Adoption>,
+    adoption: Option<Ingestion>,
     /// The run that a merge makes, and the last key that it has by now; after opening that is not known.
     merged_to: Option<(u64, Vec<u8>)>,
     /// Runs that are left out of merging, and what failed as they were read.
@@ -138,7 +138,7 @@ pub(crate) struct Keeper {
     /// Runs that were cleaned, whose tombstones others still needed then.
     cleaned: BTreeSet<u64>,
     /// The tier of the last checkpoint, on its way out of memory.
-    leaving: Option<Tier>,
+    leaving: Option<Memtable>,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
     /// Why a checkpoint failed for want of room, and the free room with which it did: it is not tried with as little.
@@ -162,13 +162,13 @@ pub(crate) struct Keeper {
     why_full: String,
     /// Whether holes can be punched, as far as was tried.
     punches: bool,
-    pub stats: KeeperStats,
+    pub stats: MaintenanceStats,
 }
 
-impl Keeper {
+impl Maintenance {
     pub fn new(
         volumes: Volumes,
-        shelf: Arc<Shelf>,
+        shelf: Arc<TableCache>,
         superblock: Superblock,
         heap: Heap,
         manifest: Option<Extent>,
@@ -198,7 +198,7 @@ impl Keeper {
             last_resort: false,
             why_full: String::new(),
             punches: true,
-            stats: KeeperStats::default(),
+            stats: MaintenanceStats::default(),
         }
     }
 
@@ -250,7 +250,7 @@ impl Keeper {
     }
 
     /// Takes note of what failed, and stops the store where it must.
-    fn bear(&mut self, context: &Context<'_>, trouble: Trouble) -> Error {
+    fn bear(&mut self, context: &Context<'_>, trouble: BuildError) -> Error {
         let error = self.fatal(context, trouble);
         // What was given up is free room again.
         self.sweep();
@@ -273,12 +273,14 @@ impl Keeper {
     }
 
     /// What failed; stops the store where it must.
-    fn fatal(&self, context: &Context<'_>, trouble: Trouble) -> Error {
+    fn fatal(&self, context: &Context<'_>, trouble: BuildError) -> Error {
         match trouble {
-            Trouble::Write(e) if is_full(&e) => Error::Full { what: "a run in the heap", why: e.to_string() },
-            Trouble::Write(e) => self.stop(context, told("writing", &*self.volumes.data)(e)),
-            Trouble::Fatal(e) => self.stop(context, e),
-            Trouble::Other(error) => error,
+            BuildError::Write(e) if is_full(&e) => {
+                Error::Full { what: "a run in the heap", why: e.to_string() }
+            }
+            BuildError::Write(e) => self.stop(context, described("writing", &*self.volumes.data)(e)),
+            BuildError::Fatal(e) => self.stop(context, e),
+            BuildError::Other(error) => error,
         }
     }
 
@@ -296,7 +298,7 @@ impl Keeper {
         Error::Stopped { why }
     }
 
-    fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Trouble> {
+    fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, BuildError> {
         if self.leave(context) || self.look(context)? {
             return Ok(true);
         }
@@ -345,7 +347,7 @@ impl Keeper {
     }
 
     /// Goes on with a checkpoint. `false` while its last block is on its way.
-    fn go_on(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+    fn go_on(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint goes on");
         let Some(mut build) = checkpoint.build.take() else { return self.drain(context) };
         match self.write_and_remember(context, &mut build) {
@@ -361,9 +363,9 @@ impl Keeper {
     }
 
     /// Makes room for a checkpoint that found none: by growing, or by merging.
-    fn get_unstuck(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+    fn get_unstuck(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
         let claims = context.front().claims();
-        if self.make(claims)? > 0 || self.compact(context, Some(Press { frees: true }))? {
+        if self.make(claims)? > 0 || self.compact(context, Some(SpacePressure { frees: true }))? {
             return Ok(true);
         }
         self.compacting = false;
@@ -386,13 +388,18 @@ impl Keeper {
     fn freeze(&mut self, context: &Context<'_>) -> bool {
         let mut front = context.front();
         let Some(cut) = front.freeze(context.wal, context.seed) else { return false };
-        self.checkpoint =
-            Some(Checkpoint { cut, cursor: None, order: Order::default(), build: None, remembered: 0 });
+        self.checkpoint = Some(Checkpoint {
+            cut,
+            cursor: None,
+            order: IncrementalSort::default(),
+            build: None,
+            remembered: 0,
+        });
         true
     }
 
     /// Brings the frozen tier's logs into order once it is complete, and then starts writing.
-    fn drain(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+    fn drain(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
         if bug("remembered-before-visible") {
             self.remember_early(context);
         }
@@ -412,14 +419,14 @@ impl Keeper {
         if checkpoint.order.step(&tier, |log| matters(log, bottom)) {
             return Ok(true);
         }
-        let input = Input::tier(tier, std::mem::take(&mut checkpoint.order), Losses::new(&runs));
+        let input = Input::tier(tier, std::mem::take(&mut checkpoint.order), DeadEntries::new(&runs));
         let build = self.build(input, (self.superblock.next_run, 0), Some(Vec::new()), None);
         self.superblock.next_run += 1;
         self.checkpoint.as_mut().expect("still there").build = Some(build);
         Ok(true)
     }
 
-    fn finish_checkpoint(&mut self, context: &Context<'_>, build: Build) -> Result<(), Trouble> {
+    fn finish_checkpoint(&mut self, context: &Context<'_>, build: Build) -> Result<(), BuildError> {
         let checkpoint = self.checkpoint.as_ref().expect("only a checkpoint is finished");
         let cursor = checkpoint.cursor.expect("a durable block was placed");
         let losses = build.input.losses().to_vec();

@@ -11,11 +11,11 @@ use brooklet_io::seeded::bug;
 
 use crate::error::Error;
 use crate::maintenance::compaction::Compaction;
-use crate::maintenance::{Context, Counted, Keeper};
-use crate::run::table::Segment;
+use crate::maintenance::{Context, Counted, Maintenance};
+use crate::run::table::Table;
 use crate::run::{Run, RunSet};
 
-impl Keeper {
+impl Maintenance {
     /// The run that may go next, if one may: the oldest that lies here.
     pub fn may_go(&self, runs: &RunSet) -> Option<Arc<Run>> {
         let oldest = runs.here().last()?;
@@ -31,7 +31,7 @@ impl Keeper {
         &mut self,
         context: &Context<'_>,
         run: Arc<Run>,
-        segments: Vec<Arc<Segment>>,
+        segments: Vec<Arc<Table>>,
     ) -> Result<bool, Error> {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());

@@ -4,20 +4,20 @@
 //! What is not freed yet counts as memory, so that writers are held back by it; and a tier is frozen only when the one
 //! before has left.
 
-use crate::maintenance::{Context, Keeper};
-use crate::memtable::Tier;
+use crate::maintenance::{Context, Maintenance};
+use crate::memtable::Memtable;
 
 /// What a slice of work frees, in bytes: some tenths of a millisecond.
 const AT_ONCE: usize = 256 << 10;
 
-impl Keeper {
+impl Maintenance {
     /// Frees a part of the last checkpoint's tier. `false` where there is none.
     pub(super) fn leave(&mut self, context: &Context<'_>) -> bool {
         let Some(tier) = &mut self.leaving else { return false };
         if !tier.shed(AT_ONCE) {
             self.leaving = None;
         }
-        context.front().leaves(self.leaving.as_ref().map_or(0, Tier::bytes));
+        context.front().leaves(self.leaving.as_ref().map_or(0, Memtable::bytes));
         true
     }
 }

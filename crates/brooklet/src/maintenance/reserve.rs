@@ -1,6 +1,6 @@
 //! Room in the heap: made certain before it is needed, told to the front, found, given back.
 //!
-//! Boarding relies on what is told ([`Told`]), so it is never hoped for: only ready extents count (`volume/allocator.rs`), and the volume
+//! Boarding relies on what is told ([`SpaceBudget`]), so it is never hoped for: only ready extents count (`volume/allocator.rs`), and the volume
 //! grows, or secures loose ones, in steps and ahead of need, here, where no writer waits for the file system.
 //!
 //! Of what is ready, some is *kept*: for the next manifest; for merging, which writes before it frees; and some more for what
@@ -24,10 +24,10 @@ use brooklet_io::seeded::bug;
 
 use crate::error::is_full;
 use crate::maintenance::run_builder::Build;
-use crate::maintenance::{Context, Keeper};
-use crate::run::writer::Trouble;
+use crate::maintenance::{Context, Maintenance};
+use crate::run::writer::BuildError;
 use crate::run::{Run, RunSet};
-use crate::state::admission::{Need, Told};
+use crate::state::admission::{SpaceBudget, SpaceDemand};
 use crate::volume::allocator::Extent;
 
 /// The heap grows by multiples of this, but for the last bit that there is.
@@ -60,9 +60,9 @@ const KEPT_TO_FREE: u64 = 4;
 /// Holes smaller than this are not punched.
 const HOLE: u64 = 1 << 20;
 
-impl Keeper {
+impl Maintenance {
     /// Makes space certain ahead of need, and tells the front what there is. `true` where some was made.
-    pub(super) fn look(&mut self, context: &Context<'_>) -> Result<bool, Trouble> {
+    pub(super) fn look(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
         self.sweep();
         let (need, runs) = needed(context);
         let wanted = self.wanted(&need, &runs);
@@ -87,7 +87,7 @@ impl Keeper {
         front.room.tell(told);
     }
 
-    pub(super) fn told(&self, need: &Need, runs: &RunSet) -> Told {
+    pub(super) fn told(&self, need: &SpaceDemand, runs: &RunSet) -> SpaceBudget {
         let wanted = self.wanted(need, runs);
         // Chunks grow with each append, and nobody is to ask for each.
         let usual = need.largest.max(USUAL);
@@ -103,7 +103,7 @@ impl Keeper {
         let capacity = self.superblock.capacity;
         let whole = capacity.saturating_sub(self.superblock.heap_offset());
         let stunted = self.stunted.is_some();
-        Told {
+        SpaceBudget {
             most,
             most_freeing,
             largest,
@@ -161,7 +161,7 @@ impl Keeper {
     }
 
     /// Bytes that a merge may take, if there are as many, beside what checkpoints are certain of; makes more ready if need be.
-    pub(super) fn room_to_merge(&mut self, context: &Context<'_>, wanted: u64) -> Result<u64, Trouble> {
+    pub(super) fn room_to_merge(&mut self, context: &Context<'_>, wanted: u64) -> Result<u64, BuildError> {
         self.room = self.room_beside(&context.front().need());
         if self.room < wanted && self.stunted.is_none() {
             self.make(more(wanted - self.room))?;
@@ -171,7 +171,7 @@ impl Keeper {
     }
 
     /// Bytes that are certain beside what checkpoints and manifests need.
-    pub(super) fn room_beside(&self, need: &Need) -> u64 {
+    pub(super) fn room_beside(&self, need: &SpaceDemand) -> u64 {
         // One that is stuck needs what merging makes, and nothing less.
         let claims = if self.is_stuck() { 0 } else { need.claims };
         self.certain(need.largest).saturating_sub(claims)
@@ -183,12 +183,12 @@ impl Keeper {
     }
 
     /// Bytes to have ready besides what is claimed already.
-    fn ahead(&self, need: &Need) -> u64 {
+    fn ahead(&self, need: &SpaceDemand) -> u64 {
         self.growth().max(need.claims / 4).min(AHEAD)
     }
 
     /// Bytes to have ready.
-    fn wanted(&self, need: &Need, runs: &RunSet) -> u64 {
+    fn wanted(&self, need: &SpaceDemand, runs: &RunSet) -> u64 {
         let kept = self.kept_to_merge(runs) + KEPT_TO_FREE * self.segment_size() + self.for_manifest();
         let wish = need.wish.map_or(0, |wish| wish.claim);
         let wanted = need.claims.saturating_add(kept).saturating_add(self.ahead(need)).saturating_add(wish);
@@ -196,7 +196,7 @@ impl Keeper {
     }
 
     /// Makes `want` bytes ready, or as many as can be had: loose ones are secured, and then the volume grows. Tells how many.
-    pub(super) fn make(&mut self, want: u64) -> Result<u64, Trouble> {
+    pub(super) fn make(&mut self, want: u64) -> Result<u64, BuildError> {
         let secured = self.secure(want)?;
         let mut grown = 0;
         let mut step = self.growth().max(want.saturating_sub(secured));
@@ -210,7 +210,7 @@ impl Keeper {
     }
 
     /// Secures loose extents, up to `want` bytes; tells how many.
-    fn secure(&mut self, want: u64) -> Result<u64, Trouble> {
+    fn secure(&mut self, want: u64) -> Result<u64, BuildError> {
         let (mut made, mut failed) = (0, 0);
         let loose: Vec<Extent> = self.heap.loose().collect();
         for extent in loose {
@@ -223,7 +223,7 @@ impl Keeper {
                         made += part.len;
                         at = part.end();
                     }
-                    Err(error) if !is_full(&error) => return Err(Trouble::Write(error)),
+                    Err(error) if !is_full(&error) => return Err(BuildError::Write(error)),
                     Err(_) if part.len > GROWTH => len = (part.len / 2).next_multiple_of(SECTOR as u64),
                     Err(_) => {
                         failed += 1;
@@ -239,7 +239,7 @@ impl Keeper {
     }
 
     /// Grows the volume by `step` bytes, or up to its capacity; tells how much that is. `None` where it cannot.
-    fn grow(&mut self, step: u64) -> Result<Option<u64>, Trouble> {
+    fn grow(&mut self, step: u64) -> Result<Option<u64>, BuildError> {
         let (old, capacity) = (self.heap.end(), self.superblock.capacity);
         let end = old.saturating_add(step).next_multiple_of(GROWTH.min(step.next_power_of_two()));
         // At its capacity the volume itself says why there is no more.
@@ -253,7 +253,7 @@ impl Keeper {
                 self.why_full = error.to_string();
                 Ok(None)
             }
-            Err(error) => Err(Trouble::Write(error)),
+            Err(error) => Err(BuildError::Write(error)),
         }
     }
 
@@ -284,7 +284,7 @@ impl Keeper {
         least: u64,
         expected: u64,
         merges: bool,
-    ) -> Result<Extent, Trouble> {
+    ) -> Result<Extent, BuildError> {
         let whole = |bytes: u64| bytes.next_multiple_of(SECTOR as u64);
         let least = whole(least);
         let wanted = whole(self.segment_size().min(expected)).max(least);
@@ -321,14 +321,14 @@ impl Keeper {
         Some(extent)
     }
 
-    pub(super) fn no_room(&self) -> Trouble {
+    pub(super) fn no_room(&self) -> BuildError {
         let why =
             if self.why_full.is_empty() { "no hole in the heap is large enough" } else { &self.why_full };
-        Trouble::Write(io::Error::new(io::ErrorKind::StorageFull, why))
+        BuildError::Write(io::Error::new(io::ErrorKind::StorageFull, why))
     }
 
     /// Finds room for `len` bytes, growing the volume if need be.
-    pub(super) fn allocate(&mut self, len: u64) -> Result<Extent, Trouble> {
+    pub(super) fn allocate(&mut self, len: u64) -> Result<Extent, BuildError> {
         let len = len.next_multiple_of(SECTOR as u64);
         self.sweep();
         if let Some(extent) = self.heap.take(len) {
@@ -351,7 +351,7 @@ impl Keeper {
     }
 
     /// Free bytes beyond what is needed soon, where they are a good part of the heap.
-    fn spare(&self, need: &Need, runs: &RunSet) -> Option<u64> {
+    fn spare(&self, need: &SpaceDemand, runs: &RunSet) -> Option<u64> {
         let used = self.heap.bytes() - self.heap.free_bytes();
         let wanted = self.wanted(need, runs).saturating_add(self.ahead(need));
         let spare = self.usable(need.largest).saturating_sub(wanted);
@@ -421,7 +421,7 @@ pub(super) fn more(usable: u64) -> u64 {
 }
 
 /// What the keeper must see to, and the runs, of a moment.
-fn needed(context: &Context<'_>) -> (Need, Arc<RunSet>) {
+fn needed(context: &Context<'_>) -> (SpaceDemand, Arc<RunSet>) {
     let front = context.front();
     (front.need(), front.runs.clone())
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::format::manifest::RunMeta;
 use crate::format::run_entry::PieceWriter;
 use crate::maintenance::merge::Input;
-use crate::maintenance::{Context, Keeper};
-use crate::run::table::{Entry, Segment, SegmentBuilder};
-use crate::run::writer::Segments;
-use crate::run::writer::{Pending, Trouble};
+use crate::maintenance::{Context, Maintenance};
+use crate::run::table::{Entry, Table, TableBuilder};
+use crate::run::writer::RunWriter;
+use crate::run::writer::{BuildError, Pending};
 
 /// Bytes of payload after which a slice of work ends: some tenths of a millisecond. Those who commit and find all
 /// processors taken wait for so long, since few systems take one from a thread that has just been given it.
@@ -18,7 +18,7 @@ pub(super) const SLICE: u64 = 64 << 10;
 pub(super) struct Build {
     pub input: Input,
     out: PieceWriter<Pending>,
-    segments: Segments,
+    segments: RunWriter,
     level: u64,
     /// Bytes that are expected in all.
     expected: u64,
@@ -69,7 +69,7 @@ impl Build {
     }
 }
 
-impl Keeper {
+impl Maintenance {
     /// Begins a run, or more of one, whose last key is `last`.
     pub(super) fn build(
         &self,
@@ -80,11 +80,11 @@ impl Keeper {
     ) -> Build {
         let expected = input.expected();
         let out = PieceWriter::new(Pending::new(self.shelf.filter_seed()));
-        Build { input, out, segments: Segments::new(id, last), level, expected, end }
+        Build { input, out, segments: RunWriter::new(id, last), level, expected, end }
     }
 
     /// Writes some entries. `false` once that is all, or enough.
-    pub(super) fn write(&mut self, context: &Context<'_>, build: &mut Build) -> Result<bool, Trouble> {
+    pub(super) fn write(&mut self, context: &Context<'_>, build: &mut Build) -> Result<bool, BuildError> {
         Ok(self.work(context, build, SLICE)?.is_some())
     }
 
@@ -95,7 +95,7 @@ impl Keeper {
         context: &Context<'_>,
         build: &mut Build,
         least: u64,
-    ) -> Result<Option<u64>, Trouble> {
+    ) -> Result<Option<u64>, BuildError> {
         let mut done = 0;
         while done < least {
             if build.is_enough() {
@@ -110,27 +110,27 @@ impl Keeper {
         Ok(Some(done))
     }
 
-    fn put(&mut self, context: &Context<'_>, build: &mut Build, entry: Entry) -> Result<(), Trouble> {
+    fn put(&mut self, context: &Context<'_>, build: &mut Build, entry: Entry) -> Result<(), BuildError> {
         if build.segments.is_full_for(&entry) {
             self.seal_segment(build)?;
         }
         if !build.segments.is_open() {
             let left = build.expected.saturating_sub(build.segments.written());
-            let least = SegmentBuilder::least(&self.shelf, &entry);
+            let least = TableBuilder::least(&self.shelf, &entry);
             let extent = self.allocate_segment(context, least, left, build.end.is_some())?;
             build.segments.open(&self.shelf, extent);
         }
         build.segments.add(entry)
     }
 
-    fn seal_segment(&mut self, build: &mut Build) -> Result<(), Trouble> {
+    fn seal_segment(&mut self, build: &mut Build) -> Result<(), BuildError> {
         let heap = &mut self.heap;
         self.stats.heap_written_bytes += build.segments.seal(&self.shelf, |unused| heap.give(unused))?;
         Ok(())
     }
 
     /// Ends what is being written; tells what it holds. On failure its extents are given back.
-    pub(super) fn seal(&mut self, mut build: Build) -> Result<(RunMeta, Vec<Arc<Segment>>), Trouble> {
+    pub(super) fn seal(&mut self, mut build: Build) -> Result<(RunMeta, Vec<Arc<Table>>), BuildError> {
         if let Err(trouble) = self.seal_segment(&mut build) {
             self.discard(build);
             return Err(trouble);

@@ -1,13 +1,13 @@
 //! What maintenance has and did, for reports.
 
-use crate::maintenance::{Keeper, KeeperStats};
+use crate::maintenance::{Maintenance, MaintenanceStats};
 
 /// What the keeper has: checkpoints, compaction and the heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Kept {
+pub struct MaintenanceSnapshot {
     /// What it did.
-    pub stats: KeeperStats,
+    pub stats: MaintenanceStats,
     /// How far the checkpoint is that goes on, per mille, if one does.
     pub checkpoint: Option<u64>,
     /// Whether a compaction goes on.
@@ -20,9 +20,9 @@ pub struct Kept {
     pub heap_largest_free: u64,
 }
 
-impl Keeper {
-    pub fn kept(&self) -> Kept {
-        Kept {
+impl Maintenance {
+    pub fn kept(&self) -> MaintenanceSnapshot {
+        MaintenanceSnapshot {
             stats: self.stats,
             checkpoint: self.progress(),
             compacting: self.is_compacting(),

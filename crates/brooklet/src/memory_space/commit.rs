@@ -3,7 +3,7 @@
 use crate::error::{Error, Expected, Found, KeyText};
 use crate::memory_space::log::{Frozen, Log};
 use crate::memory_space::slots::COST;
-use crate::memory_space::{Logs, Phase, Says, Unfit};
+use crate::memory_space::{Logs, Lookup, Phase, Rejected};
 use crate::memtable::seqs::Seqs;
 use crate::model::Bounds;
 use crate::model::commit::{Action, Op};
@@ -17,9 +17,9 @@ struct Saved {
 
 impl Logs {
     /// Does a commit. Gives the numbers of what was appended.
-    pub fn commit(&mut self, ops: &[Op<'_>], now: &dyn Fn() -> u64) -> Result<Seqs, Unfit> {
+    pub fn commit(&mut self, ops: &[Op<'_>], now: &dyn Fn() -> u64) -> Result<Seqs, Rejected> {
         if self.phase != Phase::Open {
-            return Err(Unfit::Phase(self.phase));
+            return Err(Rejected::Phase(self.phase));
         }
         self.check(ops)?;
         if ops.iter().all(|op| matches!(op.action, Action::Expect(_))) {
@@ -52,12 +52,12 @@ impl Logs {
     }
 
     /// Looks whether all logs are known, and as they are expected to be.
-    fn check(&self, ops: &[Op<'_>]) -> Result<(), Unfit> {
-        let unknown = |op: &Op<'_>| !self.complete && matches!(self.state(op.key), Says::Below);
+    fn check(&self, ops: &[Op<'_>]) -> Result<(), Rejected> {
+        let unknown = |op: &Op<'_>| !self.complete && matches!(self.state(op.key), Lookup::Below);
         let below: Vec<usize> =
             ops.iter().enumerate().filter(|(_, op)| unknown(op)).map(|(i, _)| i).collect();
         if !below.is_empty() {
-            return Err(Unfit::Below(below, self.generation));
+            return Err(Rejected::Below(below, self.generation));
         }
         for op in ops {
             let Action::Expect(expected) = op.action else { continue };
@@ -157,7 +157,7 @@ impl Logs {
         let unknown = || Error::UnknownLog { key: KeyText::of(op.key) };
         let found = self.places.find(op.key);
         let slot = match op.action {
-            Action::Expect(_) | Action::Enroll(_) | Action::Sweep => return Ok(None),
+            Action::Expect(_) | Action::Enroll(_) | Action::ExpiryPass => return Ok(None),
             Action::Append(_) | Action::Snapshot(_) => found.unwrap_or_else(|| self.create(op.key, now)),
             Action::Retain(retention) if retention.is_limited() => {
                 found.unwrap_or_else(|| self.create(op.key, now))

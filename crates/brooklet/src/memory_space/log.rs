@@ -8,7 +8,7 @@ use brooklet_wal::{put_varint, take_varint};
 use bytes::Bytes;
 
 use crate::model::Bounds;
-use crate::model::retention_state::{Terms, shown};
+use crate::model::retention_state::{RetentionState, shown};
 
 /// Bytes of a chunk, unless one entry takes more.
 const CHUNK: usize = 16 << 10;
@@ -39,20 +39,20 @@ struct More {
     chunks: VecDeque<Chunk>,
     /// Bytes of theirs.
     bytes: usize,
-    terms: Option<Arc<Terms>>,
+    terms: Option<Arc<RetentionState>>,
 }
 
 /// A log as it was at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
     pub bounds: Bounds,
-    pub terms: Option<Arc<Terms>>,
+    pub terms: Option<Arc<RetentionState>>,
     chunks: Vec<Chunk>,
 }
 
 impl Log {
     /// A log that is there, of which the next entries to be pushed are those of `bounds`.
-    pub fn empty_at(first: u64, terms: Option<Arc<Terms>>) -> Self {
+    pub fn empty_at(first: u64, terms: Option<Arc<RetentionState>>) -> Self {
         let mut log = Self { bounds: Bounds { first, next: first }, ..Self::default() };
         log.set_terms(terms);
         log
@@ -62,15 +62,15 @@ impl Log {
         self.bounds
     }
 
-    pub fn terms(&self) -> Option<&Arc<Terms>> {
+    pub fn terms(&self) -> Option<&Arc<RetentionState>> {
         self.more.as_ref()?.terms.as_ref()
     }
 
-    pub fn terms_mut(&mut self) -> &mut Option<Arc<Terms>> {
+    pub fn terms_mut(&mut self) -> &mut Option<Arc<RetentionState>> {
         &mut self.more.get_or_insert_default().terms
     }
 
-    pub fn set_terms(&mut self, terms: Option<Arc<Terms>>) {
+    pub fn set_terms(&mut self, terms: Option<Arc<RetentionState>>) {
         if terms.is_some() || self.more.is_some() {
             *self.terms_mut() = terms;
         }

@@ -31,13 +31,13 @@ use crate::memory_space::log::Log;
 use crate::memory_space::slots::{COST, Place, Places, Slot};
 use crate::model::Bounds;
 use crate::model::retention::Retention;
-use crate::model::retention_state::{State, Terms};
+use crate::model::retention_state::{RetentionState, State};
 use crate::model::space_config::{MemoryConfig, SEPARATOR, SpaceConfig};
 use crate::read::scan::Listed;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The logs of one space.
-pub(crate) struct Silo {
+pub(crate) struct MemorySpace {
     pub name: String,
     prefix: Vec<u8>,
     logs: Mutex<Logs>,
@@ -100,7 +100,7 @@ pub(crate) struct Counts {
 }
 
 /// What a silo says of a log.
-pub(crate) enum Says<T> {
+pub(crate) enum Lookup<T> {
     Here(T),
     /// There is no such log.
     Gone,
@@ -109,7 +109,7 @@ pub(crate) enum Says<T> {
 }
 
 /// Why a commit did not take effect.
-pub(crate) enum Unfit {
+pub(crate) enum Rejected {
     Error(Error),
     /// The space is being moved, or was.
     Phase(Phase),
@@ -117,13 +117,13 @@ pub(crate) enum Unfit {
     Below(Vec<usize>, u32),
 }
 
-impl From<Error> for Unfit {
+impl From<Error> for Rejected {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
 }
 
-impl Silo {
+impl MemorySpace {
     pub fn new(name: &str, space: SpaceConfig, config: MemoryConfig, phase: Phase, seed: u64) -> Self {
         let prefix = [name.as_bytes(), &[SEPARATOR]].concat();
         let logs = Logs {
@@ -174,7 +174,7 @@ impl Silo {
     }
 }
 
-impl std::fmt::Debug for Silo {
+impl std::fmt::Debug for MemorySpace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Silo({})", self.name)
     }
@@ -216,7 +216,7 @@ impl Logs {
 
     fn create(&mut self, key: &[u8], now: &dyn Fn() -> u64) -> Slot {
         let limited = Some(self.space.retention).filter(Retention::is_limited);
-        let terms = limited.and_then(|retention| Terms::of(retention, Bounds::default(), 0, now()));
+        let terms = limited.and_then(|retention| RetentionState::of(retention, Bounds::default(), 0, now()));
         self.put(key, Log::empty_at(0, terms), self.generation)
     }
 
@@ -268,12 +268,12 @@ impl Logs {
     }
 
     /// Brings in a log that runs have, unless that was done meanwhile. `false` where there is no room for it.
-    pub fn bring(&mut self, key: &[u8], log: Option<Brought>, generation: u32) -> bool {
+    pub fn bring(&mut self, key: &[u8], log: Option<LoadedLog>, generation: u32) -> bool {
         let unknown = self.places.find(key).is_none() && bug("stale-log-is-brought");
-        if !unknown && (generation != self.generation || !matches!(self.state(key), Says::Below)) {
+        if !unknown && (generation != self.generation || !matches!(self.state(key), Lookup::Below)) {
             return true;
         }
-        let Some(Brought { log }) = log else {
+        let Some(LoadedLog { log }) = log else {
             // Nothing to look for again: until the next dump that is certain.
             self.forget(key);
             return true;
@@ -310,16 +310,16 @@ impl Logs {
         self.gone.contains(key) || self.cut.as_ref().is_some_and(|cut| cut.gone.contains(key))
     }
 
-    fn says(&self, key: &[u8]) -> Says<&Log> {
+    fn says(&self, key: &[u8]) -> Lookup<&Log> {
         match self.places.find(key) {
-            Some(slot) => Says::Here(&self.places.get(slot).log),
-            None if self.complete || self.is_gone(key) => Says::Gone,
-            None => Says::Below,
+            Some(slot) => Lookup::Here(&self.places.get(slot).log),
+            None if self.complete || self.is_gone(key) => Lookup::Gone,
+            None => Lookup::Below,
         }
     }
 
     /// What a log is.
-    pub fn state(&self, key: &[u8]) -> Says<State> {
+    pub fn state(&self, key: &[u8]) -> Lookup<State> {
         self.says(key).map(|log| State { bounds: Some(log.bounds()), terms: log.terms().cloned() })
     }
 
@@ -329,15 +329,15 @@ impl Logs {
         key: &[u8],
         now: u64,
         wanted: impl FnOnce(Bounds) -> Result<Range<u64>, E>,
-    ) -> Result<Says<(Frozen, Range<u64>)>, E> {
+    ) -> Result<Lookup<(Frozen, Range<u64>)>, E> {
         self.counts.reads += 1;
         Ok(match self.says(key) {
-            Says::Here(log) => {
+            Lookup::Here(log) => {
                 let range = wanted(log.shown(now))?;
-                Says::Here((log.freeze(range.clone()), range))
+                Lookup::Here((log.freeze(range.clone()), range))
             }
-            Says::Gone => Says::Gone,
-            Says::Below => Says::Below,
+            Lookup::Gone => Lookup::Gone,
+            Lookup::Below => Lookup::Below,
         })
     }
 
@@ -354,14 +354,14 @@ impl Logs {
 }
 
 /// A log on its way from runs.
-pub(crate) struct Brought {
+pub(crate) struct LoadedLog {
     log: Log,
 }
 
-impl Brought {
+impl LoadedLog {
     /// It begins at `first`; its entries are [pushed](Self::push).
-    pub fn new(first: u64, terms: Option<&Terms>) -> Self {
-        Self { log: Log::empty_at(first, terms.and_then(Terms::elsewhere).map(Into::into)) }
+    pub fn new(first: u64, terms: Option<&RetentionState>) -> Self {
+        Self { log: Log::empty_at(first, terms.and_then(RetentionState::elsewhere).map(Into::into)) }
     }
 
     pub fn push(&mut self, payload: &[u8]) {
@@ -369,12 +369,12 @@ impl Brought {
     }
 }
 
-impl<T> Says<T> {
-    fn map<U>(self, how: impl FnOnce(T) -> U) -> Says<U> {
+impl<T> Lookup<T> {
+    fn map<U>(self, how: impl FnOnce(T) -> U) -> Lookup<U> {
         match self {
-            Says::Here(it) => Says::Here(how(it)),
-            Says::Gone => Says::Gone,
-            Says::Below => Says::Below,
+            Lookup::Here(it) => Lookup::Here(how(it)),
+            Lookup::Gone => Lookup::Gone,
+            Lookup::Below => Lookup::Below,
         }
     }
 }

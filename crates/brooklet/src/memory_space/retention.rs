@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::memory_space::log::Log;
 use crate::model::retention::Retention;
-use crate::model::retention_state::{self, Terms};
+use crate::model::retention_state::{self, RetentionState};
 use crate::model::{Bounds, Effect};
 
 /// Bytes of payloads that went.
@@ -94,7 +94,7 @@ impl Log {
         if retention.bytes.is_some() && !counts {
             self.apply(Effect::Held(self.sum(bounds.first..bounds.next)), 0);
         }
-        let unmarked = |limits: &&Arc<Terms>| !limits.has_marks() && !bounds.is_empty();
+        let unmarked = |limits: &&Arc<RetentionState>| !limits.has_marks() && !bounds.is_empty();
         let mark = self.terms().filter(unmarked).and_then(|limits| limits.wanted_mark(now()));
         for time in mark.into_iter().chain(sharper) {
             self.apply(Effect::Mark(time), 0);

@@ -8,16 +8,16 @@ use crate::model::space_config::Class;
 
 type Entries = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
 
-fn silo() -> Silo {
+fn silo() -> MemorySpace {
     let config = MemoryConfig::new(64 << 20);
     let space = SpaceConfig::new().class(Class::Memory(config));
-    let silo = Silo::new("s", space, config, Phase::Open, 7);
+    let silo = MemorySpace::new("s", space, config, Phase::Open, 7);
     silo.logs().complete = true;
     silo
 }
 
 /// A commit on some of a few thousand logs; the twin does the same.
-fn commit(silo: &Silo, twin: &mut Entries, rng: &mut Rng) {
+fn commit(silo: &MemorySpace, twin: &mut Entries, rng: &mut Rng) {
     let keys: Vec<Vec<u8>> =
         (0..1 + rng.below(4)).map(|_| format!("s/{}", rng.below(3000)).into_bytes()).collect();
     let payload = vec![rng.next() as u8; rng.below(60) as usize];
@@ -86,7 +86,7 @@ fn a_dump_is_of_one_moment_whatever_comes_meanwhile() {
         let mut logs = silo.logs();
         for (key, entries) in &twin {
             let read = logs.read::<()>(key, 0, |Bounds { first, next }| Ok(first..next));
-            let Ok(Says::Here((frozen, range))) = read else { panic!("{key:?}") };
+            let Ok(Lookup::Here((frozen, range))) = read else { panic!("{key:?}") };
             assert!(frozen.payloads(range).eq(entries.iter().map(|entry| &entry[..])));
         }
         assert_eq!(logs.len(), twin.len());

@@ -24,7 +24,7 @@ const MOST: usize = 32;
 
 /// Bytes that must be looked up in the runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Missing {
+pub(crate) struct SizeQuery {
     stamp: (u64, u64),
     /// Entries that runs hold.
     pub range: Range<u64>,
@@ -37,14 +37,14 @@ pub(crate) struct Missing {
 
 /// What was looked up.
 #[derive(Debug)]
-pub(crate) struct Found {
-    pub missing: Missing,
+pub(crate) struct SizeAnswer {
+    pub missing: SizeQuery,
     /// One behind the other, as they were read.
     pub spans: Vec<Span>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct EntrySizes {
     /// Which tally of its log it is, and how often the log was cut where only runs hold it: what was looked up before is
     /// not about the same entries.
     stamp: (u64, u64),
@@ -66,7 +66,7 @@ pub(crate) struct Cut {
     recent: u64,
 }
 
-impl Tally {
+impl EntrySizes {
     /// Knows nothing of the entries before `next`. No other of the store's has the same `id`.
     pub fn new(id: u64, next: u64) -> Self {
         Self { stamp: (id, 0), begun: (id, 0), spans: VecDeque::new(), memory: next, recent: next }
@@ -191,7 +191,7 @@ impl Tally {
 
     /// Adds up entries of `range`, from the newest or the oldest on, until they are more than `enough` bytes; gives where
     /// that is so, and the bytes.
-    pub fn walk(&self, range: Range<u64>, newest: bool, enough: u64) -> Result<(u64, u64), Missing> {
+    pub fn walk(&self, range: Range<u64>, newest: bool, enough: u64) -> Result<(u64, u64), SizeQuery> {
         let (mut rest, mut sum) = (range, 0);
         while rest.start < rest.end && sum <= enough {
             let at = if newest { rest.end - 1 } else { rest.start };
@@ -204,7 +204,7 @@ impl Tally {
                 (None, None) => {
                     let part = span.map_or_else(|| self.gap(place), |span| span.range.clone());
                     let range = part.start.max(rest.start)..part.end.min(rest.end);
-                    return Err(Missing { stamp: self.begun, range, newest, enough: enough - sum });
+                    return Err(SizeQuery { stamp: self.begun, range, newest, enough: enough - sum });
                 }
             };
             sum += bytes;
@@ -230,7 +230,7 @@ impl Tally {
 
     /// The bytes of a log that has the entries `bounds` and holds `held`, once it begins at `first`, or, for a truncation,
     /// ends at `next`.
-    pub fn left(&self, bounds: Bounds, held: u64, first: u64, next: u64) -> Result<u64, Missing> {
+    pub fn left(&self, bounds: Bounds, held: u64, first: u64, next: u64) -> Result<u64, SizeQuery> {
         if (first, next) == (bounds.first, bounds.next) {
             return Ok(held);
         }
@@ -257,7 +257,7 @@ impl Tally {
     }
 
     /// Takes down what was looked up, of a log that has the entries `bounds` now, and holds `held`, where that is counted.
-    pub fn learn(&mut self, found: Found, bounds: Bounds, held: Option<u64>) {
+    pub fn learn(&mut self, found: SizeAnswer, bounds: Bounds, held: Option<u64>) {
         if found.missing.stamp != self.stamp {
             return;
         }

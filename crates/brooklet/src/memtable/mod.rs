@@ -30,9 +30,9 @@ use hashbrown::HashTable;
 use twox_hash::XxHash3_64;
 
 use crate::format::run_entry::CHUNK;
-use crate::memtable::entry_sizes::{Cut, Tally};
+use crate::memtable::entry_sizes::{Cut, EntrySizes};
 use crate::model::key::Key;
-use crate::model::retention_state::{self, State, Terms};
+use crate::model::retention_state::{self, RetentionState, State};
 use crate::model::{Bounds, Effect, Piece};
 use crate::sync::Mutex;
 
@@ -78,11 +78,11 @@ const _: () = assert!(offset_of!(LogState, origin) == 64);
 #[derive(Debug, Default)]
 pub(crate) struct Limited {
     /// The terms after everything that boarded.
-    pub boarded: Option<Arc<Terms>>,
-    visible: Option<Arc<Terms>>,
+    pub boarded: Option<Arc<RetentionState>>,
+    visible: Option<Arc<RetentionState>>,
     /// The sizes of its entries, as boarded, while bytes are limited. It moves on to the tier that commits join next, and
     /// by then this one is shared.
-    tally: Mutex<Option<Tally>>,
+    tally: Mutex<Option<EntrySizes>>,
     /// When the changes of its terms boarded that are not visible.
     changes: VecDeque<u64>,
 }
@@ -100,7 +100,7 @@ pub(crate) struct Pending {
 /// half as much again for its share of the index, whose keys are as long, and which has one for every 8 KiB at most. The keys
 /// of chunks are in the share of the entries.
 fn log_claim(log: &LogState) -> u64 {
-    let terms = log.terms().map_or(0, Terms::bound);
+    let terms = log.terms().map_or(0, RetentionState::bound);
     (escaped(&log.key) + terms + 76) as u64 * 3 / 2
 }
 
@@ -132,7 +132,7 @@ const LOG_COST: usize = size_of::<LogState>() + 16;
 pub(crate) const FREEING: usize = 1024;
 
 #[derive(Debug, Default)]
-pub(crate) struct Tier {
+pub(crate) struct Memtable {
     seed: u64,
     table: HashTable<Slot>,
     pub logs: Vec<LogState>,
@@ -143,7 +143,7 @@ pub(crate) struct Tier {
     largest: usize,
 }
 
-impl Tier {
+impl Memtable {
     /// An empty tier; `seed` makes the positions of keys in its table unpredictable.
     pub fn new(seed: u64) -> Self {
         Self { seed, ..Self::default() }
@@ -170,7 +170,7 @@ impl Tier {
     /// before.
     pub fn largest_with(&self, slot: Slot, more: usize, entry: usize) -> usize {
         let log = self.log(slot);
-        let terms = log.terms().map_or(0, Terms::bound);
+        let terms = log.terms().map_or(0, RetentionState::bound);
         6 * escaped(&log.key) + terms + LENGTHS + (log.added as usize + more).min(CHUNK + entry)
     }
 
@@ -334,7 +334,7 @@ impl Tier {
     }
 }
 
-impl Tier {
+impl Memtable {
     /// What a table of spaces of so many bytes claims, and how long an entry it takes.
     pub fn claim_of_table(table: usize) -> (u64, usize) {
         (76 * 3 / 2 + entry_claim(table), LENGTHS + table)
@@ -383,12 +383,12 @@ impl LogState {
     }
 
     /// Its terms after everything that boarded.
-    pub fn terms(&self) -> Option<&Terms> {
+    pub fn terms(&self) -> Option<&RetentionState> {
         self.limited.as_ref()?.boarded.as_deref()
     }
 
     /// The terms that go with what readers see.
-    pub fn visible_terms(&self) -> Option<&Arc<Terms>> {
+    pub fn visible_terms(&self) -> Option<&Arc<RetentionState>> {
         self.limited.as_ref()?.visible.as_ref()
     }
 
@@ -402,12 +402,12 @@ impl LogState {
     }
 
     /// The sizes of its entries, where they are counted.
-    pub fn tally_mut(&mut self) -> Option<&mut Tally> {
+    pub fn tally_mut(&mut self) -> Option<&mut EntrySizes> {
         self.limited.as_mut()?.tally_mut().as_mut()
     }
 
     /// Takes them from a tier that commits do not join any more.
-    pub fn take_tally(&self) -> Option<Tally> {
+    pub fn take_tally(&self) -> Option<EntrySizes> {
         self.limited.as_ref()?.tally.lock().expect("no panics").take()
     }
 
@@ -417,7 +417,7 @@ impl LogState {
     }
 
     /// The payloads of `range`, which must be within the piece's entries.
-    pub fn payloads<'a>(&'a self, tier: &'a Tier, range: Range<u64>) -> impl Iterator<Item = Bytes> + 'a {
+    pub fn payloads<'a>(&'a self, tier: &'a Memtable, range: Range<u64>) -> impl Iterator<Item = Bytes> + 'a {
         let held = self.visible.expect("only a visible piece is read").held();
         debug_assert_eq!(held.end - held.start, self.entries.len() as u64);
         let (from, to) = ((range.start - held.start) as usize, (range.end - held.start) as usize);
@@ -438,7 +438,7 @@ impl Limited {
     }
 
     /// The sizes of the log's entries, where they are counted.
-    pub fn tally_mut(&mut self) -> &mut Option<Tally> {
+    pub fn tally_mut(&mut self) -> &mut Option<EntrySizes> {
         self.tally.get_mut().expect("no panics")
     }
 

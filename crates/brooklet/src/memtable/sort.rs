@@ -8,14 +8,14 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::vec;
 
-use crate::memtable::{LogState, Slot, Tier};
+use crate::memtable::{LogState, Memtable, Slot};
 
 /// Logs of a step: some tenths of a millisecond.
 const AT_ONCE: usize = 1024;
 
 /// Logs on the way into order.
 #[derive(Default)]
-pub(crate) struct Order {
+pub(crate) struct IncrementalSort {
     /// So many logs of the tier were looked at, of so many.
     seen: usize,
     of: usize,
@@ -24,9 +24,9 @@ pub(crate) struct Order {
     merged: Vec<Slot>,
 }
 
-impl Order {
+impl IncrementalSort {
     /// Does a step. `wanted` tells which logs of the tier, always the same one, are to be in order. `false` once they are.
-    pub fn step(&mut self, tier: &Tier, wanted: impl FnMut(&LogState) -> bool) -> bool {
+    pub fn step(&mut self, tier: &Memtable, wanted: impl FnMut(&LogState) -> bool) -> bool {
         self.of = tier.logs.len();
         if self.seen < self.of {
             self.sort(tier, wanted);
@@ -45,7 +45,7 @@ impl Order {
         self.merged
     }
 
-    fn sort(&mut self, tier: &Tier, mut wanted: impl FnMut(&LogState) -> bool) {
+    fn sort(&mut self, tier: &Memtable, mut wanted: impl FnMut(&LogState) -> bool) {
         let next = self.of.min(self.seen + AT_ONCE);
         let slots = self.seen as Slot..next as Slot;
         let mut part: Vec<Slot> = slots.filter(|&slot| wanted(tier.log(slot))).collect();
@@ -54,7 +54,7 @@ impl Order {
         self.parts.push(part.into_iter());
     }
 
-    fn merge(&mut self, tier: &Tier) -> bool {
+    fn merge(&mut self, tier: &Memtable) -> bool {
         let first = |part: &vec::IntoIter<Slot>| part.as_slice().first().map(|&slot| &*tier.log(slot).key);
         let heads = self.parts.iter().enumerate();
         let mut heads: BinaryHeap<_> =
@@ -83,12 +83,12 @@ mod tests {
     #[test]
     fn logs_come_into_order_by_small_steps() {
         for logs in [0, 1, AT_ONCE - 1, AT_ONCE, 5 * AT_ONCE + 7] {
-            let (mut tier, mut rng) = (Tier::new(1), Rng::new(2));
+            let (mut tier, mut rng) = (Memtable::new(1), Rng::new(2));
             for _ in 0..logs {
                 tier.add(&rng.next().to_le_bytes(), State::default());
             }
             let wanted = |log: &LogState| log.key[0] != 7;
-            let (mut order, mut looks, mut merged, mut progress) = (Order::default(), 0, 0, 0);
+            let (mut order, mut looks, mut merged, mut progress) = (IncrementalSort::default(), 0, 0, 0);
             while order.step(&tier, |log| {
                 looks += 1;
                 wanted(log)

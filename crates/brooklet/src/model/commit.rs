@@ -22,15 +22,15 @@ pub(crate) enum Action<'a> {
     Delete,
     Retain(Retention),
     /// Entries that are too old go, if there are any: what the store does by itself.
-    Sweep,
+    ExpiryPass,
     /// The log counts in its space, if that counts, and may be given what logs of that keep.
-    Enroll(Gives),
+    Enroll(EnrollScope),
     Expect(Expected),
 }
 
 /// Which logs that are there are given what their space lets logs keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gives {
+pub(crate) enum EnrollScope {
     None,
     /// Those without a limit.
     Unlimited,

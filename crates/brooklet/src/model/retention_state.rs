@@ -45,7 +45,7 @@ const MARKS: u64 = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub bounds: Option<Bounds>,
-    pub terms: Option<Arc<Terms>>,
+    pub terms: Option<Arc<RetentionState>>,
 }
 
 impl State {
@@ -61,7 +61,7 @@ impl State {
 }
 
 /// The bounds that readers see of a log at `now`.
-pub(crate) fn shown(bounds: Bounds, terms: Option<&Terms>, now: u64) -> Bounds {
+pub(crate) fn shown(bounds: Bounds, terms: Option<&RetentionState>, now: u64) -> Bounds {
     Bounds { first: terms.map_or(bounds.first, |terms| terms.young(bounds, now)), ..bounds }
 }
 
@@ -72,7 +72,7 @@ fn end_of_granule(age: u64, now: u64) -> u64 {
 }
 
 /// What readers are told of a log's terms.
-pub(crate) fn retention(terms: Option<&Terms>) -> Retention {
+pub(crate) fn retention(terms: Option<&RetentionState>) -> Retention {
     terms.map_or(Retention::default(), |terms| Retention {
         entries: terms.entries,
         bytes: terms.bytes.filter(|most| *most != COUNTED),
@@ -82,7 +82,7 @@ pub(crate) fn retention(terms: Option<&Terms>) -> Retention {
 
 /// The entries from `seq` on were committed before `time`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
+struct AgeMark {
     seq: u64,
     time: u64,
 }
@@ -105,20 +105,25 @@ impl Ageing {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Terms {
+pub(crate) struct RetentionState {
     pub entries: Option<u64>,
     pub bytes: Option<u64>,
     /// In milliseconds.
     pub age: Option<u64>,
     pub held: u64,
-    marks: Vec<Mark>,
+    marks: Vec<AgeMark>,
     /// The number of the space in whose totals the log counts; 0: of none.
     pub space: u64,
 }
 
 /// Applies an effect to the terms of a log, which has these bounds after it. `len` is the length of an entry that joins.
-pub(crate) fn apply(terms: &mut Option<Arc<Terms>>, effect: Effect, bounds: Option<Bounds>, len: u64) {
-    let changes = |terms: &Terms| match effect {
+pub(crate) fn apply(
+    terms: &mut Option<Arc<RetentionState>>,
+    effect: Effect,
+    bounds: Option<Bounds>,
+    len: u64,
+) {
+    let changes = |terms: &RetentionState| match effect {
         Effect::Append(_) => terms.bytes.is_some(),
         Effect::Trim(_) | Effect::Truncate(_) => !terms.marks.is_empty(),
         _ => true,
@@ -147,14 +152,14 @@ pub(crate) fn apply(terms: &mut Option<Arc<Terms>>, effect: Effect, bounds: Opti
         Effect::Mark(time) => now.mark(bounds, time),
         Effect::Held(held) => now.held = now.bytes.map_or(0, |_| held),
         Effect::Count(space) => now.space = now.bytes.map_or(0, |_| space),
-        Effect::Delete => *now = Terms::default(),
+        Effect::Delete => *now = RetentionState::default(),
     }
     if (now.entries, now.bytes, now.age) == (None, None, None) {
         *terms = None;
     }
 }
 
-impl Terms {
+impl RetentionState {
     /// Those of a log that begins with all these entries at `now`, of so many bytes; `None` where it keeps everything.
     pub fn of(retention: Retention, bounds: Bounds, held: u64, now: u64) -> Option<Arc<Self>> {
         let Retention { entries, bytes, age } = retention;
@@ -211,10 +216,10 @@ impl Terms {
         match self.marks.last_mut() {
             _ if self.age.is_none() => {}
             // The first mark is for all that is there, too.
-            None => self.marks.push(Mark { seq: bounds.first, time }),
+            None => self.marks.push(AgeMark { seq: bounds.first, time }),
             Some(last) if time < last.time && before.is_none_or(|before| before < time) => last.time = time,
             Some(last) if time > last.time && last.seq < bounds.next => {
-                self.marks.push(Mark { seq: bounds.next, time });
+                self.marks.push(AgeMark { seq: bounds.next, time });
             }
             Some(_) => {}
         }
@@ -234,7 +239,7 @@ impl Terms {
     pub fn ageing(&self, bounds: Bounds, now: u64) -> Option<Ageing> {
         let age = self.age?;
         let young = self.young(bounds, now);
-        let at = |mark: &Mark| mark.time.saturating_add(age);
+        let at = |mark: &AgeMark| mark.time.saturating_add(age);
         let from = self.marks.iter().map(at).find(|at| *at > now)?;
         let to = self.marks.last().map(at)?;
         (young < bounds.next).then(|| Ageing { entries: bounds.next - young, from, to })
@@ -259,7 +264,7 @@ impl Terms {
         if let Some(age) = self.age {
             put_varint(out, age);
             put_varint(out, self.marks.len() as u64);
-            let mut last = Mark { seq: 0, time: 0 };
+            let mut last = AgeMark { seq: 0, time: 0 };
             for mark in &self.marks {
                 put_varint(out, mark.seq - last.seq);
                 put_varint(out, mark.time - last.time);
@@ -296,13 +301,13 @@ impl Terms {
         }
         if flags & 4 != 0 {
             terms.age = Some(take_varint(rest)?);
-            let mut last = Mark { seq: 0, time: 0 };
+            let mut last = AgeMark { seq: 0, time: 0 };
             for n in 0..take_varint(rest)? {
                 let (seq, time) = (take_varint(rest)?, take_varint(rest)?);
                 if n > 0 && (seq == 0 || time == 0) {
                     return None;
                 }
-                last = Mark { seq: last.seq.checked_add(seq)?, time: last.time.checked_add(time)? };
+                last = AgeMark { seq: last.seq.checked_add(seq)?, time: last.time.checked_add(time)? };
                 terms.marks.push(last);
             }
         }
@@ -317,7 +322,7 @@ impl Terms {
 mod tests {
     use super::*;
 
-    fn of(effects: &[(Effect, u64, u64)]) -> Terms {
+    fn of(effects: &[(Effect, u64, u64)]) -> RetentionState {
         let mut terms = None;
         for &(effect, first, next) in effects {
             apply(&mut terms, effect, Some(Bounds { first, next }), 10);
@@ -346,7 +351,8 @@ mod tests {
 
     #[test]
     fn a_shorter_age_sharpens_the_newest_mark() {
-        let long = [(Effect::Age(64 * 64 + 1), 0, 4), (Effect::Mark(64), 0, 4), (Effect::Mark(128), 0, 4)];
+        let long =
+            [(Effect::Age(64 * 64 + 1), 0, 4), (Effect::Mark(64), 0, 4), (Effect::Mark(128), 0, 4)];
         let terms = of(&long);
         assert_eq!(terms.sharper_mark(Some(640), 100), Some(104));
         assert_eq!(terms.sharper_mark(Some(64 * 64), 100), None, "the same granule");
@@ -408,16 +414,16 @@ mod tests {
             terms.encode(&mut |b| bytes.extend_from_slice(b));
             assert!(bytes.len() <= terms.bound());
             let mut rest = &bytes[..];
-            assert_eq!(Terms::decode(&mut rest), Some(terms));
+            assert_eq!(RetentionState::decode(&mut rest), Some(terms));
             assert!(rest.is_empty());
             for cut in 0..bytes.len() {
-                assert_eq!(Terms::decode(&mut &bytes[..cut]), None);
+                assert_eq!(RetentionState::decode(&mut &bytes[..cut]), None);
             }
         }
         for bytes in
             [&[0][..], &[16, 1], &[8, 1], &[10, 1, 1, 0], &[4, 1, 2, 0, 1, 0, 1], &[4, 1, 2, 0, 1, 1, 0]]
         {
-            assert_eq!(Terms::decode(&mut &bytes[..]), None, "{bytes:?}");
+            assert_eq!(RetentionState::decode(&mut &bytes[..]), None, "{bytes:?}");
         }
     }
 }

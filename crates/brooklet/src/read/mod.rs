@@ -12,13 +12,13 @@ use brooklet_io::Process;
 use brooklet_io::seeded::bug;
 use bytes::Bytes;
 
-use crate::counters::Teller;
+use crate::counters::ReadSource;
 use crate::error::{Error, KeyText};
 use crate::format::run_entry::{Chunk, Head};
 use crate::model::retention_state::shown;
 use crate::model::{Bounds, Piece, Resolved, resolve};
 use crate::run::{Run, RunSet};
-use crate::state::Front;
+use crate::state::StoreState;
 use crate::state::lost::{Doubt, Lost};
 
 /// An entry of a log.
@@ -64,7 +64,7 @@ enum Source {
 }
 
 /// What the tiers in memory give to who reads a log; the runs are looked up after the lock is let go.
-pub(crate) struct Sight {
+pub(crate) struct ReadView {
     runs: Arc<RunSet>,
     bounds: Option<Option<Bounds>>,
     range: Range<u64>,
@@ -73,14 +73,19 @@ pub(crate) struct Sight {
     upper: u64,
     /// When the age of entries is looked at.
     now: u64,
-    pub teller: Teller,
+    pub teller: ReadSource,
     /// What damage hides of the log. All that is seen of it, whatever was asked for, is then what was there before.
     doubt: Option<Doubt>,
 }
 
-impl Sight {
+impl ReadView {
     /// Looks at the tiers in memory, for the entries that `range` asks for; entries that are too old `now` are left out.
-    pub fn take(front: &Front, key: &[u8], range: &impl RangeBounds<u64>, now: u64) -> Result<Self, Error> {
+    pub fn take(
+        front: &StoreState,
+        key: &[u8],
+        range: &impl RangeBounds<u64>,
+        now: u64,
+    ) -> Result<Self, Error> {
         let known = front.recent(key);
         let Resolved { bounds, parts, upper } = resolve(known.iter().map(|(_, _, piece)| *piece));
         let mut view = Self {
@@ -115,7 +120,7 @@ impl Sight {
 
     /// Sees the runs alone.
     pub fn of_runs(runs: Arc<RunSet>, now: u64) -> Self {
-        let teller = Teller::Runs;
+        let teller = ReadSource::Runs;
         let (recent, doubt) = (Vec::new(), None);
         Self { runs, bounds: None, range: 0..0, recent, upper: u64::MAX, now, teller, doubt }
     }

@@ -13,9 +13,9 @@ use crate::model::Bounds;
 use crate::model::retention::Retention;
 use crate::model::retention_state::{State, retention};
 use crate::run::cursor::RunCursor;
-use crate::run::table::Segment;
+use crate::run::table::Table;
 use crate::run::{Run, RunSet, Wanted};
-use crate::state::Front;
+use crate::state::StoreState;
 use crate::state::lost::{self, is_proven};
 use crate::state::spaces::{FIRST, TABLE};
 
@@ -92,7 +92,7 @@ impl RunLogs {
     }
 
     /// Segments that hold nothing of the log it stands at and of those that follow.
-    pub fn passed(&self) -> &[Arc<Segment>] {
+    pub fn passed(&self) -> &[Arc<Table>] {
         if self.current.is_some() { self.cursor.passed() } else { &self.run().segments }
     }
 
@@ -240,7 +240,7 @@ impl Logs {
     /// Takes what the tiers in memory know of the logs that are listed; entries that are too old `now` are left out.
     /// What spaces `in_memory` say of theirs counts.
     pub(crate) fn take(
-        front: &Front,
+        front: &StoreState,
         listed: Listed,
         in_memory: Vec<(Vec<u8>, State)>,
         now: u64,

@@ -39,7 +39,7 @@ const EMPTY: Place = 0;
 /// A log, or nothing.
 type Place = u128;
 
-pub(crate) struct Remembered {
+pub(crate) struct BoundsCache {
     secret: Secret,
     shards: Box<[Shard]>,
     /// The most sets of a shard.
@@ -56,7 +56,7 @@ struct Shard {
     logs: usize,
 }
 
-impl Remembered {
+impl BoundsCache {
     /// An empty table that will take `budget` bytes at most; whoever names the logs must not know the secret.
     pub fn new(secret: Secret, budget: usize) -> Self {
         let shards = (budget / SHARD).max(1);

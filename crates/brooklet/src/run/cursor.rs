@@ -8,14 +8,14 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::format::run_entry::{Chunk, chunk_key};
 use crate::run::Run;
-use crate::run::table::{Segment, SegmentReader};
+use crate::run::table::{Table, TableReader};
 
 /// A place in a run: at a codex entry, or at none.
 pub(crate) struct RunCursor {
     run: Arc<Run>,
     /// The segment that it is in; past the last one at the end.
     at: usize,
-    cursor: Option<Cursor<SegmentReader>>,
+    cursor: Option<Cursor<TableReader>>,
 }
 
 impl RunCursor {
@@ -91,19 +91,19 @@ impl RunCursor {
         Ok(false)
     }
 
-    fn segment(&self) -> Option<&Arc<Segment>> {
+    fn segment(&self) -> Option<&Arc<Table>> {
         self.run.segments.get(self.at)
     }
 
     /// Moves within the segment; at none where that was the last.
     fn go(
         &mut self,
-        action: impl FnOnce(&mut Cursor<SegmentReader>) -> brooklet_codex::Result<bool>,
+        action: impl FnOnce(&mut Cursor<TableReader>) -> brooklet_codex::Result<bool>,
     ) -> Result<bool, Error> {
         let Some(segment) = self.run.segments.get(self.at) else { return Ok(false) };
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
-            none => none.insert(Cursor::new(SegmentReader::new(segment)?)),
+            none => none.insert(Cursor::new(TableReader::new(segment)?)),
         };
         action(cursor).map_err(|error| segment.error(error))
     }
@@ -133,12 +133,12 @@ impl RunCursor {
     }
 
     /// Segments behind the one that it is in.
-    pub fn coming(&self) -> &[Arc<Segment>] {
+    pub fn coming(&self) -> &[Arc<Table>] {
         self.run.segments.get(self.at + 1..).unwrap_or_default()
     }
 
     /// Segments before the one that it is in.
-    pub fn passed(&self) -> &[Arc<Segment>] {
+    pub fn passed(&self) -> &[Arc<Table>] {
         &self.run.segments[..self.at.min(self.run.segments.len())]
     }
 }

@@ -13,14 +13,14 @@ use crate::run::cursor::RunCursor;
 use crate::run::{Run, RunSet, Wanted};
 
 /// Counts what the runs lose to one checkpoint.
-pub(crate) struct Losses {
+pub(crate) struct DeadEntries {
     /// The runs, newest first.
     runs: Vec<RunCursor>,
     /// For each of them, its number and the entries that it lost.
     known: Vec<(u64, u64)>,
 }
 
-impl Losses {
+impl DeadEntries {
     pub fn new(runs: &RunSet) -> Self {
         Self {
             runs: runs.here().iter().cloned().map(RunCursor::new).collect(),

@@ -18,13 +18,13 @@ use brooklet_io::seeded::bug;
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::format::manifest::{Chain, Manifest, Merging, RunMeta, SegmentMeta};
+use crate::format::manifest::{Chain, Manifest, Merging, RunMeta, TableMeta};
 use crate::model::Piece;
 
 use crate::format::run_entry::{Chunk, Head, chunk_key, filter_hash, head_key, head_piece, split_key};
 use crate::model::retention_state::State;
-use crate::run::table::Segment;
-use crate::run::table_cache::Shelf;
+use crate::run::table::Table;
+use crate::run::table_cache::TableCache;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A log that the runs are asked about.
@@ -59,16 +59,16 @@ impl<'k> Wanted<'k> {
 pub(crate) struct Run {
     pub meta: RunMeta,
     /// In the order of their keys.
-    pub segments: Vec<Arc<Segment>>,
+    pub segments: Vec<Arc<Table>>,
     /// The first log that counts; empty for all.
     pub from: Vec<u8>,
-    shelf: Arc<Shelf>,
+    shelf: Arc<TableCache>,
     /// Its entries that newer runs are known to have made irrelevant, as the durable manifest has it.
     dead: AtomicU64,
 }
 
 impl Run {
-    pub fn new(shelf: &Arc<Shelf>, meta: RunMeta, segments: Vec<Arc<Segment>>, from: &[u8]) -> Self {
+    pub fn new(shelf: &Arc<TableCache>, meta: RunMeta, segments: Vec<Arc<Table>>, from: &[u8]) -> Self {
         let dead = AtomicU64::new(meta.dead);
         Self { meta, segments, from: from.to_vec(), shelf: shelf.clone(), dead }
     }
@@ -79,7 +79,7 @@ impl Run {
     }
 
     /// This run, its segments kept elsewhere. Nothing is merged with it any more: it counts as of the last level.
-    pub fn gone(&self, segments: Vec<Arc<Segment>>) -> Self {
+    pub fn gone(&self, segments: Vec<Arc<Table>>) -> Self {
         let meta = RunMeta { level: MAX_LEVEL, ..self.meta() };
         Self::new(&self.shelf, meta, segments, &self.from)
     }
@@ -125,7 +125,7 @@ impl Run {
         self.segments.partition_point(|segment| segment.meta.first.as_slice() <= key).checked_sub(1)
     }
 
-    fn segment_of(&self, key: &[u8]) -> Option<&Arc<Segment>> {
+    fn segment_of(&self, key: &[u8]) -> Option<&Arc<Table>> {
         self.place_of(key).map(|at| &self.segments[at])
     }
 
@@ -172,7 +172,7 @@ impl Run {
     }
 
     /// The same, of the segment that the log would be in.
-    fn passes(&self, segment: &Segment, wanted: &mut Wanted<'_>) -> Result<Option<bool>, Error> {
+    fn passes(&self, segment: &Table, wanted: &mut Wanted<'_>) -> Result<Option<bool>, Error> {
         let reader = segment.reader()?;
         let hash = wanted.hash(reader.filter_seed());
         match reader.may_contain(&wanted.head, hash) {
@@ -274,10 +274,10 @@ impl RunSet {
 
     /// Opens the runs that a manifest names, which was found to make sense; `open` opens a segment of a run.
     pub fn open(
-        shelf: &Arc<Shelf>,
+        shelf: &Arc<TableCache>,
         manifest: &Manifest,
         lsn: u64,
-        mut open: impl FnMut(u64, SegmentMeta) -> Result<Segment, Error>,
+        mut open: impl FnMut(u64, TableMeta) -> Result<Table, Error>,
     ) -> Result<Self, Error> {
         let merging = manifest.merging.as_ref().filter(|_| !bug("resumed-merge-starts-over"));
         let merged = manifest.merged();

@@ -11,39 +11,39 @@ use brooklet_io::{AlignedBuf, Persist, Process, SECTOR, Volume, read_exact_at, w
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::format::manifest::SegmentMeta;
+use crate::format::manifest::TableMeta;
 use crate::format::run_entry::split_key;
-use crate::run::table_cache::Shelf;
+use crate::run::table_cache::TableCache;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::volume::allocator::Extent;
 
 /// Where a segment is read from.
-pub(crate) enum SegmentSource {
+pub(crate) enum TableSource {
     /// The store's heap.
     Extent(ExtentSource),
     /// Wherever somebody keeps it.
     Elsewhere(Arc<dyn Source>),
 }
 
-impl Source for SegmentSource {
+impl Source for TableSource {
     fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         match self {
-            SegmentSource::Extent(extent) => extent.read(offset, len),
-            SegmentSource::Elsewhere(source) => source.read(offset, len),
+            TableSource::Extent(extent) => extent.read(offset, len),
+            TableSource::Elsewhere(source) => source.read(offset, len),
         }
     }
 
     fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
         match self {
-            SegmentSource::Extent(extent) => extent.read_cached(offset, len),
-            SegmentSource::Elsewhere(source) => source.read_cached(offset, len),
+            TableSource::Extent(extent) => extent.read_cached(offset, len),
+            TableSource::Elsewhere(source) => source.read_cached(offset, len),
         }
     }
 
     fn is_memory(&self) -> bool {
         match self {
-            SegmentSource::Extent(_) => false,
-            SegmentSource::Elsewhere(source) => source.is_memory(),
+            TableSource::Extent(_) => false,
+            TableSource::Elsewhere(source) => source.is_memory(),
         }
     }
 }
@@ -138,7 +138,7 @@ pub(crate) struct Entry {
 }
 
 /// A segment being written.
-pub(crate) struct SegmentBuilder {
+pub(crate) struct TableBuilder {
     codex: Builder<ExtentWriter>,
     pub extent: Extent,
     /// The last key before it, where that is known.
@@ -146,15 +146,15 @@ pub(crate) struct SegmentBuilder {
     first: Option<Vec<u8>>,
 }
 
-impl SegmentBuilder {
+impl TableBuilder {
     /// Begins a segment of run `id`, behind one whose last key is `before`; that is empty for the first.
-    pub fn new(shelf: &Shelf, extent: Extent, id: u64, before: Option<Vec<u8>>) -> Self {
+    pub fn new(shelf: &TableCache, extent: Extent, id: u64, before: Option<Vec<u8>>) -> Self {
         let writer = ExtentWriter::new(shelf.volume.clone(), extent);
         Self { codex: Builder::new(writer, shelf.builder_options(id)), extent, before, first: None }
     }
 
     /// Bytes that a segment needs for this entry alone.
-    pub fn least(shelf: &Shelf, entry: &Entry) -> u64 {
+    pub fn least(shelf: &TableCache, entry: &Entry) -> u64 {
         size_with(&Builder::new(io::sink(), shelf.builder_options(0)), entry)
     }
 
@@ -175,9 +175,9 @@ impl SegmentBuilder {
     }
 
     /// Completes the codex. The extent of what is returned is what it needed.
-    pub fn finish(self) -> Result<SegmentMeta, brooklet_codex::Error> {
+    pub fn finish(self) -> Result<TableMeta, brooklet_codex::Error> {
         let (summary, writer) = self.codex.finish()?;
-        Ok(SegmentMeta {
+        Ok(TableMeta {
             offset: self.extent.offset,
             len: summary.len,
             extent: writer.finish()?,
@@ -201,11 +201,11 @@ fn size_with<W: io::Write>(codex: &Builder<W>, entry: &Entry) -> u64 {
 }
 
 /// An immutable part of a run.
-pub(crate) struct Segment {
-    pub meta: SegmentMeta,
+pub(crate) struct Table {
+    pub meta: TableMeta,
     /// The number of its run.
     run: u64,
-    reader: Result<Reader<SegmentSource>, Error>,
+    reader: Result<Reader<TableSource>, Error>,
     /// Damage was met in it.
     damaged: AtomicBool,
     /// Some of it could not be read.
@@ -213,7 +213,7 @@ pub(crate) struct Segment {
     process: Process,
 }
 
-impl Drop for Segment {
+impl Drop for Table {
     fn drop(&mut self) {
         if !self.process.is_here() {
             // It would leave the cache, whose lock may never be free here.
@@ -222,24 +222,24 @@ impl Drop for Segment {
     }
 }
 
-impl Segment {
+impl Table {
     /// Opens a segment of run `run` that the manifest names.
-    pub fn open(shelf: &Shelf, run: u64, meta: SegmentMeta) -> Result<Self, Error> {
+    pub fn open(shelf: &TableCache, run: u64, meta: TableMeta) -> Result<Self, Error> {
         let source = ExtentSource { volume: shelf.volume.clone(), offset: meta.offset, len: meta.len };
-        Self::open_on(shelf, run, meta, SegmentSource::Extent(source))
+        Self::open_on(shelf, run, meta, TableSource::Extent(source))
     }
 
     /// Opens a segment of run `run` that is kept elsewhere.
     pub fn elsewhere(
-        shelf: &Shelf,
+        shelf: &TableCache,
         run: u64,
-        meta: SegmentMeta,
+        meta: TableMeta,
         source: Arc<dyn Source>,
     ) -> Result<Self, Error> {
-        Self::open_on(shelf, run, meta, SegmentSource::Elsewhere(source))
+        Self::open_on(shelf, run, meta, TableSource::Elsewhere(source))
     }
 
-    fn open_on(shelf: &Shelf, run: u64, meta: SegmentMeta, source: SegmentSource) -> Result<Self, Error> {
+    fn open_on(shelf: &TableCache, run: u64, meta: TableMeta, source: TableSource) -> Result<Self, Error> {
         let reader = Reader::open_with(source, meta.len, Some(meta.footer_sum), shelf.cache.clone())
             .map_err(|e| codex_error(run, meta.offset, e))?;
         if reader.id() != run {
@@ -256,7 +256,7 @@ impl Segment {
     }
 
     /// A segment of which nothing can be read, as is told in the error.
-    pub fn broken(run: u64, meta: SegmentMeta, why: Error) -> Self {
+    pub fn broken(run: u64, meta: TableMeta, why: Error) -> Self {
         Self {
             meta,
             run,
@@ -283,7 +283,7 @@ impl Segment {
     }
 
     /// What it is read by.
-    pub fn reader(&self) -> Result<&Reader<SegmentSource>, Error> {
+    pub fn reader(&self) -> Result<&Reader<TableSource>, Error> {
         self.reader.as_ref().map_err(Clone::clone)
     }
 
@@ -342,16 +342,16 @@ fn codex_error(run: u64, at: u64, error: brooklet_codex::Error) -> Error {
 
 /// A segment as cursors hold it, which can be read.
 #[derive(Clone)]
-pub(crate) struct SegmentReader(Arc<Segment>);
+pub(crate) struct TableReader(Arc<Table>);
 
-impl SegmentReader {
-    pub fn new(segment: &Arc<Segment>) -> Result<Self, Error> {
+impl TableReader {
+    pub fn new(segment: &Arc<Table>) -> Result<Self, Error> {
         segment.reader().map(|_| Self(segment.clone()))
     }
 }
 
-impl Deref for SegmentReader {
-    type Target = Reader<SegmentSource>;
+impl Deref for TableReader {
+    type Target = Reader<TableSource>;
     fn deref(&self) -> &Self::Target {
         self.0.reader.as_ref().expect("it can be read")
     }

@@ -13,7 +13,7 @@ use brooklet_codex::{BuilderOptions, Cache};
 use brooklet_io::Volume;
 
 use crate::model::keyed_hash::Secret;
-use crate::run::bounds_cache::Remembered;
+use crate::run::bounds_cache::BoundsCache;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::Thread;
 
@@ -24,7 +24,7 @@ const BITS_PER_LOG: u32 = 12;
 /// What is remembered of logs may take this part of the memory for look-ups: by default, two million logs of 16 bytes.
 const REMEMBERED_PART: usize = 2;
 
-pub(crate) struct Shelf {
+pub(crate) struct TableCache {
     pub volume: Arc<dyn Volume>,
     pub cache: Arc<Cache>,
     /// Seed of the filters of new runs. Kept from callers, so that nobody can choose keys that a filter takes for
@@ -69,7 +69,7 @@ pub struct LookupStats {
     pub remembered_bytes: usize,
 }
 
-impl Shelf {
+impl TableCache {
     /// `budget` is for all look-ups; `remembered` says how much of it for what is remembered of logs, if that is not left to
     /// the shelf.
     pub fn new(
@@ -136,7 +136,7 @@ impl Shelf {
         self.false_positives.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn stats(&self, remembered: &Remembered) -> LookupStats {
+    pub fn stats(&self, remembered: &BoundsCache) -> LookupStats {
         let cache = self.cache.stats();
         LookupStats {
             filter_questions: self.questions.load(Ordering::Relaxed),

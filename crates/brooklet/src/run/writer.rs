@@ -8,20 +8,20 @@ use std::io;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::run::table::{Entry, Segment, SegmentBuilder};
-use crate::run::table_cache::Shelf;
+use crate::run::table::{Entry, Table, TableBuilder};
+use crate::run::table_cache::TableCache;
 use crate::volume::allocator::Extent;
 
 /// The segments of a run that is being written.
-pub(crate) struct Segments {
+pub(crate) struct RunWriter {
     pub id: u64,
     /// The last codex key, where that is known; empty before the first.
     last: Option<Vec<u8>>,
-    sealed: Vec<Arc<Segment>>,
-    open: Option<SegmentBuilder>,
+    sealed: Vec<Arc<Table>>,
+    open: Option<TableBuilder>,
 }
 
-impl Segments {
+impl RunWriter {
     /// Those of run `id`, behind one whose last codex key is `last`; that is empty for the first.
     pub fn new(id: u64, last: Option<Vec<u8>>) -> Self {
         Self { id, last, sealed: Vec::new(), open: None }
@@ -39,7 +39,7 @@ impl Segments {
 
     /// Bytes written so far, roughly.
     pub fn written(&self) -> u64 {
-        self.sealed_bytes() + self.open.as_ref().map_or(0, SegmentBuilder::written)
+        self.sealed_bytes() + self.open.as_ref().map_or(0, TableBuilder::written)
     }
 
     fn sealed_bytes(&self) -> u64 {
@@ -57,12 +57,12 @@ impl Segments {
     }
 
     /// Begins a segment, which must have room for the next entry.
-    pub fn open(&mut self, shelf: &Shelf, extent: Extent) {
-        self.open = Some(SegmentBuilder::new(shelf, extent, self.id, self.last.take()));
+    pub fn open(&mut self, shelf: &TableCache, extent: Extent) {
+        self.open = Some(TableBuilder::new(shelf, extent, self.id, self.last.take()));
     }
 
     /// Adds an entry to the segment that is begun.
-    pub fn add(&mut self, entry: Entry) -> Result<(), Trouble> {
+    pub fn add(&mut self, entry: Entry) -> Result<(), BuildError> {
         self.open.as_mut().expect("a segment is begun first").add(&entry).map_err(write_error)?;
         self.last = Some(entry.key);
         Ok(())
@@ -70,13 +70,13 @@ impl Segments {
 
     /// Ends the segment that is begun, if one is, and gives what it does not need: all of it where that fails. Tells how many
     /// bytes it takes.
-    pub fn seal(&mut self, shelf: &Arc<Shelf>, mut give: impl FnMut(Extent)) -> Result<u64, Trouble> {
+    pub fn seal(&mut self, shelf: &Arc<TableCache>, mut give: impl FnMut(Extent)) -> Result<u64, BuildError> {
         let Some(open) = self.open.take() else { return Ok(0) };
         let whole = open.extent;
         let sealed = open.finish().map_err(write_error).and_then(|meta| {
-            Segment::open(shelf, self.id, meta).map_err(|error| match error {
+            Table::open(shelf, self.id, meta).map_err(|error| match error {
                 // No damage to the store, but a device whose word on a write is worth nothing.
-                Error::Damaged { place, what } => Trouble::Write(io::Error::other(format!(
+                Error::Damaged { place, what } => BuildError::Write(io::Error::other(format!(
                     "{place} does not read back as it was just written: {what}"
                 ))),
                 error => error.into(),
@@ -90,7 +90,7 @@ impl Segments {
     }
 
     /// All of them, once the last is sealed.
-    pub fn into_sealed(self) -> Vec<Arc<Segment>> {
+    pub fn into_sealed(self) -> Vec<Arc<Table>> {
         debug_assert!(self.open.is_none(), "a segment is not sealed");
         self.sealed
     }
@@ -136,7 +136,7 @@ impl Out for Pending {
 
 /// What can hinder a new run.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum BuildError {
     /// A write to the heap failed. Unless it was for want of room, the store must stop.
     Write(io::Error),
     /// A flush or the superblock failed, as is told in the error, with the volume: whatever the reason, the store must stop.
@@ -145,23 +145,23 @@ pub(crate) enum Trouble {
     Other(Error),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for BuildError {
     fn from(error: Error) -> Self {
-        Trouble::Other(error)
+        BuildError::Other(error)
     }
 }
 
 /// Errors of a builder are errors of the volume below it, or defects.
-pub(crate) fn write_error(error: brooklet_codex::Error) -> Trouble {
+pub(crate) fn write_error(error: brooklet_codex::Error) -> BuildError {
     match error {
-        brooklet_codex::Error::Io(source) => Trouble::Write(source),
-        other => Trouble::Other(Error::damaged("a run being written", other.to_string())),
+        brooklet_codex::Error::Io(source) => BuildError::Write(source),
+        other => BuildError::Other(Error::damaged("a run being written", other.to_string())),
     }
 }
 
-pub(crate) fn read_error(trouble: Trouble) -> Error {
+pub(crate) fn read_error(trouble: BuildError) -> Error {
     match trouble {
-        Trouble::Other(error) => error,
-        Trouble::Write(error) | Trouble::Fatal(error) => Error::io("reading a run")(error),
+        BuildError::Other(error) => error,
+        BuildError::Write(error) | BuildError::Fatal(error) => Error::io("reading a run")(error),
     }
 }

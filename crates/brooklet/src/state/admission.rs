@@ -1,7 +1,7 @@
 //! Room in the heap, as boarding sees it: what boards can always be checkpointed.
 //!
 //! What has boarded and is in no run yet *claims* the most that it may take there. The heap is the keeper's, and nobody waits
-//! for that under the front's lock; so the keeper tells up to where claims may go ([`Told`]), and a commit boards only within
+//! for that under the front's lock; so the keeper tells up to where claims may go ([`SpaceBudget`]), and a commit boards only within
 //! that.
 //!
 //! Who finds no room *asks*, and waits. The keeper then does what may make some: it grows the volume, checkpoints, merges.
@@ -14,15 +14,15 @@
 //! 2. `answered <= asked`; both only grow.
 
 use crate::error::Error;
-use crate::memtable::{Tier, entry_bytes};
+use crate::memtable::{Memtable, entry_bytes};
 use crate::model::Effect;
 use crate::model::commit::{Action, Op};
 use crate::state::backpressure::Gauge;
-use crate::state::{Front, Refused};
+use crate::state::{Retry, StoreState};
 
 /// What the keeper tells of the heap, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct SpaceBudget {
     /// Up to where claims of commits that add may go, as long as no entry of a run takes more than `largest`.
     pub most: u64,
     /// The same of commits that only free.
@@ -38,7 +38,7 @@ pub(crate) struct Told {
 
 /// What a commit that found no room needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct SpaceRequest {
     pub claim: u64,
     pub largest: usize,
     pub freeing: bool,
@@ -46,13 +46,13 @@ pub(crate) struct Wish {
 
 /// What the keeper must see to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Need {
+pub(crate) struct SpaceDemand {
     /// What is in memory only may take so much in runs.
     pub claims: u64,
     /// The most bytes that an entry of a run takes, of that and of what wishes to board.
     pub largest: usize,
     /// What whoever waits wishes, and the number of asking.
-    pub wish: Option<Wish>,
+    pub wish: Option<SpaceRequest>,
     pub asked: u64,
     /// How many were refused who would not wait.
     pub refusals: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Need {
 
 /// Somebody waits, and finds no room.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Press {
+pub(crate) struct SpacePressure {
     /// With a commit that only frees: then whatever makes room is worth it.
     pub frees: bool,
 }
@@ -68,12 +68,12 @@ pub(crate) struct Press {
 /// The front's side of it.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    told: Told,
+    told: SpaceBudget,
     /// What those wished who would not wait, since the keeper told last.
-    refused: Option<Wish>,
+    refused: Option<SpaceRequest>,
     /// How many of those there have been.
     refusals: u64,
-    wish: Option<Wish>,
+    wish: Option<SpaceRequest>,
     /// Whether one of those who wait only frees.
     frees: bool,
     asked: u64,
@@ -86,27 +86,27 @@ pub(crate) struct Room {
 
 impl Room {
     /// Takes note of what the keeper tells.
-    pub fn tell(&mut self, told: Told) {
+    pub fn tell(&mut self, told: SpaceBudget) {
         self.told = told;
         self.refused = None;
     }
 
     /// Somebody who would not wait was refused: the next may find room.
-    pub fn refuse(&mut self, wish: Wish) -> Error {
+    pub fn refuse(&mut self, wish: SpaceRequest) -> Error {
         self.refused = Some(wish);
         self.refusals += 1;
         self.full(wish)
     }
 
     /// Whether a commit finds room beside these claims.
-    fn admits(&self, claims: u64, wish: Wish) -> bool {
-        let Told { most, most_freeing, largest, .. } = self.told;
+    fn admits(&self, claims: u64, wish: SpaceRequest) -> bool {
+        let SpaceBudget { most, most_freeing, largest, .. } = self.told;
         let most = if wish.freeing { most_freeing } else { most };
         wish.largest <= largest && claims.saturating_add(wish.claim) <= most
     }
 
     /// Asks for room; `asked` is the number of an earlier asking. `Err` where that one was answered.
-    pub fn ask(&mut self, asked: Option<u64>, wish: Wish) -> Result<u64, Error> {
+    pub fn ask(&mut self, asked: Option<u64>, wish: SpaceRequest) -> Result<u64, Error> {
         if asked.is_some_and(|asked| asked <= self.answered) {
             return Err(self.full(wish));
         }
@@ -147,8 +147,8 @@ impl Room {
     }
 
     /// Why a commit is refused.
-    pub fn full(&self, wish: Wish) -> Error {
-        let Told { most, most_freeing, .. } = self.told;
+    pub fn full(&self, wish: SpaceRequest) -> Error {
+        let SpaceBudget { most, most_freeing, .. } = self.told;
         let most = if wish.freeing { most_freeing } else { most };
         let and = if self.why.is_empty() { "" } else { "; " };
         let why = format!(
@@ -159,7 +159,7 @@ impl Room {
     }
 }
 
-impl Front {
+impl StoreState {
     /// What is in memory only may take so many bytes in runs.
     pub fn claims(&self) -> u64 {
         self.tiers().map(|tier| tier.claim()).sum()
@@ -167,7 +167,7 @@ impl Front {
 
     /// How near appends are to finding no room.
     pub fn gauge(&self) -> Gauge {
-        let Told { most, slope, .. } = self.room.told;
+        let SpaceBudget { most, slope, .. } = self.room.told;
         Gauge { left: most.saturating_sub(self.claims()), slope }
     }
 
@@ -176,22 +176,28 @@ impl Front {
         self.claims() > self.room.told.look_at || self.room.is_asked() || self.room.refused.is_some()
     }
 
-    pub fn need(&self) -> Need {
+    pub fn need(&self) -> SpaceDemand {
         let wish = self.room.wish.or(self.room.refused);
         let largest = self.tiers().map(|tier| tier.largest()).max().unwrap_or_default();
         let largest = largest.max(wish.map_or(0, |wish| wish.largest));
-        Need { claims: self.claims(), largest, wish, asked: self.room.asked, refusals: self.room.refusals }
+        SpaceDemand {
+            claims: self.claims(),
+            largest,
+            wish,
+            asked: self.room.asked,
+            refusals: self.room.refusals,
+        }
     }
 
     /// Whether somebody waits who finds no room.
-    pub fn press(&self) -> Option<Press> {
+    pub fn press(&self) -> Option<SpacePressure> {
         let wish = self.room.wish.filter(|_| self.room.is_asked())?;
-        (!self.room.admits(self.claims(), wish)).then_some(Press { frees: self.room.frees })
+        (!self.room.admits(self.claims(), wish)).then_some(SpacePressure { frees: self.room.frees })
     }
 
     /// What the table of spaces claims that a checkpoint adds to its run, and how long an entry that takes.
     fn table_claim(&self) -> (u64, usize) {
-        Tier::claim_of_table(self.spaces.bound())
+        Memtable::claim_of_table(self.spaces.bound())
     }
 
     /// What was recovered claims the table, too.
@@ -203,8 +209,8 @@ impl Front {
     }
 
     /// What the commit that was planned claims; `Err` where it finds no room.
-    pub(super) fn admit(&self, ops: &[Op<'_>], freeing: bool) -> Result<Wish, Refused> {
-        let mut wish = Wish { claim: 0, largest: 0, freeing };
+    pub(super) fn admit(&self, ops: &[Op<'_>], freeing: bool) -> Result<SpaceRequest, Retry> {
+        let mut wish = SpaceRequest { claim: 0, largest: 0, freeing };
         let mut entries = 0;
         for (planned, undo) in self.plan.iter().zip(&self.undo) {
             let payload = match (planned.effect, ops[planned.op].action) {
@@ -230,7 +236,7 @@ impl Front {
             let why = format!("it may take {} bytes, and the whole heap holds {whole}", wish.claim);
             return Err(Error::Full { what: "the commit in the heap", why }.into());
         }
-        Err(Refused::Short(wish))
+        Err(Retry::Short(wish))
     }
 }
 
@@ -238,11 +244,11 @@ impl Front {
 mod tests {
     use super::*;
 
-    const TOLD: Told =
-        Told { most: 800, most_freeing: 950, largest: 50, whole: 1000, look_at: 500, slope: 100 };
+    const TOLD: SpaceBudget =
+        SpaceBudget { most: 800, most_freeing: 950, largest: 50, whole: 1000, look_at: 500, slope: 100 };
 
-    fn wish(claim: u64, freeing: bool) -> Wish {
-        Wish { claim, largest: 10, freeing }
+    fn wish(claim: u64, freeing: bool) -> SpaceRequest {
+        SpaceRequest { claim, largest: 10, freeing }
     }
 
     #[test]
@@ -252,7 +258,7 @@ mod tests {
         room.tell(TOLD);
         assert!(room.admits(700, wish(100, false)) && !room.admits(700, wish(101, false)));
         assert!(room.admits(700, wish(250, true)) && !room.admits(700, wish(251, true)));
-        assert!(!room.admits(0, Wish { largest: 51, ..wish(1, false) }));
+        assert!(!room.admits(0, SpaceRequest { largest: 51, ..wish(1, false) }));
         assert!(!room.admits(u64::MAX, wish(u64::MAX, false)));
     }
 
@@ -264,7 +270,7 @@ mod tests {
         assert!(room.is_asked() && first < second);
         assert_eq!(
             room.wish,
-            Some(Wish { claim: 7, largest: 10, freeing: false }),
+            Some(SpaceRequest { claim: 7, largest: 10, freeing: false }),
             "the most that is wished"
         );
         assert_eq!(room.ask(Some(first), wish(5, true)).unwrap(), first);

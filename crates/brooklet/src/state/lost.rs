@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, KeyText};
 use crate::format::commit_record::{self, Entry};
-use crate::memtable::{LogState, Pending, Tier};
+use crate::memtable::{LogState, Memtable, Pending};
 use crate::model::retention_state::State;
 use crate::model::{Bounds, Effect};
 use crate::state::spaces::Spaces;
@@ -40,7 +40,7 @@ pub(crate) struct Lost {
     /// Logs that missing blocks are known to have changed, or that such a block names as far as it can be made out.
     touched: BTreeSet<Vec<u8>>,
     /// What blocks behind the last hole tell.
-    pub behind: Arc<Tier>,
+    pub behind: Arc<Memtable>,
 }
 
 /// What is not known of a log.
@@ -54,7 +54,7 @@ pub(crate) struct Doubt {
 impl Lost {
     pub fn new(hole: &Hole, seed: u64) -> Self {
         let (first, next) = (Hole { remains: None, ..hole.clone() }, hole.next);
-        let mut lost = Self { first, next, touched: BTreeSet::new(), behind: Arc::new(Tier::new(seed)) };
+        let mut lost = Self { first, next, touched: BTreeSet::new(), behind: Arc::new(Memtable::new(seed)) };
         lost.name(hole);
         lost
     }
@@ -62,7 +62,7 @@ impl Lost {
     /// Another hole: what is behind the one before is left out.
     pub fn again(&mut self, hole: &Hole, seed: u64) {
         self.next = hole.next;
-        self.behind = Arc::new(Tier::new(seed));
+        self.behind = Arc::new(Memtable::new(seed));
         self.name(hole);
     }
 
@@ -90,7 +90,7 @@ impl Lost {
     pub fn replay(
         &mut self,
         block: &Block,
-        before: &Tier,
+        before: &Memtable,
         effects: &mut Vec<Pending>,
         spaces: &mut Spaces,
     ) -> Option<()> {
@@ -102,7 +102,7 @@ impl Lost {
     }
 
     /// What a log was before its first effect behind the hole; `None` where the effect does not tell enough.
-    fn begin(&mut self, before: &Tier, entry: &Entry<'_>) -> Option<State> {
+    fn begin(&mut self, before: &Memtable, entry: &Entry<'_>) -> Option<State> {
         let known = before.find(entry.key).map(|slot| before.log(slot).boarded);
         let told = entry.before.bounds;
         // Without bounds it is not the first since the last checkpoint, or the log was not there.

@@ -3,7 +3,7 @@
 //! The naive steps: look up the bounds of every log, check what the commit expects of them, work out each operation's
 //! effect, write the record, remember the new bounds. They must happen as one step between commits, and they must not
 //! wait for a disk. So the bounds of logs that no tier in memory knows are looked up before, without the lock
-//! ([`Refused::Unknown`] names them), and the step is repeated if the runs changed meanwhile.
+//! ([`Retry::Unknown`] names them), and the step is repeated if the runs changed meanwhile.
 //!
 //! Invariants:
 //! 1. Under one lock: the order of records in the ring is the order of numbers in every log.
@@ -33,23 +33,23 @@ use std::time::Duration;
 use brooklet_io::seeded::bug;
 use brooklet_wal::{Block, Boarded, Wal, WalError};
 
-use crate::counters::{ReadStats, Teller};
+use crate::counters::{ReadSource, ReadStats};
 use crate::error::{Error, Expected, Found, KeyText};
 use crate::format::commit_record;
-use crate::memtable::entry_sizes::Missing;
+use crate::memtable::entry_sizes::SizeQuery;
 use crate::memtable::seqs::Seqs;
-use crate::memtable::{Limited, LogState, Pending, Slot, Tier};
-use crate::model::commit::{Action, Durability, Gives, Op};
+use crate::memtable::{Limited, LogState, Memtable, Pending, Slot};
+use crate::model::commit::{Action, Durability, EnrollScope, Op};
 use crate::model::retention::Retention;
 use crate::model::retention_state::{COUNTED, State, retention};
 use crate::model::{Bounds, Effect, Piece};
 use crate::run::RunSet;
-use crate::run::bounds_cache::Remembered;
-use crate::run::table_cache::Shelf;
-use crate::state::admission::{Room, Wish};
+use crate::run::bounds_cache::BoundsCache;
+use crate::run::table_cache::TableCache;
+use crate::state::admission::{Room, SpaceRequest};
 use crate::state::lost::{Doubt, Lost};
-use crate::state::retention::Moment;
-use crate::state::spaces::{Share, Spaces, Table};
+use crate::state::retention::CommitClock;
+use crate::state::spaces::{Share, SpaceTable, Spaces};
 use crate::state::undo::Undo;
 
 /// Effects of one block, in the order they boarded.
@@ -69,10 +69,10 @@ struct Planned {
 }
 
 /// The state that boarding and reading share, under one lock.
-pub(crate) struct Front {
-    pub active: Tier,
+pub(crate) struct StoreState {
+    pub active: Memtable,
     /// The tier that a checkpoint is writing; shared with it once all of its blocks are visible.
-    pub frozen: Option<Arc<Tier>>,
+    pub frozen: Option<Arc<Memtable>>,
     /// Bytes of memory of a tier that nobody sees any more, and that is not freed yet.
     pub leaving: usize,
     /// Bytes of memory that recovery brought beyond half of the budget, until they have left: writers have as many more, so
@@ -83,7 +83,7 @@ pub(crate) struct Front {
     pub adopting: bool,
     /// Those who are to see each block that is shown.
     pub followers: Followers,
-    pub remembered: Remembered,
+    pub remembered: BoundsCache,
     pub spaces: Spaces,
     /// What damage in the ring took, of a store that is open for reading only.
     pub lost: Option<Arc<Lost>>,
@@ -111,11 +111,11 @@ pub(crate) struct Front {
 }
 
 /// Why a commit did not board.
-pub(crate) enum Refused {
+pub(crate) enum Retry {
     /// The bounds of these logs (by operation) must be looked up in the runs first.
     Unknown(Vec<usize>),
     /// The sizes of some entries must be, of the log of this operation.
-    Sizes(usize, Missing),
+    Sizes(usize, SizeQuery),
     /// For good.
     Error(Error),
     /// A log of it is kept in memory.
@@ -123,17 +123,17 @@ pub(crate) enum Refused {
     /// There is no room in the ring now.
     NoRoom(WalError),
     /// There is none in the heap.
-    Short(Wish),
+    Short(SpaceRequest),
 }
 
-impl From<Error> for Refused {
+impl From<Error> for Retry {
     fn from(error: Error) -> Self {
-        Refused::Error(error)
+        Retry::Error(error)
     }
 }
 
 /// A commit that boarded.
-pub(crate) struct OnBoard {
+pub(crate) struct Accepted {
     pub boarded: Boarded,
     /// The number of every entry, in the order of the operations that added them.
     pub seqs: Seqs,
@@ -141,11 +141,11 @@ pub(crate) struct OnBoard {
     pub deferred: bool,
 }
 
-impl Front {
-    pub fn new(seed: u64, runs: Arc<RunSet>, remembered: Remembered, table: Table) -> Self {
-        let Table { spaces, log: table_log } = table;
+impl StoreState {
+    pub fn new(seed: u64, runs: Arc<RunSet>, remembered: BoundsCache, table: SpaceTable) -> Self {
+        let SpaceTable { spaces, log: table_log } = table;
         Self {
-            active: Tier::new(seed),
+            active: Memtable::new(seed),
             frozen: None,
             leaving: 0,
             inherited: 0,
@@ -193,7 +193,7 @@ impl Front {
 
     /// Whether the tiers know that a log is not there.
     fn is_absent(&self, key: &[u8]) -> bool {
-        let known = |tier: &Tier| tier.find(key).map(|slot| tier.log(slot).boarded.is_none());
+        let known = |tier: &Memtable| tier.find(key).map(|slot| tier.log(slot).boarded.is_none());
         self.tiers().find_map(known).unwrap_or(false)
     }
 
@@ -216,10 +216,10 @@ impl Front {
         ops: &[Op<'_>],
         asked: Option<Durability>,
         linger: Duration,
-        moment: &Moment<'_>,
-    ) -> Result<OnBoard, Refused> {
+        moment: &CommitClock<'_>,
+    ) -> Result<Accepted, Retry> {
         if ops.iter().any(|op| self.spaces.is_in_memory(op.key)) {
-            return Err(Refused::InMemory);
+            return Err(Retry::InMemory);
         }
         self.undo.clear();
         self.plan.clear();
@@ -238,7 +238,7 @@ impl Front {
     fn undo(&mut self, ops: &[Op<'_>]) {
         for (undo, planned) in self.undo.drain(..).zip(&self.plan).rev() {
             let slot = undo.slot;
-            let share = |tier: &Tier| Share::of(tier.log(slot).boarded, tier.log(slot).terms());
+            let share = |tier: &Memtable| Share::of(tier.log(slot).boarded, tier.log(slot).terms());
             let before = share(&self.active);
             undo.apply(&mut self.active);
             self.spaces.shift(ops[planned.op].key, before, share(&self.active));
@@ -246,7 +246,7 @@ impl Front {
     }
 
     /// Works out the effect of every operation, on the boarded bounds.
-    fn plan(&mut self, ops: &[Op<'_>], moment: &Moment<'_>) -> Result<(), Refused> {
+    fn plan(&mut self, ops: &[Op<'_>], moment: &CommitClock<'_>) -> Result<(), Retry> {
         self.find_all(ops)?;
         self.count_sizes(ops);
         for (op, &slot) in ops.iter().zip(&self.slots) {
@@ -299,7 +299,7 @@ impl Front {
                     self.give(op, i, slot, retention, space, moment)?;
                 }
                 Action::Enroll(gives) => self.enroll(op, i, slot, gives, moment)?,
-                Action::Sweep => self.limit(op, i, slot, moment)?,
+                Action::ExpiryPass => self.limit(op, i, slot, moment)?,
                 Action::Delete => {
                     known()?;
                     self.effect(op, i, slot, Effect::Delete)?;
@@ -321,8 +321,8 @@ impl Front {
         slot: Slot,
         retention: Retention,
         space: u64,
-        moment: &Moment<'_>,
-    ) -> Result<(), Refused> {
+        moment: &CommitClock<'_>,
+    ) -> Result<(), Retry> {
         let bytes = retention.bytes.or((space > 0).then_some(COUNTED));
         self.retain(op, i, slot, Retention { bytes, ..retention }, moment)?;
         let counts = self.active.log(slot).terms().map_or(0, |terms| terms.space);
@@ -335,16 +335,16 @@ impl Front {
         op: &Op<'_>,
         i: usize,
         slot: Slot,
-        gives: Gives,
-        moment: &Moment<'_>,
-    ) -> Result<(), Refused> {
+        gives: EnrollScope,
+        moment: &CommitClock<'_>,
+    ) -> Result<(), Retry> {
         let log = self.active.log(slot);
         let Some(space) = self.spaces.of(op.key).filter(|_| log.boarded.is_some()) else { return Ok(()) };
         let counts = log.terms().map_or(0, |terms| terms.space);
         let own = retention(log.terms());
         let space = self.spaces.get(space);
         let number = if space.config.has_quota() { space.number } else { counts };
-        let given = gives == Gives::All || gives == Gives::Unlimited && !own.is_limited();
+        let given = gives == EnrollScope::All || gives == EnrollScope::Unlimited && !own.is_limited();
         let wanted = if given { space.config.retention } else { own };
         if counts == number && own == wanted {
             return Ok(());
@@ -353,9 +353,9 @@ impl Front {
     }
 
     /// Finds the log of every operation, adding those that are new for certain.
-    fn find_all(&mut self, ops: &[Op<'_>]) -> Result<(), Refused> {
+    fn find_all(&mut self, ops: &[Op<'_>]) -> Result<(), Retry> {
         if self.adopting && ops.iter().any(|op| self.is_absent(op.key)) {
-            return Err(Refused::NoRoom(WalError::Busy));
+            return Err(Retry::NoRoom(WalError::Busy));
         }
         self.slots.clear();
         let mut unknown = Vec::new();
@@ -367,7 +367,7 @@ impl Front {
                 None => unknown.push(i),
             }
         }
-        if unknown.is_empty() { Ok(()) } else { Err(Refused::Unknown(unknown)) }
+        if unknown.is_empty() { Ok(()) } else { Err(Retry::Unknown(unknown)) }
     }
 
     fn effect(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Error> {
@@ -409,8 +409,8 @@ impl Front {
         ops: &[Op<'_>],
         durability: Durability,
         linger: Duration,
-        moment: &Moment<'_>,
-    ) -> Result<OnBoard, Refused> {
+        moment: &CommitClock<'_>,
+    ) -> Result<Accepted, Retry> {
         if self.plan.is_empty() {
             return Err(Error::EmptyCommit.into());
         }
@@ -454,8 +454,8 @@ impl Front {
         });
         let boarded = match boarded {
             Ok(boarded) => boarded,
-            Err(why @ (WalError::Full { .. } | WalError::Busy)) => return Err(Refused::NoRoom(why)),
-            Err(error) => return Err(Refused::Error(error.into())),
+            Err(why @ (WalError::Full { .. } | WalError::Busy)) => return Err(Retry::NoRoom(why)),
+            Err(error) => return Err(Retry::Error(error.into())),
         };
         active.claims(wish.claim, wish.largest);
         for pending in effects.iter_mut() {
@@ -495,7 +495,7 @@ impl Front {
                     && (starts <= bound / 2 || bug("deferred-ignores-the-pace"))
             }
         };
-        Ok(OnBoard { boarded, seqs, deferred })
+        Ok(Accepted { boarded, seqs, deferred })
     }
 
     /// Makes durable blocks visible to readers.
@@ -535,7 +535,7 @@ impl Front {
             self.table_log = self.active.log(slot).boarded;
             self.last_table = Some((slot, self.spaces.encode()));
         }
-        let old = std::mem::replace(&mut self.active, Tier::new(seed));
+        let old = std::mem::replace(&mut self.active, Memtable::new(seed));
         self.frozen = Some(Arc::new(old));
         self.generation += 1;
         self.carry_counted();
@@ -544,7 +544,7 @@ impl Front {
 
     /// Freezes the tier of a store that nobody writes to.
     pub fn freeze_for_good(&mut self, seed: u64) {
-        let mut tier = std::mem::replace(&mut self.active, Tier::new(seed));
+        let mut tier = std::mem::replace(&mut self.active, Memtable::new(seed));
         // Where some of the ring is lost, the table may be of later.
         if self.spaces.is_kept() && tier.claim() > 0 && self.lost.is_none() {
             let slot = tier.expect_table(self.table_log);
@@ -563,17 +563,17 @@ impl Front {
     }
 
     /// Forgets the bounds of logs at rest: some have changed, and nobody was told.
-    pub fn forget_remembered(&mut self, shelf: &Shelf) {
-        self.remembered = Remembered::new(self.remembered.secret(), shelf.remembered_budget);
+    pub fn forget_remembered(&mut self, shelf: &TableCache) {
+        self.remembered = BoundsCache::new(self.remembered.secret(), shelf.remembered_budget);
     }
 
-    fn tiers(&self) -> impl Iterator<Item = &Tier> {
+    fn tiers(&self) -> impl Iterator<Item = &Memtable> {
         [Some(&self.active), self.frozen.as_deref()].into_iter().flatten()
     }
 
     /// Bytes of memory that the tiers hold, and what is left of the last one, roughly.
     pub fn memory(&self) -> usize {
-        self.tiers().map(Tier::bytes).sum::<usize>() + self.leaving
+        self.tiers().map(Memtable::bytes).sum::<usize>() + self.leaving
     }
 
     /// Bytes of memory that writers may use, of a `budget`.
@@ -613,7 +613,7 @@ impl Front {
     }
 
     /// What the tiers in memory show of a log, newest first.
-    pub fn recent(&self, key: &[u8]) -> Vec<(&Tier, &LogState, Piece)> {
+    pub fn recent(&self, key: &[u8]) -> Vec<(&Memtable, &LogState, Piece)> {
         if let Some(lost) = &self.lost
             && let Some(log) = lost.proven(key)
         {
@@ -629,11 +629,11 @@ impl Front {
     }
 
     /// What tells of a log, of which the tiers know this.
-    pub fn teller(&self, known: &[(&Tier, &LogState, Piece)]) -> Teller {
+    pub fn teller(&self, known: &[(&Memtable, &LogState, Piece)]) -> ReadSource {
         match known.first() {
-            Some((tier, ..)) if std::ptr::eq(*tier, &self.active) => Teller::Active,
-            Some(_) => Teller::Frozen,
-            None => Teller::Runs,
+            Some((tier, ..)) if std::ptr::eq(*tier, &self.active) => ReadSource::Active,
+            Some(_) => ReadSource::Frozen,
+            None => ReadSource::Runs,
         }
     }
 

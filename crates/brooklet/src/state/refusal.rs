@@ -6,9 +6,9 @@
 
 use crate::error::Error;
 use crate::model::commit::Op;
-use crate::state::Front;
+use crate::state::StoreState;
 
-impl Front {
+impl StoreState {
     /// The last block that is not durable yet and on which refusing `ops` with `error` rests, if there is one.
     pub fn rests_on(&self, ops: &[Op<'_>], error: &Error) -> Option<u64> {
         match error {

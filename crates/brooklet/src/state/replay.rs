@@ -6,14 +6,14 @@ use brooklet_wal::{Block, Found, Records};
 
 use crate::error::Error;
 use crate::format::commit_record::{self, Entry};
-use crate::memtable::{Limited, Pending, Tier};
+use crate::memtable::{Limited, Memtable, Pending};
 use crate::model::retention_state::State;
 use crate::model::{Effect, Piece};
-use crate::state::Front;
+use crate::state::StoreState;
 use crate::state::lost::Lost;
 use crate::state::spaces::{Share, Spaces};
 
-impl Front {
+impl StoreState {
     /// Brings a recovered block's effects back, as boarding and showing once did.
     pub fn replay(&mut self, block: &Block) -> Result<(), Error> {
         let place = || format!("block {} of the ring", block.seq());
@@ -37,7 +37,7 @@ impl Front {
     }
 }
 
-impl Tier {
+impl Memtable {
     /// Brings a block's effects back, and what they do to `spaces`; `effects` is memory to use. `None` where it makes no sense.
     pub fn replay(&mut self, block: &Block, effects: &mut Vec<Pending>, spaces: &mut Spaces) -> Option<()> {
         self.replay_with(block, effects, spaces, |entry| Some(entry.before.clone()))

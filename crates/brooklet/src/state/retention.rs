@@ -2,7 +2,7 @@
 //!
 //! It is worked out on the boarded state, as all else is, and written as trims, so that replay and readers need not know
 //! why an entry went. Sizes that no tier in memory knows are looked up before, without the lock, as bounds are
-//! ([`Refused::Sizes`] names them).
+//! ([`Retry::Sizes`] names them).
 
 use std::cell::Cell;
 use std::mem;
@@ -12,21 +12,21 @@ use brooklet_io::Clock;
 use brooklet_io::seeded::bug;
 
 use crate::memtable::Slot;
-use crate::memtable::entry_sizes::{Found, Tally};
+use crate::memtable::entry_sizes::{EntrySizes, SizeAnswer};
 use crate::model::commit::{Action, Op};
 use crate::model::retention::Retention;
-use crate::model::retention_state::Terms;
+use crate::model::retention_state::RetentionState;
 use crate::model::{Bounds, Effect};
 use crate::state::spaces::Spaces;
-use crate::state::{Front, Refused};
+use crate::state::{Retry, StoreState};
 
 /// The wall clock as of one commit, asked once and only if need be.
-pub(crate) struct Moment<'a> {
+pub(crate) struct CommitClock<'a> {
     clock: &'a dyn Clock,
     asked: Cell<Option<u64>>,
 }
 
-impl<'a> Moment<'a> {
+impl<'a> CommitClock<'a> {
     pub fn new(clock: &'a dyn Clock) -> Self {
         Self { clock, asked: Cell::new(None) }
     }
@@ -49,7 +49,7 @@ pub(crate) fn wall(clock: &dyn Clock) -> u64 {
     u64::try_from(clock.wall().as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Front {
+impl StoreState {
     /// Makes sure that the sizes of entries in memory are known where the commit may ask for them: what it does itself
     /// is counted as it is worked out.
     pub(super) fn count_sizes(&mut self, ops: &[Op<'_>]) {
@@ -84,17 +84,17 @@ impl Front {
     }
 
     /// The sizes of a log's entries that the tiers in memory hold, as boarded.
-    fn tally(&mut self, slot: Slot) -> Tally {
+    fn tally(&mut self, slot: Slot) -> EntrySizes {
         self.tallies += 1;
         let frozen =
             self.frozen.as_deref().and_then(|tier| Some((tier, tier.find(&self.active.log(slot).key)?)));
         let tiers = [frozen.map(|(tier, slot)| (tier, slot, self.generation - 1))];
         let tiers = tiers.into_iter().flatten().chain([(&self.active, slot, self.generation)]);
-        let mut tally: Option<Tally> = None;
+        let mut tally: Option<EntrySizes> = None;
         for (tier, slot, generation) in tiers {
             let log = tier.log(slot);
             let origin = log.origin().map_or(0, |bounds| bounds.next);
-            let tally = tally.get_or_insert_with(|| Tally::new(self.tallies, origin));
+            let tally = tally.get_or_insert_with(|| EntrySizes::new(self.tallies, origin));
             match log.piece() {
                 Some(piece) if piece.bounds.is_none() => tally.hold(0, []),
                 Some(piece) => tally.hold(piece.held().start, log.sizes()),
@@ -111,7 +111,7 @@ impl Front {
         tally.expect("the active tier was asked")
     }
 
-    pub(super) fn keep_tally(&mut self, slot: Slot, tally: Tally) {
+    pub(super) fn keep_tally(&mut self, slot: Slot, tally: EntrySizes) {
         self.active.charge(tally.memory());
         *self.active.log_mut(slot).limited_mut().tally_mut() = Some(tally);
     }
@@ -139,7 +139,7 @@ impl Front {
     }
 
     /// Takes down sizes of a log that were looked up.
-    pub fn learn_sizes(&mut self, key: &[u8], found: Found) {
+    pub fn learn_sizes(&mut self, key: &[u8], found: SizeAnswer) {
         let Some(slot) = self.active.find(key) else { return };
         let log = self.active.log_mut(slot);
         let bounds = log.boarded.unwrap_or_default();
@@ -151,7 +151,7 @@ impl Front {
         self.active.charge(more);
     }
 
-    fn terms(&self, slot: Slot) -> Option<&Terms> {
+    fn terms(&self, slot: Slot) -> Option<&RetentionState> {
         self.active.log(slot).terms()
     }
 
@@ -159,20 +159,20 @@ impl Front {
         self.active.log(slot).boarded.unwrap_or_default()
     }
 
-    fn counted(&mut self, slot: Slot) -> &Tally {
+    fn counted(&mut self, slot: Slot) -> &EntrySizes {
         self.active.log_mut(slot).tally_mut().expect("sizes are counted where bytes are limited")
     }
 
     /// The bytes that a log of limited bytes holds once it has the entries `first..next` of those it has.
-    fn left(&mut self, i: usize, slot: Slot, first: u64, next: u64) -> Result<Option<u64>, Refused> {
-        let Some(&Terms { bytes: Some(_), held, .. }) = self.terms(slot) else { return Ok(None) };
+    fn left(&mut self, i: usize, slot: Slot, first: u64, next: u64) -> Result<Option<u64>, Retry> {
+        let Some(&RetentionState { bytes: Some(_), held, .. }) = self.terms(slot) else { return Ok(None) };
         let bounds = self.bounds(slot);
         let left = self.counted(slot).left(bounds, held, first, next);
-        left.map(Some).map_err(|missing| Refused::Sizes(i, missing))
+        left.map(Some).map_err(|missing| Retry::Sizes(i, missing))
     }
 
     /// An effect that leaves a log its entries `first..next` of those it has, and the sum of their bytes.
-    pub(super) fn cut(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Refused> {
+    pub(super) fn cut(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Retry> {
         let bounds = self.bounds(slot);
         let (first, next) = match effect {
             Effect::Trim(first) => (first, bounds.next),
@@ -192,7 +192,7 @@ impl Front {
         slot: Slot,
         effect: Effect,
         left: Option<u64>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Retry> {
         self.effect(op, i, slot, effect)?;
         left.map_or(Ok(()), |left| Ok(self.effect(op, i, slot, Effect::Held(left))?))
     }
@@ -203,15 +203,15 @@ impl Front {
         op: &Op<'_>,
         i: usize,
         slot: Slot,
-        moment: &Moment<'_>,
-    ) -> Result<(), Refused> {
+        moment: &CommitClock<'_>,
+    ) -> Result<(), Retry> {
         let wanted = self.terms(slot).filter(|terms| terms.age.is_some());
         let Some(time) = wanted.and_then(|terms| terms.wanted_mark(moment.ms())) else { return Ok(()) };
         Ok(self.effect(op, i, slot, Effect::Mark(time))?)
     }
 
     /// The first entry that a log keeps by its number and its age.
-    pub(super) fn kept(&self, slot: Slot, moment: &Moment<'_>) -> u64 {
+    pub(super) fn kept(&self, slot: Slot, moment: &CommitClock<'_>) -> u64 {
         let bounds = self.bounds(slot);
         self.terms(slot).map_or(bounds.first, |terms| {
             let now = if terms.age.is_some() && !bug("age-comes-back") { moment.ms() } else { 0 };
@@ -225,8 +225,8 @@ impl Front {
         op: &Op<'_>,
         i: usize,
         slot: Slot,
-        moment: &Moment<'_>,
-    ) -> Result<(), Refused> {
+        moment: &CommitClock<'_>,
+    ) -> Result<(), Retry> {
         let Some(terms) = self.terms(slot) else { return Ok(()) };
         let (bounds, bytes) = (self.bounds(slot), terms.bytes);
         let mut first = self.kept(slot, moment);
@@ -237,7 +237,7 @@ impl Front {
         {
             // The newest entry stays.
             let counted = self.counted(slot).walk(first..bounds.next - 1, false, *left - most - 1);
-            let (kept, gone) = counted.map_err(|missing| Refused::Sizes(i, missing))?;
+            let (kept, gone) = counted.map_err(|missing| Retry::Sizes(i, missing))?;
             *left = left.saturating_sub(gone);
             first = kept;
         }
@@ -252,7 +252,7 @@ impl Front {
         slot: Slot,
         first: u64,
         left: Option<u64>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Retry> {
         let is_cut = first > self.bounds(slot).first;
         if is_cut { self.drop_entries(op, i, slot, Effect::Trim(first), left) } else { Ok(()) }
     }
@@ -264,8 +264,8 @@ impl Front {
         i: usize,
         slot: Slot,
         retention: Retention,
-        moment: &Moment<'_>,
-    ) -> Result<(), Refused> {
+        moment: &CommitClock<'_>,
+    ) -> Result<(), Retry> {
         if retention.bytes.is_some() {
             self.limit(op, i, slot, moment)?;
         } else {
@@ -291,7 +291,7 @@ impl Front {
         let anew = |most: &u64| counted.is_none_or(|held| *most < held / 2);
         if let Some(most) = retention.bytes.filter(anew) {
             let newest = self.counted(slot).walk(bounds.first..bounds.next, true, most);
-            let (first, held) = newest.map_err(|missing| Refused::Sizes(i, missing))?;
+            let (first, held) = newest.map_err(|missing| Retry::Sizes(i, missing))?;
             self.drop_before(op, i, slot, first, None)?;
             self.effect(op, i, slot, Effect::Held(held))?;
         }

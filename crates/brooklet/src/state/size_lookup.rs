@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, KeyText};
 use crate::format::run_entry::Head;
-use crate::memtable::entry_sizes::{Found, Missing};
+use crate::memtable::entry_sizes::{SizeAnswer, SizeQuery};
 use crate::memtable::size_span::Span;
 use crate::model::{Bounds, Piece, resolve};
 use crate::run::{Run, RunSet};
@@ -24,9 +24,9 @@ struct Part {
     head: Head,
 }
 
-impl Missing {
+impl SizeQuery {
     /// Looks it up, or a part of it.
-    pub fn look(&self, runs: &RunSet, key: &[u8]) -> Result<Found, Error> {
+    pub fn look(&self, runs: &RunSet, key: &[u8]) -> Result<SizeAnswer, Error> {
         let (mut rest, mut sum, mut spans) = (self.range.clone(), 0, Vec::new());
         let parts = match twice(|| self.parts(runs, key)) {
             Err(error @ Error::Damaged { .. }) => {
@@ -59,7 +59,7 @@ impl Missing {
             };
             spans.push(span);
         }
-        Ok(Found { missing: self.clone(), spans })
+        Ok(SizeAnswer { missing: self.clone(), spans })
     }
 
     /// The runs that hold what is missing.

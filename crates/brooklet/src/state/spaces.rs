@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::model::Bounds;
 use crate::model::commit::{Action, Durability, Op};
 use crate::model::retention::Retention;
-use crate::model::retention_state::Terms;
+use crate::model::retention_state::RetentionState;
 use crate::model::space_config::{
     Class, MAX_NAME, MAX_SPACES, MemoryConfig, SEPARATOR, SpaceConfig, SpaceInfo, WhenFull,
 };
@@ -59,7 +59,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    pub fn of(bounds: Option<Bounds>, terms: Option<&Terms>) -> Self {
+    pub fn of(bounds: Option<Bounds>, terms: Option<&RetentionState>) -> Self {
         let counted = terms.filter(|terms| bounds.is_some() && terms.space > 0);
         counted.map_or_else(Self::default, |terms| Self { space: terms.space, bytes: terms.held })
     }
@@ -91,7 +91,7 @@ pub(crate) struct Space {
 
 /// The spaces of a store as its runs tell, and the bounds of the log that has them, if there is one.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct SpaceTable {
     pub spaces: Spaces,
     pub log: Option<Bounds>,
 }

@@ -3,23 +3,23 @@
 use std::sync::Arc;
 
 use crate::memtable::entry_sizes::Cut;
-use crate::memtable::{Slot, Tier};
+use crate::memtable::{Memtable, Slot};
 use crate::model::Bounds;
-use crate::model::retention_state::Terms;
+use crate::model::retention_state::RetentionState;
 
 /// What a log was before an effect.
 pub(super) struct Undo {
     pub slot: Slot,
     pub bounds: Option<Bounds>,
     pub touched: bool,
-    pub terms: Option<Arc<Terms>>,
+    pub terms: Option<Arc<RetentionState>>,
     /// What the effect cut off its tally.
     pub cut: Option<Cut>,
 }
 
 impl Undo {
     /// Makes it that again. Effects are undone in reverse.
-    pub fn apply(self, tier: &mut Tier) {
+    pub fn apply(self, tier: &mut Memtable) {
         let log = tier.log_mut(self.slot);
         (log.boarded, log.touched) = (self.bounds, self.touched);
         let Some(limited) = &mut log.limited else { return };

@@ -1,6 +1,6 @@
 //! What the store does: counters since opening, by stage of a write and by what answers a read, queues, stalls.
 
-use crate::maintenance::snapshot::Kept;
+use crate::maintenance::snapshot::MaintenanceSnapshot;
 use brooklet_wal::{Histogram, Stages, WalStats};
 
 use crate::counters::{ReadStats, StallReason, StallStats};
@@ -39,7 +39,7 @@ pub struct Activity {
     /// Bytes of memory they may take.
     pub memory_budget: usize,
     /// What the keeper did and had as its last slice of work ended.
-    pub kept: Kept,
+    pub kept: MaintenanceSnapshot,
     /// How long its slices took, checkpoints and compaction together.
     pub slices: Histogram,
     /// Runs.
@@ -86,7 +86,7 @@ impl Inner {
             recent_logs,
             recent_bytes,
             memory_budget: self.options.memory_budget,
-            kept: Kept { compacting: kept.compacting || runs.merging().is_some(), ..kept },
+            kept: MaintenanceSnapshot { compacting: kept.compacting || runs.merging().is_some(), ..kept },
             slices: counters.slices.get(),
             runs: runs.iter().len(),
             run_bytes: runs.iter().map(|run| run.len()).sum(),

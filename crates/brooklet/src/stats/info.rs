@@ -6,7 +6,7 @@ use brooklet_wal::{Recovery, WalStats};
 use crate::engine::Inner;
 use crate::error::Error;
 use crate::format::superblock::{COPIES, RING_OFFSET};
-use crate::maintenance::KeeperStats;
+use crate::maintenance::MaintenanceStats;
 use crate::run::table_cache::LookupStats;
 
 /// A run, as [`Store::info`] tells it.
@@ -87,7 +87,7 @@ pub struct StoreInfo {
     /// Counters of the ring; zero where the store is open read-only.
     pub wal: WalStats,
     /// Counters of checkpoints and compaction.
-    pub keeper: KeeperStats,
+    pub keeper: MaintenanceStats,
     /// Whether a checkpoint is going on.
     pub checkpointing: bool,
     /// Whether a compaction is going on.

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::format::run_entry::head_key;
 use crate::model::resolve;
 use crate::options::{Create, Elsewhere, Options};
-use crate::read::Sight;
+use crate::read::ReadView;
 use crate::read::scan::{Listed, LogInfo, Logs};
 use crate::volume::{self, Volumes};
 
@@ -178,7 +178,7 @@ fn check_logs(opened: &Opened, report: &mut CheckReport) {
         let mut walk = |log: LogInfo| {
             let doubt = opened.front.doubt(&log.key).is_some();
             count_live(opened, &log.key, &mut live)?;
-            let view = Sight::take(&opened.front, &log.key, &.., 0)?;
+            let view = ReadView::take(&opened.front, &log.key, &.., 0)?;
             let mut all = view.entries(&log.key, &..)?;
             let read = all.try_for_each(|entry| entry.map(|_| entries += 1));
             match read {

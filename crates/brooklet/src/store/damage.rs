@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::format::run_entry::unescape;
-use crate::run::table::Segment;
+use crate::run::table::Table;
 use crate::run::{Run, RunSet};
 use crate::state::lost::{self, Lost};
 use crate::store::Store;
@@ -42,7 +42,7 @@ impl Damage {
     /// The parts of a run in which damage was met.
     fn of_run(run: &Run) -> Vec<Self> {
         let damaged = run.segments.iter().enumerate().filter(|(_, segment)| segment.is_damaged());
-        let of_segment = |(at, segment): (usize, &Arc<Segment>)| {
+        let of_segment = |(at, segment): (usize, &Arc<Table>)| {
             let (place, what) = match segment.reader() {
                 Err(Error::Damaged { place, what }) => (place, what),
                 Err(error) => (segment.place(), error.to_string()),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use brooklet_io::seeded::bug;
 use brooklet_io::{MemVolume, Volume};
 
-use crate::counters::Teller;
+use crate::counters::ReadSource;
 use crate::engine::recovery;
 use crate::engine::{Handle, Inner, check_key};
 use crate::error::{Error, KeyText};
@@ -24,7 +24,7 @@ use crate::model::retention::Retention;
 use crate::model::retention_state::{State, retention};
 use crate::options::Options;
 use crate::read::scan::{Listed, Logs};
-use crate::read::{Entries, Sight};
+use crate::read::{Entries, ReadView};
 use crate::store::ticket::{Rests, Ticket};
 use crate::sync::held;
 use crate::volume::create;
@@ -283,7 +283,7 @@ impl Store {
         let mut front = self.inner().sound_front()?;
         front.spaces.note_read(key);
         let inner = self.inner();
-        let sight = Sight::take(&front, key, &range, inner.now())?;
+        let sight = ReadView::take(&front, key, &range, inner.now())?;
         front.reads.note(sight.teller);
         drop(front);
         if !sight.looks_below() {
@@ -337,7 +337,7 @@ impl Store {
             State { bounds: piece.bounds, terms }
         });
         if let Some(bounds) = told.is_none().then(|| front.remembered.get(key)).flatten() {
-            (told, teller) = (Some(State::without_terms(bounds)), Teller::Remembered);
+            (told, teller) = (Some(State::without_terms(bounds)), ReadSource::BoundsCache);
         }
         front.reads.note(teller);
         let now = front.seen_at(key, self.inner().now());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::memory_dump::Dumped;
 use crate::error::Error;
 use crate::model::Bounds;
-use crate::model::commit::{Action, Durability, Gives, Op};
+use crate::model::commit::{Action, Durability, EnrollScope, Op};
 use crate::model::space_config::SEPARATOR;
 use crate::model::space_config::{Class, SpaceConfig, SpaceInfo};
 use crate::read::Entries;
@@ -148,7 +148,7 @@ impl Store {
         }
         let counts = config.has_quota() && !was_counted;
         if counts || changed {
-            space.enroll(if changed { Gives::All } else { Gives::None })?;
+            space.enroll(if changed { EnrollScope::All } else { EnrollScope::None })?;
         }
         if counts {
             with(true)?;
@@ -202,7 +202,7 @@ impl Store {
         tell(false)?;
         let adopted = adopt();
         for (space, _) in &entered {
-            space.enroll(Gives::Unlimited)?;
+            space.enroll(EnrollScope::Unlimited)?;
         }
         tell(true)?;
         adopted
@@ -252,7 +252,7 @@ impl Space {
     }
 
     /// Has all logs count that do not yet.
-    fn enroll(&self, gives: Gives) -> Result<(), Error> {
+    fn enroll(&self, gives: EnrollScope) -> Result<(), Error> {
         let mut logs = self.store.scan(self.key(""))?.peekable();
         let mut last = None;
         while logs.peek().is_some() {

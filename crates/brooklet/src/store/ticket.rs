@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use brooklet_wal::Ack;
 
 use crate::error::Error;
-use crate::memory_space::Silo;
+use crate::memory_space::MemorySpace;
 use crate::memtable::seqs::Seqs;
 
 /// The promise of a write: its sequence numbers now, its durability when it comes.
@@ -42,7 +42,7 @@ pub(crate) enum Rests {
     /// The same, and acknowledged by now.
     Deferred(Ack),
     /// In the memory of this space.
-    Memory(Arc<Silo>),
+    Memory(Arc<MemorySpace>),
 }
 
 impl Ticket {

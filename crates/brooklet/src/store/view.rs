@@ -16,19 +16,19 @@ use bytes::Bytes;
 
 use crate::engine::{Inner, check_key};
 use crate::error::{Error, KeyText};
-use crate::format::manifest::{RunMeta, SegmentMeta};
+use crate::format::manifest::{RunMeta, TableMeta};
 use crate::format::run_entry::{Chunk, Head, PieceWriter, split_key};
 use crate::maintenance::merge::{Input, matters};
-use crate::memtable::sort::Order;
-use crate::memtable::{LogState, Tier};
+use crate::memtable::sort::IncrementalSort;
+use crate::memtable::{LogState, Memtable};
 use crate::model::Bounds;
 use crate::model::keyed_hash::Secret;
 use crate::model::retention_state::{retention, shown};
 use crate::read::scan::{Listed, LogInfo, Logs};
-use crate::read::{Entries, Entry, Sight, given_of};
-use crate::run::dead_entries::Losses;
-use crate::run::table::Segment;
-use crate::run::table_cache::Shelf;
+use crate::read::{Entries, Entry, ReadView, given_of};
+use crate::run::dead_entries::DeadEntries;
+use crate::run::table::Table;
+use crate::run::table_cache::TableCache;
 use crate::run::writer::Pending;
 use crate::run::{Run, RunSet};
 use crate::state::lost::{self, Lost, is_proven};
@@ -136,7 +136,7 @@ impl View {
         self.here()?;
         let key = key.as_ref();
         check_key(key)?;
-        Sight::of_runs_around(self.runs.clone(), self.lost.as_ref(), key, self.now).entries(key, &range)
+        ReadView::of_runs_around(self.runs.clone(), self.lost.as_ref(), key, self.now).entries(key, &range)
     }
 
     /// The log's first and next numbers.
@@ -332,20 +332,20 @@ fn unchanging(inner: &Inner) -> Result<(Arc<RunSet>, Option<Arc<Lost>>), Error> 
 }
 
 /// Makes a run of a tier in memory.
-pub(crate) fn run_of(tier: Arc<Tier>, id: u64, builder: &BuilderOptions) -> Result<Run, Error> {
+pub(crate) fn run_of(tier: Arc<Memtable>, id: u64, builder: &BuilderOptions) -> Result<Run, Error> {
     run_of_some(tier, id, builder, |_| true)
 }
 
 /// The same, of those logs of the tier that are wanted.
 fn run_of_some(
-    tier: Arc<Tier>,
+    tier: Arc<Memtable>,
     id: u64,
     builder: &BuilderOptions,
     wanted: impl Fn(&LogState) -> bool,
 ) -> Result<Run, Error> {
-    let mut order = Order::default();
+    let mut order = IncrementalSort::default();
     while order.step(&tier, |log| matters(log, false) && wanted(log)) {}
-    let mut input = Input::tier(tier, order, Losses::new(&RunSet::default()));
+    let mut input = Input::tier(tier, order, DeadEntries::new(&RunSet::default()));
     let mut codex = Builder::new(Vec::new(), BuilderOptions { id, ..builder.clone() });
     let mut out = PieceWriter::new(Pending::new(builder.filter_seed));
     let mut first = None;
@@ -363,8 +363,8 @@ fn run_of_some(
     let extent = image.len() as u64;
     // Nothing is written, or remembered, by way of this shelf: what chance is for.
     let volume = Arc::new(MemVolume::from_image(image, id));
-    let shelf = Shelf::new(volume, LOOK_UPS, Some(0), Secret::of_seed(id));
-    let meta = SegmentMeta {
+    let shelf = TableCache::new(volume, LOOK_UPS, Some(0), Secret::of_seed(id));
+    let meta = TableMeta {
         offset: 0,
         len: summary.len,
         extent,
@@ -372,6 +372,6 @@ fn run_of_some(
         first: first.unwrap_or_default(),
     };
     let (logs, entries) = (out.logs, out.entries);
-    let segment = Segment::open(&shelf, id, meta)?;
+    let segment = Table::open(&shelf, id, meta)?;
     Ok(Run::new(&shelf, RunMeta { id, logs, entries, ..RunMeta::default() }, vec![Arc::new(segment)], &[]))
 }

@@ -12,11 +12,11 @@ use brooklet_codex::Source;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_at};
 
 use crate::error::{Error, is_full};
-use crate::format::manifest::{self, Manifest, SegmentMeta};
+use crate::format::manifest::{self, Manifest, TableMeta};
 use crate::format::superblock::{Place, Superblock};
 use crate::options::{Create, Options};
-use crate::run::table::Segment;
-use crate::run::table_cache::Shelf;
+use crate::run::table::Table;
+use crate::run::table_cache::TableCache;
 use crate::store::Store;
 use crate::store::view::View;
 use crate::volume::Volumes;
@@ -111,7 +111,7 @@ fn copy(
     }
     let volume = &volumes.data;
     volume.grow(all).map_err(failed(volume))?;
-    let shelf = Shelf::new(volume.clone(), options.cache_budget, Some(0), options.secret);
+    let shelf = TableCache::new(volume.clone(), options.cache_budget, Some(0), options.secret);
     let mut told = |bytes: u64| match watch(bytes) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Error::Cancelled { what: "the copy of a store" }),
@@ -163,7 +163,7 @@ fn failed(volume: &Arc<dyn Volume>) -> impl FnOnce(std::io::Error) -> Error {
     }
 }
 
-fn copy_segment(source: &Segment, volume: &Arc<dyn Volume>, to: u64) -> Result<(), Error> {
+fn copy_segment(source: &Table, volume: &Arc<dyn Volume>, to: u64) -> Result<(), Error> {
     let mut buf = AlignedBuf::new(AT_ONCE);
     let mut at = 0;
     while at < source.meta.len {
@@ -180,16 +180,16 @@ fn copy_segment(source: &Segment, volume: &Arc<dyn Volume>, to: u64) -> Result<(
 
 /// A segment that was copied.
 struct Written<'a> {
-    source: &'a Segment,
+    source: &'a Table,
     run: u64,
     /// What it is in the copy.
-    meta: SegmentMeta,
+    meta: TableMeta,
 }
 
 impl Written<'_> {
     /// Reads it back.
-    fn check(&self, shelf: &Shelf) -> Result<(), Error> {
-        Segment::open(shelf, self.run, self.meta.clone())?.verify(None, &mut |_| {})
+    fn check(&self, shelf: &TableCache) -> Result<(), Error> {
+        Table::open(shelf, self.run, self.meta.clone())?.verify(None, &mut |_| {})
     }
 
     /// Compares it with a source that is damaged.

@@ -32,8 +32,8 @@ use brooklet_wal::{Block, Cursor, checksum};
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::memtable::Tier;
-use crate::state::spaces::Table;
+use crate::memtable::Memtable;
+use crate::state::spaces::SpaceTable;
 use crate::store::Store;
 use crate::store::view::{View, run_of};
 
@@ -288,8 +288,8 @@ impl View {
     ) -> Result<View, Error> {
         self.here()?;
         self.expect_whole()?;
-        let (mut tier, mut effects) = (Tier::new(self.store as u64), Vec::new());
-        let Table { mut spaces, log } = table_of(&self.runs)?;
+        let (mut tier, mut effects) = (Memtable::new(self.store as u64), Vec::new());
+        let SpaceTable { mut spaces, log } = table_of(&self.runs)?;
         let mut cursor = Cursor { lsn: self.lsn(), ..Cursor::default() };
         let (mut behind, mut now) = (Behind { lsn: cursor.lsn }, self.now);
         let is_later = |frame: &Frame<'_>| until.is_some_and(|until| frame.to > until.lsn);

@@ -8,7 +8,7 @@ use brooklet_codex::Source;
 use crate::error::Error;
 use crate::format::manifest::PartName;
 use crate::run::Run;
-use crate::run::table::Segment;
+use crate::run::table::Table;
 use crate::store::Store;
 
 /// What was offloaded.
@@ -108,12 +108,12 @@ impl Store {
         &self,
         run: &Arc<Run>,
         kept: &mut impl FnMut(PartName) -> Option<Arc<S>>,
-    ) -> Result<Option<Vec<Arc<Segment>>>, Error> {
+    ) -> Result<Option<Vec<Arc<Table>>>, Error> {
         let mut segments = Vec::new();
         for segment in &run.segments {
             let Some(source) = kept(PartName::of(&segment.meta)) else { return Ok(None) };
             let shelf = &self.inner().shelf;
-            let gone = Segment::elsewhere(shelf, run.meta.id, segment.meta.gone(), Arc::new(source))?;
+            let gone = Table::elsewhere(shelf, run.meta.id, segment.meta.gone(), Arc::new(source))?;
             segments.push(Arc::new(gone));
         }
         Ok(Some(segments))

@@ -24,11 +24,11 @@ use bytes::Bytes;
 
 use crate::engine::recovery::check_runs;
 use crate::error::Error;
-use crate::format::manifest::{self, Manifest, SegmentMeta};
+use crate::format::manifest::{self, Manifest, TableMeta};
 use crate::model::keyed_hash::Secret;
 use crate::run::RunSet;
-use crate::run::table::Segment;
-use crate::run::table_cache::Shelf;
+use crate::run::table::Table;
+use crate::run::table_cache::TableCache;
 use crate::store::view::View;
 
 const MAGIC: &[u8; 8] = b"BRKPARTS";
@@ -38,7 +38,7 @@ const HEAD: usize = 44;
 
 /// A part of a view: a [codex](brooklet_codex) file that the view reads from. While it is held, so is its place in the store.
 #[derive(Clone)]
-pub struct Part(Arc<Segment>);
+pub struct Part(Arc<Table>);
 
 impl Part {
     /// What it is known by.
@@ -158,13 +158,13 @@ impl View {
         let manifest = Manifest::decode(manifest, manifest::sum_of(manifest)).map_err(damaged)?;
         check_runs(&manifest, u64::MAX)?;
         // What a secret is for is writing, and nothing is written here.
-        let shelf = Shelf::new(Arc::new(MemVolume::new(0)), cache, Some(0), Secret::of_seed(0));
-        let open = |run: u64, meta: SegmentMeta| {
+        let shelf = TableCache::new(Arc::new(MemVolume::new(0)), cache, Some(0), Secret::of_seed(0));
+        let open = |run: u64, meta: TableMeta| {
             let opened =
-                open(PartName::of(&meta)).and_then(|it| Segment::elsewhere(&shelf, run, meta.clone(), it));
+                open(PartName::of(&meta)).and_then(|it| Table::elsewhere(&shelf, run, meta.clone(), it));
             opened.or_else(|error| match error {
                 // What can be read of the others is to be; who looks for a log there gets the error.
-                Error::Damaged { .. } | Error::NewerFormat { .. } => Ok(Segment::broken(run, meta, error)),
+                Error::Damaged { .. } | Error::NewerFormat { .. } => Ok(Table::broken(run, meta, error)),
                 error => Err(error),
             })
         };

@@ -16,7 +16,7 @@ use std::time::Duration;
 use brooklet_io::tether::Tether;
 use brooklet_io::{FileOptions, OpenMode, Volume};
 
-use crate::error::{Error, told};
+use crate::error::{Error, described};
 use crate::options::{Create, Options};
 
 /// Where a store lies.
@@ -43,7 +43,7 @@ impl Volumes {
 
     /// Makes durable what was written to either volume. A failure names the one.
     pub fn flush(&self) -> io::Result<()> {
-        let flush = |volume: &dyn Volume| volume.flush().map_err(|e| told("flushing", volume)(e));
+        let flush = |volume: &dyn Volume| volume.flush().map_err(|e| described("flushing", volume)(e));
         self.ring.as_ref().map_or(Ok(()), |ring| flush(&**ring))?;
         flush(&*self.data)
     }

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use brooklet_io::Rng;
 
 use crate::format::manifest::RunMeta;
-use crate::maintenance::policy::{Merge, POLICY, Policy, Shape, Worth, binomial, is_dead, too_much_garbage};
+use crate::maintenance::policy::{
+    CompactionGoal, Merge, POLICY, Policy, Shape, binomial, is_dead, too_much_garbage,
+};
 use crate::model::{Bounds, Effect, Piece, resolve};
 
 /// Bytes of an entry's payload, and those that its log's head takes in a run.
@@ -56,8 +58,8 @@ const CANDIDATES: &[Candidate] = &[
 ];
 const CHOSEN: &Candidate = &CANDIDATES[7];
 
-fn worth(idle: bool) -> Worth {
-    if idle { Worth::Space } else { Worth::Bounds }
+fn worth(idle: bool) -> CompactionGoal {
+    if idle { CompactionGoal::Space } else { CompactionGoal::Bounds }
 }
 
 fn garbage(runs: &[Shape], idle: bool) -> Option<Merge> {

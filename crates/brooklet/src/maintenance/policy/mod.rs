@@ -58,7 +58,7 @@ pub(crate) struct Shape {
 
 /// What merging may be done for: each time for what stands before, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Worth {
+pub(crate) enum CompactionGoal {
     /// To keep the bounds.
     Bounds,
     /// For space: nobody commits, or there is no room.
@@ -89,10 +89,11 @@ impl Shape {
 
 impl Policy {
     /// What to merge next of these runs, newest first, whose levels never fall from one to the next.
-    pub fn next(&self, runs: &[Shape], worth: Worth) -> Option<Merge> {
-        let share = if worth == Worth::Bounds { self.garbage } else { self.idle_garbage };
+    pub fn next(&self, runs: &[Shape], worth: CompactionGoal) -> Option<Merge> {
+        let share = if worth == CompactionGoal::Bounds { self.garbage } else { self.idle_garbage };
         let merge = self.too_many(runs).or_else(|| too_much_garbage(runs, share));
-        let merge = merge.or_else(|| no_larger_than_newer(runs).filter(|_| worth == Worth::Reads))?;
+        let merge =
+            merge.or_else(|| no_larger_than_newer(runs).filter(|_| worth == CompactionGoal::Reads))?;
         Some(if merge.runs.end < runs.len() {
             merge
         } else {
@@ -189,7 +190,8 @@ mod tests {
 
     #[test]
     fn the_newest_runs_are_merged_where_there_are_too_many() {
-        let next = |levels: &[u64]| THREE.next(&runs(levels), Worth::Bounds).map(|m| (m.runs, m.level));
+        let next =
+            |levels: &[u64]| THREE.next(&runs(levels), CompactionGoal::Bounds).map(|m| (m.runs, m.level));
         assert_eq!(next(&[]), None);
         assert_eq!(next(&[0, 1, 2]), None);
         assert_eq!(next(&[0, 0, 1, 2]), Some((0..2, 1)));
@@ -205,7 +207,7 @@ mod tests {
         let mut full = Vec::new();
         for n in 1..=1000u64 {
             runs.insert(0, Shape { level: 0, bytes: 100, garbage: 0 });
-            while let Some(merge) = THREE.next(&runs, Worth::Bounds) {
+            while let Some(merge) = THREE.next(&runs, CompactionGoal::Bounds) {
                 let bytes = runs[merge.runs.clone()].iter().map(|run| run.bytes).sum();
                 runs.splice(merge.runs, [Shape { level: merge.level, bytes, garbage: 0 }]);
             }
@@ -244,7 +246,7 @@ mod tests {
     #[test]
     fn levels_follow_what_lives() {
         let shape = |level, bytes, garbage| Shape { level, bytes, garbage };
-        let next = |runs: &[Shape]| THREE.next(runs, Worth::Space).map(|m| (m.runs, m.level));
+        let next = |runs: &[Shape]| THREE.next(runs, CompactionGoal::Space).map(|m| (m.runs, m.level));
         assert_eq!(next(&[shape(0, 100, 0), shape(9, 400, 300)]), Some((0..2, 1)));
         assert_eq!(next(&[shape(0, 100, 0), shape(9, 100, 100)]), Some((0..2, 0)));
         assert_eq!(next(&[shape(0, 100, 0), shape(9, 1800, 900)]), Some((0..2, 2)));
@@ -262,14 +264,25 @@ mod tests {
         let shape = |bytes, garbage, level| Shape { level, bytes, garbage };
         let next = |runs: &[Shape], worth| THREE.next(runs, worth).map(|m| (m.runs, m.level));
         let some = [shape(10, 0, 0), shape(10, 5, 0), shape(80, 30, 2)];
-        assert_eq!(next(&some, Worth::Bounds), None);
-        assert_eq!(next(&some, Worth::Space), Some((0..3, 2)), "10 bytes a checkpoint, and 65 that live");
+        assert_eq!(next(&some, CompactionGoal::Bounds), None);
+        assert_eq!(
+            next(&some, CompactionGoal::Space),
+            Some((0..3, 2)),
+            "10 bytes a checkpoint, and 65 that live"
+        );
         let little = [shape(10, 0, 0), shape(10, 5, 0), shape(80, 15, 2)];
-        assert_eq!(next(&little, Worth::Space), None, "20 percent is borne");
+        assert_eq!(next(&little, CompactionGoal::Space), None, "20 percent is borne");
         let newer = [shape(40, 0, 0), shape(40, 30, 1), shape(100, 15, 3)];
-        assert_eq!(next(&newer, Worth::Space), Some((0..2, 1)), "what is left is half of what is borne");
-        assert_eq!(next(&[shape(10, 10, 0)], Worth::Space), None, "one run is never merged");
-        assert_eq!(next(&[shape(10, 10, 0), shape(1, 0, 0), shape(5, 0, 1)], Worth::Space), Some((0..2, 0)));
+        assert_eq!(
+            next(&newer, CompactionGoal::Space),
+            Some((0..2, 1)),
+            "what is left is half of what is borne"
+        );
+        assert_eq!(next(&[shape(10, 10, 0)], CompactionGoal::Space), None, "one run is never merged");
+        assert_eq!(
+            next(&[shape(10, 10, 0), shape(1, 0, 0), shape(5, 0, 1)], CompactionGoal::Space),
+            Some((0..2, 0))
+        );
     }
 
     #[test]
@@ -277,8 +290,8 @@ mod tests {
         let shape = |bytes| Shape { level: 0, bytes, garbage: 0 };
         let next = |sizes: &[u64]| {
             let runs: Vec<Shape> = sizes.iter().copied().map(shape).collect();
-            assert_eq!(POLICY.next(&runs, Worth::Space), None);
-            POLICY.next(&runs, Worth::Reads).map(|merge| merge.runs)
+            assert_eq!(POLICY.next(&runs, CompactionGoal::Space), None);
+            POLICY.next(&runs, CompactionGoal::Reads).map(|merge| merge.runs)
         };
         assert_eq!(next(&[]), None);
         assert_eq!(next(&[5]), None);
@@ -298,7 +311,7 @@ mod tests {
                 let size = 1 + rng.below(most);
                 bytes += size;
                 runs.insert(0, Shape { level: 0, bytes: size, garbage: 0 });
-                while let Some(merge) = POLICY.next(&runs, Worth::Reads) {
+                while let Some(merge) = POLICY.next(&runs, CompactionGoal::Reads) {
                     let size = runs[merge.runs.clone()].iter().map(|run| run.bytes).sum();
                     written += size;
                     runs.splice(merge.runs, [Shape { level: merge.level, bytes: size, garbage: 0 }]);
@@ -313,7 +326,7 @@ mod tests {
     #[test]
     fn merging_ends() {
         let mut rng = brooklet_io::Rng::new(1);
-        let worth = [Worth::Bounds, Worth::Space, Worth::Reads];
+        let worth = [CompactionGoal::Bounds, CompactionGoal::Space, CompactionGoal::Reads];
         for _ in 0..2000 {
             let mut runs: Vec<Shape> = (0..rng.below(40))
                 .map(|_| {

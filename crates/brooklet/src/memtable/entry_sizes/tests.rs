@@ -23,7 +23,7 @@ impl Log {
     }
 
     /// What is missing, read in chunks of seven entries, a few of them at a time.
-    fn look(&self, missing: &Missing, chunks: u64) -> Found {
+    fn look(&self, missing: &SizeQuery, chunks: u64) -> SizeAnswer {
         let (mut rest, mut sum, mut spans) = (missing.range.clone(), 0, Vec::new());
         for _ in 0..chunks {
             if rest.is_empty() || sum > missing.enough {
@@ -40,10 +40,10 @@ impl Log {
             spans.push(span);
             rest = if missing.newest { rest.start..range.start } else { range.end..rest.end };
         }
-        Found { missing: missing.clone(), spans }
+        SizeAnswer { missing: missing.clone(), spans }
     }
 
-    fn check(&self, tally: &Tally, when: &str) {
+    fn check(&self, tally: &EntrySizes, when: &str) {
         let mut at = None;
         for span in &tally.spans {
             assert!(at.is_none_or(|at| at <= span.range.start), "{when}: {:?}", tally.spans);
@@ -61,10 +61,10 @@ impl Log {
 /// Asks until everything that it takes was looked up. Others may look, too, and have their answers late.
 fn ask<T>(
     log: &Log,
-    tally: &mut Tally,
-    late: &mut Vec<Found>,
+    tally: &mut EntrySizes,
+    late: &mut Vec<SizeAnswer>,
     rng: &mut Rng,
-    question: impl Fn(&Tally) -> Result<T, Missing>,
+    question: impl Fn(&EntrySizes) -> Result<T, SizeQuery>,
 ) -> T {
     let held = Some(log.sum(log.first..log.next()));
     for _ in 0..1000 {
@@ -92,7 +92,7 @@ fn story(seed: u64) {
     let sizes: Vec<u32> = (0..rng.below(300)).map(|_| rng.below(50) as u32).collect();
     let stored = sizes.len() as u64;
     let mut log = Log { sizes, first: 0, stored };
-    let (mut tally, mut late) = (Tally::new(0, stored), Vec::new());
+    let (mut tally, mut late) = (EntrySizes::new(0, stored), Vec::new());
     for step in 0..150 {
         let when = format!("seed {seed}, step {step}");
         let (bounds, next) = (log.bounds(), log.next());
@@ -164,7 +164,7 @@ fn a_tally_knows_what_the_log_holds() {
 #[test]
 fn what_was_learned_takes_little() {
     let log = Log { sizes: vec![100; 1_000_000], first: 0, stored: 1_000_000 };
-    let mut tally = Tally::new(0, log.stored);
+    let mut tally = EntrySizes::new(0, log.stored);
     for (newest, enough, place) in [(true, 30_000_000, 699_999), (false, 60_000_000, 600_001)] {
         let counted = loop {
             match tally.walk(0..log.next(), newest, enough) {
@@ -180,7 +180,7 @@ fn what_was_learned_takes_little() {
 /// A truncation, and its undoing, moved all that was known of the log.
 #[test]
 fn what_is_cut_off_is_all_that_moves() {
-    let mut tally = Tally::new(0, 0);
+    let mut tally = EntrySizes::new(0, 0);
     tally.join(0, vec![1; 1000]);
     tally.freeze(1000);
     tally.join(1000, vec![2; 1000]);
@@ -196,13 +196,13 @@ fn what_is_cut_off_is_all_that_moves() {
 /// What is damaged has its share of what is not known, and goes like anything else.
 #[test]
 fn what_is_damaged_has_its_share() {
-    let mut tally = Tally::new(0, 100);
+    let mut tally = EntrySizes::new(0, 100);
     tally.join(100, [40; 10]);
     let bounds = Bounds { first: 0, next: 110 };
     let missing = tally.walk(0..109, false, 99).unwrap_err();
     assert_eq!((missing.range.clone(), missing.enough), (0..100, 99));
     let spans = vec![Span::each(0, [10; 5].into()), Span::damaged(5..45)];
-    tally.learn(Found { missing, spans }, bounds, Some(50 + 950 + 400));
+    tally.learn(SizeAnswer { missing, spans }, bounds, Some(50 + 950 + 400));
     // 95 entries have 950 bytes; 40 of them are damaged.
     assert_eq!(tally.walk(0..45, false, u64::MAX).unwrap(), (45, 450));
     assert_eq!(tally.walk(0..109, false, 99).unwrap(), (10, 100));
@@ -210,8 +210,12 @@ fn what_is_damaged_has_its_share() {
     tally.begin(30);
     assert_eq!(tally.walk(30..45, false, u64::MAX).unwrap(), (45, 150));
     // Of a log that is counted for the first time nobody knows what that may be.
-    let mut tally = Tally::new(1, 10);
+    let mut tally = EntrySizes::new(1, 10);
     let missing = tally.walk(0..10, true, u64::MAX).unwrap_err();
-    tally.learn(Found { missing, spans: vec![Span::damaged(0..10)] }, Bounds { first: 0, next: 10 }, None);
+    tally.learn(
+        SizeAnswer { missing, spans: vec![Span::damaged(0..10)] },
+        Bounds { first: 0, next: 10 },
+        None,
+    );
     assert_eq!(tally.walk(0..10, true, 0).unwrap(), (0, 0));
 }

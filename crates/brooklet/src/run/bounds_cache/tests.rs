@@ -13,7 +13,7 @@ fn key(n: u64) -> Vec<u8> {
     n.to_be_bytes().to_vec()
 }
 
-fn set(table: &mut Remembered, key: &[u8], bounds: Option<Bounds>) {
+fn set(table: &mut BoundsCache, key: &[u8], bounds: Option<Bounds>) {
     table.set(table.secret().hash(key), bounds);
 }
 
@@ -24,7 +24,7 @@ proptest! {
         budget in prop_oneof![Just(0), Just(SET), Just(3 * SET), Just(1 << 14), Just(5 * SHARD)],
         sets: Vec<(u8, Option<(u16, u32)>)>,
     ) {
-        let mut table = Remembered::new(Secret::of_seed(7), budget);
+        let mut table = BoundsCache::new(Secret::of_seed(7), budget);
         let mut model = BTreeMap::new();
         for (n, bounds) in sets {
             let bounds = bounds.map(|(len, next)| Bounds { first: u64::from(next.saturating_sub(len.into())), next: next.into() });
@@ -44,8 +44,8 @@ proptest! {
 /// Where there is room nothing goes; past it what was set last stays, and the rest is still counted right.
 #[test]
 fn all_are_remembered_while_there_is_room_and_then_the_newest() {
-    let mut table = Remembered::new(Secret::of_seed(7), 1 << 20);
-    let known = |table: &mut Remembered, logs: std::ops::Range<u64>| {
+    let mut table = BoundsCache::new(Secret::of_seed(7), 1 << 20);
+    let known = |table: &mut BoundsCache, logs: std::ops::Range<u64>| {
         logs.filter(|&n| table.get(&key(n)).is_some_and(|bounds| bounds == Bounds { first: n / 2, next: n }))
             .count()
     };
@@ -77,11 +77,11 @@ fn all_are_remembered_while_there_is_room_and_then_the_newest() {
 /// Keys that have one hash under one secret have not under another: whoever does not know the secret cannot choose any.
 #[test]
 fn keys_chosen_for_one_secret_are_nothing_to_another() {
-    let place = |table: &Remembered, n: u64| {
+    let place = |table: &BoundsCache, n: u64| {
         let (shard, tag) = table.find(table.secret().hash(&key(n)));
         (shard, tag >> 64)
     };
-    let tables = [1, 2].map(|seed| Remembered::new(Secret::of_seed(seed), 1 << 20));
+    let tables = [1, 2].map(|seed| BoundsCache::new(Secret::of_seed(seed), 1 << 20));
     let mut seen = BTreeMap::new();
     let mut chosen = Vec::new();
     // Of the 80 bits that have to be equal, 16 are in so many keys; what holds for those holds for all.

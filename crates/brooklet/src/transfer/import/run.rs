@@ -11,12 +11,12 @@ use crate::engine::ingest_writer::Writer;
 use crate::error::{Error, KeyText};
 use crate::format::manifest::RunMeta;
 use crate::format::run_entry::{Chunk, Head, PieceWriter, filter_hash, head_elsewhere, split_key};
-use crate::maintenance::ingest::{Adoption, refuse_common};
+use crate::maintenance::ingest::{Ingestion, refuse_common};
 use crate::model::Bounds;
 use crate::model::retention_state::Ageing;
 use crate::run::table::Entry;
 use crate::run::writer::Pending;
-use crate::run::writer::Segments;
+use crate::run::writer::RunWriter;
 use crate::run::{Run, RunSet};
 use crate::store::Store;
 use crate::transfer::import::{Existing, Imported, Watch};
@@ -62,7 +62,7 @@ impl NewRun {
         let runs = inner.front().runs.clone();
         let known = runs.iter().map(|run| run.meta.id).collect();
         Ok(Self {
-            writer: Writer::new(store.shared(), IMPORT, Segments::new(id, Some(Vec::new())))?,
+            writer: Writer::new(store.shared(), IMPORT, RunWriter::new(id, Some(Vec::new())))?,
             store,
             existing,
             watch,
@@ -218,7 +218,7 @@ impl NewRun {
         let meta = RunMeta { logs: imported.logs, entries: imported.entries, ..meta }.with_ageing(ageing);
         let run = Arc::new(Run::new(&store.inner().shelf, meta, sealed.clone(), &[]));
         imported.bytes = run.bytes();
-        let adoption = Adoption { run: run.clone(), outcome: Arc::new(OnceLock::new()) };
+        let adoption = Ingestion { run: run.clone(), outcome: Arc::new(OnceLock::new()) };
         let adopted = store.adopt_into_spaces(&run, || adopt(&store, &adoption, known));
         // Of a store that has stopped, nobody knows which superblock is on the medium.
         if !matches!(adopted, Ok(()) | Err(Error::Stopped { .. })) {
@@ -229,7 +229,7 @@ impl NewRun {
 }
 
 /// Has the keeper adopt a run, of which those that are `known` have no log.
-fn adopt(store: &Store, adoption: &Adoption, mut known: BTreeSet<u64>) -> Result<(), Error> {
+fn adopt(store: &Store, adoption: &Ingestion, mut known: BTreeSet<u64>) -> Result<(), Error> {
     let inner = store.inner();
     // The less there is in memory, the shorter new logs have to wait.
     store.checkpoint()?;

@@ -25,7 +25,7 @@ use crate::error::{Error, KeyText};
 use crate::format::run_entry::{PieceWriter, put_chunk_key, split_key};
 use crate::model::commit::{Action, Op};
 use crate::model::retention::Retention;
-use crate::model::retention_state::Terms;
+use crate::model::retention_state::RetentionState;
 use crate::model::{Bounds, Piece};
 use crate::run::writer::Pending;
 use crate::transfer::import::gathered::Gathered;
@@ -173,7 +173,7 @@ impl Logs {
             ))
         })?;
         let bounds = Bounds { first: self.first + drops, next };
-        let terms = Terms::of(self.retention, bounds, self.kept_bytes(drops)?, self.now);
+        let terms = RetentionState::of(self.retention, bounds, self.kept_bytes(drops)?, self.now);
         self.pieces.begin(&key, Piece { bounds: Some(bounds), base: 0 }, terms);
         let (pieces, run) = (&mut self.pieces, &mut self.run);
         let mut nth = 0;
