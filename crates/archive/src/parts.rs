@@ -30,7 +30,7 @@ use crate::remote::{Memory, RemotePart, RemoteUpload};
 ///
 /// let bucket = Bucket::open(address)?;
 /// let parts = Parts::new(&bucket, 32 << 20).cache(cache, 256 << 20)?;
-/// let open = || Options::new().elsewhere({ let parts = parts.clone(); move |name| parts.open(name) }).open(&path);
+/// let open = || Options::new().offload_reader({ let parts = parts.clone(); move |name| parts.open(name) }).open(&path);
 ///
 /// let store = open()?;
 /// store.append_many("doc/1", ["a", "b"])?.wait()?;
@@ -73,7 +73,7 @@ impl Parts {
         Ok(Self { cache: Some(Arc::new(cache)), ..self })
     }
 
-    /// Opens a part of the last backup, for [`Options::elsewhere`](brooklet::Options::elsewhere).
+    /// Opens a part of the last backup, for [`Options::offload_reader`](brooklet::Options::offload_reader).
     ///
     /// # Errors
     /// [`brooklet::Error::Io`] where the bucket cannot be read, or has no backup; [`brooklet::Error::Damaged`] where the part

@@ -40,14 +40,14 @@ pub(crate) fn check(part: &Part, progress: Watch<'_>) -> Result<Option<brooklet:
     };
     let checked = match verify() {
         // A device that fails once may do better; one that fails again is damaged there.
-        Err(brooklet::Error::Io { .. }) if !part.is_elsewhere() => verify(),
+        Err(brooklet::Error::Io { .. }) if !part.is_offloaded() => verify(),
         checked => checked,
     };
     told?;
     match checked {
         Ok(()) => Ok(None),
         Err(error @ brooklet::Error::Damaged { .. }) => Ok(Some(error)),
-        Err(error @ brooklet::Error::Io { .. }) if !part.is_elsewhere() => Ok(Some(error)),
+        Err(error @ brooklet::Error::Io { .. }) if !part.is_offloaded() => Ok(Some(error)),
         Err(error) => Err(error.into()),
     }
 }

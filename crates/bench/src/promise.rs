@@ -17,9 +17,9 @@ struct Promise {
 /// Ends when the callback is called that `submit` was given.
 pub fn awaited(submit: impl FnOnce(Done) -> Result<()>) -> Result<Awaited> {
     let promise = Arc::<Mutex<Promise>>::default();
-    let keeper = promise.clone();
+    let maintenance = promise.clone();
     submit(Box::new(move |outcome| {
-        let mut promise = keeper.lock().expect("no panics");
+        let mut promise = maintenance.lock().expect("no panics");
         promise.outcome = Some(outcome);
         let waker = promise.waker.take();
         drop(promise);

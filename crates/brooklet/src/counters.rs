@@ -13,8 +13,8 @@ const SAMPLE: u64 = 16;
 
 #[derive(Default)]
 pub(crate) struct Counters {
-    /// Commits on their way to the ring, until they have boarded or were refused.
-    pub boards: Timed,
+    /// Commits on their way to the ring, until they have appended or were refused.
+    pub appends: Timed,
     /// Logs that were looked for in the runs.
     pub run_lookups: Timed,
     pub slices: SharedHistogram,
@@ -48,7 +48,7 @@ impl Timed {
     }
 }
 
-/// Why a commit has to wait before it boards.
+/// Why a commit has to wait before it appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StallReason {
@@ -171,19 +171,19 @@ impl Drop for Stall<'_> {
 /// How many reads, and questions about a log's bounds, were answered by what: by the newest that knows the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadStats {
-    /// By the tier that commits go to.
+    /// By the memtable that commits go to.
     pub active: u64,
-    /// By the tier that a checkpoint is writing.
+    /// By the memtable that a checkpoint is writing.
     pub frozen: u64,
     /// By a space that is kept in memory.
     pub memory: u64,
     /// By what is remembered of logs that rest; asked for their bounds alone.
-    pub remembered: u64,
+    pub bounds_cache: u64,
     /// By the runs, or by nothing: there is no such log.
     pub runs: u64,
 }
 
-/// What answers a read, of the tiers under the front's lock and what is below them.
+/// What answers a read, of the memtables under the front's lock and what is below them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadSource {
     Active,
@@ -193,11 +193,11 @@ pub(crate) enum ReadSource {
 }
 
 impl ReadStats {
-    pub(crate) fn note(&mut self, teller: ReadSource) {
-        match teller {
+    pub(crate) fn note(&mut self, read_source: ReadSource) {
+        match read_source {
             ReadSource::Active => self.active += 1,
             ReadSource::Frozen => self.frozen += 1,
-            ReadSource::BoundsCache => self.remembered += 1,
+            ReadSource::BoundsCache => self.bounds_cache += 1,
             ReadSource::Runs => self.runs += 1,
         }
     }

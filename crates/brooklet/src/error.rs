@@ -176,7 +176,7 @@ pub enum Error {
     },
     /// Some of the store was offloaded, and it was not told where to.
     #[error(
-        "{parts} parts of {name} were offloaded: name the archive that keeps them, by `Options::elsewhere` or --archive"
+        "{parts} parts of {name} were offloaded: name the archive that keeps them, by `Options::offload_reader` or --archive"
     )]
     PartsNeeded {
         /// The store.

@@ -88,13 +88,13 @@ pub fn note(bytes: &[u8]) -> Option<String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     manifest: Manifest,
-    /// Of each segment of each run: offset, length and checksum of the footer.
-    pub segments: Vec<[u64; 3]>,
+    /// Of each table of each run: offset, length and checksum of the footer.
+    pub tables: Vec<[u64; 3]>,
 }
 
 /// Manifests to begin with: of no run, of some that are being merged, and of one that lies elsewhere.
 pub fn sample_manifests() -> Vec<Listed> {
-    let segment = |offset, first: &[u8]| TableMeta {
+    let table = |offset, first: &[u8]| TableMeta {
         offset,
         len: 200,
         extent: 4096,
@@ -103,13 +103,13 @@ pub fn sample_manifests() -> Vec<Listed> {
     };
     let run = |id, ageing| RunMeta { id, logs: 7, entries: 6, dead: 5, ageing, ..RunMeta::default() };
     let runs = vec![
-        (run(4, 0), vec![segment(1 << 20, b"a"), segment(2 << 20, b"b")]),
-        (run(3, 2), vec![segment(3 << 20, b"c")]),
+        (run(4, 0), vec![table(1 << 20, b"a"), table(2 << 20, b"b")]),
+        (run(3, 2), vec![table(3 << 20, b"c")]),
         (run(1, 0), vec![]),
     ];
     let merging = Some(Merging { into: 4, inputs: 2, bottom: true, from: b"bc".to_vec() });
-    let listed = |manifest| Listed { manifest, segments: Vec::new() };
-    let apart = vec![(run(1, 0), vec![segment(0, b"a").gone(), segment(0, b"b").gone()])];
+    let listed = |manifest| Listed { manifest, tables: Vec::new() };
+    let apart = vec![(run(1, 0), vec![table(0, b"a").gone(), table(0, b"b").gone()])];
     vec![
         listed(Manifest::default()),
         listed(Manifest { runs, merging }),
@@ -120,9 +120,9 @@ pub fn sample_manifests() -> Vec<Listed> {
 /// Decodes a manifest.
 pub fn decode_manifest(bytes: &[u8], sum: u64) -> Result<Listed, &'static str> {
     let manifest = Manifest::decode(bytes, sum)?;
-    let segments = manifest.runs.iter().flat_map(|(_, segments)| segments);
-    let segments = segments.map(|s| [s.offset, s.len, s.footer_sum]).collect();
-    Ok(Listed { manifest, segments })
+    let tables = manifest.runs.iter().flat_map(|(_, tables)| tables);
+    let tables = tables.map(|s| [s.offset, s.len, s.footer_sum]).collect();
+    Ok(Listed { manifest, tables })
 }
 
 /// Encodes a manifest; gives its checksum, too.
@@ -205,7 +205,7 @@ pub fn decode_record(bytes: &[u8]) -> Option<Vec<Change>> {
     Some(changes)
 }
 
-/// Encodes a record, and gives the most bytes that boarding would have set aside for it.
+/// Encodes a record, and gives the most bytes that appending would have set aside for it.
 pub fn encode_record(changes: &[Change]) -> (Vec<u8>, usize) {
     let (mut bytes, mut bound, mut previous) = (Vec::new(), 0, None);
     for change in changes {

@@ -38,9 +38,9 @@
 //! # The rooms
 //!
 //! `model` (what a log is), `superblock`, `label`, `manifest`, `record`, `terms`, `piece` (formats, each told once), `recent`,
-//! `heap`, `runs` (the tiers), `shelf` (what runs share), `front` (boarding), `retain`, `sweep` (what logs keep), `spaces`, `space` (groups of logs), `silo`,
+//! `heap`, `runs` (the memtables), `table_cache` (what runs share), `front` (appending), `retain`, `sweep` (what logs keep), `spaces`, `space` (groups of logs), `memory_space`,
 //! `memory` (those that are kept in memory), `read`,
-//! `scan`, `view`, `export`, `merge`, `losses`, `policy`, `pace`, `pressure`, `keeper` (checkpoints and compaction: what goes
+//! `scan`, `view`, `export`, `merge`, `dead_entries`, `policy`, `pace`, `pressure`, `maintenance` (checkpoints and compaction: what goes
 //! into a run, what is dead, what is merged, how fast), `volumes`, `holder`, `create`, `copy`, `format`, `signature`, `open`
 //! (recovery), `check`, `offload`, `counters`, `activity`, `metrics` (what is told of all that), `engine` (the threads and what they share), `store` and `ticket` (the public face).
 

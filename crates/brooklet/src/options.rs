@@ -40,7 +40,7 @@ pub struct Options {
     pub(crate) ring: Option<PathBuf>,
     pub(crate) memory_budget: usize,
     pub(crate) cache_budget: usize,
-    pub(crate) remembered: Option<usize>,
+    pub(crate) bounds_cache: Option<usize>,
     /// As it was asked for, if it was.
     pub(crate) max_payload: Option<usize>,
     pub(crate) block_size: usize,
@@ -57,7 +57,7 @@ pub struct Options {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
     pub(crate) secret: Secret,
-    pub(crate) elsewhere: Option<Elsewhere>,
+    pub(crate) offload_reader: Option<OffloadReader>,
     pub(crate) metrics_file: Option<MetricsFile>,
     pub(crate) files: Arc<dyn Files>,
 }
@@ -66,9 +66,9 @@ type Open = dyn Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync;
 
 /// Opens what was offloaded.
 #[derive(Clone)]
-pub(crate) struct Elsewhere(pub Arc<Open>);
+pub(crate) struct OffloadReader(pub Arc<Open>);
 
-impl fmt::Debug for Elsewhere {
+impl fmt::Debug for OffloadReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Elsewhere")
     }
@@ -101,7 +101,7 @@ impl Options {
             ring: None,
             memory_budget: 128 << 20,
             cache_budget: 64 << 20,
-            remembered: None,
+            bounds_cache: None,
             max_payload: None,
             block_size: wal.block_size,
             depth: wal.depth,
@@ -117,7 +117,7 @@ impl Options {
             clock: Arc::new(SystemClock::new()),
             seed: system_seed(),
             secret: Secret::of_system(),
-            elsewhere: None,
+            offload_reader: None,
             metrics_file: None,
             files: Arc::new(SystemFiles),
         }
@@ -144,11 +144,11 @@ impl Options {
 
     /// Gives the bytes of the parts that were [offloaded](crate::Store::offload): asked for each of them when the store is
     /// opened. A store of which parts were offloaded cannot be opened without, also for reading only.
-    pub fn elsewhere(
+    pub fn offload_reader(
         mut self,
         open: impl Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync + 'static,
     ) -> Self {
-        self.elsewhere = Some(Elsewhere(Arc::new(open)));
+        self.offload_reader = Some(OffloadReader(Arc::new(open)));
         self
     }
 
@@ -307,8 +307,8 @@ impl Options {
 
     /// Bytes of the cache budget for what is remembered of logs, where a test wants it to be other than half of that.
     #[doc(hidden)]
-    pub fn remembered(mut self, bytes: usize) -> Self {
-        self.remembered = Some(bytes);
+    pub fn bounds_cache(mut self, bytes: usize) -> Self {
+        self.bounds_cache = Some(bytes);
         self
     }
 

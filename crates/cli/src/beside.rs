@@ -67,5 +67,5 @@ impl Beside {
 
 fn with_parts(options: Options, bucket: &Bucket) -> Options {
     let parts = Parts::new(bucket, READ_AHEAD);
-    options.elsewhere(move |name| parts.open(name))
+    options.offload_reader(move |name| parts.open(name))
 }

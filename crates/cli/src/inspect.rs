@@ -94,7 +94,7 @@ fn upkeep(
         runs: info.runs.len(),
         run_bytes: info.runs.iter().map(|run| run.bytes).sum(),
         heap_free: info.heap_free,
-        written_bytes: info.keeper.heap_written_bytes,
+        written_bytes: info.maintenance.heap_written_bytes,
     })
 }
 
@@ -222,10 +222,10 @@ struct Recent {
 struct Run {
     id: u64,
     level: u64,
-    segments: usize,
+    tables: usize,
     offset: u64,
     bytes: u64,
-    elsewhere: bool,
+    offloaded: bool,
     raw_bytes: u64,
     logs: u64,
     entries: u64,
@@ -236,15 +236,15 @@ struct Run {
 
 impl From<&RunInfo> for Run {
     fn from(run: &RunInfo) -> Self {
-        let &RunInfo { id, level, segments, offset, bytes, elsewhere, raw_bytes, .. } = run;
+        let &RunInfo { id, level, tables, offset, bytes, offloaded, raw_bytes, .. } = run;
         let &RunInfo { logs, entries, dead, merging, memory_bytes, .. } = run;
         Self {
             id,
             level,
-            segments,
+            tables,
             offset,
             bytes,
-            elsewhere,
+            offloaded,
             raw_bytes,
             logs,
             entries,
@@ -292,7 +292,7 @@ impl<'a> Map<'a> {
                 withheld_blocks: recovery.withheld,
                 unproven_blocks: recovery.unproven,
             },
-            recent: Recent { logs: info.recent_logs, bytes: info.recent_bytes },
+            recent: Recent { logs: info.memtable_logs, bytes: info.memtable_bytes },
             runs: info.runs.iter().map(Run::from).collect(),
         }
     }
@@ -360,21 +360,21 @@ impl fmt::Display for Map<'_> {
         write!(f, "recent     {} logs, {} of memory", recent.logs, bytes(recent.bytes as u64))?;
         if !self.runs.is_empty() {
             let head =
-                ["run", "level", "segments", "offset", "bytes", "raw", "logs", "entries", "dead", "memory"];
+                ["run", "level", "tables", "offset", "bytes", "raw", "logs", "entries", "dead", "memory"];
             write!(f, "\n\n{}", head.map(|title| format!("{title:>11}")).concat())?;
         }
         for run in &self.runs {
-            let Run { id, level, segments, offset, logs, entries, dead, .. } = run;
+            let Run { id, level, tables, offset, logs, entries, dead, .. } = run;
             let (size, raw, memory) =
                 (bytes(run.bytes), bytes(run.raw_bytes), bytes(run.memory_bytes as u64));
             write!(
                 f,
-                "\n{id:>11}{level:>11}{segments:>11}{offset:>11}{size:>11}{raw:>11}{logs:>11}{entries:>11}{dead:>11}{memory:>11}"
+                "\n{id:>11}{level:>11}{tables:>11}{offset:>11}{size:>11}{raw:>11}{logs:>11}{entries:>11}{dead:>11}{memory:>11}"
             )?;
             if run.merging {
                 write!(f, "  being merged")?;
             }
-            if run.elsewhere {
+            if run.offloaded {
                 write!(f, "  offloaded")?;
             }
         }

@@ -59,10 +59,10 @@ impl Shape {
             .depth(self.depth)
             .max_payload(self.payload)
             .capacity(self.capacity)
-            .remembered(self.remembered)
+            .bounds_cache(self.remembered)
             .write_interval(self.interval)
             .create(Create::Never)
-            .elsewhere(elsewhere::open)
+            .offload_reader(elsewhere::open)
             .threads(false)
             .environment(clock.clone(), seed)
     }
@@ -93,7 +93,7 @@ impl Shape {
     /// Checks everything that a closed store holds.
     pub fn check(&self, stage: &Stage) -> Result<CheckReport, Error> {
         let (data, ring) = stage.volumes();
-        Options::new().elsewhere(elsewhere::open).check_on(data, ring)
+        Options::new().offload_reader(elsewhere::open).check_on(data, ring)
     }
 }
 

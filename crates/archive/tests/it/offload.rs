@@ -19,13 +19,13 @@ fn options() -> Options {
     // No memory of what was looked up, so that the bucket is asked.
     let clock = Arc::new(ManualClock::default());
     let options = Options::new().ring_size(1 << 20).max_payload(64 << 10).threads(false);
-    options.remembered(0).cache_budget(256 << 10).environment(clock, 1)
+    options.bounds_cache(0).cache_budget(256 << 10).environment(clock, 1)
 }
 
 /// Opens a store, of which some lies in a bucket.
 fn open(volume: &MemVolume, parts: &Parts) -> Result<Store, brooklet::Error> {
     let parts = parts.clone();
-    let options = options().create(Create::Never).elsewhere(move |name| parts.open(name));
+    let options = options().create(Create::Never).offload_reader(move |name| parts.open(name));
     options.open_on(Arc::new(volume.clone()))
 }
 
@@ -71,7 +71,7 @@ fn most_of_a_store_lies_in_the_bucket() {
         let copy = options().copy_on(Arc::new(MemVolume::new(2)), &view).unwrap();
         assert!(contents(&copy) == before, "round {round}");
         let runs = store.info().unwrap().runs;
-        here = runs.iter().filter(|run| !run.elsewhere).map(|run| run.bytes).sum();
+        here = runs.iter().filter(|run| !run.offloaded).map(|run| run.bytes).sum();
         all = runs.iter().map(|run| run.bytes).sum();
     }
     assert!(all > 1_300_000 && here <= 300_000, "{here} of {all} bytes are here");
@@ -178,7 +178,7 @@ fn who_lost_the_archive_lets_nothing_go() {
     fill(&store, "more", 30, 4000);
     back_up(&mut there, &store).unwrap();
     assert!(matches!(offload(&mut here, &store, 0), Err(Error::Owned { number: 1, .. })));
-    assert!(store.info().unwrap().runs.iter().all(|run| !run.elsewhere));
+    assert!(store.info().unwrap().runs.iter().all(|run| !run.offloaded));
     let other = common::store(2);
     let mut here = archive(&memory, &dir.path().join("there"));
     assert!(matches!(offload(&mut here, &other, 0), Err(Error::OtherStore { .. })));
@@ -241,7 +241,7 @@ fn an_archiver_offloads() {
         Options::new()
             .ring_size(1 << 20)
             .max_payload(64 << 10)
-            .elsewhere(move |name| parts.open(name))
+            .offload_reader(move |name| parts.open(name))
             .open(path)
     };
     let store = open(&path("store")).unwrap();

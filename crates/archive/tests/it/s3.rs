@@ -185,7 +185,7 @@ fn what_was_offloaded_is_read_from_there() {
         }
         store.abandon();
         let parts = Parts::new(&Bucket::open(&address).unwrap(), 1 << 20).cache(dir.path(), 1 << 20).unwrap();
-        store = options().elsewhere(move |name| parts.open(name)).open_on(volume.clone()).unwrap();
+        store = options().offload_reader(move |name| parts.open(name)).open_on(volume.clone()).unwrap();
         let found = contents(&store);
         assert_eq!(found.len(), (round + 1) * 50);
         assert!(found.values().all(|(_, entries)| entries.len() == 2 && entries[1] == b"and more"));

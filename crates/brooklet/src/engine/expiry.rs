@@ -4,7 +4,7 @@
 //! A run tells how many entries its logs have under limits of age, and when the first and the last of them become too old
 //! (`format/manifest.rs`). Once the store is idle, and about as many are too old as make all runs worth a merge, or all of the
 //! run's are, its heads are walked through, and each log of which entries are too old gets a commit that trims them: what
-//! such a commit may do, boarding decides by what the log is by then. So a store at rest gives back what is too old as
+//! such a commit may do, appending decides by what the log is by then. So a store at rest gives back what is too old as
 //! it gives back what is dead.
 //!
 //! How many are too old is reckoned as if they became so evenly. One log of long age makes that wrong; so all runs of which
@@ -128,13 +128,13 @@ impl Expiry {
 
     /// Goes on with a walk, or begins one. `false` where there is no run to walk through.
     fn step(&mut self, runs: &RunSet, now: u64) -> Result<bool, Error> {
-        let Some(mut sweep) = self.going.take().or_else(|| self.begin(runs, now)) else {
+        let Some(mut expire) = self.going.take().or_else(|| self.begin(runs, now)) else {
             return Ok(false);
         };
         // Of a run that was replaced, the new one tells what is left.
-        let Some(run) = runs.iter().find(|run| run.meta.id == sweep.run) else { return Ok(true) };
-        if self.walk(&mut sweep, run).inspect_err(|_| self.give_up(run))? {
-            self.going = Some(sweep);
+        let Some(run) = runs.iter().find(|run| run.meta.id == expire.run) else { return Ok(true) };
+        if self.walk(&mut expire, run).inspect_err(|_| self.give_up(run))? {
+            self.going = Some(expire);
         }
         Ok(true)
     }
@@ -145,28 +145,28 @@ impl Expiry {
     }
 
     /// Looks at some logs; `false` once there is no more.
-    fn walk(&mut self, sweep: &mut ExpiryPass, run: &Arc<Run>) -> Result<bool, Error> {
-        let mut logs = RunLogs::new(run, &sweep.from)?;
+    fn walk(&mut self, expire: &mut ExpiryPass, run: &Arc<Run>) -> Result<bool, Error> {
+        let mut logs = RunLogs::new(run, &expire.from)?;
         for _ in 0..LOGS {
             let Some((key, head)) = &logs.current else { break };
             if let (Some(bounds), Some(terms)) = (head.piece.bounds, &head.terms) {
-                if terms.young(bounds, sweep.now) > terms.young(bounds, sweep.since) {
+                if terms.young(bounds, expire.now) > terms.young(bounds, expire.since) {
                     self.old.push_back(key.clone());
                 }
-                sweep.left = Ageing::sum(sweep.left, terms.ageing(bounds, sweep.now));
+                expire.left = Ageing::sum(expire.left, terms.ageing(bounds, expire.now));
             }
             logs.advance()?;
         }
         match logs.current {
-            Some((key, _)) => sweep.from = key,
+            Some((key, _)) => expire.from = key,
             None => {
                 let count = |ageing: Option<Ageing>| ageing.map_or(0, |ageing| ageing.entries);
-                let found = count(self.ageing(run)).saturating_sub(count(sweep.left));
+                let found = count(self.ageing(run)).saturating_sub(count(expire.left));
                 if let Some(round) = &mut self.round {
                     round.found = round.found.saturating_add(found);
                 }
                 self.swept
-                    .insert(sweep.run, Swept { at: sweep.now, told: run.meta.ageing(), left: sweep.left });
+                    .insert(expire.run, Swept { at: expire.now, told: run.meta.ageing(), left: expire.left });
                 return Ok(false);
             }
         }
@@ -197,52 +197,52 @@ impl Expiry {
 impl Inner {
     /// Whether entries in some run become too old.
     pub fn is_ageing(&self) -> bool {
-        self.front().runs.iter().any(|run| run.meta.ageing().is_some())
+        self.state().runs.iter().any(|run| run.meta.ageing().is_some())
     }
 
     /// Does a part of a sweep, for an idle store. `false` where there is none to be done now.
-    pub fn sweep(&self) -> Result<bool, Error> {
+    pub fn expire(&self) -> Result<bool, Error> {
         // Another thread is at it, or this very one further out.
         let _hush = self.hush();
-        let Ok(mut sweeper) = self.sweeper.try_lock() else { return Ok(false) };
-        let sweeper = &mut *sweeper;
+        let Ok(mut expiry) = self.expiry.try_lock() else { return Ok(false) };
+        let expiry = &mut *expiry;
         let mut more = true;
-        if sweeper.old.is_empty() {
-            let runs = self.front().runs.clone();
-            more = sweeper.step(&runs, self.now())?;
+        if expiry.old.is_empty() {
+            let runs = self.state().runs.clone();
+            more = expiry.step(&runs, self.now())?;
         }
-        let room = self.front().room.most_freeing();
-        if sweeper.stuck == Some(room) {
+        let room = self.state().room.most_freeing();
+        if expiry.stuck == Some(room) {
             return Ok(false);
         }
-        let left = sweeper.old.len();
-        match self.trim_old(sweeper, false) {
+        let left = expiry.old.len();
+        match self.trim_old(expiry, false) {
             Err(Error::Full { .. }) => {
                 // It goes on once what waits is written, and the checkpoint done that was asked for. Where that does not
                 // help, there is nothing to do before there is more room.
                 self.flush()?;
-                let in_vain = sweeper.old.len() == left;
-                let stuck = mem::replace(&mut sweeper.in_vain, in_vain) && in_vain;
-                sweeper.stuck = stuck.then_some(room);
+                let in_vain = expiry.old.len() == left;
+                let stuck = mem::replace(&mut expiry.in_vain, in_vain) && in_vain;
+                expiry.stuck = stuck.then_some(room);
                 Ok(!stuck)
             }
             done => {
-                (sweeper.stuck, sweeper.in_vain) = (None, false);
+                (expiry.stuck, expiry.in_vain) = (None, false);
                 done.map(|()| more)
             }
         }
     }
 
     /// Walks through all runs of which anything is too old by now, each once, and waits for room if need be.
-    pub fn sweep_all(&self) -> Result<(), Error> {
+    pub fn expire_all(&self) -> Result<(), Error> {
         // What becomes too old meanwhile is left: it may be ever more.
         let now = self.now();
-        let mut sweeper = Expiry::in_a_round(now);
+        let mut expiry = Expiry::in_a_round(now);
         loop {
-            let runs = self.front().runs.clone();
-            let more = sweeper.step(&runs, now)?;
+            let runs = self.state().runs.clone();
+            let more = expiry.step(&runs, now)?;
             drop(runs);
-            self.trim_old(&mut sweeper, true)?;
+            self.trim_old(&mut expiry, true)?;
             if !more {
                 return Ok(());
             }
@@ -250,9 +250,9 @@ impl Inner {
     }
 
     /// Trims what is too old of the logs that were found; those that there is no room for are kept for another try.
-    fn trim_old(&self, sweeper: &mut Expiry, wait: bool) -> Result<(), Error> {
-        while let Some(key) = sweeper.old.front() {
-            match self.sweep_log(key, wait) {
+    fn trim_old(&self, expiry: &mut Expiry, wait: bool) -> Result<(), Error> {
+        while let Some(key) = expiry.old.front() {
+            match self.expire_log(key, wait) {
                 Ok(()) | Err(Error::EmptyCommit) => {} // others trimmed it
                 Err(error @ (Error::Full { .. } | Error::Stopped { .. } | Error::Closed)) => {
                     return Err(error);
@@ -262,17 +262,17 @@ impl Inner {
                     tracing::warn!(%log, %error, "what is too old of a log was not trimmed; going on with others");
                 }
             }
-            sweeper.old.pop_front();
+            expiry.old.pop_front();
         }
         Ok(())
     }
 
     /// Trims what is too old of a log.
-    fn sweep_log(&self, key: &[u8], wait: bool) -> Result<(), Error> {
+    fn expire_log(&self, key: &[u8], wait: bool) -> Result<(), Error> {
         // The store stays idle.
         let own = |n: u64| self.own_commits.fetch_add(n, Ordering::Relaxed);
         own(1);
-        let swept = self.board(&[Op { key, action: Action::ExpiryPass }], Some(Durability::Durable), wait);
+        let swept = self.append(&[Op { key, action: Action::ExpiryPass }], Some(Durability::Durable), wait);
         if !matches!(swept, Ok(Some(_))) {
             own(u64::MAX);
         }
@@ -299,18 +299,18 @@ mod tests {
             drop(store.append(&key, "entry").unwrap());
         }
         store.checkpoint().unwrap();
-        let runs = store.inner().front().runs.clone();
-        let (mut sweeper, mut walks) = (Expiry::default(), 0);
+        let runs = store.inner().state().runs.clone();
+        let (mut expiry, mut walks) = (Expiry::default(), 0);
         for hour in 0..=110 * 24 {
-            while sweeper.step(&runs, begun + hour * HOUR).unwrap() {
+            while expiry.step(&runs, begun + hour * HOUR).unwrap() {
                 walks += 1;
             }
             // Marks tell of a 64th, and groups of logs, more.
             let days = hour / 24 * 60 / 64;
-            let found = sweeper.old.len() as u64;
+            let found = expiry.old.len() as u64;
             assert!(found + 15 >= days.min(100), "{found} of {days} after {hour} hours");
         }
-        assert_eq!(sweeper.old.len(), 100, "each once");
+        assert_eq!(expiry.old.len(), 100, "each once");
         assert!((10..=20).contains(&walks), "{walks} walks");
     }
 

@@ -1,4 +1,4 @@
-//! Writing the segments of an import, or of a dump: beside whoever makes its pieces, where the store has threads.
+//! Writing the tables of an import, or of a dump: beside whoever makes its pieces, where the store has threads.
 
 use std::mem;
 use std::sync::Arc;
@@ -43,11 +43,11 @@ struct Beside {
 }
 
 impl Writer {
-    pub fn new(inner: Arc<Inner>, what: &'static str, segments: RunWriter) -> Result<Self, Error> {
+    pub fn new(inner: Arc<Inner>, what: &'static str, tables: RunWriter) -> Result<Self, Error> {
         let way = if inner.options.threads {
-            Way::Beside(Beside::start(inner.clone(), what, segments)?)
+            Way::Beside(Beside::start(inner.clone(), what, tables)?)
         } else {
-            Way::Here(segments.into())
+            Way::Here(tables.into())
         };
         Ok(Self { inner, what, way, batch: Vec::new(), bytes: 0 })
     }
@@ -55,7 +55,7 @@ impl Writer {
     /// Bytes written so far, roughly.
     pub fn written(&self) -> u64 {
         match &self.way {
-            Way::Here(segments) => segments.written(),
+            Way::Here(tables) => tables.written(),
             Way::Beside(beside) => beside.written.load(Ordering::Relaxed),
             Way::Ended => 0,
         }
@@ -65,7 +65,7 @@ impl Writer {
     pub fn put(&mut self, entry: Entry) -> Result<(), Error> {
         self.inner.here()?;
         match &mut self.way {
-            Way::Here(segments) => return write(&self.inner, self.what, segments, entry),
+            Way::Here(tables) => return write(&self.inner, self.what, tables, entry),
             Way::Beside(_) => {}
             Way::Ended => unreachable!("nothing is put after an error"),
         }
@@ -81,20 +81,20 @@ impl Writer {
             return Ok(());
         }
         // It has ended, which it does only by an error.
-        let (segments, ended) = self.end().expect("it goes on until here");
-        give_up(&self.inner, segments);
+        let (tables, ended) = self.end().expect("it goes on until here");
+        give_up(&self.inner, tables);
         ended
     }
 
-    /// Ends what is written; gives its segments.
+    /// Ends what is written; gives its tables.
     pub fn finish(mut self) -> Result<Vec<Arc<Table>>, Error> {
         self.inner.here()?;
         self.hand_over()?;
-        let (mut segments, ended) = self.end().expect("it goes on until here");
-        match ended.and_then(|()| seal(&self.inner, self.what, &mut segments)) {
-            Ok(()) => Ok(segments.into_sealed()),
+        let (mut tables, ended) = self.end().expect("it goes on until here");
+        match ended.and_then(|()| seal(&self.inner, self.what, &mut tables)) {
+            Ok(()) => Ok(tables.into_sealed()),
             Err(error) => {
-                give_up(&self.inner, segments);
+                give_up(&self.inner, tables);
                 Err(error)
             }
         }
@@ -103,7 +103,7 @@ impl Writer {
     /// Ends the thread, if there is one.
     fn end(&mut self) -> Option<(RunWriter, Result<(), Error>)> {
         match mem::replace(&mut self.way, Way::Ended) {
-            Way::Here(segments) => Some((*segments, Ok(()))),
+            Way::Here(tables) => Some((*tables, Ok(()))),
             Way::Beside(Beside { batches, thread, .. }) => {
                 drop(batches);
                 Some(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -119,22 +119,22 @@ impl Drop for Writer {
             // The thread is the parent's, and so is what it writes.
             mem::forget(mem::replace(&mut self.way, Way::Ended));
         }
-        if let Some((segments, _)) = self.end() {
-            give_up(&self.inner, segments);
+        if let Some((tables, _)) = self.end() {
+            give_up(&self.inner, tables);
         }
     }
 }
 
 impl Beside {
-    fn start(inner: Arc<Inner>, what: &'static str, mut segments: RunWriter) -> Result<Self, Error> {
+    fn start(inner: Arc<Inner>, what: &'static str, mut tables: RunWriter) -> Result<Self, Error> {
         let (batches, taken): (_, Receiver<Vec<Entry>>) = sync_channel(WAITING);
         let written = Arc::new(AtomicU64::new(0));
         let told = written.clone();
         let run = move || {
             let write_all = || {
                 while let Ok(batch) = taken.recv() {
-                    batch.into_iter().try_for_each(|entry| write(&inner, what, &mut segments, entry))?;
-                    told.store(segments.written(), Ordering::Relaxed);
+                    batch.into_iter().try_for_each(|entry| write(&inner, what, &mut tables, entry))?;
+                    told.store(tables.written(), Ordering::Relaxed);
                 }
                 Ok(())
             };
@@ -142,50 +142,50 @@ impl Beside {
             // Whoever hands over more is refused.
             drop(taken);
             let ended = ended.unwrap_or_else(|panic| Err(inner.stop(panic)));
-            (segments, ended)
+            (tables, ended)
         };
         let thread = thread::Builder::new().name("brooklet-write".into()).spawn(run);
         Ok(Self { batches, thread: thread.map_err(Error::io("starting a thread"))?, written })
     }
 }
 
-/// Writes an entry into the segment that is open, or the next.
-fn write(inner: &Inner, what: &'static str, segments: &mut RunWriter, entry: Entry) -> Result<(), Error> {
-    if segments.is_full_for(&entry) {
-        seal(inner, what, segments)?;
+/// Writes an entry into the table that is open, or the next.
+fn write(inner: &Inner, what: &'static str, tables: &mut RunWriter, entry: Entry) -> Result<(), Error> {
+    if tables.is_full_for(&entry) {
+        seal(inner, what, tables)?;
     }
-    if !segments.is_open() {
-        let least = TableBuilder::least(&inner.shelf, &entry);
+    if !tables.is_open() {
+        let least = TableBuilder::least(&inner.table_cache, &entry);
         let context = inner.context()?;
-        let extent = inner.keeper().extent_for_import(&context, what, least)?;
-        segments.open(&inner.shelf, extent);
+        let extent = inner.maintenance().extent_for_import(&context, what, least)?;
+        tables.open(&inner.table_cache, extent);
     }
-    segments.add(entry).map_err(|trouble| failed(inner, what, trouble))
+    tables.add(entry).map_err(|build_error| failed(inner, what, build_error))
 }
 
-/// Ends the segment that is open.
-fn seal(inner: &Inner, what: &'static str, segments: &mut RunWriter) -> Result<(), Error> {
+/// Ends the table that is open.
+fn seal(inner: &Inner, what: &'static str, tables: &mut RunWriter) -> Result<(), Error> {
     let mut unused = Vec::new();
     // Nobody else waits for that.
-    let sealed = segments.seal(&inner.shelf, |extent| unused.push(extent));
+    let sealed = tables.seal(&inner.table_cache, |extent| unused.push(extent));
     {
-        let mut keeper = inner.keeper();
-        unused.into_iter().for_each(|extent| keeper.heap.give(extent));
-        keeper.stats.heap_written_bytes += *sealed.as_ref().unwrap_or(&0);
+        let mut maintenance = inner.maintenance();
+        unused.into_iter().for_each(|extent| maintenance.heap.give(extent));
+        maintenance.stats.heap_written_bytes += *sealed.as_ref().unwrap_or(&0);
     }
-    sealed.map(drop).map_err(|trouble| failed(inner, what, trouble))
+    sealed.map(drop).map_err(|build_error| failed(inner, what, build_error))
 }
 
-fn failed(inner: &Inner, what: &'static str, trouble: BuildError) -> Error {
+fn failed(inner: &Inner, what: &'static str, build_error: BuildError) -> Error {
     let context = match inner.context() {
         Ok(context) => context,
         Err(error) => return error,
     };
-    let keeper = inner.keeper();
-    keeper.import_failed(&context, what, trouble)
+    let maintenance = inner.maintenance();
+    maintenance.import_failed(&context, what, build_error)
 }
 
-fn give_up(inner: &Inner, segments: RunWriter) {
-    let mut keeper = inner.keeper();
-    segments.into_extents().for_each(|extent| keeper.heap.give(extent));
+fn give_up(inner: &Inner, tables: RunWriter) {
+    let mut maintenance = inner.maintenance();
+    tables.into_extents().for_each(|extent| maintenance.heap.give(extent));
 }

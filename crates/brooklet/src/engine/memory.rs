@@ -1,7 +1,7 @@
-//! Spaces that are kept in memory: the way of a commit and of a read to a [silo](crate::memory_space), and how logs come into one and
+//! Spaces that are kept in memory: the way of a commit and of a read to a [memory space](crate::memory_space), and how logs come into one and
 //! leave it. Dumps are in `engine/memory_dump.rs`.
 //!
-//! The store knows silos by the names of their spaces. Who has found that a log's space has one goes there, and to the ring
+//! The store knows memory spaces by the names of their spaces. Who has found that a log's space has one goes there, and to the ring
 //! otherwise; and as both look again under their own lock, it does not matter what becomes of the space meanwhile.
 
 use std::ops::RangeBounds;
@@ -20,7 +20,7 @@ use crate::read::{Entries, ReadView, clip};
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The silos of a store.
+/// The memory spaces of a store.
 #[derive(Default)]
 pub(crate) struct MemorySpaces {
     /// By name.
@@ -41,11 +41,11 @@ impl MemorySpaces {
             return None;
         }
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
-        let at = all.binary_search_by(|silo| silo.name.as_bytes().cmp(name)).ok()?;
+        let at = all.binary_search_by(|memory_space| memory_space.name.as_bytes().cmp(name)).ok()?;
         Some(all[at].clone())
     }
 
-    /// The silo that has the log of this key.
+    /// The memory space that has the log of this key.
     pub fn of(&self, key: &[u8]) -> Option<Arc<MemorySpace>> {
         if !self.any.load(Ordering::Acquire) {
             return None;
@@ -53,21 +53,21 @@ impl MemorySpaces {
         self.find(&key[..key.iter().take(MAX_NAME + 1).position(|&byte| byte == SEPARATOR)?])
     }
 
-    /// The silo that has the logs of all these operations, or none of them.
+    /// The memory space that has the logs of all these operations, or none of them.
     fn of_all(&self, ops: &[Op<'_>]) -> Result<Option<Arc<MemorySpace>>, Error> {
         let Some(first) = ops.first().filter(|_| self.any.load(Ordering::Acquire)) else { return Ok(None) };
-        let silo = self.of(first.key);
+        let memory_space = self.of(first.key);
         for op in &ops[1..] {
-            let other = match &silo {
-                Some(silo) if op.key.starts_with(silo.prefix()) => continue,
-                Some(silo) => Some(silo.clone()),
+            let other = match &memory_space {
+                Some(memory_space) if op.key.starts_with(memory_space.prefix()) => continue,
+                Some(memory_space) => Some(memory_space.clone()),
                 None => self.of(op.key),
             };
             if let Some(other) = other {
                 return Err(Error::MixedSpaces { space: other.name.clone() });
             }
         }
-        Ok(silo)
+        Ok(memory_space)
     }
 
     fn note<T>(&self, said: &Lookup<T>) {
@@ -81,22 +81,22 @@ impl MemorySpaces {
         self.reads.load(Ordering::Relaxed)
     }
 
-    pub fn insert(&self, silo: Arc<MemorySpace>) {
+    pub fn insert(&self, memory_space: Arc<MemorySpace>) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
-        all.push(silo);
+        all.push(memory_space);
         all.sort_by(|a, b| a.name.cmp(&b.name));
         self.any.store(true, Ordering::Release);
     }
 
     pub fn remove(&self, name: &str) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|silo| silo.name != name);
+        all.retain(|memory_space| memory_space.name != name);
         self.any.store(!all.is_empty(), Ordering::Release);
     }
 }
 
 impl Inner {
-    /// Does a commit whose logs are in memory. `None` where they are not; those of the silo that it came to are not any more.
+    /// Does a commit whose logs are in memory. `None` where they are not; those of the memory space that it came to are not any more.
     pub fn commit_in_memory(
         &self,
         ops: &[Op<'_>],
@@ -106,32 +106,32 @@ impl Inner {
         // Without threads it is this very one that moves it, further out; and whoever moves it waits for the log, as a waker
         // may not.
         let wait = wait && self.options.threads && self.may_wait().is_ok();
-        while let Some(silo) = self.silos.of_all(ops)? {
+        while let Some(memory_space) = self.memory_spaces.of_all(ops)? {
             if durability.is_some() {
-                return Err(Error::InMemory { space: silo.name.clone() });
+                return Err(Error::InMemory { space: memory_space.name.clone() });
             }
-            let done = silo.logs().commit(ops, &|| self.now());
+            let done = memory_space.logs().commit(ops, &|| self.now());
             match done {
-                Ok(seqs) => return Ok(Some((seqs, silo))),
+                Ok(seqs) => return Ok(Some((seqs, memory_space))),
                 Err(Rejected::Error(error)) => return Err(error),
                 Err(Rejected::Phase(Phase::Closed)) => return Err(Error::Closed),
                 Err(Rejected::Phase(Phase::Moving)) if wait => {
                     let mut stall = Stall::new(&self.counters.stalls, &*self.options.clock);
                     stall.waits(StallReason::Moving);
-                    drop(silo.moving.lock());
+                    drop(memory_space.moving.lock());
                 }
                 Err(Rejected::Phase(Phase::Open | Phase::Moved)) => {}
                 Err(Rejected::Phase(Phase::Moving)) => {
-                    let why = format!("space {} is being moved to another class", silo.name);
+                    let why = format!("space {} is being moved to another class", memory_space.name);
                     return Err(Error::Full { what: "a commit that may not wait", why });
                 }
                 Err(Rejected::Below(which, generation)) => {
                     for i in which {
-                        let brought = self.below(&silo, ops[i].key)?;
-                        let mut logs = silo.logs();
-                        if !logs.bring(ops[i].key, brought, generation) {
+                        let loaded = self.below(&memory_space, ops[i].key)?;
+                        let mut logs = memory_space.logs();
+                        if !logs.bring(ops[i].key, loaded, generation) {
                             let limit = logs.config.bytes;
-                            return Err(Error::MemoryFull { space: silo.name.clone(), limit });
+                            return Err(Error::MemoryFull { space: memory_space.name.clone(), limit });
                         }
                     }
                 }
@@ -146,10 +146,10 @@ impl Inner {
         key: &[u8],
         range: &impl RangeBounds<u64>,
     ) -> Result<Option<Entries>, Error> {
-        let Some(silo) = self.silos.of(key) else { return Ok(None) };
+        let Some(memory_space) = self.memory_spaces.of(key) else { return Ok(None) };
         let now = self.now();
-        let said = silo.logs().read(key, now, |bounds| clip(key, bounds, range))?;
-        self.silos.note(&said);
+        let said = memory_space.logs().read(key, now, |bounds| clip(key, bounds, range))?;
+        self.memory_spaces.note(&said);
         match said {
             Lookup::Here((frozen, range)) => {
                 let payloads = frozen.shared(range.clone()).collect();
@@ -164,8 +164,8 @@ impl Inner {
 impl Inner {
     /// What a log is, if that is for memory to tell.
     pub fn find_in_memory(&self, key: &[u8]) -> Option<State> {
-        let said = self.silos.of(key)?.logs().state(key);
-        self.silos.note(&said);
+        let said = self.memory_spaces.of(key)?.logs().state(key);
+        self.memory_spaces.note(&said);
         match said {
             Lookup::Here(state) => Some(state),
             Lookup::Gone => Some(State::default()),
@@ -176,20 +176,22 @@ impl Inner {
     /// What memory tells of the logs that are listed, and whether nothing else does.
     pub fn scan_in_memory(&self, listed: &Listed) -> (Vec<(Vec<u8>, State)>, bool) {
         let (mut states, mut alone, prefix) = (Vec::new(), false, listed.prefix());
-        for silo in self.silos.all() {
-            if prefix.starts_with(silo.prefix()) || silo.prefix().starts_with(prefix) {
-                let logs = silo.logs();
+        for memory_space in self.memory_spaces.all() {
+            if prefix.starts_with(memory_space.prefix()) || memory_space.prefix().starts_with(prefix) {
+                let logs = memory_space.logs();
                 states.extend(logs.states(listed));
-                alone |= logs.complete && prefix.starts_with(silo.prefix());
+                alone |= logs.complete && prefix.starts_with(memory_space.prefix());
             }
         }
         (states, alone)
     }
 
-    /// A log as runs and tiers have it.
-    fn below(&self, silo: &MemorySpace, key: &[u8]) -> Result<Option<LoadedLog>, Error> {
+    /// A log as runs and memtables have it.
+    fn below(&self, memory_space: &MemorySpace, key: &[u8]) -> Result<Option<LoadedLog>, Error> {
         match self.log_below(key) {
-            Err(error @ (Error::Damaged { .. } | Error::NewerFormat { .. })) if silo.logs().sets_aside => {
+            Err(error @ (Error::Damaged { .. } | Error::NewerFormat { .. }))
+                if memory_space.logs().sets_aside =>
+            {
                 let key = KeyText::of(key);
                 tracing::warn!(%key, %error, "a log of a dump is set aside");
                 Ok(None)
@@ -199,20 +201,20 @@ impl Inner {
     }
 
     fn log_below(&self, key: &[u8]) -> Result<Option<LoadedLog>, Error> {
-        let front = self.front();
-        let recent = front.recent(key).first().map(|(_, log, _)| log.visible_terms().cloned());
-        let sight = ReadView::take(&front, key, &.., 0)?;
-        let runs = front.runs.clone();
-        drop(front);
-        let entries = match sight.entries(key, &..) {
+        let state = self.state();
+        let recent = state.recent(key).first().map(|(_, log, _)| log.visible_terms().cloned());
+        let read_view = ReadView::take(&state, key, &.., 0)?;
+        let runs = state.runs.clone();
+        drop(state);
+        let entries = match read_view.entries(key, &..) {
             Err(Error::UnknownLog { .. }) => return Ok(None),
             entries => entries?,
         };
         let terms = recent.map_or_else(|| Ok(runs.state(key)?.terms), Ok::<_, Error>)?;
-        let mut brought = LoadedLog::new(entries.range().start, terms.as_deref());
+        let mut loaded = LoadedLog::new(entries.range().start, terms.as_deref());
         for entry in entries {
-            brought.push(&entry?.payload);
+            loaded.push(&entry?.payload);
         }
-        Ok(Some(brought))
+        Ok(Some(loaded))
     }
 }

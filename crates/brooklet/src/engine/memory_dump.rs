@@ -38,19 +38,19 @@ pub struct Dumped {
 impl Inner {
     /// Has somebody look after the dumps that are due.
     pub fn see_to_dumps(self: &Arc<Self>) -> Result<(), Error> {
-        let due = |silo: &Arc<MemorySpace>| silo.logs().config.dump_every.is_some();
-        if !self.options.threads || !self.silos.all().iter().any(due) {
+        let due = |memory_space: &Arc<MemorySpace>| memory_space.logs().config.dump_every.is_some();
+        if !self.options.threads || !self.memory_spaces.all().iter().any(due) {
             return Ok(());
         }
-        if let Some(thread) = self.dumper.get() {
+        if let Some(thread) = self.dump_thread.get() {
             thread.unpark();
             return Ok(());
         }
         let run = self.watched("the thread that dumps", |inner| inner.dump_on_schedule());
         let spawned = thread::Builder::new().name("brooklet-dump".into()).spawn(run);
         let spawned = spawned.map_err(Error::io("starting a thread"))?;
-        self.dumper.get_or_init(|| spawned.thread().clone());
-        self.adopt_thread(spawned);
+        self.dump_thread.get_or_init(|| spawned.thread().clone());
+        self.keep_thread(spawned);
         Ok(())
     }
 }
@@ -69,16 +69,16 @@ impl Inner {
     /// Dumps what is due; gives how long it is until the next is.
     pub fn dump_what_is_due(self: &Arc<Self>) -> Option<Duration> {
         let mut next = None;
-        for silo in self.silos.all() {
+        for memory_space in self.memory_spaces.all() {
             let (every, since) = {
-                let logs = silo.logs();
+                let logs = memory_space.logs();
                 (logs.config.dump_every, logs.dumped_at)
             };
             let Some(every) = every else { continue };
             let left = || (since + every).saturating_sub(self.options.clock.now());
             let left = if left().is_zero() {
-                if let Err(error) = self.dump(&silo) {
-                    tracing::warn!(space = silo.name, %error, "a dump that was due failed");
+                if let Err(error) = self.dump(&memory_space) {
+                    tracing::warn!(space = memory_space.name, %error, "a dump that was due failed");
                 }
                 every
             } else {
@@ -92,88 +92,88 @@ impl Inner {
     /// Dumps everything, at the end, and lets nobody in any more.
     pub fn dump_for_good(self: &Arc<Self>) -> Result<(), Error> {
         let mut dumped = Ok(());
-        for silo in self.silos.all() {
+        for memory_space in self.memory_spaces.all() {
             // Whoever moves it goes on until it is in one class.
-            let _moving = held(&silo.moving);
-            if !silo.is_sound() {
-                dumped = dumped.and(Err(self.half_done(&silo)));
+            let _moving = held(&memory_space.moving);
+            if !memory_space.is_sound() {
+                dumped = dumped.and(Err(self.half_done(&memory_space)));
                 continue;
             }
-            silo.logs().phase = Phase::Closed;
-            let one = self.dump(&silo).map(drop);
+            memory_space.logs().phase = Phase::Closed;
+            let one = self.dump(&memory_space).map(drop);
             dumped = dumped.and(one);
         }
         dumped
     }
 
-    /// Makes a silo a run of the store, if it has changed.
-    pub fn dump(self: &Arc<Self>, silo: &MemorySpace) -> Result<Dumped, Error> {
+    /// Makes a memory space a run of the store, if it has changed.
+    pub fn dump(self: &Arc<Self>, memory_space: &MemorySpace) -> Result<Dumped, Error> {
         self.may_wait()?;
         let _hush = self.hush();
-        let _alone = held(&silo.dumping);
-        if !silo.is_sound() {
-            return Err(self.half_done(silo));
+        let _alone = held(&memory_space.dumping);
+        if !memory_space.is_sound() {
+            return Err(self.half_done(memory_space));
         }
-        silo.logs().dumped_at = self.options.clock.now();
-        if !silo.logs().is_changed() {
+        memory_space.logs().dumped_at = self.options.clock.now();
+        if !memory_space.logs().is_changed() {
             return Ok(Dumped::default());
         }
         if let Some(why) = self.wal()?.failure() {
             return Err(why.into());
         }
-        if !silo.logs().settled {
-            // A tier would be written upon the dump.
+        if !memory_space.logs().settled {
+            // A memtable would be written upon the dump.
             self.checkpoint()?;
-            silo.logs().settled = true;
+            memory_space.logs().settled = true;
         }
-        let (rest, complete) = self.begin_dump(silo);
+        let (rest, complete) = self.begin_dump(memory_space);
         if rest.is_empty() {
-            silo.logs().end_dump(true);
+            memory_space.logs().end_dump(true);
             return Ok(Dumped::default());
         }
-        let dumped = self.write_dump(silo, rest).and_then(|run| {
-            let supersedes = if complete { silo.logs().supersedes.clone() } else { Vec::new() };
+        let dumped = self.write_dump(memory_space, rest).and_then(|run| {
+            let supersedes = if complete { memory_space.logs().supersedes.clone() } else { Vec::new() };
             let context = self.context()?;
-            self.keeper().adopt_dump(&context, &run, &supersedes)?;
+            self.maintenance().ingest_dump(&context, &run, &supersedes)?;
             drop(context);
             let RunMeta { id, logs, entries, tombstones, .. } = run.meta;
             if complete {
-                silo.logs().supersedes = vec![id];
+                memory_space.logs().supersedes = vec![id];
             }
             Ok(Dumped { logs: logs - tombstones, entries, bytes: run.bytes() })
         });
-        silo.logs().end_dump(dumped.is_ok() || bug("failed-dump-counts"));
+        memory_space.logs().end_dump(dumped.is_ok() || bug("failed-dump-counts"));
         dumped
     }
 
     /// Stops the store: what is in this memory may be half of a commit, and is not to be kept.
-    fn half_done(&self, silo: &MemorySpace) -> Error {
-        self.stop(io::Error::other(format!("a thread panicked while it changed space {}", silo.name)))
+    fn half_done(&self, memory_space: &MemorySpace) -> Error {
+        self.stop(io::Error::other(format!("a thread panicked while it changed space {}", memory_space.name)))
     }
 
     /// Begins a dump; tells whether it has all that there is of the space.
-    fn begin_dump(&self, silo: &MemorySpace) -> (Rest, bool) {
+    fn begin_dump(&self, memory_space: &MemorySpace) -> (Rest, bool) {
         let (mut keys, mut from) = (Vec::new(), Some(0));
         let complete = {
-            let mut logs = silo.logs();
+            let mut logs = memory_space.logs();
             logs.begin_dump();
             logs.complete
         };
         while let Some(slot) = from {
-            from = silo.logs().collect(slot, &mut keys, &|| self.now());
+            from = memory_space.logs().collect(slot, &mut keys, &|| self.now());
         }
-        let mut rest = silo.logs().rest(keys);
+        let mut rest = memory_space.logs().rest(keys);
         rest.sort();
         (rest, complete)
     }
 
     /// Writes a dump into the heap.
-    fn write_dump(self: &Arc<Self>, silo: &MemorySpace, mut rest: Rest) -> Result<Arc<Run>, Error> {
-        let id = self.keeper().new_run();
+    fn write_dump(self: &Arc<Self>, memory_space: &MemorySpace, mut rest: Rest) -> Result<Arc<Run>, Error> {
+        let id = self.maintenance().new_run();
         let mut writer = Writer::new(self.clone(), DUMP, RunWriter::new(id, Some(Vec::new())))?;
-        let mut pieces = PieceWriter::new(Pending::new(self.shelf.filter_seed()));
+        let mut pieces = PieceWriter::new(Pending::new(self.table_cache.filter_seed()));
         while !rest.is_empty() {
-            let some = silo.logs().next(&mut rest);
+            let some = memory_space.logs().next(&mut rest);
             for (key, frozen) in some {
                 let bounds = frozen.as_ref().map(|frozen| frozen.bounds);
                 let terms = frozen.as_ref().and_then(|frozen| frozen.terms.clone());
@@ -194,6 +194,6 @@ impl Inner {
         let sealed = writer.finish()?;
         let PieceWriter { logs, entries, tombstones, empties, ageing, .. } = pieces;
         let meta = RunMeta { id, logs, entries, tombstones, empties, ..RunMeta::default() };
-        Ok(Arc::new(Run::new(&self.shelf, meta.with_ageing(ageing), sealed, &[])))
+        Ok(Arc::new(Run::new(&self.table_cache, meta.with_ageing(ageing), sealed, &[])))
     }
 }

@@ -1,8 +1,8 @@
 //! Logs come into memory and leave it: as a store is opened, and as a space gets another class.
 //!
-//! - Into memory: from the moment at which the table of spaces says so, commits come to the silo, and each log that one of them
+//! - Into memory: from the moment at which the table of spaces says so, commits come to the memory space, and each log that one of them
 //!   is on is brought there as it is. Meanwhile all are, in the order of their keys.
-//! - Out of it: commits wait while the silo is dumped, and the table of spaces says so. Readers never wait.
+//! - Out of it: commits wait while the memory space is dumped, and the table of spaces says so. Readers never wait.
 //!
 //! Where that is cut short, the space is in the one class or the other, as its table says; nothing counts twice, since what is
 //! in memory, or in the last dump, is whole, and is all that counts of a log.
@@ -28,10 +28,10 @@ impl Inner {
     pub fn load_memory(self: &Arc<Self>) -> Result<(), Error> {
         for info in self.spaces() {
             let Class::Memory(config) = info.config.class else { continue };
-            let silo = self.new_silo(&info.name, info.config, config, Phase::Open);
-            silo.logs().sets_aside = true;
-            self.silos.insert(silo.clone());
-            match self.bring_all(&silo) {
+            let memory_space = self.new_memory_space(&info.name, info.config, config, Phase::Open);
+            memory_space.logs().sets_aside = true;
+            self.memory_spaces.insert(memory_space.clone());
+            match self.bring_all(&memory_space) {
                 Ok(()) => {}
                 Err(error @ (Error::Stopped { .. } | Error::Closed)) => return Err(error),
                 Err(error) => {
@@ -42,16 +42,16 @@ impl Inner {
         self.see_to_dumps()
     }
 
-    fn new_silo(
+    fn new_memory_space(
         &self,
         name: &str,
         space: SpaceConfig,
         config: MemoryConfig,
         phase: Phase,
     ) -> Arc<MemorySpace> {
-        let silo = MemorySpace::new(name, space, config, phase, self.options.seed);
-        silo.logs().dumped_at = self.options.clock.now();
-        silo.into()
+        let memory_space = MemorySpace::new(name, space, config, phase, self.options.seed);
+        memory_space.logs().dumped_at = self.options.clock.now();
+        memory_space.into()
     }
 
     /// Has the logs of a space in memory from now on; `commit` makes its table say so, and all before it durable.
@@ -62,76 +62,76 @@ impl Inner {
         config: MemoryConfig,
         commit: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let silo = self.new_silo(name, space, config, Phase::Moving);
+        let memory_space = self.new_memory_space(name, space, config, Phase::Moving);
         {
             let _hush = self.hush();
-            let _moving = held(&silo.moving);
-            self.silos.insert(silo.clone());
+            let _moving = held(&memory_space.moving);
+            self.memory_spaces.insert(memory_space.clone());
             if let Err(error) = commit() {
-                self.silos.remove(name);
-                silo.logs().phase = Phase::Moved;
+                self.memory_spaces.remove(name);
+                memory_space.logs().phase = Phase::Moved;
                 return Err(error);
             }
-            silo.logs().phase = Phase::Open;
+            memory_space.logs().phase = Phase::Open;
         }
-        self.bring_all(&silo)?;
+        self.bring_all(&memory_space)?;
         self.see_to_dumps()
     }
 
     /// Has the logs of a space in memory no more; `commit` makes its table say so.
     pub fn move_out_of_memory(
         self: &Arc<Self>,
-        silo: &MemorySpace,
+        memory_space: &MemorySpace,
         commit: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let _hush = self.hush();
-        let _moving = held(&silo.moving);
-        silo.logs().phase = Phase::Moving;
-        let dumped = if bug("move-does-not-dump") { Ok(()) } else { self.dump(silo).map(drop) };
+        let _moving = held(&memory_space.moving);
+        memory_space.logs().phase = Phase::Moving;
+        let dumped = if bug("move-does-not-dump") { Ok(()) } else { self.dump(memory_space).map(drop) };
         let done = dumped.and_then(|()| {
-            let mut front = self.front();
+            let mut state = self.state();
             // What was known of its logs is of before they were in memory; and what came since, nobody was told.
             if !bug("moved-logs-are-remembered") {
-                front.forget_remembered(&self.shelf);
+                state.clear_bounds_cache(&self.table_cache);
             }
-            front.followers.lose();
-            drop(front);
+            state.followers.lose();
+            drop(state);
             commit()
         });
         // A commit of the table that failed may be the table all the same, until the store is opened again.
-        let left = self.front().spaces.memory_of(silo.name.as_bytes()).is_none();
+        let left = self.state().spaces.memory_of(memory_space.name.as_bytes()).is_none();
         if left {
-            self.silos.remove(&silo.name);
+            self.memory_spaces.remove(&memory_space.name);
         }
-        silo.logs().phase = if left { Phase::Moved } else { Phase::Open };
+        memory_space.logs().phase = if left { Phase::Moved } else { Phase::Open };
         done
     }
 
     /// The runs, once they hold all that was committed up to now.
     fn settled_runs(&self) -> Result<Arc<RunSet>, Error> {
-        drop(self.sound_front()?);
+        drop(self.sound_state()?);
         self.checkpoint()?;
-        Ok(self.front().runs.clone())
+        Ok(self.state().runs.clone())
     }
 
     /// Brings all logs of a space into memory that are not there yet.
-    pub fn bring_all(self: &Arc<Self>, silo: &MemorySpace) -> Result<(), Error> {
+    pub fn bring_all(self: &Arc<Self>, memory_space: &MemorySpace) -> Result<(), Error> {
         // A dump would change what is below.
         let _hush = self.hush();
-        let _alone = held(&silo.dumping);
-        let generation = silo.logs().generation();
+        let _alone = held(&memory_space.dumping);
+        let generation = memory_space.logs().generation();
         let runs = self.settled_runs()?;
-        silo.logs().settled = true;
-        let prefix = silo.prefix();
+        memory_space.logs().settled = true;
+        let prefix = memory_space.prefix();
         let mut input = Input::all(&runs, prefix)?;
         let mut pieces = PieceWriter::new(Pending::new(0));
         let mut log: Option<(Vec<u8>, LoadedLog)> = None;
         let put = |log: Option<(Vec<u8>, LoadedLog)>| {
-            let Some((key, brought)) = log else { return Ok(()) };
-            let mut logs = silo.logs();
+            let Some((key, loaded)) = log else { return Ok(()) };
+            let mut logs = memory_space.logs();
             let limit = logs.config.bytes;
-            let fits = logs.bring(&key, Some(brought), generation);
-            if fits { Ok(()) } else { Err(Error::MemoryFull { space: silo.name.clone(), limit }) }
+            let fits = logs.bring(&key, Some(loaded), generation);
+            if fits { Ok(()) } else { Err(Error::MemoryFull { space: memory_space.name.clone(), limit }) }
         };
         while !input.is_between_logs() || input.next_log().is_some_and(|key| key.starts_with(prefix)) {
             input.step(&mut pieces).map_err(read_error)?;
@@ -148,13 +148,13 @@ impl Inner {
                 } else {
                     Chunk::decode(&value).expect(made)
                 };
-                let (_, brought) = log.as_mut().expect("chunks follow a head");
-                chunk.range().for_each(|seq| brought.push(chunk.payload_bytes(seq)));
+                let (_, loaded) = log.as_mut().expect("chunks follow a head");
+                chunk.range().for_each(|seq| loaded.push(chunk.payload_bytes(seq)));
             }
         }
         put(log.take())?;
         let within = runs_within(&runs, prefix)?;
-        let mut logs = silo.logs();
+        let mut logs = memory_space.logs();
         logs.complete = true;
         logs.supersedes = within;
         Ok(())
@@ -167,8 +167,8 @@ fn runs_within(runs: &RunSet, prefix: &[u8]) -> Result<Vec<u64>, Error> {
     let merged = runs.merge().map_or((None, &[][..]), |(into, inputs)| (Some(into), inputs));
     let merges = |run: &Arc<Run>| merged.0.into_iter().chain(merged.1).any(|other| Arc::ptr_eq(run, other));
     let mut within = Vec::new();
-    for run in runs.iter().filter(|run| !run.is_elsewhere() && !merges(run)) {
-        let (Some(first), Some(last)) = (run.segments.first(), run.segments.last()) else { continue };
+    for run in runs.iter().filter(|run| !run.is_offloaded() && !merges(run)) {
+        let (Some(first), Some(last)) = (run.tables.first(), run.tables.last()) else { continue };
         let mut cursor = first.reader()?.cursor();
         cursor.seek_first().map_err(|error| first.error(error))?;
         let begins = cursor.key().starts_with(prefix);

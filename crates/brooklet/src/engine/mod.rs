@@ -1,7 +1,7 @@
 //! The engine room: what an open store is made of, and the threads that keep it going.
 //!
-//! Locks are taken in this order: keeper, front, the log's core. The front's is held for short steps only; nobody waits
-//! for the log while holding it. The keeper's is held for a slice of work at a time.
+//! Locks are taken in this order: maintenance, state, the log's core. The state's is held for short steps only; nobody waits
+//! for the log while holding it. The maintenance's is held for a slice of work at a time.
 
 pub mod expiry;
 pub mod ingest_writer;
@@ -57,29 +57,29 @@ pub(crate) struct Inner {
     /// Bytes of the ring that the store has.
     ring_size: u64,
     pub volumes: Volumes,
-    pub front: Arc<SharedState>,
+    pub state: Arc<SharedState>,
     /// `None` where the store is open read-only.
     pub wal: Option<Wal>,
-    pub keeper: Mutex<Maintenance>,
+    pub maintenance: Mutex<Maintenance>,
     pub recovery: Recovery,
-    maintenance: OnceLock<Thread>,
+    maintenance_thread: OnceLock<Thread>,
     quiet: Mutex<Quiet>,
     /// For what look-ups keep in memory.
-    pub shelf: Arc<TableCache>,
+    pub table_cache: Arc<TableCache>,
     ages: Mutex<Ages>,
-    pub sweeper: Mutex<Expiry>,
+    pub expiry: Mutex<Expiry>,
     /// Held by whoever changes the spaces.
     pub configuring: Mutex<()>,
-    pub silos: MemorySpaces,
+    pub memory_spaces: MemorySpaces,
     /// The thread that dumps them when that is due.
-    pub dumper: OnceLock<Thread>,
+    pub dump_thread: OnceLock<Thread>,
     /// Commits of the store itself: it is idle all the same.
     pub own_commits: AtomicU64,
     /// Set while the maintenance thread sleeps until it is woken, though nothing is full: by the next commit.
     asleep: AtomicBool,
     /// Set while a checkpoint is wanted and not begun, or asked for by a caller.
     pub wanted: AtomicBool,
-    /// Set once the keeper has been told that it should look after room, until it does.
+    /// Set once maintenance has been told that it should look after room, until it does.
     told: AtomicBool,
     ration: Mutex<Ration>,
     /// Up to where writers may use memory and the ring for now.
@@ -94,20 +94,20 @@ pub(crate) struct Inner {
     /// How closing went, once it did.
     pub closed: Mutex<Option<Result<(), Error>>>,
     pub counters: Counters,
-    /// What the keeper had done and had as its last slice ended: nobody waits for the keeper to look.
+    /// What maintenance had done and had as its last slice ended: nobody waits for maintenance to look.
     pub kept: Mutex<MaintenanceSnapshot>,
     committer: Mutex<Option<Committer>>,
     /// Those of the store, until it ends.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The store was closed by a call: with the last handle its volumes go, whoever has an iterator.
-    insisted: AtomicBool,
+    full_requested: AtomicBool,
     /// By these it lets go of its volumes.
     tethers: Vec<Arc<Tether>>,
     /// The process that opened the store.
     pub process: Process,
 }
 
-/// The logs whose sizes were looked up for a commit: until it has boarded, or was refused for good, they stay in memory, with
+/// The logs whose sizes were looked up for a commit: until it has appended, or was refused for good, they stay in memory, with
 /// what was learned.
 struct Counting<'a> {
     inner: &'a Inner,
@@ -115,10 +115,10 @@ struct Counting<'a> {
 }
 
 impl<'a> Counting<'a> {
-    fn begin(&mut self, front: &mut StoreState, key: &'a [u8]) {
+    fn begin(&mut self, state: &mut StoreState, key: &'a [u8]) {
         if !self.keys.contains(&key) {
             self.keys.push(key);
-            front.begin_count(key);
+            state.begin_count(key);
         }
     }
 }
@@ -126,51 +126,51 @@ impl<'a> Counting<'a> {
 impl Drop for Counting<'_> {
     fn drop(&mut self) {
         if !self.keys.is_empty() {
-            let mut front = self.inner.front();
-            self.keys.iter().for_each(|key| front.end_count(key));
+            let mut state = self.inner.state();
+            self.keys.iter().for_each(|key| state.end_count(key));
         }
     }
 }
 
-/// The front, as the log's sink. A panic under its lock may have left it half changed: the log stops then.
+/// The state, as the log's sink. A panic under its lock may have left it half changed: the log stops then.
 pub(crate) struct SharedState(Mutex<StoreState>);
 
 impl Sink for SharedState {
     fn durable(&self, blocks: &[Arc<Block>]) {
-        self.0.lock().expect("no panics").show(blocks).expect("effects were checked when they boarded");
+        self.0.lock().expect("no panics").publish(blocks).expect("effects were checked when they boarded");
     }
 }
 
 impl Inner {
-    /// The front. Where a thread panicked under its lock, the store has stopped: nothing that is found here is acknowledged.
+    /// The state. Where a thread panicked under its lock, the store has stopped: nothing that is found here is acknowledged.
     ///
     /// # Panics
     /// In a process that did not open the store, where the lock may never be free.
-    pub fn front(&self) -> MutexGuard<'_, StoreState> {
+    pub fn state(&self) -> MutexGuard<'_, StoreState> {
         assert!(self.process.is_here(), "{}", Error::Forked);
-        self.front.0.lock().unwrap_or_else(|poisoned| {
+        self.state.0.lock().unwrap_or_else(|poisoned| {
             self.stop(io::Error::other(HALF_DONE));
             poisoned.into_inner()
         })
     }
 
-    /// The front for readers, who get nothing of one that is half changed.
-    pub fn sound_front(&self) -> Result<MutexGuard<'_, StoreState>, Error> {
+    /// The state for readers, who get nothing of one that is half changed.
+    pub fn sound_state(&self) -> Result<MutexGuard<'_, StoreState>, Error> {
         self.here()?;
-        self.front.0.lock().map_err(|_| self.stop(io::Error::other(HALF_DONE)))
+        self.state.0.lock().map_err(|_| self.stop(io::Error::other(HALF_DONE)))
     }
 
-    /// The keeper. Where a thread panicked under its lock, the store has stopped, and the keeper does nothing more.
+    /// Maintenance. Where a thread panicked under its lock, the store has stopped, and maintenance does nothing more.
     ///
     /// # Panics
     /// In a process that did not open the store.
-    pub fn keeper(&self) -> MutexGuard<'_, Maintenance> {
+    pub fn maintenance(&self) -> MutexGuard<'_, Maintenance> {
         assert!(self.process.is_here(), "{}", Error::Forked);
-        self.keeper.lock().unwrap_or_else(|poisoned| self.keeper_after(poisoned))
+        self.maintenance.lock().unwrap_or_else(|poisoned| self.maintenance_after(poisoned))
     }
 
-    /// The keeper that a thread had as it panicked: the store stops.
-    fn keeper_after<'a>(
+    /// Maintenance that a thread had as it panicked: the store stops.
+    fn maintenance_after<'a>(
         &self,
         poisoned: PoisonError<MutexGuard<'a, Maintenance>>,
     ) -> MutexGuard<'a, Maintenance> {
@@ -218,16 +218,16 @@ impl Inner {
         }
     }
 
-    /// The keeper, unless this very thread is at work with it: a store without threads has one caller, and where that
+    /// Maintenance, unless this very thread is at work with it: a store without threads has one caller, and where that
     /// one comes again from within (from a callback, or from a volume that calls back) the work goes on further out.
-    fn free_keeper(&self) -> Option<MutexGuard<'_, Maintenance>> {
+    fn free_maintenance(&self) -> Option<MutexGuard<'_, Maintenance>> {
         if self.options.threads {
-            return Some(self.keeper());
+            return Some(self.maintenance());
         }
-        match self.keeper.try_lock() {
-            Ok(keeper) => Some(keeper),
+        match self.maintenance.try_lock() {
+            Ok(maintenance) => Some(maintenance),
             Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(poisoned)) => Some(self.keeper_after(poisoned)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.maintenance_after(poisoned)),
         }
     }
 
@@ -237,7 +237,7 @@ impl Inner {
             return false;
         }
         let _hush = self.hush();
-        // See `free_keeper`.
+        // See `free_maintenance`.
         let Ok(mut committer) = self.committer.try_lock() else { return false };
         let Some(committer) = committer.as_mut() else { return false };
         if drain { committer.drain() } else { matches!(committer.step(), Pause::None | Pause::Write(_)) }
@@ -255,7 +255,7 @@ impl Inner {
     }
 
     pub fn nudge(&self) {
-        if let Some(thread) = self.maintenance.get() {
+        if let Some(thread) = self.maintenance_thread.get() {
             thread.unpark();
         }
     }
@@ -267,7 +267,7 @@ impl Inner {
     /// Boards a commit, looking up logs as need be, and waiting for room if `wait` says so.
     ///
     /// `None` where a log of it is kept in memory. Nobody checks here whether the operations may be asked for at all.
-    pub fn board(
+    pub fn append(
         &self,
         ops: &[Op<'_>],
         durability: Option<Durability>,
@@ -277,25 +277,26 @@ impl Inner {
         // What frees space is let through whatever else is full.
         let freeing = !ops.iter().any(|op| op.action.adds());
         let mut asked = None;
-        let Counters { boards, stalls, .. } = &self.counters;
+        let Counters { appends, stalls, .. } = &self.counters;
         let clock = &*self.options.clock;
-        let boarded = boards
-            .time(clock, || self.board_once_there_is_room(wal, ops, durability, (freeing, wait), &mut asked));
+        let appended = appends.time(clock, || {
+            self.append_once_there_is_room(wal, ops, durability, (freeing, wait), &mut asked)
+        });
         if asked.is_some() {
-            self.front().room.leave();
+            self.state().room.withdraw();
         }
-        let Some((on_board, delay)) = boarded? else { return Ok(None) };
+        let Some((accepted, delay)) = appended? else { return Ok(None) };
         if !delay.is_zero() && self.may_wait().is_ok() {
             let mut stall = Stall::new(stalls, clock);
             stall.waits(StallReason::HeapSlope);
             thread::park_timeout(delay);
         }
-        Ok(Some(on_board))
+        Ok(Some(accepted))
     }
 
     /// Boards a commit, and tells how long its caller should wait before the next. `asked` keeps the number of having asked
     /// for room in the heap.
-    fn board_once_there_is_room(
+    fn append_once_there_is_room(
         &self,
         wal: &Wal,
         ops: &[Op<'_>],
@@ -307,57 +308,57 @@ impl Inner {
         let mut stall = Stall::new(&self.counters.stalls, &*self.options.clock);
         let mut looked = false;
         loop {
-            let mut front = self.front();
-            let memory = front.memory();
+            let mut state = self.state();
+            let memory = state.memory();
             // Without threads a checkpoint is always as far as it can be.
             let rationed = self.options.threads && self.is_beyond_ration(memory);
             // What was looked up for this commit is let in: a checkpoint would drop it, and the next look-up bring it again.
             let over =
-                !freeing && !looked && (rationed || memory > front.most_memory(self.options.memory_budget));
+                !freeing && !looked && (rationed || memory > state.most_memory(self.options.memory_budget));
             let refused = if over {
                 Retry::NoRoom(WalError::Busy)
             } else {
-                match front.board(
+                match state.append(
                     wal,
                     ops,
                     durability,
                     self.options.linger,
                     &CommitClock::new(&*self.options.clock),
                 ) {
-                    Ok(on_board) => {
-                        self.used.store(on_board.boarded.used, Ordering::Relaxed);
-                        self.weigh(&front, on_board.boarded.used);
+                    Ok(accepted) => {
+                        self.used.store(accepted.appended.used, Ordering::Relaxed);
+                        self.weigh(&state, accepted.appended.used);
                         // Without threads nothing would come in time.
                         let waits = !freeing && wait && self.options.threads;
-                        let delay = if waits { front.gauge().delay() } else { Duration::ZERO };
-                        return Ok(Some((on_board, delay)));
+                        let delay = if waits { state.gauge().delay() } else { Duration::ZERO };
+                        return Ok(Some((accepted, delay)));
                     }
                     Err(refused) => refused,
                 }
             };
             // Whoever waits holds no runs: it would keep what merging frees.
             let looks = matches!(refused, Retry::Unknown(_) | Retry::Sizes(..));
-            let runs = if looks { front.runs.clone() } else { Arc::default() };
+            let runs = if looks { state.runs.clone() } else { Arc::default() };
             looked |= looks;
             if let Retry::Sizes(i, _) = refused {
-                counting.begin(&mut front, ops[i].key);
+                counting.begin(&mut state, ops[i].key);
             }
             // Commits that fail leave what was learned of their logs behind; that counts, too.
             let full = over || matches!(refused, Retry::NoRoom(WalError::Full { .. }));
-            self.weigh(&front, if full { u64::MAX } else { 0 });
+            self.weigh(&state, if full { u64::MAX } else { 0 });
             let rests_on = match &refused {
-                Retry::Error(error) => front.rests_on(ops, error),
+                Retry::Error(error) => state.rests_on(ops, error),
                 _ => None,
             };
-            if let Retry::Short(wish) = refused {
+            if let Retry::Short(request) = refused {
                 if !wait {
-                    let error = front.room.refuse(wish);
-                    self.weigh(&front, 0);
+                    let error = state.room.refuse(request);
+                    self.weigh(&state, 0);
                     return Err(error);
                 }
-                *asked = Some(front.room.ask(*asked, wish)?);
+                *asked = Some(state.room.request_space(*asked, request)?);
             }
-            drop(front);
+            drop(state);
             if full || asked.is_some() {
                 // It may be resting between two slices.
                 self.nudge();
@@ -369,10 +370,10 @@ impl Inner {
                     let look = |key| self.counters.run_lookups.time(&*self.options.clock, || runs.state(key));
                     let looked = unknown.iter().map(|&i| Ok((ops[i].key, look(ops[i].key)?)));
                     let looked: Vec<_> = looked.collect::<Result<_, Error>>()?;
-                    let mut front = self.front();
+                    let mut state = self.state();
                     let mut learned = true;
-                    looked.into_iter().for_each(|(key, state)| learned &= front.learn(&runs, key, state));
-                    drop(front);
+                    looked.into_iter().for_each(|(key, known)| learned &= state.learn(&runs, key, known));
+                    drop(state);
                     match learned {
                         true => {}
                         false if wait => {
@@ -384,12 +385,12 @@ impl Inner {
                 }
                 Retry::Sizes(i, missing) => {
                     let found = missing.look(&runs, ops[i].key)?;
-                    self.front().learn_sizes(ops[i].key, found);
+                    self.state().learn_sizes(ops[i].key, found);
                 }
                 Retry::NoRoom(why) if !wait => return Err(why.into()),
-                Retry::Short(wish) => {
+                Retry::Short(request) => {
                     stall.waits(StallReason::Heap);
-                    self.wait_for_heap(wal, wish)?;
+                    self.wait_for_heap(wal, request)?;
                 }
                 Retry::NoRoom(why) => {
                     stall.waits(match why {
@@ -428,15 +429,15 @@ impl Inner {
         }
     }
 
-    /// Lets the keeper do what may make room in the heap.
-    fn wait_for_heap(&self, wal: &Wal, wish: SpaceRequest) -> Result<(), Error> {
+    /// Lets maintenance do what may make room in the heap.
+    fn wait_for_heap(&self, wal: &Wal, request: SpaceRequest) -> Result<(), Error> {
         if self.options.threads {
             return self.wait_for_room(wal);
         }
         let worked = self.step()?;
         self.flush()?;
-        let front = self.front();
-        if worked || front.press().is_none() { Ok(()) } else { Err(front.room.full(wish)) }
+        let state = self.state();
+        if worked || state.pressure().is_none() { Ok(()) } else { Err(state.room.full(request)) }
     }
 
     fn make_room(&self, wal: &Wal, why: WalError) -> Result<(), Error> {
@@ -456,7 +457,7 @@ impl Inner {
         stalled.map_or_else(|| Ok(wal.wait_for_room()?), Err)
     }
 
-    /// Makes everything that boarded durable.
+    /// Makes everything that appended durable.
     pub fn flush(&self) -> Result<(), Error> {
         let wal = self.wal()?;
         self.step_committer(true);
@@ -467,7 +468,7 @@ impl Inner {
     pub fn step(&self) -> Result<bool, Error> {
         let committed = self.step_committer(false);
         let mut worked = self.maintain()? || committed;
-        if !worked && self.free_keeper().is_some_and(|keeper| keeper.is_checkpointing()) {
+        if !worked && self.free_maintenance().is_some_and(|maintenance| maintenance.is_checkpointing()) {
             self.flush()?;
             worked = true;
         }
@@ -482,39 +483,39 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
 impl Handle {
     /// Starts a store that was opened, and its threads.
     pub fn start(opened: Opened, options: Options, tethers: Vec<Arc<Tether>>) -> Result<Self, Error> {
-        let Opened { volumes, shelf, superblock, heap, manifest, mut front, recovery, .. } = opened;
-        front.inherits(options.memory_budget);
+        let Opened { volumes, table_cache, superblock, heap, manifest, mut state, recovery, .. } = opened;
+        state.inherits(options.memory_budget);
         let ring_size = superblock.ring_size;
-        let front = Arc::new(SharedState(Mutex::new(front)));
+        let state = Arc::new(SharedState(Mutex::new(state)));
         let wal = (!options.read_only).then(|| {
             let Options { block_size, depth, linger, interval, rate, .. } = options;
             let config = Config { block_size, depth, linger, interval, rate, ..Config::default() };
             let at = (superblock.trim.position, recovery.next, superblock.epoch);
             let ring = volumes.ring().clone();
-            Wal::open(ring, superblock.zone(), config, at, options.clock.clone(), front.clone())
+            Wal::open(ring, superblock.zone(), config, at, options.clock.clone(), state.clone())
         });
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;
-        let keeper = Maintenance::new(volumes.clone(), shelf.clone(), superblock, heap, manifest);
-        let keeper = Mutex::new(keeper);
+        let maintenance = Maintenance::new(volumes.clone(), table_cache.clone(), superblock, heap, manifest);
+        let maintenance = Mutex::new(maintenance);
         let threads = options.threads && wal.is_some();
         let now = options.clock.now();
         let inner = Arc::new(Inner {
             options,
             ring_size,
             volumes,
-            front,
+            state,
             wal,
-            keeper,
+            maintenance,
             recovery,
-            maintenance: OnceLock::new(),
+            maintenance_thread: OnceLock::new(),
             quiet: Mutex::new(Quiet::new(now)),
-            shelf,
+            table_cache,
             ages: Mutex::new(Ages::new(now)),
-            sweeper: Mutex::default(),
+            expiry: Mutex::default(),
             configuring: Mutex::default(),
-            silos: MemorySpaces::default(),
-            dumper: OnceLock::new(),
+            memory_spaces: MemorySpaces::default(),
+            dump_thread: OnceLock::new(),
             own_commits: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
@@ -530,15 +531,15 @@ impl Handle {
             kept: Mutex::default(),
             committer: Mutex::new(committer),
             threads: Mutex::default(),
-            insisted: AtomicBool::new(false),
+            full_requested: AtomicBool::new(false),
             tethers,
             process: Process::current(),
         });
         let handle = Handle { inner: inner.clone() };
         if inner.wal.is_some() {
-            inner.keeper().prepare(&inner.context()?)?;
+            inner.maintenance().prepare(&inner.context()?)?;
         }
-        *held(&inner.kept) = inner.keeper().kept();
+        *held(&inner.kept) = inner.maintenance().kept();
         if threads {
             let committer = held(&inner.committer).take();
             let committer = committer.expect("a store with a log has a committer");
@@ -549,12 +550,12 @@ impl Handle {
             let run = spawn("brooklet-commit", Box::new(move || committer.run()))?;
             let keep = spawn("brooklet-keep", Box::new(inner.watched("the keeper", |inner| inner.keep())))?;
             // Set here and not by the thread, which might look whether it is wanted while it cannot be woken yet.
-            inner.maintenance.get_or_init(|| keep.thread().clone());
-            inner.shelf.watched_by(keep.thread());
+            inner.maintenance_thread.get_or_init(|| keep.thread().clone());
+            inner.table_cache.watched_by(keep.thread());
             held(&inner.threads).extend([run, keep]);
         }
         if let Some(wal) = &inner.wal {
-            inner.weigh(&inner.front(), wal.stats().used);
+            inner.weigh(&inner.state(), wal.stats().used);
         }
         Ok(handle)
     }
@@ -563,7 +564,7 @@ impl Handle {
     pub fn close(&self) -> Result<(), Error> {
         let inner = &self.inner;
         inner.here()?;
-        inner.insisted.store(true, Ordering::Relaxed);
+        inner.full_requested.store(true, Ordering::Relaxed);
         if inner.is_own_thread() {
             // In a waker: closing waits for this thread.
             inner.end_beside(Inner::close_at_last);
@@ -576,10 +577,10 @@ impl Handle {
 impl Inner {
     /// All spaces, by name.
     pub fn spaces(&self) -> Vec<SpaceInfo> {
-        let mut infos = self.front().spaces.infos();
+        let mut infos = self.state().spaces.infos();
         for info in &mut infos {
-            if let Some(silo) = self.silos.find(info.name.as_bytes()) {
-                silo.logs().report(info);
+            if let Some(memory_space) = self.memory_spaces.find(info.name.as_bytes()) {
+                memory_space.logs().report(info);
             }
         }
         infos
@@ -594,7 +595,7 @@ impl Inner {
     }
 
     /// Has a thread of the store end with it.
-    pub fn adopt_thread(&self, thread: JoinHandle<()>) {
+    pub fn keep_thread(&self, thread: JoinHandle<()>) {
         held(&self.threads).push(thread);
     }
 
@@ -620,7 +621,7 @@ impl Inner {
     /// Closes the store as its last handle goes, and lets go of its volumes if it was told to close.
     fn go(self: &Arc<Self>) {
         self.close_at_last();
-        if self.insisted.load(Ordering::Relaxed) && !bug("closed-store-keeps-its-file") {
+        if self.full_requested.load(Ordering::Relaxed) && !bug("closed-store-keeps-its-file") {
             self.tethers.iter().for_each(|tether| tether.let_go());
         }
     }
@@ -651,7 +652,7 @@ impl Inner {
         self.end_threads();
         match end {
             None => Ok(()),
-            Some(end) => self.keeper().close(end?).and(dumped),
+            Some(end) => self.maintenance().close(end?).and(dumped),
         }
     }
 

@@ -36,14 +36,14 @@ const MAX_MANIFEST: u64 = 1 << 30;
 pub(crate) struct Opened {
     /// The volumes, the store's capacity being the data's end.
     pub volumes: Volumes,
-    pub shelf: Arc<TableCache>,
+    pub table_cache: Arc<TableCache>,
     /// The label of the ring, where that has a volume of its own.
     pub label: Option<ring_label::Found>,
     pub superblock: Superblock,
     pub slots: Vec<Slot>,
     pub heap: Heap,
     pub manifest: Option<Extent>,
-    pub front: StoreState,
+    pub state: StoreState,
     /// Where the recovery began.
     pub start: Start,
     pub recovery: Recovery,
@@ -85,9 +85,9 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     let size = size.min(if superblock.capacity > 0 { superblock.capacity } else { u64::MAX });
     let (manifest, manifest_at) = read_manifest(volume, &superblock, size)?;
     check_runs(&manifest, superblock.next_run)?;
-    let segments = manifest.runs.iter().flat_map(|(_, segments)| segments);
-    let used = segments
-        .filter(|segment| !segment.is_elsewhere())
+    let tables = manifest.runs.iter().flat_map(|(_, tables)| tables);
+    let used = tables
+        .filter(|table| !table.is_offloaded())
         .map(|m| Extent { offset: m.offset, len: m.extent })
         .chain(manifest_at.filter(|_| !bug("manifest-is-free-space")));
     let end = size / SECTOR as u64 * SECTOR as u64;
@@ -97,28 +97,29 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
             format!("the extent at {} overlaps another or lies outside", extent.offset),
         )
     })?;
-    let shelf = TableCache::new(volume.clone(), options.cache_budget, options.remembered, options.secret);
-    let apart = manifest.runs.iter().flat_map(|(_, segments)| segments).filter(|it| it.is_elsewhere());
+    let table_cache =
+        TableCache::new(volume.clone(), options.cache_budget, options.bounds_cache, options.secret);
+    let apart = manifest.runs.iter().flat_map(|(_, tables)| tables).filter(|it| it.is_offloaded());
     let needed = apart.count();
-    let open = |run, segment: TableMeta| match &options.elsewhere {
-        _ if !segment.is_elsewhere() => {
-            Table::open(&shelf, run, segment.clone()).or_else(|error| match error {
+    let open = |run, table: TableMeta| match &options.offload_reader {
+        _ if !table.is_offloaded() => {
+            Table::open(&table_cache, run, table.clone()).or_else(|error| match error {
                 // What can be read of the store is to be; who looks for a log there is told.
                 Error::Damaged { .. } | Error::NewerFormat { .. } => {
                     tracing::warn!(store = name, run, %error, "a part of a run cannot be read; going on without it");
-                    Ok(Table::broken(run, segment, error))
+                    Ok(Table::broken(run, table, error))
                 }
                 error => Err(error),
             })
         }
-        Some(elsewhere) => {
-            let source = elsewhere.0(PartName::of(&segment))?;
-            Table::elsewhere(&shelf, run, segment, source)
+        Some(reader) => {
+            let source = reader.0(PartName::of(&table))?;
+            Table::offloaded(&table_cache, run, table, source)
         }
         None => Err(Error::PartsNeeded { name: name.clone(), parts: needed }),
     };
-    let runs = RunSet::open(&shelf, &manifest, superblock.trim.lsn, open)?;
-    let remembered = BoundsCache::new(options.secret, shelf.remembered_budget);
+    let runs = RunSet::open(&table_cache, &manifest, superblock.trim.lsn, open)?;
+    let bounds_cache = BoundsCache::new(options.secret, table_cache.bounds_cache_budget);
     let runs = Arc::new(runs);
     let table = table_of(&runs).or_else(|error| match error {
         // What can be read is to be, whatever is damaged.
@@ -128,7 +129,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         }
         error => Err(error),
     })?;
-    let mut front = StoreState::new(options.seed, runs, remembered, table);
+    let mut state = StoreState::new(options.seed, runs, bounds_cache, table);
     let start = Start {
         cursor: superblock.trim,
         acked: superblock.acked,
@@ -137,11 +138,11 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     };
     let (ring, zone) = (&**volumes.ring(), superblock.zone());
     let recovery = if options.read_only {
-        recover_secured(ring, zone, start, |found| front.replay_around(found, options.seed))?
+        recover_secured(ring, zone, start, |found| state.replay_around(found, options.seed))?
     } else {
-        recover(ring, zone, start, |block, _| front.replay(block)).map_err(to_be_read)?
+        recover(ring, zone, start, |block, _| state.replay(block)).map_err(to_be_read)?
     };
-    if let Some(lost) = &front.lost {
+    if let Some(lost) = &state.lost {
         tracing::warn!(store = name, place = lost.place(), what = lost.what(), "a part of the ring is lost");
     }
     if recovery.withheld > 0 {
@@ -156,16 +157,16 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         let blocks = recovery.unproven;
         tracing::info!(store = name, blocks, "a power cut could take back the last blocks");
     }
-    front.claim_table();
+    state.claim_table();
     Ok(Opened {
         volumes,
-        shelf,
+        table_cache,
         label,
         superblock,
         slots,
         heap,
         manifest: manifest_at,
-        front,
+        state,
         start,
         recovery,
     })
@@ -234,14 +235,14 @@ pub(crate) fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error
     let is_made = |at: usize| !merged.is_empty() && at + 1 == merged.start;
     let (mut without_it, mut with_it) = (0, 0);
     let (mut items, mut all_here) = (0u64, true);
-    for (at, (run, segments)) in manifest.runs.iter().enumerate() {
+    for (at, (run, tables)) in manifest.runs.iter().enumerate() {
         let falls = run.level < without_it && !is_made(at) || run.level < with_it && !merged.contains(&at);
-        let here = |segment: &TableMeta| !segment.is_elsewhere();
-        let is_here = segments.iter().all(here);
+        let here = |table: &TableMeta| !table.is_offloaded();
+        let is_here = tables.iter().all(here);
         let was_here = replace(&mut all_here, is_here);
-        let wrong = if segments.iter().any(|segment| here(segment) && segment.len > segment.extent) {
+        let wrong = if tables.iter().any(|table| here(table) && table.len > table.extent) {
             "is longer than its extent"
-        } else if !is_here && (segments.iter().any(|it| here(it) || it.offset > 0) || run.level < MAX_LEVEL) {
+        } else if !is_here && (tables.iter().any(|it| here(it) || it.offset > 0) || run.level < MAX_LEVEL) {
             "lies elsewhere, and not as a whole"
         } else if is_here && !was_here {
             "is older than one that lies elsewhere"
@@ -259,7 +260,7 @@ pub(crate) fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error
             "counts more than it holds"
         } else if !adds_up(&mut items, run) {
             "counts more than any store holds"
-        } else if !segments.is_sorted_by(|a, b| a.first < b.first) {
+        } else if !tables.is_sorted_by(|a, b| a.first < b.first) {
             "has segments that are not in order"
         } else {
             without_it = if is_made(at) { without_it } else { run.level };
@@ -421,14 +422,11 @@ mod tests {
     }
 
     fn chain(id: u64, level: u64, firsts: &[&[u8]]) -> Chain {
-        let segment = |first: &&[u8]| {
+        let table = |first: &&[u8]| {
             let first = if first.is_empty() { Vec::new() } else { head_key(first) };
             TableMeta { len: 200, extent: 4096, first, ..TableMeta::default() }
         };
-        (
-            RunMeta { id, level, logs: 1, entries: 1, ..RunMeta::default() },
-            firsts.iter().map(segment).collect(),
-        )
+        (RunMeta { id, level, logs: 1, entries: 1, ..RunMeta::default() }, firsts.iter().map(table).collect())
     }
 
     #[track_caller]
@@ -446,8 +444,8 @@ mod tests {
         let mut long = run(1, 0);
         long.1[0].len = 5000;
         let apart = |id, level| {
-            let (meta, segments) = chain(id, level, &[b"", b"b"]);
-            (meta, segments.iter().map(TableMeta::gone).collect::<Vec<_>>())
+            let (meta, tables) = chain(id, level, &[b"", b"b"]);
+            (meta, tables.iter().map(TableMeta::gone).collect::<Vec<_>>())
         };
         let sound = vec![run(9, 0), run(7, 3), apart(8, MAX_LEVEL), apart(2, MAX_LEVEL)];
         assert!(check_runs(&Manifest { runs: sound, merging: None }, 10).is_ok());

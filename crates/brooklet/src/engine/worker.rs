@@ -1,4 +1,4 @@
-//! Maintenance: when the keeper works, and how fast; and the thread that lets it.
+//! Maintenance: when maintenance works, and how fast; and the thread that lets it.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -22,11 +22,11 @@ const LEAST_NAP: Duration = Duration::from_millis(10);
 const LONGEST_NAP: Duration = Duration::from_secs(60);
 
 impl Inner {
-    /// What the keeper works on. Taken before the keeper's lock is, so that it outlives that.
+    /// What maintenance works on. Taken before maintenance's lock is, so that it outlives that.
     pub fn context(&self) -> Result<Context<'_>, Error> {
         let wal = self.wal()?;
         let (quiet, untold) = (self.quiet(wal), Cell::default());
-        Ok(Context { front: &self.front.0, wal, seed: self.options.seed, quiet, untold })
+        Ok(Context { state: &self.state.0, wal, seed: self.options.seed, quiet, untold })
     }
 
     /// Time without a commit.
@@ -35,70 +35,70 @@ impl Inner {
         held(&self.quiet).observe(self.options.clock.now(), commits)
     }
 
-    /// How long nobody must have committed for the recent tier to be checkpointed; `None` where there is nothing in it.
+    /// How long nobody must have committed for the memtable to be checkpointed; `None` where there is nothing in it.
     fn patience(&self, wal: &Wal) -> Option<Duration> {
         let used = wal.stats().used;
-        let front = self.front();
-        let memory = (front.active.bytes() as u64, self.options.memory_budget as u64);
-        front.active.is_changed().then(|| pace::patience([(used, self.ring_size), memory]))
+        let state = self.state();
+        let memory = (state.active.bytes() as u64, self.options.memory_budget as u64);
+        state.active.is_changed().then(|| pace::patience([(used, self.ring_size), memory]))
     }
 
     /// Does a slice of maintenance. `false` where there is nothing to do.
     pub fn maintain(&self) -> Result<bool, Error> {
         let context = self.context()?;
         if held(&self.ages).pass(self.options.clock.now()) {
-            self.shelf.cache.age();
+            self.table_cache.cache.age();
         }
-        let Some(mut keeper) = self.free_keeper() else { return Ok(false) };
+        let Some(mut maintenance) = self.free_maintenance() else { return Ok(false) };
         if self.patience(context.wal).is_some_and(|patience| context.quiet >= patience) {
             self.wanted.store(true, Ordering::Relaxed);
         }
         self.told.store(false, Ordering::Relaxed);
         let wanted = self.wanted.load(Ordering::Relaxed);
-        let checkpointing = keeper.is_checkpointing();
+        let checkpointing = maintenance.is_checkpointing();
         let begun = self.options.clock.now();
         // What a panic leaves half done is not worked on again: the store has stopped.
-        let worked = caught("the keeper", || keeper.step(&context, wanted));
-        let worked = worked.unwrap_or_else(|panic| Err(keeper.stop_after(&context, panic)));
+        let worked = caught("the keeper", || maintenance.step(&context, wanted));
+        let worked = worked.unwrap_or_else(|panic| Err(maintenance.stop_after(&context, panic)));
         if !matches!(worked, Ok(false)) {
             self.counters.slices.record(self.options.clock.now().saturating_sub(begun));
         }
-        *held(&self.kept) = keeper.kept();
-        if wanted && (keeper.is_checkpointing() || matches!(worked, Ok(false))) {
+        *held(&self.kept) = maintenance.kept();
+        if wanted && (maintenance.is_checkpointing() || matches!(worked, Ok(false))) {
             self.wanted.store(false, Ordering::Relaxed);
         }
         // A checkpoint that is stuck and waits for merging may get on, or not.
-        if worked.is_err() || !keeper.is_stuck() {
-            let stalled = worked.as_ref().err().filter(|_| keeper.is_checkpointing()).cloned();
+        if worked.is_err() || !maintenance.is_stuck() {
+            let stalled = worked.as_ref().err().filter(|_| maintenance.is_checkpointing()).cloned();
             *held(&self.stalled) = stalled;
         }
-        self.ration(context.wal, keeper.progress());
-        if checkpointing && !keeper.is_checkpointing() {
+        self.ration(context.wal, maintenance.progress());
+        if checkpointing && !maintenance.is_checkpointing() {
             // What came meanwhile may be enough for the next one, and no commit need come to notice.
-            self.weigh(&self.front(), context.wal.stats().used);
+            self.weigh(&self.state(), context.wal.stats().used);
         }
         let idle = context.quiet >= IDLE;
-        drop(keeper);
-        if idle && matches!(worked, Ok(false)) { self.sweep() } else { worked }
+        drop(maintenance);
+        if idle && matches!(worked, Ok(false)) { self.expire() } else { worked }
     }
 
-    /// Lets the keeper get on; where it waits for the log, everything that boarded is made durable.
+    /// Lets maintenance get on; where it waits for the log, everything that appended is made durable.
     pub fn get_on(&self) -> Result<(), Error> {
         if self.maintain()? { Ok(()) } else { self.flush() }
     }
 
-    /// Writes the recent tier to a run.
+    /// Writes the memtable to a run.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.flush()?;
-        let target = self.front().generation();
-        let done = |front: &StoreState| {
-            front.oldest_generation() > target || front.frozen.is_none() && front.active.is_empty()
+        let target = self.state().generation();
+        let done = |state: &StoreState| {
+            state.oldest_generation() > target || state.frozen.is_none() && state.active.is_empty()
         };
-        while !done(&self.front()) {
+        while !done(&self.state()) {
             self.wanted.store(true, Ordering::Relaxed);
             self.get_on()?;
         }
-        while self.front().leaving > 0 && matches!(self.maintain(), Ok(true)) {}
+        while self.state().releasing > 0 && matches!(self.maintain(), Ok(true)) {}
         // There may be enough runs for a compaction now.
         self.nudge();
         Ok(())
@@ -109,8 +109,8 @@ impl Inner {
         let used = wal.stats().used;
         self.used.store(used, Ordering::Relaxed);
         let (memory, most) = {
-            let front = self.front();
-            (front.memory() as u64, front.most_memory(self.options.memory_budget) as u64)
+            let state = self.state();
+            (state.memory() as u64, state.most_memory(self.options.memory_budget) as u64)
         };
         // The last eighth of the ring is for what frees.
         let sizes = [most, self.ring_size / 8 * 7];
@@ -141,11 +141,11 @@ impl Inner {
     }
 
     /// Asks for a checkpoint when the ring or the memory is part full.
-    pub(super) fn weigh(&self, front: &StoreState, used: u64) {
-        let full = used > self.ring_size / 2 || front.active.bytes() > self.options.memory_budget / 2;
-        let wanted = full && front.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed);
-        let wanted = wanted || front.wants_room() && !self.told.swap(true, Ordering::Relaxed);
-        // The front's lock orders this with the look that the maintenance thread takes before it sleeps.
+    pub(super) fn weigh(&self, state: &StoreState, used: u64) {
+        let full = used > self.ring_size / 2 || state.active.bytes() > self.options.memory_budget / 2;
+        let wanted = full && state.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed);
+        let wanted = wanted || state.wants_room() && !self.told.swap(true, Ordering::Relaxed);
+        // The state's lock orders this with the look that the maintenance thread takes before it sleeps.
         let woken = self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed);
         if wanted || woken {
             self.nudge();
@@ -163,8 +163,8 @@ impl Inner {
                         thread::park_timeout(rest);
                     }
                 }
-                Ok(false) if self.keeper().is_checkpointing() => {
-                    // The frozen tier's last block is on its way; push it, since nobody may be waiting for it. Waiting for
+                Ok(false) if self.maintenance().is_checkpointing() => {
+                    // The frozen memtable's last block is on its way; push it, since nobody may be waiting for it. Waiting for
                     // it may have taken the wake-up of whoever closes the store.
                     if self.flush().is_err() && !self.closing.load(Ordering::Acquire) {
                         thread::park();
@@ -184,21 +184,21 @@ impl Inner {
     fn load(&self) -> Load {
         let Ok(wal) = self.wal() else { return Load::default() };
         let quiet = self.quiet(wal);
-        let is_stuck = self.keeper().is_stuck();
+        let is_stuck = self.maintenance().is_stuck();
         let used = wal.stats().used;
-        let front = self.front();
+        let state = self.state();
         // A checkpoint starts when either is half full. It holds writers back when the other half is, too, and before that
         // when they have used up their ration.
-        let memory = front.active.bytes() as u64 * 200 / (self.options.memory_budget as u64).max(1);
+        let memory = state.active.bytes() as u64 * 200 / (self.options.memory_budget as u64).max(1);
         let ring = (used.saturating_sub(self.ring_size / 2) * 200) / self.ring_size;
         let [most_memory, most_ring] = [0, 1].map(|i: usize| self.limits[i].load(Ordering::Relaxed));
-        let uses = [(front.memory() as u64, most_memory), (used, most_ring)];
+        let uses = [(state.memory() as u64, most_memory), (used, most_ring)];
         let rationed = held(&self.ration).used(uses);
         let fill =
-            if front.frozen.is_some() || front.leaving > 0 { memory.max(ring).max(rationed) } else { 0 };
+            if state.frozen.is_some() || state.releasing > 0 { memory.max(ring).max(rationed) } else { 0 };
         let fill = if self.held_back.load(Ordering::Relaxed) { fill.max(100) } else { fill };
-        let short_of_room = is_stuck || front.room.is_asked();
-        Load { idle: quiet >= IDLE, short_of_room, fill, backlog: backlog(&front.runs) }
+        let short_of_room = is_stuck || state.room.is_requested();
+        Load { idle: quiet >= IDLE, short_of_room, fill, backlog: backlog(&state.runs) }
     }
 
     /// Sleeps until there may be something to do: because somebody says so, or because nobody commits any more.
@@ -216,19 +216,19 @@ impl Inner {
     /// How long to wait for idleness, or the clock, to give something to do: what look-ups keep in memory ages with it.
     fn nap(&self) -> Nap {
         let Ok(wal) = self.wal() else { return Nap { most: None, woken_by_commits: true } };
-        let runs = self.front().runs.clone();
-        let merge = self.keeper().due_after(&runs);
+        let runs = self.state().runs.clone();
+        let merge = self.maintenance().due_after(&runs);
         let patience = self.patience(wal).into_iter().chain(merge).min();
         let wait = patience.map(|patience| patience.saturating_sub(self.quiet(wal)).max(LEAST_NAP));
-        // What boarded and is not durable yet will be.
-        let wait = wait.or_else(|| (!self.front().is_settled()).then_some(IDLE));
-        let sweep = held(&self.sweeper).next(&runs).map(|at| {
+        // What appended and is not durable yet will be.
+        let wait = wait.or_else(|| (!self.state().is_settled()).then_some(IDLE));
+        let expire = held(&self.expiry).next(&runs).map(|at| {
             let idle = IDLE.saturating_sub(self.quiet(wal)).max(LEAST_NAP);
             Duration::from_millis(at.saturating_sub(self.now())).clamp(idle, LONGEST_NAP)
         });
         let now = self.options.clock.now();
-        let age = self.shelf.is_to_age().then(|| held(&self.ages).left(now).max(LEAST_NAP));
-        Nap { most: wait.into_iter().chain(sweep).chain(age).min(), woken_by_commits: wait.is_none() }
+        let age = self.table_cache.is_to_age().then(|| held(&self.ages).left(now).max(LEAST_NAP));
+        Nap { most: wait.into_iter().chain(expire).chain(age).min(), woken_by_commits: wait.is_none() }
     }
 }
 
@@ -270,7 +270,7 @@ mod tests {
         assert!(!beyond(2000) && inner.limits.iter().all(|limit| limit.load(Ordering::Relaxed) == u64::MAX));
     }
 
-    /// Writers were held back until all logs were in order, and the keeper hurried only once they were.
+    /// Writers were held back until all logs were in order, and maintenance hurried only once they were.
     #[test]
     fn a_ration_grows_from_the_beginning_and_the_keeper_hurries_before_it_is_used_up() {
         const BUDGET: usize = 8 << 20;
@@ -290,14 +290,14 @@ mod tests {
         let at_first = limit();
         assert!(inner.load().fill < 10, "{:?}", inner.load());
         let mut next = 12_000;
-        while (inner.front().memory() as u64) < at_first - 1000 {
+        while (inner.state().memory() as u64) < at_first - 1000 {
             append(next..next + 100);
             next += 100;
         }
         assert!(inner.load().fill > 90, "{:?}", inner.load());
-        assert!(inner.front().active.bytes() < BUDGET / 4, "though memory is far from full");
+        assert!(inner.state().active.bytes() < BUDGET / 4, "though memory is far from full");
         let (mut last, mut grown) = (0, at_first);
-        let progress = || inner.keeper().progress();
+        let progress = || inner.maintenance().progress();
         while let Some(done) = progress() {
             assert!(done >= last && done <= 1000, "{done} after {last}");
             last = done;
@@ -325,7 +325,7 @@ mod tests {
             store.checkpoint().unwrap();
             let nap = || {
                 // What look-ups keep is another matter.
-                (0..9).for_each(|_| store.inner().shelf.cache.age());
+                (0..9).for_each(|_| store.inner().table_cache.cache.age());
                 store.inner().nap()
             };
             assert_eq!(nap(), Nap { most: aged.then_some(LONGEST_NAP), woken_by_commits: true });
@@ -337,15 +337,15 @@ mod tests {
         }
     }
 
-    /// A checkpoint whose tier is gone: an assertion fails in the midst of a slice.
+    /// A checkpoint whose memtable is gone: an assertion fails in the midst of a slice.
     fn a_panic_of_the_keeper_stops_the_store() {
         let options = Options::new().threads(false);
         let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
         store.append("log", "entry").unwrap().wait().unwrap();
         let inner = store.inner();
         inner.wanted.store(true, Ordering::Relaxed);
-        assert!(inner.maintain().unwrap() && inner.keeper().is_checkpointing());
-        inner.front().frozen = None;
+        assert!(inner.maintain().unwrap() && inner.maintenance().is_checkpointing());
+        inner.state().frozen = None;
         let stopped = |error: Error| {
             let named = |why: &str| why.contains("the keeper panicked: a draining checkpoint has its tier");
             assert!(matches!(&error, Error::Stopped { why } if named(why)), "{error}");
@@ -367,14 +367,14 @@ mod tests {
     #[test]
     fn a_keeper_that_goes_on_after_a_panic_is_caught() {
         use brooklet_io::seeded::{met, plant};
-        plant(Some("keeper-goes-on-after-a-panic"));
+        plant(Some("maintenance-goes-on-after-a-panic"));
         let passed = std::panic::catch_unwind(a_panic_of_the_keeper_stops_the_store).is_ok();
         let met = met();
         plant(None);
         assert!(met > 0 && !passed, "it was met {met} times, and goes unnoticed");
     }
 
-    /// A thread of a user's that panics while it has the keeper.
+    /// A thread of a user's that panics while it has maintenance.
     #[test]
     fn a_panic_under_the_keepers_lock_stops_the_store() {
         let options = Options::new().threads(false);
@@ -383,7 +383,7 @@ mod tests {
         store.append("log", "entry").unwrap().wait().unwrap();
         let inner = store.inner();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _keeper = inner.keeper();
+            let _keeper = inner.maintenance();
             panic!("a planned panic");
         }));
         assert!(panicked.is_err());
@@ -409,8 +409,8 @@ mod tests {
         store.flush().unwrap();
         store.abandon();
         let store = options.memory_budget(BUDGET).open_on(Arc::new(volume)).unwrap();
-        let memory = || store.inner().front().memory();
-        let checkpoints = || store.info().unwrap().keeper.checkpoints;
+        let memory = || store.inner().state().memory();
+        let checkpoints = || store.info().unwrap().maintenance.checkpoints;
         let found = memory();
         assert!(found > 2 * BUDGET);
         let mut most = 0;
@@ -421,7 +421,7 @@ mod tests {
         }
         assert!((BUDGET / 4..BUDGET * 3 / 4).contains(&(most - found)), "{most} after {found}");
         while store.step().unwrap() {}
-        assert_eq!(store.inner().front().most_memory(BUDGET), BUDGET);
+        assert_eq!(store.inner().state().most_memory(BUDGET), BUDGET);
     }
 
     /// A store that rests, and is only read, kept what was read for good.
@@ -436,15 +436,15 @@ mod tests {
         let step = |by: Duration| {
             clock.advance(by);
             assert!(!store.step().unwrap());
-            inner.shelf.cache.stats()
+            inner.table_cache.cache.stats()
         };
         for _ in 0..2 {
             while inner.nap() != rests {
                 step(pace::AGE);
             }
-            assert_eq!(inner.shelf.cache.stats().bytes(), 0);
+            assert_eq!(inner.table_cache.cache.stats().bytes(), 0);
             let woken = thread::current();
-            inner.shelf.watched_by(&woken);
+            inner.table_cache.watched_by(&woken);
             assert_eq!(store.read("log", ..).unwrap().count(), 1);
             // A look-up woke whoever rests, so this comes back.
             thread::park();

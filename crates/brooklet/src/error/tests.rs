@@ -65,7 +65,7 @@ errors! {
     NotAStore, CannotOpen, not_a_store, ["letter is not a Brooklet store", "superblock"];
     Exists, CannotOpen, exists, ["store exists already", "choose another name"];
     RingNeeded, CannotOpen, ring_needed, ["memory", "a volume of its own", "`Options::ring_at` or --ring"];
-    PartsNeeded, CannotOpen, parts_needed, ["1 parts of memory were offloaded", "`Options::elsewhere` or --archive"];
+    PartsNeeded, CannotOpen, parts_needed, ["1 parts of memory were offloaded", "`Options::offload_reader` or --archive"];
     WrongRing, CannotOpen, wrong_ring, ["memory is not the ring of memory", "another store", "was made with"];
     Shrunk, CannotOpen, shrunk, ["memory had 131072 bytes", "now has 126976", "give it its size back"];
     OtherCapacity, CannotOpen, other_capacity,

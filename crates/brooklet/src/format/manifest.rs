@@ -1,4 +1,4 @@
-//! The manifest: which runs there are, of which segments, and which merge goes on. Written anew with every change, pointed
+//! The manifest: which runs there are, of which tables, and which merge goes on. Written anew with every change, pointed
 //! at by the superblock.
 //!
 //! ```text
@@ -9,12 +9,12 @@
 //!    dead: entries that newer runs are known to have made irrelevant; never more than there are,
 //!    ageing: entries of its logs under limits of age, older runs' included,
 //!    when the first of them becomes too old, in milliseconds since the Unix epoch, when the last does,
-//!    number of segments
-//!    then per segment, in the order of keys:
+//!    number of tables
+//!    then per table, in the order of keys:
 //!       offset on the volume, length of the codex, bytes of its extent, checksum of the codex's footer,
 //!       (offset and extent are 0 where it lies elsewhere, and is known by the other two)
 //!       length of a key, and that key: its first codex key; if that is a head, maybe a shorter one between it and the last
-//!       of the segment before
+//!       of the table before
 //! then number of runs that are being merged; 0 where no merge goes on, and then no more of it:
 //!    number of the run that is being made of them; they follow it above
 //!    1 where the last of them was the oldest of all when the merge began, 0 where it was not
@@ -22,12 +22,12 @@
 //! then 8 XXH3-64 of all before
 //! ```
 //!
-//! A run that is being merged is told with the counts that it had before, and with those of its segments that are still
+//! A run that is being merged is told with the counts that it had before, and with those of its tables that are still
 //! needed.
 //!
-//! Of version 4 are those, and only those, by which some segments lie elsewhere: what knows version 3 alone reads all others.
+//! Of version 4 are those, and only those, by which some tables lie elsewhere: what knows version 3 alone reads all others.
 //!
-//! Versions 1 and 2 knew of no segments: after the runs' number, level, they had offset, length, extent and checksum of the
+//! Versions 1 and 2 knew of no tables: after the runs' number, level, they had offset, length, extent and checksum of the
 //! only one, whose first key is taken to be the first there can be, and then logs, entries, tombstones, empties and dead.
 //! Version 1 had no more than logs and entries: what it did not tell is taken for what it can be at worst, none of the
 //! entries dead, and every log such as may not be forgotten. Up to version 2 no log had limits.
@@ -40,7 +40,7 @@ use brooklet_wal::checksum;
 use crate::model::retention_state::Ageing;
 
 const MAGIC: [u8; 8] = *b"BRKMANIF";
-/// The version of a manifest all of whose segments lie in the store, and of one of which some lie elsewhere.
+/// The version of a manifest all of whose tables lie in the store, and of one of which some lie elsewhere.
 const VERSION: [u32; 2] = [3, 4];
 
 /// More levels than any store has: with 12 runs, this one would take 20 thousand million checkpoints.
@@ -104,18 +104,18 @@ pub(crate) struct TableMeta {
 }
 
 impl TableMeta {
-    /// The same segment, kept elsewhere.
+    /// The same table, kept elsewhere.
     pub fn gone(&self) -> Self {
         Self { offset: 0, extent: 0, ..self.clone() }
     }
 
     /// Whether it lies elsewhere.
-    pub fn is_elsewhere(&self) -> bool {
+    pub fn is_offloaded(&self) -> bool {
         self.extent == 0
     }
 }
 
-/// A run and its segments, in the order of their keys.
+/// A run and its tables, in the order of their keys.
 pub(crate) type Chain = (RunMeta, Vec<TableMeta>);
 
 /// A merge that has published some of what it makes.
@@ -150,17 +150,17 @@ impl Manifest {
 
     /// Whether some of it lies elsewhere.
     fn is_apart(&self) -> bool {
-        self.runs.iter().flat_map(|(_, segments)| segments).any(TableMeta::is_elsewhere)
+        self.runs.iter().flat_map(|(_, tables)| tables).any(TableMeta::is_offloaded)
     }
 
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&VERSION[usize::from(self.is_apart())].to_le_bytes());
         out.extend_from_slice(&(self.runs.len() as u32).to_le_bytes());
-        for (run, segments) in &self.runs {
+        for (run, tables) in &self.runs {
             put(&mut out, &run.words());
-            put(&mut out, &[segments.len() as u64]);
-            for TableMeta { offset, len, extent, footer_sum, first } in segments {
+            put(&mut out, &[tables.len() as u64]);
+            for TableMeta { offset, len, extent, footer_sum, first } in tables {
                 put(&mut out, &[*offset, *len, *extent, *footer_sum, first.len() as u64]);
                 out.extend_from_slice(first);
             }
@@ -222,12 +222,12 @@ impl Rest<'_> {
         for _ in 0..count {
             let run = RunMeta::of_words(self.words()?);
             let [parts] = self.words()?;
-            let mut segments = Vec::new();
+            let mut tables = Vec::new();
             for _ in 0..parts {
                 let [offset, len, extent, footer_sum, first] = self.words()?;
-                segments.push(TableMeta { offset, len, extent, footer_sum, first: self.key(first)? });
+                tables.push(TableMeta { offset, len, extent, footer_sum, first: self.key(first)? });
             }
-            runs.push((run, segments));
+            runs.push((run, tables));
         }
         let [inputs] = self.words()?;
         let merging = if inputs == 0 {
@@ -245,9 +245,9 @@ impl Rest<'_> {
         for _ in 0..count {
             let [id, level, offset, len, extent, footer_sum, logs, entries] = self.words()?;
             let [tombstones, empties, dead] = if version == 1 { [0, logs, 0] } else { self.words()? };
-            let segment = TableMeta { offset, len, extent, footer_sum, first: Vec::new() };
+            let table = TableMeta { offset, len, extent, footer_sum, first: Vec::new() };
             let run = RunMeta { id, level, logs, entries, tombstones, empties, dead, ..RunMeta::default() };
-            runs.push((run, vec![segment]));
+            runs.push((run, vec![table]));
         }
         Some(Manifest { runs, merging: None })
     }
@@ -297,20 +297,20 @@ mod tests {
         ages_to: 14,
     };
 
-    fn segment(offset: u64, first: &[u8]) -> TableMeta {
+    fn table(offset: u64, first: &[u8]) -> TableMeta {
         TableMeta { offset, len: 4, extent: 5, footer_sum: 6, first: first.to_vec() }
     }
 
     #[test]
     fn a_manifest_survives_the_round_trip_and_no_flipped_bit() {
         let runs = vec![
-            (RUN, vec![segment(3, b"a"), segment(8, b"b\0\x01\0")]),
+            (RUN, vec![table(3, b"a"), table(8, b"b\0\x01\0")]),
             (RunMeta { id: 12, ..RUN }, vec![]),
-            (RunMeta { id: 13, ..RUN }, vec![segment(20, b"")]),
+            (RunMeta { id: 13, ..RUN }, vec![table(20, b"")]),
         ];
         let merging = Some(Merging { into: 1, inputs: 2, bottom: true, from: b"c".to_vec() });
         let mut apart = runs.clone();
-        apart[2].1[0] = segment(20, b"").gone();
+        apart[2].1[0] = table(20, b"").gone();
         for (manifest, version) in [
             (Manifest::default(), 3),
             (Manifest { runs: runs.clone(), merging: None }, 3),
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn a_forged_manifest_is_refused() {
         let sound = Manifest {
-            runs: vec![(RUN, vec![segment(3, b"a")])],
+            runs: vec![(RUN, vec![table(3, b"a")])],
             merging: Some(Merging { into: 1, inputs: 2, bottom: false, from: b"c".to_vec() }),
         };
         let sound = sound.encode();
@@ -368,9 +368,9 @@ mod tests {
         put(&mut bytes, &[sum]);
         let manifest = Manifest::decode(&bytes, sum).unwrap();
         assert!(manifest.merging.is_none() && manifest.runs.len() == 1);
-        let (run, segments) = &manifest.runs[0];
-        let segment = TableMeta { offset: 3, len: 4, extent: 5, footer_sum: 6, first: Vec::new() };
-        assert_eq!(segments[..], [segment]);
+        let (run, tables) = &manifest.runs[0];
+        let table = TableMeta { offset: 3, len: 4, extent: 5, footer_sum: 6, first: Vec::new() };
+        assert_eq!(tables[..], [table]);
         *run
     }
 

@@ -211,11 +211,11 @@ fn put_head(value: &mut Vec<u8>, piece: Piece, terms: Option<&RetentionState>) {
 }
 
 /// The head of a log that is brought to another store, where it counts in no totals yet.
-pub(crate) fn head_elsewhere(head: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn head_carried_over(head: &[u8]) -> Option<Vec<u8>> {
     let mut rest = head;
     let (piece, terms) = head_piece(&mut rest)?;
     let mut value = Vec::with_capacity(head.len());
-    put_head(&mut value, piece, terms.and_then(|terms| terms.elsewhere()).as_ref());
+    put_head(&mut value, piece, terms.and_then(|terms| terms.carried_over()).as_ref());
     value.extend_from_slice(rest);
     Some(value)
 }

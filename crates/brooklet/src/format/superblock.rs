@@ -56,7 +56,7 @@ pub(crate) const FORMAT: u32 = 5;
 pub(crate) const COPIES: usize = 3;
 /// Bytes of the superblock zone, and where the ring starts on whichever volume it lies.
 pub(crate) const RING_OFFSET: u64 = 64 << 10;
-/// The least that a capacity leaves to the heap, in bytes: a run of a small tier beside the one it replaces.
+/// The least that a capacity leaves to the heap, in bytes: a run of a small memtable beside the one it replaces.
 pub(crate) const MIN_HEAP: u64 = 1 << 20;
 /// Largest ring, in bytes.
 pub(crate) const MAX_RING: u64 = 1 << 40;

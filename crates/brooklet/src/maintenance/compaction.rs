@@ -1,9 +1,9 @@
-//! Compaction: some neighbouring runs become one, in instalments.
+//! Compaction: some neighbouring runs become one, in compaction steps.
 //!
-//! An instalment adds about a segment's worth to the run that is being made, up to some place between two logs, and is
+//! A compaction step adds about a table's worth to the run that is being made, up to some place between two logs, and is
 //! published like any other change: that run then has all logs before the place, the merged ones count only from it on, and
-//! their segments that lie before it are free. Nothing of a merge is remembered but what the manifest says of it, so that
-//! it goes on after a crash, a reopening or a lack of room where the last instalment ended.
+//! their tables that lie before it are free. Nothing of a merge is remembered but what the manifest says of it, so that
+//! it goes on after a crash, a reopening or a lack of room where the last compaction step ended.
 //!
 //! Of the dead entries, those of the merged runs are told with them until the end, however much of them has been merged;
 //! only what newer runs have made irrelevant in the new one meanwhile is told with that.
@@ -27,7 +27,7 @@ use crate::run::writer::BuildError;
 use crate::run::{Run, RunSet};
 use crate::state::admission::SpacePressure;
 
-/// An instalment of a compaction.
+/// A compaction step of a compaction.
 pub(super) struct Compaction {
     /// The numbers of the runs that it replaces, newest first.
     inputs: Vec<u64>,
@@ -65,8 +65,8 @@ pub(crate) enum Due {
 
 impl Maintenance {
     /// Somebody waits for all runs to be merged: forgets why that failed before, and that the volume did not grow.
-    pub fn insist(&mut self) {
-        (self.failed, self.stunted) = (None, None);
+    pub fn request_full(&mut self) {
+        (self.failed, self.short_of_space) = (None, None);
         self.left_out.clear();
     }
 
@@ -75,10 +75,10 @@ impl Maintenance {
         if bug("damage-ends-all-merging") {
             return false;
         }
-        let runs = context.front().runs.clone();
+        let runs = context.state().runs.clone();
         let mut more = false;
         for run in runs.here() {
-            let unread = run.segments.iter().fold(false, |unread, segment| unread | segment.was_unread());
+            let unread = run.tables.iter().fold(false, |unread, table| unread | table.was_unread());
             if unread || run.is_damaged() {
                 more |= self.left_out.insert(run.meta.id, error.clone()).is_none();
             }
@@ -142,8 +142,8 @@ impl Maintenance {
         shapes(runs, self.mergeable(runs))
     }
 
-    /// Goes on with merging all runs into one, before checkpoints but for one between two instalments. What is being merged
-    /// already is merged first. Fails with what has failed since somebody [insisted](Self::insist), whoever met it.
+    /// Goes on with merging all runs into one, before checkpoints but for one between two compaction steps. What is being merged
+    /// already is merged first. Fails with what has failed since somebody [insisted](Self::request_full), whoever met it.
     pub fn merge_all(&mut self, context: &Context<'_>) -> Result<(), Error> {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());
@@ -151,16 +151,16 @@ impl Maintenance {
         if let Some((error, _)) = &self.failed {
             return Err(error.clone());
         }
-        self.insisted = true;
-        let runs = context.front().runs.clone();
+        self.full_requested = true;
+        let runs = context.state().runs.clone();
         let here = self.mergeable(&runs);
         let begun = runs.merging().is_some() && !self.is_stalled(&runs);
         if self.compaction.is_none() && !begun && here.len() > 1 {
             let level = here.iter().map(|r| r.meta.level).max().unwrap_or_default();
             self.compacting = true;
             let all = Due::Merge(Merge { runs: 0..here.len(), level });
-            if let Err(trouble) = self.begin(context, &runs, all) {
-                let error = self.bear(context, trouble);
+            if let Err(build_error) = self.begin(context, &runs, all) {
+                let error = self.handle_error(context, build_error);
                 let left_out =
                     matches!(error, Error::Damaged { .. } | Error::Io { .. }) && self.failed.is_none();
                 return if left_out { Ok(()) } else { Err(error) };
@@ -171,8 +171,8 @@ impl Maintenance {
 
     /// What merging may be done for after so long without a commit. Where there is little room, space is worth as much work
     /// as while the store is idle, and reads are worth none.
-    fn worth(&self, quiet: Duration) -> CompactionGoal {
-        match self.stunted {
+    fn goal(&self, quiet: Duration) -> CompactionGoal {
+        match self.short_of_space {
             None if quiet >= LONG_IDLE => CompactionGoal::Reads,
             None if quiet < IDLE => CompactionGoal::Bounds,
             _ => CompactionGoal::Space,
@@ -181,17 +181,17 @@ impl Maintenance {
 
     /// After how long without a commit there is something to merge, if ever.
     pub fn due_after(&self, runs: &RunSet) -> Option<Duration> {
-        [IDLE, LONG_IDLE].into_iter().find(|&quiet| self.due(runs, self.worth(quiet)).is_some())
+        [IDLE, LONG_IDLE].into_iter().find(|&quiet| self.due(runs, self.goal(quiet)).is_some())
     }
 
     /// What to merge next, if anything.
-    fn due(&self, runs: &RunSet, worth: CompactionGoal) -> Option<Due> {
+    fn due(&self, runs: &RunSet, goal: CompactionGoal) -> Option<Due> {
         if self.is_barred() {
             return None;
         }
         match runs.merging() {
             Some(_) if !self.is_stalled(runs) => Some(Due::Rest),
-            _ => POLICY.next(&self.shapes(runs), worth).map(Due::Merge),
+            _ => POLICY.next(&self.shapes(runs), goal).map(Due::Merge),
         }
     }
 
@@ -200,24 +200,24 @@ impl Maintenance {
         if self.is_barred() || runs.merging().is_some() && !self.is_stalled(runs) {
             return self.due(runs, CompactionGoal::Space);
         }
-        self.relief(runs, any).map(Due::Merge).or_else(|| self.due(runs, CompactionGoal::Space))
+        self.reclaim(runs, any).map(Due::Merge).or_else(|| self.due(runs, CompactionGoal::Space))
     }
 
     /// What to clean for room, if anything.
-    fn relief(&self, runs: &RunSet, any: bool) -> Option<Merge> {
+    fn reclaim(&self, runs: &RunSet, any: bool) -> Option<Merge> {
         let mut shapes = self.shapes(runs);
         for (shape, run) in shapes.iter_mut().zip(runs.iter()) {
             if self.cleaned.contains(&run.meta.id) {
                 *shape = Shape::of(&RunMeta { tombstones: 0, ..run.meta }, shape.bytes, run.dead());
             }
         }
-        POLICY.relief(&shapes, any)
+        POLICY.reclaim(&shapes, any)
     }
 
     /// Whether there is something that a merge for room frees.
     pub(super) fn can_free(&self, runs: &RunSet) -> bool {
         let goes_on = runs.merging().is_some() && !self.is_stalled(runs);
-        !self.is_barred() && (goes_on || self.relief(runs, false).is_some())
+        !self.is_barred() && (goes_on || self.reclaim(runs, false).is_some())
     }
 
     /// Whether no merge is tried, since one failed: for want of room, until there is as much as it wanted.
@@ -225,19 +225,19 @@ impl Maintenance {
         self.failed.as_ref().is_some_and(|(_, wanted)| self.room < *wanted)
     }
 
-    /// Starts or goes on with a compaction; where room is `press`ed for, with one that makes some.
+    /// Starts or goes on with a compaction; where room is `pressure`ed for, with one that makes some.
     pub(super) fn compact(
         &mut self,
         context: &Context<'_>,
-        press: Option<SpacePressure>,
+        pressure: Option<SpacePressure>,
     ) -> Result<bool, BuildError> {
         self.compacting = true;
         let Some(mut build) = self.compaction.as_mut().and_then(|compaction| compaction.build.take()) else {
-            self.sweep();
-            let runs = context.front().runs.clone();
-            let due = match press {
+            self.collect_garbage();
+            let runs = context.state().runs.clone();
+            let due = match pressure {
                 Some(SpacePressure { frees }) => self.due_for_room(&runs, frees),
-                None => self.due(&runs, self.worth(context.quiet)),
+                None => self.due(&runs, self.goal(context.quiet)),
             };
             let Some(due) = due else { return Ok(false) };
             return self.begin(context, &runs, due).map(|()| true);
@@ -248,22 +248,22 @@ impl Maintenance {
             Ok(true) => {
                 compaction.build = Some(build);
                 // While it was at work what it has taken did not count.
-                self.tell(context);
+                self.publish_budget(context);
             }
             Ok(false) => {
                 let Compaction { inputs, bottom, .. } = self.compaction.take().expect("it goes on");
                 self.publish(context, (inputs, bottom), build)?;
             }
-            Err(trouble) => {
+            Err(build_error) => {
                 self.compaction = None;
                 self.discard(build);
-                return Err(trouble);
+                return Err(build_error);
             }
         }
         Ok(true)
     }
 
-    /// Begins the next instalment.
+    /// Begins the next compaction step.
     fn begin(&mut self, context: &Context<'_>, runs: &RunSet, due: Due) -> Result<(), BuildError> {
         // The manifest tells of one merge: beside one that cannot go on, others are done at a go.
         let at_a_go = runs.merging().is_some() && matches!(due, Due::Merge(_));
@@ -281,31 +281,31 @@ impl Maintenance {
             (Due::Rest, None) => return Ok(()),
         };
         let chosen: Vec<Arc<Run>> = chosen;
-        for segment in runs.here().iter().flat_map(|run| &run.segments) {
-            segment.was_unread();
+        for table in runs.here().iter().flat_map(|run| &run.tables) {
+            table.was_unread();
         }
         let is_newer = |run: &&Arc<Run>| run.meta.id != id && run.meta.id != chosen[0].meta.id;
         let newer = runs.iter().take_while(is_newer).cloned().collect();
         let last = chosen.last().map(|run| run.meta.id);
         let older = runs.iter().skip_while(|run| Some(run.meta.id) != last).skip(1).cloned().collect();
         let mut input = Input::runs(&chosen, bottom, newer, older)?;
-        let segment = self.segment_size();
+        let table = self.table_size();
         let all = chosen.iter().map(|run| run.bytes()).fold(0, u64::saturating_add);
         let mut takes = if at_a_go { all } else { self.to_merge(&chosen) };
         if at_a_go {
             self.check_room(context, takes)?;
         }
         let log = input.next_log_alive()?;
-        if log > segment {
+        if log > table {
             // Nothing is published in the midst of a log.
             takes = takes.saturating_add(log);
-            self.check_room(context, log.saturating_add(2 * segment))?;
+            self.check_room(context, log.saturating_add(2 * table))?;
         }
         // Where room is short, what is freed comes sooner.
-        let bytes = segment.min(self.room / 2).max(segment / 4) / 4 * 3;
+        let bytes = table.min(self.room / 2).max(table / 4) / 4 * 3;
         self.superblock.next_run = self.superblock.next_run.max(id + 1);
         let start = input.next_log().map(<[u8]>::to_vec);
-        let (bytes, long) = if at_a_go { (u64::MAX, u64::MAX) } else { (bytes, segment) };
+        let (bytes, long) = if at_a_go { (u64::MAX, u64::MAX) } else { (bytes, table) };
         let end = Some(End { bytes, long, start });
         let inputs = chosen.iter().map(|r| r.meta.id).collect();
         let last = if runs.merging().is_none() || at_a_go {
@@ -329,11 +329,11 @@ impl Maintenance {
         let chosen: Vec<Arc<Run>> = runs.iter().skip(places.start).take(places.len()).cloned().collect();
         let room = self.room_to_merge(context, self.to_merge(&chosen))?;
         // While a merge goes on, nobody else can have what it may take.
-        let room = if self.stunted.is_some() { room.min(self.heap.bytes() / 8) } else { room };
+        let room = if self.short_of_space.is_some() { room.min(self.heap.bytes() / 8) } else { room };
         let least = chosen.len().min(2);
         let fit =
             (least..=chosen.len()).rev().find(|n| self.to_merge(&chosen[..*n]) <= room).unwrap_or(least);
-        // With segments that are larger than what is kept is reckoned with, as those of older formats.
+        // With tables that are larger than what is kept is reckoned with, as those of older formats.
         let takes = self.to_merge(&chosen[..fit]);
         if takes > 2 * self.least_kept() {
             self.check_room(context, takes)?;
@@ -351,7 +351,7 @@ impl Maintenance {
         Err(BuildError::Write(io::Error::new(io::ErrorKind::StorageFull, why)))
     }
 
-    /// Makes an instalment count.
+    /// Makes a compaction step count.
     fn publish(
         &mut self,
         context: &Context<'_>,
@@ -366,7 +366,7 @@ impl Maintenance {
         let passed = build.input.passed();
         let last = build.last().map(<[u8]>::to_vec);
         let (made, sealed) = self.seal(build)?;
-        let old = context.front().runs.clone();
+        let old = context.state().runs.clone();
         let into = self.joined(&old, made, &sealed);
         let mut news = News::default();
         for run in old.iter().filter(|run| run.meta.id != into.meta.id) {
@@ -385,9 +385,9 @@ impl Maintenance {
         let News { runs, merged, freed } = news;
         let early = bug(if is_last { "runs-are-freed-early" } else { "instalment-frees-early" });
         if early {
-            freed.iter().for_each(|segment| self.heap.give(segment.extent()));
+            freed.iter().for_each(|table| self.heap.give(table.extent()));
         }
-        self.replace(context, runs, merging, None).map_err(|trouble| self.lose(sealed, trouble))?;
+        self.replace(context, runs, merging, None).map_err(|build_error| self.lose(sealed, build_error))?;
         if !early {
             self.retired.extend(freed);
         }
@@ -397,9 +397,9 @@ impl Maintenance {
         // Whoever still reads from these holds what was freed of them.
         drop((old, merged));
         self.merged_to = last.filter(|_| !is_last).map(|last| (into.meta.id, last));
-        self.stats.instalments += 1;
+        self.stats.compaction_steps += 1;
         self.stats.compactions += u64::from(is_last);
-        self.yields = true;
+        self.checkpoint_next = true;
         self.tidy(context);
         Ok(())
     }
@@ -415,12 +415,12 @@ impl Maintenance {
         self.cleaned.extend((merged.len() == 1).then_some(into.id));
     }
 
-    /// The run that a merge makes, with what an instalment added to it.
+    /// The run that a merge makes, with what a compaction step added to it.
     fn joined(&self, runs: &RunSet, made: RunMeta, sealed: &[Arc<Table>]) -> Arc<Run> {
         let so_far = runs.merge().map(|(into, _)| into).filter(|into| into.meta.id == made.id);
         let so_far = so_far.filter(|_| !bug("instalment-forgets-the-others"));
-        let (before, segments) =
-            so_far.map_or((RunMeta::default(), &[][..]), |run| (run.meta(), &run.segments[..]));
+        let (before, tables) =
+            so_far.map_or((RunMeta::default(), &[][..]), |run| (run.meta(), &run.tables[..]));
         let meta = RunMeta {
             logs: before.logs.saturating_add(made.logs),
             entries: before.entries.saturating_add(made.entries),
@@ -429,28 +429,28 @@ impl Maintenance {
             dead: before.dead,
             ..made.with_ageing(Ageing::sum(before.ageing(), made.ageing()))
         };
-        Arc::new(Run::new(&self.shelf, meta, [segments, sealed].concat(), &[]))
+        Arc::new(Run::new(&self.table_cache, meta, [tables, sealed].concat(), &[]))
     }
 }
 
-/// What an instalment makes of the runs.
+/// What a compaction step makes of the runs.
 #[derive(Default)]
 struct News {
     runs: Vec<Counted>,
     /// The runs that are merged, while they are merged and at the end.
     merged: Vec<Arc<Run>>,
-    /// Segments that nobody needs any more.
+    /// Tables that nobody needs any more.
     freed: Vec<Arc<Table>>,
 }
 
 impl News {
-    /// Takes in the `at`th of the runs that are merged, of which so many segments are `passed`, behind what is being made;
+    /// Takes in the `at`th of the runs that are merged, of which so many tables are `passed`, behind what is being made;
     /// `next` is the log that is to be merged next.
     fn merge(&mut self, run: &Arc<Run>, at: usize, passed: usize, into: &Arc<Run>, next: Option<&[u8]>) {
         if at == 0 {
             self.runs.push((into.clone(), into.meta.dead));
         }
-        self.freed.extend_from_slice(&run.segments[..passed]);
+        self.freed.extend_from_slice(&run.tables[..passed]);
         self.merged.push(run.clone());
         if let Some(from) = next {
             self.runs.push((Arc::new(run.cut(passed, from)), run.dead()));

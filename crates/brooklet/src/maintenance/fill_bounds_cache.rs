@@ -1,6 +1,6 @@
-//! What a checkpoint takes out of memory is remembered, before it goes: the bounds of each log of its tier.
+//! What a checkpoint takes out of memory is remembered, before it goes: the bounds of each log of its memtable.
 //!
-//! Commits wait for the front's lock, and a thread that takes it again as soon as it has let go of it keeps out those that
+//! Commits wait for the state's lock, and a thread that takes it again as soon as it has let go of it keeps out those that
 //! were woken meanwhile. So few logs are set under one lock, their keys are hashed before, and in between the checkpoint
 //! writes its run.
 
@@ -15,7 +15,7 @@ use crate::memtable::Memtable;
 use crate::model::keyed_hash::Secret;
 use crate::run::writer::BuildError;
 
-/// Logs for each time that the front's lock is taken.
+/// Logs for each time that the state's lock is taken.
 const AT_ONCE: usize = 128;
 /// Bytes of payload to be written in between: no more than so many logs count for, so that they are remembered by the
 /// time that the run is written.
@@ -23,7 +23,7 @@ const BETWEEN: u64 = AT_ONCE as u64 * LOG_COST;
 
 impl Maintenance {
     /// Does a slice of a checkpoint that writes: of its run, and of what is remembered. `false` once there is no more.
-    pub(super) fn write_and_remember(
+    pub(super) fn write_and_cache_bounds(
         &mut self,
         context: &Context<'_>,
         build: &mut Build,
@@ -33,7 +33,7 @@ impl Maintenance {
         let more = loop {
             let written = self.work(context, build, BETWEEN)?;
             let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint is written");
-            let more = memory.take(context, &mut checkpoint.remembered);
+            let more = memory.take(context, &mut checkpoint.bounds_cache);
             match written {
                 None => break more,
                 Some(work) => done += work,
@@ -42,36 +42,36 @@ impl Maintenance {
                 break true;
             }
         };
-        let bytes = context.front().remembered.bytes();
-        self.shelf.share(bytes);
+        let bytes = context.state().bounds_cache.bytes();
+        self.table_cache.share(bytes);
         Ok(more)
     }
 
-    /// Remembers all, before the tier is complete.
-    pub(super) fn remember_early(&mut self, context: &Context<'_>) {
+    /// Remembers all, before the memtable is complete.
+    pub(super) fn cache_bounds_early(&mut self, context: &Context<'_>) {
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint has logs to remember");
         let memory = Memory::of(context);
-        while memory.take(context, &mut checkpoint.remembered) {}
+        while memory.take(context, &mut checkpoint.bounds_cache) {}
     }
 }
 
-/// The frozen tier, and by what its keys are hashed.
+/// The frozen memtable, and by what its keys are hashed.
 struct Memory {
-    tier: Arc<Memtable>,
+    memtable: Arc<Memtable>,
     secret: Secret,
 }
 
 impl Memory {
     fn of(context: &Context<'_>) -> Self {
-        let front = context.front();
-        let tier = front.frozen.clone().expect("a tier stays until its checkpoint is done");
-        Self { tier, secret: front.remembered.secret() }
+        let state = context.state();
+        let memtable = state.frozen.clone().expect("a tier stays until its checkpoint is done");
+        Self { memtable, secret: state.bounds_cache.secret() }
     }
 
     /// Remembers some logs; `done` are by now. `false` once there are no more.
     fn take(&self, context: &Context<'_>, done: &mut usize) -> bool {
-        let end = self.tier.logs.len().min(*done + AT_ONCE);
-        let logs = &self.tier.logs[*done..end];
+        let end = self.memtable.logs.len().min(*done + AT_ONCE);
+        let logs = &self.memtable.logs[*done..end];
         let forgotten = usize::from(bug("last-is-not-remembered"));
         let known = logs.iter().take(logs.len().saturating_sub(forgotten)).map(|log| {
             let bounds = log.piece().map_or(log.origin(), |piece| piece.bounds);
@@ -79,9 +79,9 @@ impl Memory {
             (self.secret.hash(&log.key), bounds.filter(|_| log.visible_terms().is_none()))
         });
         let known: Vec<_> = known.collect();
-        let mut front = context.front();
-        known.into_iter().for_each(|(hash, bounds)| front.remembered.set(hash, bounds));
+        let mut state = context.state();
+        known.into_iter().for_each(|(hash, bounds)| state.bounds_cache.set(hash, bounds));
         *done = end;
-        end < self.tier.logs.len()
+        end < self.memtable.logs.len()
     }
 }

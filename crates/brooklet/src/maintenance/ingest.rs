@@ -1,16 +1,16 @@
 //! Adopting a run of new logs that somebody else has written, past the log: an import becomes part of the store in one step.
 //!
 //! Whoever imports takes extents from the heap, fills them, and makes sure that no run knows any of the logs. What is left is
-//! what commits make meanwhile, and that one step. So a checkpoint carries it: from the moment at which its tier is frozen,
+//! what commits make meanwhile, and that one step. So a checkpoint carries it: from the moment at which its memtable is frozen,
 //! commits that would make a log wait; when its run is written, that is looked through for logs of the import; and then one
 //! superblock makes both count, the import as the newest run. Commits on logs that are there go on, and so do readers.
 //!
 //! Invariants:
-//! 1. No log of the import exists, in whatever runs or tier, when it is adopted. So nothing older or newer needs to be resolved
+//! 1. No log of the import exists, in whatever runs or memtable, when it is ingested. So nothing older or newer needs to be resolved
 //!    against it, and a tombstone in what is older hides nothing of it.
-//! 2. The bounds of a log that is not there are in no tier when it is adopted, and in none that was begun before: whoever
+//! 2. The bounds of a log that is not there are in no memtable when it is ingested, and in none that was begun before: whoever
 //!    looked it up looks again.
-//! 3. Extents of an import are in the manifest once it is adopted; before, the heap is rebuilt without them.
+//! 3. Extents of an import are in the manifest once it is ingested; before, the heap is rebuilt without them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -26,7 +26,7 @@ use crate::run::writer::BuildError;
 use crate::run::{Run, Wanted};
 use crate::volume::allocator::Extent;
 
-/// An import that is to be adopted, and how that went.
+/// An import that is to be ingested, and how that went.
 #[derive(Clone)]
 pub(crate) struct Ingestion {
     pub run: Arc<Run>,
@@ -41,7 +41,7 @@ impl Maintenance {
         id
     }
 
-    /// Finds room for a segment of an import, or of a dump, whose first entry needs `least` bytes. What checkpoints are certain of, and
+    /// Finds room for a table of an import, or of a dump, whose first entry needs `least` bytes. What checkpoints are certain of, and
     /// what is kept for merging and freeing, it does not touch.
     pub fn extent_for_import(
         &mut self,
@@ -49,108 +49,108 @@ impl Maintenance {
         what: &'static str,
         least: u64,
     ) -> Result<Extent, Error> {
-        let len = self.segment_size().max(least.next_multiple_of(SECTOR));
-        self.sweep();
+        let len = self.table_size().max(least.next_multiple_of(SECTOR));
+        self.collect_garbage();
         for grown in [false, true] {
             if grown {
                 self.make(crate::maintenance::reserve::more(len))
-                    .map_err(|trouble| self.import_failed(context, what, trouble))?;
+                    .map_err(|build_error| self.import_failed(context, what, build_error))?;
             }
             let Some(extent) = self.heap.take(len) else { continue };
-            let mut front = context.front();
-            let need = front.need();
-            let told = self.told(&need, &front.runs);
-            if told.most >= need.claims {
-                front.room.tell(told);
+            let mut state = context.state();
+            let need = state.need();
+            let budget = self.space_budget(&need, &state.runs);
+            if budget.most >= need.claims {
+                state.room.set_budget(budget);
                 return Ok(extent);
             }
-            drop(front);
+            drop(state);
             self.heap.give(extent);
         }
-        let trouble = self.no_room();
-        Err(self.import_failed(context, what, trouble))
+        let build_error = self.no_room();
+        Err(self.import_failed(context, what, build_error))
     }
 
-    /// Gives up segments of an import that are in no manifest.
-    pub fn give_up_segments(&mut self, segments: Vec<Arc<Table>>) {
-        self.retired.extend(segments);
-        self.sweep();
+    /// Gives up tables of an import that are in no manifest.
+    pub fn give_up_tables(&mut self, tables: Vec<Arc<Table>>) {
+        self.retired.extend(tables);
+        self.collect_garbage();
     }
 
     /// Why an import, or a dump, cannot go on. Stops the store where it must.
-    pub fn import_failed(&self, context: &Context<'_>, what: &'static str, trouble: BuildError) -> Error {
-        match self.fatal(context, trouble) {
+    pub fn import_failed(&self, context: &Context<'_>, what: &'static str, build_error: BuildError) -> Error {
+        match self.fatal(context, build_error) {
             Error::Full { why, .. } => Error::Full { what, why },
             error => error,
         }
     }
 
-    /// Begins to adopt an import, of which the runs that are `known` are known to have no log. `false` where it cannot begin
+    /// Begins to ingest an import, of which the runs that are `known` are known to have no log. `false` where it cannot begin
     /// yet: there are others, or a checkpoint is going on.
-    pub fn adopt(
+    pub fn ingest(
         &mut self,
         context: &Context<'_>,
-        adoption: &Ingestion,
+        ingestion: &Ingestion,
         known: &BTreeSet<u64>,
     ) -> Result<bool, Error> {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());
         }
         {
-            let mut front = context.front();
-            let looked = front.runs.iter().all(|run| known.contains(&run.meta.id));
-            if !looked || self.checkpoint.is_some() || self.adoption.is_some() {
+            let mut state = context.state();
+            let looked = state.runs.iter().all(|run| known.contains(&run.meta.id));
+            if !looked || self.checkpoint.is_some() || self.ingestion.is_some() {
                 return Ok(false);
             }
-            front.adopting = !bug("import-lets-new-logs-pass");
+            state.ingesting = !bug("import-lets-new-logs-pass");
         }
-        self.adoption = Some(adoption.clone());
+        self.ingestion = Some(ingestion.clone());
         self.compacting = false;
         if !self.freeze(context) {
             // Nothing is in memory only, and nobody can make a log.
-            self.adopt_alone(context).map_err(|trouble| self.bear(context, trouble))?;
+            self.ingest_alone(context).map_err(|build_error| self.handle_error(context, build_error))?;
         }
         Ok(true)
     }
 
-    fn adopt_alone(&mut self, context: &Context<'_>) -> Result<(), BuildError> {
-        let old = context.front().runs.clone();
-        let runs = self.adopted().into_iter().chain(old.iter().map(|run| (run.clone(), run.dead())));
+    fn ingest_alone(&mut self, context: &Context<'_>) -> Result<(), BuildError> {
+        let old = context.state().runs.clone();
+        let runs = self.ingested().into_iter().chain(old.iter().map(|run| (run.clone(), run.dead())));
         let (runs, merging) = (runs.collect(), old.merging().cloned());
         drop(old);
         self.replace(context, runs, merging, None)?;
-        self.end_adoption(context, Ok(()));
+        self.end_ingestion(context, Ok(()));
         Ok(())
     }
 
-    /// The import that is being adopted, as the newest of the runs.
-    pub(super) fn adopted(&self) -> Option<crate::maintenance::Counted> {
-        self.adoption.as_ref().map(|adoption| (adoption.run.clone(), 0))
+    /// The import that is being ingested, as the newest of the runs.
+    pub(super) fn ingested(&self) -> Option<crate::maintenance::Counted> {
+        self.ingestion.as_ref().map(|ingestion| (ingestion.run.clone(), 0))
     }
 
-    /// Refuses the import that is being adopted if a log of it came up in the run of the checkpoint which carries it.
+    /// Refuses the import that is being ingested if a log of it came up in the run of the checkpoint which carries it.
     pub(super) fn look_through(&mut self, context: &Context<'_>, made: &Arc<Run>) {
-        let Some(adoption) = self.adoption.as_ref().filter(|_| !bug("import-is-not-looked-through")) else {
+        let Some(ingestion) = self.ingestion.as_ref().filter(|_| !bug("import-is-not-looked-through")) else {
             return;
         };
         let exists = |key: &[u8]| Ok(made.head(&mut Wanted::new(key))?.and_then(|head| head.piece.bounds));
-        if let Err(error) = refuse_common(made, &adoption.run, exists) {
-            self.end_adoption(context, Err(error));
+        if let Err(error) = refuse_common(made, &ingestion.run, exists) {
+            self.end_ingestion(context, Err(error));
         }
     }
 
-    /// Ends this adoption, if it is still going on.
-    pub fn give_up_adoption(&mut self, context: &Context<'_>, adoption: &Ingestion, why: Error) {
-        if self.adoption.as_ref().is_some_and(|going_on| Arc::ptr_eq(&going_on.run, &adoption.run)) {
-            self.end_adoption(context, Err(why));
+    /// Ends this ingestion, if it is still going on.
+    pub fn give_up_ingestion(&mut self, context: &Context<'_>, ingestion: &Ingestion, why: Error) {
+        if self.ingestion.as_ref().is_some_and(|going_on| Arc::ptr_eq(&going_on.run, &ingestion.run)) {
+            self.end_ingestion(context, Err(why));
         }
     }
 
-    /// Ends the adoption that is going on, if one is.
-    pub(super) fn end_adoption(&mut self, context: &Context<'_>, outcome: Result<(), Error>) {
-        let Some(adoption) = self.adoption.take() else { return };
-        context.front().adopting = false;
-        let first = adoption.outcome.set(outcome);
+    /// Ends the ingestion that is going on, if one is.
+    pub(super) fn end_ingestion(&mut self, context: &Context<'_>, outcome: Result<(), Error>) {
+        let Some(ingestion) = self.ingestion.take() else { return };
+        context.state().ingesting = false;
+        let first = ingestion.outcome.set(outcome);
         debug_assert!(first.is_ok(), "an adoption ends once");
         context.wal.wake();
     }

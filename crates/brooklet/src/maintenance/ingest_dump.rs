@@ -10,16 +10,16 @@ use crate::run::Run;
 pub(crate) const DUMP: &str = "the dump in the heap";
 
 impl Maintenance {
-    /// Makes a dump the newest run. No tier has anything of its logs, so that whatever checkpoint goes on may come upon it;
+    /// Makes a dump the newest run. No memtable has anything of its logs, so that whatever checkpoint goes on may come upon it;
     /// and of the runs that it `supersedes` nothing counts any more.
-    pub fn adopt_dump(
+    pub fn ingest_dump(
         &mut self,
         context: &Context<'_>,
         dump: &Arc<Run>,
         supersedes: &[u64],
     ) -> Result<(), Error> {
         self.compacting = false;
-        let old = context.front().runs.clone();
+        let old = context.state().runs.clone();
         let dead = |run: &Arc<Run>| {
             if supersedes.contains(&run.meta.id) { run.meta.entries } else { run.dead() }
         };
@@ -27,11 +27,11 @@ impl Maintenance {
         let runs = runs.chain(old.iter().map(|run| (run.clone(), dead(run)))).collect();
         let merging = old.merging().cloned();
         drop(old);
-        self.replace(context, runs, merging, None).map_err(|trouble| {
-            let error = self.import_failed(context, DUMP, trouble);
+        self.replace(context, runs, merging, None).map_err(|build_error| {
+            let error = self.import_failed(context, DUMP, build_error);
             // Of a store that has stopped, nobody knows which superblock is on the medium.
             if !matches!(error, Error::Stopped { .. }) {
-                self.give_up_segments(dump.segments.clone());
+                self.give_up_tables(dump.tables.clone());
             }
             error
         })

@@ -19,12 +19,12 @@ use crate::run::writer::BuildError;
 use crate::run::{Run, RunSet};
 
 impl Maintenance {
-    /// Gives up segments that did not become part of the store - unless a superblock that names them may be on the disk.
-    pub(super) fn lose(&mut self, sealed: Vec<Arc<Table>>, trouble: BuildError) -> BuildError {
-        if !matches!(trouble, BuildError::Fatal(_)) {
+    /// Gives up tables that did not become part of the store - unless a superblock that names them may be on the disk.
+    pub(super) fn lose(&mut self, sealed: Vec<Arc<Table>>, build_error: BuildError) -> BuildError {
+        if !matches!(build_error, BuildError::Fatal(_)) {
             self.retired.extend(sealed);
         }
-        trouble
+        build_error
     }
 
     /// Makes these the store's runs, newest first, but for those in which nothing lives any more.
@@ -39,34 +39,34 @@ impl Maintenance {
         let at_hand = self.compaction.as_ref().map_or(&[][..], Compaction::inputs);
         let dead = take_dead(&mut runs, at_hand, merging.as_ref());
         let chains = runs.iter().map(|(run, dead)| run.chain(*dead)).collect();
-        self.flip(context, &Manifest { runs: chains, merging: merging.clone() }, trim)?;
+        self.install(context, &Manifest { runs: chains, merging: merging.clone() }, trim)?;
         runs.iter().for_each(|(run, dead)| run.set_dead(*dead));
-        let mut front = context.front();
-        let lsn = trim.map_or(front.runs.lsn(), |cursor| cursor.lsn);
-        front.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging, lsn));
-        if self.adoption.is_some() {
+        let mut state = context.state();
+        let lsn = trim.map_or(state.runs.lsn(), |cursor| cursor.lsn);
+        state.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging, lsn));
+        if self.ingestion.is_some() {
             // In the same moment: commits on what was imported may follow at once.
-            front.followers.lose();
+            state.followers.lose();
         }
-        let written = front.frozen.take_if(|_| trim.is_some());
-        // In the same moment: a commit that found the tier gone and the ring as full as ever would ask for another
+        let written = state.frozen.take_if(|_| trim.is_some());
+        // In the same moment: a commit that found the memtable gone and the ring as full as ever would ask for another
         // checkpoint.
         trim.into_iter().for_each(|cursor| context.wal.trim(cursor));
-        if let Some(tier) = written {
+        if let Some(memtable) = written {
             // A reader may hold it still, and frees it then.
-            self.leaving = Arc::into_inner(tier);
-            front.leaves(self.leaving.as_ref().map_or(0, Memtable::bytes));
+            self.releasing = Arc::into_inner(memtable);
+            state.set_releasing(self.releasing.as_ref().map_or(0, Memtable::bytes));
         }
-        // What the tier claimed is taken now, or free: before anything else boards.
-        let told = self.told(&front.need(), &front.runs);
-        front.room.tell(told);
-        drop(front);
+        // What the memtable claimed is taken now, or free: before anything else appends.
+        let budget = self.space_budget(&state.need(), &state.runs);
+        state.room.set_budget(budget);
+        drop(state);
         self.stats.dead_runs += dead.len() as u64;
         if !dead.is_empty() {
             // What died may have been what needed tombstones.
             self.cleaned.clear();
         }
-        self.retired.extend(dead.iter().flat_map(|run| run.segments.iter().cloned()));
+        self.retired.extend(dead.iter().flat_map(|run| run.tables.iter().cloned()));
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl Maintenance {
     }
 
     /// Makes `manifest` the store's: flush, manifest, flush, superblock.
-    fn flip(
+    fn install(
         &mut self,
         context: &Context<'_>,
         manifest: &Manifest,
@@ -152,7 +152,7 @@ impl Maintenance {
 }
 
 /// Takes out the runs in which nothing lives any more. Those that are being merged stay until that has ended: the ones that
-/// the instalment `at_hand` merges, and the ones of which something is merged, behind what it is merged into.
+/// the compaction step `at_hand` merges, and the ones of which something is merged, behind what it is merged into.
 fn take_dead(runs: &mut Vec<Counted>, at_hand: &[u64], merging: Option<&Merging>) -> Vec<Arc<Run>> {
     let into =
         merging.and_then(|m| Some((runs.iter().position(|(run, _)| run.meta.id == m.into)?, m.inputs)));

@@ -1,7 +1,7 @@
-//! What goes into a new run: the pieces of a frozen tier, or those of several runs merged.
+//! What goes into a new run: the pieces of a frozen memtable, or those of several runs merged.
 //!
 //! Both give log after log in key order, and a long log a chunk at a time, so that the work can be done in slices. Between
-//! two logs of a merge an instalment may end: then all of it that is needed is the runs and the log that comes next.
+//! two logs of a merge a compaction step may end: then all of it that is needed is the runs and the log that comes next.
 
 use crate::run::writer::{BuildError, Pending};
 use std::ops::Range;
@@ -37,7 +37,7 @@ pub(crate) struct Input {
 
 /// Where the pieces of a new run come from.
 enum Logs {
-    Memtable { tier: Arc<Memtable>, order: Vec<Slot>, next: usize, losses: DeadEntries },
+    Memtable { memtable: Arc<Memtable>, order: Vec<Slot>, next: usize, dead_entries: DeadEntries },
     Runs { logs: Vec<RunLogs>, chunks: Vec<RunCursor>, bottom: bool, beside: Beside },
 }
 
@@ -62,9 +62,9 @@ enum Holder {
 }
 
 impl Input {
-    /// The logs of a tier that [matter](matters), in order. `losses` takes down what older runs lose.
-    pub fn tier(tier: Arc<Memtable>, order: IncrementalSort, losses: DeadEntries) -> Self {
-        Self { logs: Logs::Memtable { tier, order: order.end(), next: 0, losses }, log: None }
+    /// The logs of a memtable that [matter](matters), in order. `dead_entries` takes down what older runs lose.
+    pub fn memtable(memtable: Arc<Memtable>, order: IncrementalSort, dead_entries: DeadEntries) -> Self {
+        Self { logs: Logs::Memtable { memtable, order: order.end(), next: 0, dead_entries }, log: None }
     }
 
     /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them was the oldest of all. Entries that
@@ -91,10 +91,10 @@ impl Input {
         Ok(Self { logs: Logs::Runs { logs, chunks, bottom, beside }, log: None })
     }
 
-    /// Bytes that the new run may take: of a tier the most that it can be, of runs about what they take themselves.
+    /// Bytes that the new run may take: of a memtable the most that it can be, of runs about what they take themselves.
     pub fn expected(&self) -> u64 {
         match &self.logs {
-            Logs::Memtable { tier, .. } => tier.claim(),
+            Logs::Memtable { memtable, .. } => memtable.claim(),
             Logs::Runs { logs, .. } => {
                 let left = |logs: &RunLogs| logs.run().bytes() - bytes_of(logs.passed());
                 logs.iter().map(left).fold(SLACK, u64::saturating_add)
@@ -102,7 +102,7 @@ impl Input {
         }
     }
 
-    /// Bytes that the log which comes next may take, where it does not lie in one segment of each run.
+    /// Bytes that the log which comes next may take, where it does not lie in one table of each run.
     pub fn next_log_bytes(&self) -> u64 {
         let Logs::Runs { logs, .. } = &self.logs else { return 0 };
         let next = self.next_log();
@@ -140,7 +140,7 @@ impl Input {
         }
     }
 
-    /// Segments of each of the runs that hold nothing of what is still to come.
+    /// Tables of each of the runs that hold nothing of what is still to come.
     pub fn passed(&self) -> Vec<usize> {
         match &self.logs {
             Logs::Memtable { .. } => Vec::new(),
@@ -148,7 +148,7 @@ impl Input {
         }
     }
 
-    /// Bytes of all those segments.
+    /// Bytes of all those tables.
     pub fn passed_bytes(&self) -> u64 {
         match &self.logs {
             Logs::Memtable { .. } => 0,
@@ -161,10 +161,10 @@ impl Input {
     pub fn step(&mut self, out: &mut PieceWriter<Pending>) -> Result<Option<u64>, BuildError> {
         let Some(parts) = &mut self.log else {
             return match &mut self.logs {
-                Logs::Memtable { tier, order, next, losses, .. } => {
+                Logs::Memtable { memtable, order, next, dead_entries, .. } => {
                     let Some(&slot) = order.get(*next) else { return Ok(None) };
                     *next += 1;
-                    let (parts, looked) = begin_recent(tier, slot, losses, out);
+                    let (parts, looked) = begin_recent(memtable, slot, dead_entries, out);
                     self.log = Some(parts);
                     Ok(Some(LOG_COST + LOOK_COST * u64::from(looked)))
                 }
@@ -183,8 +183,8 @@ impl Input {
             return Ok(Some(0));
         };
         let copied = match (&mut part.holder, &mut self.logs) {
-            (Holder::Memtable(slot), Logs::Memtable { tier, .. }) => {
-                copy_recent(tier, *slot, &mut part.range, out)
+            (Holder::Memtable(slot), Logs::Memtable { memtable, .. }) => {
+                copy_recent(memtable, *slot, &mut part.range, out)
             }
             (Holder::Run(run, chunk), Logs::Runs { chunks, .. }) => {
                 if !chunk.range().contains(&part.range.start) {
@@ -200,7 +200,7 @@ impl Input {
         Ok(Some(copied))
     }
 
-    /// How many of a tier's logs are written, or begun, per mille.
+    /// How many of a memtable's logs are written, or begun, per mille.
     pub fn progress(&self) -> u64 {
         match &self.logs {
             Logs::Memtable { order, next, .. } => *next as u64 * 1000 / (order.len() as u64).max(1),
@@ -208,34 +208,34 @@ impl Input {
         }
     }
 
-    /// Entries that each of the older runs, by its number, is now known to have lost to the tier.
-    pub fn losses(&self) -> &[(u64, u64)] {
+    /// Entries that each of the older runs, by its number, is now known to have lost to the memtable.
+    pub fn dead_entries(&self) -> &[(u64, u64)] {
         match &self.logs {
-            Logs::Memtable { losses, .. } => losses.known(),
+            Logs::Memtable { dead_entries, .. } => dead_entries.known(),
             Logs::Runs { .. } => &[],
         }
     }
 }
 
-/// Whether a log of a tier goes into a run. With `bottom`, no run is older: what does not exist needs no mention.
+/// Whether a log of a memtable goes into a run. With `bottom`, no run is older: what does not exist needs no mention.
 pub(crate) fn matters(log: &LogState, bottom: bool) -> bool {
     log.piece().is_some_and(|piece| !bottom || piece.bounds.is_some())
 }
 
-fn bytes_of(segments: &[Arc<Table>]) -> u64 {
-    segments.iter().map(|segment| segment.meta.extent).sum()
+fn bytes_of(tables: &[Arc<Table>]) -> u64 {
+    tables.iter().map(|table| table.meta.extent).sum()
 }
 
-/// Begins a log of a tier; also tells whether older runs were looked at.
+/// Begins a log of a memtable; also tells whether older runs were looked at.
 fn begin_recent(
-    tier: &Memtable,
+    memtable: &Memtable,
     slot: Slot,
-    losses: &mut DeadEntries,
+    dead_entries: &mut DeadEntries,
     out: &mut PieceWriter<Pending>,
 ) -> (Vec<Part>, bool) {
-    let log = tier.log(slot);
+    let log = memtable.log(slot);
     let piece = log.piece().expect("only visible pieces were chosen");
-    let looked = losses.count(&log.key, log.origin(), piece);
+    let looked = dead_entries.count(&log.key, log.origin(), piece);
     out.begin(&log.key, piece, log.visible_terms().cloned());
     let range = piece.held();
     let part = Part { range: range.clone(), holder: Holder::Memtable(slot) };
@@ -296,7 +296,7 @@ fn begin_merged(
 /// filter may be one that cannot be read.
 fn is_known(older: &[Arc<Run>], key: &[u8]) -> bool {
     let mut wanted = Wanted::new(key);
-    older.iter().any(|run| run.is_elsewhere() || !matches!(run.may_know(&mut wanted), Ok(Some(false))))
+    older.iter().any(|run| run.is_offloaded() || !matches!(run.may_know(&mut wanted), Ok(Some(false))))
 }
 
 /// The entries of a log that newer runs leave alive in older ones; `None` where they do not know it.
@@ -323,10 +323,15 @@ fn within(piece: Piece, live: &Range<u64>) -> Piece {
     Piece { bounds: Some(Bounds { first, next }), base: piece.base.min(next) }
 }
 
-/// Copies about a chunk's bytes of entries of a tier, and takes them off `range`.
-fn copy_recent(tier: &Memtable, slot: Slot, range: &mut Range<u64>, out: &mut PieceWriter<Pending>) -> u64 {
+/// Copies about a chunk's bytes of entries of a memtable, and takes them off `range`.
+fn copy_recent(
+    memtable: &Memtable,
+    slot: Slot,
+    range: &mut Range<u64>,
+    out: &mut PieceWriter<Pending>,
+) -> u64 {
     let mut copied = 0;
-    for payload in tier.log(slot).payloads(tier, range.clone()) {
+    for payload in memtable.log(slot).payloads(memtable, range.clone()) {
         let Ok(()) = out.entry(&payload);
         range.start += 1;
         copied += payload.len() as u64 + 1;

@@ -1,21 +1,21 @@
-//! Keeping: checkpoints and compaction, in slices, and the superblock flip that makes each of them count.
+//! Keeping: checkpoints and compaction, in slices, and the superblock install that makes each of them count.
 //!
 //! A state machine: [`Maintenance::step`] does one slice of the most urgent work; a slice may end in the midst of a log. The
 //! maintenance thread calls it in production, a simulator calls it itself.
 //!
-//! A checkpoint, told once: the active tier is frozen at a block boundary; when its last block is visible, its logs are
-//! streamed in key order into a run, segment after segment; the run is flushed, then a manifest that names it, then the
+//! A checkpoint, told once: the active memtable is frozen at a block boundary; when its last block is visible, its logs are
+//! streamed in key order into a run, table after table; the run is flushed, then a manifest that names it, then the
 //! superblock that points at the manifest and trims the ring. A compaction is the same with other runs as its input and no
-//! trim, and in instalments (`compact.rs`). `maintenance/policy/mod.rs` says which. Either counts what is known to be dead, and leaves out
+//! trim, and in compaction steps (`compact.rs`). `maintenance/policy/mod.rs` says which. Either counts what is known to be dead, and leaves out
 //! runs in which nothing lives any more, unread.
 //!
 //! Invariants:
 //! 1. The superblock is written only after all it refers to is on stable media.
 //! 2. The ring is trimmed, and extents and manifests are given back, only after the last copy of the superblock is
-//!    durable - extents moreover only when no reader holds the segment.
-//! 3. A lack of room undoes what was begun, of a compaction the instalment at hand, and nothing else. Any other failed write,
+//!    durable - extents moreover only when no reader holds the table.
+//! 3. A lack of room undoes what was begun, of a compaction the compaction step at hand, and nothing else. Any other failed write,
 //!    and a flush or superblock that failed for whatever reason, stops the store for good.
-//! 4. What boards finds room when its checkpoint comes (`room.rs`). Where the word of the file system was not kept, the
+//! 4. What appends finds room when its checkpoint comes (`room.rs`). Where the word of the file system was not kept, the
 //!    checkpoint is *stuck*, and merging comes first, since it may make room.
 
 pub mod compaction;
@@ -43,12 +43,12 @@ use std::time::Duration;
 use brooklet_io::seeded::bug;
 use brooklet_wal::{Cursor, Untold, Wal};
 
-use crate::error::{Error, is_full, described};
+use crate::error::{Error, described, is_full};
 use crate::format::superblock::Superblock;
 use crate::maintenance::compaction::Compaction;
 use crate::maintenance::merge::{Input, matters};
 use crate::maintenance::pace::IDLE;
-use crate::maintenance::reserve::SEGMENT_COST;
+use crate::maintenance::reserve::TABLE_COST;
 use crate::maintenance::run_builder::Build;
 use crate::memtable::Memtable;
 use crate::memtable::sort::IncrementalSort;
@@ -71,7 +71,7 @@ pub struct MaintenanceStats {
     /// Compactions done.
     pub compactions: u64,
     /// Instalments of compactions done: each frees some of the space that merging frees.
-    pub instalments: u64,
+    pub compaction_steps: u64,
     /// Runs in which nothing lived any more, freed without being read.
     pub dead_runs: u64,
     /// Bytes of runs and manifests written.
@@ -87,31 +87,31 @@ const ORDERING: u64 = 8;
 type Counted = (Arc<Run>, u64);
 
 struct Checkpoint {
-    /// The last block of the frozen tier, and, once that is visible, where the ring goes on after it.
+    /// The last block of the frozen memtable, and, once that is visible, where the ring goes on after it.
     cut: u64,
     cursor: Option<Cursor>,
     /// Its logs, until they are in order and the run is begun.
     order: IncrementalSort,
     build: Option<Build>,
-    /// How many logs of the tier are remembered by now; see `remember.rs`.
-    remembered: usize,
+    /// How many logs of the memtable are remembered by now; see `remember.rs`.
+    bounds_cache: usize,
 }
 
-/// What the keeper works on.
+/// What maintenance works on.
 pub(crate) struct Context<'a> {
-    pub front: &'a Mutex<StoreState>,
+    pub state: &'a Mutex<StoreState>,
     pub wal: &'a Wal,
     pub seed: u64,
     /// Time without a commit.
     pub quiet: Duration,
-    /// Whom the keeper's failure concerns. Their callbacks may ask for the keeper, so they are told with the context's
-    /// end, after the keeper's lock was let go of.
+    /// Whom maintenance's failure concerns. Their callbacks may ask for maintenance, so they are told with the context's
+    /// end, after maintenance's lock was let go of.
     pub untold: Cell<Option<Untold<'a>>>,
 }
 
 impl Context<'_> {
-    fn front(&self) -> MutexGuard<'_, StoreState> {
-        self.front.lock().expect("no panics")
+    fn state(&self) -> MutexGuard<'_, StoreState> {
+        self.state.lock().expect("no panics")
     }
 
     /// Whether nobody commits, so that space is worth more work.
@@ -122,7 +122,7 @@ impl Context<'_> {
 
 pub(crate) struct Maintenance {
     volumes: Volumes,
-    pub shelf: Arc<TableCache>,
+    pub table_cache: Arc<TableCache>,
     pub superblock: Superblock,
     pub heap: Heap,
     manifest: Option<Extent>,
@@ -130,32 +130,32 @@ pub(crate) struct Maintenance {
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
     /// The import that the checkpoint at hand carries.
-    adoption: Option<Ingestion>,
+    ingestion: Option<Ingestion>,
     /// The run that a merge makes, and the last key that it has by now; after opening that is not known.
     merged_to: Option<(u64, Vec<u8>)>,
     /// Runs that are left out of merging, and what failed as they were read.
     left_out: BTreeMap<u64, Error>,
     /// Runs that were cleaned, whose tombstones others still needed then.
     cleaned: BTreeSet<u64>,
-    /// The tier of the last checkpoint, on its way out of memory.
-    leaving: Option<Memtable>,
+    /// The memtable of the last checkpoint, on its way out of memory.
+    releasing: Option<Memtable>,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
     /// Why a checkpoint failed for want of room, and the free room with which it did: it is not tried with as little.
     stuck: Option<(Error, u64)>,
-    /// Why a merge failed, and how much room there must be before another is tried: a segment's worth more than there was.
+    /// Why a merge failed, and how much room there must be before another is tried: a table's worth more than there was.
     /// For other reasons than room, none is before the store is opened anew.
     failed: Option<(Error, u64)>,
     /// Room for merging, as of the last look.
     room: u64,
     /// Somebody waits for all runs to be merged: compaction comes first.
-    insisted: bool,
-    /// An instalment was published: even so, a checkpoint that is wanted comes next.
-    yields: bool,
+    full_requested: bool,
+    /// A compaction step was published: even so, a checkpoint that is wanted comes next.
+    checkpoint_next: bool,
     /// There was less room to be had than wanted, as of this asking, and so many refusals.
-    stunted: Option<(u64, u64)>,
+    short_of_space: Option<(u64, u64)>,
     /// What was claimed was checkpointed, as of this asking, since somebody found no room.
-    eased: Option<u64>,
+    checkpointed_for: Option<u64>,
     /// Merging does not get on with what is kept for it: half of that is for what frees.
     last_resort: bool,
     /// Why the volume did not grow, the last time that it did not.
@@ -168,33 +168,33 @@ pub(crate) struct Maintenance {
 impl Maintenance {
     pub fn new(
         volumes: Volumes,
-        shelf: Arc<TableCache>,
+        table_cache: Arc<TableCache>,
         superblock: Superblock,
         heap: Heap,
         manifest: Option<Extent>,
     ) -> Self {
         Self {
             volumes,
-            shelf,
+            table_cache,
             superblock,
             heap,
             manifest,
             retired: Vec::new(),
             checkpoint: None,
             compaction: None,
-            adoption: None,
+            ingestion: None,
             merged_to: None,
             left_out: BTreeMap::new(),
             cleaned: BTreeSet::new(),
-            leaving: None,
+            releasing: None,
             compacting: false,
             stuck: None,
             failed: None,
             room: 0,
-            insisted: false,
-            yields: false,
-            stunted: None,
-            eased: None,
+            full_requested: false,
+            checkpoint_next: false,
+            short_of_space: None,
+            checkpointed_for: None,
             last_resort: false,
             why_full: String::new(),
             punches: true,
@@ -230,7 +230,7 @@ impl Maintenance {
             return Err(why.into());
         }
         self.compacting = false;
-        self.slice(context, wanted).or_else(|trouble| match (self.bear(context, trouble), self.compacting) {
+        self.slice(context, wanted).or_else(|build_error| match (self.handle_error(context, build_error), self.compacting) {
             // It is tried again once there is more; until then there may be other things to do.
             (error @ Error::Full { .. }, true) => {
                 tracing::warn!(%error, "a merge was given up for now");
@@ -246,19 +246,19 @@ impl Maintenance {
 
     /// Makes room for the first commits.
     pub fn prepare(&mut self, context: &Context<'_>) -> Result<(), Error> {
-        self.look(context).map(drop).map_err(|trouble| self.bear(context, trouble))
+        self.look(context).map(drop).map_err(|build_error| self.handle_error(context, build_error))
     }
 
     /// Takes note of what failed, and stops the store where it must.
-    fn bear(&mut self, context: &Context<'_>, trouble: BuildError) -> Error {
-        let error = self.fatal(context, trouble);
+    fn handle_error(&mut self, context: &Context<'_>, build_error: BuildError) -> Error {
+        let error = self.fatal(context, build_error);
         // What was given up is free room again.
-        self.sweep();
+        self.collect_garbage();
         match (&error, self.compacting) {
             (Error::Full { .. }, false) => self.stuck = Some((error.clone(), self.free_room())),
             (Error::Full { .. }, true) => {
-                self.room = self.room_beside(&context.front().need());
-                self.failed = Some((error.clone(), self.room.saturating_add(self.segment_size() / 4)));
+                self.room = self.room_beside(&context.state().need());
+                self.failed = Some((error.clone(), self.room.saturating_add(self.table_size() / 4)));
             }
             // What cannot be read now will not be read better at the next try.
             (Error::Damaged { .. } | Error::Io { .. }, true) => {
@@ -267,14 +267,14 @@ impl Maintenance {
             _ => {}
         }
         if !self.compacting {
-            self.end_adoption(context, Err(error.clone()));
+            self.end_ingestion(context, Err(error.clone()));
         }
         error
     }
 
     /// What failed; stops the store where it must.
-    fn fatal(&self, context: &Context<'_>, trouble: BuildError) -> Error {
-        match trouble {
+    fn fatal(&self, context: &Context<'_>, build_error: BuildError) -> Error {
+        match build_error {
             BuildError::Write(e) if is_full(&e) => {
                 Error::Full { what: "a run in the heap", why: e.to_string() }
             }
@@ -286,7 +286,7 @@ impl Maintenance {
 
     /// Stops the store after a panic.
     pub fn stop_after(&self, context: &Context<'_>, panic: io::Error) -> Error {
-        if bug("keeper-goes-on-after-a-panic") {
+        if bug("maintenance-goes-on-after-a-panic") {
             return Error::Stopped { why: panic.to_string() };
         }
         self.stop(context, panic)
@@ -299,49 +299,49 @@ impl Maintenance {
     }
 
     fn slice(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, BuildError> {
-        if self.leave(context) || self.look(context)? {
+        if self.release(context) || self.look(context)? {
             return Ok(true);
         }
         let (pressed, claims) = {
-            let front = context.front();
-            (front.press(), front.active.claim())
+            let state = context.state();
+            (state.pressure(), state.active.claim())
         };
         if self.is_stuck() {
             return self.get_unstuck(context);
         }
-        if self.insisted && !self.yields {
+        if self.full_requested && !self.checkpoint_next {
             if self.compact(context, pressed)? {
                 return Ok(true);
             }
-            self.insisted = false;
+            self.full_requested = false;
         }
         self.compacting = false;
         if self.checkpoint.is_some() {
             return self.go_on(context);
         }
         // A checkpoint turns what may be taken into what is. Many small ones would be in pieces: little waits for merging.
-        let much = pressed.is_some() && claims > self.segment_size();
+        let much = pressed.is_some() && claims > self.table_size();
         if (wanted || much) && self.freeze(context) {
             return Ok(true);
         }
-        self.yields = false;
+        self.checkpoint_next = false;
         if self.compact(context, pressed)? {
             return Ok(true);
         }
         self.compacting = false;
         if pressed.is_some() {
             // Once for whoever asked: others may go on claiming.
-            let asked = context.front().need().asked;
-            if claims > 0 && self.eased.replace(asked) != Some(asked) && self.freeze(context) {
+            let asked = context.state().need().requested;
+            if claims > 0 && self.checkpointed_for.replace(asked) != Some(asked) && self.freeze(context) {
                 return Ok(true);
             }
-            if pressed.is_some_and(|press| press.frees) && !self.last_resort {
+            if pressed.is_some_and(|pressure| pressure.frees) && !self.last_resort {
                 self.last_resort = true;
-                self.tell(context);
+                self.publish_budget(context);
                 context.wal.wake();
                 return Ok(true);
             }
-            self.answer(context);
+            self.resolve_request(context);
         }
         Ok(self.tidy(context))
     }
@@ -350,13 +350,13 @@ impl Maintenance {
     fn go_on(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint goes on");
         let Some(mut build) = checkpoint.build.take() else { return self.drain(context) };
-        match self.write_and_remember(context, &mut build) {
+        match self.write_and_cache_bounds(context, &mut build) {
             Ok(true) => self.checkpoint.as_mut().expect("it goes on").build = Some(build),
             Ok(false) => self.finish_checkpoint(context, build)?,
-            Err(trouble) => {
-                // The frozen tier stays, to be written again.
+            Err(build_error) => {
+                // The frozen memtable stays, to be written again.
                 self.discard(build);
-                return Err(trouble);
+                return Err(build_error);
             }
         }
         Ok(true)
@@ -364,44 +364,44 @@ impl Maintenance {
 
     /// Makes room for a checkpoint that found none: by growing, or by merging.
     fn get_unstuck(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
-        let claims = context.front().claims();
+        let claims = context.state().claims();
         if self.make(claims)? > 0 || self.compact(context, Some(SpacePressure { frees: true }))? {
             return Ok(true);
         }
         self.compacting = false;
-        self.answer(context);
+        self.resolve_request(context);
         let (error, _) = self.stuck.clone().expect("it is stuck");
         Err(error.into())
     }
 
     /// Nothing more can be done for those who wait for room.
-    fn answer(&self, context: &Context<'_>) {
+    fn resolve_request(&self, context: &Context<'_>) {
         // Merging would have made some, had it not failed.
         let failed = self.failed.as_ref().map(|(error, _)| format!("merging failed: {error}"));
         let full = Some(&self.why_full).filter(|why| !why.is_empty());
         let reasons: Vec<&String> = full.into_iter().chain(&failed).collect();
         let why = reasons.into_iter().map(String::as_str).collect::<Vec<_>>().join("; ");
-        context.front().room.answer(&why);
+        context.state().room.resolve_request(&why);
         context.wal.wake();
     }
 
     fn freeze(&mut self, context: &Context<'_>) -> bool {
-        let mut front = context.front();
-        let Some(cut) = front.freeze(context.wal, context.seed) else { return false };
+        let mut state = context.state();
+        let Some(cut) = state.freeze(context.wal, context.seed) else { return false };
         self.checkpoint = Some(Checkpoint {
             cut,
             cursor: None,
             order: IncrementalSort::default(),
             build: None,
-            remembered: 0,
+            bounds_cache: 0,
         });
         true
     }
 
-    /// Brings the frozen tier's logs into order once it is complete, and then starts writing.
+    /// Brings the frozen memtable's logs into order once it is complete, and then starts writing.
     fn drain(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
         if bug("remembered-before-visible") {
-            self.remember_early(context);
+            self.cache_bounds_early(context);
         }
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint drains");
         if context.wal.durable() < checkpoint.cut && !bug("checkpoint-does-not-wait") {
@@ -410,16 +410,16 @@ impl Maintenance {
         if checkpoint.cursor.is_none() {
             checkpoint.cursor = context.wal.cut_cursor(checkpoint.cut);
         }
-        let mut front = context.front();
-        front.complete();
-        let tier = front.frozen.clone().expect("a draining checkpoint has its tier");
-        let runs = front.runs.clone();
-        drop(front);
+        let mut state = context.state();
+        state.complete();
+        let memtable = state.frozen.clone().expect("a draining checkpoint has its tier");
+        let runs = state.runs.clone();
+        drop(state);
         let bottom = runs.is_empty();
-        if checkpoint.order.step(&tier, |log| matters(log, bottom)) {
+        if checkpoint.order.step(&memtable, |log| matters(log, bottom)) {
             return Ok(true);
         }
-        let input = Input::tier(tier, std::mem::take(&mut checkpoint.order), DeadEntries::new(&runs));
+        let input = Input::memtable(memtable, std::mem::take(&mut checkpoint.order), DeadEntries::new(&runs));
         let build = self.build(input, (self.superblock.next_run, 0), Some(Vec::new()), None);
         self.superblock.next_run += 1;
         self.checkpoint.as_mut().expect("still there").build = Some(build);
@@ -429,32 +429,34 @@ impl Maintenance {
     fn finish_checkpoint(&mut self, context: &Context<'_>, build: Build) -> Result<(), BuildError> {
         let checkpoint = self.checkpoint.as_ref().expect("only a checkpoint is finished");
         let cursor = checkpoint.cursor.expect("a durable block was placed");
-        let losses = build.input.losses().to_vec();
+        let dead_entries = build.input.dead_entries().to_vec();
         let claim = build.input.expected();
         let (meta, sealed) = self.seal(build)?;
-        let written: u64 = sealed.iter().map(|segment| segment.meta.len).sum();
+        let written: u64 = sealed.iter().map(|table| table.meta.len).sum();
         debug_assert!(
-            written <= claim + sealed.len() as u64 * SEGMENT_COST,
+            written <= claim + sealed.len() as u64 * TABLE_COST,
             "{written} bytes in {} segments, which were to take {claim} at most",
             sealed.len()
         );
-        let run = (meta.logs > 0).then(|| Arc::new(Run::new(&self.shelf, meta, sealed.clone(), &[])));
-        let lost = |run: &Run| losses.iter().find(|(id, _)| *id == run.meta.id).map_or(0, |(_, lost)| *lost);
+        let run = (meta.logs > 0).then(|| Arc::new(Run::new(&self.table_cache, meta, sealed.clone(), &[])));
+        let lost =
+            |run: &Run| dead_entries.iter().find(|(id, _)| *id == run.meta.id).map_or(0, |(_, lost)| *lost);
         run.iter().for_each(|made| self.look_through(context, made));
-        let old = context.front().runs.clone();
-        let mut runs: Vec<Counted> = self.adopted().into_iter().chain(run.map(|run| (run, 0))).collect();
+        let old = context.state().runs.clone();
+        let mut runs: Vec<Counted> = self.ingested().into_iter().chain(run.map(|run| (run, 0))).collect();
         let still = |run: &Arc<Run>| (run.clone(), run.at_most_all(run.dead().saturating_add(lost(run))));
         runs.extend(old.iter().map(still));
         if bug("frozen-tier-goes-early") {
-            context.front().frozen = None;
+            context.state().frozen = None;
         }
         let merging = old.merging().cloned();
         drop(old);
-        self.replace(context, runs, merging, Some(cursor)).map_err(|trouble| self.lose(sealed, trouble))?;
-        self.end_adoption(context, Ok(()));
+        self.replace(context, runs, merging, Some(cursor))
+            .map_err(|build_error| self.lose(sealed, build_error))?;
+        self.end_ingestion(context, Ok(()));
         self.checkpoint = None;
         self.stuck = None;
-        self.yields = false;
+        self.checkpoint_next = false;
         self.stats.checkpoints += 1;
         self.tidy(context);
         Ok(())

@@ -26,34 +26,36 @@ impl Maintenance {
         (!merges).then(|| oldest.clone())
     }
 
-    /// Has `run` be read from `segments`, which are its own, and kept elsewhere. `false` where it may not go any more.
+    /// Has `run` be read from `tables`, which are its own, and kept elsewhere. `false` where it may not go any more.
     pub fn let_go(
         &mut self,
         context: &Context<'_>,
         run: Arc<Run>,
-        segments: Vec<Arc<Table>>,
+        tables: Vec<Arc<Table>>,
     ) -> Result<bool, Error> {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());
         }
-        let old = context.front().runs.clone();
+        let old = context.state().runs.clone();
         if self.may_go(&old).is_none_or(|oldest| !Arc::ptr_eq(&oldest, &run)) {
             return Ok(false);
         }
-        let gone = Arc::new(run.gone(segments));
+        let gone = Arc::new(run.gone(tables));
         let next =
             |old: &Arc<Run>| (if Arc::ptr_eq(old, &run) { gone.clone() } else { old.clone() }, old.dead());
         let runs: Vec<Counted> = old.iter().map(next).collect();
         let merging = old.merging().cloned();
         drop(old);
         if bug("run-goes-early") {
-            run.segments.iter().for_each(|segment| self.heap.give(segment.extent()));
+            run.tables.iter().for_each(|table| self.heap.give(table.extent()));
         }
-        self.replace(context, runs, merging, None).map_err(|trouble| match self.fatal(context, trouble) {
-            Error::Full { why, .. } => Error::Full { what: "a manifest in the heap", why },
-            error => error,
+        self.replace(context, runs, merging, None).map_err(|build_error| {
+            match self.fatal(context, build_error) {
+                Error::Full { why, .. } => Error::Full { what: "a manifest in the heap", why },
+                error => error,
+            }
         })?;
-        let freed = run.segments.clone();
+        let freed = run.tables.clone();
         drop(run);
         self.retired.extend(freed.into_iter().filter(|_| !bug("run-goes-early")));
         self.tidy(context);

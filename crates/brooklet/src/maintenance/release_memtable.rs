@@ -1,7 +1,7 @@
-//! A tier that a run holds by now leaves memory, a part at a time: to free tens of megabytes at once keeps a processor for
+//! A memtable that a run holds by now leaves memory, a part at a time: to free tens of megabytes at once keeps a processor for
 //! tens of milliseconds, and those who commit wait for it.
 //!
-//! What is not freed yet counts as memory, so that writers are held back by it; and a tier is frozen only when the one
+//! What is not freed yet counts as memory, so that writers are held back by it; and a memtable is frozen only when the one
 //! before has left.
 
 use crate::maintenance::{Context, Maintenance};
@@ -11,13 +11,13 @@ use crate::memtable::Memtable;
 const AT_ONCE: usize = 256 << 10;
 
 impl Maintenance {
-    /// Frees a part of the last checkpoint's tier. `false` where there is none.
-    pub(super) fn leave(&mut self, context: &Context<'_>) -> bool {
-        let Some(tier) = &mut self.leaving else { return false };
-        if !tier.shed(AT_ONCE) {
-            self.leaving = None;
+    /// Frees a part of the last checkpoint's memtable. `false` where there is none.
+    pub(super) fn release(&mut self, context: &Context<'_>) -> bool {
+        let Some(memtable) = &mut self.releasing else { return false };
+        if !memtable.release_some(AT_ONCE) {
+            self.releasing = None;
         }
-        context.front().leaves(self.leaving.as_ref().map_or(0, Memtable::bytes));
+        context.state().set_releasing(self.releasing.as_ref().map_or(0, Memtable::bytes));
         true
     }
 }
@@ -49,10 +49,10 @@ mod tests {
 
     /// Steps to the end of a checkpoint; tells how many steps that took.
     fn checkpoint(inner: &Inner) -> u64 {
-        let before = inner.keeper().stats.checkpoints;
+        let before = inner.maintenance().stats.checkpoints;
         inner.wanted.store(true, Ordering::Relaxed);
         (1..)
-            .find(|_| inner.maintain().unwrap() && inner.keeper().stats.checkpoints > before)
+            .find(|_| inner.maintain().unwrap() && inner.maintenance().stats.checkpoints > before)
             .expect("it ends")
     }
 
@@ -71,24 +71,24 @@ mod tests {
             let store = store();
             let inner = store.inner();
             fill(&store, logs, len);
-            let held = inner.front().memory();
+            let held = inner.state().memory();
             checkpoint(inner);
-            assert_eq!(inner.front().memory(), held, "the run has it, and memory has it still");
+            assert_eq!(inner.state().memory(), held, "the run has it, and memory has it still");
             // Neither does the next checkpoint begin now, nor is what is committed now taken for what leaves.
             fill(&store, 1, 10);
             inner.wanted.store(true, Ordering::Relaxed);
             let mut steps = 0;
-            while inner.front().leaving > 0 {
-                let before = inner.front().leaving;
-                assert!(inner.maintain().unwrap() && inner.front().frozen.is_none());
-                let freed = before - inner.front().leaving;
+            while inner.state().releasing > 0 {
+                let before = inner.state().releasing;
+                assert!(inner.maintain().unwrap() && inner.state().frozen.is_none());
+                let freed = before - inner.state().releasing;
                 assert!(freed <= AT_ONCE + (96 << 10), "{freed} bytes at once");
                 steps += 1;
             }
             assert!(steps > logs as usize * (FREEING + len) / AT_ONCE / 2, "{steps} steps");
-            let front = inner.front();
-            assert_eq!(front.memory(), front.active.bytes());
-            assert!(front.active.is_changed());
+            let state = inner.state();
+            assert_eq!(state.memory(), state.active.bytes());
+            assert!(state.active.is_changed());
         }
     }
 
@@ -97,6 +97,6 @@ mod tests {
         let store = store();
         fill(&store, 64, 64 << 10);
         store.checkpoint().unwrap();
-        assert_eq!(store.info().unwrap().recent_bytes, 0);
+        assert_eq!(store.info().unwrap().memtable_bytes, 0);
     }
 }

@@ -1,14 +1,14 @@
-//! Room in the heap: made certain before it is needed, told to the front, found, given back.
+//! Room in the heap: made certain before it is needed, reported to the state, found, given back.
 //!
-//! Boarding relies on what is told ([`SpaceBudget`]), so it is never hoped for: only ready extents count (`volume/allocator.rs`), and the volume
+//! Appending relies on the reported budget ([`SpaceBudget`]), so it is never hoped for: only ready extents count (`volume/allocator.rs`), and the volume
 //! grows, or secures loose ones, in steps and ahead of need, here, where no writer waits for the file system.
 //!
 //! Of what is ready, some is *kept*: for the next manifest; for merging, which writes before it frees; and some more for what
 //! only frees, whose tombstones take room, too. So there is always room to trim, delete, checkpoint and merge.
 //!
-//! What a merge takes: it writes about what it reads, and what it has read of a run is free once a segment of that is passed.
-//! So beside what it frees it never has more than a segment of each of its runs, and the instalment at hand, which is less
-//! than two segments, unless a single log is longer; that much is seen to before a merge begins, and kept until it ends.
+//! What a merge takes: it writes about what it reads, and what it has read of a run is free once a table of that is passed.
+//! So beside what it frees it never has more than a table of each of its runs, and the compaction step at hand, which is less
+//! than two tables, unless a single log is longer; that much is seen to before a merge begins, and kept until it ends.
 //!
 //! Space is given back where much more is free than is needed soon: at the end by cutting the volume, and in the middle, while
 //! the store is idle, by punching holes. What is kept is never given back, so that a full file system takes nothing from it.
@@ -42,18 +42,18 @@ const TRIES: usize = 16;
 /// Entries of so many bytes are always reckoned with, and larger ones, of so many, where there is much room.
 const USUAL: usize = 1 << 10;
 const LARGE: usize = 1 << 20;
-/// What a segment takes besides its entries, at most: its footer, the root of its index, the directory of its filter, and
+/// What a table takes besides its entries, at most: its footer, the root of its index, the directory of its filter, and
 /// what fills its last sector.
-pub(super) const SEGMENT_COST: u64 = 5 << 10;
-/// The heap has room for so many segments.
-const SEGMENTS: u64 = 256;
+pub(super) const TABLE_COST: u64 = 5 << 10;
+/// The heap has room for so many tables.
+const TABLES: u64 = 256;
 /// A small heap, for so many.
-const FEW_SEGMENTS: u64 = 64;
-/// The shortest segment, so that it holds several chunks and is worth its footer; but in a small heap.
-const SHORT_SEGMENT: [u64; 2] = [32 << 10, 1 << 20];
+const FEW_TABLES: u64 = 64;
+/// The shortest table, so that it holds several chunks and is worth its footer; but in a small heap.
+const SHORT_TABLE: [u64; 2] = [32 << 10, 1 << 20];
 /// The largest one, however large the heap.
-const LONG_SEGMENT: u64 = 512 << 20;
-/// Segments kept for merging two runs: one of each, and those of an instalment.
+const LONG_TABLE: u64 = 512 << 20;
+/// Tables kept for merging two runs: one of each, and those of a compaction step.
 const KEPT_TO_MERGE: u64 = 4;
 /// And for what only frees.
 const KEPT_TO_FREE: u64 = 4;
@@ -61,33 +61,33 @@ const KEPT_TO_FREE: u64 = 4;
 const HOLE: u64 = 1 << 20;
 
 impl Maintenance {
-    /// Makes space certain ahead of need, and tells the front what there is. `true` where some was made.
+    /// Makes space certain ahead of need, and tells the state what there is. `true` where some was made.
     pub(super) fn look(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
-        self.sweep();
+        self.collect_garbage();
         let (need, runs) = needed(context);
         let wanted = self.wanted(&need, &runs);
         let usable = self.usable(need.largest);
         let mut made = 0;
         if usable >= wanted {
-            (self.stunted, self.last_resort) = (None, false);
-        } else if self.stunted != Some((need.asked, need.refusals)) {
+            (self.short_of_space, self.last_resort) = (None, false);
+        } else if self.short_of_space != Some((need.requested, need.refusals)) {
             let want = more(wanted - usable);
             made = self.make(want)?;
-            self.stunted = (made < want).then_some((need.asked, need.refusals));
+            self.short_of_space = (made < want).then_some((need.requested, need.refusals));
         }
         self.room = self.room_beside(&need);
-        self.tell(context);
+        self.publish_budget(context);
         Ok(made > 0)
     }
 
-    /// Tells the front what room there is.
-    pub(super) fn tell(&self, context: &Context<'_>) {
-        let mut front = context.front();
-        let told = self.told(&front.need(), &front.runs);
-        front.room.tell(told);
+    /// Tells the state what room there is.
+    pub(super) fn publish_budget(&self, context: &Context<'_>) {
+        let mut state = context.state();
+        let budget = self.space_budget(&state.need(), &state.runs);
+        state.room.set_budget(budget);
     }
 
-    pub(super) fn told(&self, need: &SpaceDemand, runs: &RunSet) -> SpaceBudget {
+    pub(super) fn space_budget(&self, need: &SpaceDemand, runs: &RunSet) -> SpaceBudget {
         let wanted = self.wanted(need, runs);
         // Chunks grow with each append, and nobody is to ask for each.
         let usual = need.largest.max(USUAL);
@@ -99,32 +99,32 @@ impl Maintenance {
         let kept = self.kept_to_merge(runs);
         let resort = if self.last_resort { certain / 2 } else { 0 };
         let most_freeing = certain.saturating_sub(kept).max(resort);
-        let most = certain.saturating_sub(kept + KEPT_TO_FREE * self.segment_size());
+        let most = certain.saturating_sub(kept + KEPT_TO_FREE * self.table_size());
         let capacity = self.superblock.capacity;
         let whole = capacity.saturating_sub(self.superblock.heap_offset());
-        let stunted = self.stunted.is_some();
+        let short_of_space = self.short_of_space.is_some();
         SpaceBudget {
             most,
             most_freeing,
             largest,
             whole: if capacity == 0 { 0 } else { whole },
-            look_at: if stunted { u64::MAX } else { most.saturating_sub(self.ahead(need) / 2) },
-            slope: if stunted && self.can_free(runs) { self.segment_size() * KEPT_TO_MERGE } else { 0 },
+            look_at: if short_of_space { u64::MAX } else { most.saturating_sub(self.ahead(need) / 2) },
+            slope: if short_of_space && self.can_free(runs) { self.table_size() * KEPT_TO_MERGE } else { 0 },
         }
     }
 
     /// Bytes that checkpoints can write for certain into ready extents, where no entry takes more than `largest`: at the end
-    /// of each extent there may be too little for the next entry, and each segment has what is no entry.
+    /// of each extent there may be too little for the next entry, and each table has what is no entry.
     fn usable(&self, largest: usize) -> u64 {
         let least = self.least_hole();
-        let usable = self.heap.usable(least, least.max(largest.max(USUAL) as u64 + SEGMENT_COST));
+        let usable = self.heap.usable(least, least.max(largest.max(USUAL) as u64 + TABLE_COST));
         self.for_entries(usable)
     }
 
-    /// So many of the bytes of segments as are left to their entries.
+    /// So many of the bytes of tables as are left to their entries.
     fn for_entries(&self, bytes: u64) -> u64 {
-        let segment = self.segment_size();
-        (u128::from(bytes) * u128::from(segment) / u128::from(segment + SEGMENT_COST)) as u64
+        let table = self.table_size();
+        (u128::from(bytes) * u128::from(table) / u128::from(table + TABLE_COST)) as u64
     }
 
     /// Bytes that are certain for checkpoints, once the next manifest has its own.
@@ -132,13 +132,13 @@ impl Maintenance {
         (self.usable(largest) + self.held_by_checkpoint()).saturating_sub(self.for_manifest())
     }
 
-    /// Bytes that the checkpoint which goes on has taken, and its tier still claims.
+    /// Bytes that the checkpoint which goes on has taken, and its memtable still claims.
     fn held_by_checkpoint(&self) -> u64 {
         let build = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.build.as_ref());
         self.for_entries(build.map_or(0, Build::held))
     }
 
-    /// Bytes kept for merging, besides what the instalment at hand has taken of them.
+    /// Bytes kept for merging, besides what the compaction step at hand has taken of them.
     fn kept_to_merge(&self, runs: &RunSet) -> u64 {
         // One that failed for want of room needs more than is kept.
         let merging = runs.merge().filter(|_| !self.is_barred()).map(|(_, inputs)| self.to_merge(inputs));
@@ -147,25 +147,25 @@ impl Maintenance {
     }
 
     pub(super) fn least_kept(&self) -> u64 {
-        KEPT_TO_MERGE * self.segment_size()
+        KEPT_TO_MERGE * self.table_size()
     }
 
     fn for_manifest(&self) -> u64 {
         self.manifest.map_or(0, |manifest| manifest.len / 4 * 5) + 2 * SECTOR as u64
     }
 
-    /// Bytes that merging these runs takes at most before it frees as many: a segment of each, and an instalment.
+    /// Bytes that merging these runs takes at most before it frees as many: a table of each, and a compaction step.
     pub(super) fn to_merge(&self, runs: &[Arc<Run>]) -> u64 {
-        let segments = runs.iter().map(|run| run.largest_segment()).fold(0, u64::saturating_add);
-        segments.saturating_add(2 * self.segment_size())
+        let tables = runs.iter().map(|run| run.largest_table()).fold(0, u64::saturating_add);
+        tables.saturating_add(2 * self.table_size())
     }
 
     /// Bytes that a merge may take, if there are as many, beside what checkpoints are certain of; makes more ready if need be.
     pub(super) fn room_to_merge(&mut self, context: &Context<'_>, wanted: u64) -> Result<u64, BuildError> {
-        self.room = self.room_beside(&context.front().need());
-        if self.room < wanted && self.stunted.is_none() {
+        self.room = self.room_beside(&context.state().need());
+        if self.room < wanted && self.short_of_space.is_none() {
             self.make(more(wanted - self.room))?;
-            self.room = self.room_beside(&context.front().need());
+            self.room = self.room_beside(&context.state().need());
         }
         Ok(self.room)
     }
@@ -189,9 +189,10 @@ impl Maintenance {
 
     /// Bytes to have ready.
     fn wanted(&self, need: &SpaceDemand, runs: &RunSet) -> u64 {
-        let kept = self.kept_to_merge(runs) + KEPT_TO_FREE * self.segment_size() + self.for_manifest();
-        let wish = need.wish.map_or(0, |wish| wish.claim);
-        let wanted = need.claims.saturating_add(kept).saturating_add(self.ahead(need)).saturating_add(wish);
+        let kept = self.kept_to_merge(runs) + KEPT_TO_FREE * self.table_size() + self.for_manifest();
+        let request = need.request.map_or(0, |request| request.claim);
+        let wanted =
+            need.claims.saturating_add(kept).saturating_add(self.ahead(need)).saturating_add(request);
         wanted.saturating_sub(self.held_by_checkpoint())
     }
 
@@ -212,8 +213,8 @@ impl Maintenance {
     /// Secures loose extents, up to `want` bytes; tells how many.
     fn secure(&mut self, want: u64) -> Result<u64, BuildError> {
         let (mut made, mut failed) = (0, 0);
-        let loose: Vec<Extent> = self.heap.loose().collect();
-        for extent in loose {
+        let unsecured: Vec<Extent> = self.heap.unsecured().collect();
+        for extent in unsecured {
             let (mut at, mut len) = (extent.offset, self.growth());
             while at < extent.end() && made < want {
                 let part = Extent { offset: at, len: len.min(extent.end() - at) };
@@ -257,28 +258,28 @@ impl Maintenance {
         }
     }
 
-    /// Bytes that a segment is to have where there is room for it: so many that a run has few, and so few that a merge can
+    /// Bytes that a table is to have where there is room for it: so many that a run has few, and so few that a merge can
     /// publish often what it has done, in stores of any size.
-    pub(super) fn segment_size(&self) -> u64 {
+    pub(super) fn table_size(&self) -> u64 {
         let heap = self.heap.bytes();
-        let least = (heap / FEW_SEGMENTS).clamp(SHORT_SEGMENT[0], SHORT_SEGMENT[1]);
-        (heap / SEGMENTS).clamp(least, LONG_SEGMENT).next_multiple_of(SECTOR as u64)
+        let least = (heap / FEW_TABLES).clamp(SHORT_TABLE[0], SHORT_TABLE[1]);
+        (heap / TABLES).clamp(least, LONG_TABLE).next_multiple_of(SECTOR as u64)
     }
 
-    /// The smallest hole that is worth a segment, unless all that is left to write fits into less.
+    /// The smallest hole that is worth a table, unless all that is left to write fits into less.
     fn least_hole(&self) -> u64 {
-        (self.segment_size() / 4).next_multiple_of(SECTOR as u64)
+        (self.table_size() / 4).next_multiple_of(SECTOR as u64)
     }
 
-    /// Free bytes that segments could use.
+    /// Free bytes that tables could use.
     pub(super) fn free_room(&self) -> u64 {
         self.heap.usable(self.least_hole(), 0)
     }
 
-    /// Finds room for a segment that needs `least` bytes for its first entry, of a run of which `expected` are still to
+    /// Finds room for a table that needs `least` bytes for its first entry, of a run of which `expected` are still to
     /// come. Best fit; else a hole that is not much too small, before the heap grows; else the largest there is. A merge
     /// leaves what checkpoints are certain of.
-    pub(super) fn allocate_segment(
+    pub(super) fn allocate_table(
         &mut self,
         context: &Context<'_>,
         least: u64,
@@ -287,8 +288,8 @@ impl Maintenance {
     ) -> Result<Extent, BuildError> {
         let whole = |bytes: u64| bytes.next_multiple_of(SECTOR as u64);
         let least = whole(least);
-        let wanted = whole(self.segment_size().min(expected)).max(least);
-        self.sweep();
+        let wanted = whole(self.table_size().min(expected)).max(least);
+        self.collect_garbage();
         for grown in [false, true] {
             if grown {
                 self.make(wanted)?;
@@ -308,15 +309,15 @@ impl Maintenance {
     fn take(&mut self, context: &Context<'_>, len: u64, merges: bool) -> Option<Extent> {
         let extent = self.heap.take(len)?;
         if merges {
-            let mut front = context.front();
-            let need = front.need();
+            let mut state = context.state();
+            let need = state.need();
             if self.room_beside(&need) == 0 {
-                drop(front);
+                drop(state);
                 self.heap.give(extent);
                 return None;
             }
-            let told = self.told(&need, &front.runs);
-            front.room.tell(told);
+            let budget = self.space_budget(&need, &state.runs);
+            state.room.set_budget(budget);
         }
         Some(extent)
     }
@@ -330,7 +331,7 @@ impl Maintenance {
     /// Finds room for `len` bytes, growing the volume if need be.
     pub(super) fn allocate(&mut self, len: u64) -> Result<Extent, BuildError> {
         let len = len.next_multiple_of(SECTOR as u64);
-        self.sweep();
+        self.collect_garbage();
         if let Some(extent) = self.heap.take(len) {
             return Ok(extent);
         }
@@ -338,13 +339,13 @@ impl Maintenance {
         self.heap.take(len).ok_or_else(|| self.no_room())
     }
 
-    /// Gives back the extents of retired segments that no reader holds any more.
-    pub(super) fn sweep(&mut self) {
+    /// Gives back the extents of retired tables that no reader holds any more.
+    pub(super) fn collect_garbage(&mut self) {
         let heap = &mut self.heap;
-        self.retired.retain(|segment| {
-            let pinned = Arc::strong_count(segment) > 1 && !bug("readers-do-not-pin");
+        self.retired.retain(|table| {
+            let pinned = Arc::strong_count(table) > 1 && !bug("readers-do-not-pin");
             if !pinned {
-                heap.give(segment.extent());
+                heap.give(table.extent());
             }
             pinned
         });
@@ -359,17 +360,17 @@ impl Maintenance {
     }
 
     /// Gives space at the end of the volume back when there is much to spare, and, while nobody commits, space in the
-    /// middle. `true` where some was. Nothing boards by it from before it is given back.
+    /// middle. `true` where some was. Nothing appends by it from before it is given back.
     pub(super) fn tidy(&mut self, context: &Context<'_>) -> bool {
-        self.sweep();
-        let mut front = context.front();
-        let Some(spare) = self.spare(&front.need(), &front.runs) else { return false };
+        self.collect_garbage();
+        let mut state = context.state();
+        let Some(spare) = self.spare(&state.need(), &state.runs) else { return false };
         let cut = spare.min(self.heap.tail_free()) / GROWTH * GROWTH;
         let end = if cut >= HOLE { self.heap.shrink(self.heap.end() - cut) } else { None };
         let holes = if end.is_none() && context.is_idle() { self.holes(spare) } else { Vec::new() };
-        let told = self.told(&front.need(), &front.runs);
-        front.room.tell(told);
-        drop(front);
+        let budget = self.space_budget(&state.need(), &state.runs);
+        state.room.set_budget(budget);
+        drop(state);
         end.is_some_and(|end| self.cut(end)) || self.punch(&holes)
     }
 
@@ -394,7 +395,7 @@ impl Maintenance {
             (len >= HOLE).then(|| Extent { offset: extent.end() - len, len })
         };
         let holes: Vec<Extent> = ready.into_iter().filter_map(hole).collect();
-        holes.iter().for_each(|hole| self.heap.loosened(*hole));
+        holes.iter().for_each(|hole| self.heap.unsecure(*hole));
         holes
     }
 
@@ -420,8 +421,8 @@ pub(super) fn more(usable: u64) -> u64 {
     usable.saturating_add(usable / 4).saturating_add(GROWTH)
 }
 
-/// What the keeper must see to, and the runs, of a moment.
+/// What maintenance must see to, and the runs, of a moment.
 fn needed(context: &Context<'_>) -> (SpaceDemand, Arc<RunSet>) {
-    let front = context.front();
-    (front.need(), front.runs.clone())
+    let state = context.state();
+    (state.need(), state.runs.clone())
 }

@@ -1,4 +1,4 @@
-//! A run being written, a slice at a time, segment after segment.
+//! A run being written, a slice at a time, table after table.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::run::writer::{BuildError, Pending};
 /// processors taken wait for so long, since few systems take one from a thread that has just been given it.
 pub(super) const SLICE: u64 = 64 << 10;
 
-/// A run being written, or what an instalment adds to one.
+/// A run being written, or what a compaction step adds to one.
 pub(super) struct Build {
     pub input: Input,
     out: PieceWriter<Pending>,
-    segments: RunWriter,
+    tables: RunWriter,
     level: u64,
     /// Bytes that are expected in all.
     expected: u64,
@@ -26,7 +26,7 @@ pub(super) struct Build {
     end: Option<End>,
 }
 
-/// Where an instalment ends: between two logs, behind its first, once it has written so many bytes or could free twice as
+/// Where a compaction step ends: between two logs, behind its first, once it has written so many bytes or could free twice as
 /// many, or where the next log may be longer than `long`; else with its input.
 pub(super) struct End {
     pub bytes: u64,
@@ -38,7 +38,7 @@ pub(super) struct End {
 impl Build {
     /// The last codex key.
     pub fn last(&self) -> Option<&[u8]> {
-        self.segments.last()
+        self.tables.last()
     }
 
     /// The log that was begun last.
@@ -55,13 +55,13 @@ impl Build {
 
     /// Bytes of the extents that it has.
     pub fn held(&self) -> u64 {
-        self.segments.held()
+        self.tables.held()
     }
 
-    /// Whether an instalment has come to its end, though there is more to write.
+    /// Whether a compaction step has come to its end, though there is more to write.
     fn is_enough(&self) -> bool {
         let is_due = |end: &End| {
-            self.segments.written() >= end.bytes
+            self.tables.written() >= end.bytes
                 || self.input.passed_bytes() >= end.bytes.saturating_mul(2)
                 || self.input.next_log_bytes() > end.long
         };
@@ -79,8 +79,8 @@ impl Maintenance {
         end: Option<End>,
     ) -> Build {
         let expected = input.expected();
-        let out = PieceWriter::new(Pending::new(self.shelf.filter_seed()));
-        Build { input, out, segments: RunWriter::new(id, last), level, expected, end }
+        let out = PieceWriter::new(Pending::new(self.table_cache.filter_seed()));
+        Build { input, out, tables: RunWriter::new(id, last), level, expected, end }
     }
 
     /// Writes some entries. `false` once that is all, or enough.
@@ -111,39 +111,38 @@ impl Maintenance {
     }
 
     fn put(&mut self, context: &Context<'_>, build: &mut Build, entry: Entry) -> Result<(), BuildError> {
-        if build.segments.is_full_for(&entry) {
-            self.seal_segment(build)?;
+        if build.tables.is_full_for(&entry) {
+            self.seal_table(build)?;
         }
-        if !build.segments.is_open() {
-            let left = build.expected.saturating_sub(build.segments.written());
-            let least = TableBuilder::least(&self.shelf, &entry);
-            let extent = self.allocate_segment(context, least, left, build.end.is_some())?;
-            build.segments.open(&self.shelf, extent);
+        if !build.tables.is_open() {
+            let left = build.expected.saturating_sub(build.tables.written());
+            let least = TableBuilder::least(&self.table_cache, &entry);
+            let extent = self.allocate_table(context, least, left, build.end.is_some())?;
+            build.tables.open(&self.table_cache, extent);
         }
-        build.segments.add(entry)
+        build.tables.add(entry)
     }
 
-    fn seal_segment(&mut self, build: &mut Build) -> Result<(), BuildError> {
+    fn seal_table(&mut self, build: &mut Build) -> Result<(), BuildError> {
         let heap = &mut self.heap;
-        self.stats.heap_written_bytes += build.segments.seal(&self.shelf, |unused| heap.give(unused))?;
+        self.stats.heap_written_bytes += build.tables.seal(&self.table_cache, |unused| heap.give(unused))?;
         Ok(())
     }
 
     /// Ends what is being written; tells what it holds. On failure its extents are given back.
     pub(super) fn seal(&mut self, mut build: Build) -> Result<(RunMeta, Vec<Arc<Table>>), BuildError> {
-        if let Err(trouble) = self.seal_segment(&mut build) {
+        if let Err(build_error) = self.seal_table(&mut build) {
             self.discard(build);
-            return Err(trouble);
+            return Err(build_error);
         }
-        let Build { level, out, segments, .. } = build;
+        let Build { level, out, tables, .. } = build;
         let PieceWriter { logs, entries, tombstones, empties, ageing, .. } = out;
-        let meta =
-            RunMeta { id: segments.id, level, logs, entries, tombstones, empties, ..RunMeta::default() };
-        Ok((meta.with_ageing(ageing), segments.into_sealed()))
+        let meta = RunMeta { id: tables.id, level, logs, entries, tombstones, empties, ..RunMeta::default() };
+        Ok((meta.with_ageing(ageing), tables.into_sealed()))
     }
 
     /// Gives up what is being written.
     pub(super) fn discard(&mut self, build: Build) {
-        build.segments.into_extents().for_each(|extent| self.heap.give(extent));
+        build.tables.into_extents().for_each(|extent| self.heap.give(extent));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::maintenance::{Maintenance, MaintenanceStats};
 
-/// What the keeper has: checkpoints, compaction and the heap.
+/// What maintenance has: checkpoints, compaction and the heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MaintenanceSnapshot {

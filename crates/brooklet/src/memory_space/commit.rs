@@ -1,4 +1,4 @@
-//! Commits on the logs of a silo: each whole or not at all, within its memory and its quotas.
+//! Commits on the logs of a memory space: each whole or not at all, within its memory and its quotas.
 
 use crate::error::{Error, Expected, Found, KeyText};
 use crate::memory_space::log::{Frozen, Log};
@@ -188,8 +188,8 @@ impl Logs {
                 seq = Some(bounds.next);
                 log.append(payload, now);
                 let is_snapshot = matches!(op.action, Action::Snapshot(_));
-                let gone = if is_snapshot { log.cut_before(bounds.next) } else { 0 };
-                payload.len() as i64 - (gone + log.limit(now)) as i64
+                let tombstones = if is_snapshot { log.cut_before(bounds.next) } else { 0 };
+                payload.len() as i64 - (tombstones + log.limit(now)) as i64
             }
             Action::Trim(_) | Action::KeepLast(_) => -(log.cut_before(before) as i64),
             Action::Truncate(_) => -((log.limit(now) + log.cut_from(before)) as i64),

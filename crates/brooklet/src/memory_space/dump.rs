@@ -1,4 +1,4 @@
-//! Dumping a silo beside everything else: each log as it was at one moment, the *cut*.
+//! Dumping a memory space beside everything else: each log as it was at one moment, the *cut*.
 //!
 //! A dump goes through the logs in the order of their keys, some at a time. Whoever changes a log meanwhile for the first time
 //! since the cut keeps it as it was, for the dump: its chunks are shared, so that costs a copy of its last one at most. What
@@ -11,7 +11,7 @@ use brooklet_io::seeded::bug;
 
 use crate::memory_space::log::Frozen;
 use crate::memory_space::slots::Slot;
-use crate::memory_space::{Logs, gone_cost};
+use crate::memory_space::{Logs, tombstone_cost};
 use crate::model::Bounds;
 
 /// Slots that are looked at under one lock, and logs that are frozen.
@@ -24,12 +24,12 @@ pub(super) struct Cut {
     /// Logs that were changed since, as they were.
     before: BTreeMap<Vec<u8>, Frozen>,
     /// Those that were no more, and may be in runs.
-    pub gone: BTreeSet<Vec<u8>>,
+    pub tombstones: BTreeSet<Vec<u8>>,
     /// Whether there was something to write.
     changed: bool,
 }
 
-/// What of a silo is still to be dumped.
+/// What of a memory space is still to be dumped.
 pub(crate) struct Rest {
     /// The keys of its logs, and of those that are no more; the next one last.
     keys: Vec<Vec<u8>>,
@@ -40,9 +40,9 @@ impl Logs {
     pub fn begin_dump(&mut self) {
         assert!(self.cut.is_none(), "one dump goes on at a time");
         self.generation += 1;
-        let gone = mem::take(&mut self.gone);
+        let tombstones = mem::take(&mut self.tombstones);
         let changed = mem::take(&mut self.changed);
-        self.cut = Some(Cut { before: BTreeMap::new(), gone, changed });
+        self.cut = Some(Cut { before: BTreeMap::new(), tombstones, changed });
     }
 
     /// A log is about to change, or to go.
@@ -65,7 +65,7 @@ impl Logs {
             let Some(place) = self.places.occupied(slot) else { continue };
             if place.changed < self.generation {
                 keys.push(place.key.to_vec());
-                self.sweep(slot, now);
+                self.expire(slot, now);
             }
         }
         (end < self.places.end()).then_some(end)
@@ -74,8 +74,8 @@ impl Logs {
     /// All keys, those that were collected being all that were left as they are.
     pub fn rest(&self, mut keys: Vec<Vec<u8>>) -> Rest {
         let cut = self.cut.as_ref().expect("a dump goes on");
-        let gone = cut.gone.iter().filter(|_| !bug("dump-forgets-the-deleted"));
-        keys.extend(cut.before.keys().chain(gone).cloned());
+        let tombstones = cut.tombstones.iter().filter(|_| !bug("dump-forgets-the-deleted"));
+        keys.extend(cut.before.keys().chain(tombstones).cloned());
         Rest { keys }
     }
 
@@ -98,14 +98,14 @@ impl Logs {
     pub fn end_dump(&mut self, succeeded: bool) {
         let cut = self.cut.take().expect("a dump goes on");
         if succeeded {
-            self.memory -= cut.gone.iter().map(|key| gone_cost(key)).sum::<usize>();
+            self.memory -= cut.tombstones.iter().map(|key| tombstone_cost(key)).sum::<usize>();
             self.counts.dumps += 1;
             return;
         }
         self.changed |= cut.changed;
-        for key in cut.gone {
-            if !self.gone.insert(key.clone()) {
-                self.memory -= gone_cost(&key);
+        for key in cut.tombstones {
+            if !self.tombstones.insert(key.clone()) {
+                self.memory -= tombstone_cost(&key);
             }
         }
     }

@@ -1,14 +1,14 @@
-//! Silos: the logs of a space that are kept in memory. A state machine under one lock, that `engine/memory.rs` drives.
+//! Memory spaces: the logs of a space that are kept in memory. A state machine under one lock, that `engine/memory.rs` drives.
 //!
-//! A silo lies upon the store's runs as a tier does: what it knows of a log counts, and what it does not know is looked for
-//! below. It is a tier without a ring beneath, into which logs come whole, and which is written to a run now and then, whole,
+//! A memory space lies upon the store's runs as a memtable does: what it knows of a log counts, and what it does not know is looked for
+//! below. It is a memtable without a ring beneath, into which logs come whole, and which is written to a run now and then, whole,
 //! beside all that goes on (`memory_space/dump.rs`). So a space enters memory log by log as its logs are asked for, and leaves it
 //! with one dump; and opening a store finds what the last dump left.
 //!
 //! Invariants:
 //! 1. A log that is here is here as a whole; nothing below counts of it.
-//! 2. A log that is not here and was deleted since the last dump, as far as runs may know it, is among those that are `gone`.
-//! 3. Once a silo is `complete`, what is neither here nor gone is nowhere.
+//! 2. A log that is not here and was deleted since the last dump, as far as runs may know it, is among those that are `tombstones`.
+//! 3. Once a memory space is `complete`, what is neither here nor gone is nowhere.
 //! 4. A commit is done whole or not at all, also in a dump: that writes each log as it was at one moment.
 
 pub mod commit;
@@ -53,7 +53,7 @@ pub(crate) enum Phase {
     /// Not now: the space is being moved.
     Moving,
     Open,
-    /// Not any more: the space was moved, and this is none of the store's silos.
+    /// Not any more: the space was moved, and this is none of the store's memory spaces.
     Moved,
     /// The store was closed.
     Closed,
@@ -66,16 +66,16 @@ pub(crate) struct Logs {
     pub phase: Phase,
     /// Whether nothing counts that is neither here nor gone.
     pub complete: bool,
-    /// Whether runs have all that was committed before the space was in memory, and no tier has any of it.
+    /// Whether runs have all that was committed before the space was in memory, and no memtable has any of it.
     pub settled: bool,
     /// Whether what cannot be read of the logs below is left alone: they are those of a dump.
     pub sets_aside: bool,
-    /// Runs of which nothing counts once a dump of a complete silo is upon them.
+    /// Runs of which nothing counts once a dump of a complete memory space is upon them.
     pub supersedes: Vec<u64>,
     /// When the last dump was begun, by the clock that is never set.
     pub dumped_at: Duration,
     places: Places,
-    gone: BTreeSet<Vec<u8>>,
+    tombstones: BTreeSet<Vec<u8>>,
     /// Bytes of memory, and of payloads.
     memory: usize,
     bytes: u64,
@@ -99,7 +99,7 @@ pub(crate) struct Counts {
     pub dumps: u64,
 }
 
-/// What a silo says of a log.
+/// What a memory space says of a log.
 pub(crate) enum Lookup<T> {
     Here(T),
     /// There is no such log.
@@ -137,7 +137,7 @@ impl MemorySpace {
             supersedes: Vec::new(),
             dumped_at: Duration::ZERO,
             places: Places::new(seed),
-            gone: BTreeSet::new(),
+            tombstones: BTreeSet::new(),
             memory: 0,
             bytes: 0,
             generation: 1,
@@ -262,8 +262,8 @@ impl Logs {
 
     /// Runs may know a log that is no more.
     fn forget(&mut self, key: &[u8]) {
-        if self.gone.insert(key.to_vec()) {
-            self.memory += gone_cost(key);
+        if self.tombstones.insert(key.to_vec()) {
+            self.memory += tombstone_cost(key);
         }
     }
 
@@ -297,7 +297,7 @@ impl Logs {
     }
 
     /// Drops what has become too old.
-    fn sweep(&mut self, slot: Slot, now: &dyn Fn() -> u64) {
+    fn expire(&mut self, slot: Slot, now: &dyn Fn() -> u64) {
         let place = self.places.get(slot);
         if place.log.terms().is_some_and(|limits| limits.age.is_some())
             && place.log.kept(now) > place.log.bounds().first
@@ -306,21 +306,21 @@ impl Logs {
         }
     }
 
-    fn is_gone(&self, key: &[u8]) -> bool {
-        self.gone.contains(key) || self.cut.as_ref().is_some_and(|cut| cut.gone.contains(key))
+    fn is_tombstone(&self, key: &[u8]) -> bool {
+        self.tombstones.contains(key) || self.cut.as_ref().is_some_and(|cut| cut.tombstones.contains(key))
     }
 
-    fn says(&self, key: &[u8]) -> Lookup<&Log> {
+    fn lookup(&self, key: &[u8]) -> Lookup<&Log> {
         match self.places.find(key) {
             Some(slot) => Lookup::Here(&self.places.get(slot).log),
-            None if self.complete || self.is_gone(key) => Lookup::Gone,
+            None if self.complete || self.is_tombstone(key) => Lookup::Gone,
             None => Lookup::Below,
         }
     }
 
     /// What a log is.
     pub fn state(&self, key: &[u8]) -> Lookup<State> {
-        self.says(key).map(|log| State { bounds: Some(log.bounds()), terms: log.terms().cloned() })
+        self.lookup(key).map(|log| State { bounds: Some(log.bounds()), terms: log.terms().cloned() })
     }
 
     /// The entries of a log that `wanted` chooses by its bounds, as of `now`.
@@ -331,7 +331,7 @@ impl Logs {
         wanted: impl FnOnce(Bounds) -> Result<Range<u64>, E>,
     ) -> Result<Lookup<(Frozen, Range<u64>)>, E> {
         self.counts.reads += 1;
-        Ok(match self.says(key) {
+        Ok(match self.lookup(key) {
             Lookup::Here(log) => {
                 let range = wanted(log.shown(now))?;
                 Lookup::Here((log.freeze(range.clone()), range))
@@ -347,9 +347,9 @@ impl Logs {
             let state = State { bounds: Some(place.log.bounds()), terms: place.log.terms().cloned() };
             (place.key.to_vec(), state)
         });
-        let gone = self.gone.iter().chain(self.cut.iter().flat_map(|cut| &cut.gone));
-        let gone = gone.filter(|key| listed.has(key) && self.places.find(key).is_none());
-        here.chain(gone.map(|key| (key.clone(), State::default()))).collect()
+        let tombstones = self.tombstones.iter().chain(self.cut.iter().flat_map(|cut| &cut.tombstones));
+        let tombstones = tombstones.filter(|key| listed.has(key) && self.places.find(key).is_none());
+        here.chain(tombstones.map(|key| (key.clone(), State::default()))).collect()
     }
 }
 
@@ -361,7 +361,7 @@ pub(crate) struct LoadedLog {
 impl LoadedLog {
     /// It begins at `first`; its entries are [pushed](Self::push).
     pub fn new(first: u64, terms: Option<&RetentionState>) -> Self {
-        Self { log: Log::empty_at(first, terms.and_then(RetentionState::elsewhere).map(Into::into)) }
+        Self { log: Log::empty_at(first, terms.and_then(RetentionState::carried_over).map(Into::into)) }
     }
 
     pub fn push(&mut self, payload: &[u8]) {
@@ -380,7 +380,7 @@ impl<T> Lookup<T> {
 }
 
 /// Memory that a log costs which is no more.
-fn gone_cost(key: &[u8]) -> usize {
+fn tombstone_cost(key: &[u8]) -> usize {
     key.len() + 48
 }
 

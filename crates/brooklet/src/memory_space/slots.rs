@@ -1,4 +1,4 @@
-//! The logs of a silo, by their keys and by when they were written to last.
+//! The logs of a memory space, by their keys and by when they were written to last.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ const SHARE: usize = 8;
 pub(super) struct Place {
     pub key: Key,
     pub log: Log,
-    /// The generation of the silo in which it was changed last, and the one in which it was made.
+    /// The generation of the memory space in which it was changed last, and the one in which it was made.
     pub changed: u32,
     pub created: u32,
     hash: u64,

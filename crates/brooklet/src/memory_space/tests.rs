@@ -8,16 +8,16 @@ use crate::model::space_config::Class;
 
 type Entries = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
 
-fn silo() -> MemorySpace {
+fn memory_space() -> MemorySpace {
     let config = MemoryConfig::new(64 << 20);
     let space = SpaceConfig::new().class(Class::Memory(config));
-    let silo = MemorySpace::new("s", space, config, Phase::Open, 7);
-    silo.logs().complete = true;
-    silo
+    let memory_space = MemorySpace::new("s", space, config, Phase::Open, 7);
+    memory_space.logs().complete = true;
+    memory_space
 }
 
 /// A commit on some of a few thousand logs; the twin does the same.
-fn commit(silo: &MemorySpace, twin: &mut Entries, rng: &mut Rng) {
+fn commit(memory_space: &MemorySpace, twin: &mut Entries, rng: &mut Rng) {
     let keys: Vec<Vec<u8>> =
         (0..1 + rng.below(4)).map(|_| format!("s/{}", rng.below(3000)).into_bytes()).collect();
     let payload = vec![rng.next() as u8; rng.below(60) as usize];
@@ -37,30 +37,30 @@ fn commit(silo: &MemorySpace, twin: &mut Entries, rng: &mut Rng) {
         }
         ops.push(Op { key, action });
     }
-    assert!(silo.logs().commit(&ops, &|| 0).is_ok());
+    assert!(memory_space.logs().commit(&ops, &|| 0).is_ok());
 }
 
 /// Commits come between all steps of a dump: it has each log as it was when it began, and knows each that went.
 #[test]
 fn a_dump_is_of_one_moment_whatever_comes_meanwhile() {
     for seed in 0..20 {
-        let (silo, mut rng, mut twin) = (silo(), Rng::new(seed), Entries::new());
+        let (memory_space, mut rng, mut twin) = (memory_space(), Rng::new(seed), Entries::new());
         let mut dumped = Entries::new();
         for round in 0..4 {
-            (0..4000).for_each(|_| commit(&silo, &mut twin, &mut rng));
+            (0..4000).for_each(|_| commit(&memory_space, &mut twin, &mut rng));
             let expected = twin.clone();
-            silo.logs().begin_dump();
+            memory_space.logs().begin_dump();
             let (mut keys, mut from) = (Vec::new(), Some(0));
             while let Some(slot) = from {
-                (0..300).for_each(|_| commit(&silo, &mut twin, &mut rng));
-                from = silo.logs().collect(slot, &mut keys, &|| 0);
+                (0..300).for_each(|_| commit(&memory_space, &mut twin, &mut rng));
+                from = memory_space.logs().collect(slot, &mut keys, &|| 0);
             }
-            let mut rest = silo.logs().rest(keys);
+            let mut rest = memory_space.logs().rest(keys);
             rest.sort();
             let (mut found, mut gone, mut last) = (Entries::new(), Vec::new(), Vec::new());
             while !rest.is_empty() {
-                (0..300).for_each(|_| commit(&silo, &mut twin, &mut rng));
-                let some = silo.logs().next(&mut rest);
+                (0..300).for_each(|_| commit(&memory_space, &mut twin, &mut rng));
+                let some = memory_space.logs().next(&mut rest);
                 for (key, frozen) in some {
                     assert!(last < key);
                     last = key.clone();
@@ -78,12 +78,12 @@ fn a_dump_is_of_one_moment_whatever_comes_meanwhile() {
             assert!(dumped.keys().all(|key| told(&key)), "seed {seed}, round {round}");
             assert!(gone.iter().all(|key| !expected.contains_key(key)));
             let succeeded = rng.percent(60);
-            silo.logs().end_dump(succeeded);
+            memory_space.logs().end_dump(succeeded);
             if succeeded {
                 dumped = found;
             }
         }
-        let mut logs = silo.logs();
+        let mut logs = memory_space.logs();
         for (key, entries) in &twin {
             let read = logs.read::<()>(key, 0, |Bounds { first, next }| Ok(first..next));
             let Ok(Lookup::Here((frozen, range))) = read else { panic!("{key:?}") };
@@ -96,28 +96,28 @@ fn a_dump_is_of_one_moment_whatever_comes_meanwhile() {
 /// What is taken of memory is given back with what it was taken for.
 #[test]
 fn memory_is_counted_to_the_byte() {
-    let (silo, mut rng, mut twin) = (silo(), Rng::new(1), Entries::new());
+    let (memory_space, mut rng, mut twin) = (memory_space(), Rng::new(1), Entries::new());
     for _ in 0..3 {
-        (0..3000).for_each(|_| commit(&silo, &mut twin, &mut rng));
-        silo.logs().begin_dump();
-        (0..3000).for_each(|_| commit(&silo, &mut twin, &mut rng));
-        silo.logs().end_dump(rng.percent(50));
+        (0..3000).for_each(|_| commit(&memory_space, &mut twin, &mut rng));
+        memory_space.logs().begin_dump();
+        (0..3000).for_each(|_| commit(&memory_space, &mut twin, &mut rng));
+        memory_space.logs().end_dump(rng.percent(50));
         // One that does not fit is undone.
         let payload = [7; 100];
         let ops = [b"s/1", b"s/2"].map(|key| Op { key, action: Action::Append(&payload) });
         let bad = Op { key: b"s/none", action: Action::Delete };
-        let bytes = silo.logs().bytes();
-        assert!(silo.logs().commit(&[ops[0], ops[1], bad], &|| 0).is_err());
-        assert_eq!(silo.logs().bytes(), bytes);
+        let bytes = memory_space.logs().bytes();
+        assert!(memory_space.logs().commit(&[ops[0], ops[1], bad], &|| 0).is_err());
+        assert_eq!(memory_space.logs().bytes(), bytes);
     }
     let counted = twin.values().flatten().map(|entry| entry.len() as u64).sum::<u64>();
-    assert_eq!(silo.logs().bytes(), counted);
+    assert_eq!(memory_space.logs().bytes(), counted);
     let keys: Vec<_> = twin.into_keys().collect();
     for key in &keys {
-        assert!(silo.logs().commit(&[Op { key, action: Action::Delete }], &|| 0).is_ok());
+        assert!(memory_space.logs().commit(&[Op { key, action: Action::Delete }], &|| 0).is_ok());
     }
-    silo.logs().begin_dump();
-    silo.logs().end_dump(true);
-    let logs = silo.logs();
+    memory_space.logs().begin_dump();
+    memory_space.logs().end_dump(true);
+    let logs = memory_space.logs();
     assert_eq!((logs.memory(), logs.bytes(), logs.len()), (0, 0, 0));
 }

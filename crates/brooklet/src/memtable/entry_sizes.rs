@@ -1,12 +1,12 @@
 //! The sizes of a log's entries, as far as they are known: what a limit of bytes takes to be applied.
 //!
-//! A tally knows each size of what memory holds, and, of what only runs hold, what it was told: the sizes of some entries
+//! An `EntrySizes` knows each size of what memory holds, and, of what only runs hold, what it was told: the sizes of some entries
 //! that are about to go, and the sums of others that had to be counted together. For the rest it says what is missing
 //! (`look.rs` reads that, without the lock), never more than it takes; what the log holds in all its terms tell. So what is
 //! read of the runs is in proportion to what goes, and what is kept here to what memory holds of the log anyway, whatever
-//! the log holds. Runs and tiers may come and go while somebody looks: what the entries have does not change by that.
+//! the log holds. Runs and memtables may come and go while somebody looks: what the entries have does not change by that.
 //!
-//! A tally is with its log in the tier that commits join, and moves there from the frozen one. It is no part of any format.
+//! An `EntrySizes` is with its log in the memtable that commits join, and moves there from the frozen one. It is no part of any format.
 //!
 //! Invariants:
 //! 1. Spans ascend, and do not overlap. From `memory` on they leave nothing out, and below that runs hold all.
@@ -45,18 +45,18 @@ pub(crate) struct SizeAnswer {
 
 #[derive(Debug)]
 pub(crate) struct EntrySizes {
-    /// Which tally of its log it is, and how often the log was cut where only runs hold it: what was looked up before is
+    /// Which entry sizes of its log it is, and how often the log was cut where only runs hold it: what was looked up before is
     /// not about the same entries.
     stamp: (u64, u64),
     /// The same as the commit at hand began: what that cuts off may come back. It asks for nothing that it cut off.
     begun: (u64, u64),
     spans: VecDeque<Span>,
-    /// The first entry that memory may hold, and the first that the tier does that commits join.
+    /// The first entry that memory may hold, and the first that the memtable does that commits join.
     memory: u64,
     recent: u64,
 }
 
-/// What was cut off a tally.
+/// What was cut off an `EntrySizes`.
 #[derive(Debug)]
 pub(crate) struct Cut {
     stamp: (u64, u64),
@@ -147,7 +147,7 @@ impl EntrySizes {
         }
     }
 
-    /// A tier is frozen, and commits join another. By now runs hold what memory held before that one.
+    /// A memtable is frozen, and commits join another. By now runs hold what memory held before that one.
     pub fn freeze(&mut self, next: u64) {
         let old = self.memory..self.recent;
         for span in self.spans.iter_mut().skip(1).filter(|span| old.contains(&span.range.start)) {
@@ -179,7 +179,7 @@ impl EntrySizes {
         self.spans = spans;
     }
 
-    /// Entries that a tier in memory holds, from `seq` on, in the place of what older ones hold from there.
+    /// Entries that a memtable in memory holds, from `seq` on, in the place of what older ones hold from there.
     pub fn hold(&mut self, seq: u64, sizes: impl IntoIterator<Item = u32>) {
         self.truncate(seq);
         if self.spans.back().map_or(self.memory, |last| last.range.end) < seq {

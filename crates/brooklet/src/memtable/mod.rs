@@ -1,15 +1,15 @@
-//! The recent tier: what was committed since the last checkpoint, in memory.
+//! The memtable: what was committed since the last checkpoint, in memory.
 //!
-//! A tier keeps two things of every log it knows. The *boarded* bounds say what the newest commit made of it, and give
+//! A memtable keeps two things of every log it knows. The *appended* bounds say what the newest commit made of it, and give
 //! the next commit its numbers. The *visible* piece is what readers see: it follows once the block is durable. Payloads
 //! are not copied: entries refer into the memory of their blocks.
 //!
 //! Invariants:
 //! 1. A log's visible piece only ever holds effects of durable blocks, in the order of the log.
-//! 2. `visible` is set by the first effect applied and starts from `origin`, the bounds that older tiers give.
+//! 2. `visible` is set by the first effect applied and starts from `origin`, the bounds that older memtables give.
 //! 3. The piece's entries are those of `Piece::held`, in order.
-//! 4. `claim` is the most that a run of the tier takes: for the logs that were touched, their visible entries, and what has
-//!    boarded and is not visible yet.
+//! 4. `claim` is the most that a run of the memtable takes: for the logs that were touched, their visible entries, and what has
+//!    appended and is not visible yet.
 //!
 //! What is told of bounds here goes for terms, too (`model/retention_state.rs`): those of the few logs that have any lie apart.
 
@@ -36,10 +36,10 @@ use crate::model::retention_state::{self, RetentionState, State};
 use crate::model::{Bounds, Effect, Piece};
 use crate::sync::Mutex;
 
-/// Index of a log in its tier.
+/// Index of a log in its memtable.
 pub(crate) type Slot = u32;
 
-/// Where an entry's payload is: a block of the tier, and a range in it.
+/// Where an entry's payload is: a block of the memtable, and a range in it.
 #[derive(Clone, Copy, Debug)]
 struct EntryRef {
     block: u32,
@@ -47,23 +47,23 @@ struct EntryRef {
     len: u32,
 }
 
-/// A log as a tier knows it. Among 100,000 logs an append finds each part of its own in no cache: so what boarding asks
+/// A log as a memtable knows it. Among 100,000 logs an append finds each part of its own in no cache: so what appending asks
 /// for comes first, in 64 bytes, and what is shown later behind it.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct LogState {
     pub key: Key,
-    /// The log's bounds after everything that boarded; `None` where it does not exist.
-    pub boarded: Option<Bounds>,
+    /// The log's bounds after everything that appended; `None` where it does not exist.
+    pub appended: Option<Bounds>,
     /// Of a log that keeps a part of its entries only, or did.
     pub limited: Option<Box<Limited>>,
-    /// Whether an effect of this tier boarded yet: the first tells the ring what the log was before it.
+    /// Whether an effect of this memtable appended yet: the first tells the ring what the log was before it.
     pub touched: bool,
-    /// Bytes of the entries that boarded in this tier, as far as they can be in one chunk.
+    /// Bytes of the entries that appended in this memtable, as far as they can be in one chunk.
     added: u16,
-    /// Effects that boarded and are not visible yet.
+    /// Effects that appended and are not visible yet.
     pub in_flight: u32,
-    /// Its bounds before this tier.
+    /// Its bounds before this memtable.
     origin: Option<Bounds>,
     visible: Option<Piece>,
     entries: VecDeque<EntryRef>,
@@ -74,16 +74,16 @@ pub(crate) struct LogState {
 
 const _: () = assert!(offset_of!(LogState, origin) == 64);
 
-/// What a tier knows of a log that keeps a part of its entries only.
+/// What a memtable knows of a log that keeps a part of its entries only.
 #[derive(Debug, Default)]
 pub(crate) struct Limited {
-    /// The terms after everything that boarded.
-    pub boarded: Option<Arc<RetentionState>>,
+    /// The terms after everything that appended.
+    pub appended: Option<Arc<RetentionState>>,
     visible: Option<Arc<RetentionState>>,
-    /// The sizes of its entries, as boarded, while bytes are limited. It moves on to the tier that commits join next, and
+    /// The sizes of its entries, as appended, while bytes are limited. It moves on to the memtable that commits join next, and
     /// by then this one is shared.
-    tally: Mutex<Option<EntrySizes>>,
-    /// When the changes of its terms boarded that are not visible.
+    sizes: Mutex<Option<EntrySizes>>,
+    /// When the changes of its terms appended that are not visible.
     changes: VecDeque<u64>,
 }
 
@@ -144,23 +144,23 @@ pub(crate) struct Memtable {
 }
 
 impl Memtable {
-    /// An empty tier; `seed` makes the positions of keys in its table unpredictable.
+    /// An empty memtable; `seed` makes the positions of keys in its table unpredictable.
     pub fn new(seed: u64) -> Self {
         Self { seed, ..Self::default() }
     }
 
-    /// Bytes of memory the tier holds, roughly.
+    /// Bytes of memory the memtable holds, roughly.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The most bytes that a run takes which holds what boarded; what was trimmed and deleted counts until that is durable.
-    /// 0 where nothing boarded, whatever was looked up.
+    /// The most bytes that a run takes which holds what appended; what was trimmed and deleted counts until that is durable.
+    /// 0 where nothing appended, whatever was looked up.
     pub fn claim(&self) -> u64 {
         self.claim
     }
 
-    /// The most bytes that an entry takes, of a run which holds what boarded.
+    /// The most bytes that an entry takes, of a run which holds what appended.
     pub fn largest(&self) -> usize {
         self.largest
     }
@@ -174,7 +174,7 @@ impl Memtable {
         6 * escaped(&log.key) + terms + LENGTHS + (log.added as usize + more).min(CHUNK + entry)
     }
 
-    /// What an effect on a log adds to the [claim](Self::claim); `is_first`: none of this tier has boarded yet.
+    /// What an effect on a log adds to the [claim](Self::claim); `is_first`: none of this memtable has appended yet.
     pub fn claim_of(&self, slot: Slot, effect: Effect, payload: usize, is_first: bool) -> u64 {
         let log = if is_first { log_claim(self.log(slot)) } else { 0 };
         log + match effect {
@@ -189,7 +189,7 @@ impl Memtable {
         }
     }
 
-    /// Takes note of an effect that boarded.
+    /// Takes note of an effect that appended.
     pub fn adds(&mut self, slot: Slot, effect: Effect, payload: usize) {
         let entry = entry_bytes(effect, payload);
         self.largest = self.largest.max(self.largest_with(slot, entry, entry));
@@ -197,7 +197,7 @@ impl Memtable {
         log.added = log.added.saturating_add(entry.min(CHUNK) as u16);
     }
 
-    /// Takes note of what claims what boarded has, and of how long an entry it takes.
+    /// Takes note of what claims what appended has, and of how long an entry it takes.
     pub fn claims(&mut self, claim: u64, largest: usize) {
         self.claim += claim;
         self.largest = self.largest.max(largest);
@@ -212,7 +212,7 @@ impl Memtable {
         self.bytes += bytes;
     }
 
-    /// Whether something visible happened to a log of the tier.
+    /// Whether something visible happened to a log of the memtable.
     pub fn is_changed(&self) -> bool {
         !self.blocks.is_empty()
     }
@@ -221,9 +221,9 @@ impl Memtable {
         XxHash3_64::oneshot_with_seed(self.seed, key)
     }
 
-    /// Frees some logs and blocks: so much, in bytes, as that is work. `false` once none are left. Nobody looks at the tier
+    /// Frees some logs and blocks: so much, in bytes, as that is work. `false` once none are left. Nobody looks at the memtable
     /// any more.
-    pub fn shed(&mut self, work: usize) -> bool {
+    pub fn release_some(&mut self, work: usize) -> bool {
         let mut done = 0;
         while done < work {
             let (log, block) = (self.logs.pop(), self.blocks.pop());
@@ -246,7 +246,7 @@ impl Memtable {
         self.table.find(hash, |&slot| *self.logs[slot as usize].key == *key).copied()
     }
 
-    /// Adds a log that is not known yet, which older tiers know like that.
+    /// Adds a log that is not known yet, which older memtables know like that.
     pub fn add(&mut self, key: &[u8], State { bounds: origin, terms }: State) -> Slot {
         let hash = self.hash(key);
         let slot =
@@ -257,10 +257,10 @@ impl Memtable {
         self.bytes += terms.as_deref().map_or(0, |terms| size_of::<Limited>() + terms.bound());
         self.logs.push(LogState {
             key,
-            boarded: origin,
+            appended: origin,
             limited: terms.map(|terms| {
-                let [visible, boarded] = [(); 2].map(|()| Some(terms.clone()));
-                Box::new(Limited { visible, boarded, ..Limited::default() })
+                let [visible, appended] = [(); 2].map(|()| Some(terms.clone()));
+                Box::new(Limited { visible, appended, ..Limited::default() })
             }),
             touched: false,
             added: 0,
@@ -298,8 +298,8 @@ impl Memtable {
             let piece = log.visible.get_or_insert(Piece::on_top_of(log.origin));
             piece.apply(pending.effect)?;
             if let Some(limited) = Limited::of(&mut log.limited, pending.effect) {
-                limited.show(pending.effect, piece.bounds, pending.len);
-                if limited.tally_mut().is_some() {
+                limited.record(pending.effect, piece.bounds, pending.len);
+                if limited.sizes_mut().is_some() {
                     self.bytes += size_of::<u32>();
                 }
             }
@@ -340,13 +340,13 @@ impl Memtable {
         (76 * 3 / 2 + entry_claim(table), LENGTHS + table)
     }
 
-    /// The tier will get a table of spaces, in the place of the last one that was committed: what the ring says of the log goes
-    /// on from that. The bounds of the log before the tier are these.
+    /// The memtable will get a table of spaces, in the place of the last one that was committed: what the ring says of the log goes
+    /// on from that. The bounds of the log before the memtable are these.
     pub fn expect_table(&mut self, before: Option<Bounds>) -> Slot {
         self.find(b"").unwrap_or_else(|| self.add(b"", State { bounds: before, terms: None }))
     }
 
-    /// Gives the tier that table; nothing of the log is in flight any more.
+    /// Gives the memtable that table; nothing of the log is in flight any more.
     pub fn put_table(&mut self, slot: Slot, table: Bytes) {
         let block = self.blocks.len() as u32;
         let log = &mut self.logs[slot as usize];
@@ -366,25 +366,25 @@ fn claim_of(entries: impl IntoIterator<Item = EntryRef>) -> u64 {
 }
 
 impl LogState {
-    /// What readers see, if this tier changed the log visibly.
+    /// What readers see, if this memtable changed the log visibly.
     pub fn piece(&self) -> Option<Piece> {
         self.visible
     }
 
-    /// The log's bounds before this tier.
+    /// The log's bounds before this memtable.
     pub fn origin(&self) -> Option<Bounds> {
         self.origin
     }
 
-    /// The log's state after everything that boarded.
+    /// The log's state after everything that appended.
     pub fn state(&self) -> State {
-        let terms = self.limited.as_ref().and_then(|limited| limited.boarded.clone());
-        State { bounds: self.boarded, terms }
+        let terms = self.limited.as_ref().and_then(|limited| limited.appended.clone());
+        State { bounds: self.appended, terms }
     }
 
-    /// Its terms after everything that boarded.
+    /// Its terms after everything that appended.
     pub fn terms(&self) -> Option<&RetentionState> {
-        self.limited.as_ref()?.boarded.as_deref()
+        self.limited.as_ref()?.appended.as_deref()
     }
 
     /// The terms that go with what readers see.
@@ -392,7 +392,7 @@ impl LogState {
         self.limited.as_ref()?.visible.as_ref()
     }
 
-    /// When terms boarded that are not visible yet.
+    /// When terms appended that are not visible yet.
     pub fn retained_at(&self) -> Option<u64> {
         self.limited.as_ref()?.changes.front().copied()
     }
@@ -402,13 +402,13 @@ impl LogState {
     }
 
     /// The sizes of its entries, where they are counted.
-    pub fn tally_mut(&mut self) -> Option<&mut EntrySizes> {
-        self.limited.as_mut()?.tally_mut().as_mut()
+    pub fn sizes_mut(&mut self) -> Option<&mut EntrySizes> {
+        self.limited.as_mut()?.sizes_mut().as_mut()
     }
 
-    /// Takes them from a tier that commits do not join any more.
-    pub fn take_tally(&self) -> Option<EntrySizes> {
-        self.limited.as_ref()?.tally.lock().expect("no panics").take()
+    /// Takes them from a memtable that commits do not join any more.
+    pub fn take_sizes(&self) -> Option<EntrySizes> {
+        self.limited.as_ref()?.sizes.lock().expect("no panics").take()
     }
 
     /// The sizes of the payloads that the piece holds.
@@ -417,13 +417,17 @@ impl LogState {
     }
 
     /// The payloads of `range`, which must be within the piece's entries.
-    pub fn payloads<'a>(&'a self, tier: &'a Memtable, range: Range<u64>) -> impl Iterator<Item = Bytes> + 'a {
+    pub fn payloads<'a>(
+        &'a self,
+        memtable: &'a Memtable,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = Bytes> + 'a {
         let held = self.visible.expect("only a visible piece is read").held();
         debug_assert_eq!(held.end - held.start, self.entries.len() as u64);
         let (from, to) = ((range.start - held.start) as usize, (range.end - held.start) as usize);
         self.entries.range(from..to).map(move |entry| {
             let start = entry.offset as usize;
-            tier.blocks[entry.block as usize].slice(start..start + entry.len as usize)
+            memtable.blocks[entry.block as usize].slice(start..start + entry.len as usize)
         })
     }
 }
@@ -438,22 +442,22 @@ impl Limited {
     }
 
     /// The sizes of the log's entries, where they are counted.
-    pub fn tally_mut(&mut self) -> &mut Option<EntrySizes> {
-        self.tally.get_mut().expect("no panics")
+    pub fn sizes_mut(&mut self) -> &mut Option<EntrySizes> {
+        self.sizes.get_mut().expect("no panics")
     }
 
-    /// Works an effect into what has boarded: the bounds are those after it. Gives the sizes of what it cuts off.
-    pub fn board(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) -> Option<Cut> {
-        retention_state::apply(&mut self.boarded, effect, bounds, len.into());
-        self.tally_mut().as_mut()?.apply(effect, len)
+    /// Works an effect into what has appended: the bounds are those after it. Gives the sizes of what it cuts off.
+    pub fn append(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) -> Option<Cut> {
+        retention_state::apply(&mut self.appended, effect, bounds, len.into());
+        self.sizes_mut().as_mut()?.apply(effect, len)
     }
 
-    /// New terms boarded at this time.
+    /// New terms appended at this time.
     pub fn changes_at(&mut self, now: u64) {
         self.changes.push_back(now);
     }
 
-    fn show(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) {
+    fn record(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) {
         retention_state::apply(&mut self.visible, effect, bounds, len.into());
         if matches!(effect, Effect::Age(_)) {
             // There is none for what recovery brings back.

@@ -1,4 +1,4 @@
-//! The logs of a tier in the order of their keys, a step at a time: a tier may have a million.
+//! The logs of a memtable in the order of their keys, a step at a time: a memtable may have a million.
 //!
 //! Parts of it are sorted, each by itself, and then merged, all at once: each log is in no cache when its turn comes, so that
 //! each look at one counts.
@@ -16,7 +16,7 @@ const AT_ONCE: usize = 1024;
 /// Logs on the way into order.
 #[derive(Default)]
 pub(crate) struct IncrementalSort {
-    /// So many logs of the tier were looked at, of so many.
+    /// So many logs of the memtable were looked at, of so many.
     seen: usize,
     of: usize,
     /// What is left of each sorted part.
@@ -25,14 +25,14 @@ pub(crate) struct IncrementalSort {
 }
 
 impl IncrementalSort {
-    /// Does a step. `wanted` tells which logs of the tier, always the same one, are to be in order. `false` once they are.
-    pub fn step(&mut self, tier: &Memtable, wanted: impl FnMut(&LogState) -> bool) -> bool {
-        self.of = tier.logs.len();
+    /// Does a step. `wanted` tells which logs of the memtable, always the same one, are to be in order. `false` once they are.
+    pub fn step(&mut self, memtable: &Memtable, wanted: impl FnMut(&LogState) -> bool) -> bool {
+        self.of = memtable.logs.len();
         if self.seen < self.of {
-            self.sort(tier, wanted);
+            self.sort(memtable, wanted);
             return true;
         }
-        self.merge(tier)
+        self.merge(memtable)
     }
 
     /// How far it is, per mille.
@@ -45,17 +45,18 @@ impl IncrementalSort {
         self.merged
     }
 
-    fn sort(&mut self, tier: &Memtable, mut wanted: impl FnMut(&LogState) -> bool) {
+    fn sort(&mut self, memtable: &Memtable, mut wanted: impl FnMut(&LogState) -> bool) {
         let next = self.of.min(self.seen + AT_ONCE);
         let slots = self.seen as Slot..next as Slot;
-        let mut part: Vec<Slot> = slots.filter(|&slot| wanted(tier.log(slot))).collect();
-        part.sort_unstable_by(|&a, &b| tier.log(a).key.cmp(&tier.log(b).key));
+        let mut part: Vec<Slot> = slots.filter(|&slot| wanted(memtable.log(slot))).collect();
+        part.sort_unstable_by(|&a, &b| memtable.log(a).key.cmp(&memtable.log(b).key));
         self.seen = next;
         self.parts.push(part.into_iter());
     }
 
-    fn merge(&mut self, tier: &Memtable) -> bool {
-        let first = |part: &vec::IntoIter<Slot>| part.as_slice().first().map(|&slot| &*tier.log(slot).key);
+    fn merge(&mut self, memtable: &Memtable) -> bool {
+        let first =
+            |part: &vec::IntoIter<Slot>| part.as_slice().first().map(|&slot| &*memtable.log(slot).key);
         let heads = self.parts.iter().enumerate();
         let mut heads: BinaryHeap<_> =
             heads.filter_map(|(i, part)| Some(Reverse((first(part)?, i)))).collect();
@@ -83,13 +84,13 @@ mod tests {
     #[test]
     fn logs_come_into_order_by_small_steps() {
         for logs in [0, 1, AT_ONCE - 1, AT_ONCE, 5 * AT_ONCE + 7] {
-            let (mut tier, mut rng) = (Memtable::new(1), Rng::new(2));
+            let (mut memtable, mut rng) = (Memtable::new(1), Rng::new(2));
             for _ in 0..logs {
-                tier.add(&rng.next().to_le_bytes(), State::default());
+                memtable.add(&rng.next().to_le_bytes(), State::default());
             }
             let wanted = |log: &LogState| log.key[0] != 7;
             let (mut order, mut looks, mut merged, mut progress) = (IncrementalSort::default(), 0, 0, 0);
-            while order.step(&tier, |log| {
+            while order.step(&memtable, |log| {
                 looks += 1;
                 wanted(log)
             }) {
@@ -99,8 +100,8 @@ mod tests {
             }
             assert!(logs == 0 || order.progress() > 990, "{}", order.progress());
             let slots = 0..logs as Slot;
-            let mut all: Vec<Slot> = slots.filter(|&slot| wanted(tier.log(slot))).collect();
-            all.sort_by_key(|&slot| &*tier.log(slot).key);
+            let mut all: Vec<Slot> = slots.filter(|&slot| wanted(memtable.log(slot))).collect();
+            all.sort_by_key(|&slot| &*memtable.log(slot).key);
             assert!(order.end() == all, "{logs} logs");
         }
     }

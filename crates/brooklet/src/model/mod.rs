@@ -1,12 +1,12 @@
-//! What a log is, and what an operation does to it: arithmetic on numbers, shared by every tier.
+//! What a log is, and what an operation does to it: arithmetic on numbers, shared by every memtable.
 //!
-//! A log's state in one tier (the recent tier, or a run) is a *piece*: its whole bounds as of that tier, and its
-//! entries from `base` on. Entries before `base` are in older tiers. So for a piece `p` and the pieces older than it:
+//! A log's state in one memtable (the memtable, or a run) is a *piece*: its whole bounds as of that memtable, and its
+//! entries from `base` on. Entries before `base` are in older memtables. So for a piece `p` and the pieces older than it:
 //!
 //! - the log's bounds are those of the newest piece that knows it;
 //! - a piece holds exactly the entries `max(first, base)..next`;
 //! - the entries of older pieces count only below `base` - which is what makes trimming, truncating, deleting and
-//!   creating a log anew cheap: none of them touches an older tier.
+//!   creating a log anew cheap: none of them touches an older memtable.
 
 pub mod commit;
 pub mod key;
@@ -75,7 +75,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// The piece of a tier that knows the log's bounds and holds nothing of it yet.
+    /// The piece of a memtable that knows the log's bounds and holds nothing of it yet.
     pub fn on_top_of(bounds: Option<Bounds>) -> Self {
         Self { bounds, base: bounds.map_or(0, |b| b.next) }
     }
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!((log.parts, log.upper), (vec![(0, 0..3)], 0));
         // Deleted.
         assert_eq!(resolve([Piece { bounds: None, base: 0 }, piece(0, 100, 0)]).bounds, None);
-        // Part of the log is in a tier that was not given.
+        // Part of the log is in a memtable that was not given.
         assert_eq!(resolve([piece(5, 9, 8)]).upper, 8);
     }
 }

@@ -1,6 +1,6 @@
 //! The terms of a log that keeps a part of its entries only: its limits, and what it takes to apply them.
 //!
-//! Limits of entries and bytes are applied as commits board: what no longer fits is trimmed by the commit that brings
+//! Limits of entries and bytes are applied as commits are appended: what no longer fits is trimmed by the commit that brings
 //! the entry for which it goes, or the limit. Age is looked at in two ways. Readers leave out what is too old by the
 //! clock as they ask, and remember nothing of that: a clock that jumps ahead and back takes nothing away. A commit on the
 //! log trims what is too old by then, for good; where nobody commits, `engine/expiry.rs` does.
@@ -277,7 +277,7 @@ impl RetentionState {
     }
 
     /// Those of a log that is brought to another store, where it counts in no totals yet. `None` where that is all they say.
-    pub fn elsewhere(&self) -> Option<Self> {
+    pub fn carried_over(&self) -> Option<Self> {
         let bytes = self.bytes.filter(|most| *most != COUNTED);
         let held = bytes.map_or(0, |_| self.held);
         let terms = Self { bytes, held, space: 0, ..self.clone() };
@@ -351,8 +351,7 @@ mod tests {
 
     #[test]
     fn a_shorter_age_sharpens_the_newest_mark() {
-        let long =
-            [(Effect::Age(64 * 64 + 1), 0, 4), (Effect::Mark(64), 0, 4), (Effect::Mark(128), 0, 4)];
+        let long = [(Effect::Age(64 * 64 + 1), 0, 4), (Effect::Mark(64), 0, 4), (Effect::Mark(128), 0, 4)];
         let terms = of(&long);
         assert_eq!(terms.sharper_mark(Some(640), 100), Some(104));
         assert_eq!(terms.sharper_mark(Some(64 * 64), 100), None, "the same granule");
@@ -408,7 +407,7 @@ mod tests {
         let counted =
             of(&[(Effect::Entries(8), 0, 0), (Effect::Bytes(COUNTED + 1), 0, 0), (Effect::Count(300), 0, 0)]);
         assert_eq!((counted.space, retention(Some(&counted)).bytes), (300, None));
-        assert_eq!(counted.elsewhere(), Some(of(&[(Effect::Entries(8), 0, 0)])));
+        assert_eq!(counted.carried_over(), Some(of(&[(Effect::Entries(8), 0, 0)])));
         for terms in [all, counted, of(&[(Effect::Entries(1), 0, 0)])] {
             let mut bytes = Vec::new();
             terms.encode(&mut |b| bytes.extend_from_slice(b));

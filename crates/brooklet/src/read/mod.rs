@@ -1,6 +1,6 @@
 //! Reading a log: a view of it as of one moment, streamed entry by entry, from either end.
 //!
-//! The view is taken under the lock: payloads of the recent tier are shared (not copied), runs are pinned. What happens
+//! The view is taken under the lock: payloads of the memtable are shared (not copied), runs are pinned. What happens
 //! to the log afterwards - appends, trims, checkpoints, compaction - does not change the view.
 
 pub mod scan;
@@ -42,7 +42,7 @@ pub struct Entries {
     parts: Vec<Part>,
     rest: Range<u64>,
     /// The chunks that the two ends read from last.
-    front: Option<Chunk>,
+    state: Option<Chunk>,
     back: Option<Chunk>,
     stop: Option<Stop>,
 }
@@ -63,40 +63,40 @@ enum Source {
     Run(Arc<Run>, Chunk),
 }
 
-/// What the tiers in memory give to who reads a log; the runs are looked up after the lock is let go.
+/// What the memtables in memory give to who reads a log; the runs are looked up after the lock is let go.
 pub(crate) struct ReadView {
     runs: Arc<RunSet>,
     bounds: Option<Option<Bounds>>,
     range: Range<u64>,
     recent: Vec<Part>,
-    /// The first number that the recent tiers account for.
+    /// The first number that the memtables account for.
     upper: u64,
     /// When the age of entries is looked at.
     now: u64,
-    pub teller: ReadSource,
+    pub read_source: ReadSource,
     /// What damage hides of the log. All that is seen of it, whatever was asked for, is then what was there before.
     doubt: Option<Doubt>,
 }
 
 impl ReadView {
-    /// Looks at the tiers in memory, for the entries that `range` asks for; entries that are too old `now` are left out.
+    /// Looks at the memtables in memory, for the entries that `range` asks for; entries that are too old `now` are left out.
     pub fn take(
-        front: &StoreState,
+        state: &StoreState,
         key: &[u8],
         range: &impl RangeBounds<u64>,
         now: u64,
     ) -> Result<Self, Error> {
-        let known = front.recent(key);
+        let known = state.recent(key);
         let Resolved { bounds, parts, upper } = resolve(known.iter().map(|(_, _, piece)| *piece));
         let mut view = Self {
-            runs: front.runs.clone(),
+            runs: state.runs.clone(),
             bounds: (!known.is_empty()).then_some(bounds),
             range: 0..0,
             recent: Vec::new(),
             upper,
-            now: front.seen_at(key, now),
-            teller: front.teller(&known),
-            doubt: front.doubt(key),
+            now: state.seen_at(key, now),
+            read_source: state.read_source(&known),
+            doubt: state.doubt(key),
         };
         if let Some(bounds) = bounds {
             let terms = known.first().and_then(|(_, log, _)| log.visible_terms());
@@ -107,10 +107,10 @@ impl ReadView {
                 Some(_) => bounds.first..bounds.next,
             };
             for (i, part) in parts {
-                let (tier, log, _) = known[i];
+                let (memtable, log, _) = known[i];
                 let wanted = part.start.max(view.range.start)..part.end.min(view.range.end);
                 if !wanted.is_empty() {
-                    let payloads = log.payloads(tier, wanted.clone()).collect();
+                    let payloads = log.payloads(memtable, wanted.clone()).collect();
                     view.recent.push(Part { range: wanted, source: Source::Recent(payloads) });
                 }
             }
@@ -120,9 +120,9 @@ impl ReadView {
 
     /// Sees the runs alone.
     pub fn of_runs(runs: Arc<RunSet>, now: u64) -> Self {
-        let teller = ReadSource::Runs;
+        let read_source = ReadSource::Runs;
         let (recent, doubt) = (Vec::new(), None);
-        Self { runs, bounds: None, range: 0..0, recent, upper: u64::MAX, now, teller, doubt }
+        Self { runs, bounds: None, range: 0..0, recent, upper: u64::MAX, now, read_source, doubt }
     }
 
     /// Sees runs that hold what there was of a store before damage, and what is proven behind it.
@@ -226,14 +226,14 @@ fn expect_all(key: &[u8], parts: &[Part], wanted: &Range<u64>) -> Result<(), Err
     Err(Error::damaged(place, format!("entry {at} is in no tier")))
 }
 
-/// The parts of a log that runs contribute, newest first, below what newer tiers account for.
+/// The parts of a log that runs contribute, newest first, below what newer memtables account for.
 fn run_parts(
     heads: Vec<(Arc<Run>, Head)>,
     bounds: Bounds,
     upper: u64,
     wanted: &Range<u64>,
 ) -> impl Iterator<Item = Part> {
-    // The newer tiers stand in as one piece that holds nothing and begins at `upper`.
+    // The newer memtables stand in as one piece that holds nothing and begins at `upper`.
     let newer = Piece { bounds: Some(bounds), base: upper };
     let pieces = std::iter::once(newer).chain(heads.iter().map(|(_, head)| head.piece));
     let parts = resolve(pieces).parts;
@@ -290,7 +290,7 @@ pub(crate) fn given_of(chunk: &Chunk, seq: u64) -> Bytes {
 impl Entries {
     fn of(key: &[u8], parts: Vec<Part>, rest: Range<u64>, stop: Option<Stop>) -> Self {
         let process = Process::current();
-        Self { process, key: key.to_vec(), parts, rest, front: None, back: None, stop }
+        Self { process, key: key.to_vec(), parts, rest, state: None, back: None, stop }
     }
 
     /// Those of a log in memory.
@@ -315,7 +315,7 @@ impl Entries {
             }
             Source::Run(_, head) if head.range().contains(&seq) => Ok(given_of(head, seq)),
             Source::Run(run, _) => {
-                let cached = if from_back { &mut self.back } else { &mut self.front };
+                let cached = if from_back { &mut self.back } else { &mut self.state };
                 // Chunks of different runs may overlap below a truncation; the part tells which run counts.
                 let chunk = match cached {
                     Some(chunk) if chunk.range().contains(&seq) => chunk,

@@ -1,4 +1,4 @@
-//! Listing logs in the order of their keys, merged from all tiers.
+//! Listing logs in the order of their keys, merged from all memtables.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -91,17 +91,17 @@ impl RunLogs {
         self.cursor.run()
     }
 
-    /// Segments that hold nothing of the log it stands at and of those that follow.
+    /// Tables that hold nothing of the log it stands at and of those that follow.
     pub fn passed(&self) -> &[Arc<Table>] {
-        if self.current.is_some() { self.cursor.passed() } else { &self.run().segments }
+        if self.current.is_some() { self.cursor.passed() } else { &self.run().tables }
     }
 
-    /// Bytes of the segments that the log it stands at lies in, from its beginning on, if they are several; else 0.
+    /// Bytes of the tables that the log it stands at lies in, from its beginning on, if they are several; else 0.
     pub fn log_bytes(&self) -> u64 {
         // It stands at the log's head, whose key differs in its last byte only from those of the chunks.
         let Some((_, log)) = self.cursor.key().split_last() else { return 0 };
-        let more = self.cursor.coming().iter().take_while(|segment| segment.meta.first.starts_with(log));
-        let more: u64 = more.map(|segment| segment.meta.extent).sum();
+        let more = self.cursor.coming().iter().take_while(|table| table.meta.first.starts_with(log));
+        let more: u64 = more.map(|table| table.meta.extent).sum();
         if more == 0 { 0 } else { more + self.cursor.left() }
     }
 
@@ -237,16 +237,16 @@ impl Around {
 }
 
 impl Logs {
-    /// Takes what the tiers in memory know of the logs that are listed; entries that are too old `now` are left out.
+    /// Takes what the memtables in memory know of the logs that are listed; entries that are too old `now` are left out.
     /// What spaces `in_memory` say of theirs counts.
     pub(crate) fn take(
-        front: &StoreState,
+        state: &StoreState,
         listed: Listed,
         in_memory: Vec<(Vec<u8>, State)>,
         now: u64,
     ) -> (Self, Vec<Arc<Run>>) {
         let (mut recent, mut earlier) = (in_memory, BTreeMap::new());
-        let lost = lost::of(&front.lost);
+        let lost = lost::of(&state.lost);
         for log in lost.iter().flat_map(|lost| &lost.behind.logs).filter(|log| is_proven(log)) {
             if let Some(piece) = log.piece().filter(|_| listed.has(&log.key) && *log.key != *TABLE) {
                 let terms = log.visible_terms().cloned();
@@ -254,22 +254,22 @@ impl Logs {
             }
         }
         let end = lost.map(|lost| lost.error());
-        for tier in [Some(&front.active), front.frozen.as_deref()].into_iter().flatten() {
+        for memtable in [Some(&state.active), state.frozen.as_deref()].into_iter().flatten() {
             let wanted = |log: &&LogState| listed.has(&log.key) && *log.key != *TABLE;
-            for log in tier.logs.iter().filter(wanted) {
+            for log in memtable.logs.iter().filter(wanted) {
                 if let Some(piece) = log.piece() {
                     let terms = log.visible_terms().cloned();
                     recent.push((log.key.to_vec(), State { bounds: piece.bounds, terms }));
                 }
                 if log.retained_at().is_some() {
-                    earlier.insert(log.key.to_vec(), front.seen_at(&log.key, now));
+                    earlier.insert(log.key.to_vec(), state.seen_at(&log.key, now));
                 }
             }
         }
         // Whose word comes first counts.
         recent.sort_by(|a, b| a.0.cmp(&b.0));
         recent.dedup_by(|later, earlier| later.0 == earlier.0);
-        let runs = front.runs.iter().cloned().collect();
+        let runs = state.runs.iter().cloned().collect();
         let (process, recent) = (Process::current(), recent.into());
         let logs =
             Self { process, listed, hidden: 0, recent, runs: Vec::new(), now, earlier, end, failed: false };

@@ -5,8 +5,8 @@
 //! (`maintenance/fill_bounds_cache.rs`). Nothing else is remembered: logs that nobody commits to take no place.
 //!
 //! Invariants:
-//! 1. What the table tells of a log is what the runs tell, unless the frozen tier holds something newer. So the tiers are
-//!    asked first; and before a tier goes, each of its logs is set here to what the tier says, or forgotten. Merging runs,
+//! 1. What the table tells of a log is what the runs tell, unless the frozen memtable holds something newer. So the memtables are
+//!    asked first; and before a memtable goes, each of its logs is set here to what the memtable says, or forgotten. Merging runs,
 //!    and freeing dead ones, changes the bounds of no log.
 //! 2. It takes no more bytes than it was given; past them the logs go that were written to least lately.
 //! 3. Setting one log takes a bounded time, however many there are: the table grows a shard at a time.

@@ -1,4 +1,4 @@
-//! Moving through a run in key order, from segment to segment.
+//! Moving through a run in key order, from table to table.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::run::table::{Table, TableReader};
 /// A place in a run: at a codex entry, or at none.
 pub(crate) struct RunCursor {
     run: Arc<Run>,
-    /// The segment that it is in; past the last one at the end.
+    /// The table that it is in; past the last one at the end.
     at: usize,
     cursor: Option<Cursor<TableReader>>,
 }
@@ -31,12 +31,12 @@ impl RunCursor {
     /// Moves to the first entry whose key is `key` or greater. `false` where there is none.
     pub fn seek(&mut self, key: &[u8]) -> Result<bool, Error> {
         let at = self.run.place_of(key).unwrap_or(0);
-        // A cursor that stays in its segment keeps its block.
+        // A cursor that stays in its table keeps its block.
         if at != self.at {
             (self.at, self.cursor) = (at, None);
         }
         let found = self.go(|cursor| cursor.seek(key))?;
-        if found { Ok(true) } else { self.next_segment() }
+        if found { Ok(true) } else { self.next_table() }
     }
 
     /// The chunk that holds entry `seq` of a log. Nothing of it is kept in memory, which is for who reads everything once.
@@ -54,7 +54,7 @@ impl RunCursor {
     /// Moves to the next entry. `false` where there is none.
     pub fn next(&mut self) -> Result<bool, Error> {
         let found = self.go(Cursor::next)?;
-        if found { Ok(true) } else { self.next_segment() }
+        if found { Ok(true) } else { self.next_table() }
     }
 
     /// Between which keys nothing can be read, where moving on from `key` failed: from the first, up to the second, or to the end.
@@ -77,12 +77,12 @@ impl RunCursor {
             next = cursor.next_block(key)?;
             Ok(next.is_some())
         });
-        let segment = || self.coming().first().map(|segment| segment.meta.first.clone());
-        if found.is_ok_and(|found| found) { next } else { segment() }
+        let table = || self.coming().first().map(|table| table.meta.first.clone());
+        if found.is_ok_and(|found| found) { next } else { table() }
     }
 
-    fn next_segment(&mut self) -> Result<bool, Error> {
-        while self.segment().is_some() {
+    fn next_table(&mut self) -> Result<bool, Error> {
+        while self.table().is_some() {
             (self.at, self.cursor) = (self.at + 1, None);
             if self.go(Cursor::seek_first)? {
                 return Ok(true);
@@ -91,21 +91,21 @@ impl RunCursor {
         Ok(false)
     }
 
-    fn segment(&self) -> Option<&Arc<Table>> {
-        self.run.segments.get(self.at)
+    fn table(&self) -> Option<&Arc<Table>> {
+        self.run.tables.get(self.at)
     }
 
-    /// Moves within the segment; at none where that was the last.
+    /// Moves within the table; at none where that was the last.
     fn go(
         &mut self,
         action: impl FnOnce(&mut Cursor<TableReader>) -> brooklet_codex::Result<bool>,
     ) -> Result<bool, Error> {
-        let Some(segment) = self.run.segments.get(self.at) else { return Ok(false) };
+        let Some(table) = self.run.tables.get(self.at) else { return Ok(false) };
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
-            none => none.insert(Cursor::new(TableReader::new(segment)?)),
+            none => none.insert(Cursor::new(TableReader::new(table)?)),
         };
-        action(cursor).map_err(|error| segment.error(error))
+        action(cursor).map_err(|error| table.error(error))
     }
 
     /// Whether it is at an entry.
@@ -120,25 +120,25 @@ impl RunCursor {
 
     /// The value of the entry; empty where it is at none.
     pub fn value(&self) -> Result<Bytes, Error> {
-        match (&self.cursor, self.segment()) {
-            (Some(cursor), Some(segment)) => cursor.value().map_err(|error| segment.error(error)),
+        match (&self.cursor, self.table()) {
+            (Some(cursor), Some(table)) => cursor.value().map_err(|error| table.error(error)),
             _ => Ok(Bytes::new()),
         }
     }
 
-    /// Bytes of the segment that it is in, from the block of its entry on.
+    /// Bytes of the table that it is in, from the block of its entry on.
     pub fn left(&self) -> u64 {
         let before = self.cursor.as_ref().map_or(0, Cursor::offset);
-        self.segment().map_or(0, |segment| segment.meta.extent.saturating_sub(before))
+        self.table().map_or(0, |table| table.meta.extent.saturating_sub(before))
     }
 
-    /// Segments behind the one that it is in.
+    /// Tables behind the one that it is in.
     pub fn coming(&self) -> &[Arc<Table>] {
-        self.run.segments.get(self.at + 1..).unwrap_or_default()
+        self.run.tables.get(self.at + 1..).unwrap_or_default()
     }
 
-    /// Segments before the one that it is in.
+    /// Tables before the one that it is in.
     pub fn passed(&self) -> &[Arc<Table>] {
-        &self.run.segments[..self.at.min(self.run.segments.len())]
+        &self.run.tables[..self.at.min(self.run.tables.len())]
     }
 }

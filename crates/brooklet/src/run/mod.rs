@@ -1,4 +1,4 @@
-//! Runs: immutable, sorted, each a chain of segments with ascending, disjoint ranges of codex keys; and what they know of a
+//! Runs: immutable, sorted, each a chain of tables with ascending, disjoint ranges of codex keys; and what they know of a
 //! log.
 //!
 //! While a merge goes on, the run that it makes has all logs before a certain one, and the runs that it merges count only
@@ -59,50 +59,50 @@ impl<'k> Wanted<'k> {
 pub(crate) struct Run {
     pub meta: RunMeta,
     /// In the order of their keys.
-    pub segments: Vec<Arc<Table>>,
+    pub tables: Vec<Arc<Table>>,
     /// The first log that counts; empty for all.
     pub from: Vec<u8>,
-    shelf: Arc<TableCache>,
+    table_cache: Arc<TableCache>,
     /// Its entries that newer runs are known to have made irrelevant, as the durable manifest has it.
     dead: AtomicU64,
 }
 
 impl Run {
-    pub fn new(shelf: &Arc<TableCache>, meta: RunMeta, segments: Vec<Arc<Table>>, from: &[u8]) -> Self {
+    pub fn new(table_cache: &Arc<TableCache>, meta: RunMeta, tables: Vec<Arc<Table>>, from: &[u8]) -> Self {
         let dead = AtomicU64::new(meta.dead);
-        Self { meta, segments, from: from.to_vec(), shelf: shelf.clone(), dead }
+        Self { meta, tables, from: from.to_vec(), table_cache: table_cache.clone(), dead }
     }
 
-    /// This run with its first segments left out, counting from a log on.
+    /// This run with its first tables left out, counting from a log on.
     pub fn cut(&self, passed: usize, from: &[u8]) -> Self {
-        Self::new(&self.shelf, self.meta(), self.segments[passed..].to_vec(), from)
+        Self::new(&self.table_cache, self.meta(), self.tables[passed..].to_vec(), from)
     }
 
-    /// This run, its segments kept elsewhere. Nothing is merged with it any more: it counts as of the last level.
-    pub fn gone(&self, segments: Vec<Arc<Table>>) -> Self {
+    /// This run, its tables kept elsewhere. Nothing is merged with it any more: it counts as of the last level.
+    pub fn gone(&self, tables: Vec<Arc<Table>>) -> Self {
         let meta = RunMeta { level: MAX_LEVEL, ..self.meta() };
-        Self::new(&self.shelf, meta, segments, &self.from)
+        Self::new(&self.table_cache, meta, tables, &self.from)
     }
 
     /// This run as one of the last level: nothing is merged with it.
     pub fn set_aside(&self) -> Self {
-        self.gone(self.segments.clone())
+        self.gone(self.tables.clone())
     }
 
     /// Whether damage was met in it.
     pub fn is_damaged(&self) -> bool {
-        self.segments.iter().any(|segment| segment.is_damaged())
+        self.tables.iter().any(|table| table.is_damaged())
     }
 
-    /// Whether its segments are kept elsewhere.
-    pub fn is_elsewhere(&self) -> bool {
-        self.segments.iter().any(|segment| segment.meta.is_elsewhere())
+    /// Whether its tables are kept elsewhere.
+    pub fn is_offloaded(&self) -> bool {
+        self.tables.iter().any(|table| table.meta.is_offloaded())
     }
 
     /// What the manifest says of it.
     pub fn chain(&self, dead: u64) -> Chain {
-        let segments = self.segments.iter().map(|segment| segment.meta.clone()).collect();
-        (RunMeta { dead, ..self.meta }, segments)
+        let tables = self.tables.iter().map(|table| table.meta.clone()).collect();
+        (RunMeta { dead, ..self.meta }, tables)
     }
 
     /// What is known of it now.
@@ -112,21 +112,21 @@ impl Run {
 
     /// Its bytes on the volume; none where it lies elsewhere.
     pub fn bytes(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.meta.extent).sum()
+        self.tables.iter().map(|table| table.meta.extent).sum()
     }
 
-    /// The bytes of its largest segment on the volume.
-    pub fn largest_segment(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.meta.extent).max().unwrap_or_default()
+    /// The bytes of its largest table on the volume.
+    pub fn largest_table(&self) -> u64 {
+        self.tables.iter().map(|table| table.meta.extent).max().unwrap_or_default()
     }
 
-    /// The place of the last segment that begins at or before a codex key.
+    /// The place of the last table that begins at or before a codex key.
     pub fn place_of(&self, key: &[u8]) -> Option<usize> {
-        self.segments.partition_point(|segment| segment.meta.first.as_slice() <= key).checked_sub(1)
+        self.tables.partition_point(|table| table.meta.first.as_slice() <= key).checked_sub(1)
     }
 
-    fn segment_of(&self, key: &[u8]) -> Option<&Arc<Table>> {
-        self.place_of(key).map(|at| &self.segments[at])
+    fn table_of(&self, key: &[u8]) -> Option<&Arc<Table>> {
+        self.place_of(key).map(|at| &self.tables[at])
     }
 
     /// Whether a log is to be looked for here.
@@ -144,7 +144,7 @@ impl Run {
         if count > self.meta.entries { 0 } else { count }
     }
 
-    /// Only the keeper does this, once the superblock is durable that says so.
+    /// Only maintenance does this, once the superblock is durable that says so.
     pub fn set_dead(&self, dead: u64) {
         self.dead.store(dead, Ordering::Relaxed);
     }
@@ -168,34 +168,34 @@ impl Run {
     /// Whether the filter of the run lets a log pass; `Some(false)` is certain, `None` where the filter is damaged: it
     /// only saves a look at the index, which says the same.
     pub fn may_know(&self, wanted: &mut Wanted<'_>) -> Result<Option<bool>, Error> {
-        self.segment_of(&wanted.head).map_or(Ok(Some(false)), |segment| self.passes(segment, wanted))
+        self.table_of(&wanted.head).map_or(Ok(Some(false)), |table| self.passes(table, wanted))
     }
 
-    /// The same, of the segment that the log would be in.
-    fn passes(&self, segment: &Table, wanted: &mut Wanted<'_>) -> Result<Option<bool>, Error> {
-        let reader = segment.reader()?;
+    /// The same, of the table that the log would be in.
+    fn passes(&self, table: &Table, wanted: &mut Wanted<'_>) -> Result<Option<bool>, Error> {
+        let reader = table.reader()?;
         let hash = wanted.hash(reader.filter_seed());
         match reader.may_contain(&wanted.head, hash) {
             Err(error @ brooklet_codex::Error::Damaged { .. }) => {
                 tracing::warn!(run = self.meta.id, %error, "the filter of a run is damaged; going on without it");
                 Ok(None)
             }
-            told => told.map(Some).map_err(|error| segment.error(error)),
+            told => told.map(Some).map_err(|error| table.error(error)),
         }
     }
 
     /// The head of a log, as it is stored.
     fn find(&self, wanted: &mut Wanted<'_>) -> Result<Option<Bytes>, Error> {
-        let segment = self.segment_of(&wanted.head).filter(|_| self.counts_for(wanted.key));
-        let Some(segment) = segment else { return Ok(None) };
+        let table = self.table_of(&wanted.head).filter(|_| self.counts_for(wanted.key));
+        let Some(table) = table else { return Ok(None) };
         wanted.asked += 1;
-        let maybe = self.passes(segment, wanted)?;
+        let maybe = self.passes(table, wanted)?;
         if maybe == Some(false) {
             return Ok(None);
         }
-        let value = segment.reader()?.get(&wanted.head).map_err(|e| segment.error(e))?;
+        let value = table.reader()?.get(&wanted.head).map_err(|e| table.error(e))?;
         if maybe == Some(true) && value.is_none() {
-            self.shelf.misled();
+            self.table_cache.misled();
         }
         Ok(value)
     }
@@ -203,8 +203,8 @@ impl Run {
     /// The chunk that holds entry `seq` of a log.
     pub fn chunk(&self, key: &[u8], seq: u64) -> Result<Chunk, Error> {
         let place = chunk_key(key, seq);
-        let segment = self.segment_of(&place).ok_or_else(|| self.malformed(key))?;
-        let found = segment.reader()?.get_le(&place).map_err(|e| segment.error(e))?;
+        let table = self.table_of(&place).ok_or_else(|| self.malformed(key))?;
+        let found = table.reader()?.get_le(&place).map_err(|e| table.error(e))?;
         self.decode_chunk(key, seq, found)
     }
 
@@ -224,7 +224,7 @@ impl Run {
     }
 
     pub fn malformed(&self, key: &[u8]) -> Error {
-        self.segments.iter().for_each(|segment| segment.set_damaged());
+        self.tables.iter().for_each(|table| table.set_damaged());
         let key = crate::error::KeyText::of(key);
         Error::damaged(format!("run {}", self.meta.id), format!("the piece of log {key} does not make sense"))
     }
@@ -232,28 +232,28 @@ impl Run {
     /// Reads everything and checks every checksum, and that its keys are less than `end`.
     pub fn verify(&self, end: Option<&[u8]>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let mut before = 0;
-        for (i, segment) in self.segments.iter().enumerate() {
-            let next = self.segments.get(i + 1).map(|next| next.meta.first.as_slice()).or(end);
-            segment.verify(next, &mut |done| progress(before + done))?;
-            before += segment.meta.len;
+        for (i, table) in self.tables.iter().enumerate() {
+            let next = self.tables.get(i + 1).map(|next| next.meta.first.as_slice()).or(end);
+            table.verify(next, &mut |done| progress(before + done))?;
+            before += table.meta.len;
         }
         Ok(())
     }
 
     /// Bytes of its codexes.
     pub fn len(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.meta.len).sum()
+        self.tables.iter().map(|table| table.meta.len).sum()
     }
 
     /// Bytes of its blocks before compression.
     pub fn raw_bytes(&self) -> u64 {
-        let readers = self.segments.iter().filter_map(|segment| segment.reader().ok());
+        let readers = self.tables.iter().filter_map(|table| table.reader().ok());
         readers.map(|reader| reader.raw_bytes()).fold(0, u64::saturating_add)
     }
 
     /// Bytes of memory its index and filter take now.
     pub fn memory(&self) -> usize {
-        self.segments.iter().filter_map(|segment| segment.reader().ok()).map(|reader| reader.memory()).sum()
+        self.tables.iter().filter_map(|table| table.reader().ok()).map(|reader| reader.memory()).sum()
     }
 }
 
@@ -272,19 +272,19 @@ impl RunSet {
         Self { runs, merging, lsn }
     }
 
-    /// Opens the runs that a manifest names, which was found to make sense; `open` opens a segment of a run.
+    /// Opens the runs that a manifest names, which was found to make sense; `open` opens a table of a run.
     pub fn open(
-        shelf: &Arc<TableCache>,
+        table_cache: &Arc<TableCache>,
         manifest: &Manifest,
         lsn: u64,
         mut open: impl FnMut(u64, TableMeta) -> Result<Table, Error>,
     ) -> Result<Self, Error> {
         let merging = manifest.merging.as_ref().filter(|_| !bug("resumed-merge-starts-over"));
         let merged = manifest.merged();
-        let runs = manifest.runs.iter().enumerate().map(|(i, (meta, segments))| {
+        let runs = manifest.runs.iter().enumerate().map(|(i, (meta, tables))| {
             let from = merging.filter(|_| merged.contains(&i)).map_or(&[][..], |merging| &merging.from);
-            let segments = segments.iter().cloned().map(|segment| open(meta.id, segment).map(Arc::new));
-            Ok(Arc::new(Run::new(shelf, *meta, segments.collect::<Result<_, _>>()?, from)))
+            let tables = tables.iter().cloned().map(|table| open(meta.id, table).map(Arc::new));
+            Ok(Arc::new(Run::new(table_cache, *meta, tables.collect::<Result<_, _>>()?, from)))
         });
         Ok(Self { runs: runs.collect::<Result<_, Error>>()?, merging: merging.cloned(), lsn })
     }
@@ -301,7 +301,7 @@ impl RunSet {
 
     /// Those that lie in the store: all others are older, and lie elsewhere.
     pub fn here(&self) -> &[Arc<Run>] {
-        let here = self.runs.iter().take_while(|run| !run.is_elsewhere()).count();
+        let here = self.runs.iter().take_while(|run| !run.is_offloaded()).count();
         &self.runs[..here]
     }
 
@@ -341,12 +341,12 @@ impl RunSet {
     fn asking<T>(&self, key: &[u8], ask: impl FnOnce(&mut Wanted<'_>) -> T) -> T {
         let mut wanted = Wanted::new(key);
         let told = ask(&mut wanted);
-        self.runs.iter().take(1).for_each(|run| run.shelf.asked(wanted.asked));
+        self.runs.iter().take(1).for_each(|run| run.table_cache.asked(wanted.asked));
         told
     }
 
     /// The log's pieces, newest first, as far as entries from `first` on may be in them; `upper` is the first number
-    /// that newer tiers account for.
+    /// that newer memtables account for.
     pub fn heads(&self, key: &[u8], first: Option<u64>, upper: u64) -> Result<Vec<(Arc<Run>, Head)>, Error> {
         self.asking(key, |wanted| self.heads_of(wanted, first, upper))
     }

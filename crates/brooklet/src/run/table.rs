@@ -1,4 +1,4 @@
-//! Segments: what a run is made of. Each is a whole codex in an extent of its own.
+//! Tables: what a run is made of. Each is a whole codex in an extent of its own.
 
 use std::io;
 use std::mem;
@@ -17,33 +17,33 @@ use crate::run::table_cache::TableCache;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::volume::allocator::Extent;
 
-/// Where a segment is read from.
+/// Where a table is read from.
 pub(crate) enum TableSource {
     /// The store's heap.
     Extent(ExtentSource),
     /// Wherever somebody keeps it.
-    Elsewhere(Arc<dyn Source>),
+    Offloaded(Arc<dyn Source>),
 }
 
 impl Source for TableSource {
     fn read(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         match self {
             TableSource::Extent(extent) => extent.read(offset, len),
-            TableSource::Elsewhere(source) => source.read(offset, len),
+            TableSource::Offloaded(source) => source.read(offset, len),
         }
     }
 
     fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
         match self {
             TableSource::Extent(extent) => extent.read_cached(offset, len),
-            TableSource::Elsewhere(source) => source.read_cached(offset, len),
+            TableSource::Offloaded(source) => source.read_cached(offset, len),
         }
     }
 
     fn is_memory(&self) -> bool {
         match self {
             TableSource::Extent(_) => false,
-            TableSource::Elsewhere(source) => source.is_memory(),
+            TableSource::Offloaded(source) => source.is_memory(),
         }
     }
 }
@@ -129,7 +129,7 @@ impl io::Write for ExtentWriter {
     }
 }
 
-/// A codex entry that goes into a segment, and, where a log begins with it, what the filter is to know of that.
+/// A codex entry that goes into a table, and, where a log begins with it, what the filter is to know of that.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub key: Vec<u8>,
@@ -137,7 +137,7 @@ pub(crate) struct Entry {
     pub hash: Option<u64>,
 }
 
-/// A segment being written.
+/// A table being written.
 pub(crate) struct TableBuilder {
     codex: Builder<ExtentWriter>,
     pub extent: Extent,
@@ -147,15 +147,15 @@ pub(crate) struct TableBuilder {
 }
 
 impl TableBuilder {
-    /// Begins a segment of run `id`, behind one whose last key is `before`; that is empty for the first.
-    pub fn new(shelf: &TableCache, extent: Extent, id: u64, before: Option<Vec<u8>>) -> Self {
-        let writer = ExtentWriter::new(shelf.volume.clone(), extent);
-        Self { codex: Builder::new(writer, shelf.builder_options(id)), extent, before, first: None }
+    /// Begins a table of run `id`, behind one whose last key is `before`; that is empty for the first.
+    pub fn new(table_cache: &TableCache, extent: Extent, id: u64, before: Option<Vec<u8>>) -> Self {
+        let writer = ExtentWriter::new(table_cache.volume.clone(), extent);
+        Self { codex: Builder::new(writer, table_cache.builder_options(id)), extent, before, first: None }
     }
 
-    /// Bytes that a segment needs for this entry alone.
-    pub fn least(shelf: &TableCache, entry: &Entry) -> u64 {
-        size_with(&Builder::new(io::sink(), shelf.builder_options(0)), entry)
+    /// Bytes that a table needs for this entry alone.
+    pub fn least(table_cache: &TableCache, entry: &Entry) -> u64 {
+        size_with(&Builder::new(io::sink(), table_cache.builder_options(0)), entry)
     }
 
     /// Whether it can take this entry, too, and be finished within its extent.
@@ -223,24 +223,29 @@ impl Drop for Table {
 }
 
 impl Table {
-    /// Opens a segment of run `run` that the manifest names.
-    pub fn open(shelf: &TableCache, run: u64, meta: TableMeta) -> Result<Self, Error> {
-        let source = ExtentSource { volume: shelf.volume.clone(), offset: meta.offset, len: meta.len };
-        Self::open_on(shelf, run, meta, TableSource::Extent(source))
+    /// Opens a table of run `run` that the manifest names.
+    pub fn open(table_cache: &TableCache, run: u64, meta: TableMeta) -> Result<Self, Error> {
+        let source = ExtentSource { volume: table_cache.volume.clone(), offset: meta.offset, len: meta.len };
+        Self::open_on(table_cache, run, meta, TableSource::Extent(source))
     }
 
-    /// Opens a segment of run `run` that is kept elsewhere.
-    pub fn elsewhere(
-        shelf: &TableCache,
+    /// Opens a table of run `run` that is kept elsewhere.
+    pub fn offloaded(
+        table_cache: &TableCache,
         run: u64,
         meta: TableMeta,
         source: Arc<dyn Source>,
     ) -> Result<Self, Error> {
-        Self::open_on(shelf, run, meta, TableSource::Elsewhere(source))
+        Self::open_on(table_cache, run, meta, TableSource::Offloaded(source))
     }
 
-    fn open_on(shelf: &TableCache, run: u64, meta: TableMeta, source: TableSource) -> Result<Self, Error> {
-        let reader = Reader::open_with(source, meta.len, Some(meta.footer_sum), shelf.cache.clone())
+    fn open_on(
+        table_cache: &TableCache,
+        run: u64,
+        meta: TableMeta,
+        source: TableSource,
+    ) -> Result<Self, Error> {
+        let reader = Reader::open_with(source, meta.len, Some(meta.footer_sum), table_cache.cache.clone())
             .map_err(|e| codex_error(run, meta.offset, e))?;
         if reader.id() != run {
             return Err(Error::damaged(format!("run {run}"), format!("it says it is run {}", reader.id())));
@@ -255,7 +260,7 @@ impl Table {
         })
     }
 
-    /// A segment of which nothing can be read, as is told in the error.
+    /// A table of which nothing can be read, as is told in the error.
     pub fn broken(run: u64, meta: TableMeta, why: Error) -> Self {
         Self {
             meta,
@@ -340,13 +345,13 @@ fn codex_error(run: u64, at: u64, error: brooklet_codex::Error) -> Error {
     }
 }
 
-/// A segment as cursors hold it, which can be read.
+/// A table as cursors hold it, which can be read.
 #[derive(Clone)]
 pub(crate) struct TableReader(Arc<Table>);
 
 impl TableReader {
-    pub fn new(segment: &Arc<Table>) -> Result<Self, Error> {
-        segment.reader().map(|_| Self(segment.clone()))
+    pub fn new(table: &Arc<Table>) -> Result<Self, Error> {
+        table.reader().map(|_| Self(table.clone()))
     }
 }
 

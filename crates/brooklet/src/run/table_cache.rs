@@ -22,7 +22,7 @@ use crate::sync::thread::Thread;
 const BITS_PER_LOG: u32 = 12;
 
 /// What is remembered of logs may take this part of the memory for look-ups: by default, two million logs of 16 bytes.
-const REMEMBERED_PART: usize = 2;
+const BOUNDS_CACHE_PART: usize = 2;
 
 pub(crate) struct TableCache {
     pub volume: Arc<dyn Volume>,
@@ -32,7 +32,7 @@ pub(crate) struct TableCache {
     filter_seed: u64,
     /// Most bytes for all look-ups, and of those for what is remembered of logs; the cache has what that leaves.
     budget: usize,
-    pub remembered_budget: usize,
+    pub bounds_cache_budget: usize,
     questions: AtomicU64,
     false_positives: AtomicU64,
     /// Set while nobody looks after the cache, as it holds nothing: by the next look-up.
@@ -64,26 +64,26 @@ pub struct LookupStats {
     pub block_bytes: usize,
     /// How often a log's bounds were wanted and were remembered since it was last committed to: none of the above is then
     /// needed.
-    pub remembered: u64,
+    pub bounds_cache: u64,
     /// Bytes of memory that what is remembered takes now.
-    pub remembered_bytes: usize,
+    pub bounds_cache_bytes: usize,
 }
 
 impl TableCache {
-    /// `budget` is for all look-ups; `remembered` says how much of it for what is remembered of logs, if that is not left to
-    /// the shelf.
+    /// `budget` is for all look-ups; `bounds_cache` says how much of it for what is remembered of logs, if that is not left to
+    /// the table cache.
     pub fn new(
         volume: Arc<dyn Volume>,
         budget: usize,
-        remembered: Option<usize>,
+        bounds_cache: Option<usize>,
         secret: Secret,
     ) -> Arc<Self> {
-        let remembered_budget = remembered.unwrap_or(budget / REMEMBERED_PART).min(budget);
+        let bounds_cache_budget = bounds_cache.unwrap_or(budget / BOUNDS_CACHE_PART).min(budget);
         Arc::new(Self {
             volume,
             cache: Arc::new(Cache::new(budget)),
             budget,
-            remembered_budget,
+            bounds_cache_budget,
             filter_seed: secret.hash(b"the seed of filters") as u64,
             questions: AtomicU64::new(0),
             false_positives: AtomicU64::new(0),
@@ -93,8 +93,8 @@ impl TableCache {
     }
 
     /// Leaves the cache what is not taken by what is remembered of logs.
-    pub fn share(&self, remembered: usize) {
-        self.cache.resize(self.budget - remembered);
+    pub fn share(&self, bounds_cache: usize) {
+        self.cache.resize(self.budget - bounds_cache);
     }
 
     /// How the codex of run `id` is built.
@@ -136,7 +136,7 @@ impl TableCache {
         self.false_positives.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn stats(&self, remembered: &BoundsCache) -> LookupStats {
+    pub fn stats(&self, bounds_cache: &BoundsCache) -> LookupStats {
         let cache = self.cache.stats();
         LookupStats {
             filter_questions: self.questions.load(Ordering::Relaxed),
@@ -148,8 +148,8 @@ impl TableCache {
             filter_bytes: cache.filter_bytes,
             index_bytes: cache.index_bytes,
             block_bytes: cache.data_bytes,
-            remembered: remembered.hits,
-            remembered_bytes: remembered.bytes(),
+            bounds_cache: bounds_cache.hits,
+            bounds_cache_bytes: bounds_cache.bytes(),
         }
     }
 }

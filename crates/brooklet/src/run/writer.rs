@@ -1,4 +1,4 @@
-//! A run on its way to the heap: its entries go into segments, one after another, each in an extent that somebody found for it.
+//! A run on its way to the heap: its entries go into tables, one after another, each in an extent that somebody found for it.
 
 use crate::format::run_entry::{Out, filter_hash};
 use brooklet_io::seeded::bug;
@@ -12,7 +12,7 @@ use crate::run::table::{Entry, Table, TableBuilder};
 use crate::run::table_cache::TableCache;
 use crate::volume::allocator::Extent;
 
-/// The segments of a run that is being written.
+/// The tables of a run that is being written.
 pub(crate) struct RunWriter {
     pub id: u64,
     /// The last codex key, where that is known; empty before the first.
@@ -43,38 +43,42 @@ impl RunWriter {
     }
 
     fn sealed_bytes(&self) -> u64 {
-        self.sealed.iter().map(|segment| segment.meta.extent).sum()
+        self.sealed.iter().map(|table| table.meta.extent).sum()
     }
 
-    /// Whether a segment is begun that has no room for this entry.
+    /// Whether a table is begun that has no room for this entry.
     pub fn is_full_for(&self, entry: &Entry) -> bool {
         self.open.as_ref().is_some_and(|open| !open.holds(entry))
     }
 
-    /// Whether a segment is begun.
+    /// Whether a table is begun.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Begins a segment, which must have room for the next entry.
-    pub fn open(&mut self, shelf: &TableCache, extent: Extent) {
-        self.open = Some(TableBuilder::new(shelf, extent, self.id, self.last.take()));
+    /// Begins a table, which must have room for the next entry.
+    pub fn open(&mut self, table_cache: &TableCache, extent: Extent) {
+        self.open = Some(TableBuilder::new(table_cache, extent, self.id, self.last.take()));
     }
 
-    /// Adds an entry to the segment that is begun.
+    /// Adds an entry to the table that is begun.
     pub fn add(&mut self, entry: Entry) -> Result<(), BuildError> {
         self.open.as_mut().expect("a segment is begun first").add(&entry).map_err(write_error)?;
         self.last = Some(entry.key);
         Ok(())
     }
 
-    /// Ends the segment that is begun, if one is, and gives what it does not need: all of it where that fails. Tells how many
+    /// Ends the table that is begun, if one is, and gives what it does not need: all of it where that fails. Tells how many
     /// bytes it takes.
-    pub fn seal(&mut self, shelf: &Arc<TableCache>, mut give: impl FnMut(Extent)) -> Result<u64, BuildError> {
+    pub fn seal(
+        &mut self,
+        table_cache: &Arc<TableCache>,
+        mut give: impl FnMut(Extent),
+    ) -> Result<u64, BuildError> {
         let Some(open) = self.open.take() else { return Ok(0) };
         let whole = open.extent;
         let sealed = open.finish().map_err(write_error).and_then(|meta| {
-            Table::open(shelf, self.id, meta).map_err(|error| match error {
+            Table::open(table_cache, self.id, meta).map_err(|error| match error {
                 // No damage to the store, but a device whose word on a write is worth nothing.
                 Error::Damaged { place, what } => BuildError::Write(io::Error::other(format!(
                     "{place} does not read back as it was just written: {what}"
@@ -82,10 +86,10 @@ impl RunWriter {
                 error => error.into(),
             })
         });
-        let segment = sealed.inspect_err(|_| give(whole))?;
-        let used = segment.extent();
+        let table = sealed.inspect_err(|_| give(whole))?;
+        let used = table.extent();
         give(Extent { offset: used.end(), len: whole.len - used.len });
-        self.sealed.push(Arc::new(segment));
+        self.sealed.push(Arc::new(table));
         Ok(used.len)
     }
 
@@ -98,11 +102,11 @@ impl RunWriter {
     /// The extents of what is given up.
     pub fn into_extents(self) -> impl Iterator<Item = Extent> {
         let open = self.open.map(|open| open.extent);
-        self.sealed.into_iter().map(|segment| segment.extent()).chain(open)
+        self.sealed.into_iter().map(|table| table.extent()).chain(open)
     }
 }
 
-/// Codex entries on their way into a segment, which must be found room for first.
+/// Codex entries on their way into a table, which must be found room for first.
 pub(crate) struct Pending {
     filter_seed: u64,
     hash: Option<u64>,
@@ -159,8 +163,8 @@ pub(crate) fn write_error(error: brooklet_codex::Error) -> BuildError {
     }
 }
 
-pub(crate) fn read_error(trouble: BuildError) -> Error {
-    match trouble {
+pub(crate) fn read_error(build_error: BuildError) -> Error {
+    match build_error {
         BuildError::Other(error) => error,
         BuildError::Write(error) | BuildError::Fatal(error) => Error::io("reading a run")(error),
     }

@@ -1,17 +1,17 @@
-//! Room in the heap, as boarding sees it: what boards can always be checkpointed.
+//! Room in the heap, as appending sees it: what appends can always be checkpointed.
 //!
-//! What has boarded and is in no run yet *claims* the most that it may take there. The heap is the keeper's, and nobody waits
-//! for that under the front's lock; so the keeper tells up to where claims may go ([`SpaceBudget`]), and a commit boards only within
+//! What has appended and is in no run yet *claims* the most that it may take there. The heap is maintenance's, and nobody waits
+//! for that under the state's lock; so maintenance reports up to where claims may go ([`SpaceBudget`]), and a commit appends only within
 //! that.
 //!
-//! Who finds no room *asks*, and waits. The keeper then does what may make some: it grows the volume, checkpoints, merges.
+//! Who finds no room *asks*, and waits. Maintenance then does what may make some: it grows the volume, checkpoints, merges.
 //! Once there is nothing left to do it *answers*, and who asked before that and still finds no room is refused. So nobody
 //! waits for nothing, and nobody is refused while waiting helps.
 //!
 //! Invariants:
 //! 1. Claims never exceed what a checkpoint can write for certain, less what merging and the next manifest need. What only
 //!    frees may claim more of it than what adds.
-//! 2. `answered <= asked`; both only grow.
+//! 2. `resolved <= requested`; both only grow.
 
 use crate::error::Error;
 use crate::memtable::{Memtable, entry_bytes};
@@ -20,7 +20,7 @@ use crate::model::commit::{Action, Op};
 use crate::state::backpressure::Gauge;
 use crate::state::{Retry, StoreState};
 
-/// What the keeper tells of the heap, in bytes.
+/// What maintenance tells of the heap, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpaceBudget {
     /// Up to where claims of commits that add may go, as long as no entry of a run takes more than `largest`.
@@ -30,7 +30,7 @@ pub(crate) struct SpaceBudget {
     pub largest: usize,
     /// What the whole heap could ever hold.
     pub whole: u64,
-    /// With claims beyond this the keeper wants to look, so as to make space before it is needed.
+    /// With claims beyond this maintenance wants to look, so as to make space before it is needed.
     pub look_at: u64,
     /// Where merging may free something: appends are slowed down while less than this is left to them.
     pub slope: u64,
@@ -44,16 +44,16 @@ pub(crate) struct SpaceRequest {
     pub freeing: bool,
 }
 
-/// What the keeper must see to.
+/// What maintenance must see to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpaceDemand {
     /// What is in memory only may take so much in runs.
     pub claims: u64,
-    /// The most bytes that an entry of a run takes, of that and of what wishes to board.
+    /// The most bytes that an entry of a run takes, of that and of what wishes to append.
     pub largest: usize,
     /// What whoever waits wishes, and the number of asking.
-    pub wish: Option<SpaceRequest>,
-    pub asked: u64,
+    pub request: Option<SpaceRequest>,
+    pub requested: u64,
     /// How many were refused who would not wait.
     pub refusals: u64,
 }
@@ -65,19 +65,19 @@ pub(crate) struct SpacePressure {
     pub frees: bool,
 }
 
-/// The front's side of it.
+/// The state's side of it.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    told: SpaceBudget,
-    /// What those wished who would not wait, since the keeper told last.
+    budget: SpaceBudget,
+    /// What those wished who would not wait, since maintenance told last.
     refused: Option<SpaceRequest>,
     /// How many of those there have been.
     refusals: u64,
-    wish: Option<SpaceRequest>,
+    request: Option<SpaceRequest>,
     /// Whether one of those who wait only frees.
     frees: bool,
-    asked: u64,
-    answered: u64,
+    requested: u64,
+    resolved: u64,
     /// How many of those who asked have not gone on yet. As long as there are any, what they wish counts.
     waiting: u64,
     /// Why no room can be made.
@@ -85,75 +85,75 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Takes note of what the keeper tells.
-    pub fn tell(&mut self, told: SpaceBudget) {
-        self.told = told;
+    /// Takes note of what maintenance tells.
+    pub fn set_budget(&mut self, budget: SpaceBudget) {
+        self.budget = budget;
         self.refused = None;
     }
 
     /// Somebody who would not wait was refused: the next may find room.
-    pub fn refuse(&mut self, wish: SpaceRequest) -> Error {
-        self.refused = Some(wish);
+    pub fn refuse(&mut self, request: SpaceRequest) -> Error {
+        self.refused = Some(request);
         self.refusals += 1;
-        self.full(wish)
+        self.full(request)
     }
 
     /// Whether a commit finds room beside these claims.
-    fn admits(&self, claims: u64, wish: SpaceRequest) -> bool {
-        let SpaceBudget { most, most_freeing, largest, .. } = self.told;
-        let most = if wish.freeing { most_freeing } else { most };
-        wish.largest <= largest && claims.saturating_add(wish.claim) <= most
+    fn admits(&self, claims: u64, request: SpaceRequest) -> bool {
+        let SpaceBudget { most, most_freeing, largest, .. } = self.budget;
+        let most = if request.freeing { most_freeing } else { most };
+        request.largest <= largest && claims.saturating_add(request.claim) <= most
     }
 
-    /// Asks for room; `asked` is the number of an earlier asking. `Err` where that one was answered.
-    pub fn ask(&mut self, asked: Option<u64>, wish: SpaceRequest) -> Result<u64, Error> {
-        if asked.is_some_and(|asked| asked <= self.answered) {
-            return Err(self.full(wish));
+    /// Asks for room; `requested` is the number of an earlier asking. `Err` where that one was answered.
+    pub fn request_space(&mut self, requested: Option<u64>, request: SpaceRequest) -> Result<u64, Error> {
+        if requested.is_some_and(|requested| requested <= self.resolved) {
+            return Err(self.full(request));
         }
-        let all = self.wish.get_or_insert(wish);
-        all.claim = all.claim.max(wish.claim);
-        all.largest = all.largest.max(wish.largest);
-        all.freeing &= wish.freeing;
-        self.frees |= wish.freeing;
-        Ok(asked.unwrap_or_else(|| {
+        let all = self.request.get_or_insert(request);
+        all.claim = all.claim.max(request.claim);
+        all.largest = all.largest.max(request.largest);
+        all.freeing &= request.freeing;
+        self.frees |= request.freeing;
+        Ok(requested.unwrap_or_else(|| {
             self.waiting += 1;
-            self.asked += 1;
-            self.asked
+            self.requested += 1;
+            self.requested
         }))
     }
 
     /// Nothing more can be done for those who have asked, and why.
-    pub fn answer(&mut self, why: &str) {
-        self.answered = self.asked;
+    pub fn resolve_request(&mut self, why: &str) {
+        self.resolved = self.requested;
         why.clone_into(&mut self.why);
     }
 
-    /// Somebody who asked goes on, on board or refused.
-    pub fn leave(&mut self) {
+    /// Somebody who asked goes on, on append or refused.
+    pub fn withdraw(&mut self) {
         self.waiting -= 1;
         if self.waiting == 0 {
-            (self.wish, self.frees, self.answered) = (None, false, self.asked);
+            (self.request, self.frees, self.resolved) = (None, false, self.requested);
         }
     }
 
     /// Whether somebody waits for an answer.
-    pub fn is_asked(&self) -> bool {
-        self.answered < self.asked
+    pub fn is_requested(&self) -> bool {
+        self.resolved < self.requested
     }
 
     /// Up to where claims of commits that only free may go.
     pub fn most_freeing(&self) -> u64 {
-        self.told.most_freeing
+        self.budget.most_freeing
     }
 
     /// Why a commit is refused.
-    pub fn full(&self, wish: SpaceRequest) -> Error {
-        let SpaceBudget { most, most_freeing, .. } = self.told;
-        let most = if wish.freeing { most_freeing } else { most };
+    pub fn full(&self, request: SpaceRequest) -> Error {
+        let SpaceBudget { most, most_freeing, .. } = self.budget;
+        let most = if request.freeing { most_freeing } else { most };
         let and = if self.why.is_empty() { "" } else { "; " };
         let why = format!(
             "it may take {} bytes, and {most} are left to it and all that is not in runs yet{and}{}",
-            wish.claim, self.why
+            request.claim, self.why
         );
         Error::Full { what: "the commit in the heap", why }
     }
@@ -162,37 +162,37 @@ impl Room {
 impl StoreState {
     /// What is in memory only may take so many bytes in runs.
     pub fn claims(&self) -> u64 {
-        self.tiers().map(|tier| tier.claim()).sum()
+        self.memtables().map(|memtable| memtable.claim()).sum()
     }
 
     /// How near appends are to finding no room.
     pub fn gauge(&self) -> Gauge {
-        let SpaceBudget { most, slope, .. } = self.room.told;
+        let SpaceBudget { most, slope, .. } = self.room.budget;
         Gauge { left: most.saturating_sub(self.claims()), slope }
     }
 
-    /// Whether the keeper should look after room: there will soon be too little, or somebody waits for it.
+    /// Whether maintenance should look after room: there will soon be too little, or somebody waits for it.
     pub fn wants_room(&self) -> bool {
-        self.claims() > self.room.told.look_at || self.room.is_asked() || self.room.refused.is_some()
+        self.claims() > self.room.budget.look_at || self.room.is_requested() || self.room.refused.is_some()
     }
 
     pub fn need(&self) -> SpaceDemand {
-        let wish = self.room.wish.or(self.room.refused);
-        let largest = self.tiers().map(|tier| tier.largest()).max().unwrap_or_default();
-        let largest = largest.max(wish.map_or(0, |wish| wish.largest));
+        let request = self.room.request.or(self.room.refused);
+        let largest = self.memtables().map(|memtable| memtable.largest()).max().unwrap_or_default();
+        let largest = largest.max(request.map_or(0, |request| request.largest));
         SpaceDemand {
             claims: self.claims(),
             largest,
-            wish,
-            asked: self.room.asked,
+            request,
+            requested: self.room.requested,
             refusals: self.room.refusals,
         }
     }
 
     /// Whether somebody waits who finds no room.
-    pub fn press(&self) -> Option<SpacePressure> {
-        let wish = self.room.wish.filter(|_| self.room.is_asked())?;
-        (!self.room.admits(self.claims(), wish)).then_some(SpacePressure { frees: self.room.frees })
+    pub fn pressure(&self) -> Option<SpacePressure> {
+        let request = self.room.request.filter(|_| self.room.is_requested())?;
+        (!self.room.admits(self.claims(), request)).then_some(SpacePressure { frees: self.room.frees })
     }
 
     /// What the table of spaces claims that a checkpoint adds to its run, and how long an entry that takes.
@@ -210,33 +210,33 @@ impl StoreState {
 
     /// What the commit that was planned claims; `Err` where it finds no room.
     pub(super) fn admit(&self, ops: &[Op<'_>], freeing: bool) -> Result<SpaceRequest, Retry> {
-        let mut wish = SpaceRequest { claim: 0, largest: 0, freeing };
+        let mut request = SpaceRequest { claim: 0, largest: 0, freeing };
         let mut entries = 0;
         for (planned, undo) in self.plan.iter().zip(&self.undo) {
             let payload = match (planned.effect, ops[planned.op].action) {
                 (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload.len(),
                 _ => 0,
             };
-            wish.claim += self.active.claim_of(undo.slot, planned.effect, payload, !undo.touched);
+            request.claim += self.active.claim_of(undo.slot, planned.effect, payload, !undo.touched);
             let entry = entry_bytes(planned.effect, payload);
             entries += entry;
             let largest = self.active.largest_with(undo.slot, entries, entry);
-            wish.largest = wish.largest.max(largest);
+            request.largest = request.largest.max(largest);
         }
         let changes = ops.first().is_some_and(|op| op.key.is_empty());
         if changes || self.spaces.is_kept() && self.active.claim() == 0 {
             let (claim, largest) = self.table_claim();
-            (wish.claim, wish.largest) = (wish.claim + claim, wish.largest.max(largest));
+            (request.claim, request.largest) = (request.claim + claim, request.largest.max(largest));
         }
-        if self.room.admits(self.claims(), wish) {
-            return Ok(wish);
+        if self.room.admits(self.claims(), request) {
+            return Ok(request);
         }
-        let whole = self.room.told.whole;
-        if whole > 0 && wish.claim > whole {
-            let why = format!("it may take {} bytes, and the whole heap holds {whole}", wish.claim);
+        let whole = self.room.budget.whole;
+        if whole > 0 && request.claim > whole {
+            let why = format!("it may take {} bytes, and the whole heap holds {whole}", request.claim);
             return Err(Error::Full { what: "the commit in the heap", why }.into());
         }
-        Err(Retry::Short(wish))
+        Err(Retry::Short(request))
     }
 }
 
@@ -247,38 +247,38 @@ mod tests {
     const TOLD: SpaceBudget =
         SpaceBudget { most: 800, most_freeing: 950, largest: 50, whole: 1000, look_at: 500, slope: 100 };
 
-    fn wish(claim: u64, freeing: bool) -> SpaceRequest {
+    fn request(claim: u64, freeing: bool) -> SpaceRequest {
         SpaceRequest { claim, largest: 10, freeing }
     }
 
     #[test]
     fn what_frees_may_claim_more_than_what_adds() {
         let mut room = Room::default();
-        assert!(!room.admits(0, wish(1, true)), "nothing is known yet");
-        room.tell(TOLD);
-        assert!(room.admits(700, wish(100, false)) && !room.admits(700, wish(101, false)));
-        assert!(room.admits(700, wish(250, true)) && !room.admits(700, wish(251, true)));
-        assert!(!room.admits(0, SpaceRequest { largest: 51, ..wish(1, false) }));
-        assert!(!room.admits(u64::MAX, wish(u64::MAX, false)));
+        assert!(!room.admits(0, request(1, true)), "nothing is known yet");
+        room.set_budget(TOLD);
+        assert!(room.admits(700, request(100, false)) && !room.admits(700, request(101, false)));
+        assert!(room.admits(700, request(250, true)) && !room.admits(700, request(251, true)));
+        assert!(!room.admits(0, SpaceRequest { largest: 51, ..request(1, false) }));
+        assert!(!room.admits(u64::MAX, request(u64::MAX, false)));
     }
 
     #[test]
     fn who_was_answered_is_refused_and_who_asks_anew_is_not() {
         let mut room = Room::default();
-        let first = room.ask(None, wish(5, true)).unwrap();
-        let second = room.ask(None, wish(7, false)).unwrap();
-        assert!(room.is_asked() && first < second);
+        let first = room.request_space(None, request(5, true)).unwrap();
+        let second = room.request_space(None, request(7, false)).unwrap();
+        assert!(room.is_requested() && first < second);
         assert_eq!(
-            room.wish,
+            room.request,
             Some(SpaceRequest { claim: 7, largest: 10, freeing: false }),
             "the most that is wished"
         );
-        assert_eq!(room.ask(Some(first), wish(5, true)).unwrap(), first);
-        room.answer("too small");
-        assert!(!room.is_asked());
-        assert!(matches!(room.ask(Some(first), wish(5, true)), Err(Error::Full { .. })));
-        let third = room.ask(None, wish(1, false)).unwrap();
-        assert!(room.is_asked() && third > second);
-        assert!(room.ask(Some(second), wish(7, false)).is_err());
+        assert_eq!(room.request_space(Some(first), request(5, true)).unwrap(), first);
+        room.resolve_request("too small");
+        assert!(!room.is_requested());
+        assert!(matches!(room.request_space(Some(first), request(5, true)), Err(Error::Full { .. })));
+        let third = room.request_space(None, request(1, false)).unwrap();
+        assert!(room.is_requested() && third > second);
+        assert!(room.request_space(Some(second), request(7, false)).is_err());
     }
 }

@@ -95,15 +95,15 @@ impl Lost {
         spaces: &mut Spaces,
     ) -> Option<()> {
         let mut behind = std::mem::take(&mut self.behind);
-        let tier = Arc::get_mut(&mut behind).expect("nobody reads while recovery goes on");
-        let done = tier.replay_with(block, effects, spaces, |entry| self.begin(before, entry));
+        let memtable = Arc::get_mut(&mut behind).expect("nobody reads while recovery goes on");
+        let done = memtable.replay_with(block, effects, spaces, |entry| self.begin(before, entry));
         self.behind = behind;
         done
     }
 
     /// What a log was before its first effect behind the hole; `None` where the effect does not tell enough.
     fn begin(&mut self, before: &Memtable, entry: &Entry<'_>) -> Option<State> {
-        let known = before.find(entry.key).map(|slot| before.log(slot).boarded);
+        let known = before.find(entry.key).map(|slot| before.log(slot).appended);
         let told = entry.before.bounds;
         // Without bounds it is not the first since the last checkpoint, or the log was not there.
         let at = |next| Some(Bounds { first: 0, next });

@@ -1,13 +1,13 @@
-//! Boarding: where a commit meets the state of its logs, gets its numbers, and joins the log's open block.
+//! Appending: where a commit meets the state of its logs, gets its numbers, and joins the log's open block.
 //!
 //! The naive steps: look up the bounds of every log, check what the commit expects of them, work out each operation's
 //! effect, write the record, remember the new bounds. They must happen as one step between commits, and they must not
-//! wait for a disk. So the bounds of logs that no tier in memory knows are looked up before, without the lock
+//! wait for a disk. So the bounds of logs that no memtable in memory knows are looked up before, without the lock
 //! ([`Retry::Unknown`] names them), and the step is repeated if the runs changed meanwhile.
 //!
 //! Invariants:
 //! 1. Under one lock: the order of records in the ring is the order of numbers in every log.
-//! 2. A commit that fails leaves no trace: its changes to the boarded bounds are undone in reverse.
+//! 2. A commit that fails leaves no trace: its changes to the appended bounds are undone in reverse.
 //! 3. Effects become visible in the order of the blocks, and a commit's effects all at once.
 //!
 //! What logs drop that keep a part of their entries only is worked out in `limits.rs`; whether there is room in the heap, in
@@ -52,14 +52,14 @@ use crate::state::retention::CommitClock;
 use crate::state::spaces::{Share, SpaceTable, Spaces};
 use crate::state::undo::Undo;
 
-/// Effects of one block, in the order they boarded.
+/// Effects of one block, in the order they appended.
 #[derive(Debug)]
 struct PendingBlock {
     seq: u64,
-    /// The tier they belong to: the active one, or the one before it.
+    /// The memtable they belong to: the active one, or the one before it.
     generation: u64,
     effects: Vec<Pending>,
-    /// When the first deferred commit of the block boarded.
+    /// When the first deferred commit of the block appended.
     deferred: Option<Duration>,
 }
 
@@ -68,28 +68,28 @@ struct Planned {
     effect: Effect,
 }
 
-/// The state that boarding and reading share, under one lock.
+/// The state that appending and reading share, under one lock.
 pub(crate) struct StoreState {
     pub active: Memtable,
-    /// The tier that a checkpoint is writing; shared with it once all of its blocks are visible.
+    /// The memtable that a checkpoint is writing; shared with it once all of its blocks are visible.
     pub frozen: Option<Arc<Memtable>>,
-    /// Bytes of memory of a tier that nobody sees any more, and that is not freed yet.
-    pub leaving: usize,
+    /// Bytes of memory of a memtable that nobody sees any more, and that is not freed yet.
+    pub releasing: usize,
     /// Bytes of memory that recovery brought beyond half of the budget, until they have left: writers have as many more, so
     /// that they need not wait for the first checkpoint.
     inherited: usize,
     pub runs: Arc<RunSet>,
     /// Runs full of new logs are about to be among them: until then no commit makes a new one. See `maintenance/ingest.rs`.
-    pub adopting: bool,
+    pub ingesting: bool,
     /// Those who are to see each block that is shown.
     pub followers: Followers,
-    pub remembered: BoundsCache,
+    pub bounds_cache: BoundsCache,
     pub spaces: Spaces,
     /// What damage in the ring took, of a store that is open for reading only.
     pub lost: Option<Arc<Lost>>,
-    /// The bounds of the log that has the table of spaces, as far as no tier in memory tells.
+    /// The bounds of the log that has the table of spaces, as far as no memtable in memory tells.
     table_log: Option<Bounds>,
-    /// The table of spaces as of the frozen tier's last commit, until that tier is complete and gets it.
+    /// The table of spaces as of the frozen memtable's last commit, until that memtable is complete and gets it.
     last_table: Option<(Slot, Vec<u8>)>,
     /// What the heap has room for.
     pub room: Room,
@@ -98,7 +98,7 @@ pub(crate) struct StoreState {
     pub last_deferred: u64,
     pub reads: ReadStats,
     pending: VecDeque<PendingBlock>,
-    /// Logs whose sizes are being looked up for a commit: they stay in the active tier until that is done. A log is here as
+    /// Logs whose sizes are being looked up for a commit: they stay in the active memtable until that is done. A log is here as
     /// often as there are such commits.
     counting: Vec<Box<[u8]>>,
     /// Tallies made so far.
@@ -110,7 +110,7 @@ pub(crate) struct StoreState {
     effects: Vec<Pending>,
 }
 
-/// Why a commit did not board.
+/// Why a commit did not append.
 pub(crate) enum Retry {
     /// The bounds of these logs (by operation) must be looked up in the runs first.
     Unknown(Vec<usize>),
@@ -132,9 +132,9 @@ impl From<Error> for Retry {
     }
 }
 
-/// A commit that boarded.
+/// A commit that appended.
 pub(crate) struct Accepted {
-    pub boarded: Boarded,
+    pub appended: Boarded,
     /// The number of every entry, in the order of the operations that added them.
     pub seqs: Seqs,
     /// Whether it is acknowledged at once.
@@ -142,17 +142,17 @@ pub(crate) struct Accepted {
 }
 
 impl StoreState {
-    pub fn new(seed: u64, runs: Arc<RunSet>, remembered: BoundsCache, table: SpaceTable) -> Self {
+    pub fn new(seed: u64, runs: Arc<RunSet>, bounds_cache: BoundsCache, table: SpaceTable) -> Self {
         let SpaceTable { spaces, log: table_log } = table;
         Self {
             active: Memtable::new(seed),
             frozen: None,
-            leaving: 0,
+            releasing: 0,
             inherited: 0,
             runs,
-            adopting: false,
+            ingesting: false,
             followers: Followers::default(),
-            remembered,
+            bounds_cache,
             spaces,
             lost: None,
             table_log,
@@ -171,36 +171,37 @@ impl StoreState {
         }
     }
 
-    /// Finds a log in the active tier, bringing it there from the frozen one or from what is remembered if need be.
+    /// Finds a log in the active memtable, bringing it there from the frozen one or from what is remembered if need be.
     fn slot(&mut self, key: &[u8]) -> Option<Slot> {
         if let Some(slot) = self.active.find(key) {
             return Some(slot);
         }
         let frozen = self.frozen.as_ref().filter(|_| !bug("remembered-before-frozen"));
-        let frozen = frozen.and_then(|tier| Some(tier.log(tier.find(key)?)));
-        let (state, tally) = match frozen {
-            Some(log) => (log.state(), log.take_tally()),
-            None => (State::without_terms(self.remembered.get(key)?), None),
+        let frozen = frozen.and_then(|memtable| Some(memtable.log(memtable.find(key)?)));
+        let (state, sizes) = match frozen {
+            Some(log) => (log.state(), log.take_sizes()),
+            None => (State::without_terms(self.bounds_cache.get(key)?), None),
         };
         let next = state.bounds.map_or(0, |bounds| bounds.next);
         let slot = self.active.add(key, state);
-        if let Some(mut tally) = tally {
-            tally.freeze(next);
-            self.keep_tally(slot, tally);
+        if let Some(mut sizes) = sizes {
+            sizes.freeze(next);
+            self.keep_sizes(slot, sizes);
         }
         Some(slot)
     }
 
-    /// Whether the tiers know that a log is not there.
+    /// Whether the memtables know that a log is not there.
     fn is_absent(&self, key: &[u8]) -> bool {
-        let known = |tier: &Memtable| tier.find(key).map(|slot| tier.log(slot).boarded.is_none());
-        self.tiers().find_map(known).unwrap_or(false)
+        let known =
+            |memtable: &Memtable| memtable.find(key).map(|slot| memtable.log(slot).appended.is_none());
+        self.memtables().find_map(known).unwrap_or(false)
     }
 
     /// Remembers the state that `runs` give a log. Does nothing where the log or other runs came meanwhile. `false` where
     /// whoever asks has to wait, since the log may come up in the runs at any moment.
     pub fn learn(&mut self, runs: &Arc<RunSet>, key: &[u8], state: State) -> bool {
-        if self.adopting && (state.bounds.is_none() || self.is_absent(key)) {
+        if self.ingesting && (state.bounds.is_none() || self.is_absent(key)) {
             return false;
         }
         if Arc::ptr_eq(runs, &self.runs) && self.slot(key).is_none() && !self.spaces.is_in_memory(key) {
@@ -209,8 +210,8 @@ impl StoreState {
         true
     }
 
-    /// Takes a commit on board, or says why not.
-    pub fn board(
+    /// Takes a commit on append, or says why not.
+    pub fn append(
         &mut self,
         wal: &Wal,
         ops: &[Op<'_>],
@@ -238,25 +239,26 @@ impl StoreState {
     fn undo(&mut self, ops: &[Op<'_>]) {
         for (undo, planned) in self.undo.drain(..).zip(&self.plan).rev() {
             let slot = undo.slot;
-            let share = |tier: &Memtable| Share::of(tier.log(slot).boarded, tier.log(slot).terms());
+            let share =
+                |memtable: &Memtable| Share::of(memtable.log(slot).appended, memtable.log(slot).terms());
             let before = share(&self.active);
             undo.apply(&mut self.active);
             self.spaces.shift(ops[planned.op].key, before, share(&self.active));
         }
     }
 
-    /// Works out the effect of every operation, on the boarded bounds.
+    /// Works out the effect of every operation, on the appended bounds.
     fn plan(&mut self, ops: &[Op<'_>], moment: &CommitClock<'_>) -> Result<(), Retry> {
         self.find_all(ops)?;
         self.count_sizes(ops);
         for (op, &slot) in ops.iter().zip(&self.slots) {
             if let Action::Expect(expected) = op.action {
-                check(op.key, expected, self.active.log(slot).boarded)?;
+                check(op.key, expected, self.active.log(slot).appended)?;
             }
         }
         for (i, op) in ops.iter().enumerate() {
             let slot = self.slots[i];
-            let bounds = self.active.log(slot).boarded;
+            let bounds = self.active.log(slot).appended;
             let known = || bounds.ok_or_else(|| Error::UnknownLog { key: KeyText::of(op.key) });
             match op.action {
                 Action::Expect(_) => {}
@@ -339,7 +341,7 @@ impl StoreState {
         moment: &CommitClock<'_>,
     ) -> Result<(), Retry> {
         let log = self.active.log(slot);
-        let Some(space) = self.spaces.of(op.key).filter(|_| log.boarded.is_some()) else { return Ok(()) };
+        let Some(space) = self.spaces.of(op.key).filter(|_| log.appended.is_some()) else { return Ok(()) };
         let counts = log.terms().map_or(0, |terms| terms.space);
         let own = retention(log.terms());
         let space = self.spaces.get(space);
@@ -354,12 +356,12 @@ impl StoreState {
 
     /// Finds the log of every operation, adding those that are new for certain.
     fn find_all(&mut self, ops: &[Op<'_>]) -> Result<(), Retry> {
-        if self.adopting && ops.iter().any(|op| self.is_absent(op.key)) {
+        if self.ingesting && ops.iter().any(|op| self.is_absent(op.key)) {
             return Err(Retry::NoRoom(WalError::Busy));
         }
         self.slots.clear();
         let mut unknown = Vec::new();
-        let nothing = self.runs.is_empty() && !self.adopting;
+        let nothing = self.runs.is_empty() && !self.ingesting;
         for (i, op) in ops.iter().enumerate() {
             match self.slot(op.key) {
                 Some(slot) => self.slots.push(slot),
@@ -372,10 +374,10 @@ impl StoreState {
 
     fn effect(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Error> {
         let log = self.active.log_mut(slot);
-        let share = Share::of(log.boarded, log.terms());
-        let mut piece = Piece::on_top_of(log.boarded);
+        let share = Share::of(log.appended, log.terms());
+        let mut piece = Piece::on_top_of(log.appended);
         if piece.apply(effect).is_none() {
-            let bounds = log.boarded.unwrap_or_default();
+            let bounds = log.appended.unwrap_or_default();
             let (Effect::Append(asked) | Effect::Trim(asked) | Effect::Truncate(asked)) = effect else {
                 return Err(Error::UnknownLog { key: KeyText::of(op.key) });
             };
@@ -386,16 +388,16 @@ impl StoreState {
                 next: bounds.next,
             });
         }
-        let mut undo = Undo { slot, bounds: log.boarded, touched: log.touched, terms: None, cut: None };
-        (log.boarded, log.touched) = (piece.bounds, true);
+        let mut undo = Undo { slot, bounds: log.appended, touched: log.touched, terms: None, cut: None };
+        (log.appended, log.touched) = (piece.bounds, true);
         if let Some(limited) = Limited::of(&mut log.limited, effect) {
-            undo.terms = limited.boarded.clone();
+            undo.terms = limited.appended.clone();
             let len = match op.action {
                 Action::Append(payload) | Action::Snapshot(payload) => payload.len() as u32,
                 _ => 0,
             };
-            undo.cut = limited.board(effect, piece.bounds, len);
-            self.spaces.shift(op.key, share, Share::of(log.boarded, log.terms()));
+            undo.cut = limited.append(effect, piece.bounds, len);
+            self.spaces.shift(op.key, share, Share::of(log.appended, log.terms()));
         }
         self.undo.push(undo);
         self.plan.push(Planned { op: i, effect });
@@ -426,7 +428,7 @@ impl StoreState {
         });
         let bound = bounds.sum();
         let freeing = !ops.iter().any(|op| op.action.adds());
-        let wish = self.admit(ops, freeing)?;
+        let request = self.admit(ops, freeing)?;
         let within = match durability {
             Durability::Durable => linger,
             // The device has the other half.
@@ -434,7 +436,7 @@ impl StoreState {
         };
         let (plan, undo, active, effects) = (&self.plan, &self.undo, &mut self.active, &mut self.effects);
         effects.clear();
-        let boarded = wal.try_append(bound, freeing, within, |out| {
+        let appended = wal.try_append(bound, freeing, within, |out| {
             let written = Cell::new(0);
             let mut counted = |bytes: &[u8]| {
                 written.set(written.get() + bytes.len());
@@ -452,27 +454,27 @@ impl StoreState {
                 effects.push(Pending { slot, effect, offset, len: payload.len() as u32 });
             }
         });
-        let boarded = match boarded {
-            Ok(boarded) => boarded,
+        let appended = match appended {
+            Ok(appended) => appended,
             Err(why @ (WalError::Full { .. } | WalError::Busy)) => return Err(Retry::NoRoom(why)),
             Err(error) => return Err(Retry::Error(error.into())),
         };
-        active.claims(wish.claim, wish.largest);
+        active.claims(request.claim, request.largest);
         for pending in effects.iter_mut() {
             active.adds(pending.slot, pending.effect, pending.len as usize);
-            pending.offset += boarded.offset as u32;
+            pending.offset += appended.offset as u32;
             let log = active.log_mut(pending.slot);
             log.in_flight += 1;
             if matches!(durability, Durability::Deferred(_)) {
-                log.deferred = boarded.block.seq();
-                self.last_deferred = boarded.block.seq();
+                log.deferred = appended.block.seq();
+                self.last_deferred = appended.block.seq();
             }
             if let Effect::Age(_) = pending.effect {
                 log.limited_mut().changes_at(moment.ms());
             }
         }
         let seqs = Seqs::of(effects);
-        let seq = boarded.block.seq();
+        let seq = appended.block.seq();
         if self.pending.back().is_none_or(|p| p.seq != seq) {
             let (generation, effects) = (self.generation, Vec::new());
             self.pending.push_back(PendingBlock { seq, generation, effects, deferred: None });
@@ -490,29 +492,29 @@ impl StoreState {
                 block.deferred.get_or_insert(now);
                 let oldest = self.pending.iter().find_map(|block| block.deferred).unwrap_or(now);
                 // Where the ring is held to a pace that is slower, the commit is acknowledged once it is durable.
-                let starts = boarded.earliest.saturating_sub(now);
+                let starts = appended.earliest.saturating_sub(now);
                 now.saturating_sub(oldest) <= bound
                     && (starts <= bound / 2 || bug("deferred-ignores-the-pace"))
             }
         };
-        Ok(Accepted { boarded, seqs, deferred })
+        Ok(Accepted { appended, seqs, deferred })
     }
 
     /// Makes durable blocks visible to readers.
-    pub fn show(&mut self, blocks: &[Arc<Block>]) -> Result<(), Error> {
-        self.followers.show(blocks);
+    pub fn publish(&mut self, blocks: &[Arc<Block>]) -> Result<(), Error> {
+        self.followers.publish(blocks);
         for block in blocks {
             if self.pending.front().is_none_or(|p| p.seq != block.seq()) {
                 continue; // an empty block, which only tells what is acknowledged
             }
             let pending = self.pending.pop_front().expect("just seen");
-            let tier = if pending.generation == self.generation {
+            let memtable = if pending.generation == self.generation {
                 &mut self.active
             } else {
                 let frozen = self.frozen.as_mut().expect("effects of an older tier have that tier");
                 Arc::get_mut(frozen).expect("a tier is shared only once it is complete")
             };
-            tier.apply(block, &pending.effects).ok_or_else(|| {
+            memtable.apply(block, &pending.effects).ok_or_else(|| {
                 Error::damaged(
                     format!("block {}", block.seq()),
                     "an effect does not fit the state of its log",
@@ -522,7 +524,7 @@ impl StoreState {
         Ok(())
     }
 
-    /// Starts a fresh active tier. Returns the last block of the old one, which is frozen once that block is visible;
+    /// Starts a fresh active memtable. Returns the last block of the old one, which is frozen once that block is visible;
     /// `None` where there is nothing to freeze.
     pub fn freeze(&mut self, wal: &Wal, seed: u64) -> Option<u64> {
         assert!(self.frozen.is_none(), "one tier is frozen at a time");
@@ -532,7 +534,7 @@ impl StoreState {
         let cut = wal.cut();
         if self.spaces.is_kept() && self.active.claim() > 0 {
             let slot = self.active.expect_table(self.table_log);
-            self.table_log = self.active.log(slot).boarded;
+            self.table_log = self.active.log(slot).appended;
             self.last_table = Some((slot, self.spaces.encode()));
         }
         let old = std::mem::replace(&mut self.active, Memtable::new(seed));
@@ -542,38 +544,38 @@ impl StoreState {
         Some(cut)
     }
 
-    /// Freezes the tier of a store that nobody writes to.
+    /// Freezes the memtable of a store that nobody writes to.
     pub fn freeze_for_good(&mut self, seed: u64) {
-        let mut tier = std::mem::replace(&mut self.active, Memtable::new(seed));
+        let mut memtable = std::mem::replace(&mut self.active, Memtable::new(seed));
         // Where some of the ring is lost, the table may be of later.
-        if self.spaces.is_kept() && tier.claim() > 0 && self.lost.is_none() {
-            let slot = tier.expect_table(self.table_log);
-            tier.put_table(slot, self.spaces.encode().into());
+        if self.spaces.is_kept() && memtable.claim() > 0 && self.lost.is_none() {
+            let slot = memtable.expect_table(self.table_log);
+            memtable.put_table(slot, self.spaces.encode().into());
         }
-        self.frozen = Some(Arc::new(tier));
+        self.frozen = Some(Arc::new(memtable));
     }
 
-    /// The frozen tier is complete: its last block is visible.
+    /// The frozen memtable is complete: its last block is visible.
     pub fn complete(&mut self) {
         if let Some((slot, table)) = self.last_table.take() {
-            let tier = self.frozen.as_mut().expect("what is complete is there");
-            let tier = Arc::get_mut(tier).expect("a tier is shared only once it is complete");
-            tier.put_table(slot, table.into());
+            let memtable = self.frozen.as_mut().expect("what is complete is there");
+            let memtable = Arc::get_mut(memtable).expect("a tier is shared only once it is complete");
+            memtable.put_table(slot, table.into());
         }
     }
 
     /// Forgets the bounds of logs at rest: some have changed, and nobody was told.
-    pub fn forget_remembered(&mut self, shelf: &TableCache) {
-        self.remembered = BoundsCache::new(self.remembered.secret(), shelf.remembered_budget);
+    pub fn clear_bounds_cache(&mut self, table_cache: &TableCache) {
+        self.bounds_cache = BoundsCache::new(self.bounds_cache.secret(), table_cache.bounds_cache_budget);
     }
 
-    fn tiers(&self) -> impl Iterator<Item = &Memtable> {
+    fn memtables(&self) -> impl Iterator<Item = &Memtable> {
         [Some(&self.active), self.frozen.as_deref()].into_iter().flatten()
     }
 
-    /// Bytes of memory that the tiers hold, and what is left of the last one, roughly.
+    /// Bytes of memory that the memtables hold, and what is left of the last one, roughly.
     pub fn memory(&self) -> usize {
-        self.tiers().map(Memtable::bytes).sum::<usize>() + self.leaving
+        self.memtables().map(Memtable::bytes).sum::<usize>() + self.releasing
     }
 
     /// Bytes of memory that writers may use, of a `budget`.
@@ -586,23 +588,23 @@ impl StoreState {
         self.inherited = self.memory().saturating_sub(budget / 2);
     }
 
-    /// So many bytes are left of a tier that was written.
-    pub fn leaves(&mut self, bytes: usize) {
-        self.leaving = bytes;
+    /// So many bytes are left of a memtable that was written.
+    pub fn set_releasing(&mut self, bytes: usize) {
+        self.releasing = bytes;
         self.inherited = self.inherited.min(bytes);
     }
 
-    /// The oldest tier in memory; tiers are counted from 0.
+    /// The oldest memtable in memory; memtables are counted from 0.
     pub fn oldest_generation(&self) -> u64 {
         self.generation - u64::from(self.frozen.is_some())
     }
 
-    /// The tier that commits join.
+    /// The memtable that commits join.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Whether runs hold everything that boarded.
+    /// Whether runs hold everything that appended.
     pub fn is_settled(&self) -> bool {
         self.pending.is_empty() && !self.active.is_changed() && self.frozen.is_none()
     }
@@ -612,26 +614,27 @@ impl StoreState {
         lost::of(&self.lost)?.doubt(key)
     }
 
-    /// What the tiers in memory show of a log, newest first.
+    /// What the memtables in memory show of a log, newest first.
     pub fn recent(&self, key: &[u8]) -> Vec<(&Memtable, &LogState, Piece)> {
         if let Some(lost) = &self.lost
             && let Some(log) = lost.proven(key)
         {
             return log.piece().map(|piece| (&*lost.behind, log, piece)).into_iter().collect();
         }
-        let known = self.tiers().filter_map(|tier| Some((tier, tier.log(tier.find(key)?))));
-        known.filter_map(|(tier, log)| Some((tier, log, log.piece()?))).collect()
+        let known =
+            self.memtables().filter_map(|memtable| Some((memtable, memtable.log(memtable.find(key)?))));
+        known.filter_map(|(memtable, log)| Some((memtable, log, log.piece()?))).collect()
     }
 
-    /// Logs in the tiers.
-    pub fn recent_logs(&self) -> usize {
-        self.tiers().map(|tier| tier.logs.len()).sum()
+    /// Logs in the memtables.
+    pub fn memtable_logs(&self) -> usize {
+        self.memtables().map(|memtable| memtable.logs.len()).sum()
     }
 
-    /// What tells of a log, of which the tiers know this.
-    pub fn teller(&self, known: &[(&Memtable, &LogState, Piece)]) -> ReadSource {
+    /// What tells of a log, of which the memtables know this.
+    pub fn read_source(&self, known: &[(&Memtable, &LogState, Piece)]) -> ReadSource {
         match known.first() {
-            Some((tier, ..)) if std::ptr::eq(*tier, &self.active) => ReadSource::Active,
+            Some((memtable, ..)) if std::ptr::eq(*memtable, &self.active) => ReadSource::Active,
             Some(_) => ReadSource::Frozen,
             None => ReadSource::Runs,
         }
@@ -639,7 +642,7 @@ impl StoreState {
 
     /// The last block that holds a deferred commit on a log; 0 where none does.
     pub fn deferred(&self, key: &[u8]) -> u64 {
-        let known = self.tiers().filter_map(|tier| Some(tier.log(tier.find(key)?).deferred));
+        let known = self.memtables().filter_map(|memtable| Some(memtable.log(memtable.find(key)?).deferred));
         known.max().unwrap_or_default()
     }
 }

@@ -23,10 +23,10 @@ impl StoreState {
 
     /// The last block that is not durable yet and changes a log.
     fn pending_on(&self, key: &[u8]) -> Option<u64> {
-        let tiers = self.tiers().zip((0..=self.generation).rev());
-        let moving = tiers.filter_map(|(tier, generation)| {
-            let slot = tier.find(key)?;
-            (tier.log(slot).in_flight > 0).then_some((slot, generation))
+        let memtables = self.memtables().zip((0..=self.generation).rev());
+        let moving = memtables.filter_map(|(memtable, generation)| {
+            let slot = memtable.find(key)?;
+            (memtable.log(slot).in_flight > 0).then_some((slot, generation))
         });
         let last = |(slot, generation)| {
             let blocks = self.pending.iter().rev().filter(move |block| block.generation == generation);

@@ -1,4 +1,4 @@
-//! Boarding again what recovery found.
+//! Appending again what recovery found.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::state::lost::Lost;
 use crate::state::spaces::{Share, Spaces};
 
 impl StoreState {
-    /// Brings a recovered block's effects back, as boarding and showing once did.
+    /// Brings a recovered block's effects back, as appending and showing once did.
     pub fn replay(&mut self, block: &Block) -> Result<(), Error> {
         let place = || format!("block {} of the ring", block.seq());
         let malformed = || Error::damaged(place(), "a record does not make sense");
@@ -43,7 +43,7 @@ impl Memtable {
         self.replay_with(block, effects, spaces, |entry| Some(entry.before.clone()))
     }
 
-    /// The same, where `begin` says what logs were that the tier does not know; an effect on one of which nothing is known is
+    /// The same, where `begin` says what logs were that the memtable does not know; an effect on one of which nothing is known is
     /// passed over.
     pub fn replay_with(
         &mut self,
@@ -75,16 +75,16 @@ impl Memtable {
                 self.claims(claim, 0);
                 self.adds(slot, entry.effect, payload);
                 let log = self.log_mut(slot);
-                let share = Share::of(log.boarded, log.terms());
+                let share = Share::of(log.appended, log.terms());
                 log.touched = true;
                 log.in_flight += 1;
-                let mut piece = Piece::on_top_of(log.boarded);
+                let mut piece = Piece::on_top_of(log.appended);
                 piece.apply(entry.effect)?;
-                log.boarded = piece.bounds;
+                log.appended = piece.bounds;
                 let len = entry.payload.len() as u32;
                 if let Some(limited) = Limited::of(&mut log.limited, entry.effect) {
-                    limited.board(entry.effect, piece.bounds, len);
-                    spaces.shift(key, share, Share::of(log.boarded, log.terms()));
+                    limited.append(entry.effect, piece.bounds, len);
+                    spaces.shift(key, share, Share::of(log.appended, log.terms()));
                 }
                 let offset = (offset + bytes.len() - rest.len()) as u32 - len;
                 effects.push(Pending { slot, effect: entry.effect, offset, len });

@@ -1,7 +1,7 @@
-//! Boarding, for logs that keep a part of their entries only: what a commit drops by that, and the marks that it leaves.
+//! Appending, for logs that keep a part of their entries only: what a commit drops by that, and the marks that it leaves.
 //!
-//! It is worked out on the boarded state, as all else is, and written as trims, so that replay and readers need not know
-//! why an entry went. Sizes that no tier in memory knows are looked up before, without the lock, as bounds are
+//! It is worked out on the appended state, as all else is, and written as trims, so that replay and readers need not know
+//! why an entry went. Sizes that no memtable in memory knows are looked up before, without the lock, as bounds are
 //! ([`Retry::Sizes`] names them).
 
 use std::cell::Cell;
@@ -60,44 +60,46 @@ impl StoreState {
             let (slot, wanted) = (self.slots[i], wants(&self.spaces, op));
             let log = self.active.log_mut(slot);
             let limited = log.terms().is_some_and(|terms| terms.bytes.is_some());
-            let first = log.boarded.map_or(0, |bounds| bounds.first);
-            match (log.tally_mut(), limited || wanted) {
-                (Some(tally), true) => tally.begin(first),
-                (Some(tally), false) => {
+            let first = log.appended.map_or(0, |bounds| bounds.first);
+            match (log.sizes_mut(), limited || wanted) {
+                (Some(sizes), true) => sizes.begin(first),
+                (Some(sizes), false) => {
                     // Nobody wants it any more, unless another operation of the commit does, or another commit.
                     let mut others = ops.iter().zip(&self.slots);
                     let wanted = others.any(|(op, other)| *other == slot && wants(&self.spaces, op));
                     if wanted || self.counting.iter().any(|key| **key == *op.key) {
-                        tally.begin(first);
+                        sizes.begin(first);
                     } else {
-                        *log.limited_mut().tally_mut() = None;
+                        *log.limited_mut().sizes_mut() = None;
                     }
                 }
                 (None, true) => {
-                    let mut tally = self.tally(slot);
-                    tally.begin(first);
-                    self.keep_tally(slot, tally);
+                    let mut sizes = self.sizes(slot);
+                    sizes.begin(first);
+                    self.keep_sizes(slot, sizes);
                 }
                 (None, false) => {}
             }
         }
     }
 
-    /// The sizes of a log's entries that the tiers in memory hold, as boarded.
-    fn tally(&mut self, slot: Slot) -> EntrySizes {
+    /// The sizes of a log's entries that the memtables in memory hold, as appended.
+    fn sizes(&mut self, slot: Slot) -> EntrySizes {
         self.tallies += 1;
-        let frozen =
-            self.frozen.as_deref().and_then(|tier| Some((tier, tier.find(&self.active.log(slot).key)?)));
-        let tiers = [frozen.map(|(tier, slot)| (tier, slot, self.generation - 1))];
-        let tiers = tiers.into_iter().flatten().chain([(&self.active, slot, self.generation)]);
-        let mut tally: Option<EntrySizes> = None;
-        for (tier, slot, generation) in tiers {
-            let log = tier.log(slot);
+        let frozen = self
+            .frozen
+            .as_deref()
+            .and_then(|memtable| Some((memtable, memtable.find(&self.active.log(slot).key)?)));
+        let memtables = [frozen.map(|(memtable, slot)| (memtable, slot, self.generation - 1))];
+        let memtables = memtables.into_iter().flatten().chain([(&self.active, slot, self.generation)]);
+        let mut sizes: Option<EntrySizes> = None;
+        for (memtable, slot, generation) in memtables {
+            let log = memtable.log(slot);
             let origin = log.origin().map_or(0, |bounds| bounds.next);
-            let tally = tally.get_or_insert_with(|| EntrySizes::new(self.tallies, origin));
+            let sizes = sizes.get_or_insert_with(|| EntrySizes::new(self.tallies, origin));
             match log.piece() {
-                Some(piece) if piece.bounds.is_none() => tally.hold(0, []),
-                Some(piece) => tally.hold(piece.held().start, log.sizes()),
+                Some(piece) if piece.bounds.is_none() => sizes.hold(0, []),
+                Some(piece) => sizes.hold(piece.held().start, log.sizes()),
                 None => {}
             }
             let blocks = self.pending.iter().rev().filter(|block| block.generation == generation);
@@ -105,15 +107,15 @@ impl StoreState {
             let effects: Vec<_> =
                 effects.filter(|effect| effect.slot == slot).take(log.in_flight as usize).collect();
             for pending in effects.into_iter().rev() {
-                tally.apply(pending.effect, pending.len);
+                sizes.apply(pending.effect, pending.len);
             }
         }
-        tally.expect("the active tier was asked")
+        sizes.expect("the active tier was asked")
     }
 
-    pub(super) fn keep_tally(&mut self, slot: Slot, tally: EntrySizes) {
-        self.active.charge(tally.memory());
-        *self.active.log_mut(slot).limited_mut().tally_mut() = Some(tally);
+    pub(super) fn keep_sizes(&mut self, slot: Slot, sizes: EntrySizes) {
+        self.active.charge(sizes.memory());
+        *self.active.log_mut(slot).limited_mut().sizes_mut() = Some(sizes);
     }
 
     /// The sizes of a log are being looked up, for a commit that will [`end_count`](Self::end_count).
@@ -126,7 +128,7 @@ impl StoreState {
         self.counting.swap_remove(at);
     }
 
-    /// Brings logs whose sizes are being looked up over to a fresh tier: what was learned goes with them.
+    /// Brings logs whose sizes are being looked up over to a fresh memtable: what was learned goes with them.
     pub(super) fn carry_counted(&mut self) {
         let counting = mem::take(&mut self.counting);
         for key in &counting {
@@ -142,12 +144,12 @@ impl StoreState {
     pub fn learn_sizes(&mut self, key: &[u8], found: SizeAnswer) {
         let Some(slot) = self.active.find(key) else { return };
         let log = self.active.log_mut(slot);
-        let bounds = log.boarded.unwrap_or_default();
+        let bounds = log.appended.unwrap_or_default();
         let held = log.terms().and_then(|terms| terms.bytes.map(|_| terms.held));
-        let Some(tally) = log.tally_mut() else { return };
-        let before = tally.memory();
-        tally.learn(found, bounds, held);
-        let more = tally.memory().saturating_sub(before);
+        let Some(sizes) = log.sizes_mut() else { return };
+        let before = sizes.memory();
+        sizes.learn(found, bounds, held);
+        let more = sizes.memory().saturating_sub(before);
         self.active.charge(more);
     }
 
@@ -156,11 +158,11 @@ impl StoreState {
     }
 
     fn bounds(&self, slot: Slot) -> Bounds {
-        self.active.log(slot).boarded.unwrap_or_default()
+        self.active.log(slot).appended.unwrap_or_default()
     }
 
     fn counted(&mut self, slot: Slot) -> &EntrySizes {
-        self.active.log_mut(slot).tally_mut().expect("sizes are counted where bytes are limited")
+        self.active.log_mut(slot).sizes_mut().expect("sizes are counted where bytes are limited")
     }
 
     /// The bytes that a log of limited bytes holds once it has the entries `first..next` of those it has.
@@ -299,10 +301,10 @@ impl StoreState {
     }
 
     /// When readers look at the age of a log's entries, who ask at `now`: while new terms are on their way to disk, that
-    /// is when those boarded. What was left out by then the commit trims; later, the old terms would leave out what the
+    /// is when those appended. What was left out by then the commit trims; later, the old terms would leave out what the
     /// new ones may keep.
     pub fn seen_at(&self, key: &[u8], now: u64) -> u64 {
-        let known = self.tiers().filter_map(|tier| tier.log(tier.find(key)?).retained_at());
+        let known = self.memtables().filter_map(|memtable| memtable.log(memtable.find(key)?).retained_at());
         known.min().map_or(now, |since| since.min(now))
     }
 }

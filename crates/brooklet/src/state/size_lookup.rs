@@ -1,6 +1,6 @@
-//! Looking up what a tally misses, in the runs, without the front's lock.
+//! Looking up what an `EntrySizes` misses, in the runs, without the state's lock.
 //!
-//! Damage must not keep a log from getting on, least of all when it is about to go: the tally holds what is damaged to have
+//! Damage must not keep a log from getting on, least of all when it is about to go: the entry sizes holds what is damaged to have
 //! its share of the bytes of which nothing else is known. Readers are told of it, as ever, and so is the log. A read that the
 //! device fails may succeed later, and a guess would drop what the log is to keep: there the commit is refused.
 

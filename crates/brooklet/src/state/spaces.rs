@@ -1,4 +1,4 @@
-//! The table of spaces: which there are, what each asks of its logs, and what those hold. A state machine that boarding
+//! The table of spaces: which there are, what each asks of its logs, and what those hold. A state machine that appending
 //! drives under its lock, and the only description of how the table is kept.
 //!
 //! The table is the newest entry of the log with the empty key, which no caller can name: so it is committed, replayed,

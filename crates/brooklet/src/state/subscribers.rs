@@ -72,7 +72,7 @@ impl Following {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn show(&self, blocks: &[Arc<Block>]) {
+    pub fn publish(&self, blocks: &[Arc<Block>]) {
         let mut seen = self.seen();
         // While nobody can take: what is taken at a time has all that became durable up to then.
         let now = seen.look(&*self.clock);
@@ -122,9 +122,10 @@ pub(crate) struct Followers {
 
 impl Followers {
     /// Blocks are durable, in order.
-    pub fn show(&mut self, blocks: &[Arc<Block>]) {
-        self.all.retain(|follower| follower.upgrade().inspect(|follower| follower.show(blocks)).is_some());
-        self.witnesses.retain(|witness| witness.upgrade().inspect(|witness| witness.show(blocks)).is_some());
+    pub fn publish(&mut self, blocks: &[Arc<Block>]) {
+        self.all.retain(|follower| follower.upgrade().inspect(|follower| follower.publish(blocks)).is_some());
+        self.witnesses
+            .retain(|witness| witness.upgrade().inspect(|witness| witness.publish(blocks)).is_some());
     }
 
     /// From now on it is notified.
@@ -154,7 +155,7 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    pub fn show(&self, blocks: &[Arc<Block>]) {
+    pub fn publish(&self, blocks: &[Arc<Block>]) {
         let now = millis(&*self.clock);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.extend(

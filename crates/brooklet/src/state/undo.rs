@@ -13,22 +13,22 @@ pub(super) struct Undo {
     pub bounds: Option<Bounds>,
     pub touched: bool,
     pub terms: Option<Arc<RetentionState>>,
-    /// What the effect cut off its tally.
+    /// What the effect cut off its entry sizes.
     pub cut: Option<Cut>,
 }
 
 impl Undo {
     /// Makes it that again. Effects are undone in reverse.
-    pub fn apply(self, tier: &mut Memtable) {
-        let log = tier.log_mut(self.slot);
-        (log.boarded, log.touched) = (self.bounds, self.touched);
+    pub fn apply(self, memtable: &mut Memtable) {
+        let log = memtable.log_mut(self.slot);
+        (log.appended, log.touched) = (self.bounds, self.touched);
         let Some(limited) = &mut log.limited else { return };
-        limited.boarded = self.terms;
-        let Some(tally) = limited.tally_mut() else { return };
+        limited.appended = self.terms;
+        let Some(sizes) = limited.sizes_mut() else { return };
         match self.cut {
-            Some(cut) => tally.restore(cut),
+            Some(cut) => sizes.restore(cut),
             // What joined goes.
-            None => drop(tally.truncate(self.bounds.map_or(0, |bounds| bounds.next))),
+            None => drop(sizes.truncate(self.bounds.map_or(0, |bounds| bounds.next))),
         }
     }
 }

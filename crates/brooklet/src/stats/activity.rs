@@ -16,9 +16,9 @@ pub struct Activity {
     /// Commits that came to the ring, those that were refused and those of the store itself too. Commits on logs that are
     /// kept in memory are in [`spaces`](Self::spaces).
     pub commits: u64,
-    /// How long one in 16 of them took to board: its log was found, it was checked, numbered and copied, after waiting for
+    /// How long one in 16 of them took to append: its log was found, it was checked, numbered and copied, after waiting for
     /// room where there was none.
-    pub board: Histogram,
+    pub append: Histogram,
     /// How long blocks took from there on until they were durable.
     pub stages: Stages,
     /// Counters of the ring, and its queues.
@@ -32,13 +32,13 @@ pub struct Activity {
     pub run_lookup_times: Histogram,
     /// What look-ups found in memory and what they had to read.
     pub lookups: LookupStats,
-    /// Logs in the recent tiers.
-    pub recent_logs: usize,
+    /// Logs in the memtables.
+    pub memtable_logs: usize,
     /// Bytes of memory they take.
-    pub recent_bytes: usize,
+    pub memtable_bytes: usize,
     /// Bytes of memory they may take.
     pub memory_budget: usize,
-    /// What the keeper did and had as its last slice of work ended.
+    /// What maintenance did and had as its last slice of work ended.
     pub kept: MaintenanceSnapshot,
     /// How long its slices took, checkpoints and compaction together.
     pub slices: Histogram,
@@ -67,15 +67,15 @@ impl Inner {
     pub fn activity(&self) -> Activity {
         let counters = &self.counters;
         let kept = *held(&self.kept);
-        let front = self.front();
-        let (recent_logs, recent_bytes, runs) = (front.recent_logs(), front.memory(), front.runs.clone());
-        let reads = ReadStats { memory: self.silos.reads(), ..front.reads };
-        let lookups = self.shelf.stats(&front.remembered);
-        drop(front);
+        let state = self.state();
+        let (memtable_logs, memtable_bytes, runs) = (state.memtable_logs(), state.memory(), state.runs.clone());
+        let reads = ReadStats { memory: self.memory_spaces.reads(), ..state.reads };
+        let lookups = self.table_cache.stats(&state.bounds_cache);
+        drop(state);
         let wal = self.wal.as_ref();
         Activity {
-            commits: counters.boards.count(),
-            board: counters.boards.times(),
+            commits: counters.appends.count(),
+            append: counters.appends.times(),
             stages: wal.map(|wal| wal.stages()).unwrap_or_default(),
             wal: wal.map(|wal| wal.stats()).unwrap_or_default(),
             stalls: StallReason::ALL.map(|reason| counters.stalls.get(reason)),
@@ -83,8 +83,8 @@ impl Inner {
             run_lookups: counters.run_lookups.count(),
             run_lookup_times: counters.run_lookups.times(),
             lookups,
-            recent_logs,
-            recent_bytes,
+            memtable_logs,
+            memtable_bytes,
             memory_budget: self.options.memory_budget,
             kept: MaintenanceSnapshot { compacting: kept.compacting || runs.merging().is_some(), ..kept },
             slices: counters.slices.get(),

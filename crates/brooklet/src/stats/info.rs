@@ -16,14 +16,14 @@ pub struct RunInfo {
     pub id: u64,
     /// Its level: 0 for a checkpoint's, one more for each merge.
     pub level: u64,
-    /// Segments that it consists of.
-    pub segments: usize,
+    /// Tables that it consists of.
+    pub tables: usize,
     /// Where the first of them starts on the volume, in bytes; 0 where there is none.
     pub offset: u64,
     /// Its bytes, on the volume or elsewhere.
     pub bytes: u64,
     /// Whether it was [offloaded](Store::offload), so that the volume holds nothing of it.
-    pub elsewhere: bool,
+    pub offloaded: bool,
     /// Its bytes before compression.
     pub raw_bytes: u64,
     /// Logs it knows.
@@ -80,14 +80,14 @@ pub struct StoreInfo {
     pub heap_largest_free: u64,
     /// What the last opening found in the ring.
     pub recovery: Recovery,
-    /// Logs in the recent tier.
-    pub recent_logs: usize,
-    /// Bytes of memory the recent tier takes.
-    pub recent_bytes: usize,
+    /// Logs in the memtable.
+    pub memtable_logs: usize,
+    /// Bytes of memory the memtable takes.
+    pub memtable_bytes: usize,
     /// Counters of the ring; zero where the store is open read-only.
     pub wal: WalStats,
     /// Counters of checkpoints and compaction.
-    pub keeper: MaintenanceStats,
+    pub maintenance: MaintenanceStats,
     /// Whether a checkpoint is going on.
     pub checkpointing: bool,
     /// Whether a compaction is going on.
@@ -103,17 +103,24 @@ pub struct StoreInfo {
 impl Inner {
     pub fn info(&self) -> Result<StoreInfo, Error> {
         self.here()?;
-        let (superblock, free, largest, keeper, at_work, shelf) = {
-            let keeper = self.keeper();
-            let (free, largest) = (keeper.heap.free_bytes(), keeper.heap.largest_free());
-            let at_work = (keeper.is_checkpointing(), keeper.is_compacting());
-            (keeper.superblock, free, largest, keeper.stats, at_work, keeper.shelf.clone())
+        let (superblock, free, largest, maintenance, at_work, table_cache) = {
+            let maintenance = self.maintenance();
+            let (free, largest) = (maintenance.heap.free_bytes(), maintenance.heap.largest_free());
+            let at_work = (maintenance.is_checkpointing(), maintenance.is_compacting());
+            (
+                maintenance.superblock,
+                free,
+                largest,
+                maintenance.stats,
+                at_work,
+                maintenance.table_cache.clone(),
+            )
         };
-        let front = self.front();
-        let (recent_logs, recent_bytes) = (front.recent_logs(), front.memory());
-        let runs = front.runs.clone();
-        let lookups = shelf.stats(&front.remembered);
-        drop(front);
+        let state = self.state();
+        let (memtable_logs, memtable_bytes) = (state.memtable_logs(), state.memory());
+        let runs = state.runs.clone();
+        let lookups = table_cache.stats(&state.bounds_cache);
+        drop(state);
         let merge = runs.merge().into_iter();
         let merging: Vec<u64> = merge
             .flat_map(|(into, inputs)| [into].into_iter().chain(inputs))
@@ -122,10 +129,10 @@ impl Inner {
         let run = |run: &std::sync::Arc<crate::run::Run>| RunInfo {
             id: run.meta.id,
             level: run.meta.level,
-            segments: run.segments.len(),
-            offset: run.segments.first().map_or(0, |segment| segment.meta.offset),
-            bytes: if run.is_elsewhere() { run.len() } else { run.bytes() },
-            elsewhere: run.is_elsewhere(),
+            tables: run.tables.len(),
+            offset: run.tables.first().map_or(0, |table| table.meta.offset),
+            bytes: if run.is_offloaded() { run.len() } else { run.bytes() },
+            offloaded: run.is_offloaded(),
             raw_bytes: run.raw_bytes(),
             logs: run.meta.logs,
             entries: run.meta.entries,
@@ -153,10 +160,10 @@ impl Inner {
             heap_free: free,
             heap_largest_free: largest,
             recovery: self.recovery,
-            recent_logs,
-            recent_bytes,
+            memtable_logs,
+            memtable_bytes,
             wal: self.wal.as_ref().map(|wal| wal.stats()).unwrap_or_default(),
-            keeper,
+            maintenance,
             checkpointing: at_work.0,
             compacting: at_work.1 || runs.merging().is_some(),
             lookups,

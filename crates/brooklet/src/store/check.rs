@@ -9,7 +9,7 @@ use crate::engine::recovery::{self, Opened};
 use crate::error::Error;
 use crate::format::run_entry::head_key;
 use crate::model::resolve;
-use crate::options::{Create, Elsewhere, Options};
+use crate::options::{Create, OffloadReader, Options};
 use crate::read::ReadView;
 use crate::read::scan::{Listed, LogInfo, Logs};
 use crate::volume::{self, Volumes};
@@ -87,7 +87,7 @@ impl Options {
     ) -> Result<CheckReport, Error> {
         let (path, options) = self.read_only(true).create(Create::Never).settled(path.as_ref())?;
         let found = volume::open(&path, &options)?;
-        check_volumes(&found, options.elsewhere, progress)
+        check_volumes(&found, options.offload_reader, progress)
     }
 
     /// The same, of the store on a volume, whose ring may lie on another.
@@ -97,17 +97,17 @@ impl Options {
         data: Arc<dyn Volume>,
         ring: Option<Arc<dyn Volume>>,
     ) -> Result<CheckReport, Error> {
-        check_volumes(&Volumes { data, ring }, self.elsewhere, &mut |_, _| {})
+        check_volumes(&Volumes { data, ring }, self.offload_reader, &mut |_, _| {})
     }
 }
 
 fn check_volumes(
     volumes: &Volumes,
-    elsewhere: Option<Elsewhere>,
+    offload_reader: Option<OffloadReader>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<CheckReport, Error> {
     let options = Options::new().read_only(true).create(Create::Never).threads(false);
-    let options = Options { elsewhere, ..options };
+    let options = Options { offload_reader, ..options };
     let mut report = CheckReport::default();
     let opened = match recovery::load(volumes, &options) {
         Ok(opened) => opened,
@@ -126,10 +126,10 @@ fn check_volumes(
         report.add(true, format!("copy {copy} of the ring's label is damaged or older; the others serve"));
     }
     report.blocks = opened.recovery.blocks;
-    if let Some(lost) = &opened.front.lost {
+    if let Some(lost) = &opened.state.lost {
         report.add(false, lost.error().to_string());
     }
-    let total = opened.front.runs.iter().map(|r| r.len() * 2).sum::<u64>().max(1);
+    let total = opened.state.runs.iter().map(|r| r.len() * 2).sum::<u64>().max(1);
     check_runs(&opened, &mut report, total, progress);
     check_logs(&opened, &mut report);
     progress(total, total);
@@ -138,8 +138,8 @@ fn check_volumes(
 
 fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &mut dyn FnMut(u64, u64)) {
     let mut before = 0;
-    let merging = opened.front.runs.merging();
-    for run in opened.front.runs.iter() {
+    let merging = opened.state.runs.merging();
+    for run in opened.state.runs.iter() {
         // What is being made of others ends where those begin to count.
         let end =
             merging.filter(|merging| merging.into == run.meta.id).map(|merging| head_key(&merging.from));
@@ -149,7 +149,7 @@ fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &
         before += run.len();
         report.runs += 1;
     }
-    let used: u64 = opened.front.runs.iter().map(|r| r.bytes()).sum::<u64>()
+    let used: u64 = opened.state.runs.iter().map(|r| r.bytes()).sum::<u64>()
         + opened.manifest.map_or(0, |extent| extent.len);
     let heap = opened.heap.end() - opened.superblock.heap_offset();
     if used + opened.heap.free_bytes() != heap {
@@ -162,7 +162,7 @@ fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &
 
 /// Reads every log to its end, and compares what lives with what the manifest says. What is known to be damaged is not told again.
 fn check_logs(opened: &Opened, report: &mut CheckReport) {
-    let (logs, runs) = Logs::take(&opened.front, Listed::new(b"", b""), Vec::new(), 0);
+    let (logs, runs) = Logs::take(&opened.state, Listed::new(b"", b""), Vec::new(), 0);
     let logs = match logs.with_runs(&runs) {
         Ok(logs) => logs,
         Err(error) => return report.add(false, error.to_string()),
@@ -172,13 +172,13 @@ fn check_logs(opened: &Opened, report: &mut CheckReport) {
         let error = error.to_string();
         report.findings.iter().any(|finding| finding.what == error)
     };
-    let lost = opened.front.lost.as_ref().map(|lost| lost.place());
+    let lost = opened.state.lost.as_ref().map(|lost| lost.place());
     for log in logs {
         let mut entries = 0;
         let mut walk = |log: LogInfo| {
-            let doubt = opened.front.doubt(&log.key).is_some();
+            let doubt = opened.state.doubt(&log.key).is_some();
             count_live(opened, &log.key, &mut live)?;
-            let view = ReadView::take(&opened.front, &log.key, &.., 0)?;
+            let view = ReadView::take(&opened.state, &log.key, &.., 0)?;
             let mut all = view.entries(&log.key, &..)?;
             let read = all.try_for_each(|entry| entry.map(|_| entries += 1));
             match read {
@@ -211,7 +211,7 @@ fn check_logs(opened: &Opened, report: &mut CheckReport) {
 
 /// Adds what each run holds of a log's entries that live as far as the runs know.
 fn count_live(opened: &Opened, key: &[u8], live: &mut [u64]) -> Result<(), Error> {
-    let runs = &opened.front.runs;
+    let runs = &opened.state.runs;
     let heads = runs.heads(key, None, u64::MAX)?;
     for (i, part) in resolve(heads.iter().map(|(_, head)| head.piece)).parts {
         let at = runs.iter().position(|run| run.meta.id == heads[i].0.meta.id);

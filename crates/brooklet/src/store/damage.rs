@@ -41,18 +41,18 @@ impl Damage {
 
     /// The parts of a run in which damage was met.
     fn of_run(run: &Run) -> Vec<Self> {
-        let damaged = run.segments.iter().enumerate().filter(|(_, segment)| segment.is_damaged());
-        let of_segment = |(at, segment): (usize, &Arc<Table>)| {
-            let (place, what) = match segment.reader() {
+        let damaged = run.tables.iter().enumerate().filter(|(_, table)| table.is_damaged());
+        let of_table = |(at, table): (usize, &Arc<Table>)| {
+            let (place, what) = match table.reader() {
                 Err(Error::Damaged { place, what }) => (place, what),
-                Err(error) => (segment.place(), error.to_string()),
-                Ok(_) => (segment.place(), "some of it does not read back as it was written".into()),
+                Err(error) => (table.place(), error.to_string()),
+                Ok(_) => (table.place(), "some of it does not read back as it was written".into()),
             };
-            let from = first_log(&segment.meta.first);
-            let to = run.segments.get(at + 1).map(|next| first_log(&next.meta.first));
+            let from = first_log(&table.meta.first);
+            let to = run.tables.get(at + 1).map(|next| first_log(&next.meta.first));
             Self { place, what, logs: Vec::new(), from, to }
         };
-        damaged.map(of_segment).collect()
+        damaged.map(of_table).collect()
     }
 }
 
@@ -68,8 +68,8 @@ impl Store {
     /// In a process that did not open the store.
     pub fn damage(&self) -> Vec<Damage> {
         let (runs, lost) = {
-            let front = self.inner().front();
-            (front.runs.clone(), lost::of(&front.lost).cloned())
+            let state = self.inner().state();
+            (state.runs.clone(), lost::of(&state.lost).cloned())
         };
         all(&runs, lost.as_ref())
     }

@@ -140,13 +140,13 @@ impl Store {
         ops.iter().try_for_each(|op| inner.check(op))?;
         loop {
             // A space may go to memory, or come from there, between the two.
-            if let Some((seqs, silo)) = inner.commit_in_memory(ops, durability, wait)? {
-                return Ok(Ticket { seqs, rests: Rests::Memory(silo) });
+            if let Some((seqs, memory_space)) = inner.commit_in_memory(ops, durability, wait)? {
+                return Ok(Ticket { seqs, rests: Rests::Memory(memory_space) });
             }
-            if let Some(on_board) = inner.board(ops, durability, wait)? {
-                let ack = inner.wal()?.ack(on_board.boarded.block.clone());
-                let rests = if on_board.deferred { Rests::Deferred(ack) } else { Rests::Ring(ack) };
-                return Ok(Ticket { seqs: on_board.seqs, rests });
+            if let Some(accepted) = inner.append(ops, durability, wait)? {
+                let ack = inner.wal()?.ack(accepted.appended.block.clone());
+                let rests = if accepted.deferred { Rests::Deferred(ack) } else { Rests::Ring(ack) };
+                return Ok(Ticket { seqs: accepted.seqs, rests });
             }
             if let Some(why) = inner.wal()?.failure() {
                 // It stopped while the space was on its way to memory.
@@ -280,16 +280,16 @@ impl Store {
             return Ok(entries);
         }
         self.settle(key)?;
-        let mut front = self.inner().sound_front()?;
-        front.spaces.note_read(key);
+        let mut state = self.inner().sound_state()?;
+        state.spaces.note_read(key);
         let inner = self.inner();
-        let sight = ReadView::take(&front, key, &range, inner.now())?;
-        front.reads.note(sight.teller);
-        drop(front);
-        if !sight.looks_below() {
-            return sight.entries(key, &range);
+        let read_view = ReadView::take(&state, key, &range, inner.now())?;
+        state.reads.note(read_view.read_source);
+        drop(state);
+        if !read_view.looks_below() {
+            return read_view.entries(key, &range);
         }
-        inner.counters.run_lookups.time(&*inner.options.clock, || sight.entries(key, &range))
+        inner.counters.run_lookups.time(&*inner.options.clock, || read_view.entries(key, &range))
     }
 
     /// The log's first and next numbers.
@@ -325,24 +325,24 @@ impl Store {
             return Ok((state, self.inner().now()));
         }
         self.settle(key)?;
-        let mut front = self.inner().sound_front()?;
-        if let Some(doubt) = front.doubt(key) {
-            let before = front.recent(key).first().and_then(|(_, _, piece)| piece.bounds);
+        let mut state = self.inner().sound_state()?;
+        if let Some(doubt) = state.doubt(key) {
+            let before = state.recent(key).first().and_then(|(_, _, piece)| piece.bounds);
             return Err(doubt.error(key, before.map(|bounds| bounds.next)));
         }
-        let known = front.recent(key);
-        let mut teller = front.teller(&known);
+        let known = state.recent(key);
+        let mut read_source = state.read_source(&known);
         let mut told = known.first().map(|(_, log, piece)| {
             let terms = log.visible_terms().cloned();
             State { bounds: piece.bounds, terms }
         });
-        if let Some(bounds) = told.is_none().then(|| front.remembered.get(key)).flatten() {
-            (told, teller) = (Some(State::without_terms(bounds)), ReadSource::BoundsCache);
+        if let Some(bounds) = told.is_none().then(|| state.bounds_cache.get(key)).flatten() {
+            (told, read_source) = (Some(State::without_terms(bounds)), ReadSource::BoundsCache);
         }
-        front.reads.note(teller);
-        let now = front.seen_at(key, self.inner().now());
-        let runs = front.runs.clone();
-        drop(front);
+        state.reads.note(read_source);
+        let now = state.seen_at(key, self.inner().now());
+        let runs = state.runs.clone();
+        drop(state);
         let inner = self.inner();
         let look = || inner.counters.run_lookups.time(&*inner.options.clock, || runs.state(key));
         Ok((told.map_or_else(look, Ok)?, now))
@@ -350,7 +350,7 @@ impl Store {
 
     /// Makes durable what was acknowledged on a log without being so, since readers see it and nothing but durable data.
     fn settle(&self, key: &[u8]) -> Result<(), Error> {
-        let deferred = self.inner().front().deferred(key);
+        let deferred = self.inner().state().deferred(key);
         self.settle_block(deferred)
     }
 
@@ -397,13 +397,13 @@ impl Store {
 
     fn list(&self, listed: Listed) -> Result<Logs, Error> {
         let inner = self.inner();
-        let deferred = inner.sound_front()?.last_deferred;
+        let deferred = inner.sound_state()?.last_deferred;
         self.settle_block(deferred)?;
         // What a dump takes out of memory after that is in the runs.
         let (in_memory, alone) = inner.scan_in_memory(&listed);
-        let front = inner.front();
-        let (logs, runs) = Logs::take(&front, listed, in_memory, inner.now());
-        drop(front);
+        let state = inner.state();
+        let (logs, runs) = Logs::take(&state, listed, in_memory, inner.now());
+        drop(state);
         logs.with_runs(if alone { &[] } else { &runs })
     }
 
@@ -412,7 +412,7 @@ impl Store {
         self.inner().flush()
     }
 
-    /// Writes the recent tier to a run and frees the ring behind it. Happens by itself; this does it now.
+    /// Writes the memtable to a run and frees the ring behind it. Happens by itself; this does it now.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.inner().may_wait()?;
         self.inner().checkpoint()
@@ -436,7 +436,7 @@ impl Store {
         }
         let inner = self.inner();
         if inner.is_ageing() {
-            inner.sweep_all()?;
+            inner.expire_all()?;
             self.checkpoint()?;
         }
         self.merge_runs()
@@ -445,25 +445,25 @@ impl Store {
     fn merge_runs(&self) -> Result<(), Error> {
         let inner = self.inner();
         let context = inner.context()?;
-        inner.keeper().insist();
-        let before: Vec<u64> = inner.front().runs.iter().map(|run| run.meta.id).collect();
+        inner.maintenance().request_full();
+        let before: Vec<u64> = inner.state().runs.iter().map(|run| run.meta.id).collect();
         // A merged run is a new one, with a number of its own; and where the others are freed unread, one is left as it is.
         let left = || {
-            let runs = inner.front().runs.clone();
-            inner.keeper().can_merge(&runs, &before)
+            let runs = inner.state().runs.clone();
+            inner.maintenance().can_merge(&runs, &before)
         };
         while left() {
-            inner.keeper().merge_all(&context)?;
+            inner.maintenance().merge_all(&context)?;
             match inner.maintain() {
                 Ok(true) => {}
                 Ok(false) => inner.flush()?,
                 // A checkpoint that had its turn found no room. Merging gets on, and makes some; or fails, and says so.
-                Err(Error::Full { .. }) if inner.keeper().is_stuck() => {}
+                Err(Error::Full { .. }) if inner.maintenance().is_stuck() => {}
                 Err(error) => return Err(error),
             }
         }
-        let runs = inner.front().runs.clone();
-        inner.keeper().expect_none_left_out(&runs)
+        let runs = inner.state().runs.clone();
+        inner.maintenance().expect_none_left_out(&runs)
     }
 
     /// Does what the store's threads would do next; `false` where there is nothing. For stores without threads.

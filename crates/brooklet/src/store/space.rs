@@ -64,7 +64,7 @@ impl Store {
     /// # Errors
     /// [`Error::UnknownSpace`].
     pub fn space(&self, name: &str) -> Result<Space, Error> {
-        match self.inner().sound_front()?.spaces.find(name.as_bytes()) {
+        match self.inner().sound_state()?.spaces.find(name.as_bytes()) {
             Some(_) => Ok(Space { store: self.clone(), name: name.into() }),
             None => Err(Error::UnknownSpace { name: name.into() }),
         }
@@ -83,13 +83,13 @@ impl Store {
         self.inner().may_wait()?;
         let _hush = self.inner().hush();
         let _alone = held(&self.inner().configuring);
-        self.inner().front().spaces.with(name, None)?;
+        self.inner().state().spaces.with(name, None)?;
         let commit = || {
-            let (table, _) = self.inner().front().spaces.with(name, None)?;
+            let (table, _) = self.inner().state().spaces.with(name, None)?;
             self.commit_table(&table)
         };
-        match self.inner().silos.find(name.as_bytes()) {
-            Some(silo) => self.shared().move_out_of_memory(&silo, commit),
+        match self.inner().memory_spaces.find(name.as_bytes()) {
+            Some(memory_space) => self.shared().move_out_of_memory(&memory_space, commit),
             None => commit(),
         }
     }
@@ -101,8 +101,8 @@ impl Store {
         let _hush = inner.hush();
         let _alone = held(&inner.configuring);
         let (old, was_counted) = {
-            let front = inner.front();
-            let known = front.spaces.find(name.as_bytes()).map(|at| front.spaces.get(at));
+            let state = inner.state();
+            let known = state.spaces.find(name.as_bytes()).map(|at| state.spaces.get(at));
             known.map_or((SpaceConfig::default(), false), |space| (space.config, space.counted))
         };
         match self.space(name) {
@@ -115,19 +115,19 @@ impl Store {
             _ => {}
         }
         let with = |counted| {
-            let (table, _) = inner.front().spaces.with(name, Some((config, counted)))?;
+            let (table, _) = inner.state().spaces.with(name, Some((config, counted)))?;
             self.commit_table(&table)
         };
         let space = Space { store: self.clone(), name: name.into() };
-        let silo = inner.silos.find(name.as_bytes());
-        let was_counted = was_counted && silo.is_none();
+        let memory_space = inner.memory_spaces.find(name.as_bytes());
+        let was_counted = was_counted && memory_space.is_none();
         let changed = config.retention != old.retention;
-        match (config.class, silo) {
-            (Class::Memory(memory), Some(silo)) => {
+        match (config.class, memory_space) {
+            (Class::Memory(memory), Some(memory_space)) => {
                 with(false)?;
-                silo.configure(config, memory);
+                memory_space.configure(config, memory);
                 if changed {
-                    silo.logs().retain_all(config.retention, &|| inner.now());
+                    memory_space.logs().retain_all(config.retention, &|| inner.now());
                 }
                 self.shared().see_to_dumps()?;
                 return Ok(space);
@@ -137,13 +137,13 @@ impl Store {
                     // It stays what it was, with all that came meanwhile.
                     self.leave_memory_again(name, is_new, old).and(Err(error))
                 })?;
-                if changed && let Some(silo) = inner.silos.find(name.as_bytes()) {
-                    silo.logs().retain_all(config.retention, &|| inner.now());
+                if changed && let Some(memory_space) = inner.memory_spaces.find(name.as_bytes()) {
+                    memory_space.logs().retain_all(config.retention, &|| inner.now());
                 }
                 return Ok(space);
             }
             // What is new is given its limits as it is made from here on; what is there, below.
-            (_, Some(silo)) => self.shared().move_out_of_memory(&silo, || with(false))?,
+            (_, Some(memory_space)) => self.shared().move_out_of_memory(&memory_space, || with(false))?,
             (_, None) => with(config.has_quota() && was_counted)?,
         }
         let counts = config.has_quota() && !was_counted;
@@ -158,19 +158,19 @@ impl Store {
 
     /// Has a space that could not be brought into memory be what it was.
     fn leave_memory_again(&self, name: &str, is_new: bool, old: SpaceConfig) -> Result<(), Error> {
-        let Some(silo) = self.inner().silos.find(name.as_bytes()) else { return Ok(()) };
-        self.shared().move_out_of_memory(&silo, || {
+        let Some(memory_space) = self.inner().memory_spaces.find(name.as_bytes()) else { return Ok(()) };
+        self.shared().move_out_of_memory(&memory_space, || {
             let was = (!is_new).then_some((old, false));
-            let (table, _) = self.inner().front().spaces.with(name, was)?;
+            let (table, _) = self.inner().state().spaces.with(name, was)?;
             self.commit_table(&table)
         })
     }
 
-    /// Adopts an import, whose logs then count in their spaces, and keep what those give to logs without a limit.
-    pub(crate) fn adopt_into_spaces(
+    /// Ingests an import, whose logs then count in their spaces, and keep what those give to logs without a limit.
+    pub(crate) fn ingest_into_spaces(
         &self,
         import: &Arc<Run>,
-        adopt: impl FnOnce() -> Result<(), Error>,
+        ingest: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let _hush = self.inner().hush();
         let _alone = held(&self.inner().configuring);
@@ -189,30 +189,30 @@ impl Store {
             }
         }
         let tell = |counted| {
-            let mut table = self.inner().front().spaces.clone();
+            let mut table = self.inner().state().spaces.clone();
             for (space, config) in entered.iter().filter(|(_, config)| config.has_quota()) {
                 table = table.with(&space.name, Some((*config, counted)))?.0;
             }
             self.commit_table(&table)
         };
         if entered.is_empty() {
-            return adopt();
+            return ingest();
         }
         // Until they are enrolled, nobody knows what the spaces hold.
         tell(false)?;
-        let adopted = adopt();
+        let ingested = ingest();
         for (space, _) in &entered {
             space.enroll(EnrollScope::Unlimited)?;
         }
         tell(true)?;
-        adopted
+        ingested
     }
 
     /// Makes the table of spaces the store's, and everything durable that was committed before.
     fn commit_table(&self, table: &Spaces) -> Result<(), Error> {
         let table = table.encode();
         let op = Op { key: TABLE, action: Action::Snapshot(&table) };
-        self.inner().board(&[op], Some(Durability::Durable), true)?;
+        self.inner().append(&[op], Some(Durability::Durable), true)?;
         self.inner().flush()
     }
 }
@@ -279,13 +279,13 @@ impl Space {
     /// [`Error::InvalidSpace`] where the space is not kept in memory; [`Error::Full`] where there is no room;
     /// [`Error::Stopped`].
     pub fn dump(&self) -> Result<Dumped, Error> {
-        let Some(silo) = self.store.inner().silos.find(self.name.as_bytes()) else {
+        let Some(memory_space) = self.store.inner().memory_spaces.find(self.name.as_bytes()) else {
             let class = self.info()?.config.class;
             let why =
                 format!("space {} is not kept in memory, but {class:?}: there is nothing to dump", self.name);
             return Err(Error::InvalidSpace(why));
         };
-        self.store.shared().dump(&silo)
+        self.store.shared().dump(&memory_space)
     }
 
     /// [`Store::append`].

@@ -87,7 +87,7 @@ impl Ticket {
     pub fn wait_durable(&self) -> Result<(), Error> {
         match &self.rests {
             Rests::Ring(ack) | Rests::Deferred(ack) => Ok(ack.wait()?),
-            Rests::Memory(silo) => Err(Error::InMemory { space: silo.name.clone() }),
+            Rests::Memory(memory_space) => Err(Error::InMemory { space: memory_space.name.clone() }),
         }
     }
 

@@ -81,12 +81,12 @@ impl Store {
         let inner = self.inner();
         let (runs, now, lost) = match &inner.wal {
             Some(_) => {
-                let witness = inner.sound_front()?.followers.witness(inner.options.clock.clone());
+                let witness = inner.sound_state()?.followers.witness(inner.options.clock.clone());
                 self.checkpoint()?;
-                // What became durable up to now has come to the front, and is known to the witness.
-                let front = inner.front();
-                let (runs, now) = (front.runs.clone(), inner.now());
-                drop(front);
+                // What became durable up to now has come to the state, and is known to the witness.
+                let state = inner.state();
+                let (runs, now) = (state.runs.clone(), inner.now());
+                drop(state);
                 let now = witness.last_at(runs.lsn(), now);
                 (runs, now, None)
             }
@@ -95,9 +95,9 @@ impl Store {
                 (runs, inner.now(), lost)
             }
         };
-        let store = inner.keeper().superblock.id;
+        let store = inner.maintenance().superblock.id;
         // The seed of the store's own filters is nobody else's business; with this one, the same logs are the same file.
-        let builder = BuilderOptions { filter_seed: store as u64, ..inner.shelf.builder_options(0) };
+        let builder = BuilderOptions { filter_seed: store as u64, ..inner.table_cache.builder_options(0) };
         Ok(View { runs, store, builder, now, process: inner.process, lost })
     }
 }
@@ -260,7 +260,7 @@ impl Walk {
         let (key, chunk) = split_key(codex_key).expect(made);
         if chunk.is_some() {
             let chunk = Chunk::decode(value).expect(made);
-            // Entries that are too old are left out from the front.
+            // Entries that are too old are left out from the state.
             let seq = self.chunk.as_ref().map_or(0, |(_, seq)| *seq).max(chunk.base);
             self.chunk = Some((chunk, seq));
             return Ok(None);
@@ -310,42 +310,42 @@ impl std::fmt::Debug for Walk {
 
 /// Everything in a store that is open for reading only, and what damage took of that.
 fn unchanging(inner: &Inner) -> Result<(Arc<RunSet>, Option<Arc<Lost>>), Error> {
-    let mut front = inner.front();
-    if front.frozen.is_none() {
+    let mut state = inner.state();
+    if state.frozen.is_none() {
         // Nobody writes, so that it matters to nobody which of the two it is.
-        front.freeze_for_good(inner.options.seed);
+        state.freeze_for_good(inner.options.seed);
     }
-    let (tier, runs) = (front.frozen.clone().expect("it was just put there"), front.runs.clone());
-    let lost = lost::of(&front.lost).cloned();
-    drop(front);
+    let (memtable, runs) = (state.frozen.clone().expect("it was just put there"), state.runs.clone());
+    let lost = lost::of(&state.lost).cloned();
+    drop(state);
     let mut id = runs.iter().map(|run| run.meta.id).max().unwrap_or(0);
     let mut all = runs;
     let behind = lost.as_ref().map(|lost| lost.behind.clone());
-    for (tier, wanted) in [(Some(tier), None), (behind, Some(is_proven as fn(&LogState) -> bool))] {
+    for (memtable, wanted) in [(Some(memtable), None), (behind, Some(is_proven as fn(&LogState) -> bool))] {
         let wanted = |log: &LogState| wanted.is_none_or(|wanted| wanted(log));
-        let Some(tier) = tier.filter(|tier| tier.logs.iter().any(wanted)) else { continue };
+        let Some(memtable) = memtable.filter(|memtable| memtable.logs.iter().any(wanted)) else { continue };
         id += 1;
-        let run = run_of_some(tier, id, &inner.shelf.builder_options(id), wanted)?;
+        let run = run_of_some(memtable, id, &inner.table_cache.builder_options(id), wanted)?;
         all = Arc::new(all.with(Arc::new(run), inner.recovery.next.lsn));
     }
     Ok((all, lost))
 }
 
-/// Makes a run of a tier in memory.
-pub(crate) fn run_of(tier: Arc<Memtable>, id: u64, builder: &BuilderOptions) -> Result<Run, Error> {
-    run_of_some(tier, id, builder, |_| true)
+/// Makes a run of a memtable in memory.
+pub(crate) fn run_of(memtable: Arc<Memtable>, id: u64, builder: &BuilderOptions) -> Result<Run, Error> {
+    run_of_some(memtable, id, builder, |_| true)
 }
 
-/// The same, of those logs of the tier that are wanted.
+/// The same, of those logs of the memtable that are wanted.
 fn run_of_some(
-    tier: Arc<Memtable>,
+    memtable: Arc<Memtable>,
     id: u64,
     builder: &BuilderOptions,
     wanted: impl Fn(&LogState) -> bool,
 ) -> Result<Run, Error> {
     let mut order = IncrementalSort::default();
-    while order.step(&tier, |log| matters(log, false) && wanted(log)) {}
-    let mut input = Input::tier(tier, order, DeadEntries::new(&RunSet::default()));
+    while order.step(&memtable, |log| matters(log, false) && wanted(log)) {}
+    let mut input = Input::memtable(memtable, order, DeadEntries::new(&RunSet::default()));
     let mut codex = Builder::new(Vec::new(), BuilderOptions { id, ..builder.clone() });
     let mut out = PieceWriter::new(Pending::new(builder.filter_seed));
     let mut first = None;
@@ -361,9 +361,9 @@ fn run_of_some(
     // Extents are whole sectors, and are read so.
     image.resize(image.len().next_multiple_of(SECTOR), 0);
     let extent = image.len() as u64;
-    // Nothing is written, or remembered, by way of this shelf: what chance is for.
+    // Nothing is written, or remembered, by way of this table cache: what chance is for.
     let volume = Arc::new(MemVolume::from_image(image, id));
-    let shelf = TableCache::new(volume, LOOK_UPS, Some(0), Secret::of_seed(id));
+    let table_cache = TableCache::new(volume, LOOK_UPS, Some(0), Secret::of_seed(id));
     let meta = TableMeta {
         offset: 0,
         len: summary.len,
@@ -372,6 +372,11 @@ fn run_of_some(
         first: first.unwrap_or_default(),
     };
     let (logs, entries) = (out.logs, out.entries);
-    let segment = Table::open(&shelf, id, meta)?;
-    Ok(Run::new(&shelf, RunMeta { id, logs, entries, ..RunMeta::default() }, vec![Arc::new(segment)], &[]))
+    let table = Table::open(&table_cache, id, meta)?;
+    Ok(Run::new(
+        &table_cache,
+        RunMeta { id, logs, entries, ..RunMeta::default() },
+        vec![Arc::new(table)],
+        &[],
+    ))
 }

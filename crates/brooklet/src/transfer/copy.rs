@@ -26,7 +26,7 @@ use crate::volume::create;
 const AT_ONCE: usize = 1 << 20;
 /// So many bytes are written before they are made durable, beside which the checks go on.
 const FLUSH: u64 = 32 << 20;
-/// So many segments wait to be checked.
+/// So many tables wait to be checked.
 const WAITING: usize = 64;
 /// So many threads check, where there are cores for them.
 const CHECKING: usize = 4;
@@ -99,9 +99,9 @@ fn copy(
     let mut manifest = view.manifest();
     let begin = superblock.heap_offset();
     let mut end = begin;
-    for segment in manifest.runs.iter_mut().flat_map(|(_, segments)| segments) {
-        (segment.offset, segment.extent) = (end, segment.len.next_multiple_of(SECTOR as u64));
-        end += segment.extent;
+    for table in manifest.runs.iter_mut().flat_map(|(_, tables)| tables) {
+        (table.offset, table.extent) = (end, table.len.next_multiple_of(SECTOR as u64));
+        end += table.extent;
     }
     let encoded = manifest.encode();
     let all = end + (encoded.len() as u64).next_multiple_of(SECTOR as u64);
@@ -111,20 +111,20 @@ fn copy(
     }
     let volume = &volumes.data;
     volume.grow(all).map_err(failed(volume))?;
-    let shelf = TableCache::new(volume.clone(), options.cache_budget, Some(0), options.secret);
+    let table_cache = TableCache::new(volume.clone(), options.cache_budget, Some(0), options.secret);
     let mut told = |bytes: u64| match watch(bytes) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Error::Cancelled { what: "the copy of a store" }),
     };
-    let sources = view.runs.iter().flat_map(|run| run.segments.iter());
+    let sources = view.runs.iter().flat_map(|run| run.tables.iter());
     let targets = manifest.runs.iter().flat_map(|(run, metas)| metas.iter().map(move |meta| (run.id, meta)));
-    let (mut segments, mut flushed) = (sources.zip(targets), begin);
+    let (mut tables, mut flushed) = (sources.zip(targets), begin);
     let mut copy_next = || {
-        let Some((source, (run, meta))) = segments.next() else { return Ok::<_, Error>(None) };
+        let Some((source, (run, meta))) = tables.next() else { return Ok::<_, Error>(None) };
         match source.reader() {
             // The zeros that are there instead read as damage, too.
             Err(Error::Damaged { .. }) if options.copy_damaged => {}
-            _ => copy_segment(source, volume, meta.offset)?,
+            _ => copy_table(source, volume, meta.offset)?,
         }
         let end = meta.offset + meta.extent;
         if end - flushed >= FLUSH {
@@ -134,7 +134,7 @@ fn copy(
         told(end - begin)?;
         Ok(Some(Written { source, run, meta: meta.clone() }))
     };
-    let check = |written: &Written<'_>| match written.check(&shelf) {
+    let check = |written: &Written<'_>| match written.check(&table_cache) {
         Err(Error::Damaged { .. }) if options.copy_damaged => written.compare(&**volume),
         checked => checked,
     };
@@ -163,7 +163,7 @@ fn failed(volume: &Arc<dyn Volume>) -> impl FnOnce(std::io::Error) -> Error {
     }
 }
 
-fn copy_segment(source: &Table, volume: &Arc<dyn Volume>, to: u64) -> Result<(), Error> {
+fn copy_table(source: &Table, volume: &Arc<dyn Volume>, to: u64) -> Result<(), Error> {
     let mut buf = AlignedBuf::new(AT_ONCE);
     let mut at = 0;
     while at < source.meta.len {
@@ -178,7 +178,7 @@ fn copy_segment(source: &Table, volume: &Arc<dyn Volume>, to: u64) -> Result<(),
     Ok(())
 }
 
-/// A segment that was copied.
+/// A table that was copied.
 struct Written<'a> {
     source: &'a Table,
     run: u64,
@@ -188,8 +188,8 @@ struct Written<'a> {
 
 impl Written<'_> {
     /// Reads it back.
-    fn check(&self, shelf: &TableCache) -> Result<(), Error> {
-        Table::open(shelf, self.run, self.meta.clone())?.verify(None, &mut |_| {})
+    fn check(&self, table_cache: &TableCache) -> Result<(), Error> {
+        Table::open(table_cache, self.run, self.meta.clone())?.verify(None, &mut |_| {})
     }
 
     /// Compares it with a source that is damaged.

@@ -74,13 +74,13 @@ impl Store {
     pub fn follow(&self, most: usize) -> Result<Follower, Error> {
         let inner = self.inner();
         inner.wal()?;
-        let (store, clock) = (inner.keeper().superblock.id, inner.options.clock.clone());
-        let mut front = inner.front();
-        let (at, clocks) = (front.runs.lsn(), (millis(&*clock), clock.now().as_millis() as u64));
+        let (store, clock) = (inner.maintenance().superblock.id, inner.options.clock.clone());
+        let mut state = inner.state();
+        let (at, clocks) = (state.runs.lsn(), (millis(&*clock), clock.now().as_millis() as u64));
         let seen = Seen { items: VecDeque::new(), bytes: 0, lost: None, at, clocks };
         let following =
             Arc::new(Following { store, most, clock, seen: Mutex::new(seen), process: inner.process });
-        front.followers.add(&following);
+        state.followers.add(&following);
         Ok(Follower(following))
     }
 }
@@ -288,7 +288,7 @@ impl View {
     ) -> Result<View, Error> {
         self.here()?;
         self.expect_whole()?;
-        let (mut tier, mut effects) = (Memtable::new(self.store as u64), Vec::new());
+        let (mut memtable, mut effects) = (Memtable::new(self.store as u64), Vec::new());
         let SpaceTable { mut spaces, log } = table_of(&self.runs)?;
         let mut cursor = Cursor { lsn: self.lsn(), ..Cursor::default() };
         let (mut behind, mut now) = (Behind { lsn: cursor.lsn }, self.now);
@@ -307,7 +307,8 @@ impl View {
                     let next = Cursor { lsn: frame.to, seq: cursor.seq + 1, ..cursor };
                     let data = Bytes::copy_from_slice(frame.data);
                     let block = Block::recovered(next, Cursor { seq: next.seq + 1, ..next }, data);
-                    tier.replay(&block, &mut effects, &mut spaces)
+                    memtable
+                        .replay(&block, &mut effects, &mut spaces)
                         .ok_or_else(|| damaged("a record does not make sense"))?;
                     cursor = next;
                 }
@@ -315,13 +316,13 @@ impl View {
         }
         let now = until.map_or(now, |until| until.time);
         let mut runs = self.runs.clone();
-        if spaces.is_kept() && !tier.is_empty() {
-            let slot = tier.expect_table(log);
-            tier.put_table(slot, spaces.encode().into());
+        if spaces.is_kept() && !memtable.is_empty() {
+            let slot = memtable.expect_table(log);
+            memtable.put_table(slot, spaces.encode().into());
         }
-        if !tier.is_empty() {
+        if !memtable.is_empty() {
             let id = runs.iter().map(|run| run.meta.id).max().unwrap_or(0) + 1;
-            runs = Arc::new(runs.with(Arc::new(run_of(Arc::new(tier), id, &self.builder)?), cursor.lsn));
+            runs = Arc::new(runs.with(Arc::new(run_of(Arc::new(memtable), id, &self.builder)?), cursor.lsn));
         }
         Ok(View {
             runs,

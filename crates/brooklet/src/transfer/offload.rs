@@ -31,7 +31,7 @@ impl Store {
     ///
     /// `kept` gives the bytes of a part that is kept elsewhere, for as long as the store names it; `None` ends it. Each part is
     /// read back and checked before it goes, and `watch` told how many bytes are by now: where that breaks, it ends. From then
-    /// on the store is opened with [`Options::elsewhere`](crate::Options::elsewhere), and a look-up in what is old fails while
+    /// on the store is opened with [`Options::offloaded`](crate::Options::offloaded), and a look-up in what is old fails while
     /// that is out of reach; commits do not, but those on a log of which only that knows where it ends.
     ///
     /// What was offloaded is not merged any more, and so keeps what was trimmed of it. All of it comes back by a
@@ -46,12 +46,12 @@ impl Store {
     /// use brooklet::codex::Source;
     ///
     /// store.append_many("doc", ["a", "b"])?.wait()?;
-    /// let mut elsewhere = HashMap::new();
+    /// let mut offloaded = HashMap::new();
     /// for part in store.view()?.parts() {
     ///     elsewhere.insert(part.name(), part.read(0, part.name().len as usize)?);
     /// }
     ///
-    /// let kept = |name| Some(Arc::new(elsewhere.get(&name)?.clone()) as Arc<dyn Source>);
+    /// let kept = |name| Some(Arc::new(offloaded.get(&name)?.clone()) as Arc<dyn Source>);
     /// let offloaded = store.offload(0, kept, |_bytes| ControlFlow::Continue(()))?;
     /// assert_eq!((offloaded.runs, offloaded.left), (1, 0));
     /// assert_eq!(store.read("doc", 1..)?.next().unwrap()?.payload, "b");
@@ -72,17 +72,17 @@ impl Store {
         inner.wal()?;
         let mut offloaded = Offloaded::default();
         loop {
-            let runs = inner.front().runs.clone();
+            let runs = inner.state().runs.clone();
             offloaded.left = runs.here().iter().map(|run| run.bytes()).sum();
-            let next = if offloaded.left > most { inner.keeper().may_go(&runs) } else { None };
+            let next = if offloaded.left > most { inner.maintenance().may_go(&runs) } else { None };
             // What may go is not to be kept from going.
             drop(runs);
             let Some(run) = next else { return Ok(offloaded) };
-            let Some(segments) = self.kept(&run, &mut kept)? else { return Ok(offloaded) };
+            let Some(tables) = self.kept(&run, &mut kept)? else { return Ok(offloaded) };
             let mut before = offloaded.bytes;
-            for segment in &segments {
+            for table in &tables {
                 let mut go_on = ControlFlow::Continue(());
-                segment.verify(None, &mut |bytes| {
+                table.verify(None, &mut |bytes| {
                     if go_on.is_continue() {
                         go_on = watch(before + bytes);
                     }
@@ -90,11 +90,11 @@ impl Store {
                 if go_on.is_break() {
                     return Ok(offloaded);
                 }
-                before += segment.meta.len;
+                before += table.meta.len;
             }
             let context = inner.context()?;
-            let parts = segments.len();
-            let gone = inner.keeper().let_go(&context, run, segments)?;
+            let parts = tables.len();
+            let gone = inner.maintenance().let_go(&context, run, tables)?;
             if gone {
                 offloaded.runs += 1;
                 offloaded.parts += parts;
@@ -103,19 +103,19 @@ impl Store {
         }
     }
 
-    /// A run's segments as they are kept elsewhere, if all of them are.
+    /// A run's tables as they are kept elsewhere, if all of them are.
     fn kept<S: Source + ?Sized + 'static>(
         &self,
         run: &Arc<Run>,
         kept: &mut impl FnMut(PartName) -> Option<Arc<S>>,
     ) -> Result<Option<Vec<Arc<Table>>>, Error> {
-        let mut segments = Vec::new();
-        for segment in &run.segments {
-            let Some(source) = kept(PartName::of(&segment.meta)) else { return Ok(None) };
-            let shelf = &self.inner().shelf;
-            let gone = Table::elsewhere(shelf, run.meta.id, segment.meta.gone(), Arc::new(source))?;
-            segments.push(Arc::new(gone));
+        let mut tables = Vec::new();
+        for table in &run.tables {
+            let Some(source) = kept(PartName::of(&table.meta)) else { return Ok(None) };
+            let table_cache = &self.inner().table_cache;
+            let gone = Table::offloaded(table_cache, run.meta.id, table.meta.gone(), Arc::new(source))?;
+            tables.push(Arc::new(gone));
         }
-        Ok(Some(segments))
+        Ok(Some(tables))
     }
 }

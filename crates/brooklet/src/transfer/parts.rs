@@ -2,7 +2,7 @@
 //!
 //! The runs of a view never change, and most of them are those of the view before. So whoever keeps the parts of one view after
 //! the other takes over what is new only: about what the store wrote to its heap in between, in as many parts as that has
-//! segments, however many logs they hold.
+//! tables, however many logs they hold.
 //!
 //! ```text
 //! table of parts (little endian)
@@ -11,7 +11,7 @@
 //!   12 16  id of the store
 //!   28  8  up to where in its log each log is as commits left it
 //!   36  8  when the view was taken, in milliseconds since the Unix epoch
-//!   44  …  a manifest (`format/manifest.rs`), whose segments are the parts; their offsets are 0
+//!   44  …  a manifest (`format/manifest.rs`), whose tables are the parts; their offsets are 0
 //! ```
 
 use crate::format::manifest::PartName;
@@ -46,9 +46,9 @@ impl Part {
         PartName::of(&self.0.meta)
     }
 
-    /// Whether it is read from elsewhere: see [`Options::elsewhere`](crate::Options::elsewhere).
-    pub fn is_elsewhere(&self) -> bool {
-        self.0.meta.is_elsewhere()
+    /// Whether it is read from elsewhere: see [`Options::offloaded`](crate::Options::offloaded).
+    pub fn is_offloaded(&self) -> bool {
+        self.0.meta.is_offloaded()
     }
 
     /// Reads and checks all of it; tells `progress` how many bytes are checked by now.
@@ -77,7 +77,7 @@ impl fmt::Debug for Part {
 impl View {
     /// What it reads from, run after run, the newest first. With the [table](Self::table), that is all of it.
     pub fn parts(&self) -> Vec<Part> {
-        self.runs.iter().flat_map(|run| run.segments.iter().cloned().map(Part)).collect()
+        self.runs.iter().flat_map(|run| run.tables.iter().cloned().map(Part)).collect()
     }
 
     /// How its parts make a view: some hundred bytes for each run, and for each part.
@@ -88,11 +88,10 @@ impl View {
         out.extend_from_slice(&self.lsn().to_le_bytes());
         out.extend_from_slice(&self.now.to_le_bytes());
         let mut manifest = self.manifest();
-        let segments = manifest.runs.iter_mut().flat_map(|(_, segments)| segments);
+        let tables = manifest.runs.iter_mut().flat_map(|(_, tables)| tables);
         // As if all lay in a store: where they do is no matter.
-        segments.for_each(|segment| {
-            (segment.offset, segment.extent) = (0, segment.len.next_multiple_of(SECTOR as u64))
-        });
+        tables
+            .for_each(|table| (table.offset, table.extent) = (0, table.len.next_multiple_of(SECTOR as u64)));
         out.extend(manifest.encode());
         out
     }
@@ -123,8 +122,8 @@ impl View {
     ///     kept.insert(part.name(), part.read(0, part.name().len as usize)?);
     /// }
     ///
-    /// let elsewhere = View::of_parts(&table, 1 << 20, |name| Ok(Arc::new(kept[&name].clone())))?;
-    /// assert_eq!(elsewhere.bounds("doc")?.next, 2);
+    /// let offloaded = View::of_parts(&table, 1 << 20, |name| Ok(Arc::new(kept[&name].clone())))?;
+    /// assert_eq!(offloaded.bounds("doc")?.next, 2);
     /// # Ok(())
     /// # }
     /// ```
@@ -158,18 +157,18 @@ impl View {
         let manifest = Manifest::decode(manifest, manifest::sum_of(manifest)).map_err(damaged)?;
         check_runs(&manifest, u64::MAX)?;
         // What a secret is for is writing, and nothing is written here.
-        let shelf = TableCache::new(Arc::new(MemVolume::new(0)), cache, Some(0), Secret::of_seed(0));
+        let table_cache = TableCache::new(Arc::new(MemVolume::new(0)), cache, Some(0), Secret::of_seed(0));
         let open = |run: u64, meta: TableMeta| {
-            let opened =
-                open(PartName::of(&meta)).and_then(|it| Table::elsewhere(&shelf, run, meta.clone(), it));
+            let opened = open(PartName::of(&meta))
+                .and_then(|it| Table::offloaded(&table_cache, run, meta.clone(), it));
             opened.or_else(|error| match error {
                 // What can be read of the others is to be; who looks for a log there gets the error.
                 Error::Damaged { .. } | Error::NewerFormat { .. } => Ok(Table::broken(run, meta, error)),
                 error => Err(error),
             })
         };
-        let runs = Arc::new(RunSet::open(&shelf, &manifest, lsn, open)?);
-        let builder = BuilderOptions { filter_seed: store as u64, ..shelf.builder_options(0) };
+        let runs = Arc::new(RunSet::open(&table_cache, &manifest, lsn, open)?);
+        let builder = BuilderOptions { filter_seed: store as u64, ..table_cache.builder_options(0) };
         Ok(Self { runs, store, builder, now, process: Process::current(), lost: None })
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct Heap {
     start: u64,
     end: u64,
     ready: Free,
-    loose: Free,
+    unsecured: Free,
 }
 
 impl Heap {
@@ -38,7 +38,7 @@ impl Heap {
     pub fn new(start: u64, end: u64, used: impl IntoIterator<Item = Extent>) -> Result<Self, Extent> {
         let mut used: Vec<Extent> = used.into_iter().collect();
         used.sort();
-        let mut heap = Self { start, end, ready: Free::default(), loose: Free::default() };
+        let mut heap = Self { start, end, ready: Free::default(), unsecured: Free::default() };
         let mut at = start;
         for extent in used {
             let whole =
@@ -46,10 +46,10 @@ impl Heap {
             if !whole || extent.offset < at || extent.offset.checked_add(extent.len).is_none_or(|e| e > end) {
                 return Err(extent);
             }
-            heap.loose.add(Extent { offset: at, len: extent.offset - at });
+            heap.unsecured.add(Extent { offset: at, len: extent.offset - at });
             at = extent.end();
         }
-        heap.loose.add(Extent { offset: at, len: end - at });
+        heap.unsecured.add(Extent { offset: at, len: end - at });
         Ok(heap)
     }
 
@@ -71,7 +71,7 @@ impl Heap {
             return;
         }
         assert!(self.start <= extent.offset && extent.end() <= self.end, "{extent:?} is outside the heap");
-        assert!(self.loose.touching(extent).is_none(), "{extent:?} was free already");
+        assert!(self.unsecured.touching(extent).is_none(), "{extent:?} was free already");
         self.ready.add(extent);
     }
 
@@ -87,7 +87,7 @@ impl Heap {
         if new >= self.end {
             return None;
         }
-        for free in [&mut self.ready, &mut self.loose] {
+        for free in [&mut self.ready, &mut self.unsecured] {
             while let Some(last) = free.last().filter(|last| last.end() > new) {
                 let offset = last.offset.max(new);
                 free.cut(Extent { offset, len: last.end() - offset });
@@ -102,7 +102,7 @@ impl Heap {
         let mut at = self.end;
         let before = |at: u64| {
             let byte = Extent { offset: at.checked_sub(1)?, len: 1 };
-            self.ready.touching(byte).or_else(|| self.loose.touching(byte))
+            self.ready.touching(byte).or_else(|| self.unsecured.touching(byte))
         };
         while let Some(last) = before(at) {
             at = last.offset;
@@ -111,8 +111,8 @@ impl Heap {
     }
 
     /// Loose extents, by offset.
-    pub fn loose(&self) -> impl Iterator<Item = Extent> {
-        self.loose.iter()
+    pub fn unsecured(&self) -> impl Iterator<Item = Extent> {
+        self.unsecured.iter()
     }
 
     /// Ready extents, by offset.
@@ -122,14 +122,14 @@ impl Heap {
 
     /// Takes note that the space of a loose extent, or of a part of one, is certain now.
     pub fn secured(&mut self, extent: Extent) {
-        self.loose.cut(extent);
+        self.unsecured.cut(extent);
         self.ready.add(extent);
     }
 
     /// Takes note that the space of a ready extent, or of a part of one, is not certain any more.
-    pub fn loosened(&mut self, extent: Extent) {
+    pub fn unsecure(&mut self, extent: Extent) {
         self.ready.cut(extent);
-        self.loose.add(extent);
+        self.unsecured.add(extent);
     }
 
     pub fn end(&self) -> u64 {
@@ -142,7 +142,7 @@ impl Heap {
     }
 
     pub fn free_bytes(&self) -> u64 {
-        self.ready.bytes() + self.loose.bytes()
+        self.ready.bytes() + self.unsecured.bytes()
     }
 
     /// Bytes that can be written for certain into ready extents of `least` bytes or more, where each may lose `waste` bytes.
@@ -157,7 +157,7 @@ impl Heap {
 
     /// The largest free extent, in bytes.
     pub fn largest_free(&self) -> u64 {
-        self.largest_ready().max(self.loose.lens().next().unwrap_or(0))
+        self.largest_ready().max(self.unsecured.lens().next().unwrap_or(0))
     }
 }
 
@@ -173,8 +173,8 @@ mod tests {
     /// A heap all of whose free space is ready.
     fn ready(start: u64, end: u64, used: &[Extent]) -> Heap {
         let mut heap = Heap::new(start, end, used.iter().copied()).unwrap();
-        let loose: Vec<_> = heap.loose().collect();
-        loose.into_iter().for_each(|extent| heap.secured(extent));
+        let unsecured: Vec<_> = heap.unsecured().collect();
+        unsecured.into_iter().for_each(|extent| heap.secured(extent));
         heap
     }
 
@@ -204,8 +204,8 @@ mod tests {
         heap.give(e(2, 4));
         heap.secured(e(15, 5));
         assert_eq!((heap.usable(5 * S, S), heap.usable(S, S), heap.usable(S, 5 * S)), (4 * S, 7 * S, 0));
-        heap.loosened(e(16, 2));
-        assert_eq!(heap.loose().collect::<Vec<_>>(), [e(0, 2), e(6, 2), e(10, 5), e(16, 2)]);
+        heap.unsecure(e(16, 2));
+        assert_eq!(heap.unsecured().collect::<Vec<_>>(), [e(0, 2), e(6, 2), e(10, 5), e(16, 2)]);
         assert_eq!((heap.tail_free(), heap.largest_free()), (10 * S, 5 * S));
         assert_eq!((heap.shrink(11 * S), heap.free_bytes()), (Some(11 * S), 9 * S));
     }
@@ -225,12 +225,12 @@ mod tests {
         for _ in 0..20_000 {
             match rng.below(10) {
                 0 => {
-                    let loose: Vec<_> = heap.loose().collect();
-                    loose.into_iter().for_each(|extent| heap.secured(extent));
+                    let unsecured: Vec<_> = heap.unsecured().collect();
+                    unsecured.into_iter().for_each(|extent| heap.secured(extent));
                 }
                 1 => {
                     let ready = heap.ready().next();
-                    ready.into_iter().for_each(|extent| heap.loosened(extent));
+                    ready.into_iter().for_each(|extent| heap.unsecure(extent));
                 }
                 2..6 => used.extend(heap.take((1 + rng.below(12)) * S)),
                 _ if used.is_empty() => {}
@@ -239,8 +239,8 @@ mod tests {
             assert_eq!(heap.free_bytes() + used.iter().map(|e| e.len).sum::<u64>(), 256 * S);
         }
         let mut again = ready(0, 256 * S, &used);
-        let loose: Vec<_> = heap.loose().collect();
-        loose.into_iter().for_each(|extent| heap.secured(extent));
+        let unsecured: Vec<_> = heap.unsecured().collect();
+        unsecured.into_iter().for_each(|extent| heap.secured(extent));
         assert_eq!(again.ready, heap.ready);
         assert_eq!(again.shrink(0), heap.shrink(0));
     }

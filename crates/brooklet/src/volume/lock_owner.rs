@@ -82,8 +82,8 @@ impl<'a> Note<'a> {
     }
 
     fn name(&self) -> String {
-        let elsewhere = if self.counts_here() { "" } else { ", in another container" };
-        format!("{}{elsewhere}", self.process)
+        let offloaded = if self.counts_here() { "" } else { ", in another container" };
+        format!("{}{offloaded}", self.process)
     }
 }
 

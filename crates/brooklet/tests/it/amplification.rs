@@ -54,7 +54,7 @@ impl Trial {
     fn finish(mut self, name: &str) -> (f64, f64) {
         let written = self.volume.counts().written_bytes;
         let wal = self.store.info().unwrap().wal;
-        let keeper = self.store.info().unwrap().keeper;
+        let maintenance = self.store.info().unwrap().maintenance;
         self.store.flush().unwrap();
         // The store looks at the clock when it works: once to see that nobody commits, once to see for how long.
         while self.store.step().unwrap() {}
@@ -71,10 +71,10 @@ impl Trial {
              {:.2} times what one run takes",
             of(written),
             of(wal.written_bytes),
-            of(keeper.heap_written_bytes),
-            keeper.checkpoints,
-            keeper.compactions,
-            keeper.dead_runs,
+            of(maintenance.heap_written_bytes),
+            maintenance.checkpoints,
+            maintenance.compactions,
+            maintenance.dead_runs,
             self.most_runs,
             runs.len(),
             runs.iter().map(|run| run.bytes).sum::<u64>() as f64 / dense.max(1) as f64,

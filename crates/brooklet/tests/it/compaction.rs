@@ -113,7 +113,7 @@ fn what_is_dead_is_counted() {
         let info = store.info().unwrap();
         let said: u64 = info.runs.iter().map(|run| run.entries - run.dead).sum();
         assert_eq!(said, model.values().map(|(first, next)| next - first).sum::<u64>(), "round {round}");
-        freed += info.keeper.dead_runs;
+        freed += info.maintenance.dead_runs;
         if rng.percent(10) {
             store.close().unwrap();
             drop(store);
@@ -151,12 +151,12 @@ fn a_run_in_which_nothing_lives_is_freed_unread() {
     drop(store.trim("large", 19).unwrap());
     checkpoint(&store);
     let info = store.info().unwrap();
-    assert_eq!((info.runs.len(), info.keeper.dead_runs), (3, 0), "one entry lives");
+    assert_eq!((info.runs.len(), info.maintenance.dead_runs), (3, 0), "one entry lives");
     assert_eq!(info.runs[1].dead, 19);
     drop(store.delete("large").unwrap());
     checkpoint(&store);
     let info = store.info().unwrap();
-    assert_eq!((info.keeper.dead_runs, info.keeper.compactions), (1, 0));
+    assert_eq!((info.maintenance.dead_runs, info.maintenance.compactions), (1, 0));
     assert!(info.runs.iter().all(|r| r.id != run.id), "{:?}", info.runs);
     drop(store.append("large", b"anew").unwrap());
     checkpoint(&store);
@@ -218,7 +218,7 @@ fn a_slice_ends_inside_a_log() {
         }
         (steps, most) = (steps + 1, most.max(place.written() - before));
     }
-    assert!(store.info().unwrap().keeper.compactions > 0);
+    assert!(store.info().unwrap().maintenance.compactions > 0);
     assert!(steps >= 8 && most <= 3 << 20, "{steps} steps of at most {most} bytes");
     let lens: Vec<usize> = store.read("log", ..).unwrap().map(|entry| entry.unwrap().payload.len()).collect();
     assert!(lens[..160] == [60_000; 160] && lens[160..].iter().all(|&len| len == 100), "{lens:?}");
@@ -376,8 +376,8 @@ fn a_nearly_full_store_is_merged() {
     let reader = store.read("log/1/7", ..).unwrap();
     store.compact().unwrap();
     let after = store.info().unwrap();
-    assert_eq!((after.runs.len(), after.keeper.compactions - before.keeper.compactions), (1, 1));
-    assert!(after.keeper.instalments > 3, "{:?}", after.keeper);
+    assert_eq!((after.runs.len(), after.maintenance.compactions - before.maintenance.compactions), (1, 1));
+    assert!(after.maintenance.compaction_steps > 3, "{:?}", after.maintenance);
     assert_eq!(store.scan("").unwrap().count(), 1050);
     assert_eq!(reader.map(|entry| entry.unwrap().payload.len()).sum::<usize>(), 3000);
     store.close().unwrap();
@@ -429,7 +429,7 @@ fn the_maintenance_thread_notices_idleness() {
     for round in 1..=2 {
         // The thread sleeps for good by now, since there is nothing to do.
         store.append("log", noise(&mut rng, 60_000)).unwrap().wait().unwrap();
-        while store.info().unwrap().keeper.checkpoints < round {
+        while store.info().unwrap().maintenance.checkpoints < round {
             std::thread::park_timeout(Duration::from_millis(10));
         }
     }

@@ -384,7 +384,7 @@ fn damage_that_a_compaction_meets_leaves_newer_runs_to_be_merged() {
     while store.step().unwrap() {}
     let info = store.info().unwrap();
     assert_eq!(info.runs.iter().map(|run| run.damaged).collect::<Vec<_>>(), [false, true, false]);
-    assert_eq!((info.keeper.compactions, info.runs[1].id, store.damage().len()), (1, run.id, 1));
+    assert_eq!((info.maintenance.compactions, info.runs[1].id, store.damage().len()), (1, run.id, 1));
     assert!(matches!(store.read("log/1", ..), Err(Error::Damaged { .. })));
     assert_eq!(store.read("log/2", ..).unwrap().flatten().count(), 1);
     store.append("log/2", b"goes on").unwrap().wait().unwrap();

@@ -39,7 +39,7 @@ fn a_payload_at_the_limit_in_every_log() {
     let mut most = 0;
     for log in 0..200 {
         store.append(name(log), noise(log, LIMIT)).unwrap().wait().unwrap();
-        most = most.max(store.info().unwrap().recent_bytes);
+        most = most.max(store.info().unwrap().memtable_bytes);
     }
     // A commit is let in while less than the budget is in use, and is taken whole.
     assert!(most <= 3 * LIMIT, "{most} bytes");
@@ -60,7 +60,7 @@ fn the_least_memory_for_many_logs_of_next_to_nothing() {
     for log in 0..20_000_u64 {
         drop(store.append(log.to_be_bytes(), []).unwrap());
         if log % 64 == 0 {
-            most = most.max(store.info().unwrap().recent_bytes);
+            most = most.max(store.info().unwrap().memtable_bytes);
         }
     }
     store.flush().unwrap();
@@ -87,7 +87,7 @@ fn deletes_of_logs_that_do_not_exist_are_refused_and_leave_nothing() {
     }
     let after = store.info().unwrap();
     assert_eq!(after.wal.records, before.records, "nothing was written");
-    assert!(after.recent_bytes <= 2 * LIMIT, "{} bytes", after.recent_bytes);
+    assert!(after.memtable_bytes <= 2 * LIMIT, "{} bytes", after.memtable_bytes);
     assert_eq!(read(&store, "log"), [b"kept"]);
     check(store, volume);
 }

@@ -136,7 +136,7 @@ fn a_store_is_opened_by_its_path_alone() {
 fn what_comes_during_a_checkpoint_starts_the_next_by_itself() {
     let options = manual().ring_size(1 << 20).memory_budget(256 << 10);
     let store = options.create_on(Arc::new(MemVolume::new(3))).unwrap();
-    let memory = || store.info().unwrap().recent_bytes;
+    let memory = || store.info().unwrap().memtable_bytes;
     let fill_up_to = |bytes: usize| {
         while memory() <= bytes {
             store.append("log", [7; 4000]).unwrap().wait().unwrap();
@@ -146,9 +146,9 @@ fn what_comes_during_a_checkpoint_starts_the_next_by_itself() {
     store.append("log", "which notices").unwrap().wait().unwrap();
     assert!(store.step().unwrap(), "a checkpoint begins");
     fill_up_to(memory() + (128 << 10));
-    assert_eq!(store.info().unwrap().keeper.checkpoints, 0, "it still goes on");
+    assert_eq!(store.info().unwrap().maintenance.checkpoints, 0, "it still goes on");
     while store.step().unwrap() {}
-    assert_eq!((memory() < 64 << 10, store.info().unwrap().keeper.checkpoints), (true, 2));
+    assert_eq!((memory() < 64 << 10, store.info().unwrap().maintenance.checkpoints), (true, 2));
 }
 
 #[test]

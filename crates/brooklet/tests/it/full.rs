@@ -168,10 +168,10 @@ fn a_commit_that_never_fits_is_refused_at_once() {
     let options = Options::new().ring_size(8 * MIB).max_payload(2 << 20).threads(false).environment(clock, 1);
     let store = options.capacity(8 * MIB + (64 << 10) + MIB).create_on(Arc::new(volume.clone())).unwrap();
     store.append("log", b"small").unwrap().wait().unwrap();
-    let checkpoints = store.info().unwrap().keeper.checkpoints;
+    let checkpoints = store.info().unwrap().maintenance.checkpoints;
     let error = store.append("log", vec![1; 2 << 20]).map(drop).unwrap_err();
     assert!(error.kind() == ErrorKind::Full && error.to_string().contains("whole heap"), "{error}");
-    assert_eq!(store.info().unwrap().keeper.checkpoints, checkpoints);
+    assert_eq!(store.info().unwrap().maintenance.checkpoints, checkpoints);
     store.append("log", b"small").unwrap().wait().unwrap();
 }
 

@@ -188,9 +188,9 @@ fn what_was_offloaded_is_named_as_it_was() {
     for golden in [compare("v5.offloaded", volume.image()), golden("v4.offloaded")] {
         assert!(matches!(options().open_on(golden.clone()), Err(Error::PartsNeeded { .. })));
         let kept = kept.clone();
-        let store = options().elsewhere(move |name| Ok(kept[&name].clone())).open_on(golden).unwrap();
+        let store = options().offload_reader(move |name| Ok(kept[&name].clone())).open_on(golden).unwrap();
         assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
-        assert!(store.info().unwrap().runs.iter().all(|run| run.elsewhere));
+        assert!(store.info().unwrap().runs.iter().all(|run| run.offloaded));
     }
 }
 

@@ -57,7 +57,7 @@ fn compact(volume: &MemVolume) -> (u64, u64) {
     store.compact().unwrap();
     let info = store.info().unwrap();
     assert!(info.runs.len() == 1 && !info.runs[0].merging && !info.compacting, "{:?}", info.runs);
-    (info.keeper.instalments, volume.counts().written_bytes - before)
+    (info.maintenance.compaction_steps, volume.counts().written_bytes - before)
 }
 
 /// Wherever a merge is cut, by the power or a kill: nothing is lost, and what was published is not merged again.
@@ -133,8 +133,8 @@ fn readers_hold_what_instalments_free() {
     let mut seen = u64::MAX;
     loop {
         let info = store.info().unwrap();
-        if info.keeper.instalments != seen {
-            seen = info.keeper.instalments;
+        if info.maintenance.compaction_steps != seen {
+            seen = info.maintenance.compaction_steps;
             let mut now = contents(&store).unwrap();
             now.remove(&b"other"[..]);
             same(&now, &logs, &format!("after {seen} instalments"));
@@ -191,8 +191,8 @@ fn checkpoints_go_on_beside_a_merge_of_all() {
             log.entries.drain(..gone);
         }
     }
-    let keeper = store.info().unwrap().keeper;
-    assert!(appended > 20 && keeper.checkpoints > 1, "{appended} appends, {keeper:?}");
+    let maintenance = store.info().unwrap().maintenance;
+    assert!(appended > 20 && maintenance.checkpoints > 1, "{appended} appends, {maintenance:?}");
     let mut found = contents(&store).unwrap();
     assert_eq!(found.remove(&b"other"[..]).unwrap().entries.len() as u64, appended);
     same(&found, &logs, "merged");
@@ -223,7 +223,7 @@ fn a_merge_that_finds_no_room_keeps_what_it_has_done() {
     let error = store.compact().unwrap_err();
     assert!(matches!(error, Error::Full { .. }), "{error}");
     let info = store.info().unwrap();
-    assert!(info.compacting && info.keeper.instalments > 0, "{:?}", info.keeper);
+    assert!(info.compacting && info.maintenance.compaction_steps > 0, "{:?}", info.maintenance);
     let made = info.runs.iter().find(|run| run.merging).unwrap();
     assert!(made.logs == 2 && made.entries % 5 == 0 && made.entries > 10, "{made:?}");
     assert!(store.compact().is_err(), "and again");
@@ -237,10 +237,14 @@ fn a_merge_that_finds_no_room_keeps_what_it_has_done() {
     let log = logs.get_mut(&b"m"[..]).unwrap();
     log.first = log.entries.len() as u64 - 10;
     log.entries.drain(..log.first as usize);
-    let before = store.info().unwrap().keeper;
+    let before = store.info().unwrap().maintenance;
     store.compact().unwrap();
     same(&contents(&store).unwrap(), &logs, "merged");
-    assert_eq!(store.info().unwrap().keeper.compactions - before.compactions, 2, "what was begun, and all");
+    assert_eq!(
+        store.info().unwrap().maintenance.compactions - before.compactions,
+        2,
+        "what was begun, and all"
+    );
     store.close().unwrap();
     check(&volume);
 }
@@ -300,7 +304,7 @@ fn a_heap_of_small_holes_holds_the_same() {
             }
             if rng.percent(2) {
                 let runs = store.info().unwrap().runs;
-                most = most.max(runs.iter().map(|run| run.segments).max().unwrap_or_default());
+                most = most.max(runs.iter().map(|run| run.tables).max().unwrap_or_default());
                 store.flush().unwrap();
                 same(&contents(&store).unwrap(), &model, &format!("seed {seed}, step {step}"));
             }
@@ -340,8 +344,8 @@ fn an_older_run_may_die_beside_a_merge() {
     while store.step().unwrap() {}
     (0..12).for_each(|_| round(500));
     let oldest = store.info().unwrap().runs.last().unwrap().id;
-    let begun = store.info().unwrap().keeper.instalments;
-    while store.info().unwrap().keeper.instalments == begun {
+    let begun = store.info().unwrap().maintenance.compaction_steps;
+    while store.info().unwrap().maintenance.compaction_steps == begun {
         assert!(store.step().unwrap());
     }
     for log in 0..100 {

@@ -221,7 +221,7 @@ fn a_log_that_was_committed_to_is_not_looked_up_again() {
     }
     let after = lookups(&store);
     assert_eq!((after.filter_questions, volume.counts().reads), (before.filter_questions, reads));
-    assert!(after.remembered > before.remembered + 4_000 && after.remembered_bytes > 16 * LOGS as usize);
+    assert!(after.bounds_cache > before.bounds_cache + 4_000 && after.bounds_cache_bytes > 16 * LOGS as usize);
     store.checkpoint().unwrap();
     store.close().unwrap();
     drop(store);
@@ -229,7 +229,7 @@ fn a_log_that_was_committed_to_is_not_looked_up_again() {
     let store = options().open_on(volume).unwrap();
     (0..1_000).for_each(|n| assert!(store.exists(name(n)).unwrap()));
     assert_eq!(
-        (lookups(&store).remembered, lookups(&store).remembered_bytes),
+        (lookups(&store).bounds_cache, lookups(&store).bounds_cache_bytes),
         (0, 0),
         "looking is not committing"
     );
@@ -241,5 +241,5 @@ fn a_log_that_was_committed_to_is_not_looked_up_again() {
     assert_eq!(append(&store, 7), next + 1);
     assert_eq!(store.bounds(name(7)).unwrap().next, next + 1, "what is not durable is not seen");
     let after = lookups(&store);
-    assert_eq!((after.filter_questions, after.remembered), (before.filter_questions, before.remembered + 2));
+    assert_eq!((after.filter_questions, after.bounds_cache), (before.filter_questions, before.bounds_cache + 2));
 }

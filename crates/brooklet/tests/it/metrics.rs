@@ -25,7 +25,7 @@ fn each_read_is_counted_with_what_answers_it() {
     read("unknown");
     let during = store.activity();
     let told = during.reads;
-    assert_eq!((told.active, told.frozen, told.memory, told.remembered, told.runs), (1, 0, 3, 0, 1));
+    assert_eq!((told.active, told.frozen, told.memory, told.bounds_cache, told.runs), (1, 0, 3, 0, 1));
     assert_eq!(during.commits - before.commits, 1, "those in memory do not come to the ring");
     assert_eq!(during.stages.whole.count() - before.stages.whole.count(), 1);
     store.checkpoint().unwrap();
@@ -33,10 +33,10 @@ fn each_read_is_counted_with_what_answers_it() {
     read("log");
     store.bounds("log").unwrap();
     let after = store.activity();
-    assert_eq!((after.reads.runs, after.reads.remembered), (2, 1));
+    assert_eq!((after.reads.runs, after.reads.bounds_cache), (2, 1));
     assert!(after.run_lookups > during.run_lookups && after.run_lookup_times.count() > 0);
     assert!(after.kept.stats.checkpoints > before.kept.stats.checkpoints && after.slices.count() > 0);
-    assert_eq!((after.runs > 0, after.recent_logs), (true, 0));
+    assert_eq!((after.runs > 0, after.memtable_logs), (true, 0));
     assert_eq!(after.spaces[0].reads, 1);
 }
 
@@ -92,7 +92,7 @@ fn whoever_has_to_wait_is_counted_with_the_reason_while_the_device_hangs() {
     let room = [StallReason::Memory, StallReason::Ring, StallReason::Checkpoint];
     assert!(room.iter().any(|reason| store.activity().stall(*reason).count > 0), "{held:?}");
     assert_eq!(store.activity().commits, 3000);
-    assert_eq!(store.activity().board.count(), 3000_u64.div_ceil(16));
+    assert_eq!(store.activity().append.count(), 3000_u64.div_ceil(16));
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Elsewhere {
 
     fn options(&self, seed: u64) -> Options {
         let kept = self.clone();
-        bare(seed).elsewhere(move |name| Ok(kept.get(name).expect("it is kept") as Arc<dyn Source>))
+        bare(seed).offload_reader(move |name| Ok(kept.get(name).expect("it is kept") as Arc<dyn Source>))
     }
 }
 
@@ -113,12 +113,12 @@ fn whatever_was_offloaded_the_store_answers_as_before() {
                 assert!(contents(&store).unwrap() == contents(&twin).unwrap(), "seed {seed}, step {step}");
             }
         }
-        merged += store.info().unwrap().keeper.compactions;
+        merged += store.info().unwrap().maintenance.compactions;
         // All of it is there for whoever takes it from a view: also what lies elsewhere.
         let view = store.view().unwrap();
         let copy = bare(seed).copy_on(Arc::new(MemVolume::new(seed)), &view).unwrap();
         assert!(contents(&copy).unwrap() == seen(&view));
-        assert!(copy.info().unwrap().runs.iter().all(|run| !run.elsewhere));
+        assert!(copy.info().unwrap().runs.iter().all(|run| !run.offloaded));
         copy.compact().unwrap();
         assert!(contents(&copy).unwrap() == seen(&view));
         let new = bare(seed).create_on(Arc::new(MemVolume::new(seed))).unwrap();
@@ -136,7 +136,7 @@ fn the_volume_holds_what_is_new() {
     let mut rng = Rng::new(1);
     let runs = || store.info().unwrap().runs;
     let bytes = |runs: &[brooklet::RunInfo]| {
-        runs.iter().filter(|run| !run.elsewhere).map(|run| run.bytes).sum::<u64>()
+        runs.iter().filter(|run| !run.offloaded).map(|run| run.bytes).sum::<u64>()
     };
     for log in 0..400 {
         let payload: Vec<u8> = (0..8000).map(|_| rng.next() as u8).collect();
@@ -152,8 +152,8 @@ fn the_volume_holds_what_is_new() {
     let after = runs();
     assert_eq!(offloaded.left, bytes(&after));
     assert!((500_000..=1_000_000).contains(&offloaded.left), "{offloaded:?}");
-    assert_eq!(offloaded.runs, after.iter().filter(|run| run.elsewhere).count());
-    assert!(after.is_sorted_by_key(|run| run.elsewhere), "the oldest went");
+    assert_eq!(offloaded.runs, after.iter().filter(|run| run.offloaded).count());
+    assert!(after.is_sorted_by_key(|run| run.offloaded), "the oldest went");
     assert_eq!(
         after.iter().map(|run| run.id).collect::<Vec<_>>(),
         before.iter().map(|run| run.id).collect::<Vec<_>>()
@@ -167,7 +167,7 @@ fn the_volume_holds_what_is_new() {
     store.checkpoint().unwrap();
     let newest = runs()[0].id;
     assert_eq!(elsewhere.offload(&store, 0).unwrap().left, bytes(&runs()[..1]));
-    assert!(runs()[0].id == newest && runs()[1].elsewhere);
+    assert!(runs()[0].id == newest && runs()[1].offloaded);
     // A reader keeps what it reads from.
     let view = store.view().unwrap();
     elsewhere.keep(&store);
@@ -232,7 +232,7 @@ fn what_is_out_of_reach_is_told() {
     }
     let (gone, elsewhere) = (Arc::new(Mutex::new(false)), Elsewhere::default());
     let asked = Arc::new(AtomicU64::new(0));
-    let store = bare(1).remembered(0).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let store = bare(1).bounds_cache(0).create_on(Arc::new(MemVolume::new(1))).unwrap();
     for log in 0..50 {
         drop(store.append(format!("old/{log}"), [7; 2000]).unwrap());
     }
@@ -263,7 +263,7 @@ fn what_is_out_of_reach_is_told() {
     store.trim("old/8", 1).unwrap().wait().unwrap();
     store.delete("old/9").unwrap().wait().unwrap();
     store.checkpoint().unwrap();
-    assert!(store.info().unwrap().runs.iter().all(|run| !run.elsewhere || run.dead == 0));
+    assert!(store.info().unwrap().runs.iter().all(|run| !run.offloaded || run.dead == 0));
 }
 
 /// What is being merged stays until it is, and nothing that is elsewhere is merged.
@@ -277,7 +277,7 @@ fn merges_and_offloading_keep_apart() {
         (0..30).for_each(|log| drop(store.append(format!("log/{log}"), &noise[log..]).unwrap()));
         store.checkpoint().unwrap();
     };
-    let away = |store: &Store| store.info().unwrap().runs.iter().filter(|run| run.elsewhere).count();
+    let away = |store: &Store| store.info().unwrap().runs.iter().filter(|run| run.offloaded).count();
     // One by one, and many more than there would be otherwise.
     for n in 1..=20 {
         run(&store);
@@ -307,7 +307,7 @@ fn merges_and_offloading_keep_apart() {
         elsewhere.offload(&store, 0).unwrap();
         assert!(contents(&store).unwrap() == before.1, "{steps} steps");
     }
-    assert!(going_on > 2 && store.info().unwrap().keeper.compactions > 10, "{going_on}");
+    assert!(going_on > 2 && store.info().unwrap().maintenance.compactions > 10, "{going_on}");
     store.close().unwrap();
     drop(store);
     is_sound(&volume, &elsewhere);
@@ -341,7 +341,7 @@ fn a_run_is_here_or_elsewhere() {
             let disk = MemVolume::from_image(volume.crash(), after);
             let found = elsewhere.options(1).create(Create::Never).open_on(Arc::new(disk.clone())).unwrap();
             assert!(contents(&found).unwrap() == want, "after {after}");
-            let elsewhere_now = found.info().unwrap().runs.iter().filter(|run| run.elsewhere).count();
+            let elsewhere_now = found.info().unwrap().runs.iter().filter(|run| run.offloaded).count();
             (here, there) = (here + usize::from(elsewhere_now == 0), there + usize::from(elsewhere_now > 0));
             act(&found, &mut Rng::new(after), 10);
             found.close().unwrap();

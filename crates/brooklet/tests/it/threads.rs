@@ -147,7 +147,7 @@ fn crowd(options: Options) {
     });
     assert_eq!(acked.load(Ordering::Relaxed), 12 * 400);
     let info = store.info().unwrap();
-    assert!(info.keeper.checkpoints > 1 && info.keeper.compactions > 0, "{:?}", info.keeper);
+    assert!(info.maintenance.checkpoints > 1 && info.maintenance.compactions > 0, "{:?}", info.maintenance);
     let entries = check_all(&store);
     store.close().unwrap();
     assert!(matches!(store.append("log/1", b"x"), Err(Error::Closed)));
@@ -242,7 +242,7 @@ fn commits_that_are_refused_do_not_fill_the_memory() {
         assert!(matches!(store.trim(format!("none/{n}"), 1), Err(Error::UnknownLog { .. })));
     }
     // Each refusal leaves what was looked up behind; a checkpoint sweeps it out.
-    eventually("the memory stays within its budget", || store.info().unwrap().recent_bytes <= 256 << 10);
+    eventually("the memory stays within its budget", || store.info().unwrap().memtable_bytes <= 256 << 10);
 }
 
 /// Found under the thread sanitizer, which held the keeper up: commits that came while a checkpoint went on asked for
@@ -262,5 +262,5 @@ fn what_comes_during_a_checkpoint_is_weighed_after_it() {
     assert!(store.step().unwrap(), "a checkpoint begins");
     refuse(2000..4000);
     while store.step().unwrap() {}
-    assert!(store.info().unwrap().recent_bytes <= 128 << 10);
+    assert!(store.info().unwrap().memtable_bytes <= 128 << 10);
 }

@@ -209,12 +209,12 @@ fn a_panic_stops_everyone_and_takes_nothing_back() {
                 }
             }
         });
-        let keeper = world.spawn(move |world| {
+        let maintenance = world.spawn(move |world| {
             let ended = |result: Result<(), Error>| result.err().is_none_or(|error| stopped(&error));
             assert!(ended(world.store().checkpoint()));
             assert!(ended(world.store().compact()));
         });
-        writers.into_iter().chain([keeper]).for_each(|thread| thread.join().unwrap());
+        writers.into_iter().chain([maintenance]).for_each(|thread| thread.join().unwrap());
         world.look();
         world.check_after_a_crash();
         let _ = world.store().close();

@@ -77,13 +77,13 @@ fn checkpoints_and_compactions_change_nothing_that_readers_see() {
                 held.check();
             }
         });
-        let keeper = world.spawn(|world| match rng().below(3) {
+        let maintenance = world.spawn(|world| match rng().below(3) {
             0 => world.store().checkpoint().unwrap(),
             1 => world.store().compact().unwrap(),
             _ => {}
         });
         let reader = world.spawn(|world| (0..2).for_each(|_| world.look()));
-        writers.into_iter().chain([keeper, reader]).for_each(|thread| thread.join().unwrap());
+        writers.into_iter().chain([maintenance, reader]).for_each(|thread| thread.join().unwrap());
         world.close_and_check();
     });
 }
@@ -101,7 +101,8 @@ fn a_checkpoint_that_ends_asks_for_no_other_one() {
         let writers =
             world.spawn_all(2, move |world, writer| (0..3).for_each(|_| append(world, 1 + writer, 100)));
         writers.into_iter().for_each(|thread| thread.join().unwrap());
-        let done = || world.store().info().map(|info| (info.keeper.checkpoints, info.checkpointing)).unwrap();
+        let done =
+            || world.store().info().map(|info| (info.maintenance.checkpoints, info.checkpointing)).unwrap();
         while done().0 == 0 {
             others();
         }
@@ -123,13 +124,13 @@ fn the_power_may_go_at_any_time() {
                 world.acked(writer);
             }
         });
-        let keeper = world.spawn(|world| {
+        let maintenance = world.spawn(|world| {
             world.store().checkpoint().unwrap();
             world.store().compact().unwrap();
         });
         (0..rng().below(200)).for_each(|_| others());
         world.check_after_a_crash();
-        writers.into_iter().chain([keeper]).for_each(|thread| thread.join().unwrap());
+        writers.into_iter().chain([maintenance]).for_each(|thread| thread.join().unwrap());
         world.close_and_check();
     });
 }
@@ -192,7 +193,7 @@ fn a_failing_disk_stops_everyone_and_takes_nothing_back() {
                 world.look();
             }
         });
-        let keeper = world.spawn(move |world| {
+        let maintenance = world.spawn(move |world| {
             let ended = |result: Result<(), Error>| result.err().is_none_or(|error| stopped(&error));
             assert!(ended(world.store().checkpoint()));
             assert!(ended(world.store().compact()));
@@ -201,7 +202,7 @@ fn a_failing_disk_stops_everyone_and_takes_nothing_back() {
             (0..rng.below(60)).for_each(|_| others());
             world.store().clone().abandon();
         }
-        writers.into_iter().chain([keeper]).for_each(|thread| thread.join().unwrap());
+        writers.into_iter().chain([maintenance]).for_each(|thread| thread.join().unwrap());
         world.look();
         world.check_after_a_crash();
         let _ = world.store().close();

@@ -181,7 +181,7 @@ impl Report {
         let appends = documents.iter().map(|document| document.entries.len()).sum();
         let bytes = |document: &Document<'_>| document.entries.iter().map(|e| e.len() as u64).sum::<u64>();
         let payload_bytes = documents.iter().map(bytes).sum();
-        let written_bytes = info.wal.written_bytes + info.keeper.heap_written_bytes;
+        let written_bytes = info.wal.written_bytes + info.maintenance.heap_written_bytes;
         Self {
             logs: documents.len(),
             commits,
@@ -192,8 +192,8 @@ impl Report {
             ack_micros: latencies.into(),
             written_bytes,
             written_per_payload_byte: written_bytes as f64 / payload_bytes.max(1) as f64,
-            checkpoints: info.keeper.checkpoints,
-            compactions: info.keeper.compactions,
+            checkpoints: info.maintenance.checkpoints,
+            compactions: info.maintenance.compactions,
             open_ms: 0.0,
             read_seconds: 0.0,
             differing: Vec::new(),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use brooklet::KeeperStats;
+use brooklet::MaintenanceStats;
 use serde::Serialize;
 
 /// Work that the store did by itself.
@@ -16,9 +16,9 @@ pub struct Work {
     pub heap_written: u64,
 }
 
-impl From<KeeperStats> for Work {
-    fn from(stats: KeeperStats) -> Self {
-        let KeeperStats { checkpoints, compactions, dead_runs, heap_written_bytes, .. } = stats;
+impl From<MaintenanceStats> for Work {
+    fn from(stats: MaintenanceStats) -> Self {
+        let MaintenanceStats { checkpoints, compactions, dead_runs, heap_written_bytes, .. } = stats;
         Self { checkpoints, compactions, dead_runs, heap_written: heap_written_bytes }
     }
 }

@@ -188,7 +188,7 @@ impl Stage<'_> {
                 _ => {}
             }
             let info = store.info()?;
-            tell(Line::Figures(info.keeper.into(), info.wal.written_bytes))?;
+            tell(Line::Figures(info.maintenance.into(), info.wal.written_bytes))?;
         }
         Ok(())
     }

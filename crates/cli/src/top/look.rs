@@ -78,7 +78,7 @@ pub struct Space {
     pub memory_bytes: f64,
 }
 
-const STAGES: [&str; 5] = ["board", "wait", "seal", "write", "ack"];
+const STAGES: [&str; 5] = ["append", "wait", "seal", "write", "ack"];
 
 /// A part of a whole; none where there is no whole.
 fn part(part: f64, whole: f64) -> Option<f64> {
@@ -139,7 +139,7 @@ impl Look {
             written_bytes_per_second: written / seconds,
             written_per_byte: part(written, since("brooklet_ring_raw_bytes_total")),
             ring: share("brooklet_ring_used_bytes", "brooklet_ring_size_bytes").unwrap_or_default(),
-            memory: share("brooklet_recent_bytes", "brooklet_recent_budget_bytes").unwrap_or_default(),
+            memory: share("brooklet_memtable_bytes", "brooklet_memtable_budget_bytes").unwrap_or_default(),
             queued_blocks: now.number("brooklet_ring_queued_blocks"),
             writes_in_flight: now.number("brooklet_ring_writes_in_flight"),
             waiting_writers: now.number("brooklet_waiting_writers"),
@@ -179,11 +179,11 @@ mod tests {
     fn counters_become_rates_and_shares() {
         let told = |text: &str| Told::parse(text).unwrap();
         let before = told(
-            "brooklet_commits_total 100\nbrooklet_reads_total{tier=\"active\"} 10\nbrooklet_reads_total{tier=\"runs\"} 5\n\
+            "brooklet_commits_total 100\nbrooklet_reads_total{source=\"active\"} 10\nbrooklet_reads_total{source=\"runs\"} 5\n\
              brooklet_stalls_total{reason=\"ring\"} 1\nbrooklet_stalled_seconds_total{reason=\"ring\"} 0.5\n",
         );
         let now = told(
-            "brooklet_commits_total 300\nbrooklet_reads_total{tier=\"active\"} 40\nbrooklet_reads_total{tier=\"runs\"} 15\n\
+            "brooklet_commits_total 300\nbrooklet_reads_total{source=\"active\"} 40\nbrooklet_reads_total{source=\"runs\"} 15\n\
              brooklet_stalls_total{reason=\"ring\"} 5\nbrooklet_stalled_seconds_total{reason=\"ring\"} 1.5\n\
              brooklet_stalled_commits{reason=\"ring\"} 2\nbrooklet_ring_used_bytes 25\nbrooklet_ring_size_bytes 100\n",
         );

@@ -173,7 +173,7 @@ fn killed_commands_leave_all_of_it_or_nothing() {
     for nth in 0..6u64 {
         let bucket = Bucket::open(place.dir.path().join("bucket").to_str().unwrap()).unwrap();
         let parts = Parts::new(&bucket, 1 << 20);
-        let options = Options::new().ring_size(1 << 20).elsewhere(move |name| parts.open(name));
+        let options = Options::new().ring_size(1 << 20).offload_reader(move |name| parts.open(name));
         let store = options.open(&place.store).unwrap();
         for n in 0..12_000u32 {
             drop(store.append(format!("log/{}", n % 700), format!("{nth}/{n:090}")).unwrap());

@@ -144,7 +144,7 @@ fn tell_merges(store: &Store, ended: &AtomicBool) {
     while !ended.load(Ordering::Relaxed) {
         if let Ok(info) = store.info()
             && info.compacting
-            && std::mem::replace(&mut last, info.keeper.instalments) != info.keeper.instalments
+            && std::mem::replace(&mut last, info.maintenance.compaction_steps) != info.maintenance.compaction_steps
         {
             say(&Line::Merged);
         }

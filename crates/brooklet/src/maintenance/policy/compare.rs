@@ -48,17 +48,17 @@ const CANDIDATES: &[Candidate] = &[
     },
     Candidate {
         name: "at most 8 runs",
-        next: |runs, idle| Policy { most: 8, ..POLICY }.next(runs, worth(idle)),
+        next: |runs, idle| Policy { most: 8, ..POLICY }.next(runs, goal(idle)),
     },
-    Candidate { name: "**at most 12 runs (chosen)**", next: |runs, idle| POLICY.next(runs, worth(idle)) },
+    Candidate { name: "**at most 12 runs (chosen)**", next: |runs, idle| POLICY.next(runs, goal(idle)) },
     Candidate {
         name: "at most 20 runs",
-        next: |runs, idle| Policy { most: 20, ..POLICY }.next(runs, worth(idle)),
+        next: |runs, idle| Policy { most: 20, ..POLICY }.next(runs, goal(idle)),
     },
 ];
 const CHOSEN: &Candidate = &CANDIDATES[7];
 
-fn worth(idle: bool) -> CompactionGoal {
+fn goal(idle: bool) -> CompactionGoal {
     if idle { CompactionGoal::Space } else { CompactionGoal::Bounds }
 }
 
@@ -87,7 +87,7 @@ fn leveled(runs: &[Shape], ratio: u64) -> Option<Merge> {
     Some(Merge { runs: second..second + 2, level: level + u64::from(full) })
 }
 
-/// Tiers, but one run in the last level.
+/// Memtables, but one run in the last level.
 fn lazy_leveled(runs: &[Shape], fanout: usize) -> Option<Merge> {
     let last = runs.last()?.level;
     let of_last = runs.iter().filter(|run| run.level == last).count();
@@ -160,10 +160,10 @@ struct World<'a> {
     policy: &'a Candidate,
     /// Newest first.
     runs: Vec<Run>,
-    /// What has boarded, of every log that was ever there.
+    /// What has appended, of every log that was ever there.
     logs: BTreeMap<u32, Option<Bounds>>,
-    /// The recent tier: the bounds before it, and its piece.
-    tier: BTreeMap<u32, (Option<Bounds>, Piece)>,
+    /// The memtable: the bounds before it, and its piece.
+    memtable: BTreeMap<u32, (Option<Bounds>, Piece)>,
     memory: u64,
     rng: Rng,
     figures: Figures,
@@ -175,7 +175,7 @@ impl<'a> World<'a> {
             policy,
             runs: Vec::new(),
             logs: BTreeMap::new(),
-            tier: BTreeMap::new(),
+            memtable: BTreeMap::new(),
             memory: 0,
             rng: Rng::new(1),
             figures: Figures::default(),
@@ -189,7 +189,7 @@ impl<'a> World<'a> {
     fn apply(&mut self, log: u32, effect: Effect) {
         let bounds = self.bounds(log);
         let known = &mut self.memory;
-        let (_, piece) = self.tier.entry(log).or_insert_with(|| {
+        let (_, piece) = self.memtable.entry(log).or_insert_with(|| {
             *known += LOG_COST;
             (bounds, Piece::on_top_of(bounds))
         });
@@ -222,11 +222,11 @@ impl<'a> World<'a> {
 
     fn checkpoint(&mut self) {
         let bottom = self.runs.is_empty();
-        let tier = std::mem::take(&mut self.tier);
-        for (&log, (_, piece)) in &tier {
+        let memtable = std::mem::take(&mut self.memtable);
+        for (&log, (_, piece)) in &memtable {
             self.lose(log, *piece);
         }
-        let pieces = tier.into_iter().map(|(log, (_, piece))| (log, piece));
+        let pieces = memtable.into_iter().map(|(log, (_, piece))| (log, piece));
         self.add(0, Run::new(0, pieces.filter(|(_, p)| !bottom || p.bounds.is_some()).collect()));
         self.memory = 0;
         self.figures.checkpoints += 1;
@@ -295,7 +295,7 @@ impl<'a> World<'a> {
     fn space(&self) -> f64 {
         let bytes: u64 = self.runs.iter().map(|run| run.bytes).sum();
         let lives = |(log, bounds): (&u32, &Option<Bounds>)| {
-            let bounds = self.tier.get(log).map_or(*bounds, |(origin, _)| *origin);
+            let bounds = self.memtable.get(log).map_or(*bounds, |(origin, _)| *origin);
             bounds.map_or(0, |b| b.len() * PAYLOAD + HEAD)
         };
         bytes as f64 / self.logs.iter().map(lives).sum::<u64>().max(1) as f64

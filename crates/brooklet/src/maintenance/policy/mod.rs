@@ -89,11 +89,10 @@ impl Shape {
 
 impl Policy {
     /// What to merge next of these runs, newest first, whose levels never fall from one to the next.
-    pub fn next(&self, runs: &[Shape], worth: CompactionGoal) -> Option<Merge> {
-        let share = if worth == CompactionGoal::Bounds { self.garbage } else { self.idle_garbage };
+    pub fn next(&self, runs: &[Shape], goal: CompactionGoal) -> Option<Merge> {
+        let share = if goal == CompactionGoal::Bounds { self.garbage } else { self.idle_garbage };
         let merge = self.too_many(runs).or_else(|| too_much_garbage(runs, share));
-        let merge =
-            merge.or_else(|| no_larger_than_newer(runs).filter(|_| worth == CompactionGoal::Reads))?;
+        let merge = merge.or_else(|| no_larger_than_newer(runs).filter(|_| goal == CompactionGoal::Reads))?;
         Some(if merge.runs.end < runs.len() {
             merge
         } else {
@@ -262,7 +261,7 @@ mod tests {
     #[test]
     fn garbage_is_merged_once_it_is_too_much() {
         let shape = |bytes, garbage, level| Shape { level, bytes, garbage };
-        let next = |runs: &[Shape], worth| THREE.next(runs, worth).map(|m| (m.runs, m.level));
+        let next = |runs: &[Shape], goal| THREE.next(runs, goal).map(|m| (m.runs, m.level));
         let some = [shape(10, 0, 0), shape(10, 5, 0), shape(80, 30, 2)];
         assert_eq!(next(&some, CompactionGoal::Bounds), None);
         assert_eq!(
@@ -326,7 +325,7 @@ mod tests {
     #[test]
     fn merging_ends() {
         let mut rng = brooklet_io::Rng::new(1);
-        let worth = [CompactionGoal::Bounds, CompactionGoal::Space, CompactionGoal::Reads];
+        let goal = [CompactionGoal::Bounds, CompactionGoal::Space, CompactionGoal::Reads];
         for _ in 0..2000 {
             let mut runs: Vec<Shape> = (0..rng.below(40))
                 .map(|_| {
@@ -335,7 +334,7 @@ mod tests {
                 })
                 .collect();
             runs.sort_by_key(|run| run.level);
-            while let Some(merge) = THREE.next(&runs, worth[rng.below(3) as usize]) {
+            while let Some(merge) = THREE.next(&runs, goal[rng.below(3) as usize]) {
                 assert!(merge.runs.len() > 1);
                 let merged = &runs[merge.runs.clone()];
                 let bytes = merged.iter().map(|r| r.bytes).sum();

@@ -11,12 +11,12 @@ const WORTH: u64 = 64;
 
 impl Policy {
     /// What to clean for room. With `any`, however little is garbage.
-    pub fn relief(&self, runs: &[Shape], any: bool) -> Option<Merge> {
+    pub fn reclaim(&self, runs: &[Shape], any: bool) -> Option<Merge> {
         let bytes = runs.iter().map(|run| run.bytes).fold(0u64, u64::saturating_add);
         let least = if any { 1 } else { (bytes / WORTH).max(1) };
         let share = |run: &Shape| u128::from(run.garbage) * 1000 / u128::from(run.bytes.max(1));
-        let worth = runs.iter().enumerate().filter(|(_, run)| run.garbage >= least);
-        let (at, run) = worth.max_by_key(|(_, run)| share(run))?;
+        let goal = runs.iter().enumerate().filter(|(_, run)| run.garbage >= least);
+        let (at, run) = goal.max_by_key(|(_, run)| share(run))?;
         Some(Merge { runs: at..at + 1, level: run.level })
     }
 }
@@ -33,19 +33,19 @@ mod tests {
     #[test]
     fn the_run_with_the_largest_share_of_garbage_is_cleaned() {
         let runs = [shape(100, 10), shape(100, 70), shape(1000, 300)];
-        assert_eq!(POLICY.relief(&runs, false), Some(Merge { runs: 1..2, level: 0 }));
+        assert_eq!(POLICY.reclaim(&runs, false), Some(Merge { runs: 1..2, level: 0 }));
         let level = Shape { level: 3, ..shape(100, 90) };
-        assert_eq!(POLICY.relief(&[runs[0], level], false), Some(Merge { runs: 1..2, level: 3 }));
+        assert_eq!(POLICY.reclaim(&[runs[0], level], false), Some(Merge { runs: 1..2, level: 3 }));
     }
 
     #[test]
     fn little_garbage_is_cleaned_only_for_what_frees() {
         let runs = [shape(100, 0), shape(100, 18), shape(1000, 0)];
-        assert_eq!(POLICY.relief(&runs, false), Some(Merge { runs: 1..2, level: 0 }));
+        assert_eq!(POLICY.reclaim(&runs, false), Some(Merge { runs: 1..2, level: 0 }));
         let runs = [shape(100, 0), shape(100, 17), shape(1000, 1)];
-        assert_eq!(POLICY.relief(&runs, false), None);
-        assert_eq!(POLICY.relief(&runs, true), Some(Merge { runs: 1..2, level: 0 }));
-        assert_eq!(POLICY.relief(&[shape(100, 0)], true), None);
-        assert_eq!(POLICY.relief(&[], true), None);
+        assert_eq!(POLICY.reclaim(&runs, false), None);
+        assert_eq!(POLICY.reclaim(&runs, true), Some(Merge { runs: 1..2, level: 0 }));
+        assert_eq!(POLICY.reclaim(&[shape(100, 0)], true), None);
+        assert_eq!(POLICY.reclaim(&[], true), None);
     }
 }

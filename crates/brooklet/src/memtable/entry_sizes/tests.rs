@@ -43,33 +43,33 @@ impl Log {
         SizeAnswer { missing: missing.clone(), spans }
     }
 
-    fn check(&self, tally: &EntrySizes, when: &str) {
+    fn check(&self, sizes: &EntrySizes, when: &str) {
         let mut at = None;
-        for span in &tally.spans {
-            assert!(at.is_none_or(|at| at <= span.range.start), "{when}: {:?}", tally.spans);
-            assert!(!span.range.is_empty() && span.range.end <= self.next(), "{when}: {:?}", tally.spans);
-            assert_eq!(span.bytes, self.sum(span.range.clone()), "{when}: {:?}", tally.spans);
-            assert!(span.range.end <= tally.recent || span.range.start >= tally.recent, "{when}");
+        for span in &sizes.spans {
+            assert!(at.is_none_or(|at| at <= span.range.start), "{when}: {:?}", sizes.spans);
+            assert!(!span.range.is_empty() && span.range.end <= self.next(), "{when}: {:?}", sizes.spans);
+            assert_eq!(span.bytes, self.sum(span.range.clone()), "{when}: {:?}", sizes.spans);
+            assert!(span.range.end <= sizes.recent || span.range.start >= sizes.recent, "{when}");
             at = Some(span.range.end);
         }
-        let held: u64 = tally.spans.iter().filter(|span| span.range.end > tally.memory).map(Span::len).sum();
-        assert!(held >= self.next() - tally.memory.max(self.first), "{when}: {tally:?}");
-        assert!(tally.memory <= self.stored, "{when}: entries from {} on are in memory only", self.stored);
+        let held: u64 = sizes.spans.iter().filter(|span| span.range.end > sizes.memory).map(Span::len).sum();
+        assert!(held >= self.next() - sizes.memory.max(self.first), "{when}: {sizes:?}");
+        assert!(sizes.memory <= self.stored, "{when}: entries from {} on are in memory only", self.stored);
     }
 }
 
 /// Asks until everything that it takes was looked up. Others may look, too, and have their answers late.
 fn ask<T>(
     log: &Log,
-    tally: &mut EntrySizes,
+    sizes: &mut EntrySizes,
     late: &mut Vec<SizeAnswer>,
     rng: &mut Rng,
     question: impl Fn(&EntrySizes) -> Result<T, SizeQuery>,
 ) -> T {
     let held = Some(log.sum(log.first..log.next()));
     for _ in 0..1000 {
-        tally.begin(log.first);
-        let missing = match question(tally) {
+        sizes.begin(log.first);
+        let missing = match question(sizes) {
             Ok(answer) => return answer,
             Err(missing) => missing,
         };
@@ -78,10 +78,10 @@ fn ask<T>(
         if rng.percent(20) {
             late.push(log.look(&missing, 1 + rng.below(9)));
         }
-        tally.learn(found, log.bounds(), held);
+        sizes.learn(found, log.bounds(), held);
         if rng.percent(20) && !late.is_empty() {
             let found = late.swap_remove(rng.below(late.len() as u64) as usize);
-            tally.learn(found, log.bounds(), held);
+            sizes.learn(found, log.bounds(), held);
         }
     }
     panic!("no answer");
@@ -92,7 +92,7 @@ fn story(seed: u64) {
     let sizes: Vec<u32> = (0..rng.below(300)).map(|_| rng.below(50) as u32).collect();
     let stored = sizes.len() as u64;
     let mut log = Log { sizes, first: 0, stored };
-    let (mut tally, mut late) = (EntrySizes::new(0, stored), Vec::new());
+    let (mut sizes, mut late) = (EntrySizes::new(0, stored), Vec::new());
     for step in 0..150 {
         let when = format!("seed {seed}, step {step}");
         let (bounds, next) = (log.bounds(), log.next());
@@ -101,47 +101,47 @@ fn story(seed: u64) {
         match rng.below(8) {
             0 | 1 => {
                 let size = rng.below(50) as u32;
-                assert!(tally.apply(Effect::Append(next), size).is_none());
+                assert!(sizes.apply(Effect::Append(next), size).is_none());
                 log.sizes.push(size);
             }
             2 => {
                 let left =
-                    ask(&log, &mut tally, &mut late, rng, |t| t.left(bounds, held, bounds.first, asked));
+                    ask(&log, &mut sizes, &mut late, rng, |t| t.left(bounds, held, bounds.first, asked));
                 assert_eq!(left, log.sum(bounds.first..asked), "{when}");
-                tally.truncate(asked);
+                sizes.truncate(asked);
                 log.sizes.truncate(asked as usize);
                 log.stored = log.stored.min(asked);
             }
             3 => {
-                let left = ask(&log, &mut tally, &mut late, rng, |t| t.left(bounds, held, asked, next));
+                let left = ask(&log, &mut sizes, &mut late, rng, |t| t.left(bounds, held, asked, next));
                 assert_eq!(left, log.sum(asked..next), "{when}");
                 log.first = asked;
-                tally.begin(asked);
+                sizes.begin(asked);
             }
             4 => {
                 // A commit that is refused.
-                let before = tally.spans.clone();
-                let cut = if rng.percent(30) { tally.truncate(0) } else { tally.truncate(asked) };
-                let from = tally.spans.back().map_or(tally.memory, |last| last.range.end);
-                tally.join(from, [9; 3]);
-                tally.truncate(from);
-                tally.restore(cut);
+                let before = sizes.spans.clone();
+                let cut = if rng.percent(30) { sizes.truncate(0) } else { sizes.truncate(asked) };
+                let from = sizes.spans.back().map_or(sizes.memory, |last| last.range.end);
+                sizes.join(from, [9; 3]);
+                sizes.truncate(from);
+                sizes.restore(cut);
                 let (kept, before): (u64, u64) = (
-                    tally.spans.iter().map(|span| span.bytes).sum(),
+                    sizes.spans.iter().map(|span| span.bytes).sum(),
                     before.iter().map(|span| span.bytes).sum(),
                 );
                 assert_eq!(kept, before, "{when}");
             }
             5 => {
                 // Runs hold what was frozen before.
-                log.stored = tally.recent;
-                tally.freeze(next);
+                log.stored = sizes.recent;
+                sizes.freeze(next);
             }
             _ => {
                 let (enough, newest) = (rng.below(2000), rng.percent(50));
                 let range = bounds.first..next;
                 let (at, sum) =
-                    ask(&log, &mut tally, &mut late, rng, |t| t.walk(range.clone(), newest, enough));
+                    ask(&log, &mut sizes, &mut late, rng, |t| t.walk(range.clone(), newest, enough));
                 let part = if newest { at..next } else { bounds.first..at };
                 assert_eq!(sum, log.sum(part.clone()), "{when}");
                 let less = if newest { (at + 1).min(next)..next } else { bounds.first..at.max(1) - 1 };
@@ -149,8 +149,8 @@ fn story(seed: u64) {
                 assert!(part.is_empty() || sum <= enough || log.sum(less) <= enough, "{when}");
             }
         }
-        log.check(&tally, &when);
-        assert!(tally.spans.len() <= MOST + 8, "{when}: {} spans", tally.spans.len());
+        log.check(&sizes, &when);
+        assert!(sizes.spans.len() <= MOST + 8, "{when}: {} spans", sizes.spans.len());
     }
 }
 
@@ -164,14 +164,14 @@ fn a_tally_knows_what_the_log_holds() {
 #[test]
 fn what_was_learned_takes_little() {
     let log = Log { sizes: vec![100; 1_000_000], first: 0, stored: 1_000_000 };
-    let mut tally = EntrySizes::new(0, log.stored);
+    let mut sizes = EntrySizes::new(0, log.stored);
     for (newest, enough, place) in [(true, 30_000_000, 699_999), (false, 60_000_000, 600_001)] {
         let counted = loop {
-            match tally.walk(0..log.next(), newest, enough) {
+            match sizes.walk(0..log.next(), newest, enough) {
                 Ok(counted) => break counted,
-                Err(missing) => tally.learn(log.look(&missing, 500), log.bounds(), None),
+                Err(missing) => sizes.learn(log.look(&missing, 500), log.bounds(), None),
             }
-            assert!(tally.memory() < 4 << 10, "{} bytes", tally.memory());
+            assert!(sizes.memory() < 4 << 10, "{} bytes", sizes.memory());
         };
         assert_eq!(counted, (place, enough + 100));
     }
@@ -180,42 +180,42 @@ fn what_was_learned_takes_little() {
 /// A truncation, and its undoing, moved all that was known of the log.
 #[test]
 fn what_is_cut_off_is_all_that_moves() {
-    let mut tally = EntrySizes::new(0, 0);
-    tally.join(0, vec![1; 1000]);
-    tally.freeze(1000);
-    tally.join(1000, vec![2; 1000]);
-    let before = tally.spans.clone();
+    let mut sizes = EntrySizes::new(0, 0);
+    sizes.join(0, vec![1; 1000]);
+    sizes.freeze(1000);
+    sizes.join(1000, vec![2; 1000]);
+    let before = sizes.spans.clone();
     for next in [1999, 1500, 1000, 999, 0] {
-        let cut = tally.truncate(next);
+        let cut = sizes.truncate(next);
         assert_eq!(cut.spans.iter().map(Span::len).sum::<u64>(), 2000 - next);
-        tally.restore(cut);
-        assert_eq!(tally.spans, before, "{next}");
+        sizes.restore(cut);
+        assert_eq!(sizes.spans, before, "{next}");
     }
 }
 
 /// What is damaged has its share of what is not known, and goes like anything else.
 #[test]
 fn what_is_damaged_has_its_share() {
-    let mut tally = EntrySizes::new(0, 100);
-    tally.join(100, [40; 10]);
+    let mut sizes = EntrySizes::new(0, 100);
+    sizes.join(100, [40; 10]);
     let bounds = Bounds { first: 0, next: 110 };
-    let missing = tally.walk(0..109, false, 99).unwrap_err();
+    let missing = sizes.walk(0..109, false, 99).unwrap_err();
     assert_eq!((missing.range.clone(), missing.enough), (0..100, 99));
     let spans = vec![Span::each(0, [10; 5].into()), Span::damaged(5..45)];
-    tally.learn(SizeAnswer { missing, spans }, bounds, Some(50 + 950 + 400));
+    sizes.learn(SizeAnswer { missing, spans }, bounds, Some(50 + 950 + 400));
     // 95 entries have 950 bytes; 40 of them are damaged.
-    assert_eq!(tally.walk(0..45, false, u64::MAX).unwrap(), (45, 450));
-    assert_eq!(tally.walk(0..109, false, 99).unwrap(), (10, 100));
-    assert_eq!(tally.left(bounds, 1400, 30, 110).unwrap(), 1100);
-    tally.begin(30);
-    assert_eq!(tally.walk(30..45, false, u64::MAX).unwrap(), (45, 150));
+    assert_eq!(sizes.walk(0..45, false, u64::MAX).unwrap(), (45, 450));
+    assert_eq!(sizes.walk(0..109, false, 99).unwrap(), (10, 100));
+    assert_eq!(sizes.left(bounds, 1400, 30, 110).unwrap(), 1100);
+    sizes.begin(30);
+    assert_eq!(sizes.walk(30..45, false, u64::MAX).unwrap(), (45, 150));
     // Of a log that is counted for the first time nobody knows what that may be.
-    let mut tally = EntrySizes::new(1, 10);
-    let missing = tally.walk(0..10, true, u64::MAX).unwrap_err();
-    tally.learn(
+    let mut sizes = EntrySizes::new(1, 10);
+    let missing = sizes.walk(0..10, true, u64::MAX).unwrap_err();
+    sizes.learn(
         SizeAnswer { missing, spans: vec![Span::damaged(0..10)] },
         Bounds { first: 0, next: 10 },
         None,
     );
-    assert_eq!(tally.walk(0..10, true, 0).unwrap(), (0, 0));
+    assert_eq!(sizes.walk(0..10, true, 0).unwrap(), (0, 0));
 }

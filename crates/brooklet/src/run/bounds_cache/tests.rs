@@ -102,20 +102,19 @@ fn name(n: u64) -> String {
     format!("log/{n}")
 }
 
-/// Every log that is remembered has the bounds that the runs give, unless the frozen tier has newer ones, which it will
+/// Every log that is remembered has the bounds that the runs give, unless the frozen memtable has newer ones, which it will
 /// have until the run is there; gives how many were remembered.
 fn compare(store: &Store) -> u64 {
-    let mut front = store.inner().front();
-    let runs = front.runs.clone();
+    let mut state = store.inner().state();
+    let runs = state.runs.clone();
     let mut known = 0;
     for n in 0..LOGS {
         let name = name(n);
         let name = name.as_bytes();
-        let is_newer = front
-            .frozen
-            .as_ref()
-            .is_some_and(|tier| tier.find(name).is_some_and(|slot| tier.log(slot).piece().is_some()));
-        if let Some(bounds) = front.remembered.get(name).filter(|_| !is_newer) {
+        let is_newer = state.frozen.as_ref().is_some_and(|memtable| {
+            memtable.find(name).is_some_and(|slot| memtable.log(slot).piece().is_some())
+        });
+        if let Some(bounds) = state.bounds_cache.get(name).filter(|_| !is_newer) {
             assert_eq!(runs.state(name).unwrap().bounds, Some(bounds), "log {n}");
             known += 1;
         }
@@ -133,7 +132,7 @@ fn act(store: &Store, rng: &mut Rng) {
         10 => drop(store.truncate(&log, rng.below(6))),
         11 => drop(store.snapshot(&log, b"snapshot")),
         12 => {
-            // Refused, after it has changed what is on board.
+            // Refused, after it has changed what is on append.
             let mut commit = Commit::new();
             commit.append(&log, b"entry").delete("none");
             drop(store.commit(&commit));
@@ -150,7 +149,7 @@ fn options(seed: u64, places: u64) -> Options {
     let clock = Arc::new(ManualClock::default());
     let options =
         Options::new().ring_size(64 << 10).memory_budget(64 << 10).max_payload(8 << 10).threads(false);
-    options.remembered(places as usize * SET).environment(clock, seed)
+    options.bounds_cache(places as usize * SET).environment(clock, seed)
 }
 
 #[test]

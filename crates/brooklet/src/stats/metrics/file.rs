@@ -32,7 +32,7 @@ impl Inner {
             let _ = fs::remove_file(&file.path);
         });
         let thread = thread::Builder::new().name("brooklet-metrics".into()).spawn(publish);
-        self.adopt_thread(thread.map_err(Error::io("starting a thread"))?);
+        self.keep_thread(thread.map_err(Error::io("starting a thread"))?);
         Ok(())
     }
 }

@@ -94,10 +94,10 @@ fn writes(list: &mut List, activity: &Activity) {
     };
     list.family(
         "brooklet_write_stage_seconds",
-        "How long each stage of a write took: board of one in 16 commits, the others of every block.",
+        "how long each stage of a write took: append of one in 16 commits, the others of every block.",
         Kind::Histogram,
         vec![
-            stage("board", &activity.board),
+            stage("append", &activity.append),
             stage("wait", &stages.wait),
             stage("seal", &stages.seal),
             stage("write", &stages.write),
@@ -109,7 +109,7 @@ fn writes(list: &mut List, activity: &Activity) {
         "How long the first commit of each block took to be durable.",
         &stages.whole,
     );
-    list.counter("brooklet_ring_records_total", "Records that boarded blocks of the ring.", wal.records);
+    list.counter("brooklet_ring_records_total", "Records appended to blocks of the ring.", wal.records);
     list.counter("brooklet_ring_raw_bytes_total", "Bytes of them before compression.", wal.raw_bytes);
     list.counter("brooklet_ring_blocks_total", "Blocks written to the ring.", wal.blocks);
     list.counter("brooklet_ring_written_bytes_total", "Bytes written to the ring.", wal.written_bytes);
@@ -127,29 +127,29 @@ fn writes(list: &mut List, activity: &Activity) {
 fn stalls(list: &mut List, activity: &Activity) {
     let each = StallReason::ALL.map(|reason| (reason.name(), activity.stall(reason)));
     let counts = labelled("reason", each.iter().map(|(name, stall)| (*name, stall.count)));
-    list.family("brooklet_stalls_total", "How often a commit had to wait to board.", Kind::Counter, counts);
+    list.family("brooklet_stalls_total", "How often a commit had to wait before it was appended.", Kind::Counter, counts);
     let times = labelled("reason", each.iter().map(|(name, stall)| (*name, stall.time)));
     list.family(
         "brooklet_stalled_seconds_total",
-        "How long commits had to wait to board.",
+        "How long commits had to wait before they were appended.",
         Kind::Counter,
         times,
     );
     let now = labelled("reason", each.iter().map(|(name, stall)| (*name, stall.now)));
-    list.family("brooklet_stalled_commits", "Commits that wait to board.", Kind::Gauge, now);
+    list.family("brooklet_stalled_commits", "Commits that wait to be appended.", Kind::Gauge, now);
 }
 
 fn reads(list: &mut List, activity: &Activity) {
     let (reads, lookups) = (&activity.reads, &activity.lookups);
-    let tiers = [
+    let sources = [
         ("active", reads.active),
         ("frozen", reads.frozen),
         ("memory", reads.memory),
-        ("remembered", reads.remembered),
+        ("bounds_cache", reads.bounds_cache),
         ("runs", reads.runs),
     ];
-    let help = "Reads and questions about bounds, by the newest tier that knows the log.";
-    list.family("brooklet_reads_total", help, Kind::Counter, labelled("tier", tiers));
+    let help = "Reads and questions about bounds, by the newest place that knows the log.";
+    list.family("brooklet_reads_total", help, Kind::Counter, labelled("source", sources));
     list.counter(
         "brooklet_run_lookups_total",
         "How often a log was looked for in the runs.",
@@ -173,22 +173,22 @@ fn reads(list: &mut List, activity: &Activity) {
     list.counter("brooklet_cache_hits_total", "Parts of runs that were in memory.", lookups.cache_hits);
     list.counter("brooklet_cache_misses_total", "Parts of runs that had to be read.", lookups.cache_misses);
     list.counter("brooklet_cache_read_bytes_total", "Bytes that were read for those.", lookups.read_bytes);
-    let used = lookups.filter_bytes + lookups.index_bytes + lookups.block_bytes + lookups.remembered_bytes;
+    let used = lookups.filter_bytes + lookups.index_bytes + lookups.block_bytes + lookups.bounds_cache_bytes;
     list.gauge("brooklet_cache_used_bytes", "Bytes of memory that look-ups take.", used);
     list.gauge("brooklet_cache_budget_bytes", "Bytes of memory that they may take.", lookups.cache_budget);
 }
 
 fn keeping(list: &mut List, activity: &Activity) {
     let (kept, stats) = (&activity.kept, &activity.kept.stats);
-    list.gauge("brooklet_recent_logs", "Logs in the recent tiers.", activity.recent_logs);
-    list.gauge("brooklet_recent_bytes", "Bytes of memory that they take.", activity.recent_bytes);
-    list.gauge("brooklet_recent_budget_bytes", "Bytes of memory that they may take.", activity.memory_budget);
+    list.gauge("brooklet_memtable_logs", "Logs in the memtables.", activity.memtable_logs);
+    list.gauge("brooklet_memtable_bytes", "Bytes of memory that they take.", activity.memtable_bytes);
+    list.gauge("brooklet_memtable_budget_bytes", "Bytes of memory that they may take.", activity.memory_budget);
     list.counter("brooklet_checkpoints_total", "Checkpoints done.", stats.checkpoints);
     list.counter("brooklet_compactions_total", "Compactions done.", stats.compactions);
     list.counter(
-        "brooklet_compaction_instalments_total",
-        "Instalments of compactions done.",
-        stats.instalments,
+        "brooklet_compaction_steps_total",
+        "Steps of compactions done.",
+        stats.compaction_steps,
     );
     list.counter("brooklet_dead_runs_total", "Runs that were freed without being read.", stats.dead_runs);
     list.counter(
@@ -212,7 +212,7 @@ fn keeping(list: &mut List, activity: &Activity) {
     list.gauge("brooklet_heap_free_bytes", "Bytes of the heap that are free.", kept.heap_free);
     list.gauge("brooklet_heap_largest_free_bytes", "The largest free extent.", kept.heap_largest_free);
     list.gauge("brooklet_runs", "Runs.", activity.runs);
-    list.gauge("brooklet_run_bytes", "Bytes of runs, here or elsewhere.", activity.run_bytes);
+    list.gauge("brooklet_run_bytes", "Bytes of runs, on the volume or offloaded.", activity.run_bytes);
     list.gauge("brooklet_run_entries", "Entries in runs.", activity.run_entries);
     list.gauge(
         "brooklet_run_dead_entries",

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::engine::ingest_writer::Writer;
 use crate::error::{Error, KeyText};
 use crate::format::manifest::RunMeta;
-use crate::format::run_entry::{Chunk, Head, PieceWriter, filter_hash, head_elsewhere, split_key};
+use crate::format::run_entry::{Chunk, Head, PieceWriter, filter_hash, head_carried_over, split_key};
 use crate::maintenance::ingest::{Ingestion, refuse_common};
 use crate::model::Bounds;
 use crate::model::retention_state::Ageing;
@@ -58,8 +58,8 @@ impl NewRun {
         // So that what was committed before is in the runs, and logs that are there already are noticed at once.
         store.checkpoint()?;
         let inner = store.inner();
-        let id = inner.keeper().new_run();
-        let runs = inner.front().runs.clone();
+        let id = inner.maintenance().new_run();
+        let runs = inner.state().runs.clone();
         let known = runs.iter().map(|run| run.meta.id).collect();
         Ok(Self {
             writer: Writer::new(store.shared(), IMPORT, RunWriter::new(id, Some(Vec::new())))?,
@@ -98,9 +98,9 @@ impl NewRun {
         let hash = match split_key(&codex_key) {
             Some((key, None)) => {
                 if self.begin(key, &value)? {
-                    value = head_elsewhere(&value).expect("it was just read").into();
+                    value = head_carried_over(&value).expect("it was just read").into();
                 }
-                Some(filter_hash(self.store.inner().shelf.filter_seed(), &self.key))
+                Some(filter_hash(self.store.inner().table_cache.filter_seed(), &self.key))
             }
             Some((key, Some(seq))) if key == self.key && seq == self.at => {
                 let chunk =
@@ -133,8 +133,8 @@ impl NewRun {
             return Err(self.senseless("what follows it is not in the order of keys"));
         }
         self.key = key;
-        if let Some(silo) = self.store.inner().silos.of(&self.key) {
-            return Err(Error::InMemory { space: silo.name.clone() });
+        if let Some(memory_space) = self.store.inner().memory_spaces.of(&self.key) {
+            return Err(Error::InMemory { space: memory_space.name.clone() });
         }
         let head = Head::decode(value).ok_or_else(|| self.senseless("its beginning makes no sense"))?;
         let bounds = head.piece.bounds.filter(|bounds| head.piece.base <= bounds.first);
@@ -163,7 +163,7 @@ impl NewRun {
     fn find(&mut self) -> Result<Option<Bounds>, Error> {
         self.seen += 1;
         if self.seen.is_multiple_of(HELD) {
-            self.runs = self.store.inner().front().runs.clone();
+            self.runs = self.store.inner().state().runs.clone();
         }
         if self.runs.is_empty() { Ok(None) } else { Ok(self.runs.state(&self.key)?.bounds) }
     }
@@ -216,45 +216,45 @@ impl NewRun {
         let Self { store, writer, known, meta, ageing, mut imported, .. } = self;
         let sealed = writer.finish()?;
         let meta = RunMeta { logs: imported.logs, entries: imported.entries, ..meta }.with_ageing(ageing);
-        let run = Arc::new(Run::new(&store.inner().shelf, meta, sealed.clone(), &[]));
+        let run = Arc::new(Run::new(&store.inner().table_cache, meta, sealed.clone(), &[]));
         imported.bytes = run.bytes();
-        let adoption = Ingestion { run: run.clone(), outcome: Arc::new(OnceLock::new()) };
-        let adopted = store.adopt_into_spaces(&run, || adopt(&store, &adoption, known));
+        let ingestion = Ingestion { run: run.clone(), outcome: Arc::new(OnceLock::new()) };
+        let ingested = store.ingest_into_spaces(&run, || ingest(&store, &ingestion, known));
         // Of a store that has stopped, nobody knows which superblock is on the medium.
-        if !matches!(adopted, Ok(()) | Err(Error::Stopped { .. })) {
-            store.inner().keeper().give_up_segments(sealed);
+        if !matches!(ingested, Ok(()) | Err(Error::Stopped { .. })) {
+            store.inner().maintenance().give_up_tables(sealed);
         }
-        adopted.map(|()| imported)
+        ingested.map(|()| imported)
     }
 }
 
-/// Has the keeper adopt a run, of which those that are `known` have no log.
-fn adopt(store: &Store, adoption: &Ingestion, mut known: BTreeSet<u64>) -> Result<(), Error> {
+/// Has maintenance ingest a run, of which those that are `known` have no log.
+fn ingest(store: &Store, ingestion: &Ingestion, mut known: BTreeSet<u64>) -> Result<(), Error> {
     let inner = store.inner();
     // The less there is in memory, the shorter new logs have to wait.
     store.checkpoint()?;
     loop {
-        let runs = inner.front().runs.clone();
+        let runs = inner.state().runs.clone();
         let unknown = |run: &&Arc<Run>| !known.contains(&run.meta.id) && !bug("import-is-not-checked-again");
         for run in runs.iter().filter(unknown) {
-            refuse_common(run, &adoption.run, |key| Ok(runs.state(key)?.bounds))?;
+            refuse_common(run, &ingestion.run, |key| Ok(runs.state(key)?.bounds))?;
         }
         known.extend(runs.iter().map(|run| run.meta.id));
         drop(runs);
         let context = inner.context()?;
-        if inner.keeper().adopt(&context, adoption, &known)? {
+        if inner.maintenance().ingest(&context, ingestion, &known)? {
             break;
         }
         drop(context);
         inner.get_on()?;
     }
     loop {
-        if let Some(outcome) = adoption.outcome.get() {
+        if let Some(outcome) = ingestion.outcome.get() {
             return outcome.clone();
         }
         if let Err(error) = inner.get_on() {
             let context = inner.context()?;
-            inner.keeper().give_up_adoption(&context, adoption, error);
+            inner.maintenance().give_up_ingestion(&context, ingestion, error);
         }
     }
 }

@@ -27,7 +27,7 @@ fn a_limit_of_bytes_reads_no_more_than_what_goes() {
     }
     store.checkpoint().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(0, 100_000));
-    let (before, written) = (store.info().unwrap().lookups, store.info().unwrap().keeper.checkpoints);
+    let (before, written) = (store.info().unwrap().lookups, store.info().unwrap().maintenance.checkpoints);
     for n in 1..=10_000 {
         store.append("log", payload()).unwrap().wait().unwrap();
         if n % 1000 == 0 {
@@ -37,7 +37,7 @@ fn a_limit_of_bytes_reads_no_more_than_what_goes() {
     }
     let info = store.info().unwrap();
     let asked = info.lookups.filter_questions - before.filter_questions;
-    let checkpoints = info.keeper.checkpoints - written;
+    let checkpoints = info.maintenance.checkpoints - written;
     // A million bytes go, 16 KiB at a time; each look-up asks each run once.
     let chunks = 1_000_000 / (16 << 10) + 2 * checkpoints;
     println!("{asked} runs asked for {chunks} chunks, with {} runs", info.runs.len());

@@ -47,7 +47,7 @@ pub struct Steady {
 
 /// Offers `rate` appends a second for `span`.
 pub fn steady(subject: &mut Subject<'_>, load: Load, rate: f64, span: Duration) -> Result<Steady, Failure> {
-    let (before, read) = (subject.store.info()?.keeper, reads());
+    let (before, read) = (subject.store.info()?.maintenance, reads());
     let begin = Instant::now();
     let ended = AtomicBool::new(false);
     let (offered, windows) = thread::scope(|scope| {
@@ -65,7 +65,7 @@ pub fn steady(subject: &mut Subject<'_>, load: Load, rate: f64, span: Duration) 
         offered.map(|offered| (offered, windows))
     })?;
     let info = subject.store.info()?;
-    let after = info.keeper;
+    let after = info.maintenance;
     // Without either, the keeper has only looked whether there is something to do.
     let worked = after != before || info.checkpointing || info.compacting;
     let windows = if worked { windows } else { windows.map(|_| Windows::default()) };

@@ -150,8 +150,8 @@ impl<'a> Subject<'a> {
 
     /// Bytes that the store wrote to the device, to ring and heap, since it was made.
     pub fn written(&self) -> Result<u64, Failure> {
-        let StoreInfo { wal, keeper, .. } = self.store.info()?;
-        Ok(wal.written_bytes + keeper.heap_written_bytes)
+        let StoreInfo { wal, maintenance, .. } = self.store.info()?;
+        Ok(wal.written_bytes + maintenance.heap_written_bytes)
     }
 
     /// Waits until checkpoints and compactions have come to rest, for `patience` at most.

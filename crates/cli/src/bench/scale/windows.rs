@@ -51,11 +51,11 @@ impl Windows {
 /// most; one that has nothing to do wakes up once a second. `None` where the system does not tell of threads.
 pub fn watch(begin: Instant, stop: &AtomicBool) -> Option<Windows> {
     exact_timers();
-    let keeper = thread_named("brooklet-keep")?;
+    let maintenance = thread_named("brooklet-keep")?;
     let mut windows = Windows::default();
-    let (mut looked, mut before) = (begin.elapsed(), switches_of(&keeper)?);
+    let (mut looked, mut before) = (begin.elapsed(), switches_of(&maintenance)?);
     while !stop.load(Ordering::Relaxed) {
-        let (now, switches) = (begin.elapsed(), switches_of(&keeper)?);
+        let (now, switches) = (begin.elapsed(), switches_of(&maintenance)?);
         if switches != before {
             windows.add(looked, now);
         }

@@ -131,19 +131,20 @@ fn now(activity: &Activity) -> Value {
         let stall = activity.stall(reason);
         json!({ "reason": reason.name(), "count": stall.count, "seconds": stall.time.as_secs_f64(), "now": stall.now })
     });
-    let cached = lookups.filter_bytes + lookups.index_bytes + lookups.block_bytes + lookups.remembered_bytes;
+    let cached =
+        lookups.filter_bytes + lookups.index_bytes + lookups.block_bytes + lookups.bounds_cache_bytes;
     json!({
         "commits": activity.commits,
         "ring": { "used_bytes": wal.used, "size_bytes": wal.size, "block_bytes": wal.block_size, "depth": wal.depth,
             "in_flight": wal.in_flight, "queued": wal.queued, "waiting": wal.waiting },
-        "memory": { "used_bytes": activity.recent_bytes, "budget_bytes": activity.memory_budget, "logs": activity.recent_logs },
+        "memory": { "used_bytes": activity.memtable_bytes, "budget_bytes": activity.memory_budget, "logs": activity.memtable_logs },
         "reads": { "active": reads.active, "frozen": reads.frozen, "memory": reads.memory,
-            "remembered": reads.remembered, "runs": reads.runs },
+            "bounds_cache": reads.bounds_cache, "runs": reads.runs },
         "cache": { "used_bytes": cached, "budget_bytes": lookups.cache_budget },
         "heap": { "bytes": kept.heap_bytes, "free_bytes": kept.heap_free, "largest_free_bytes": kept.heap_largest_free },
         "runs": { "count": activity.runs, "bytes": activity.run_bytes, "entries": activity.run_entries,
             "dead": activity.dead_entries },
-        "keeping": { "checkpoint_per_mille": kept.checkpoint, "compacting": kept.compacting,
+        "maintenance": { "checkpoint_per_mille": kept.checkpoint, "compacting": kept.compacting,
             "checkpoints": kept.stats.checkpoints, "compactions": kept.stats.compactions },
         "stalls": stalls,
         "spaces": activity.spaces.iter().take(SPACES).map(space).collect::<Vec<_>>(),

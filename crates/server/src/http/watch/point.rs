@@ -38,7 +38,7 @@ pub(super) struct Point {
 }
 
 /// Stages of a write, in their order.
-pub(super) const STAGES: [&str; 5] = ["board", "wait", "seal", "write", "ack"];
+pub(super) const STAGES: [&str; 5] = ["append", "wait", "seal", "write", "ack"];
 
 /// How long something took.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -72,7 +72,7 @@ impl Times {
 
 fn reads(activity: &Activity) -> u64 {
     let reads = &activity.reads;
-    reads.active + reads.frozen + reads.memory + reads.remembered + reads.runs
+    reads.active + reads.frozen + reads.memory + reads.bounds_cache + reads.runs
 }
 
 fn written(activity: &Activity) -> u64 {
@@ -97,7 +97,7 @@ impl Point {
             reads_per_second: since(&reads) / seconds,
             durable: Times::between(&stages[0].whole, &stages[1].whole),
             stages: [
-                Times::between(&before.board, &now.board),
+                Times::between(&before.append, &now.append),
                 Times::between(&stages[0].wait, &stages[1].wait),
                 Times::between(&stages[0].seal, &stages[1].seal),
                 Times::between(&stages[0].write, &stages[1].write),
@@ -107,7 +107,7 @@ impl Point {
             written_bytes_per_second: written_bytes / seconds,
             written_per_byte: part(written_bytes, since(&|a| a.wal.raw_bytes)),
             ring: part(now.wal.used as f64, now.wal.size as f64),
-            memory: part(now.recent_bytes as f64, now.memory_budget as f64),
+            memory: part(now.memtable_bytes as f64, now.memory_budget as f64),
             stalled: stalls.iter().fold(0.0, |sum, stall| sum + stall.share),
             stalls,
             cache_hits: part(hits, hits + misses),

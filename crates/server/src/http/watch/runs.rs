@@ -59,9 +59,9 @@ impl Told {
             logs: run.logs,
             entries: run.entries,
             dead: run.dead,
-            segments: run.segments,
+            segments: run.tables,
             merging: run.merging,
-            elsewhere: run.elsewhere,
+            elsewhere: run.offloaded,
         });
         Self {
             store: info.volume.name.clone(),

@@ -304,7 +304,7 @@ fn memory_section(call: &mut Call<'_>, text: &mut String) -> Done {
     let (keys, bytes) = call.engine.keys.cached();
     let info = call.engine.keys.store().info()?;
     let runs: usize = info.runs.iter().map(|run| run.memory_bytes).sum();
-    let used = bytes + info.recent_bytes + runs;
+    let used = bytes + info.memtable_bytes + runs;
     lines!(text,
         used_memory: used,
         used_memory_rss: resident().unwrap_or(used),
@@ -312,7 +312,7 @@ fn memory_section(call: &mut Call<'_>, text: &mut String) -> Done {
         maxmemory_policy: "noeviction",
         brooklet_keys_in_memory: keys,
         brooklet_keys_bytes: bytes,
-        brooklet_recent_bytes: info.recent_bytes,
+        brooklet_memtable_bytes: info.memtable_bytes,
     );
     Ok(())
 }

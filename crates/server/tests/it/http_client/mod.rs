@@ -83,9 +83,9 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let until = stop.clone();
         let served = tokio::spawn(async move {
-            let keeper = tokio::spawn(http.clone().keep());
+            let maintenance = tokio::spawn(http.clone().keep());
             serve(listener, http.router(), &config, until).await;
-            keeper.await.unwrap();
+            maintenance.await.unwrap();
         });
         Self { address, store, stop, served }
     }

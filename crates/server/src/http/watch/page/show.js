@@ -19,7 +19,7 @@ const TILES = [
 ];
 
 const STAGES = {
-  board: "found, checked, numbered and copied into a block",
+  append: "found, checked, numbered and copied into a block",
   wait: "until the block is taken to be written",
   seal: "compressed, and given its place",
   write: "the device makes it durable",
@@ -164,7 +164,7 @@ function showStalls(points, now, span) {
 }
 
 function showFills(now) {
-  const { ring, memory, cache, heap, keeping } = now;
+  const { ring, memory, cache, heap, maintenance } = now;
   const used = heap.bytes - heap.free_bytes;
   const fill = (name, used, whole, more = "") => [name, used / (whole || 1), `${shown(used, "bytes")} of ${shown(whole, "bytes")}${more}`];
   const fragmented = heap.free_bytes > 0 ? `, largest hole ${shown(heap.largest_free_bytes, "bytes")}` : "";
@@ -183,10 +183,10 @@ function showFills(now) {
     make("dt", {}, name, make("b", {}, shown(share, "share"))),
     make("dd", {}, bar(share, 0, ["Heap", "Cache", "Fragmentation"].includes(name) ? "" : state(share)), make("span", { class: "quiet" }, text)),
   ]));
-  const at = keeping.checkpoint_per_mille;
-  const work = [at !== null ? `a checkpoint is ${shown(at / 1000, "share")} done` : null, keeping.compacting ? "runs are being merged" : null].filter(Boolean);
-  const done = `${plural(keeping.checkpoints, "checkpoint")} and ${plural(keeping.compactions, "compaction")} so far`;
-  say(byId("keeping"), work.length ? `Right now ${work.join(", and ")}; ${done}` : `At rest; ${done}`);
+  const at = maintenance.checkpoint_per_mille;
+  const work = [at !== null ? `a checkpoint is ${shown(at / 1000, "share")} done` : null, maintenance.compacting ? "runs are being merged" : null].filter(Boolean);
+  const done = `${plural(maintenance.checkpoints, "checkpoint")} and ${plural(maintenance.compactions, "compaction")} so far`;
+  say(byId("maintenance"), work.length ? `Right now ${work.join(", and ")}; ${done}` : `At rest; ${done}`);
 }
 
 function showRuns(now, made) {
