@@ -324,6 +324,8 @@ pub struct Seen {
     pub partial: bool,
     /// When it was read.
     pub moment: Moment,
+    /// The store met damage, or may have.
+    pub damaged: bool,
 }
 
 impl Seen {
@@ -335,7 +337,7 @@ impl Seen {
     /// Reads everything, by listing and by reading each log; if it is to be thorough, backward and by its bounds, too.
     /// An error is returned unless `damaged` says that damage is to be expected.
     pub fn of(store: &Store, damaged: bool, thorough: bool) -> Result<Result<Self, Error>, Violation> {
-        let mut seen = Self::default();
+        let mut seen = Self { damaged, ..Self::default() };
         let excused = |error: &Error| damaged && matches!(error, Error::Damaged { .. });
         let listing = match store.scan("") {
             Ok(listing) => listing,
@@ -376,13 +378,15 @@ impl Seen {
     /// Where this is not `state`, in words.
     pub fn difference(&self, state: &Logs) -> String {
         let state = &model::shown(state, &self.moment);
-        if self.is_whole() {
+        if self.is_whole() && !self.damaged {
             return if self.logs == *state { String::new() } else { model::difference(&self.logs, state) };
         }
         let mut logs = self.logs.clone();
         for (key, log) in state {
             let missed = self.partial && !self.logs.contains_key(key);
-            if missed || self.unreadable.contains(key) {
+            // The store estimates the bytes of damaged entries, and so may keep more than the limit; it may not keep less.
+            let estimated = self.damaged && self.logs.get(key).is_some_and(|found| found.exceeds_limit(log));
+            if missed || estimated || self.unreadable.contains(key) {
                 logs.insert(key.clone(), log.clone());
             }
         }

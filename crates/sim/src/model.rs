@@ -35,6 +35,12 @@ impl Log {
         Bounds { first: self.first, next: self.next() }
     }
 
+    /// Whether this is `other` with older entries before it, which a limit of bytes should have trimmed.
+    pub fn exceeds_limit(&self, other: &Self) -> bool {
+        let limited = self.retention == other.retention && other.retention.bytes.is_some();
+        limited && self.first < other.first && self.next() == other.next() && self.entries.ends_with(&other.entries)
+    }
+
     fn trim(&mut self, before: u64) {
         if before > self.first {
             self.entries.drain(..(before - self.first) as usize);
