@@ -258,7 +258,7 @@ impl Backup {
     /// It alone.
     fn plain(&self, memory: usize) -> Result<View, Error> {
         let located = Parts::new(&self.bucket, memory).of(self.record.clone());
-        Ok(View::of_parts(&self.record.table, LOOK_UPS, |name| located.open(name))?)
+        Ok(View::from_parts(&self.record.table, LOOK_UPS, |name| located.open(name))?)
     }
 
     fn find(
@@ -366,7 +366,7 @@ fn head_of(bucket: &Bucket, number: u64, data: &[u8]) -> Result<RecordHead, Erro
 /// When a backup was taken, and of which place in the store's log it is.
 pub(crate) fn moment_of(bucket: &Bucket, record: &Record) -> Result<Moment, Error> {
     let located = Parts::new(bucket, 0).of(Arc::new(record.clone()));
-    let view = View::of_parts(&record.table, 0, |name| located.open(name))?;
+    let view = View::from_parts(&record.table, 0, |name| located.open(name))?;
     Ok(Moment { lsn: view.lsn(), time: record.taken })
 }
 

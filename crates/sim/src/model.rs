@@ -38,7 +38,10 @@ impl Log {
     /// Whether this is `other` with older entries before it, which a limit of bytes should have trimmed.
     pub fn exceeds_limit(&self, other: &Self) -> bool {
         let limited = self.retention == other.retention && other.retention.bytes.is_some();
-        limited && self.first < other.first && self.next() == other.next() && self.entries.ends_with(&other.entries)
+        limited
+            && self.first < other.first
+            && self.next() == other.next()
+            && self.entries.ends_with(&other.entries)
     }
 
     fn trim(&mut self, before: u64) {

@@ -6,7 +6,7 @@
 //! A checkpoint, told once: the active memtable is frozen at a block boundary; when its last block is visible, its logs are
 //! streamed in key order into a run, table after table; the run is flushed, then a manifest that names it, then the
 //! superblock that points at the manifest and trims the ring. A compaction is the same with other runs as its input and no
-//! trim, and in compaction steps (`compact.rs`). `maintenance/policy/mod.rs` says which. Either counts what is known to be dead, and leaves out
+//! trim, and in compaction steps (`compaction.rs`). `maintenance/policy/mod.rs` says which. Either counts what is known to be dead, and leaves out
 //! runs in which nothing lives any more, unread.
 //!
 //! Invariants:
@@ -15,7 +15,7 @@
 //!    durable - extents moreover only when no reader holds the table.
 //! 3. A lack of room undoes what was begun, of a compaction the compaction step at hand, and nothing else. Any other failed write,
 //!    and a flush or superblock that failed for whatever reason, stops the store for good.
-//! 4. What appends finds room when its checkpoint comes (`room.rs`). Where the word of the file system was not kept, the
+//! 4. What appends finds room when its checkpoint comes (`reserve.rs`). Where the word of the file system was not kept, the
 //!    checkpoint is *stuck*, and merging comes first, since it may make room.
 
 pub mod compaction;

@@ -2,7 +2,7 @@
 //!
 //! An `EntrySizes` knows each size of what memory holds, and, of what only runs hold, what it was told: the sizes of some entries
 //! that are about to go, and the sums of others that had to be counted together. For the rest it says what is missing
-//! (`look.rs` reads that, without the lock), never more than it takes; what the log holds in all its terms tell. So what is
+//! (`size_lookup.rs` reads that, without the lock), never more than it takes; what the log holds in all its terms tell. So what is
 //! read of the runs is in proportion to what goes, and what is kept here to what memory holds of the log anyway, whatever
 //! the log holds. Runs and memtables may come and go while somebody looks: what the entries have does not change by that.
 //!

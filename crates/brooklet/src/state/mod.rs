@@ -10,8 +10,8 @@
 //! 2. A commit that fails leaves no trace: its changes to the appended bounds are undone in reverse.
 //! 3. Effects become visible in the order of the blocks, and a commit's effects all at once.
 //!
-//! What logs drop that keep a part of their entries only is worked out in `limits.rs`; whether there is room in the heap, in
-//! `room.rs`.
+//! What logs drop that keep a part of their entries only is worked out in `retention.rs`; whether there is room in the heap, in
+//! `admission.rs`.
 
 pub mod admission;
 pub mod backpressure;

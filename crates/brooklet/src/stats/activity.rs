@@ -68,7 +68,8 @@ impl Inner {
         let counters = &self.counters;
         let kept = *held(&self.kept);
         let state = self.state();
-        let (memtable_logs, memtable_bytes, runs) = (state.memtable_logs(), state.memory(), state.runs.clone());
+        let (memtable_logs, memtable_bytes, runs) =
+            (state.memtable_logs(), state.memory(), state.runs.clone());
         let reads = ReadStats { memory: self.memory_spaces.reads(), ..state.reads };
         let lookups = self.table_cache.stats(&state.bounds_cache);
         drop(state);

@@ -31,7 +31,7 @@ impl Store {
     ///
     /// `kept` gives the bytes of a part that is kept elsewhere, for as long as the store names it; `None` ends it. Each part is
     /// read back and checked before it goes, and `watch` told how many bytes are by now: where that breaks, it ends. From then
-    /// on the store is opened with [`Options::offloaded`](crate::Options::offloaded), and a look-up in what is old fails while
+    /// on the store is opened with [`Options::offload_reader`](crate::Options::offload_reader), and a look-up in what is old fails while
     /// that is out of reach; commits do not, but those on a log of which only that knows where it ends.
     ///
     /// What was offloaded is not merged any more, and so keeps what was trimmed of it. All of it comes back by a
@@ -48,7 +48,7 @@ impl Store {
     /// store.append_many("doc", ["a", "b"])?.wait()?;
     /// let mut offloaded = HashMap::new();
     /// for part in store.view()?.parts() {
-    ///     elsewhere.insert(part.name(), part.read(0, part.name().len as usize)?);
+    ///     offloaded.insert(part.name(), part.read(0, part.name().len as usize)?);
     /// }
     ///
     /// let kept = |name| Some(Arc::new(offloaded.get(&name)?.clone()) as Arc<dyn Source>);

@@ -46,7 +46,7 @@ impl Part {
         PartName::of(&self.0.meta)
     }
 
-    /// Whether it is read from elsewhere: see [`Options::offloaded`](crate::Options::offloaded).
+    /// Whether it is read from elsewhere: see [`Options::offload_reader`](crate::Options::offload_reader).
     pub fn is_offloaded(&self) -> bool {
         self.0.meta.is_offloaded()
     }
@@ -122,7 +122,7 @@ impl View {
     ///     kept.insert(part.name(), part.read(0, part.name().len as usize)?);
     /// }
     ///
-    /// let offloaded = View::of_parts(&table, 1 << 20, |name| Ok(Arc::new(kept[&name].clone())))?;
+    /// let offloaded = View::from_parts(&table, 1 << 20, |name| Ok(Arc::new(kept[&name].clone())))?;
     /// assert_eq!(offloaded.bounds("doc")?.next, 2);
     /// # Ok(())
     /// # }
@@ -133,7 +133,7 @@ impl View {
     ///
     /// # Errors
     /// [`Error::Damaged`] where the table is not what was written; [`Error::NewerFormat`]; what `open` fails with.
-    pub fn of_parts(
+    pub fn from_parts(
         table: &[u8],
         cache: usize,
         mut open: impl FnMut(PartName) -> Result<Arc<dyn Source>, Error>,

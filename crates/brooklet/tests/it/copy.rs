@@ -171,7 +171,7 @@ fn what_is_damaged_is_not_copied() {
                 }
                 Ok(Arc::new(Bytes::from(data)) as Arc<dyn Source>)
             };
-            let Ok(damaged) = View::of_parts(&view.table(), 1 << 20, open) else { continue };
+            let Ok(damaged) = View::from_parts(&view.table(), 1 << 20, open) else { continue };
             let copied = options(1).copy_on(Arc::new(MemVolume::new(1)), &damaged).map(drop);
             assert!(matches!(copied, Err(Error::Damaged { .. })), "part {nth}, byte {at}");
             let small = Options::new().ring_size(1 << 20).max_payload(9 << 10);

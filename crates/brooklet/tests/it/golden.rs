@@ -162,7 +162,7 @@ fn what_leaves_a_store_is_as_it_was() {
         view.parts().iter().flat_map(|part| part.read(0, part.name().len as usize).unwrap()).collect();
     let mut parts = Bytes::from(compare_bytes("v1.parts", &all));
     let kept =
-        View::of_parts(&table, 1 << 20, |name| Ok(Arc::new(parts.split_to(name.len as usize)))).unwrap();
+        View::from_parts(&table, 1 << 20, |name| Ok(Arc::new(parts.split_to(name.len as usize)))).unwrap();
     assert!(common::seen(&kept) == contents);
     let other = Store::in_memory(1).unwrap();
     let reader =

@@ -221,7 +221,9 @@ fn a_log_that_was_committed_to_is_not_looked_up_again() {
     }
     let after = lookups(&store);
     assert_eq!((after.filter_questions, volume.counts().reads), (before.filter_questions, reads));
-    assert!(after.bounds_cache > before.bounds_cache + 4_000 && after.bounds_cache_bytes > 16 * LOGS as usize);
+    assert!(
+        after.bounds_cache > before.bounds_cache + 4_000 && after.bounds_cache_bytes > 16 * LOGS as usize
+    );
     store.checkpoint().unwrap();
     store.close().unwrap();
     drop(store);
@@ -241,5 +243,8 @@ fn a_log_that_was_committed_to_is_not_looked_up_again() {
     assert_eq!(append(&store, 7), next + 1);
     assert_eq!(store.bounds(name(7)).unwrap().next, next + 1, "what is not durable is not seen");
     let after = lookups(&store);
-    assert_eq!((after.filter_questions, after.bounds_cache), (before.filter_questions, before.bounds_cache + 2));
+    assert_eq!(
+        (after.filter_questions, after.bounds_cache),
+        (before.filter_questions, before.bounds_cache + 2)
+    );
 }

@@ -79,7 +79,7 @@ fn what_was_changed_elsewhere_is_noticed() {
         .map(|part| (part.name(), part.read(0, part.name().len as usize).unwrap()))
         .collect();
     let open = |table: &[u8], parts: &BTreeMap<PartName, Bytes>| {
-        View::of_parts(table, 1 << 20, |name| Ok(Arc::new(parts[&name].clone()) as Arc<dyn Source>))
+        View::from_parts(table, 1 << 20, |name| Ok(Arc::new(parts[&name].clone()) as Arc<dyn Source>))
     };
     // The id, the place in the log and the time are told, and decide over nothing else.
     for bit in (0..12 * 8).chain(44 * 8..table.len() * 8) {
@@ -121,7 +121,7 @@ fn what_was_changed_elsewhere_is_noticed() {
     let lost = |_| {
         Err(Error::Io { doing: "reading a bucket".into(), source: Arc::new(std::io::Error::other("gone")) })
     };
-    assert!(matches!(View::of_parts(&table, 0, lost), Err(Error::Io { .. })));
+    assert!(matches!(View::from_parts(&table, 0, lost), Err(Error::Io { .. })));
     assert!(seen(&open(&table, &parts).unwrap()) == logs);
     assert!(matches!(view.parts()[0].read(u64::MAX, 1), Err(Error::Damaged { .. } | Error::Io { .. })));
 }

@@ -108,7 +108,8 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
         store.close()?;
         drop(store);
         let parts = Parts::new(&bucket, args.memory as usize).cache(&dir, CACHE)?;
-        let store = Options::new().offload_reader(move |name| parts.open(name)).open(dir.path().join("store"))?;
+        let store =
+            Options::new().offload_reader(move |name| parts.open(name)).open(dir.path().join("store"))?;
         for figure in [&mut cold, &mut warm] {
             let before = bucket.costs().gets;
             let (took, _) = timed(0, || {

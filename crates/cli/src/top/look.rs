@@ -116,10 +116,11 @@ impl Look {
             refused_per_second: grown("brooklet_space_refused_total", space) / seconds,
             memory_bytes: now.labelled("brooklet_space_memory_bytes", space),
         };
-        let tiers =
-            now.labels("brooklet_reads_total").map(|(tier, _)| (tier, grown("brooklet_reads_total", tier)));
-        let tiers: Vec<(&str, f64)> = tiers.collect();
-        let reads: f64 = tiers.iter().map(|(_, count)| count).sum();
+        let sources = now
+            .labels("brooklet_reads_total")
+            .map(|(source, _)| (source, grown("brooklet_reads_total", source)));
+        let sources: Vec<(&str, f64)> = sources.collect();
+        let reads: f64 = sources.iter().map(|(_, count)| count).sum();
         let written = since("brooklet_ring_written_bytes_total") + since("brooklet_heap_written_bytes_total");
         let (commit_p50, commit_p99) = quantiles("brooklet_commit_seconds", "");
         let (run_lookup_p50, run_lookup_p99) = quantiles("brooklet_run_lookup_seconds", "");
@@ -144,7 +145,10 @@ impl Look {
             writes_in_flight: now.number("brooklet_ring_writes_in_flight"),
             waiting_writers: now.number("brooklet_waiting_writers"),
             stalls: now.labels("brooklet_stalled_commits").map(stall).collect(),
-            reads: tiers.iter().filter_map(|(tier, n)| Some(((*tier).into(), part(*n, reads)?))).collect(),
+            reads: sources
+                .iter()
+                .filter_map(|(source, n)| Some(((*source).into(), part(*n, reads)?)))
+                .collect(),
             run_lookups_per_second: rate("brooklet_run_lookups_total"),
             run_lookup_p50,
             run_lookup_p99,
@@ -165,7 +169,7 @@ impl Look {
         }
     }
 
-    /// Seconds that commits waited to board, all together, in each second.
+    /// Seconds that commits waited to be appended, all together, in each second.
     pub fn stalled(&self) -> f64 {
         self.stalls.iter().map(|stall| stall.share).sum()
     }

@@ -73,7 +73,7 @@ impl Display for Page<'_> {
         self.writes(f)?;
         self.stalls(f)?;
         self.reads(f)?;
-        self.keeping(f)?;
+        self.maintenance(f)?;
         self.spaces(f)
     }
 }
@@ -140,9 +140,13 @@ impl Page<'_> {
 
     fn reads(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = self.last;
-        let tiers = last.reads.iter().map(|(tier, share)| format!("{tier} {}", percent(*share)));
-        let tiers = tiers.collect::<Vec<_>>().join(", ");
-        writeln!(f, "\n  reads, by what answers them: {}", if tiers.is_empty() { "none" } else { &tiers })?;
+        let sources = last.reads.iter().map(|(source, share)| format!("{source} {}", percent(*share)));
+        let sources = sources.collect::<Vec<_>>().join(", ");
+        writeln!(
+            f,
+            "\n  reads, by what answers them: {}",
+            if sources.is_empty() { "none" } else { &sources }
+        )?;
         let (p50, p99) = (last.run_lookup_p50.map(micros), last.run_lookup_p99.map(micros));
         let (p50, p99) = (p50.unwrap_or("-".into()), p99.unwrap_or("-".into()));
         let (rate, hits) = (count(last.run_lookups_per_second), last.cache_hits.map_or("-".into(), percent));
@@ -150,7 +154,7 @@ impl Page<'_> {
         writeln!(f, "    runs: {rate} look-ups/s, p50 {p50}, p99 {p99}; {hits} in memory, {read}/s read")
     }
 
-    fn keeping(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn maintenance(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = self.last;
         let at_work = match (last.checkpointing, last.compacting) {
             (true, true) => "checkpoint and compaction go on",
@@ -162,7 +166,7 @@ impl Page<'_> {
         let (checkpoints, compactions) = (last.checkpoints, last.compactions);
         writeln!(
             f,
-            "\n  keeping: {at_work}, {share} of a core; {checkpoints} checkpoints, {compactions} compactions"
+            "\n  maintenance: {at_work}, {share} of a core; {checkpoints} checkpoints, {compactions} compactions"
         )?;
         let (runs, size, heap) = (last.runs, bytes(last.run_bytes), bytes(last.heap_bytes));
         let dead = last.dead_entries.map_or("-".into(), percent);

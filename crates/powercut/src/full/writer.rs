@@ -144,7 +144,8 @@ fn tell_merges(store: &Store, ended: &AtomicBool) {
     while !ended.load(Ordering::Relaxed) {
         if let Ok(info) = store.info()
             && info.compacting
-            && std::mem::replace(&mut last, info.maintenance.compaction_steps) != info.maintenance.compaction_steps
+            && std::mem::replace(&mut last, info.maintenance.compaction_steps)
+                != info.maintenance.compaction_steps
         {
             say(&Line::Merged);
         }

@@ -127,7 +127,12 @@ fn writes(list: &mut List, activity: &Activity) {
 fn stalls(list: &mut List, activity: &Activity) {
     let each = StallReason::ALL.map(|reason| (reason.name(), activity.stall(reason)));
     let counts = labelled("reason", each.iter().map(|(name, stall)| (*name, stall.count)));
-    list.family("brooklet_stalls_total", "How often a commit had to wait before it was appended.", Kind::Counter, counts);
+    list.family(
+        "brooklet_stalls_total",
+        "How often a commit had to wait before it was appended.",
+        Kind::Counter,
+        counts,
+    );
     let times = labelled("reason", each.iter().map(|(name, stall)| (*name, stall.time)));
     list.family(
         "brooklet_stalled_seconds_total",
@@ -182,14 +187,14 @@ fn keeping(list: &mut List, activity: &Activity) {
     let (kept, stats) = (&activity.kept, &activity.kept.stats);
     list.gauge("brooklet_memtable_logs", "Logs in the memtables.", activity.memtable_logs);
     list.gauge("brooklet_memtable_bytes", "Bytes of memory that they take.", activity.memtable_bytes);
-    list.gauge("brooklet_memtable_budget_bytes", "Bytes of memory that they may take.", activity.memory_budget);
+    list.gauge(
+        "brooklet_memtable_budget_bytes",
+        "Bytes of memory that they may take.",
+        activity.memory_budget,
+    );
     list.counter("brooklet_checkpoints_total", "Checkpoints done.", stats.checkpoints);
     list.counter("brooklet_compactions_total", "Compactions done.", stats.compactions);
-    list.counter(
-        "brooklet_compaction_steps_total",
-        "Steps of compactions done.",
-        stats.compaction_steps,
-    );
+    list.counter("brooklet_compaction_steps_total", "Steps of compactions done.", stats.compaction_steps);
     list.counter("brooklet_dead_runs_total", "Runs that were freed without being read.", stats.dead_runs);
     list.counter(
         "brooklet_heap_written_bytes_total",

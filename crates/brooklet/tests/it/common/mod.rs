@@ -64,7 +64,7 @@ pub fn elsewhere(view: &View) -> View {
     let kept: BTreeMap<_, _> = view.parts().into_iter().map(keep).collect();
     // Asked once: what its runs are known to have lost grows while the store goes on.
     let table = view.table();
-    let kept = View::of_parts(&table, 1 << 20, |name| Ok(Arc::new(kept[&name].clone()))).unwrap();
+    let kept = View::from_parts(&table, 1 << 20, |name| Ok(Arc::new(kept[&name].clone()))).unwrap();
     assert_eq!((kept.lsn(), kept.store_id()), (view.lsn(), view.store_id()));
     assert!(kept.table() == table, "it can be taken apart again");
     kept

@@ -26,7 +26,7 @@ pub(super) struct Point {
     /// How full the ring is, and what is kept in memory until it is checkpointed.
     pub ring: Option<f64>,
     pub memory: Option<f64>,
-    /// Seconds that commits waited to board, all together, in each second.
+    /// Seconds that commits waited to be appended, all together, in each second.
     pub stalled: f64,
     pub stalls: Vec<Stalled>,
     pub cache_hits: Option<f64>,
