@@ -35,14 +35,12 @@
 //! Keys: 1 to 1,024 bytes. Payloads: 16 MiB by default, at most about a third of the ring. A commit fits in a third of
 //! the ring. Numbers are 64 bits wide.
 //!
-//! # The rooms
+//! # Where things are
 //!
-//! `model` (what a log is), `superblock`, `label`, `manifest`, `record`, `terms`, `piece` (formats, each told once), `recent`,
-//! `heap`, `runs` (the memtables), `table_cache` (what runs share), `front` (appending), `retain`, `sweep` (what logs keep), `spaces`, `space` (groups of logs), `memory_space`,
-//! `memory` (those that are kept in memory), `read`,
-//! `scan`, `view`, `export`, `merge`, `dead_entries`, `policy`, `pace`, `pressure`, `maintenance` (checkpoints and compaction: what goes
-//! into a run, what is dead, what is merged, how fast), `volumes`, `holder`, `create`, `copy`, `format`, `signature`, `open`
-//! (recovery), `check`, `offload`, `counters`, `activity`, `metrics` (what is told of all that), `engine` (the threads and what they share), `store` and `ticket` (the public face).
+//! Each folder is a layer, which imports only the layers before it: `model` (logs, keys, commits), `format` (the bytes of each
+//! structure), `options`, `volume` (files, locks, the allocator), `memtable`, `run` (tables and their caches), `state` (the
+//! append step, and all that commits and readers share), `read`, `memory_space`, `maintenance` (checkpoints and compaction),
+//! `engine` (the threads), `stats`, `store` (the public API), `transfer` (imports, exports, copies, subscriptions).
 
 #![forbid(unsafe_code)]
 

@@ -3,6 +3,7 @@
 //! Locks are taken in this order: maintenance, state, the log's core. The state's is held for short steps only; nobody waits
 //! for the log while holding it. The maintenance's is held for a slice of work at a time.
 
+pub mod append;
 pub mod expiry;
 pub mod ingest_writer;
 pub mod memory;
@@ -11,19 +12,17 @@ pub mod memory_move;
 pub mod recovery;
 pub mod worker;
 
-use crate::model::space_config::SpaceInfo;
 use std::io;
 use std::mem;
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
-use std::time::Duration;
 
 use brooklet_io::Process;
 use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
 use brooklet_io::tether::Tether;
-use brooklet_wal::{Block, Committer, Config, Hush, Pause, Recovery, Sink, Wal, WalError};
+use brooklet_wal::{Block, Committer, Config, Hush, Pause, Recovery, Sink, Wal};
 
-use crate::counters::{Counters, Stall, StallReason};
+use crate::counters::Counters;
 use crate::engine::expiry::Expiry;
 use crate::engine::memory::MemorySpaces;
 use crate::engine::recovery::Opened;
@@ -31,14 +30,12 @@ use crate::error::Error;
 use crate::maintenance::Maintenance;
 use crate::maintenance::pace::{Ages, Quiet};
 use crate::maintenance::snapshot::MaintenanceSnapshot;
-use crate::model::MAX_KEY;
-use crate::model::commit::{Action, Durability, Op};
+use crate::model::space_config::SpaceInfo;
 use crate::options::Options;
 use crate::run::table_cache::TableCache;
-use crate::state::admission::SpaceRequest;
+use crate::state::StoreState;
 use crate::state::backpressure::Ration;
-use crate::state::retention::{CommitClock, wall};
-use crate::state::{Accepted, Retry, StoreState};
+use crate::state::retention::wall;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, JoinHandle, Thread};
 use crate::sync::{Mutex, MutexGuard, held};
@@ -105,31 +102,6 @@ pub(crate) struct Inner {
     tethers: Vec<Arc<Tether>>,
     /// The process that opened the store.
     pub process: Process,
-}
-
-/// The logs whose sizes were looked up for a commit: until it has appended, or was refused for good, they stay in memory, with
-/// what was learned.
-struct Counting<'a> {
-    inner: &'a Inner,
-    keys: Vec<&'a [u8]>,
-}
-
-impl<'a> Counting<'a> {
-    fn begin(&mut self, state: &mut StoreState, key: &'a [u8]) {
-        if !self.keys.contains(&key) {
-            self.keys.push(key);
-            state.begin_count(key);
-        }
-    }
-}
-
-impl Drop for Counting<'_> {
-    fn drop(&mut self) {
-        if !self.keys.is_empty() {
-            let mut state = self.inner.state();
-            self.keys.iter().for_each(|key| state.end_count(key));
-        }
-    }
 }
 
 /// The state, as the log's sink. A panic under its lock may have left it half changed: the log stops then.
@@ -264,199 +236,6 @@ impl Inner {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Boards a commit, looking up logs as need be, and waiting for room if `wait` says so.
-    ///
-    /// `None` where a log of it is kept in memory. Nobody checks here whether the operations may be asked for at all.
-    pub fn append(
-        &self,
-        ops: &[Op<'_>],
-        durability: Option<Durability>,
-        wait: bool,
-    ) -> Result<Option<Accepted>, Error> {
-        let wal = self.wal()?;
-        // What frees space is let through whatever else is full.
-        let freeing = !ops.iter().any(|op| op.action.adds());
-        let mut asked = None;
-        let Counters { appends, stalls, .. } = &self.counters;
-        let clock = &*self.options.clock;
-        let appended = appends.time(clock, || {
-            self.append_once_there_is_room(wal, ops, durability, (freeing, wait), &mut asked)
-        });
-        if asked.is_some() {
-            self.state().room.withdraw();
-        }
-        let Some((accepted, delay)) = appended? else { return Ok(None) };
-        if !delay.is_zero() && self.may_wait().is_ok() {
-            let mut stall = Stall::new(stalls, clock);
-            stall.waits(StallReason::HeapSlope);
-            thread::park_timeout(delay);
-        }
-        Ok(Some(accepted))
-    }
-
-    /// Boards a commit, and tells how long its caller should wait before the next. `asked` keeps the number of having asked
-    /// for room in the heap.
-    fn append_once_there_is_room(
-        &self,
-        wal: &Wal,
-        ops: &[Op<'_>],
-        durability: Option<Durability>,
-        (freeing, wait): (bool, bool),
-        asked: &mut Option<u64>,
-    ) -> Result<Option<(Accepted, Duration)>, Error> {
-        let mut counting = Counting { inner: self, keys: Vec::new() };
-        let mut stall = Stall::new(&self.counters.stalls, &*self.options.clock);
-        let mut looked = false;
-        loop {
-            let mut state = self.state();
-            let memory = state.memory();
-            // Without threads a checkpoint is always as far as it can be.
-            let rationed = self.options.threads && self.is_beyond_ration(memory);
-            // What was looked up for this commit is let in: a checkpoint would drop it, and the next look-up bring it again.
-            let over =
-                !freeing && !looked && (rationed || memory > state.most_memory(self.options.memory_budget));
-            let refused = if over {
-                Retry::NoRoom(WalError::Busy)
-            } else {
-                match state.append(
-                    wal,
-                    ops,
-                    durability,
-                    self.options.linger,
-                    &CommitClock::new(&*self.options.clock),
-                ) {
-                    Ok(accepted) => {
-                        self.used.store(accepted.appended.used, Ordering::Relaxed);
-                        self.weigh(&state, accepted.appended.used);
-                        // Without threads nothing would come in time.
-                        let waits = !freeing && wait && self.options.threads;
-                        let delay = if waits { state.gauge().delay() } else { Duration::ZERO };
-                        return Ok(Some((accepted, delay)));
-                    }
-                    Err(refused) => refused,
-                }
-            };
-            // Whoever waits holds no runs: it would keep what merging frees.
-            let looks = matches!(refused, Retry::Unknown(_) | Retry::Sizes(..));
-            let runs = if looks { state.runs.clone() } else { Arc::default() };
-            looked |= looks;
-            if let Retry::Sizes(i, _) = refused {
-                counting.begin(&mut state, ops[i].key);
-            }
-            // Commits that fail leave what was learned of their logs behind; that counts, too.
-            let full = over || matches!(refused, Retry::NoRoom(WalError::Full { .. }));
-            self.weigh(&state, if full { u64::MAX } else { 0 });
-            let rests_on = match &refused {
-                Retry::Error(error) => state.rests_on(ops, error),
-                _ => None,
-            };
-            if let Retry::Short(request) = refused {
-                if !wait {
-                    let error = state.room.refuse(request);
-                    self.weigh(&state, 0);
-                    return Err(error);
-                }
-                *asked = Some(state.room.request_space(*asked, request)?);
-            }
-            drop(state);
-            if full || asked.is_some() {
-                // It may be resting between two slices.
-                self.nudge();
-            }
-            match refused {
-                Retry::Error(error) => return Err(self.refusal(wal, error, rests_on, wait)),
-                Retry::InMemory => return Ok(None),
-                Retry::Unknown(unknown) => {
-                    let look = |key| self.counters.run_lookups.time(&*self.options.clock, || runs.state(key));
-                    let looked = unknown.iter().map(|&i| Ok((ops[i].key, look(ops[i].key)?)));
-                    let looked: Vec<_> = looked.collect::<Result<_, Error>>()?;
-                    let mut state = self.state();
-                    let mut learned = true;
-                    looked.into_iter().for_each(|(key, known)| learned &= state.learn(&runs, key, known));
-                    drop(state);
-                    match learned {
-                        true => {}
-                        false if wait => {
-                            stall.waits(StallReason::Import);
-                            self.make_room(wal, WalError::Busy)?;
-                        }
-                        false => return Err(WalError::Busy.into()),
-                    }
-                }
-                Retry::Sizes(i, missing) => {
-                    let found = missing.look(&runs, ops[i].key)?;
-                    self.state().learn_sizes(ops[i].key, found);
-                }
-                Retry::NoRoom(why) if !wait => return Err(why.into()),
-                Retry::Short(request) => {
-                    stall.waits(StallReason::Heap);
-                    self.wait_for_heap(wal, request)?;
-                }
-                Retry::NoRoom(why) => {
-                    stall.waits(match why {
-                        _ if rationed => StallReason::Checkpoint,
-                        _ if over => StallReason::Memory,
-                        WalError::Full { .. } => StallReason::Ring,
-                        _ => StallReason::Backlog,
-                    });
-                    self.make_room(wal, why)?;
-                }
-            }
-        }
-    }
-
-    /// Refuses a commit with `error`, once the block that this rests on is durable; or says why that cannot be waited for.
-    fn refusal(&self, wal: &Wal, error: Error, rests_on: Option<u64>, wait: bool) -> Error {
-        let settled = rests_on.is_none_or(|block| wal.durable() >= block) || bug("refusal-before-durable");
-        match settled {
-            true => error,
-            false if !wait => WalError::Busy.into(),
-            false => self.flush().map_or_else(|stopped| stopped, |()| error),
-        }
-    }
-
-    /// Whether an operation may be asked for at all.
-    pub fn check(&self, op: &Op<'_>) -> Result<(), Error> {
-        check_key(op.key)?;
-        match op.action {
-            Action::Append(payload) | Action::Snapshot(payload)
-                if payload.len() > self.options.largest_payload() =>
-            {
-                Err(Error::PayloadTooLarge { len: payload.len(), limit: self.options.largest_payload() })
-            }
-            Action::Retain(retention) => retention.check(),
-            _ => Ok(()),
-        }
-    }
-
-    /// Lets maintenance do what may make room in the heap.
-    fn wait_for_heap(&self, wal: &Wal, request: SpaceRequest) -> Result<(), Error> {
-        if self.options.threads {
-            return self.wait_for_room(wal);
-        }
-        let worked = self.step()?;
-        self.flush()?;
-        let state = self.state();
-        if worked || state.pressure().is_none() { Ok(()) } else { Err(state.room.full(request)) }
-    }
-
-    fn make_room(&self, wal: &Wal, why: WalError) -> Result<(), Error> {
-        if self.options.threads {
-            return self.wait_for_room(wal);
-        }
-        let durable = wal.durable();
-        let worked = self.step()?;
-        self.flush()?;
-        // Where there is a pace, only those who wait get on.
-        if worked || wal.durable() > durable { Ok(()) } else { Err(why.into()) }
-    }
-
-    fn wait_for_room(&self, wal: &Wal) -> Result<(), Error> {
-        // The maintenance thread tries again by itself; until it gets on, waiting would be for nothing.
-        let stalled = held(&self.stalled).clone();
-        stalled.map_or_else(|| Ok(wal.wait_for_room()?), Err)
-    }
-
     /// Makes everything that appended durable.
     pub fn flush(&self) -> Result<(), Error> {
         let wal = self.wal()?;
@@ -474,10 +253,6 @@ impl Inner {
         }
         Ok(worked)
     }
-}
-
-pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
-    if key.is_empty() || key.len() > MAX_KEY { Err(Error::InvalidKey { len: key.len() }) } else { Ok(()) }
 }
 
 impl Handle {

@@ -1,8 +1,5 @@
 //! Opening: finding the superblock, the ring, the runs, and what the ring holds beyond them.
 
-use crate::format::manifest::MAX_LEVEL;
-use crate::read::ReadView;
-use crate::state::spaces::{Spaces, TABLE};
 use std::collections::BTreeSet;
 use std::mem::replace;
 use std::sync::Arc;
@@ -12,6 +9,7 @@ use brooklet_io::{AlignedBuf, Rng, SECTOR, Volume, capped, read_exact_at};
 use brooklet_wal::{Recovery, Start, recover, recover_secured, secure, slot};
 
 use crate::error::{Error, is_full};
+use crate::format::manifest::MAX_LEVEL;
 use crate::format::manifest::PartName;
 use crate::format::manifest::{Manifest, Merging, RunMeta, TableMeta};
 use crate::format::ring_label::{self, Label};
@@ -19,12 +17,14 @@ use crate::format::run_entry::head_key;
 use crate::format::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
 use crate::model::MAX_KEY;
 use crate::options::Options;
+use crate::read::ReadView;
 use crate::run::RunSet;
 use crate::run::bounds_cache::BoundsCache;
 use crate::run::table::Table;
 use crate::run::table_cache::TableCache;
 use crate::state::StoreState;
 use crate::state::spaces::SpaceTable;
+use crate::state::spaces::{Spaces, TABLE};
 use crate::volume::Volumes;
 use crate::volume::allocator::{Extent, Heap};
 use crate::volume::lock_owner;

@@ -85,7 +85,7 @@ impl Maintenance {
         }
     }
 
-    /// Makes `manifest` the store's: flush, manifest, flush, superblock.
+    /// Makes `manifest` part of the store: writes it, flushes it and the tables it names, then writes the superblock.
     fn install(
         &mut self,
         context: &Context<'_>,

@@ -3,7 +3,6 @@
 //! Both give log after log in key order, and a long log a chunk at a time, so that the work can be done in slices. Between
 //! two logs of a merge a compaction step may end: then all of it that is needed is the runs and the log that comes next.
 
-use crate::run::writer::{BuildError, Pending};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use crate::read::scan::RunLogs;
 use crate::run::cursor::RunCursor;
 use crate::run::dead_entries::{DeadEntries, pieces_in};
 use crate::run::table::Table;
+use crate::run::writer::{BuildError, Pending};
 use crate::run::{Run, RunSet, Wanted};
 
 /// What a log costs to copy, besides its payload, in bytes of payload: roughly.

@@ -4,8 +4,8 @@
 //! maintenance thread calls it in production, a simulator calls it itself.
 //!
 //! A checkpoint, told once: the active memtable is frozen at a block boundary; when its last block is visible, its logs are
-//! streamed in key order into a run, table after table; the run is flushed, then a manifest that names it, then the
-//! superblock that points at the manifest and trims the ring. A compaction is the same with other runs as its input and no
+//! streamed in key order into a run, table after table; one flush makes the run and a manifest that names it durable; then
+//! the superblock points at the manifest and trims the ring. A compaction is the same with other runs as its input and no
 //! trim, and in compaction steps (`compaction.rs`). `maintenance/policy/mod.rs` says which. Either counts what is known to be dead, and leaves out
 //! runs in which nothing lives any more, unread.
 //!
@@ -32,8 +32,6 @@ pub mod reserve;
 pub mod run_builder;
 pub mod snapshot;
 
-use crate::maintenance::ingest::Ingestion;
-
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -46,6 +44,7 @@ use brooklet_wal::{Cursor, Untold, Wal};
 use crate::error::{Error, described, is_full};
 use crate::format::superblock::Superblock;
 use crate::maintenance::compaction::Compaction;
+use crate::maintenance::ingest::Ingestion;
 use crate::maintenance::merge::{Input, matters};
 use crate::maintenance::pace::IDLE;
 use crate::maintenance::reserve::TABLE_COST;

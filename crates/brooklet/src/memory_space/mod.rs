@@ -17,7 +17,6 @@ pub mod log;
 pub mod retention;
 pub mod slots;
 
-use crate::model::space_config::{MemoryInfo, SpaceInfo};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
@@ -33,6 +32,7 @@ use crate::model::Bounds;
 use crate::model::retention::Retention;
 use crate::model::retention_state::{RetentionState, State};
 use crate::model::space_config::{MemoryConfig, SEPARATOR, SpaceConfig};
+use crate::model::space_config::{MemoryInfo, SpaceInfo};
 use crate::read::scan::Listed;
 use crate::sync::{Mutex, MutexGuard};
 

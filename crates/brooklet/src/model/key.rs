@@ -3,6 +3,9 @@
 use std::fmt;
 use std::ops::Deref;
 
+use crate::error::Error;
+use crate::model::MAX_KEY;
+
 /// The longest key that lies in place: with it, a [`Key`] is as large as three words.
 const SHORT: usize = 22;
 
@@ -54,6 +57,11 @@ impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
+}
+
+/// Refuses a key that no log may have.
+pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
+    if key.is_empty() || key.len() > MAX_KEY { Err(Error::InvalidKey { len: key.len() }) } else { Ok(()) }
 }
 
 #[cfg(test)]

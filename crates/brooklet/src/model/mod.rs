@@ -15,8 +15,9 @@ pub mod retention;
 pub mod retention_state;
 pub mod space_config;
 
-use brooklet_io::seeded::bug;
 use std::ops::Range;
+
+use brooklet_io::seeded::bug;
 
 /// Longest key, in bytes.
 pub const MAX_KEY: usize = 1024;

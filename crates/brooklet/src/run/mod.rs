@@ -11,17 +11,16 @@ pub mod table;
 pub mod table_cache;
 pub mod writer;
 
-use crate::format::manifest::MAX_LEVEL;
 use std::sync::Arc;
 
 use brooklet_io::seeded::bug;
 use bytes::Bytes;
 
 use crate::error::Error;
+use crate::format::manifest::MAX_LEVEL;
 use crate::format::manifest::{Chain, Manifest, Merging, RunMeta, TableMeta};
-use crate::model::Piece;
-
 use crate::format::run_entry::{Chunk, Head, chunk_key, filter_hash, head_key, head_piece, split_key};
+use crate::model::Piece;
 use crate::model::retention_state::State;
 use crate::run::table::Table;
 use crate::run::table_cache::TableCache;

@@ -1,13 +1,14 @@
 //! A run on its way to the heap: its entries go into tables, one after another, each in an extent that somebody found for it.
 
-use crate::format::run_entry::{Out, filter_hash};
-use brooklet_io::seeded::bug;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
+use brooklet_io::seeded::bug;
+
 use crate::error::Error;
+use crate::format::run_entry::{Out, filter_hash};
 use crate::run::table::{Entry, Table, TableBuilder};
 use crate::run::table_cache::TableCache;
 use crate::volume::allocator::Extent;

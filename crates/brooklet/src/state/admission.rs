@@ -17,8 +17,9 @@ use crate::error::Error;
 use crate::memtable::{Memtable, entry_bytes};
 use crate::model::Effect;
 use crate::model::commit::{Action, Op};
+use crate::state::StoreState;
+use crate::state::append::Retry;
 use crate::state::backpressure::Gauge;
-use crate::state::{Retry, StoreState};
 
 /// What maintenance tells of the heap, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

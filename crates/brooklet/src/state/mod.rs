@@ -1,19 +1,8 @@
-//! Appending: where a commit meets the state of its logs, gets its numbers, and joins the log's open block.
-//!
-//! The naive steps: look up the bounds of every log, check what the commit expects of them, work out each operation's
-//! effect, write the record, remember the new bounds. They must happen as one step between commits, and they must not
-//! wait for a disk. So the bounds of logs that no memtable in memory knows are looked up before, without the lock
-//! ([`Retry::Unknown`] names them), and the step is repeated if the runs changed meanwhile.
-//!
-//! Invariants:
-//! 1. Under one lock: the order of records in the ring is the order of numbers in every log.
-//! 2. A commit that fails leaves no trace: its changes to the appended bounds are undone in reverse.
-//! 3. Effects become visible in the order of the blocks, and a commit's effects all at once.
-//!
-//! What logs drop that keep a part of their entries only is worked out in `retention.rs`; whether there is room in the heap, in
-//! `admission.rs`.
+//! The store's state that commits and readers share, under one lock: memtables, runs, spaces, and blocks that are not durable yet.
+//! [`append`] changes it, and [`publish`](StoreState::publish) makes durable blocks visible.
 
 pub mod admission;
+pub mod append;
 pub mod backpressure;
 pub mod lost;
 pub mod refusal;
@@ -24,32 +13,24 @@ pub mod spaces;
 pub mod subscribers;
 pub mod undo;
 
-use crate::state::subscribers::Followers;
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet_io::seeded::bug;
-use brooklet_wal::{Block, Boarded, Wal, WalError};
+use brooklet_wal::{Block, Wal};
 
 use crate::counters::{ReadSource, ReadStats};
-use crate::error::{Error, Expected, Found, KeyText};
-use crate::format::commit_record;
-use crate::memtable::entry_sizes::SizeQuery;
-use crate::memtable::seqs::Seqs;
-use crate::memtable::{Limited, LogState, Memtable, Pending, Slot};
-use crate::model::commit::{Action, Durability, EnrollScope, Op};
-use crate::model::retention::Retention;
-use crate::model::retention_state::{COUNTED, State, retention};
-use crate::model::{Bounds, Effect, Piece};
+use crate::error::Error;
+use crate::memtable::{LogState, Memtable, Pending, Slot};
+use crate::model::{Bounds, Piece};
 use crate::run::RunSet;
 use crate::run::bounds_cache::BoundsCache;
 use crate::run::table_cache::TableCache;
-use crate::state::admission::{Room, SpaceRequest};
+use crate::state::admission::Room;
+use crate::state::append::Planned;
 use crate::state::lost::{Doubt, Lost};
-use crate::state::retention::CommitClock;
-use crate::state::spaces::{Share, SpaceTable, Spaces};
+use crate::state::spaces::{SpaceTable, Spaces};
+use crate::state::subscribers::Followers;
 use crate::state::undo::Undo;
 
 /// Effects of one block, in the order they appended.
@@ -61,11 +42,6 @@ struct PendingBlock {
     effects: Vec<Pending>,
     /// When the first deferred commit of the block appended.
     deferred: Option<Duration>,
-}
-
-struct Planned {
-    op: usize,
-    effect: Effect,
 }
 
 /// The state that appending and reading share, under one lock.
@@ -110,37 +86,6 @@ pub(crate) struct StoreState {
     effects: Vec<Pending>,
 }
 
-/// Why a commit did not append.
-pub(crate) enum Retry {
-    /// The bounds of these logs (by operation) must be looked up in the runs first.
-    Unknown(Vec<usize>),
-    /// The sizes of some entries must be, of the log of this operation.
-    Sizes(usize, SizeQuery),
-    /// For good.
-    Error(Error),
-    /// A log of it is kept in memory.
-    InMemory,
-    /// There is no room in the ring now.
-    NoRoom(WalError),
-    /// There is none in the heap.
-    Short(SpaceRequest),
-}
-
-impl From<Error> for Retry {
-    fn from(error: Error) -> Self {
-        Retry::Error(error)
-    }
-}
-
-/// A commit that appended.
-pub(crate) struct Accepted {
-    pub appended: Boarded,
-    /// The number of every entry, in the order of the operations that added them.
-    pub seqs: Seqs,
-    /// Whether it is acknowledged at once.
-    pub deferred: bool,
-}
-
 impl StoreState {
     pub fn new(seed: u64, runs: Arc<RunSet>, bounds_cache: BoundsCache, table: SpaceTable) -> Self {
         let SpaceTable { spaces, log: table_log } = table;
@@ -169,335 +114,6 @@ impl StoreState {
             undo: Vec::new(),
             effects: Vec::new(),
         }
-    }
-
-    /// Finds a log in the active memtable, bringing it there from the frozen one or from what is remembered if need be.
-    fn slot(&mut self, key: &[u8]) -> Option<Slot> {
-        if let Some(slot) = self.active.find(key) {
-            return Some(slot);
-        }
-        let frozen = self.frozen.as_ref().filter(|_| !bug("remembered-before-frozen"));
-        let frozen = frozen.and_then(|memtable| Some(memtable.log(memtable.find(key)?)));
-        let (state, sizes) = match frozen {
-            Some(log) => (log.state(), log.take_sizes()),
-            None => (State::without_terms(self.bounds_cache.get(key)?), None),
-        };
-        let next = state.bounds.map_or(0, |bounds| bounds.next);
-        let slot = self.active.add(key, state);
-        if let Some(mut sizes) = sizes {
-            sizes.freeze(next);
-            self.keep_sizes(slot, sizes);
-        }
-        Some(slot)
-    }
-
-    /// Whether the memtables know that a log is not there.
-    fn is_absent(&self, key: &[u8]) -> bool {
-        let known =
-            |memtable: &Memtable| memtable.find(key).map(|slot| memtable.log(slot).appended.is_none());
-        self.memtables().find_map(known).unwrap_or(false)
-    }
-
-    /// Remembers the state that `runs` give a log. Does nothing where the log or other runs came meanwhile. `false` where
-    /// whoever asks has to wait, since the log may come up in the runs at any moment.
-    pub fn learn(&mut self, runs: &Arc<RunSet>, key: &[u8], state: State) -> bool {
-        if self.ingesting && (state.bounds.is_none() || self.is_absent(key)) {
-            return false;
-        }
-        if Arc::ptr_eq(runs, &self.runs) && self.slot(key).is_none() && !self.spaces.is_in_memory(key) {
-            self.active.add(key, state);
-        }
-        true
-    }
-
-    /// Takes a commit on append, or says why not.
-    pub fn append(
-        &mut self,
-        wal: &Wal,
-        ops: &[Op<'_>],
-        asked: Option<Durability>,
-        linger: Duration,
-        moment: &CommitClock<'_>,
-    ) -> Result<Accepted, Retry> {
-        if ops.iter().any(|op| self.spaces.is_in_memory(op.key)) {
-            return Err(Retry::InMemory);
-        }
-        self.undo.clear();
-        self.plan.clear();
-        self.spaces.begin();
-        let durability = self.spaces.durability(ops, asked);
-        let result = self.plan(ops, moment).and_then(|()| self.write(wal, ops, durability, linger, moment));
-        match &result {
-            Ok(_) => self.spaces.note(ops),
-            Err(_) if bug("refused-commit-leaves-traces") => {}
-            Err(_) => self.undo(ops),
-        }
-        result
-    }
-
-    /// Undoes what was planned.
-    fn undo(&mut self, ops: &[Op<'_>]) {
-        for (undo, planned) in self.undo.drain(..).zip(&self.plan).rev() {
-            let slot = undo.slot;
-            let share =
-                |memtable: &Memtable| Share::of(memtable.log(slot).appended, memtable.log(slot).terms());
-            let before = share(&self.active);
-            undo.apply(&mut self.active);
-            self.spaces.shift(ops[planned.op].key, before, share(&self.active));
-        }
-    }
-
-    /// Works out the effect of every operation, on the appended bounds.
-    fn plan(&mut self, ops: &[Op<'_>], moment: &CommitClock<'_>) -> Result<(), Retry> {
-        self.find_all(ops)?;
-        self.count_sizes(ops);
-        for (op, &slot) in ops.iter().zip(&self.slots) {
-            if let Action::Expect(expected) = op.action {
-                check(op.key, expected, self.active.log(slot).appended)?;
-            }
-        }
-        for (i, op) in ops.iter().enumerate() {
-            let slot = self.slots[i];
-            let bounds = self.active.log(slot).appended;
-            let known = || bounds.ok_or_else(|| Error::UnknownLog { key: KeyText::of(op.key) });
-            match op.action {
-                Action::Expect(_) => {}
-                Action::Append(_) | Action::Snapshot(_) => {
-                    let seq = bounds.map_or(0, |b| b.next);
-                    if bounds.is_none()
-                        && let Some((retention, space)) = self.spaces.given(op.key)
-                    {
-                        self.give(op, i, slot, retention, space, moment)?;
-                    }
-                    self.mark(op, i, slot, moment)?;
-                    self.effect(op, i, slot, Effect::Append(seq))?;
-                    if matches!(op.action, Action::Snapshot(_)) {
-                        self.cut(op, i, slot, Effect::Trim(seq))?;
-                    }
-                    self.limit(op, i, slot, moment)?;
-                }
-                Action::Trim(before) => {
-                    known()?;
-                    // Trimming what is trimmed already changes nothing, and is no mistake.
-                    let before = before.max(self.kept(slot, moment));
-                    self.cut(op, i, slot, Effect::Trim(before))?;
-                }
-                Action::KeepLast(n) => {
-                    let before = known()?.next.saturating_sub(n).max(self.kept(slot, moment));
-                    self.cut(op, i, slot, Effect::Trim(before))?;
-                }
-                Action::Truncate(from) => {
-                    known()?;
-                    // What readers do not see any more must not be cut off: it has gone.
-                    self.limit(op, i, slot, moment)?;
-                    self.cut(op, i, slot, Effect::Truncate(from))?;
-                }
-                Action::Retain(retention) => {
-                    if !retention.is_limited() {
-                        known()?;
-                    }
-                    let counts = self.active.log(slot).terms().map_or(0, |terms| terms.space);
-                    let space = self.spaces.given(op.key).map_or(counts, |(_, space)| space.max(counts));
-                    self.give(op, i, slot, retention, space, moment)?;
-                }
-                Action::Enroll(gives) => self.enroll(op, i, slot, gives, moment)?,
-                Action::ExpiryPass => self.limit(op, i, slot, moment)?,
-                Action::Delete => {
-                    known()?;
-                    self.effect(op, i, slot, Effect::Delete)?;
-                }
-            }
-        }
-        // What was there before a quota is counted, and not refused.
-        if ops.iter().any(|op| matches!(op.action, Action::Enroll(_))) {
-            return Ok(());
-        }
-        Ok(self.spaces.check_quotas()?)
-    }
-
-    /// Sets what a log keeps, and has it count in the totals of the space of this number, if there is one.
-    fn give(
-        &mut self,
-        op: &Op<'_>,
-        i: usize,
-        slot: Slot,
-        retention: Retention,
-        space: u64,
-        moment: &CommitClock<'_>,
-    ) -> Result<(), Retry> {
-        let bytes = retention.bytes.or((space > 0).then_some(COUNTED));
-        self.retain(op, i, slot, Retention { bytes, ..retention }, moment)?;
-        let counts = self.active.log(slot).terms().map_or(0, |terms| terms.space);
-        if counts == space { Ok(()) } else { Ok(self.effect(op, i, slot, Effect::Count(space))?) }
-    }
-
-    /// Gives a log what its space gives its logs, as far as it has not got that.
-    fn enroll(
-        &mut self,
-        op: &Op<'_>,
-        i: usize,
-        slot: Slot,
-        gives: EnrollScope,
-        moment: &CommitClock<'_>,
-    ) -> Result<(), Retry> {
-        let log = self.active.log(slot);
-        let Some(space) = self.spaces.of(op.key).filter(|_| log.appended.is_some()) else { return Ok(()) };
-        let counts = log.terms().map_or(0, |terms| terms.space);
-        let own = retention(log.terms());
-        let space = self.spaces.get(space);
-        let number = if space.config.has_quota() { space.number } else { counts };
-        let given = gives == EnrollScope::All || gives == EnrollScope::Unlimited && !own.is_limited();
-        let wanted = if given { space.config.retention } else { own };
-        if counts == number && own == wanted {
-            return Ok(());
-        }
-        self.give(op, i, slot, wanted, number, moment)
-    }
-
-    /// Finds the log of every operation, adding those that are new for certain.
-    fn find_all(&mut self, ops: &[Op<'_>]) -> Result<(), Retry> {
-        if self.ingesting && ops.iter().any(|op| self.is_absent(op.key)) {
-            return Err(Retry::NoRoom(WalError::Busy));
-        }
-        self.slots.clear();
-        let mut unknown = Vec::new();
-        let nothing = self.runs.is_empty() && !self.ingesting;
-        for (i, op) in ops.iter().enumerate() {
-            match self.slot(op.key) {
-                Some(slot) => self.slots.push(slot),
-                None if nothing => self.slots.push(self.active.add(op.key, State::default())),
-                None => unknown.push(i),
-            }
-        }
-        if unknown.is_empty() { Ok(()) } else { Err(Retry::Unknown(unknown)) }
-    }
-
-    fn effect(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Error> {
-        let log = self.active.log_mut(slot);
-        let share = Share::of(log.appended, log.terms());
-        let mut piece = Piece::on_top_of(log.appended);
-        if piece.apply(effect).is_none() {
-            let bounds = log.appended.unwrap_or_default();
-            let (Effect::Append(asked) | Effect::Trim(asked) | Effect::Truncate(asked)) = effect else {
-                return Err(Error::UnknownLog { key: KeyText::of(op.key) });
-            };
-            return Err(Error::OutOfRange {
-                key: KeyText::of(op.key),
-                asked,
-                first: bounds.first,
-                next: bounds.next,
-            });
-        }
-        let mut undo = Undo { slot, bounds: log.appended, touched: log.touched, terms: None, cut: None };
-        (log.appended, log.touched) = (piece.bounds, true);
-        if let Some(limited) = Limited::of(&mut log.limited, effect) {
-            undo.terms = limited.appended.clone();
-            let len = match op.action {
-                Action::Append(payload) | Action::Snapshot(payload) => payload.len() as u32,
-                _ => 0,
-            };
-            undo.cut = limited.append(effect, piece.bounds, len);
-            self.spaces.shift(op.key, share, Share::of(log.appended, log.terms()));
-        }
-        self.undo.push(undo);
-        self.plan.push(Planned { op: i, effect });
-        Ok(())
-    }
-
-    /// Writes the planned effects as one record.
-    fn write(
-        &mut self,
-        wal: &Wal,
-        ops: &[Op<'_>],
-        durability: Durability,
-        linger: Duration,
-        moment: &CommitClock<'_>,
-    ) -> Result<Accepted, Retry> {
-        if self.plan.is_empty() {
-            return Err(Error::EmptyCommit.into());
-        }
-        let payload = |planned: &Planned| match (planned.effect, ops[planned.op].action) {
-            (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload,
-            _ => &[],
-        };
-        let keys = std::iter::once(None).chain(self.plan.iter().map(|p| Some(ops[p.op].key)));
-        let bounds = self.plan.iter().zip(keys).zip(&self.undo).map(|((p, previous), undo)| {
-            let key = ops[p.op].key;
-            let terms = undo.terms.as_ref().filter(|_| !undo.touched).map_or(0, |terms| terms.bound());
-            commit_record::bound(if previous == Some(key) { &[] } else { key }, payload(p)) + terms
-        });
-        let bound = bounds.sum();
-        let freeing = !ops.iter().any(|op| op.action.adds());
-        let request = self.admit(ops, freeing)?;
-        let within = match durability {
-            Durability::Durable => linger,
-            // The device has the other half.
-            Durability::Deferred(bound) => bound / 2,
-        };
-        let (plan, undo, active, effects) = (&self.plan, &self.undo, &mut self.active, &mut self.effects);
-        effects.clear();
-        let appended = wal.try_append(bound, freeing, within, |out| {
-            let written = Cell::new(0);
-            let mut counted = |bytes: &[u8]| {
-                written.set(written.get() + bytes.len());
-                out(bytes);
-            };
-            let mut previous = None;
-            for (planned, &Undo { slot, bounds, touched, ref terms, .. }) in plan.iter().zip(undo) {
-                let told = !touched && !bug("record-forgets-bounds");
-                let before = if told { State { bounds, terms: terms.clone() } } else { State::default() };
-                let (key, effect, payload) = (ops[planned.op].key, planned.effect, payload(planned));
-                let entry = commit_record::Entry { key, effect, before, payload };
-                commit_record::encode(&mut counted, &entry, previous == Some(slot));
-                previous = Some(slot);
-                let offset = (written.get() - payload.len()) as u32;
-                effects.push(Pending { slot, effect, offset, len: payload.len() as u32 });
-            }
-        });
-        let appended = match appended {
-            Ok(appended) => appended,
-            Err(why @ (WalError::Full { .. } | WalError::Busy)) => return Err(Retry::NoRoom(why)),
-            Err(error) => return Err(Retry::Error(error.into())),
-        };
-        active.claims(request.claim, request.largest);
-        for pending in effects.iter_mut() {
-            active.adds(pending.slot, pending.effect, pending.len as usize);
-            pending.offset += appended.offset as u32;
-            let log = active.log_mut(pending.slot);
-            log.in_flight += 1;
-            if matches!(durability, Durability::Deferred(_)) {
-                log.deferred = appended.block.seq();
-                self.last_deferred = appended.block.seq();
-            }
-            if let Effect::Age(_) = pending.effect {
-                log.limited_mut().changes_at(moment.ms());
-            }
-        }
-        let seqs = Seqs::of(effects);
-        let seq = appended.block.seq();
-        if self.pending.back().is_none_or(|p| p.seq != seq) {
-            let (generation, effects) = (self.generation, Vec::new());
-            self.pending.push_back(PendingBlock { seq, generation, effects, deferred: None });
-        }
-        let block = self.pending.back_mut().expect("just seen to");
-        assert!(block.generation == self.generation, "a block belongs to one tier");
-        block.effects.append(effects);
-        if let Some(Op { key: [], action: Action::Snapshot(table) }) = ops.first() {
-            self.spaces.take_on(table).expect("it was just encoded");
-        }
-        let deferred = match durability {
-            Durability::Durable => false,
-            Durability::Deferred(bound) => {
-                let now = moment.elapsed();
-                block.deferred.get_or_insert(now);
-                let oldest = self.pending.iter().find_map(|block| block.deferred).unwrap_or(now);
-                // Where the ring is held to a pace that is slower, the commit is acknowledged once it is durable.
-                let starts = appended.earliest.saturating_sub(now);
-                now.saturating_sub(oldest) <= bound
-                    && (starts <= bound / 2 || bug("deferred-ignores-the-pace"))
-            }
-        };
-        Ok(Accepted { appended, seqs, deferred })
     }
 
     /// Makes durable blocks visible to readers.
@@ -645,13 +261,4 @@ impl StoreState {
         let known = self.memtables().filter_map(|memtable| Some(memtable.log(memtable.find(key)?).deferred));
         known.max().unwrap_or_default()
     }
-}
-
-fn check(key: &[u8], expected: Expected, bounds: Option<Bounds>) -> Result<(), Error> {
-    let holds = match expected {
-        Expected::Next(next) => bounds.map_or(0, |b| b.next) == next,
-        Expected::Absent => bounds.is_none(),
-    };
-    let found = bounds.map_or(Found::Absent, |b| Found::Next(b.next));
-    if holds { Ok(()) } else { Err(Error::Conflict { key: KeyText::of(key), expected, found }) }
 }

@@ -17,8 +17,9 @@ use crate::model::commit::{Action, Op};
 use crate::model::retention::Retention;
 use crate::model::retention_state::RetentionState;
 use crate::model::{Bounds, Effect};
+use crate::state::StoreState;
+use crate::state::append::Retry;
 use crate::state::spaces::Spaces;
-use crate::state::{Retry, StoreState};
 
 /// The wall clock as of one commit, asked once and only if need be.
 pub(crate) struct CommitClock<'a> {

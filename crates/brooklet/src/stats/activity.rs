@@ -1,10 +1,10 @@
 //! What the store does: counters since opening, by stage of a write and by what answers a read, queues, stalls.
 
-use crate::maintenance::snapshot::MaintenanceSnapshot;
 use brooklet_wal::{Histogram, Stages, WalStats};
 
 use crate::counters::{ReadStats, StallReason, StallStats};
 use crate::engine::Inner;
+use crate::maintenance::snapshot::MaintenanceSnapshot;
 use crate::model::space_config::SpaceInfo;
 use crate::run::table_cache::LookupStats;
 use crate::sync::held;

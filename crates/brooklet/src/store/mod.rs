@@ -16,10 +16,11 @@ use brooklet_io::{MemVolume, Volume};
 
 use crate::counters::ReadSource;
 use crate::engine::recovery;
-use crate::engine::{Handle, Inner, check_key};
+use crate::engine::{Handle, Inner};
 use crate::error::{Error, KeyText};
 use crate::model::Bounds;
 use crate::model::commit::{Action, Commit, Durability, Op};
+use crate::model::key::check_key;
 use crate::model::retention::Retention;
 use crate::model::retention_state::{State, retention};
 use crate::options::Options;

@@ -6,7 +6,6 @@
 //!
 //! A store that is open for reading only takes no checkpoint. What recovery brought is then made a run in memory.
 
-use crate::run::writer::read_error;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use brooklet_codex::{Builder, BuilderOptions};
 use brooklet_io::{MemVolume, Process, SECTOR};
 use bytes::Bytes;
 
-use crate::engine::{Inner, check_key};
+use crate::engine::Inner;
 use crate::error::{Error, KeyText};
 use crate::format::manifest::{RunMeta, TableMeta};
 use crate::format::run_entry::{Chunk, Head, PieceWriter, split_key};
@@ -22,6 +21,7 @@ use crate::maintenance::merge::{Input, matters};
 use crate::memtable::sort::IncrementalSort;
 use crate::memtable::{LogState, Memtable};
 use crate::model::Bounds;
+use crate::model::key::check_key;
 use crate::model::keyed_hash::Secret;
 use crate::model::retention_state::{retention, shown};
 use crate::read::scan::{Listed, LogInfo, Logs};
@@ -30,6 +30,7 @@ use crate::run::dead_entries::DeadEntries;
 use crate::run::table::Table;
 use crate::run::table_cache::TableCache;
 use crate::run::writer::Pending;
+use crate::run::writer::read_error;
 use crate::run::{Run, RunSet};
 use crate::state::lost::{self, Lost, is_proven};
 use crate::state::spaces::FIRST;

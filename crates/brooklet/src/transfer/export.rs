@@ -16,10 +16,10 @@ use std::io;
 
 use brooklet_codex::{Builder, BuilderOptions, Reader, Source};
 
-use crate::engine::check_key;
 use crate::error::{Error, KeyText};
 use crate::format::run_entry::PieceWriter;
 use crate::maintenance::merge::Input;
+use crate::model::key::check_key;
 use crate::run::writer::Pending;
 use crate::run::writer::read_error;
 use crate::state::spaces::FIRST;

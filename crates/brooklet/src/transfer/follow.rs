@@ -21,8 +21,6 @@
 //! The first record on a log since a checkpoint has the log's bounds and what it keeps, so that blocks from a view's place on are
 //! brought back as recovery does it, without a look at the runs.
 
-use crate::engine::recovery::table_of;
-use crate::state::subscribers::{Following, Item, Lost, Moment, Seen, millis};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -31,9 +29,11 @@ use brooklet_io::seeded::bug;
 use brooklet_wal::{Block, Cursor, checksum};
 use bytes::Bytes;
 
+use crate::engine::recovery::table_of;
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::state::spaces::SpaceTable;
+use crate::state::subscribers::{Following, Item, Lost, Moment, Seen, millis};
 use crate::store::Store;
 use crate::store::view::{View, run_of};
 

@@ -14,7 +14,6 @@
 //!   44  …  a manifest (`format/manifest.rs`), whose tables are the parts; their offsets are 0
 //! ```
 
-use crate::format::manifest::PartName;
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,6 +23,7 @@ use bytes::Bytes;
 
 use crate::engine::recovery::check_runs;
 use crate::error::Error;
+use crate::format::manifest::PartName;
 use crate::format::manifest::{self, Manifest, TableMeta};
 use crate::model::keyed_hash::Secret;
 use crate::run::RunSet;

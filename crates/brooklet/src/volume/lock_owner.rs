@@ -1,13 +1,13 @@
 //! Who has a volume open that cannot be had: from the note that each store leaves, and from what the system tells of
 //! devices. A courtesy to people; only whether the holder is gone decides anything.
 
-use crate::error::HERE;
 use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
 
 use brooklet_io::{SECTOR, is_open_here, process_exists, read_unlocked};
 
+use crate::error::HERE;
 use crate::format::superblock::{NOTE_OFFSET, read_note};
 
 /// Where this process counts its processes: numbers say something only to those who count in the same place, and in

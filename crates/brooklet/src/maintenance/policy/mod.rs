@@ -26,11 +26,11 @@
 mod compare;
 pub mod reclaim;
 
-use crate::format::manifest::MAX_LEVEL;
 use std::ops::Range;
 
 use brooklet_io::seeded::bug;
 
+use crate::format::manifest::MAX_LEVEL;
 use crate::format::manifest::RunMeta;
 
 /// The policy of stores.

@@ -1,12 +1,12 @@
 //! A file of the metrics, kept up to date while the store is open: for `brooklet top`, and for collectors of text files.
 
-use crate::options::MetricsFile;
 use std::fs;
 use std::io;
 use std::sync::Arc;
 
 use crate::engine::Inner;
 use crate::error::Error;
+use crate::options::MetricsFile;
 use crate::stats::metrics::Metrics;
 use crate::sync::thread;
 
