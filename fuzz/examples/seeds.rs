@@ -313,7 +313,8 @@ fn stores() -> std::io::Result<()> {
         for flags in [0, 4] {
             seed("store", &format!("sound-{which}-{flags}"), &[&[which, flags, 0, 0]])?;
         }
-        // One patch in each thing that has a checksum: a byte of it anywhere, with and without the sum made right.
+        // One patch in each thing that has a checksum: a byte of it anywhere, with and without the
+        // sum made right.
         for n in (0..sample.seams.len()).step_by(9) {
             let aimed = [9, 0, n as u8, 0, 1, 3];
             for flags in [0, 5] {

@@ -1,8 +1,9 @@
-//! What an archive keeps, when it is not what was written: the record of a backup, an object of its parts, and the note of whose
-//! it is.
+//! What an archive keeps, when it is not what was written: the record of a backup, an object of its
+//! parts, and the note of whose it is.
 //!
-//! Input: what (1 byte: even has the record's checksum made anew, a multiple of 4 has an object patched, too, 255 is about a
-//! note, of which the rest is the text), then patches for the record, then for the object.
+//! Input: what (1 byte: even has the record's checksum made anew, a multiple of 4 has an object
+//! patched, too, 255 is about a note, of which the rest is the text), then patches for the record,
+//! then for the object.
 
 #![no_main]
 

@@ -3,9 +3,10 @@
 //! Input: what to do (1 byte), then
 //! - 0: a header (96 bytes, whose checksum is made right) and a stored payload
 //! - 1: a codec (1 byte) and a payload, to be sealed and opened again
-//! - 2: a ring: flags (1 byte: 1 closed cleanly, 2 checksums of patched blocks are made right, 4 blocks of version 1 where
-//!   their codec lets them; the bits above choose the codec, or take all in turn), acked (1 byte), sector of the trim point
-//!   (1 byte), number of blocks (1 byte), length of each payload (1 byte, times 31), then patches
+//! - 2: a ring: flags (1 byte: 1 closed cleanly, 2 checksums of patched blocks are made right, 4
+//!   blocks of version 1 where their codec lets them; the bits above choose the codec, or take all
+//!   in turn), acked (1 byte), sector of the trim point (1 byte), number of blocks (1 byte), length
+//!   of each payload (1 byte, times 31), then patches
 
 #![no_main]
 

@@ -1,6 +1,7 @@
 //! Commits that whoever follows a store kept, when they are not what was told.
 //!
-//! Input: flags (1 byte: 1 has the checksum made anew, 2 has a moment up to which they count), then patches.
+//! Input: flags (1 byte: 1 has the checksum made anew, 2 has a moment up to which they count), then
+//! patches.
 
 #![no_main]
 

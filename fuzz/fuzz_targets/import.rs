@@ -1,9 +1,10 @@
-//! What `brooklet import` reads: lines of JSON, comma-separated values, and exports whose checksums are right, whatever
-//! they say.
+//! What `brooklet import` reads: lines of JSON, comma-separated values, and exports whose checksums
+//! are right, whatever they say.
 //!
-//! Input: flags (1 byte), then for 0 and 1, of 4, lines of either kind; for 2 an export done harm to: for each change the
-//! entry (1 byte; 255 is the metadata), whether its key (1 byte: odd) or its value, and a patch; for 3 entries: lengths (1 and
-//! 2 bytes) before key and value, the key's last bytes told by its length.
+//! Input: flags (1 byte), then for 0 and 1, of 4, lines of either kind; for 2 an export done harm
+//! to: for each change the entry (1 byte; 255 is the metadata), whether its key (1 byte: odd) or
+//! its value, and a patch; for 3 entries: lengths (1 and 2 bytes) before key and value, the key's
+//! last bytes told by its length.
 
 #![no_main]
 

@@ -1,11 +1,13 @@
 //! A whole log, done harm to: opening, reading; and appending, trimming and resizing what is left.
 //!
-//! Input: which log (1 byte), flags (1 byte: 1 has checksums made anew, 2 cuts the volume short, 4 writes, too), where to
-//! cut (2 bytes, in units of 512 bytes), a size (1 byte, in units of 16 KiB), then patches, aimed at what checksums cover.
+//! Input: which log (1 byte), flags (1 byte: 1 has checksums made anew, 2 cuts the volume short, 4
+//! writes, too), where to cut (2 bytes, in units of 512 bytes), a size (1 byte, in units of 16
+//! KiB), then patches, aimed at what checksums cover.
 //!
-//! Without new checksums the log gives a run of what it was given, from where it was trimmed to some end behind all that
-//! the label knows of; or opening says what is damaged. With them, whatever reads must fit together. In either case
-//! nothing may panic, hang or grow without bound, and what is appended then is there after the next opening.
+//! Without new checksums the log gives a run of what it was given, from where it was trimmed to
+//! some end behind all that the label knows of; or opening says what is damaged. With them,
+//! whatever reads must fit together. In either case nothing may panic, hang or grow without bound,
+//! and what is appended then is there after the next opening.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! Views of parts that are kept elsewhere, whose table, or parts, are not what they were.
 //!
-//! Input: flags (1 byte: 1 has the table's checksum made anew), the part (1 byte), a patch for it if flags say 2 (offset and
-//! length, 2 and 1 bytes, and bytes), then patches for the table.
+//! Input: flags (1 byte: 1 has the table's checksum made anew), the part (1 byte), a patch for it
+//! if flags say 2 (offset and length, 2 and 1 bytes, and bytes), then patches for the table.
 
 #![no_main]
 

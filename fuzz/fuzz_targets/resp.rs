@@ -1,5 +1,5 @@
-//! What Redis clients say. Input: a byte that says which of three clients speaks, or that the world goes on (3); a byte that
-//! says how many bytes it says, or what happens; those bytes; and so on.
+//! What Redis clients say. Input: a byte that says which of three clients speaks, or that the world
+//! goes on (3); a byte that says how many bytes it says, or what happens; those bytes; and so on.
 
 #![no_main]
 

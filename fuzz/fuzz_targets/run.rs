@@ -1,7 +1,8 @@
 //! Codexes: open, look-ups, cursors both ways, and the check of a whole file.
 //!
 //! Input: flags (1 byte), then
-//! - 1 set: the shape of a sound file (3 bytes; see `brooklet_fuzz::codex`), and patches; 2 has checksums made anew
+//! - 1 set: the shape of a sound file (3 bytes; see `brooklet_fuzz::codex`), and patches; 2 has
+//!   checksums made anew
 //! - 1 not set: a file; the checksums of its footer, and of what that points to, are made right
 
 #![no_main]
@@ -94,7 +95,8 @@ fn raw(mut file: Vec<u8>) {
     }
 }
 
-/// Whatever the file holds, reading it ends; and if the check finds nothing, all ways to read agree.
+/// Whatever the file holds, reading it ends; and if the check finds nothing, all ways to read
+/// agree.
 fn read(file: Vec<u8>) {
     let len = file.len();
     let reader = match Reader::open(Bytes::from(file), len as u64, None) {

@@ -1,10 +1,12 @@
 //! A whole store, done harm to: opening, checking, listing, reading; and writing to what is left.
 //!
-//! Input: which store (1 byte), flags (1 byte: 1 has checksums made anew, 2 cuts the volume short, or the ring's and
-//! the other, where it has one of its own; 4 writes, too), where to cut (2 bytes, in units of 512 bytes), then patches, aimed at what checksums cover.
+//! Input: which store (1 byte), flags (1 byte: 1 has checksums made anew, 2 cuts the volume short,
+//! or the ring's and the other, where it has one of its own; 4 writes, too), where to cut (2 bytes,
+//! in units of 512 bytes), then patches, aimed at what checksums cover.
 //!
-//! Without new checksums, every log reads as it was after some commit that recovery may end at, or gives an error that
-//! names the damage. With them, whatever reads must fit together, and nothing may panic, hang or grow without bound.
+//! Without new checksums, every log reads as it was after some commit that recovery may end at, or
+//! gives an error that names the damage. With them, whatever reads must fit together, and nothing
+//! may panic, hang or grow without bound.
 
 #![no_main]
 

@@ -1,7 +1,8 @@
 //! The slots of the superblock, and which of them counts.
 //!
-//! Input: flags (1 byte: bit i has the checksum of slot i made right), size of the volume (8 bytes), a bit to flip
-//! (2 bytes), then up to three slots, 160 bytes each; the rest of a slot is zero.
+//! Input: flags (1 byte: bit i has the checksum of slot i made right), size of the volume (8
+//! bytes), a bit to flip (2 bytes), then up to three slots, 160 bytes each; the rest of a slot is
+//! zero.
 
 #![no_main]
 

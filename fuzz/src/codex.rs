@@ -15,12 +15,14 @@ pub struct Sample {
     pub seams: Vec<Seam>,
 }
 
-/// Builds a codex of some shape: three bytes of the input say of how many entries, how large, in what blocks.
+/// Builds a codex of some shape: three bytes of the input say of how many entries, how large, in
+/// what blocks.
 pub fn sample(input: &mut Unstructured<'_>) -> Result<Sample> {
     let [count, shape, blocks]: [u8; 3] = input.arbitrary()?;
     let stride = usize::from(shape >> 4);
     let block_size = 64 << (blocks & 7);
-    // Uncompressed, so that pointers have places of their own, and a frame's head says how the rest is read anyway.
+    // Uncompressed, so that pointers have places of their own, and a frame's head says how the rest
+    // is read anyway.
     let bits_per_item = u32::from(blocks >> 4);
     let apart_from = if blocks & 8 == 0 { usize::MAX } else { 40 };
     let options =
@@ -40,7 +42,8 @@ pub fn sample(input: &mut Unstructured<'_>) -> Result<Sample> {
     Ok(Sample { file, entries, footer_sum: summary.footer_sum, seams })
 }
 
-/// The checksums of the codex `file` that lies at `base` of an image; `footer` tells where the footer's own stands.
+/// The checksums of the codex `file` that lies at `base` of an image; `footer` tells where the
+/// footer's own stands.
 pub fn seams(file: &[u8], base: usize, footer: Vec<usize>) -> Option<Vec<Seam>> {
     let mut seams = Vec::new();
     for pointer in pointers(file)? {

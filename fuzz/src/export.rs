@@ -1,4 +1,5 @@
-//! What leaves a store, to do harm to: an export, as its entries before a codex file is made of them, and a view in parts.
+//! What leaves a store, to do harm to: an export, as its entries before a codex file is made of
+//! them, and a view in parts.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

@@ -1,8 +1,8 @@
 //! What the fuzz targets share: inputs that get past checksums, and stores and logs to do harm to.
 //!
-//! A fuzzer does not guess a checksum. So a target takes something sound, lets the input write over parts of it
-//! ([`Patch`]), and then makes the checksums anew ([`Seam`]) - or leaves them, where the input says so: then whatever
-//! was changed must be noticed.
+//! A fuzzer does not guess a checksum. So a target takes something sound, lets the input write over
+//! parts of it ([`Patch`]), and then makes the checksums anew ([`Seam`]) - or leaves them, where
+//! the input says so: then whatever was changed must be noticed.
 
 pub mod codex;
 pub mod export;
@@ -36,14 +36,16 @@ pub struct Patch<'a> {
 }
 
 impl Patch<'_> {
-    /// Aims at what a checksum covers, where most of an image is not in use: bit 31 of `at` says that the other bits are
-    /// an offset already; otherwise bits 16 to 30 choose a seam, and the others count from where that begins.
+    /// Aims at what a checksum covers, where most of an image is not in use: bit 31 of `at` says
+    /// that the other bits are an offset already; otherwise bits 16 to 30 choose a seam, and the
+    /// others count from where that begins.
     pub fn aimed(self, image: &[u8], seams: &[Seam]) -> Self {
         let chosen = seams.get((self.at >> 16) % seams.len().max(1)).filter(|_| self.at >> 31 == 0);
         let Some(range) = chosen.and_then(|seam| seam.covers.bytes(image)) else {
             return Self { at: self.at & !(1 << 31), ..self };
         };
-        // A little more than what is covered: the checksum itself stands there, and what comes next.
+        // A little more than what is covered: the checksum itself stands there, and what comes
+        // next.
         Self { at: range.start + (self.at & 0xffff) % (range.len() + 32), ..self }
     }
 
@@ -62,8 +64,8 @@ pub struct Seam {
     pub put: Vec<usize>,
 }
 
-/// The bytes under a checksum. Lengths and places that are written in the image are read there, so that the sum is
-/// right for whatever they say by now.
+/// The bytes under a checksum. Lengths and places that are written in the image are read there, so
+/// that the sum is right for whatever they say by now.
 #[derive(Clone, Debug)]
 pub enum Cover {
     Bytes(Range<usize>),
@@ -105,8 +107,8 @@ pub fn reseal(image: &mut [u8], seams: &[Seam]) {
     }
 }
 
-/// The checksums of the blocks in a zone of an image, in the order of their numbers, with the chain that names each in
-/// the next. Blocks of earlier laps are among them.
+/// The checksums of the blocks in a zone of an image, in the order of their numbers, with the chain
+/// that names each in the next. Blocks of earlier laps are among them.
 pub fn blocks(image: &[u8], zone: Range<usize>) -> Vec<Seam> {
     let mut found: Vec<(Header, u64, usize)> = zone
         .step_by(SECTOR)

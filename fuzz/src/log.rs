@@ -27,7 +27,8 @@ pub struct Sample {
     pub image: Vec<u8>,
     /// Every record, those that are trimmed, too.
     pub given: Vec<Given>,
-    /// Where the log was trimmed to, by the newest slot of the label, and by the one that comes back if that is lost.
+    /// Where the log was trimmed to, by the newest slot of the label, and by the one that comes
+    /// back if that is lost.
     pub firsts: [Lsn; 2],
     /// LSN behind the last record that both slots know to be durable.
     pub told: Lsn,
@@ -47,8 +48,9 @@ pub fn volume(image: Vec<u8>) -> Arc<dyn Volume> {
     Arc::new(volume)
 }
 
-/// The logs: one that was closed after some laps, one that was killed while it settled after a resize that its blocks went
-/// round, one that was killed with its last trim in one slot of the label only, and one with little in it.
+/// The logs: one that was closed after some laps, one that was killed while it settled after a
+/// resize that its blocks went round, one that was killed with its last trim in one slot of the
+/// label only, and one with little in it.
 pub fn samples() -> &'static [Sample] {
     static SAMPLES: OnceLock<[Sample; 4]> = OnceLock::new();
     SAMPLES.get_or_init(|| [closed(), settling(), trimmed(), Maker::new().ended(false)])
@@ -59,7 +61,8 @@ struct Maker {
     volume: MemVolume,
     log: Log,
     given: Vec<Given>,
-    /// What the older and the newer slot of the label say: where the log is trimmed to, and behind what is durable.
+    /// What the older and the newer slot of the label say: where the log is trimmed to, and behind
+    /// what is durable.
     slots: [(Lsn, Lsn); 2],
     rng: Rng,
 }

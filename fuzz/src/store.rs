@@ -21,8 +21,8 @@ pub struct Sample {
     pub image: Vec<u8>,
     /// Where in `image` the ring's own volume starts, if it has one.
     pub ring: Option<usize>,
-    /// What recovery may find: one state where the store was closed, those after each commit that the ring still holds
-    /// where it was killed.
+    /// What recovery may find: one state where the store was closed, those after each commit that
+    /// the ring still holds where it was killed.
     pub states: Vec<Logs>,
     pub seams: Vec<Seam>,
 }
@@ -73,8 +73,8 @@ impl Volumes {
     }
 }
 
-/// The stores: one closed with runs of two levels and a ring in use, the same killed, one with little in it, and one killed
-/// with its ring on a volume of its own and a capacity.
+/// The stores: one closed with runs of two levels and a ring in use, the same killed, one with
+/// little in it, and one killed with its ring on a volume of its own and a capacity.
 pub fn samples() -> &'static [Sample] {
     static SAMPLES: OnceLock<[Sample; 4]> = OnceLock::new();
     SAMPLES.get_or_init(|| {
@@ -103,7 +103,8 @@ fn sample(closed: bool, rounds: u64, apart: bool) -> Sample {
         }
         store.append("large", noise(5000)).unwrap().wait().unwrap();
         done();
-        // Compresses: in the runs a little, to be quick to read, in the ring as a block of several sectors.
+        // Compresses: in the runs a little, to be quick to read, in the ring as a block of several
+        // sectors.
         let even = if round + 1 < rounds { 600 } else { 8200 };
         store.append("even", vec![7; even]).unwrap().wait().unwrap();
         done();

@@ -62,7 +62,8 @@ pub fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
     Ok((Arc::from(store), path))
 }
 
-/// Gives the process a provider of cryptography for TLS, unless the program installed one of its own.
+/// Gives the process a provider of cryptography for TLS, unless the program installed one of its
+/// own.
 #[cfg(feature = "https")]
 fn provide_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {

@@ -1,9 +1,10 @@
 //! The archive of a store, on the side that writes it.
 //!
-//! Backups have numbers, and the record of each is created under a name that only one can create: so two hosts that write to
-//! the same archive notice, and the one that comes later stops. What a backup refers to is what the one before refers to, or
-//! what it uploaded itself, under a name of its own: so whatever was given up, and whoever was stopped in the midst of it,
-//! what is there stays whole.
+//! Backups have numbers, and the record of each is created under a name that only one can create:
+//! so two hosts that write to the same archive notice, and the one that comes later stops. What a
+//! backup refers to is what the one before refers to, or what it uploaded itself, under a name of
+//! its own: so whatever was given up, and whoever was stopped in the midst of it, what is there
+//! stays whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -62,7 +63,8 @@ pub struct Progress {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Archived {
-    /// The number of the backup that the store is in; of a [`plan`](Archive::plan), that it would be in.
+    /// The number of the backup that the store is in; of a [`plan`](Archive::plan), that it would
+    /// be in.
     pub number: u64,
     /// Up to where in the store's log; see [`View::lsn`].
     pub lsn: u64,
@@ -70,8 +72,8 @@ pub struct Archived {
     pub taken: u64,
     /// Whether it is a new one: where nothing has changed, the last one still holds.
     pub is_new: bool,
-    /// Whether the store can be restored to every moment between the backup before and this one: where the store is
-    /// [followed](Archive::follow), and nothing was lost to shipping since.
+    /// Whether the store can be restored to every moment between the backup before and this one:
+    /// where the store is [followed](Archive::follow), and nothing was lost to shipping since.
     pub is_covered: bool,
     /// Parts that are new in it.
     pub new_parts: usize,
@@ -83,14 +85,16 @@ pub struct Archived {
     pub parts: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// Parts that are damaged in the store, and were never backed up when they were sound: the backup has them as they are, as far
-    /// as they can be read, and marks them. [`Store::damage`] names them. A [`plan`](Archive::plan) reports those of the last backup.
+    /// Parts that are damaged in the store, and were never backed up when they were sound: the
+    /// backup has them as they are, as far as they can be read, and marks them. [`Store::damage`]
+    /// names them. A [`plan`](Archive::plan) reports those of the last backup.
     pub damaged_parts: usize,
 }
 
 impl Archive {
-    /// An archive in a bucket, to which this host writes. It is of the first store that is given to it. `note` is a file in which it notes which backups are its own, best
-    /// beside the store; `owner` is what other hosts are told. Nothing is asked of the bucket yet.
+    /// An archive in a bucket, to which this host writes. It is of the first store that is given to
+    /// it. `note` is a file in which it notes which backups are its own, best beside the store;
+    /// `owner` is what other hosts are told. Nothing is asked of the bucket yet.
     pub fn new(bucket: Bucket, note: impl AsRef<Path>, owner: impl Into<String>) -> Result<Self, Error> {
         let note = Note::open(note.as_ref())?;
         Ok(Self {
@@ -106,13 +110,15 @@ impl Archive {
         })
     }
 
-    /// Goes on from the last backup also where another host wrote it, or nothing is noted. That host's next backup then fails.
+    /// Goes on from the last backup also where another host wrote it, or nothing is noted. That
+    /// host's next backup then fails.
     pub fn take_over(mut self) -> Self {
         self.take_over = true;
         self
     }
 
-    /// Has the store read what is [offloaded](Self::offload) by way of these; by default with 32 MiB of memory, and no cache.
+    /// Has the store read what is [offloaded](Self::offload) by way of these; by default with 32
+    /// MiB of memory, and no cache.
     pub fn with_parts(mut self, parts: Parts) -> Self {
         self.parts = Some(parts);
         self
@@ -135,19 +141,22 @@ impl Archive {
         Ok(self.survey(&view)?.0)
     }
 
-    /// Backs up all logs as they are now. Only parts that the last backup does not have are uploaded, about what the store
-    /// wrote to its heap since; each is read and checked before. Where nothing has changed, no request is made.
+    /// Backs up all logs as they are now. Only parts that the last backup does not have are
+    /// uploaded, about what the store wrote to its heap since; each is read and checked before.
+    /// Where nothing has changed, no request is made.
     ///
-    /// A part that is damaged ends no backup: see [`Archived::damaged_parts`]. Each later backup tries it again. Where something of
-    /// the ring is lost, so that nobody knows what the logs held last, nothing is backed up.
+    /// A part that is damaged ends no backup: see [`Archived::damaged_parts`]. Each later backup
+    /// tries it again. Where something of the ring is lost, so that nobody knows what the logs held
+    /// last, nothing is backed up.
     ///
-    /// Tells `watch` how far it is; where that breaks, nothing is backed up. Space of the store that is read is not used
-    /// again meanwhile. Takes up to 100 MiB of memory.
+    /// Tells `watch` how far it is; where that breaks, nothing is backed up. Space of the store
+    /// that is read is not used again meanwhile. Takes up to 100 MiB of memory.
     ///
     /// # Errors
-    /// [`Error::Owned`], [`Error::OtherStore`]; [`Error::Bucket`]; [`Error::Note`]; [`Error::Store`] where the store cannot be
-    /// read, or has no room for a checkpoint; [`Error::Cancelled`]. After any of them the archive has the backups that it had;
-    /// the next one goes on from there.
+    /// [`Error::Owned`], [`Error::OtherStore`]; [`Error::Bucket`]; [`Error::Note`];
+    /// [`Error::Store`] where the store cannot be read, or has no room for a checkpoint;
+    /// [`Error::Cancelled`]. After any of them the archive has the backups that it had; the next
+    /// one goes on from there.
     pub fn backup(
         &mut self,
         store: &Store,
@@ -220,8 +229,9 @@ impl Archive {
         Ok(archived)
     }
 
-    /// From now on [`ship`](Self::ship) ships what is committed to the store, and so does [`backup`](Self::backup), behind the
-    /// backup before: so that the store can be restored to any moment.
+    /// From now on [`ship`](Self::ship) ships what is committed to the store, and so does
+    /// [`backup`](Self::backup), behind the backup before: so that the store can be restored to any
+    /// moment.
     ///
     /// # Errors
     /// [`Error::Store`] where the store is open for reading only; [`Error::OtherStore`].
@@ -231,28 +241,33 @@ impl Archive {
         Ok(())
     }
 
-    /// Ships what was committed to a store that is [followed](Self::follow) since this was called last: one object, if it was
-    /// anything. Returns `None` where that takes a [backup](Self::backup) first, and nothing is lost by it: at the beginning, and
-    /// where much (256 MiB) was committed since the last one.
+    /// Ships what was committed to a store that is [followed](Self::follow) since this was called
+    /// last: one object, if it was anything. Returns `None` where that takes a
+    /// [backup](Self::backup) first, and nothing is lost by it: at the beginning, and where much
+    /// (256 MiB) was committed since the last one.
     ///
     /// # Errors
-    /// [`Error::Lost`] until the next backup, where some commits are not to be had: more than is held in memory (64 MiB) before
-    /// it was sent, or an import. They are in that backup, and no moment of the time in between can be restored.
-    /// [`Error::Owned`]; [`Error::Bucket`]: then it is sent the next time.
+    /// [`Error::Lost`] until the next backup, where some commits are not to be had: more than is
+    /// held in memory (64 MiB) before it was sent, or an import. They are in that backup, and no
+    /// moment of the time in between can be restored. [`Error::Owned`]; [`Error::Bucket`]: then it
+    /// is sent the next time.
     pub fn ship(&mut self) -> Result<Option<Shipped>, Error> {
         self.shipping.as_mut().map_or(Ok(None), |shipping| shipping.ship(&self.bucket))
     }
 
-    /// Lets runs go from the store's volume until those that it holds take `most` bytes or less, the oldest first: from then on
-    /// the store reads them from the bucket, and is opened with [`Parts`]. Only those go that the last backup has; each is read
-    /// back and checked before. See [`Store::offload`], also about `watch`.
+    /// Lets runs go from the store's volume until those that it holds take `most` bytes or less,
+    /// the oldest first: from then on the store reads them from the bucket, and is opened with
+    /// [`Parts`]. Only those go that the last backup has; each is read back and checked before. See
+    /// [`Store::offload`], also about `watch`.
     ///
-    /// What the store needs stays in the archive while it does, as each backup refers to it. Another host that takes the archive
-    /// over, with the same store, does not know what this one needs.
+    /// What the store needs stays in the archive while it does, as each backup refers to it.
+    /// Another host that takes the archive over, with the same store, does not know what this one
+    /// needs.
     ///
     /// # Errors
-    /// [`Error::Owned`], [`Error::OtherStore`]; [`Error::Bucket`]; [`Error::Note`]; [`Error::Store`], also of what is missing or
-    /// damaged in the bucket. What went until then is in the bucket, and all else as it was.
+    /// [`Error::Owned`], [`Error::OtherStore`]; [`Error::Bucket`]; [`Error::Note`];
+    /// [`Error::Store`], also of what is missing or damaged in the bucket. What went until then is
+    /// in the bucket, and all else as it was.
     pub fn offload(
         &mut self,
         store: &Store,
@@ -270,13 +285,13 @@ impl Archive {
         Ok(store.offload(most, |name| located.find(name), watch)?)
     }
 
-    /// Removes backups that are older than `keep`, but for the newest of those, to which the store can be taken back from
-    /// the beginning of that time on, and all that only they need. Ages are by the bucket's clock. With `dry_run` it only
-    /// tells what would go.
+    /// Removes backups that are older than `keep`, but for the newest of those, to which the store
+    /// can be taken back from the beginning of that time on, and all that only they need. Ages are
+    /// by the bucket's clock. With `dry_run` it only tells what would go.
     ///
     /// # Errors
-    /// [`Error::Bucket`]; [`Error::Damaged`] where the oldest record that stays cannot be read. What is needed is there after
-    /// any of them.
+    /// [`Error::Bucket`]; [`Error::Damaged`] where the oldest record that stays cannot be read.
+    /// What is needed is there after any of them.
     pub fn prune(&mut self, keep: Duration, dry_run: bool) -> Result<Pruned, Error> {
         prune::prune(&self.bucket, keep, dry_run)
     }
@@ -369,8 +384,8 @@ impl Archive {
         Ok((archived, new))
     }
 
-    /// Looks whether the backup that this host goes on from is still there. Where it is not, others came after it, and may have
-    /// gone, so that their numbers say nothing.
+    /// Looks whether the backup that this host goes on from is still there. Where it is not, others
+    /// came after it, and may have gone, so that their numbers say nothing.
     fn expect_latest(&self) -> Result<(), Error> {
         let Some(latest) = &self.latest else { return Ok(()) };
         let found = self.bucket.get(&name_of(latest.number), Some(HEAD as u64))?;
@@ -389,7 +404,8 @@ impl Archive {
         let mut memory =
             Memory { last: self.latest.as_ref().map(Record::upload), ..self.note.memory.clone() };
         memory.tried.insert(record.drawn);
-        // Before anything is asked: what became of it must be told also by whoever comes after a crash.
+        // Before anything is asked: what became of it must be told also by whoever comes after a
+        // crash.
         self.note.set(memory)?;
         let (name, data) = (name_of(record.number), bytes::Bytes::from(record.encode()));
         self.expect_latest()?;

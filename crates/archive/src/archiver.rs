@@ -20,17 +20,20 @@ const AFTER_ERROR: Duration = Duration::from_secs(60);
 /// When an [`Archiver`] does what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// A change is in a backup at most so long after it, and as long as that takes to upload; 30 minutes by default.
+    /// A change is in a backup at most so long after it, and as long as that takes to upload; 30
+    /// minutes by default.
     pub every: Duration,
-    /// How often what was committed is shipped behind the last backup, so that a lost machine costs no more than that; `None`,
-    /// as by default: not at all. Each time costs a request or two, where there was anything.
+    /// How often what was committed is shipped behind the last backup, so that a lost machine costs
+    /// no more than that; `None`, as by default: not at all. Each time costs a request or two,
+    /// where there was anything.
     pub ship: Option<Duration>,
     /// How long backups are kept; `None`, as by default: for good.
     pub keep: Option<Duration>,
     /// How often it is looked for those that are too old; a day by default.
     pub prune_every: Duration,
-    /// So many bytes of runs the store's volume holds at most after each backup: older ones are [offloaded](Archive::offload),
-    /// and what is written until the next backup comes on top. `None`, as by default: all of them.
+    /// So many bytes of runs the store's volume holds at most after each backup: older ones are
+    /// [offloaded](Archive::offload), and what is written until the next backup comes on top.
+    /// `None`, as by default: all of them.
     pub offload: Option<u64>,
 }
 
@@ -84,8 +87,8 @@ pub struct Status {
     pub rounds: u64,
     /// Commits that were shipped, all in all, apart from those that went with a backup.
     pub shipped: Shipped,
-    /// Backups, where it ships, that came too late for commits that were lost to shipping: of the time before them some moments
-    /// cannot be restored.
+    /// Backups, where it ships, that came too late for commits that were lost to shipping: of the
+    /// time before them some moments cannot be restored.
     pub holes: u64,
     /// What was removed, all in all.
     pub pruned: Pruned,
@@ -93,11 +96,13 @@ pub struct Status {
     pub offloaded: Offloaded,
     /// What went wrong since the last time all went well.
     pub error: Option<Arc<Error>>,
-    /// Whether it has ended, because another host owns the archive, or it is one of another store, or the store is closed.
+    /// Whether it has ended, because another host owns the archive, or it is one of another store,
+    /// or the store is closed.
     pub ended: bool,
 }
 
-/// A thread that backs a store up, again and again. Dropping it ends the thread; what it was about to upload is given up.
+/// A thread that backs a store up, again and again. Dropping it ends the thread; what it was about
+/// to upload is given up.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -144,8 +149,8 @@ impl Archiver {
     /// Starts one. The first backup is taken at once.
     ///
     /// # Errors
-    /// [`Error::Schedule`] where it cannot be kept; [`Error::Store`] where it ships, and the store is open for reading only;
-    /// [`Error::OtherStore`].
+    /// [`Error::Schedule`] where it cannot be kept; [`Error::Store`] where it ships, and the store
+    /// is open for reading only; [`Error::OtherStore`].
     pub fn start(mut archive: Archive, store: Store, schedule: Schedule) -> Result<Self, Error> {
         schedule.expect_sense()?;
         if schedule.ship.is_some() {

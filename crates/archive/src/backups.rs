@@ -32,13 +32,14 @@ pub enum Which {
     /// The last one, and all commits that were shipped behind it.
     #[default]
     Latest,
-    /// The store as it was at this time, since the Unix epoch, by the clock of the store's host: the last backup of before, and the
-    /// commits behind it that were durable by then. Between two backups that takes commits that were
-    /// [shipped](crate::Archive::follow), all of them: else it is [`Error::Hole`]. After all that the archive knows it is the last
-    /// that it knows, and [`View::taken`] says of when that is.
+    /// The store as it was at this time, since the Unix epoch, by the clock of the store's host:
+    /// the last backup of before, and the commits behind it that were durable by then. Between two
+    /// backups that takes commits that were [shipped](crate::Archive::follow), all of them: else it
+    /// is [`Error::Hole`]. After all that the archive knows it is the last that it knows, and
+    /// [`View::taken`] says of when that is.
     ///
-    /// Where the clock was set back, so that it passed this time more than once, it is the time at which the store was backed
-    /// up, or committed to, least long before.
+    /// Where the clock was set back, so that it passed this time more than once, it is the time at
+    /// which the store was backed up, or committed to, least long before.
     At(Duration),
     /// The one of this number alone.
     Number(u64),
@@ -83,7 +84,8 @@ pub struct Backup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behind {
     Nothing,
-    /// Those that were durable by then, in milliseconds since the Unix epoch; and the moment of the next backup.
+    /// Those that were durable by then, in milliseconds since the Unix epoch; and the moment of the
+    /// next backup.
     Until(u64, Option<Moment>),
     All,
 }
@@ -183,8 +185,8 @@ impl Backup {
         self.record.number
     }
 
-    /// When it was taken, in milliseconds since the Unix epoch, by the store's clock, which may have been set back since the one
-    /// before.
+    /// When it was taken, in milliseconds since the Unix epoch, by the store's clock, which may
+    /// have been set back since the one before.
     pub fn taken(&self) -> u64 {
         self.record.taken
     }
@@ -214,7 +216,8 @@ impl Backup {
         self.record.parts.len()
     }
 
-    /// Parts of the store that were damaged as the backup was taken, and are so in it: see [`View::damage`].
+    /// Parts of the store that were damaged as the backup was taken, and are so in it: see
+    /// [`View::damage`].
     pub fn damaged_parts(&self) -> usize {
         self.record.damaged.len()
     }
@@ -229,14 +232,15 @@ impl Backup {
         self.record.objects.values().map(|object| u64::from(object.len)).sum()
     }
 
-    /// The store as it was, read from the bucket as needed: single look-ups take a few small reads, and reading on and on reads
-    /// ahead, within `memory` bytes or so. Commits that were shipped behind the backup, if [they belong to it](Which), are read
-    /// now, and take memory: a gigabyte at most.
+    /// The store as it was, read from the bucket as needed: single look-ups take a few small reads,
+    /// and reading on and on reads ahead, within `memory` bytes or so. Commits that were shipped
+    /// behind the backup, if [they belong to it](Which), are read now, and take memory: a gigabyte
+    /// at most.
     ///
     /// # Errors
-    /// [`Error::Store`] where its table is not what was written; [`Error::Missing`], [`Error::Damaged`] and [`Error::Bucket`] of
-    /// commits; [`Error::Hole`] where the archive does not know the store at [that moment](Which::At). What reading fails with
-    /// names the object.
+    /// [`Error::Store`] where its table is not what was written; [`Error::Missing`],
+    /// [`Error::Damaged`] and [`Error::Bucket`] of commits; [`Error::Hole`] where the archive does
+    /// not know the store at [that moment](Which::At). What reading fails with names the object.
     pub fn view(&self, memory: usize) -> Result<View, Error> {
         let view = self.plain(memory)?;
         let (base, told) = (self.record.upload(), || shipping::told(&self.bucket, self.record.upload()));
@@ -278,8 +282,9 @@ impl Backup {
         Ok(matches!(self.find(&self.plain(0)?, &commits, time, next)?, Some(Found::Known(_))))
     }
 
-    /// Reads every object that it needs, and looks whether it is what was written, and whether the commits behind it, if they
-    /// [belong to it](Which), go on from it; tells `progress` how many bytes are read by now. Goes on where something is wrong.
+    /// Reads every object that it needs, and looks whether it is what was written, and whether the
+    /// commits behind it, if they [belong to it](Which), go on from it; tells `progress` how many
+    /// bytes are read by now. Goes on where something is wrong.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Verified {
         let mut verified = Verified { objects: 0, bytes: 0, defects: Vec::new() };
         let mut under_way = VecDeque::new();
@@ -319,8 +324,8 @@ impl fmt::Debug for Backup {
 
 /// The number of the last backup; `known` is one that was there once.
 ///
-/// Lists may be out of date; objects are not. Backups and tombstones leave no gap from the oldest on: so one that is there, and
-/// is not followed by another, is the last.
+/// Lists may be out of date; objects are not. Backups and tombstones leave no gap from the oldest
+/// on: so one that is there, and is not followed by another, is the last.
 pub(crate) fn find_latest(bucket: &Bucket, known: Option<u64>) -> Result<Option<u64>, Error> {
     let is_there = |number: u64| Ok::<_, Error>(bucket.get(&name_of(number), Some(HEAD as u64))?.is_some());
     let listed = || Ok(bucket.backups()?.last().map(|backup| backup.number));

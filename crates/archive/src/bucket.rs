@@ -1,5 +1,5 @@
-//! Where archives lie: a place in an object store. Requests are made by a thread of their own, so that callers need no
-//! runtime, and may have one; they are counted, as they cost.
+//! Where archives lie: a place in an object store. Requests are made by a thread of their own, so
+//! that callers need no runtime, and may have one; they are counted, as they cost.
 
 use std::fmt;
 use std::future::Future;
@@ -56,11 +56,13 @@ pub struct Costs {
 }
 
 impl Bucket {
-    /// Opens the place that an address names: `s3://bucket/path`, `gs://bucket/path`, `az://container/path`, or a folder, as
-    /// a path or `file:///path`, which is made where it is missing.
+    /// Opens the place that an address names: `s3://bucket/path`, `gs://bucket/path`,
+    /// `az://container/path`, or a folder, as a path or `file:///path`, which is made where it is
+    /// missing.
     ///
-    /// Credentials and settings come from the environment, by the names that each service's own tools use (`AWS_…`,
-    /// `GOOGLE_…`, `AZURE_…`), and for S3 from the profile that `AWS_PROFILE` names.
+    /// Credentials and settings come from the environment, by the names that each service's own
+    /// tools use (`AWS_…`, `GOOGLE_…`, `AZURE_…`), and for S3 from the profile that `AWS_PROFILE`
+    /// names.
     ///
     /// # Errors
     /// [`Error::Address`].

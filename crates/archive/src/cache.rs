@@ -1,7 +1,8 @@
 //! Blocks of remote parts on the local disk, so that what is looked up again costs no request.
 //!
-//! The file has no name, and is gone with the process: nothing is relied on that was there before. What is read from it is
-//! compared with a checksum that is in memory. So a block may also be overwritten while it is read.
+//! The file has no name, and is gone with the process: nothing is relied on that was there before.
+//! What is read from it is compared with a checksum that is in memory. So a block may also be
+//! overwritten while it is read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -61,7 +62,8 @@ impl Cache {
 }
 
 impl Slots {
-    /// A slot for something new: one that nobody has wanted for a round. `None` where all are being written to.
+    /// A slot for something new: one that nobody has wanted for a round. `None` where all are being
+    /// written to.
     fn free(&mut self) -> Option<usize> {
         if self.slots.len() < self.most {
             self.slots.push(None);

@@ -14,7 +14,8 @@ pub(crate) fn told(millis: u64) -> impl std::fmt::Display {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store could not be read, or written. Of a view of a backup, that is about the backup's objects.
+    /// The store could not be read, or written. Of a view of a backup, that is about the backup's
+    /// objects.
     #[error(transparent)]
     Store(#[from] brooklet::Error),
     /// An address leads to no bucket, or what it needs is missing.
@@ -52,19 +53,22 @@ pub enum Error {
         /// The one at hand.
         store: u128,
     },
-    /// Commits were not shipped, and cannot be any more: they are in no object behind the last backup.
+    /// Commits were not shipped, and cannot be any more: they are in no object behind the last
+    /// backup.
     #[error(
         "what was committed after {} is not in the archive yet: {why}; back the store up: no moment between the two will be \
          restored",
         told(*since)
     )]
     Lost {
-        /// The last moment that is known, in milliseconds since the Unix epoch, by the store's clock.
+        /// The last moment that is known, in milliseconds since the Unix epoch, by the store's
+        /// clock.
         since: u64,
         /// Why.
         why: brooklet::Lost,
     },
-    /// A moment lies where the archive knows nothing of the store: its commits were not shipped, or not all of them.
+    /// A moment lies where the archive knows nothing of the store: its commits were not shipped, or
+    /// not all of them.
     #[error(
         "the archive does not know the store between {} and {}, as commits of that time were not shipped, or some were lost: \
          restore it as of the one moment or before, or as of the other or after",
@@ -72,7 +76,8 @@ pub enum Error {
         told(*to)
     )]
     Hole {
-        /// The last moment before that is known, in milliseconds since the Unix epoch, by the store's clock.
+        /// The last moment before that is known, in milliseconds since the Unix epoch, by the
+        /// store's clock.
         from: u64,
         /// The first moment that is known again: that of the next backup.
         to: u64,

@@ -1,18 +1,22 @@
-//! Backups of [Brooklet](brooklet) stores in object storage: S3, Google Cloud Storage, Azure, or a folder.
+//! Backups of [Brooklet](brooklet) stores in object storage: S3, Google Cloud Storage, Azure, or a
+//! folder.
 //!
-//! An [`Archive`] backs up a store while it is in use. A backup is all logs as they were at one moment; only what the store
-//! wrote since the one before is uploaded, in objects of 16 MiB, so that requests are in proportion to bytes and not to logs. An
-//! [`Archiver`] does so every half an hour in a thread of its own, and removes what is too old.
+//! An [`Archive`] backs up a store while it is in use. A backup is all logs as they were at one
+//! moment; only what the store wrote since the one before is uploaded, in objects of 16 MiB, so
+//! that requests are in proportion to bytes and not to logs. An [`Archiver`] does so every half an
+//! hour in a thread of its own, and removes what is too old.
 //!
-//! Between backups commits can be [shipped](Schedule::ship), every few seconds: that is then what a lost machine costs, and
-//! logs come back as of any moment. A moment of which the archive knows nothing is an error that says from when to when it
-//! does not: [`Error::Hole`].
+//! Between backups commits can be [shipped](Schedule::ship), every few seconds: that is then what a
+//! lost machine costs, and logs come back as of any moment. A moment of which the archive knows
+//! nothing is an error that says from when to when it does not: [`Error::Hole`].
 //!
-//! What is old may leave the store's own disk once it is in a backup: it is then read [from there](Parts), with a local cache.
+//! What is old may leave the store's own disk once it is in a backup: it is then read [from
+//! there](Parts), with a local cache.
 //!
-//! A [`Backup`] is read from the bucket as a [`View`](brooklet::View): single logs by small reads, or into a store in use, by
-//! [`Store::import`](brooklet::Store::import), or all of it as a new store, by [`Options::copy`](brooklet::Options::copy).
-//! Every byte lies under a checksum, and what is missing or damaged is an error that names the object.
+//! A [`Backup`] is read from the bucket as a [`View`](brooklet::View): single logs by small reads,
+//! or into a store in use, by [`Store::import`](brooklet::Store::import), or all of it as a new
+//! store, by [`Options::copy`](brooklet::Options::copy). Every byte lies under a checksum, and what
+//! is missing or damaged is an error that names the object.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,10 +43,11 @@
 //!
 //! # Whose an archive is
 //!
-//! One store has one archive, and one host writes to it. Each backup has the next number, and its record is created only if
-//! there is none of that number, which all services named above decide for one of several who try at the same moment. A host
-//! notes in a file which backups are its own. Where it meets another's, it gets [`Error::Owned`] and writes no more, until it is
-//! told to [take the archive over](Archive::take_over); from then on, the other one gets that.
+//! One store has one archive, and one host writes to it. Each backup has the next number, and its
+//! record is created only if there is none of that number, which all services named above decide
+//! for one of several who try at the same moment. A host notes in a file which backups are its own.
+//! Where it meets another's, it gets [`Error::Owned`] and writes no more, until it is told to [take
+//! the archive over](Archive::take_over); from then on, the other one gets that.
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,20 @@
-//! Where in an archive a moment is: behind which backup, after which of its commits; or that nobody knows.
+//! Where in an archive a moment is: behind which backup, after which of its commits; or that nobody
+//! knows.
 //!
-//! An archive knows *moments*: at a time, by the clock of the store's host, the store was at a place in its log. Each backup is one,
-//! and so are the commits and the marks behind it. They come in the order of the log, which is that of what happened; the clock
-//! may have been set in between, forward or back.
+//! An archive knows *moments*: at a time, by the clock of the store's host, the store was at a
+//! place in its log. Each backup is one, and so are the commits and the marks behind it. They come
+//! in the order of the log, which is that of what happened; the clock may have been set in between,
+//! forward or back.
 //!
-//! A moment that is asked for is one of them, or lies between two of them, where the clock went from a time before it to one
-//! after it: it passed it there. Where the clock was set back, it may have passed it more than once; then that passing counts which
-//! goes out from the latest time, and of equal ones the last. So a clock that was wrong once, by whatever much, hides nothing
-//! that was committed while it was right.
+//! A moment that is asked for is one of them, or lies between two of them, where the clock went
+//! from a time before it to one after it: it passed it there. Where the clock was set back, it may
+//! have passed it more than once; then that passing counts which goes out from the latest time, and
+//! of equal ones the last. So a clock that was wrong once, by whatever much, hides nothing that was
+//! committed while it was right.
 //!
-//! What is between two moments of one backup is known: nothing. Between the last of them and the next backup it is known if
-//! the commits behind the one end with a mark of the other. Else that is a hole.
+//! What is between two moments of one backup is known: nothing. Between the last of them and the
+//! next backup it is known if the commits behind the one end with a mark of the other. Else that is
+//! a hole.
 
 use brooklet::Moment;
 use brooklet::io::seeded::bug;
@@ -18,14 +22,16 @@ use brooklet::io::seeded::bug;
 /// What is known of a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The store was at that place in its log, and nothing was committed from then until the time that is told.
+    /// The store was at that place in its log, and nothing was committed from then until the time
+    /// that is told.
     Known(Moment),
     /// Nothing is known of the time between these.
     Hole { from: u64, to: u64 },
 }
 
-/// Of backups of the times `taken`, in the order of their numbers, those behind which a moment may be: their places among them, the
-/// best first. Behind one that is not `true` it is only if the commits behind that say so.
+/// Of backups of the times `taken`, in the order of their numbers, those behind which a moment may
+/// be: their places among them, the best first. Behind one that is not `true` it is only if the
+/// commits behind that say so.
 pub(crate) fn backups_at(taken: &[u64], at: u64) -> Vec<(usize, bool)> {
     if bug("restore-trusts-dates") {
         let last = taken.partition_point(|taken| *taken <= at).checked_sub(1);
@@ -44,7 +50,8 @@ pub(crate) fn backups_at(taken: &[u64], at: u64) -> Vec<(usize, bool)> {
     found
 }
 
-/// Where a clock that showed `times`, one after the other, and `end` in the end, passed `at`: behind which of them.
+/// Where a clock that showed `times`, one after the other, and `end` in the end, passed `at`:
+/// behind which of them.
 fn passings(times: &[u64], end: u64, at: u64) -> impl Iterator<Item = (usize, bool)> {
     let nexts = times.iter().skip(1).copied().chain([end]);
     let passes = move |time: u64, next: u64| time == at || (time..next).contains(&at);
@@ -55,8 +62,8 @@ fn passings(times: &[u64], end: u64, at: u64) -> impl Iterator<Item = (usize, bo
         .filter_map(move |(index, (time, next))| passes(*time, next).then_some((index, true)))
 }
 
-/// Finds a moment behind a backup; `None` where the clock did not pass it there, as far as is known. `chain` is what is known
-/// behind the backup, and `next` is the next one, if there is one.
+/// Finds a moment behind a backup; `None` where the clock did not pass it there, as far as is
+/// known. `chain` is what is known behind the backup, and `next` is the next one, if there is one.
 pub(crate) fn find(backup: Moment, chain: &[Moment], next: Option<Moment>, at: u64) -> Option<Found> {
     let closed = next.and_then(|next| chain.iter().rposition(|moment| *moment == next));
     let chain = closed.map_or(chain, |last| &chain[..=last]);

@@ -1,5 +1,5 @@
-//! What a host remembers of its archive, in a file beside the store: so it knows the backups that it wrote from those of
-//! another host, also where it never heard what became of a request.
+//! What a host remembers of its archive, in a file beside the store: so it knows the backups that
+//! it wrote from those of another host, also where it never heard what became of a request.
 //!
 //! ```text
 //! brooklet archive 1
@@ -7,7 +7,8 @@
 //! <number drawn for the next one>, a line for each try
 //! ```
 //!
-//! A line that is cut short, or makes no sense, makes the whole note worth nothing: then the archive has to be taken over.
+//! A line that is cut short, or makes no sense, makes the whole note worth nothing: then the
+//! archive has to be taken over.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -17,7 +17,8 @@ use crate::error::Error;
 use crate::record::{Place, Record, Upload, name_of};
 use crate::remote::{Memory, RemotePart, RemoteUpload};
 
-/// Reads what was [offloaded](crate::Archive::offload) from a store; a handle that is cheap to clone.
+/// Reads what was [offloaded](crate::Archive::offload) from a store; a handle that is cheap to
+/// clone.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,14 +55,15 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Those of the archive in a bucket; what is read on and on is read ahead, within `memory` bytes or so. Nothing is asked of
-    /// the bucket yet.
+    /// Those of the archive in a bucket; what is read on and on is read ahead, within `memory`
+    /// bytes or so. Nothing is asked of the bucket yet.
     pub fn new(bucket: &Bucket, memory: usize) -> Self {
         Self { bucket: bucket.clone(), memory: Memory::new(memory), cache: None, latest: Arc::default() }
     }
 
-    /// Keeps up to `bytes` of what is looked up in a file in the directory `dir`, which has no name and so goes with the process.
-    /// Logs that are looked up again, and filters and indexes, cost no request then.
+    /// Keeps up to `bytes` of what is looked up in a file in the directory `dir`, which has no name
+    /// and so goes with the process. Logs that are looked up again, and filters and indexes, cost
+    /// no request then.
     ///
     /// # Errors
     /// [`Error::Cache`].
@@ -73,11 +75,12 @@ impl Parts {
         Ok(Self { cache: Some(Arc::new(cache)), ..self })
     }
 
-    /// Opens a part of the last backup, for [`Options::offload_reader`](brooklet::Options::offload_reader).
+    /// Opens a part of the last backup, for
+    /// [`Options::offload_reader`](brooklet::Options::offload_reader).
     ///
     /// # Errors
-    /// [`brooklet::Error::Io`] where the bucket cannot be read, or has no backup; [`brooklet::Error::Damaged`] where the part
-    /// is not in the last one.
+    /// [`brooklet::Error::Io`] where the bucket cannot be read, or has no backup;
+    /// [`brooklet::Error::Damaged`] where the part is not in the last one.
     pub fn open(&self, name: PartName) -> Result<Arc<dyn Source>, brooklet::Error> {
         let found = |latest: &Option<Located>| latest.as_ref().and_then(|located| located.find(name));
         if let Some(part) = found(&self.latest()) {

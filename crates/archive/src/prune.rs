@@ -1,12 +1,13 @@
 //! Retention: backups that are too old go, and what only they need.
 //!
-//! Of the backups that stay, the oldest refers to what it uploaded and to some of what was there before; later ones refer to
-//! that, or to what they uploaded themselves. So an object of an upload up to the oldest one's number is needed if that refers to
-//! it, and all later ones are needed, or will be told apart once that backup is the oldest. Nothing else needs to be read,
-//! and whoever writes to the archive meanwhile loses nothing.
+//! Of the backups that stay, the oldest refers to what it uploaded and to some of what was there
+//! before; later ones refer to that, or to what they uploaded themselves. So an object of an upload
+//! up to the oldest one's number is needed if that refers to it, and all later ones are needed, or
+//! will be told apart once that backup is the oldest. Nothing else needs to be read, and whoever
+//! writes to the archive meanwhile loses nothing.
 //!
-//! In the place of a backup that went stays a tombstone, for some time: a host that was stopped in the midst of creating a
-//! backup, and goes on later, must not find its number free again.
+//! In the place of a backup that went stays a tombstone, for some time: a host that was stopped in
+//! the midst of creating a backup, and goes on later, must not find its number free again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -20,11 +20,13 @@
 //!   then 8 XXH3-64 of all before
 //! ```
 //!
-//! A damaged part that is also among the parts is there as it was found, damage and all. Of any other, nothing could be read.
+//! A damaged part that is also among the parts is there as it was found, damage and all. Of any
+//! other, nothing could be read.
 //!
-//! What a backup adds is uploaded as one string of bytes, part after part, cut into objects of one length, which are named
-//! `bundles/<number, 20 digits>-<number drawn, base 16>/<place, 8 digits>`: so there are about as many as the bytes need, however
-//! many parts and logs there are, and a backup that was given up is in the way of no other.
+//! What a backup adds is uploaded as one string of bytes, part after part, cut into objects of one
+//! length, which are named `bundles/<number, 20 digits>-<number drawn, base 16>/<place, 8 digits>`:
+//! so there are about as many as the bytes need, however many parts and logs there are, and a
+//! backup that was given up is in the way of no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -61,10 +63,11 @@ pub(crate) const COMMITS: &str = "commits";
 /// Under it are all records.
 pub(crate) const BACKUPS: &str = "backups";
 
-/// What a record is overwritten with when its backup goes: the number stays taken, so that nobody who slept for long finds it
-/// free.
+/// What a record is overwritten with when its backup goes: the number stays taken, so that nobody
+/// who slept for long finds it free.
 pub(crate) const TOMBSTONE: &[u8; 8] = b"BRKPRUND";
-/// The name of an object that is there once tombstones were removed: a bucket with it is not one without any backups.
+/// The name of an object that is there once tombstones were removed: a bucket with it is not one
+/// without any backups.
 pub(crate) const IN_USE: &str = "in-use";
 
 /// The name of a backup's record.
@@ -388,7 +391,8 @@ mod tests {
         assert_eq!(number_of("+0000000000000000001"), None);
     }
 
-    /// A difference means that the format changed: then its version is bumped, and a new golden file joins this one.
+    /// A difference means that the format changed: then its version is bumped, and a new golden
+    /// file joins this one.
     #[test]
     fn the_golden_record_is_written_and_read_as_it_always_was() {
         let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");

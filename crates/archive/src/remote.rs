@@ -1,10 +1,12 @@
-//! Parts of a backup, read from the bucket: single look-ups by small ranges, and what is read on and on by large ones, ahead.
+//! Parts of a backup, read from the bucket: single look-ups by small ranges, and what is read on
+//! and on by large ones, ahead.
 //!
-//! Parts of a run follow each other in an upload, as they were read when it was made. So places that are read on from belong to
-//! the upload, and not to the part: who reads a run from front to back does not stop at the end of each part.
+//! Parts of a run follow each other in an upload, as they were read when it was made. So places
+//! that are read on from belong to the upload, and not to the part: who reads a run from front to
+//! back does not stop at the end of each part.
 //!
-//! Places are shared, and looked at under a lock; nobody holds that while a request goes on. Who needs bytes that are under way
-//! waits for those alone, and so does whoever else needs the same.
+//! Places are shared, and looked at under a lock; nobody holds that while a request goes on. Who
+//! needs bytes that are under way waits for those alone, and so does whoever else needs the same.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -92,7 +94,8 @@ enum Data {
 }
 
 impl Window {
-    /// Waits until it is at hand. `None` where it failed for somebody else: then it is asked for again.
+    /// Waits until it is at hand. `None` where it failed for somebody else: then it is asked for
+    /// again.
     fn wait(&self) -> Result<Option<Bytes>, Error> {
         // This lock is of those alone who need these bytes.
         let mut data = self.data.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +173,8 @@ impl RemoteUpload {
         }
     }
 
-    /// Begins to read what these bytes need, unless it is at hand or under way, and what may be needed next.
+    /// Begins to read what these bytes need, unless it is at hand or under way, and what may be
+    /// needed next.
     fn windows(&self, bytes: &Range<u64>) -> Result<Vec<Arc<Window>>, Error> {
         let mut places = self.places();
         let goes_on = places.iter().rposition(|place| place.goes_on(bytes.start));
@@ -180,7 +184,8 @@ impl RemoteUpload {
             None => Reading::new(bytes.start),
         };
         if place.goes_on(bytes.start) {
-            // Where another place that reads ahead began, another run begins as a rule: its bytes are not fetched twice.
+            // Where another place that reads ahead began, another run begins as a rule: its bytes
+            // are not fetched twice.
             let begun =
                 |other: &Reading| (other.ahead.is_some() && other.begun >= place.end).then_some(other.begun);
             let bound = places.iter().filter_map(begun).min().unwrap_or(u64::MAX);
@@ -227,7 +232,8 @@ impl Reading {
         there
     }
 
-    /// Begins to read what these bytes need, and, where it is not the first time, what will come after them, up to the bound.
+    /// Begins to read what these bytes need, and, where it is not the first time, what will come
+    /// after them, up to the bound.
     fn go_on(&mut self, upload: &RemoteUpload, bytes: &Range<u64>, bound: u64) -> Result<(), Error> {
         self.windows.retain(|window| window.bytes.end > bytes.start);
         self.at = bytes.end;

@@ -60,7 +60,8 @@ impl Listed {
 pub(crate) enum Created {
     /// It is there.
     Done,
-    /// There was one of that name already; it may be this one, where a first try came through unnoticed.
+    /// There was one of that name already; it may be this one, where a first try came through
+    /// unnoticed.
     Exists,
 }
 
@@ -120,8 +121,8 @@ impl Bucket {
         })
     }
 
-    /// Writes an object unless there is one of that name. It is tried once: whether a try that failed had an effect is for the
-    /// caller to find out.
+    /// Writes an object unless there is one of that name. It is tried once: whether a try that
+    /// failed had an effect is for the caller to find out.
     pub(crate) fn create(&self, name: &str, data: Bytes) -> Result<Created, Error> {
         let request = self.request(name);
         let create = self.begin(async move {

@@ -1,13 +1,18 @@
-//! Commits that are shipped behind a backup, so that what a lost machine costs is seconds, and not the time between two backups.
+//! Commits that are shipped behind a backup, so that what a lost machine costs is seconds, and not
+//! the time between two backups.
 //!
-//! An object `commits/<number of the backup, 20 digits>-<number drawn for it, base 16>/<place, 8 digits>` is one Zstandard
-//! frame of [commits](brooklet::Commits), as they encode themselves. Those of the first place begin where the backup ends, or
-//! before, and each next one where the one before ends. Each object ends with a mark of when its commits were taken.
+//! An object
+//! `commits/<number of the backup, 20 digits>-<number drawn for it, base 16>/<place, 8 digits>` is
+//! one Zstandard frame of [commits](brooklet::Commits), as they encode themselves. Those of the
+//! first place begin where the backup ends, or before, and each next one where the one before ends.
+//! Each object ends with a mark of when its commits were taken.
 //!
-//! The last object behind a backup has the commits up to the next one, and ends with a mark of the moment of that: where it is
-//! there, every moment between the two is known (`moments.rs`). It is sent before the next backup counts.
+//! The last object behind a backup has the commits up to the next one, and ends with a mark of the
+//! moment of that: where it is there, every moment between the two is known (`moments.rs`). It is
+//! sent before the next backup counts.
 //!
-//! What was sent once is sent again as it is where nothing was heard: an answer may come late, and with it the object.
+//! What was sent once is sent again as it is where nothing was heard: an answer may come late, and
+//! with it the object.
 
 use std::collections::VecDeque;
 
@@ -71,7 +76,8 @@ struct Chain {
     /// The place of the next object, and bytes that were committed behind the backup.
     place: u32,
     behind: usize,
-    /// The last object, while it is not known to be in the bucket, with the bytes that were committed.
+    /// The last object, while it is not known to be in the bucket, with the bytes that were
+    /// committed.
     unsent: Option<(String, usize, Bytes)>,
     /// The last moment up to which everything is in objects.
     known: u64,
@@ -142,8 +148,8 @@ impl Shipping {
         Ok(Some(shipped))
     }
 
-    /// A backup is about to be made of a view, which was taken after [catching up](Self::catch_up): what was committed up to
-    /// then is shipped behind the one before.
+    /// A backup is about to be made of a view, which was taken after [catching up](Self::catch_up):
+    /// what was committed up to then is shipped behind the one before.
     pub fn close(&mut self, bucket: &Bucket, view: &View) -> Result<Beginning, Error> {
         // Before anything else is taken: where this fails, nothing is.
         self.chain.iter_mut().try_for_each(|chain| chain.send(bucket).map(drop))?;

@@ -67,8 +67,8 @@ impl Uploading {
         Self { bucket, upload, object: BytesMut::new(), objects: BTreeMap::new(), under_way }
     }
 
-    /// Checks a part, and sends it, unless `is_there` says that it was sent when it was damaged already, and it still is; tells
-    /// `progress` how many bytes of it are taken up.
+    /// Checks a part, and sends it, unless `is_there` says that it was sent when it was damaged
+    /// already, and it still is; tells `progress` how many bytes of it are taken up.
     pub fn part(&mut self, part: &Part, is_there: bool, progress: Watch<'_>) -> Result<Taken, Error> {
         let damage = check(part, progress)?;
         let place = match &damage {

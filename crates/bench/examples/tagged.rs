@@ -1,5 +1,6 @@
-//! Tagged records: `brooklet-tags` beside redb in the pattern that tagged databases fall into, one synced transaction a record
-//! with a place for each pair of tag and record; and queries of three tags.
+//! Tagged records: `brooklet-tags` beside redb in the pattern that tagged databases fall into, one
+//! synced transaction a record with a place for each pair of tag and record; and queries of three
+//! tags.
 //!
 //! ```sh
 //! cargo run --release --no-default-features --example tagged -- --dir .

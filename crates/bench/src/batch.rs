@@ -1,8 +1,9 @@
 //! Group commit for stores that have none: one transaction for what has gathered.
 //!
-//! Whoever waits and finds no transaction going on commits for all who have come so far, itself included; then the first of
-//! those who came meanwhile takes over. So a thread alone commits without a wake-up, and many share a sync. Operations that
-//! only leave a callback are committed by a thread of their own when nobody waits.
+//! Whoever waits and finds no transaction going on commits for all who have come so far, itself
+//! included; then the first of those who came meanwhile takes over. So a thread alone commits
+//! without a wake-up, and many share a sync. Operations that only leave a callback are committed by
+//! a thread of their own when nobody waits.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};

@@ -1,8 +1,9 @@
 //! What the system tells and does: bytes on the device, memory, space, caches.
 //!
-//! Bytes are counted by the device. What the system counts for a process (`write_bytes` in `/proc/self/io`) is no use here:
-//! a page that is written twice before it goes to the device counts once, the file system's own journal does not count, and
-//! where pages come in large folios 200 bytes count as the whole folio.
+//! Bytes are counted by the device. What the system counts for a process (`write_bytes` in
+//! `/proc/self/io`) is no use here: a page that is written twice before it goes to the device
+//! counts once, the file system's own journal does not count, and where pages come in large folios
+//! 200 bytes count as the whole folio.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -13,7 +14,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::stores::Result;
 
-/// Bytes that the device under a directory has been made to write so far, by anyone; `None` where it does not tell.
+/// Bytes that the device under a directory has been made to write so far, by anyone; `None` where
+/// it does not tell.
 pub fn device_bytes(dir: &Path) -> Option<u64> {
     let device = stat(dir).ok()?.st_dev;
     let path = format!("/sys/dev/block/{}:{}/stat", major(device), minor(device));
@@ -21,7 +23,8 @@ pub fn device_bytes(dir: &Path) -> Option<u64> {
     Some(sectors * 512)
 }
 
-/// What `act` makes the device under a directory write, with all that the file system still holds back then.
+/// What `act` makes the device under a directory write, with all that the file system still holds
+/// back then.
 pub fn count_written<T>(dir: &Path, act: impl FnOnce() -> Result<T>) -> Result<(T, Option<u64>)> {
     sync(dir)?;
     let before = device_bytes(dir);
@@ -41,7 +44,8 @@ pub fn sync(dir: &Path) -> Result<()> {
     Ok(syncfs(File::open(dir)?)?)
 }
 
-/// Context switches of the calling thread since it began, of its own will and not; `None` where the system does not tell.
+/// Context switches of the calling thread since it began, of its own will and not; `None` where the
+/// system does not tell.
 pub fn switches_of_thread() -> Option<u64> {
     switches(Path::new("/proc/thread-self/status"))
 }

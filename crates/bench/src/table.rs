@@ -16,7 +16,8 @@ pub struct Row {
     what: String,
     unit: &'static str,
     better: Better,
-    /// Store by store: the median of the rounds; the least for bytes on the device, which others only add to.
+    /// Store by store: the median of the rounds; the least for bytes on the device, which others
+    /// only add to.
     figures: BTreeMap<&'static str, f64>,
     /// The same, round by round.
     rounds: BTreeMap<&'static str, Vec<f64>>,

@@ -1,7 +1,7 @@
 //! Async with tokio: a ticket is a future, and a thousand tasks share the writes of the disk.
 //!
-//! An append copies its payload and returns; only the wait for the disk is awaited. Reads may wait for the disk as well, so they
-//! belong on a thread for blocking work.
+//! An append copies its payload and returns; only the wait for the disk is awaited. Reads may wait
+//! for the disk as well, so they belong on a thread for blocking work.
 //!
 //! ```sh
 //! cargo run -p brooklet --example async_tokio -- STORE     # async_tokio.brooklet if left out
@@ -11,7 +11,8 @@ use std::path::Path;
 
 use brooklet::{Error, Store};
 
-/// Appends from a thousand tasks at once, and reads one log back. Returns the number of acknowledged appends.
+/// Appends from a thousand tasks at once, and reads one log back. Returns the number of
+/// acknowledged appends.
 pub async fn run(path: &Path) -> Result<usize, Error> {
     let path = path.to_owned();
     let store = blocking(move || Store::open(path)).await?;

@@ -1,4 +1,5 @@
-//! A document as a log of edits: a snapshot replaces the edits before it, so that opening the document stays short.
+//! A document as a log of edits: a snapshot replaces the edits before it, so that opening the
+//! document stays short.
 //!
 //! ```sh
 //! cargo run -p brooklet --example document -- STORE     # document.brooklet if left out

@@ -12,7 +12,8 @@ use brooklet::{Error, Store};
 pub fn run(path: &Path) -> Result<(), Error> {
     let store = Store::open(path)?;
 
-    // An append returns the entry's number at once. `wait` returns when the entry is on stable media.
+    // An append returns the entry's number at once. `wait` returns when the entry is on stable
+    // media.
     let ticket = store.append("sensor/kitchen", b"21.5")?;
     println!("the entry has number {}", ticket.seq());
     ticket.wait()?;
@@ -29,7 +30,8 @@ pub fn run(path: &Path) -> Result<(), Error> {
         println!("the newest is {}", String::from_utf8_lossy(&newest?.payload));
     }
 
-    // Keep the newest two entries. Numbers never change: the next entry has the number that it would have had.
+    // Keep the newest two entries. Numbers never change: the next entry has the number that it
+    // would have had.
     store.keep_last("sensor/kitchen", 2)?.wait()?;
     let bounds = store.bounds("sensor/kitchen")?;
     println!("entries {} to {} are there", bounds.first, bounds.next - 1);

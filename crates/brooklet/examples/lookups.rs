@@ -4,9 +4,9 @@
 //! cargo run --release -p brooklet --example lookups -- STORE [LOGS] [ENTRIES] [CACHE_MIB]
 //! ```
 //!
-//! Where the file STORE is not there: makes LOGS logs (a million) of ENTRIES entries (1) of 64 to 512 bytes in it, and
-//! merges them into one run. Where it is: looks logs up in no order, with a cache of CACHE_MIB (64). So run it twice, for
-//! the memory of a process that has only looked up.
+//! Where the file STORE is not there: makes LOGS logs (a million) of ENTRIES entries (1) of 64 to
+//! 512 bytes in it, and merges them into one run. Where it is: looks logs up in no order, with a
+//! cache of CACHE_MIB (64). So run it twice, for the memory of a process that has only looked up.
 
 use std::path::Path;
 use std::time::Instant;
@@ -87,7 +87,8 @@ fn timed(what: &str, times: u64, work: impl FnOnce() -> Result<(), Error>) -> Re
     Ok(())
 }
 
-/// Time that this thread has had a processor, in nanoseconds, where the system tells: on a busy machine, what it takes.
+/// Time that this thread has had a processor, in nanoseconds, where the system tells: on a busy
+/// machine, what it takes.
 fn processor() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split(' ').next().and_then(|time| time.parse().ok()).unwrap_or_default()

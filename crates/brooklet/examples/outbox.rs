@@ -1,7 +1,9 @@
-//! Optimistic concurrency with an outbox: two threads withdraw from one account, and each withdrawal announces itself.
+//! Optimistic concurrency with an outbox: two threads withdraw from one account, and each
+//! withdrawal announces itself.
 //!
-//! The event and its announcement are one atomic commit, so none is there without the other. `expect_next` refuses the commit
-//! where another thread came first. The loser reads the new events and decides again.
+//! The event and its announcement are one atomic commit, so none is there without the other.
+//! `expect_next` refuses the commit where another thread came first. The loser reads the new events
+//! and decides again.
 //!
 //! ```sh
 //! cargo run -p brooklet --example outbox -- STORE     # outbox.brooklet if left out
@@ -46,7 +48,8 @@ fn withdraw(store: &Store, account: &str, amount: i64) -> Result<bool, Error> {
     }
 }
 
-/// Pays in 100, and withdraws 30 as often as two threads together can. Returns the number of announcements.
+/// Pays in 100, and withdraws 30 as often as two threads together can. Returns the number of
+/// announcements.
 pub fn run(path: &Path) -> Result<usize, Error> {
     let store = Store::open(path)?;
     store.append("account/7", b"100")?.wait()?;

@@ -1,4 +1,5 @@
-//! Spaces and retention: groups of logs with a durability class, a quota and limits on what each log keeps.
+//! Spaces and retention: groups of logs with a durability class, a quota and limits on what each
+//! log keeps.
 //!
 //! ```sh
 //! cargo run -p brooklet --example spaces -- STORE     # spaces.brooklet if left out
@@ -9,11 +10,13 @@ use std::time::Duration;
 
 use brooklet::{Class, Error, Retention, SpaceConfig, Store};
 
-/// Makes a space on the first run, and fills one of its logs beyond its limits. Returns the entries that are left.
+/// Makes a space on the first run, and fills one of its logs beyond its limits. Returns the entries
+/// that are left.
 pub fn run(path: &Path) -> Result<usize, Error> {
     let store = Store::open(path)?;
 
-    // All logs whose keys begin with `metrics/`. An append is acknowledged at once, and durable 50 ms later at most.
+    // All logs whose keys begin with `metrics/`. An append is acknowledged at once, and durable 50
+    // ms later at most.
     let config = SpaceConfig::new()
         .class(Class::Deferred(Duration::from_millis(50)))
         .max_logs(10_000)

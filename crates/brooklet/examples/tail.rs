@@ -1,4 +1,5 @@
-//! Tail a log: a reader prints the entries of a log as they become durable, and goes on after a restart where it stopped.
+//! Tail a log: a reader prints the entries of a log as they become durable, and goes on after a
+//! restart where it stopped.
 //!
 //! ```sh
 //! cargo run -p brooklet --example tail -- STORE     # tail.brooklet if left out
@@ -34,7 +35,8 @@ fn print(store: &Store, news: &Receiver<()>) -> Result<usize, Error> {
     Ok(count)
 }
 
-/// Appends ten entries in one thread, and reads them in another as they become durable. Returns the number of entries read.
+/// Appends ten entries in one thread, and reads them in another as they become durable. Returns the
+/// number of entries read.
 pub fn run(path: &Path) -> Result<usize, Error> {
     let store = &Store::open(path)?;
     let (durable, news) = channel();

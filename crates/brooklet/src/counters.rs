@@ -1,5 +1,6 @@
-//! What is counted as commits and reads go by, for whoever asks why the store is slow. Counting orders nothing and waits for
-//! nothing; of what happens a million times a second only one in [`SAMPLE`] is timed.
+//! What is counted as commits and reads go by, for whoever asks why the store is slow. Counting
+//! orders nothing and waits for nothing; of what happens a million times a second only one in
+//! [`SAMPLE`] is timed.
 
 // A scheduler that tries interleavings need not know of these.
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +53,8 @@ impl Timed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StallReason {
-    /// Full blocks wait to be compressed or written: the device, or compressing, is what holds the log up.
+    /// Full blocks wait to be compressed or written: the device, or compressing, is what holds the
+    /// log up.
     Backlog,
     /// The ring is full until a checkpoint ends.
     Ring,
@@ -168,7 +170,8 @@ impl Drop for Stall<'_> {
     }
 }
 
-/// How many reads, and questions about a log's bounds, were answered by what: by the newest that knows the log.
+/// How many reads, and questions about a log's bounds, were answered by what: by the newest that
+/// knows the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadStats {
     /// By the memtable that commits go to.

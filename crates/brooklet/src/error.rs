@@ -1,4 +1,5 @@
-//! Every way a call can fail. A message says what happened, where, and what to do; a kind says how to react.
+//! Every way a call can fail. A message says what happened, where, and what to do; a kind says how
+//! to react.
 
 use std::fmt;
 use std::io;
@@ -80,8 +81,8 @@ pub enum Error {
         /// The bytes that it was given.
         limit: u64,
     },
-    /// A commit is on logs of a space that is kept in memory, and on others: it could not be done whole or not at all. Nothing
-    /// of it was done.
+    /// A commit is on logs of a space that is kept in memory, and on others: it could not be done
+    /// whole or not at all. Nothing of it was done.
     #[error(
         "a commit on logs of space {space}, which is kept in memory, and on others: commit to them apart"
     )]
@@ -184,8 +185,8 @@ pub enum Error {
         /// How many parts.
         parts: usize,
     },
-    /// The volume that was named for the ring does not hold the ring of this store, or not as it was when the store was
-    /// last open for writing.
+    /// The volume that was named for the ring does not hold the ring of this store, or not as it
+    /// was when the store was last open for writing.
     #[error("{ring} is not the ring of {store}: {why}")]
     WrongRing {
         /// The volume that was named.
@@ -262,17 +263,18 @@ pub enum Error {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
-    /// The store was opened by a process of which this one is a fork. Nothing was done: memory and locks of the copy are as
-    /// they were at the fork, and what it would write, the parent writes.
+    /// The store was opened by a process of which this one is a fork. Nothing was done: memory and
+    /// locks of the copy are as they were at the fork, and what it would write, the parent writes.
     #[error(
         "the store was opened by another process, of which this one is a fork: open it here, once it is closed there"
     )]
     Forked,
-    /// The call would wait, in a waker, on the thread that must go on for the wait to end. Nothing was done.
+    /// The call would wait, in a waker, on the thread that must go on for the wait to end. Nothing
+    /// was done.
     #[error("a waker may not wait for the store: do that in the task that it wakes, or in a callback")]
     WouldWait,
-    /// A write or flush failed earlier; nothing is acknowledged any more, reads go on. Whether an unacknowledged
-    /// commit took effect is unknown until the store is opened again.
+    /// A write or flush failed earlier; nothing is acknowledged any more, reads go on. Whether an
+    /// unacknowledged commit took effect is unknown until the store is opened again.
     #[error("the store stopped writing: {why}; mend the device, then open the store again")]
     Stopped {
         /// The failure.
@@ -402,7 +404,8 @@ struct Described {
     source: io::Error,
 }
 
-/// Adds to a failure what was done and where: a store may have two volumes, and the system's words name neither.
+/// Adds to a failure what was done and where: a store may have two volumes, and the system's words
+/// name neither.
 pub(crate) fn described(doing: &str, volume: &dyn Volume) -> impl FnOnce(io::Error) -> io::Error {
     let doing = format!("{doing} {}", volume.info().name);
     move |source| io::Error::new(source.kind(), Described { doing, source })

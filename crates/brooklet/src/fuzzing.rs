@@ -92,7 +92,8 @@ pub struct Listed {
     pub tables: Vec<[u64; 3]>,
 }
 
-/// Manifests to begin with: of no run, of some that are being merged, and of one that lies elsewhere.
+/// Manifests to begin with: of no run, of some that are being merged, and of one that lies
+/// elsewhere.
 pub fn sample_manifests() -> Vec<Listed> {
     let table = |offset, first: &[u8]| TableMeta {
         offset,

@@ -19,7 +19,8 @@ use crate::model::keyed_hash::Secret;
 const RING_SIZE: u64 = 64 << 20;
 /// Bytes of the largest payload, where nothing is asked for.
 const MAX_PAYLOAD: usize = 16 << 20;
-/// Most bytes of a commit besides the payload of its only entry: the key, and what the record says of the log.
+/// Most bytes of a commit besides the payload of its only entry: the key, and what the record says
+/// of the log.
 const AROUND: usize = 2 << 10;
 /// The longest that a write may be put off: whoever waits longer for it takes it for lost.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -123,27 +124,31 @@ impl Options {
         }
     }
 
-    /// Keeps a file of the store's [metrics](crate::Store::metrics) in the text format of Prometheus, which is replaced `every` so
-    /// often while the store is open, and removed as it is closed. `brooklet top` shows it live; named `….prom` in the right
-    /// directory, a node exporter collects it. None: there is no such file, and nothing is done for it.
+    /// Keeps a file of the store's [metrics](crate::Store::metrics) in the text format of
+    /// Prometheus, which is replaced `every` so often while the store is open, and removed as it is
+    /// closed. `brooklet top` shows it live; named `….prom` in the right directory, a node exporter
+    /// collects it. None: there is no such file, and nothing is done for it.
     pub fn metrics_file(mut self, path: impl AsRef<Path>, every: Duration) -> Self {
         self.metrics_file = Some(MetricsFile { path: path.as_ref().into(), every });
         self
     }
 
-    /// Bytes of the ring of a store that is made. 64 MiB: it takes the largest payload with room to spare, and it is read
-    /// back in some tens of milliseconds after a crash. At least 64 KiB; a multiple of 4096.
+    /// Bytes of the ring of a store that is made. 64 MiB: it takes the largest payload with room to
+    /// spare, and it is read back in some tens of milliseconds after a crash. At least 64 KiB; a
+    /// multiple of 4096.
     ///
-    /// A store that is there keeps the ring that it has. Where that is of another size, opening the store works all the
-    /// same and leaves a warning (by `tracing`), so that a program may ask for its ring at each start, whatever became of
-    /// the store; [`StoreInfo::ring_size`](crate::StoreInfo::ring_size) tells what is there.
+    /// A store that is there keeps the ring that it has. Where that is of another size, opening the
+    /// store works all the same and leaves a warning (by `tracing`), so that a program may ask for
+    /// its ring at each start, whatever became of the store;
+    /// [`StoreInfo::ring_size`](crate::StoreInfo::ring_size) tells what is there.
     pub fn ring_size(mut self, bytes: u64) -> Self {
         self.ring_size = Some(bytes);
         self
     }
 
-    /// Gives the bytes of the parts that were [offloaded](crate::Store::offload): asked for each of them when the store is
-    /// opened. A store of which parts were offloaded cannot be opened without, also for reading only.
+    /// Gives the bytes of the parts that were [offloaded](crate::Store::offload): asked for each of
+    /// them when the store is opened. A store of which parts were offloaded cannot be opened
+    /// without, also for reading only.
     pub fn offload_reader(
         mut self,
         open: impl Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync + 'static,
@@ -152,12 +157,14 @@ impl Options {
         self
     }
 
-    /// Bytes of the volume that the store may use, ring and superblock included; fixed when the store is created. A
-    /// multiple of 4096; it leaves the heap 1 MiB at least. A device must have the capacity each time the store is opened.
+    /// Bytes of the volume that the store may use, ring and superblock included; fixed when the
+    /// store is created. A multiple of 4096; it leaves the heap 1 MiB at least. A device must have
+    /// the capacity each time the store is opened.
     ///
-    /// 0, the default: a store that is made may use its device whole, or grow in its file as the file system lets it, and
-    /// one that is there keeps the capacity that it has. Where another one is asked for than the store has, opening fails
-    /// with [`Error::OtherCapacity`]: others may rely on the rest of the disk, or the store on more than that.
+    /// 0, the default: a store that is made may use its device whole, or grow in its file as the
+    /// file system lets it, and one that is there keeps the capacity that it has. Where another one
+    /// is asked for than the store has, opening fails with [`Error::OtherCapacity`]: others may
+    /// rely on the rest of the disk, or the store on more than that.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -176,8 +183,9 @@ impl Options {
         self
     }
 
-    /// The file or block device that the ring lies on by itself: a small fast disk beside a large one. Fixed when the
-    /// store is created, and named each time it is opened. Without it, the ring lies in the store's own file.
+    /// The file or block device that the ring lies on by itself: a small fast disk beside a large
+    /// one. Fixed when the store is created, and named each time it is opened. Without it, the ring
+    /// lies in the store's own file.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -196,64 +204,70 @@ impl Options {
         self
     }
 
-    /// Bytes of memory for recent entries. 128 MiB: twice the default ring, since the ring is compressed. Half of it
-    /// starts a checkpoint. What is found in the ring when a store is opened comes on top, as far as it takes more than half,
-    /// until it has been checkpointed.
+    /// Bytes of memory for recent entries. 128 MiB: twice the default ring, since the ring is
+    /// compressed. Half of it starts a checkpoint. What is found in the ring when a store is opened
+    /// comes on top, as far as it takes more than half, until it has been checkpointed.
     pub fn memory_budget(mut self, bytes: usize) -> Self {
         self.memory_budget = bytes;
         self
     }
 
-    /// Bytes of memory for looking logs up. 64 MiB: two million logs that are committed to now and then, and filters and
-    /// indexes of some ten million, or of fewer and what is read often. At least 256 KiB.
+    /// Bytes of memory for looking logs up. 64 MiB: two million logs that are committed to now and
+    /// then, and filters and indexes of some ten million, or of fewer and what is read often. At
+    /// least 256 KiB.
     ///
-    /// Up to half of it is for the bounds of logs that were committed to since the store was opened and rest now, 16 bytes each
-    /// in places of which a quarter or more are taken: a commit to one of them, and asking for its bounds, looks nothing up.
-    /// The rest holds filters and indexes of the runs, and the blocks that were read last. What does not fit stays on the
-    /// volume and is read when it is wanted, in blocks of 16 KiB or less. Finding out that a run does not have a log then takes
-    /// one such read. These reads go through the system's page cache, which may answer them and is not part of this. What
-    /// nobody asks for leaves memory after some ten seconds, filters after a minute and a half, unless the store is open
-    /// read-only: it has no thread to see to that.
+    /// Up to half of it is for the bounds of logs that were committed to since the store was opened
+    /// and rest now, 16 bytes each in places of which a quarter or more are taken: a commit to one
+    /// of them, and asking for its bounds, looks nothing up. The rest holds filters and indexes of
+    /// the runs, and the blocks that were read last. What does not fit stays on the volume and is
+    /// read when it is wanted, in blocks of 16 KiB or less. Finding out that a run does not have a
+    /// log then takes one such read. These reads go through the system's page cache, which may
+    /// answer them and is not part of this. What nobody asks for leaves memory after some ten
+    /// seconds, filters after a minute and a half, unless the store is open read-only: it has no
+    /// thread to see to that.
     pub fn cache_budget(mut self, bytes: usize) -> Self {
         self.cache_budget = bytes;
         self
     }
 
-    /// Largest payload in bytes. 16 MiB, or what the ring takes if that is less. A ring takes about a third of itself; where
-    /// more is asked for than the store's does, opening fails.
+    /// Largest payload in bytes. 16 MiB, or what the ring takes if that is less. A ring takes about
+    /// a third of itself; where more is asked for than the store's does, opening fails.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.max_payload = Some(bytes);
         self
     }
 
-    /// Most bytes of a block of the ring. 1 MiB. That is what the store starts with; it finds out under load whether
-    /// smaller ones serve better. What waits for a block that fills slowly is written before it is full.
+    /// Most bytes of a block of the ring. 1 MiB. That is what the store starts with; it finds out
+    /// under load whether smaller ones serve better. What waits for a block that fills slowly is
+    /// written before it is full.
     pub fn block_size(mut self, bytes: usize) -> Self {
         self.block_size = bytes;
         self
     }
 
-    /// Most writes to the ring in flight at once. 16: enough to hide a cloud volume's latency. The store starts with 4 and
-    /// finds out under load how many serve best.
+    /// Most writes to the ring in flight at once. 16: enough to hide a cloud volume's latency. The
+    /// store starts with 4 and finds out under load how many serve best.
     pub fn depth(mut self, writes: usize) -> Self {
         self.depth = writes;
         self
     }
 
-    /// The least time from the start of a write to the ring to the start of the next, for a volume that is paid for by the
-    /// operation: 1/3000 s, say. Zero: none.
+    /// The least time from the start of a write to the ring to the start of the next, for a volume
+    /// that is paid for by the operation: 1/3000 s, say. Zero: none.
     pub fn write_interval(mut self, time: Duration) -> Self {
         self.interval = time;
         self
     }
 
-    /// Most bytes written to the ring in a second, for a volume that is paid for by the byte. Zero: no limit.
+    /// Most bytes written to the ring in a second, for a volume that is paid for by the byte. Zero:
+    /// no limit.
     pub fn write_rate(mut self, bytes: u64) -> Self {
         self.rate = bytes;
         self
     }
 
-    /// How long a durable append may rest when nobody waits for it. 1 ms: a batch for callers that do not wait.
+    /// How long a durable append may rest when nobody waits for it. 1 ms: a batch for callers that
+    /// do not wait.
     pub fn linger(mut self, time: Duration) -> Self {
         self.linger = time;
         self
@@ -265,21 +279,25 @@ impl Options {
         self
     }
 
-    /// Opens for reading only: nothing is written, not even by recovery. Several readers may share a closed store.
+    /// Opens for reading only: nothing is written, not even by recovery. Several readers may share
+    /// a closed store.
     ///
-    /// A store of whose ring a part is damaged opens in no other way. [`Store::damage`](crate::Store::damage) names that part and
-    /// the logs that it is known to touch. Logs that are made behind it, or whose entries before it were all trimmed since, read
-    /// as ever. All others read as they were before it, and then comes [`Error::Damaged`](crate::Error::Damaged), since nobody
-    /// can tell what the missing commits did to them; so do listings. Entries of theirs that are behind it are read by their numbers,
+    /// A store of whose ring a part is damaged opens in no other way.
+    /// [`Store::damage`](crate::Store::damage) names that part and the logs that it is known to
+    /// touch. Logs that are made behind it, or whose entries before it were all trimmed since, read
+    /// as ever. All others read as they were before it, and then comes
+    /// [`Error::Damaged`](crate::Error::Damaged), since nobody can tell what the missing commits
+    /// did to them; so do listings. Entries of theirs that are behind it are read by their numbers,
     /// which the error tells; asking for bounds fails with the same error.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Has [`copy`](Self::copy) take over damaged runs as they are (default: `false`; then it fails). The copy reads as what it was
-    /// copied from: [`Error::Damaged`](crate::Error::Damaged) where that is damaged, and all else. For what is left of a store, or
-    /// of a backup, where nothing better is to be had.
+    /// Has [`copy`](Self::copy) take over damaged runs as they are (default: `false`; then it
+    /// fails). The copy reads as what it was copied from: [`Error::Damaged`](crate::Error::Damaged)
+    /// where that is damaged, and all else. For what is left of a store, or of a backup, where
+    /// nothing better is to be had.
     pub fn copy_damaged(mut self, copy_damaged: bool) -> Self {
         self.copy_damaged = copy_damaged;
         self
@@ -305,7 +323,8 @@ impl Options {
         self
     }
 
-    /// Bytes of the cache budget for what is remembered of logs, where a test wants it to be other than half of that.
+    /// Bytes of the cache budget for what is remembered of logs, where a test wants it to be other
+    /// than half of that.
     #[doc(hidden)]
     pub fn bounds_cache(mut self, bytes: usize) -> Self {
         self.bounds_cache = Some(bytes);
@@ -314,8 +333,8 @@ impl Options {
 
     /// The clock and the seed for everything that needs chance: the system's by default.
     ///
-    /// Whoever knows the seed can name logs such that a filter or a table takes one for another. Where strangers name
-    /// logs, it must be drawn anew for each opening, and told to nobody.
+    /// Whoever knows the seed can name logs such that a filter or a table takes one for another.
+    /// Where strangers name logs, it must be drawn anew for each opening, and told to nobody.
     pub fn environment(mut self, clock: Arc<dyn Clock>, seed: u64) -> Self {
         self.clock = clock;
         self.seeded(seed)
@@ -335,8 +354,8 @@ impl Options {
         self
     }
 
-    /// The store's path, and options whose paths stay what they are wherever the process goes. Refuses one place for two
-    /// things.
+    /// The store's path, and options whose paths stay what they are wherever the process goes.
+    /// Refuses one place for two things.
     pub(crate) fn settled(mut self, path: &Path) -> Result<(PathBuf, Self), Error> {
         let may_be_made = self.create != Create::Never && !self.read_only;
         let path = paths::resolve(path, may_be_made)?;

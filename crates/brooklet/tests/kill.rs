@@ -1,9 +1,11 @@
-//! SIGKILL of a real process at random moments: while it opens, recovers, appends, checkpoints and compacts.
+//! SIGKILL of a real process at random moments: while it opens, recovers, appends, checkpoints and
+//! compacts.
 //!
-//! The victim is this very test binary. It prints a line for every acknowledgement after it was given; the parent, which
-//! survives, keeps those lines, kills the victim and looks at what is left. Every payload follows from its log and
-//! number, so the parent knows every byte without having seen it. `BROOKLET_KILLS` sets how many rounds are run,
-//! `BROOKLET_KILL_DIR` on which file system.
+//! The victim is this very test binary. It prints a line for every acknowledgement after it was
+//! given; the parent, which survives, keeps those lines, kills the victim and looks at what is
+//! left. Every payload follows from its log and number, so the parent knows every byte without
+//! having seen it. `BROOKLET_KILLS` sets how many rounds are run, `BROOKLET_KILL_DIR` on which file
+//! system.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -91,7 +93,8 @@ fn inspect(path: &Path, acked: &mut BTreeMap<String, u64>) -> u64 {
     entries
 }
 
-/// Runs a victim until it has printed so many acknowledgements, and a little longer; gives how many it printed.
+/// Runs a victim until it has printed so many acknowledgements, and a little longer; gives how many
+/// it printed.
 fn round(path: &Path, acks: u64, longer: Duration, acked: &mut BTreeMap<String, u64>) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "nothing_acknowledged_is_lost_by_a_kill", "--nocapture"])
@@ -102,7 +105,8 @@ fn round(path: &Path, acks: u64, longer: Duration, acked: &mut BTreeMap<String, 
     let stdout = child.stdout.take().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let reader = std::thread::Builder::new().spawn(move || {
-        // A line without its end was cut by the kill; the acknowledgement had been given, but who knows to what.
+        // A line without its end was cut by the kill; the acknowledgement had been given, but who
+        // knows to what.
         let lines = BufReader::new(stdout).split(b'\n').map_while(Result::ok);
         let lines = lines.filter_map(|line| String::from_utf8(line).ok());
         let acks = |line: &str| line.contains("ack ").then(|| tell.send(()).ok());

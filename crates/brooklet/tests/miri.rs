@@ -1,8 +1,9 @@
-//! A store in memory with its threads, small enough for miri, which knows what weakly ordered memory may do: the other
-//! half of `tests/shuttle`, where every atomic operation counts as sequentially consistent.
+//! A store in memory with its threads, small enough for miri, which knows what weakly ordered
+//! memory may do: the other half of `tests/shuttle`, where every atomic operation counts as
+//! sequentially consistent.
 //!
-//! `MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-many-seeds=0..16" cargo +nightly miri test -p brooklet --test miri` tries
-//! 16 ways.
+//! `MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-many-seeds=0..16" cargo +nightly miri test -p brooklet --test miri`
+//! tries 16 ways.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The device by itself: a plain file whose space was written before, and how it takes durable writes. Whatever the store
-//! is compared with stands on this.
+//! The device by itself: a plain file whose space was written before, and how it takes durable
+//! writes. Whatever the store is compared with stands on this.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
 //! `export`: logs as they are at one moment, as lines of JSON or as a codex file.
 //!
-//! Of the lines, each log has a line of its own, with its bounds and what it keeps, as `list --json` prints it; its entries
-//! follow, each with the log's key and its number, and its payload as `read --json` prints it.
+//! Of the lines, each log has a line of its own, with its bounds and what it keeps, as
+//! `list --json` prints it; its entries follow, each with the log's key and its number, and its
+//! payload as `read --json` prints it.
 
 use std::ffi::OsString;
 use std::fmt::{self, Display};

@@ -16,15 +16,15 @@ use crate::size::size;
 pub struct Args {
     /// Where to make the store: a block device, or the name of a file that is not there yet
     place: PathBuf,
-    /// Bytes that the store may use, at most those of the device (K, M and G are understood) [default: the whole
-    /// device; a file grows]
+    /// Bytes that the store may use, at most those of the device (K, M and G are understood)
+    /// [default: the whole device; a file grows]
     #[arg(long, value_parser = size)]
     capacity: Option<u64>,
     /// Bytes of the ring (K, M and G are understood) [default: 64M]
     #[arg(long, value_parser = size)]
     ring_size: Option<u64>,
-    /// Overwrite what a device bears. A device that is mounted or in use, and a file that is there, are refused all the
-    /// same
+    /// Overwrite what a device bears. A device that is mounted or in use, and a file that is there,
+    /// are refused all the same
     #[arg(long)]
     force: bool,
 }

@@ -14,7 +14,8 @@ use crate::replay::history::History;
 use crate::replay::trace::{self, Text, Trace};
 use crate::{Cli, Command};
 
-/// Parses a command line. What was understood, or clap's answer as it is printed, and whether that is an error.
+/// Parses a command line. What was understood, or clap's answer as it is printed, and whether that
+/// is an error.
 pub fn arguments(args: impl IntoIterator<Item = OsString>) -> Result<Call, (String, bool)> {
     let cli = Cli::try_parse_from(args).map_err(|e| (e.render().to_string(), e.use_stderr()))?;
     Ok(Call { json: cli.json, raw: matches!(&cli.command, Command::Read(args) if args.raw) })
@@ -65,8 +66,8 @@ pub fn history(
 /// A key and a value.
 pub type Entry = (Vec<u8>, Vec<u8>);
 
-/// Reads what `codex build` reads: the entries up to what is wrong, if anything is. The formats are numbered as `--help`
-/// lists them.
+/// Reads what `codex build` reads: the entries up to what is wrong, if anything is. The formats are
+/// numbered as `--help` lists them.
 pub fn entries(format: u8, input: &[u8]) -> (Vec<Entry>, Option<String>) {
     let format = [Format::Tsv, Format::Ndjson, Format::Lengths][usize::from(format) % 3];
     let mut found = Vec::new();
@@ -82,8 +83,8 @@ pub fn entries(format: u8, input: &[u8]) -> (Vec<Entry>, Option<String>) {
     (found, wrong)
 }
 
-/// Reads what `import` reads, CSV or lines of JSON: how many bytes of keys and payloads that gives, up to what is wrong, if
-/// anything is.
+/// Reads what `import` reads, CSV or lines of JSON: how many bytes of keys and payloads that gives,
+/// up to what is wrong, if anything is.
 pub fn import_lines(csv: bool, input: &[u8]) -> (usize, Option<String>) {
     let source = match csv {
         true => Source::Csv { key: "key".into(), payload: "payload".into() },

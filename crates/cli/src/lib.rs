@@ -1,9 +1,9 @@
 //! The `brooklet` command: one store's logs, what the store is made of, and trials of it.
 //!
-//! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices, `export` and `import` move whole logs,
-//! `archive` holds those for object storage,
-//! `codex` builds and reads sorted files; `replay`, `bench`, `probe`, `demo` and `soak` are the trials; `out` prints, `failure`
-//! tells what went wrong and gives the exit code.
+//! `logs` and `inspect` hold the everyday commands, `format` makes stores on devices, `export` and
+//! `import` move whole logs, `archive` holds those for object storage, `codex` builds and reads
+//! sorted files; `replay`, `bench`, `probe`, `demo` and `soak` are the trials; `out` prints,
+//! `failure` tells what went wrong and gives the exit code.
 
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]
@@ -119,7 +119,8 @@ enum Command {
     /// The process that the demo kills
     #[command(hide = true)]
     DemoWriter(demo::victim::Args),
-    /// Do everything to many logs at once, killing the store again and again, and compare all that was acknowledged
+    /// Do everything to many logs at once, killing the store again and again, and compare all that
+    /// was acknowledged
     Soak(soak::Args),
     /// The process that soak kills
     #[command(hide = true)]

@@ -106,7 +106,8 @@ struct Limits {
     /// Keep at most this many entries
     #[arg(long, value_name = "N")]
     entries: Option<u64>,
-    /// Keep at most so many bytes of payloads, and the newest entry in any case (K, M and G are understood)
+    /// Keep at most so many bytes of payloads, and the newest entry in any case (K, M and G are
+    /// understood)
     #[arg(long, value_name = "N", value_parser = size)]
     bytes: Option<u64>,
     /// Keep entries for this long (ms, s, m, h, d and w are understood)
@@ -163,8 +164,8 @@ pub fn append(args: Append, beside: &Beside, out: &mut Out) -> Result<(), Failur
     out.document(&Appended { key: Octets::key(key), seqs: all })
 }
 
-/// Appends the lines of the standard input, and tells their numbers once they are safe. Lines that came in one piece
-/// wait for their acknowledgements together.
+/// Appends the lines of the standard input, and tells their numbers once they are safe. Lines that
+/// came in one piece wait for their acknowledgements together.
 fn append_lines(
     store: &Store,
     key: &[u8],

@@ -1,7 +1,8 @@
 //! What a command prints: values that know how to be read by people and by programs.
 //!
-//! Only values go to the standard output; progress goes to the standard error, and only where that is a terminal. A
-//! reader that leaves early (`brooklet list … | head`) is no failure: see [`Kind::PipeClosed`](crate::failure::Kind).
+//! Only values go to the standard output; progress goes to the standard error, and only where that
+//! is a terminal. A reader that leaves early (`brooklet list … | head`) is no failure: see
+//! [`Kind::PipeClosed`](crate::failure::Kind).
 
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, BufWriter, Stdout, Write};
@@ -75,13 +76,15 @@ pub fn progress(len: u64, what: &'static str) -> ProgressBar {
     ProgressBar::new(len).with_style(style).with_message(what)
 }
 
-/// A line that tells how far something is whose end is not known, on the standard error, where that is a terminal.
+/// A line that tells how far something is whose end is not known, on the standard error, where that
+/// is a terminal.
 pub fn spinner() -> ProgressBar {
     let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("a fixed template");
     ProgressBar::new_spinner().with_style(style)
 }
 
-/// Bytes of a user, printable: UTF-8 as it is, all else escaped; in JSON base 16 under another name where not UTF-8.
+/// Bytes of a user, printable: UTF-8 as it is, all else escaped; in JSON base 16 under another name
+/// where not UTF-8.
 pub struct Octets<'a> {
     bytes: &'a [u8],
     names: [&'static str; 2],

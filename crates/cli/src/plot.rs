@@ -146,7 +146,8 @@ struct Axis {
 }
 
 impl Axis {
-    /// From a power of 10 to one that holds the values, with ticks at 2 and 5 between them where that is not many.
+    /// From a power of 10 to one that holds the values, with ticks at 2 and 5 between them where
+    /// that is not many.
     fn decades(values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.collect();
         let coarse = Self::powers(values.iter().copied(), 10.0, &[1.0]);
@@ -162,7 +163,8 @@ impl Axis {
         if most == 0.0 {
             (least, most) = (1.0, base);
         }
-        // The logarithm of a power is not always whole; a hair's breadth must not cost a whole step.
+        // The logarithm of a power is not always whole; a hair's breadth must not cost a whole
+        // step.
         let first = (least.ln() / base.ln() + 1e-9).floor() as i32;
         let last = ((most.ln() / base.ln() - 1e-9).ceil() as i32).max(first + 1);
         let below = (first..last).flat_map(|power| steps.iter().map(move |step| step * base.powi(power)));

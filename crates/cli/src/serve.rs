@@ -1,7 +1,7 @@
 //! `brooklet serve`: a store for Redis clients and over HTTP.
 //!
-//! Each setting is a flag, an environment variable (`BROOKLET_` and the flag's name) and a key of a TOML file; the first of these
-//! that has it counts.
+//! Each setting is a flag, an environment variable (`BROOKLET_` and the flag's name) and a key of a
+//! TOML file; the first of these that has it counts.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,7 +35,8 @@ pub struct Args {
 #[derive(clap::Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct Given {
-    /// Where Redis clients come in: HOST:PORT or unix:PATH, several with commas between [default: 127.0.0.1:6379]
+    /// Where Redis clients come in: HOST:PORT or unix:PATH, several with commas between [default:
+    /// 127.0.0.1:6379]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', env = "BROOKLET_LISTEN")]
     listen: Option<Vec<String>>,
     /// Where those of HTTP do; an empty text: nowhere [default: 127.0.0.1:8379]
@@ -164,7 +165,8 @@ impl Given {
 }
 
 impl Args {
-    /// Whether the log is written as JSON. What the file says of that is read before anything else is done.
+    /// Whether the log is written as JSON. What the file says of that is read before anything else
+    /// is done.
     pub fn logs_json(&self) -> bool {
         let of_file = || self.file().ok().and_then(|given| given.log);
         self.given.log.or_else(of_file) == Some(LogForm::Json)

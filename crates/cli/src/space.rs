@@ -34,7 +34,8 @@ pub enum Command {
         #[command(flatten)]
         asks: Asks,
     },
-    /// Write a space that is kept in memory to the store, as far as it changed since that was done last
+    /// Write a space that is kept in memory to the store, as far as it changed since that was done
+    /// last
     Dump(Named),
     /// Remove a space; its logs stay
     Remove(Named),
@@ -62,7 +63,8 @@ pub struct Asks {
     /// What happens when that is full [default: refuse]
     #[arg(long, value_enum)]
     when_full: Option<Full>,
-    /// How long after one dump of it the next begins, while the store is open (ms, s, m and h are understood), or `none`
+    /// How long after one dump of it the next begins, while the store is open (ms, s, m and h are
+    /// understood), or `none`
     #[arg(long, value_name = "TIME", value_parser = time)]
     dump_every: Option<Limit<Duration>>,
     /// The most logs of the space, or `none`

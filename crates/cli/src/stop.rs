@@ -1,7 +1,7 @@
 //! Being asked to stop: by Ctrl-C, or by a signal that ends a process unless it listens.
 //!
-//! The first time, whatever is at work ends soon and gives its place back as it was found; the second time the process
-//! ends at once.
+//! The first time, whatever is at work ends soon and gives its place back as it was found; the
+//! second time the process ends at once.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};

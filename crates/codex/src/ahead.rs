@@ -1,4 +1,5 @@
-//! Reading ahead, for whoever goes through a file from front to back: one large read instead of many small ones.
+//! Reading ahead, for whoever goes through a file from front to back: one large read instead of
+//! many small ones.
 
 use bytes::Bytes;
 
@@ -9,7 +10,8 @@ use crate::source::Source;
 
 /// The least and the most that is read at once; it doubles from one read to the next.
 const STRIDE: [usize; 2] = [64 << 10, 256 << 10];
-/// Blocks that are no further apart follow each other: between data blocks there is one of the index now and then.
+/// Blocks that are no further apart follow each other: between data blocks there is one of the
+/// index now and then.
 const GAP: u64 = 64 << 10;
 
 /// What a cursor has read ahead.
@@ -24,8 +26,8 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// The frame at `ptr` of a file of `len` bytes, which it does not pass the end of. Where it follows the one before, more is
-    /// read.
+    /// The frame at `ptr` of a file of `len` bytes, which it does not pass the end of. Where it
+    /// follows the one before, more is read.
     pub fn frame(&mut self, source: &impl Source, ptr: Ptr, len: u64) -> Result<Bytes> {
         let follows = self.end > 0 && ptr.offset >= self.end && ptr.offset - self.end <= GAP;
         self.end = ptr.end();

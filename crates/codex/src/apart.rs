@@ -1,4 +1,5 @@
-//! Long values, which lie apart from their block in pieces: reading them, whole and in part. The layout is in `format.rs`.
+//! Long values, which lie apart from their block in pieces: reading them, whole and in part. The
+//! layout is in `format.rs`.
 
 use std::ops::Range;
 
@@ -17,7 +18,8 @@ const LISTED: usize = 12;
 pub(crate) struct List {
     len: u64,
     listed: Bytes,
-    /// Where the first piece begins, and the last one ends: where the block begins that has the list.
+    /// Where the first piece begins, and the last one ends: where the block begins that has the
+    /// list.
     start: u64,
     end: u64,
 }
@@ -60,7 +62,8 @@ impl List {
 
     /// Reads `range` of the value, which has to be within it.
     fn part(&self, load: impl Fn(Ptr) -> Result<Bytes>, range: Range<u64>) -> Result<Bytes> {
-        // A list may claim more than there is to read: what is put together grows with what was read.
+        // A list may claim more than there is to read: what is put together grows with what was
+        // read.
         let mut out =
             BytesMut::with_capacity(((self.end - self.start).min(range.end - range.start)) as usize);
         let pieces = range.start / PIECE as u64..range.end.div_ceil(PIECE as u64);
@@ -96,9 +99,10 @@ impl List {
 }
 
 impl<S: Source> Reader<S> {
-    /// Bytes `range` of the value of `key`, as far as the value goes; `None` where there is no such key. Of a value that
-    /// lies apart ([`BuilderOptions::apart_from`](crate::BuilderOptions::apart_from)) only the pieces that have to do with
-    /// the range are read, 64 KiB each.
+    /// Bytes `range` of the value of `key`, as far as the value goes; `None` where there is no such
+    /// key. Of a value that lies apart
+    /// ([`BuilderOptions::apart_from`](crate::BuilderOptions::apart_from)) only the pieces that
+    /// have to do with the range are read, 64 KiB each.
     ///
     /// ```
     /// # use brooklet_codex::*;

@@ -1,5 +1,5 @@
-//! Memory for many entries, in huge pages where the system has them: entries are read here in no order, and the processor
-//! would look up the place of a small page for nearly each.
+//! Memory for many entries, in huge pages where the system has them: entries are read here in no
+//! order, and the processor would look up the place of a small page for nearly each.
 
 use std::ops::Deref;
 

@@ -1,8 +1,8 @@
 //! Binding: what packers made is put behind one another, and index, filter and footer behind that.
 //!
-//! The level of the index above the data blocks is kept as it will be stored, and follows at the end; each level above is
-//! made while the one below is written, as only then its pointers are known. A level of one block ends that: the block is
-//! the root.
+//! The level of the index above the data blocks is kept as it will be stored, and follows at the
+//! end; each level above is made while the one below is written, as only then its pointers are
+//! known. A level of one block ends that: the block is the root.
 
 use std::io;
 use std::mem;
@@ -13,7 +13,8 @@ use crate::error::Result;
 use crate::format::{FOOTER, FRAME_HEAD, Footer, PLAIN, POINTER, Ptr, VERSION, encode_frame, sum, u64_at};
 use crate::pack::Packed;
 
-/// An index block has this many children at least, however long the keys, so that the levels come to an end.
+/// An index block has this many children at least, however long the keys, so that the levels come
+/// to an end.
 const LEAST_CHILDREN: usize = 4;
 
 /// What is known of a file before its end is written.
@@ -41,7 +42,8 @@ impl Binder {
         }
     }
 
-    /// Takes note of what was packed, whose first frame is at byte `base` of the file less what its pointers count from.
+    /// Takes note of what was packed, whose first frame is at byte `base` of the file less what its
+    /// pointers count from.
     pub fn push(&mut self, packed: &mut Packed, base: u64) {
         for (first, ptr) in packed.blocks.iter() {
             self.index.push(first, Ptr { offset: ptr.offset + base, ..ptr }, &self.options);
@@ -53,7 +55,8 @@ impl Binder {
         self.apart |= packed.apart;
     }
 
-    /// The most bytes that the index takes with two data blocks more, whose first keys have up to `first` bytes.
+    /// The most bytes that the index takes with two data blocks more, whose first keys have up to
+    /// `first` bytes.
     pub fn index_most(&self, first: usize) -> u64 {
         self.index.most(first)
     }
@@ -128,14 +131,15 @@ struct Level {
     children: u64,
     /// The child added last; the root, where it is the only one.
     last: Ptr,
-    /// Bytes of the frames of full blocks, and the most that the pointers to them can take in the level above.
+    /// Bytes of the frames of full blocks, and the most that the pointers to them can take in the
+    /// level above.
     frames: u64,
     above: u64,
 }
 
 impl Level {
-    /// The most bytes that this level and all above it take with two children more, whose first keys have up to `first`
-    /// bytes.
+    /// The most bytes that this level and all above it take with two children more, whose first
+    /// keys have up to `first` bytes.
     fn most(&self, first: usize) -> u64 {
         let frame = (FRAME_HEAD + BlockBuilder::EMPTY) as u64;
         let pointer = |first: usize| BlockBuilder::most_len(first, POINTER) as u64;
@@ -230,7 +234,8 @@ impl<W: io::Write> Output<W> {
     }
 }
 
-/// Files with sound checksums that no builder should have made: only [`Reader::verify`](crate::Reader::verify) can tell.
+/// Files with sound checksums that no builder should have made: only
+/// [`Reader::verify`](crate::Reader::verify) can tell.
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;

@@ -1,7 +1,8 @@
 //! Sorted entries in a block, and [`Spot`], a place among them. The layout is in `format.rs`.
 //!
-//! A block is searched by its restart points, whose keys are whole, and then entry by entry. Nothing in it is trusted:
-//! every number is checked where it is used, and every step moves on by at least the three bytes of an entry's head.
+//! A block is searched by its restart points, whose keys are whole, and then entry by entry.
+//! Nothing in it is trusted: every number is checked where it is used, and every step moves on by
+//! at least the three bytes of an entry's head.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -116,7 +117,8 @@ pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Block {
     data: Bytes,
-    /// Where the entries end and the restart points begin; 0 only in the default block, which stands for none.
+    /// Where the entries end and the restart points begin; 0 only in the default block, which
+    /// stands for none.
     end: usize,
     restarts: usize,
     /// Whether its last value is a list of where the value is.
@@ -256,8 +258,9 @@ impl Block {
 
     /// Where the value of the last entry is whose key is at most `key`, and whether it is that key.
     ///
-    /// Keys ascend. So of a key that is not greater it is enough to know how many bytes it has in common with `key`, and one
-    /// that shares more or fewer bytes with it than that is less or greater for that alone.
+    /// Keys ascend. So of a key that is not greater it is enough to know how many bytes it has in
+    /// common with `key`, and one that shares more or fewer bytes with it than that is less or
+    /// greater for that alone.
     fn floor_place(&self, key: &[u8]) -> Result<Option<(Range<usize>, bool)>> {
         let Some(index) = self.search(key)? else { return Ok(None) };
         let mut entry = self.entry(self.restart(index))?;
@@ -287,8 +290,8 @@ impl Block {
         Ok(Some((entry.value, exact)))
     }
 
-    /// Checks everything that reading takes for granted: keys ascend, restart points are where they have to be. Calls
-    /// `each` for every entry in order.
+    /// Checks everything that reading takes for granted: keys ascend, restart points are where they
+    /// have to be. Calls `each` for every entry in order.
     pub fn check(&self, mut each: impl FnMut(&Spot) -> Result<()>) -> Result<()> {
         let mut spot = Spot::default();
         spot.enter(self.clone());
@@ -361,7 +364,8 @@ impl Spot {
         self.block.ptr(self.value.clone())
     }
 
-    /// Moves as told. Where every key is over [`Aim::AtMost`], moves to the first entry and says `false`.
+    /// Moves as told. Where every key is over [`Aim::AtMost`], moves to the first entry and says
+    /// `false`.
     pub fn aim(&mut self, aim: Aim<'_>) -> Result<bool> {
         match aim {
             Aim::First => self.rest_at(0),
@@ -401,8 +405,8 @@ impl Spot {
         Ok(true)
     }
 
-    /// Moves to the entry before; stays and says `false` at the first. Goes forward from the restart point before, as
-    /// that has the last whole key.
+    /// Moves to the entry before; stays and says `false` at the first. Goes forward from the
+    /// restart point before, as that has the last whole key.
     pub fn back(&mut self) -> Result<bool> {
         let here = self.start;
         if here == 0 {

@@ -1,4 +1,5 @@
-//! Writing a codex from sorted entries, front to back, in one pass: data blocks go out as they fill.
+//! Writing a codex from sorted entries, front to back, in one pass: data blocks go out as they
+//! fill.
 
 use std::io;
 
@@ -7,29 +8,31 @@ use crate::error::{Error, Result};
 use crate::format::{FOOTER, MAX_KEY, MAX_METADATA, MAX_VALUE};
 use crate::pack::Packer;
 
-/// The smallest and largest target for a block: what is smaller is all overhead, what is larger is slow to read in.
+/// The smallest and largest target for a block: what is smaller is all overhead, what is larger is
+/// slow to read in.
 const BLOCK_SIZES: std::ops::RangeInclusive<usize> = 64..=16 << 20;
 
 /// How to build a codex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuilderOptions {
-    /// Target for a block before compressing, in bytes, held to 64 B ..= 16 MiB. A read takes in at least one block; a
-    /// longer entry gets a block of its own. Default 16 KiB: a few device pages once compressed.
+    /// Target for a block before compressing, in bytes, held to 64 B ..= 16 MiB. A read takes in at
+    /// least one block; a longer entry gets a block of its own. Default 16 KiB: a few device pages
+    /// once compressed.
     pub block_size: usize,
-    /// Compress blocks by LZ4, where that saves 1/16 or more. Where it does not, the blocks that follow go without trying,
-    /// at most 15 of them. Default `true`.
+    /// Compress blocks by LZ4, where that saves 1/16 or more. Where it does not, the blocks that
+    /// follow go without trying, at most 15 of them. Default `true`.
     pub compress: bool,
-    /// Bits of filter for each hash given to [`Builder::add_filter`]; 0 for no filter. Default 10: one in a hundred
-    /// questions about absent items is answered "maybe". 12: one in two hundred.
+    /// Bits of filter for each hash given to [`Builder::add_filter`]; 0 for no filter. Default 10:
+    /// one in a hundred questions about absent items is answered "maybe". 12: one in two hundred.
     pub bits_per_item: u32,
-    /// The caller's seed for those hashes, kept in the footer, so that nobody who cannot read the file can choose items
-    /// that its filter takes for one another. Default 0.
+    /// The caller's seed for those hashes, kept in the footer, so that nobody who cannot read the
+    /// file can choose items that its filter takes for one another. Default 0.
     pub filter_seed: u64,
     /// The caller's identity for the file, kept in the footer. Default 0.
     pub id: u64,
-    /// From so many bytes on, at least 1, a value lies apart from its block, in pieces of 64 KiB: a part of it is read
-    /// without the rest ([`Reader::get_part`](crate::Reader::get_part)), and whoever looks for keys passes it by. Default
-    /// 64 KiB; `usize::MAX` for never.
+    /// From so many bytes on, at least 1, a value lies apart from its block, in pieces of 64 KiB: a
+    /// part of it is read without the rest ([`Reader::get_part`](crate::Reader::get_part)), and
+    /// whoever looks for keys passes it by. Default 64 KiB; `usize::MAX` for never.
     pub apart_from: usize,
 }
 
@@ -101,10 +104,12 @@ impl<W: io::Write> Builder<W> {
         }
     }
 
-    /// Adds an entry. Its key must be greater than the one before, byte by byte; the empty key comes first.
+    /// Adds an entry. Its key must be greater than the one before, byte by byte; the empty key
+    /// comes first.
     ///
     /// # Errors
-    /// [`Error::OutOfOrder`] and [`Error::TooLarge`] leave the builder as it was. After [`Error::Io`] every call fails.
+    /// [`Error::OutOfOrder`] and [`Error::TooLarge`] leave the builder as it was. After
+    /// [`Error::Io`] every call fails.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         check_lens(key, value)?;
         if self.entries > 0 && key <= self.packer.last() {
@@ -116,20 +121,22 @@ impl<W: io::Write> Builder<W> {
         if self.packer.packed.frames.is_empty() { Ok(()) } else { self.bind() }
     }
 
-    /// Adds a hash to the filter, for the key that is added next: of that key, or of whatever part of it readers ask
-    /// [`may_contain`](crate::Reader::may_contain) about. The same hash many times in a row counts once.
+    /// Adds a hash to the filter, for the key that is added next: of that key, or of whatever part
+    /// of it readers ask [`may_contain`](crate::Reader::may_contain) about. The same hash many
+    /// times in a row counts once.
     pub fn add_filter(&mut self, hash: u64) {
         self.packer.add_filter(hash);
     }
 
-    /// Bytes handed to the output so far. The file will be longer by the current block, the index and the filter.
+    /// Bytes handed to the output so far. The file will be longer by the current block, the index
+    /// and the filter.
     pub fn written(&self) -> u64 {
         self.out.written
     }
 
-    /// The most bytes that the file can have, if an entry with a key and a value of these lengths, and `hashes` for the
-    /// filter, were added, and then it were [`finish`](Self::finish)ed. For who has only so much room: it is told at once,
-    /// without looking at what was written.
+    /// The most bytes that the file can have, if an entry with a key and a value of these lengths,
+    /// and `hashes` for the filter, were added, and then it were [`finish`](Self::finish)ed. For
+    /// who has only so much room: it is told at once, without looking at what was written.
     pub fn size_with(&self, key: usize, value: usize, hashes: usize) -> u64 {
         let (frames, filter) = self.packer.most(key, value, hashes);
         let first = key.max(self.packer.first().len());
@@ -144,8 +151,8 @@ impl<W: io::Write> Builder<W> {
         self.finish_with(&[])
     }
 
-    /// Like [`finish`](Self::finish), with metadata of the caller's for [`Reader::metadata`](crate::Reader::metadata);
-    /// empty for none.
+    /// Like [`finish`](Self::finish), with metadata of the caller's for
+    /// [`Reader::metadata`](crate::Reader::metadata); empty for none.
     ///
     /// # Errors
     /// [`Error::TooLarge`] over [`MAX_METADATA`] bytes, [`Error::Io`]: discard the file.

@@ -1,19 +1,22 @@
 //! What readers keep in memory: one bounded place for the blocks and filters of any number of them.
 //!
-//! The policy is CLOCK with laps. Everything kept stands in a queue; where room is short, what comes to its front goes,
-//! unless it has laps left: then it spends one and joins the end. What is asked for gets one lap more than its class
-//! starts with. A data block starts with none, so that blocks that were read once go before any that were asked for again.
-//! A value that a block was read for is kept by itself as well, for four laps, as it takes a small part of what the block
-//! does: so neighbours that are asked for soon are found in the block, and what is asked for again and lies scattered
-//! takes no block each. Filters and index blocks stay longer than what they lead to, as each stands for hundreds of blocks
-//! or thousands of questions. Asking takes a shared lock only. Where room is not short, what nobody asks for goes with
-//! time, if somebody says that it passes ([`Cache::age`]).
+//! The policy is CLOCK with laps. Everything kept stands in a queue; where room is short, what
+//! comes to its front goes, unless it has laps left: then it spends one and joins the end. What is
+//! asked for gets one lap more than its class starts with. A data block starts with none, so that
+//! blocks that were read once go before any that were asked for again. A value that a block was
+//! read for is kept by itself as well, for four laps, as it takes a small part of what the block
+//! does: so neighbours that are asked for soon are found in the block, and what is asked for again
+//! and lies scattered takes no block each. Filters and index blocks stay longer than what they lead
+//! to, as each stands for hundreds of blocks or thousands of questions. Asking takes a shared lock
+//! only. Where room is not short, what nobody asks for goes with time, if somebody says that it
+//! passes ([`Cache::age`]).
 //!
 //! Invariants:
 //! 1. What is kept takes no more than the budget, [`ENTRY`] for each included.
 //! 2. A key is in the queue once if it is among the entries, and not otherwise.
 //! 3. What is counted is what is there: nobody has to walk over it to tell.
-//! 4. A reader's number is its own for as long as the cache lives: what it kept is never taken for another's.
+//! 4. A reader's number is its own for as long as the cache lives: what it kept is never taken for
+//!    another's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -30,15 +33,17 @@ use crate::filter::{key_hash, mix};
 
 /// Memory that an entry costs besides what is kept.
 const ENTRY: usize = 200;
-/// The most shards, and the least budget of one where there are several: large enough for any usual block.
+/// The most shards, and the least budget of one where there are several: large enough for any usual
+/// block.
 const MOST_SHARDS: usize = 16;
-/// Turns of the queue that keeping one thing may take before something goes that was asked for: whoever looks something up
-/// in the shard waits meanwhile.
+/// Turns of the queue that keeping one thing may take before something goes that was asked for:
+/// whoever looks something up in the shard waits meanwhile.
 const MOST_TURNS: usize = 128;
 const LEAST_SHARD: usize = 1 << 20;
 
-/// Memory for the blocks and filters of [`Reader`](crate::Reader)s, which may share it. What it holds is bounded; past
-/// the bound, what is asked for least is dropped, and read again when it is wanted.
+/// Memory for the blocks and filters of [`Reader`](crate::Reader)s, which may share it. What it
+/// holds is bounded; past the bound, what is asked for least is dropped, and read again when it is
+/// wanted.
 ///
 /// ```
 /// # use {brooklet_codex::*, std::sync::Arc};
@@ -84,8 +89,8 @@ impl CacheStats {
     }
 }
 
-/// Which reader, and where in its file; with the sum that whoever asks expects there, so that a pointer never gets what
-/// another one led to.
+/// Which reader, and where in its file; with the sum that whoever asks expects there, so that a
+/// pointer never gets what another one led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub reader: u64,
@@ -93,7 +98,8 @@ pub(crate) struct Key {
     pub sum: u64,
 }
 
-/// Nobody can choose what he is hashed to: a sum is what it is, and that of a value is of a key and the reader's seed.
+/// Nobody can choose what he is hashed to: a sum is what it is, and that of a value is of a key and
+/// the reader's seed.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(mix(self.offset ^ self.sum ^ self.reader.rotate_left(40)));
@@ -118,7 +124,8 @@ impl Hasher for AsItIs {
     }
 }
 
-/// In the place of an offset, which is never so large: a value, with the hash of its key as the sum.
+/// In the place of an offset, which is never so large: a value, with the hash of its key as the
+/// sum.
 const VALUE: u64 = u64::MAX;
 
 impl Key {
@@ -332,9 +339,9 @@ impl Cache {
             .all(|shard| shard.entries.read().unwrap_or_else(PoisonError::into_inner).queue.is_empty())
     }
 
-    /// Takes a lap from everything it holds, and drops what has none left. Whoever calls this from time to time has what
-    /// nobody asks for any more go even where there is room: blocks of entries with the second call after they were
-    /// asked for last, all of it with the ninth.
+    /// Takes a lap from everything it holds, and drops what has none left. Whoever calls this from
+    /// time to time has what nobody asks for any more go even where there is room: blocks of
+    /// entries with the second call after they were asked for last, all of it with the ninth.
     pub fn age(&self) {
         for shard in &self.shards {
             let lock = || shard.entries.write().unwrap_or_else(PoisonError::into_inner);

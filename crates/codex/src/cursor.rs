@@ -21,15 +21,17 @@ enum Place {
     Lost,
 }
 
-/// A place in a codex: at an entry, before the first, or after the last. It begins before the first.
+/// A place in a codex: at an entry, before the first, or after the last. It begins before the
+/// first.
 ///
-/// It keeps one decoded data block: moves and seeks within that read nothing. Where it goes on from block to block it reads
-/// ahead, up to 256 KiB, unless the source is memory. Data blocks of cursors do not enter the reader's
-/// [`Cache`](crate::Cache), so that a long walk drives nothing out of it. `R` is `&Reader<S>` for a cursor that
-/// borrows, or say `Arc<Reader<S>>` for one that shares.
+/// It keeps one decoded data block: moves and seeks within that read nothing. Where it goes on from
+/// block to block it reads ahead, up to 256 KiB, unless the source is memory. Data blocks of
+/// cursors do not enter the reader's [`Cache`](crate::Cache), so that a long walk drives nothing
+/// out of it. `R` is `&Reader<S>` for a cursor that borrows, or say `Arc<Reader<S>>` for one that
+/// shares.
 ///
-/// Each move says whether it came to an entry. After an error the place is lost, and moves give [`Error::Lost`] until a
-/// seek works.
+/// Each move says whether it came to an entry. After an error the place is lost, and moves give
+/// [`Error::Lost`] until a seek works.
 ///
 /// ```
 /// # use {brooklet_codex::*, std::sync::Arc};
@@ -120,9 +122,10 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         }
     }
 
-    /// Where the data block begins that comes after the one in which `key` is, or would be: a key that is not greater than any in
-    /// there, and greater than all before. `None` where there is no later block. No data block is read; so who met a damaged one
-    /// finds the way around it. The place is lost, as after an error.
+    /// Where the data block begins that comes after the one in which `key` is, or would be: a key
+    /// that is not greater than any in there, and greater than all before. `None` where there is no
+    /// later block. No data block is read; so who met a damaged one finds the way around it. The
+    /// place is lost, as after an error.
     ///
     /// ```
     /// # use {brooklet_codex::*, std::sync::Arc};
@@ -138,7 +141,8 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
     /// ```
     ///
     /// # Errors
-    /// As any read, of an index block: where it is not the topmost one, what it leads to is passed over.
+    /// As any read, of an index block: where it is not the topmost one, what it leads to is passed
+    /// over.
     pub fn next_block(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.place = Place::Lost;
         if self.reader.root().is_none() {
@@ -171,8 +175,8 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         if self.valid() { self.leaf.key() } else { &[] }
     }
 
-    /// The value of the entry; empty where it is at none. It shares the memory of its decoded block, unless it is a long
-    /// one that lies apart: that is read, and put together.
+    /// The value of the entry; empty where it is at none. It shares the memory of its decoded
+    /// block, unless it is a long one that lies apart: that is read, and put together.
     ///
     /// # Errors
     /// As any read, where the value lies apart.
@@ -188,7 +192,8 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         if self.valid() { Reader::<S>::len_of(&self.leaf.stored()) } else { Ok(0) }
     }
 
-    /// Bytes `range` of the value of the entry, as [`Reader::get_part`] would read them; empty where it is at none.
+    /// Bytes `range` of the value of the entry, as [`Reader::get_part`] would read them; empty
+    /// where it is at none.
     ///
     /// # Errors
     /// As any read.
@@ -196,7 +201,8 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         if self.valid() { self.reader.part_of(&self.leaf.stored(), range) } else { Ok(Bytes::new()) }
     }
 
-    /// Where in the codex the block of the entry begins: about all before it is of lesser keys. 0 where it is at none.
+    /// Where in the codex the block of the entry begins: about all before it is of lesser keys. 0
+    /// where it is at none.
     pub fn offset(&self) -> u64 {
         if self.valid() { self.leaf.block().at() } else { 0 }
     }
@@ -241,14 +247,15 @@ impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
         Ok(Place::BeforeFirst)
     }
 
-    /// Data blocks lie in key order. Where index blocks share their children, a walk could go on for as good as ever;
-    /// this way it comes to each block once.
+    /// Data blocks lie in key order. Where index blocks share their children, a walk could go on
+    /// for as good as ever; this way it comes to each block once.
     fn in_order(&self, holds: bool) -> Result<Place> {
         if holds { Ok(Place::At) } else { damaged(self.leaf.block().at(), "data blocks are out of order") }
     }
 
-    /// Enters the blocks from `depth` down to the leaf, moving as told in each. Says what the leaf said: where the first
-    /// key of all is over [`Aim::AtMost`], all blocks are entered at their first entry, and so does the leaf.
+    /// Enters the blocks from `depth` down to the leaf, moving as told in each. Says what the leaf
+    /// said: where the first key of all is over [`Aim::AtMost`], all blocks are entered at their
+    /// first entry, and so does the leaf.
     fn descend(&mut self, depth: usize, aim: Aim<'_>) -> Result<bool> {
         self.index.resize_with(self.reader.levels(), Spot::default);
         for depth in depth..self.index.len() {
@@ -294,8 +301,8 @@ mod tests {
         ptr
     }
 
-    /// Forty levels whose blocks hold the same child twice, all checksums sound: 3 KiB that take 2^40 steps to walk
-    /// through, where nothing minds that it comes to a data block again.
+    /// Forty levels whose blocks hold the same child twice, all checksums sound: 3 KiB that take
+    /// 2^40 steps to walk through, where nothing minds that it comes to a data block again.
     #[test]
     fn shared_children_do_not_keep_a_walk_going() {
         let mut file = Vec::new();

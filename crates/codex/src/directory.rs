@@ -1,10 +1,12 @@
 //! The directory of a filter, made ready for questions, and what of the filter is in memory.
 //!
-//! Whoever looks for a key asks many files, and most of them for nothing. So a question takes one lock, which others who
-//! ask share, and compares numbers to find the part: of the first keys of the parts, what they have in common is compared
-//! once, and the eight bytes behind that are kept as a number; whole keys are compared only where those are equal.
+//! Whoever looks for a key asks many files, and most of them for nothing. So a question takes one
+//! lock, which others who ask share, and compares numbers to find the part: of the first keys of
+//! the parts, what they have in common is compared once, and the eight bytes behind that are kept
+//! as a number; whole keys are compared only where those are equal.
 //!
-//! The cache decides what stays: it counts the directory and each part as an entry, and tells them to go.
+//! The cache decides what stays: it counts the directory and each part as an entry, and tells them
+//! to go.
 //!
 //! Lock order: the cache's shard, then this. Nobody who holds this one takes another.
 
@@ -228,7 +230,8 @@ mod tests {
     }
 
     proptest! {
-        /// Keys of few letters have much in common, end where others go on, and are equal for eight bytes and more.
+        /// Keys of few letters have much in common, end where others go on, and are equal for eight
+        /// bytes and more.
         #[test]
         fn the_part_of_a_key_is_the_last_that_begins_at_or_before_it(
             common in proptest::collection::vec(0u8..2, 0..12),

@@ -14,7 +14,8 @@ pub enum Error {
     #[error("codex I/O failed: {0}")]
     Io(#[from] io::Error),
 
-    /// The file does not hold what was written. Restore it, or read around it; trying again does not help.
+    /// The file does not hold what was written. Restore it, or read around it; trying again does
+    /// not help.
     #[error("codex damaged at byte {offset}: {what}; restore the file from a good copy")]
     Damaged {
         /// Where in the file: the first byte of the block concerned.
@@ -37,7 +38,8 @@ pub enum Error {
     #[error("not a codex: the file does not end in a codex footer; check the path, and the length given")]
     NotACodex,
 
-    /// A key was given to a builder that is not greater than the one before. The builder goes on without it.
+    /// A key was given to a builder that is not greater than the one before. The builder goes on
+    /// without it.
     #[error("key of entry {entry} is not greater than the key before it; give keys sorted, each once")]
     OutOfOrder {
         /// How many entries the builder had taken before.

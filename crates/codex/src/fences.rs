@@ -1,7 +1,9 @@
-//! Fences: where each data block of a file in memory begins, in one array. A look-up then takes one search among them, and not
-//! one in a block of each level of the index, which has to be found, too.
+//! Fences: where each data block of a file in memory begins, in one array. A look-up then takes one
+//! search among them, and not one in a block of each level of the index, which has to be found,
+//! too.
 //!
-//! Of a fence eight bytes are kept, those behind what all have in common. Where these do not tell, the index does.
+//! Of a fence eight bytes are kept, those behind what all have in common. Where these do not tell,
+//! the index does.
 
 use crate::block::{Spot, shared_len};
 use crate::error::{Result, damaged};
@@ -76,8 +78,9 @@ impl Fences {
         }
     }
 
-    /// How many words are less than this one. Begins where it would be if they were spread evenly, as keys are that somebody
-    /// hashed or counted, and goes on from there in steps that get longer.
+    /// How many words are less than this one. Begins where it would be if they were spread evenly,
+    /// as keys are that somebody hashed or counted, and goes on from there in steps that get
+    /// longer.
     #[inline]
     fn place_of(&self, wanted: u64) -> usize {
         let words = &self.words[..];

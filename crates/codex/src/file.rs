@@ -1,19 +1,22 @@
 //! Building a codex file from entries in any order.
 //!
-//! Entries are taken into a segment. When that is full, a thread sorts it while the next one fills. When memory is full,
-//! or the entries have come to an end, the sorted segments are merged, range by range, each packed by whichever thread is
-//! free. What does not fit in memory goes into a file at work, a sorted stretch each time, and is merged from there at the
-//! end.
+//! Entries are taken into a segment. When that is full, a thread sorts it while the next one fills.
+//! When memory is full, or the entries have come to an end, the sorted segments are merged, range
+//! by range, each packed by whichever thread is free. What does not fit in memory goes into a file
+//! at work, a sorted stretch each time, and is merged from there at the end.
 //!
-//! While entries come in order, none of that is needed: segments are packed and written as they are, *directly*, each
-//! up to where its last range begins; the file at work is then the one that was asked for.
+//! While entries come in order, none of that is needed: segments are packed and written as they
+//! are, *directly*, each up to where its last range begins; the file at work is then the one that
+//! was asked for.
 //!
 //! Invariants:
-//! 1. The order of segments, and of stretches before them, is that in which their entries came: of two entries of a key,
-//!    the one in the earlier source came first.
-//! 2. Nothing is under the name asked for before all of it is on the medium; what is at work has no name that outlives it.
-//! 3. The same entries, each key once, give the same file, bit for bit, in whatever order they come, and whatever memory and
-//!    threads there are: each entry tells by itself whether a range begins with it, and ranges are packed by themselves.
+//! 1. The order of segments, and of stretches before them, is that in which their entries came: of
+//!    two entries of a key, the one in the earlier source came first.
+//! 2. Nothing is under the name asked for before all of it is on the medium; what is at work has no
+//!    name that outlives it.
+//! 3. The same entries, each key once, give the same file, bit for bit, in whatever order they
+//!    come, and whatever memory and threads there are: each entry tells by itself whether a range
+//!    begins with it, and ranges are packed by themselves.
 
 mod sorter;
 
@@ -63,12 +66,14 @@ pub enum Duplicates {
 /// How to build a codex file.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// How blocks, filter and footer are made. The filter, unless [`BuilderOptions::bits_per_item`] is 0, is of the
-    /// [`key_hash`](crate::key_hash) of each key. Default: no filter, as a file by itself is mostly asked for what it has;
-    /// blocks of 4 KiB, as that is what looking up a key costs; and else as in [`BuilderOptions`].
+    /// How blocks, filter and footer are made. The filter, unless [`BuilderOptions::bits_per_item`]
+    /// is 0, is of the [`key_hash`](crate::key_hash) of each key. Default: no filter, as a file by
+    /// itself is mostly asked for what it has; blocks of 4 KiB, as that is what looking up a key
+    /// costs; and else as in [`BuilderOptions`].
     pub blocks: BuilderOptions,
-    /// Bytes of memory for entries that are being sorted, about; past that they go into a file at work beside the target.
-    /// Index (a thousandth of the file, about) and filter come on top. Default 1 GiB.
+    /// Bytes of memory for entries that are being sorted, about; past that they go into a file at
+    /// work beside the target. Index (a thousandth of the file, about) and filter come on top.
+    /// Default 1 GiB.
     pub memory: usize,
     /// How many threads sort and pack. Default 0: as many as there are cores.
     pub threads: usize,
@@ -97,7 +102,8 @@ pub struct Progress {
     pub entries: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// Ranges merged, of those that are being merged now, and how many these are; 0 of 0 while entries are taken in.
+    /// Ranges merged, of those that are being merged now, and how many these are; 0 of 0 while
+    /// entries are taken in.
     pub merged: u64,
     /// See `merged`.
     pub to_merge: u64,
@@ -107,8 +113,8 @@ pub(crate) type OnProgress = Box<dyn FnMut(Progress) -> ControlFlow<()> + Send>;
 
 /// Builds a codex file from entries in any order, in bounded memory, with all cores.
 ///
-/// The file appears under its name when it is complete and on the medium, and not before. Dropping the builder leaves
-/// nothing behind.
+/// The file appears under its name when it is complete and on the medium, and not before. Dropping
+/// the builder leaves nothing behind.
 ///
 /// ```
 /// use brooklet_codex::{FileBuilder, FileOptions, Reader};
@@ -138,8 +144,8 @@ pub struct FileBuilder {
     jobs: VecDeque<Job>,
     sorted: Vec<Sorted>,
     spill: Option<Spill>,
-    /// Filter and counts of the file at work, while it may become the one asked for: all entries so far have ascended, and
-    /// are in it, or about to be.
+    /// Filter and counts of the file at work, while it may become the one asked for: all entries so
+    /// far have ascended, and are in it, or about to be.
     direct: Option<Direct>,
     scratch: Vec<Scratch>,
     progress: Progress,
@@ -173,7 +179,8 @@ struct PackedSegment {
 }
 
 impl FileBuilder {
-    /// A builder of the file `path`. Makes a file at work in the same folder once there is something to write.
+    /// A builder of the file `path`. Makes a file at work in the same folder once there is
+    /// something to write.
     ///
     /// # Errors
     /// [`Error::Exists`] where there is a file of that name that is not to be replaced.
@@ -206,7 +213,8 @@ impl FileBuilder {
         }
     }
 
-    /// Tells `f` of the progress, some times a second; where that breaks, the call at hand gives [`Error::Cancelled`].
+    /// Tells `f` of the progress, some times a second; where that breaks, the call at hand gives
+    /// [`Error::Cancelled`].
     pub fn on_progress(&mut self, f: impl FnMut(Progress) -> ControlFlow<()> + Send + 'static) {
         self.on_progress = Some(Box::new(f));
     }
@@ -214,8 +222,8 @@ impl FileBuilder {
     /// Adds an entry.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] leaves the builder as it was. After any other, every call fails: [`Error::Io`],
-    /// [`Error::Duplicate`], which may also come later, [`Error::Cancelled`].
+    /// [`Error::TooLarge`] leaves the builder as it was. After any other, every call fails:
+    /// [`Error::Io`], [`Error::Duplicate`], which may also come later, [`Error::Cancelled`].
     #[inline]
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.check()?;
@@ -231,12 +239,14 @@ impl FileBuilder {
     /// Completes the file, and puts it under its name.
     ///
     /// # Errors
-    /// As [`add`](Self::add), and [`Error::Exists`] where a file of that name has come up meanwhile.
+    /// As [`add`](Self::add), and [`Error::Exists`] where a file of that name has come up
+    /// meanwhile.
     pub fn finish(self) -> Result<Summary> {
         self.finish_with(&[])
     }
 
-    /// Like [`finish`](Self::finish), with metadata for [`Reader::metadata`](crate::Reader::metadata); empty for none.
+    /// Like [`finish`](Self::finish), with metadata for
+    /// [`Reader::metadata`](crate::Reader::metadata); empty for none.
     ///
     /// # Errors
     /// As [`finish`](Self::finish), and [`Error::TooLarge`] over [`MAX_METADATA`] bytes.

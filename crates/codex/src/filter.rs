@@ -1,11 +1,14 @@
-//! A bloom filter in lines of 64 bytes, so that a question touches one cache line. Never a false negative.
+//! A bloom filter in lines of 64 bytes, so that a question touches one cache line. Never a false
+//! negative.
 //!
-//! It is cut into parts by key, so that a question reads one part where the whole is too large to keep, and so that a
-//! builder, which cannot know how many items are to come, makes each part of the right size and lets its hashes go.
+//! It is cut into parts by key, so that a question reads one part where the whole is too large to
+//! keep, and so that a builder, which cannot know how many items are to come, makes each part of
+//! the right size and lets its hashes go.
 //!
-//! Which bits: `h = mix(hash)`; the line is `h * lines >> 64`. From `w = mix(h)` on, each probe takes the 9 low bits of
-//! `w` as a bit of the line (bit `b` is bit `b % 8` of byte `b / 8`) and shifts them out; every 7 probes `w = mix(w)`
-//! of the word before shifting. `mix` is the finalizer of splitmix64, so that callers need not hash well.
+//! Which bits: `h = mix(hash)`; the line is `h * lines >> 64`. From `w = mix(h)` on, each probe
+//! takes the 9 low bits of `w` as a bit of the line (bit `b` is bit `b % 8` of byte `b / 8`) and
+//! shifts them out; every 7 probes `w = mix(w)` of the word before shifting. `mix` is the finalizer
+//! of splitmix64, so that callers need not hash well.
 
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
@@ -18,7 +21,8 @@ const HEAD: usize = 16;
 const LINE: usize = 64;
 const MOST_PROBES: u32 = 16;
 const PROBES_PER_WORD: u32 = 7;
-/// Bytes of lines in a full part: what a question reads at most, in about the time of a single sector.
+/// Bytes of lines in a full part: what a question reads at most, in about the time of a single
+/// sector.
 const PART: usize = 16 << 10;
 
 pub(crate) fn mix(mut word: u64) -> u64 {
@@ -124,7 +128,8 @@ impl FilterBuilder {
         self.hashes.clear();
     }
 
-    /// The most bytes that the filter takes with its directory, and with `hashes` more of a key of `key` bytes.
+    /// The most bytes that the filter takes with its directory, and with `hashes` more of a key of
+    /// `key` bytes.
     pub fn most(&self, key: usize, hashes: usize) -> u64 {
         let items = self.hashes.len() + self.waiting.len() + hashes;
         if self.bits_per_item == 0 || items == 0 && self.parts.is_empty() {
@@ -204,7 +209,8 @@ mod tests {
         }
     }
 
-    /// Every part has its share of bits: one that took in too many items would say yes to everything.
+    /// Every part has its share of bits: one that took in too many items would say yes to
+    /// everything.
     #[test]
     fn a_filter_is_cut_into_parts_by_key() {
         let mut builder = FilterBuilder::new(12);

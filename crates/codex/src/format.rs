@@ -1,4 +1,5 @@
-//! The codex format, version 3. Integers are little endian; a varint is a LEB128 u64; sums are XXH3-64, seed 0.
+//! The codex format, version 3. Integers are little endian; a varint is a LEB128 u64; sums are
+//! XXH3-64, seed 0.
 //!
 //! ```text
 //! file     data blocks, in key order, from byte 0 on; pieces of a long value right before the block that lists them
@@ -55,14 +56,15 @@
 //!  120  8  sum of the 120 bytes before
 //! ```
 //!
-//! Valid: the footer's sum holds (and is the one the caller expects), and each frame has the sum that its pointer says.
-//! A child lies before its parent, so that no pointer can lead in a circle. A later version keeps the place of the
-//! magic, the version and the sum, so that a reader tells a newer file from a damaged one.
+//! Valid: the footer's sum holds (and is the one the caller expects), and each frame has the sum
+//! that its pointer says. A child lies before its parent, so that no pointer can lead in a circle.
+//! A later version keeps the place of the magic, the version and the sum, so that a reader tells a
+//! newer file from a damaged one.
 //!
 //! Version 2, which is still written where no value is long, has no lists.
 //!
-//! Version 1, which is read and no longer written: the pointer to the filter leads to its only part, which is about all
-//! keys; there is no directory, and the seed is 0.
+//! Version 1, which is read and no longer written: the pointer to the filter leads to its only
+//! part, which is about all keys; there is no directory, and the seed is 0.
 
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
@@ -82,7 +84,8 @@ pub const MAX_METADATA: usize = 1 << 20;
 
 /// The longest block before compressing: one entry of the longest key and value fits.
 pub(crate) const MAX_BLOCK: usize = 1 << 30;
-/// More levels than any file has: each has at most half as many blocks as the one below, and mostly far fewer.
+/// More levels than any file has: each has at most half as many blocks as the one below, and mostly
+/// far fewer.
 pub(crate) const MAX_LEVELS: u32 = 64;
 pub(crate) const RESTART_EVERY: usize = 16;
 /// With the count of a block's restart points: its last value is a list.
@@ -172,8 +175,8 @@ impl Ptr {
     }
 }
 
-/// Puts `raw` behind what is in `out`, as a frame. Compresses where that saves 1/16 or more, and says whether it did: less
-/// is not worth the time of every later reader.
+/// Puts `raw` behind what is in `out`, as a frame. Compresses where that saves 1/16 or more, and
+/// says whether it did: less is not worth the time of every later reader.
 pub(crate) fn encode_frame(raw: &[u8], compress: bool, out: &mut Vec<u8>) -> bool {
     assert!(raw.len() <= MAX_BLOCK, "a block of {} bytes is over the limit", raw.len());
     let head = |codec: u8| {
@@ -223,7 +226,8 @@ pub(crate) fn decode_frame(frame: &Bytes, ptr: Ptr) -> Result<Bytes> {
     }
 }
 
-/// Whether a frame that [`decode_frame`] took holds its block as it is, which then shares the frame's memory.
+/// Whether a frame that [`decode_frame`] took holds its block as it is, which then shares the
+/// frame's memory.
 pub(crate) fn is_raw(frame: &[u8]) -> bool {
     frame[0] == RAW
 }
@@ -280,8 +284,8 @@ impl Footer {
         out.try_into().expect("fields make up the footer")
     }
 
-    /// Decodes the footer found at `offset`. `expected` is the sum it must have; the caller who gives one knows that
-    /// there was a codex here, so that anything else is damage.
+    /// Decodes the footer found at `offset`. `expected` is the sum it must have; the caller who
+    /// gives one knows that there was a codex here, so that anything else is damage.
     pub fn decode(data: &[u8; FOOTER], offset: u64, expected: Option<u64>) -> Result<Footer> {
         let stored = u64_at(data, FOOTER - 8);
         if expected.is_some_and(|expected| stored != expected) {
@@ -366,7 +370,8 @@ mod tests {
         }
     }
 
-    /// Counts up to 2^64 came out of a footer whose checksum held, and overflowed what callers made of them.
+    /// Counts up to 2^64 came out of a footer whose checksum held, and overflowed what callers made
+    /// of them.
     #[test]
     fn impossible_counts_are_refused() {
         let ptr = Ptr { offset: 0, len: 20, sum: 1 };

@@ -12,8 +12,9 @@ pub const FOOTER: usize = format::FOOTER;
 /// Bytes of a frame before its block.
 const FRAME_HEAD: usize = 5;
 
-/// Where the pointers of a sound file are, each before the ones that lie in blocks above it: sums made anew in this
-/// order hold all together. `None` where an index block is compressed, so that its pointers have no place of their own.
+/// Where the pointers of a sound file are, each before the ones that lie in blocks above it: sums
+/// made anew in this order hold all together. `None` where an index block is compressed, so that
+/// its pointers have no place of their own.
 pub fn pointers(file: &[u8]) -> Option<Vec<Range<usize>>> {
     let footer_at = file.len().checked_sub(FOOTER)?;
     let footer = Footer::decode(file[footer_at..].try_into().ok()?, footer_at as u64, None).ok()?;

@@ -1,8 +1,8 @@
 //! Codex: an immutable file of sorted keys and their values, with builders and a reader.
 //!
-//! [`FileBuilder`] takes entries in any order and makes a file of them, with all cores and in bounded memory. [`Builder`]
-//! takes them sorted, and writes to anything. [`Reader`] reads from a [`Map`] of a file, a file, memory, or whatever is a
-//! [`Source`].
+//! [`FileBuilder`] takes entries in any order and makes a file of them, with all cores and in
+//! bounded memory. [`Builder`] takes them sorted, and writes to anything. [`Reader`] reads from a
+//! [`Map`] of a file, a file, memory, or whatever is a [`Source`].
 //!
 //! ```
 //! use brooklet_codex::{Builder, BuilderOptions, Bytes, Reader};
@@ -31,31 +31,37 @@
 //!
 //! # Promises
 //!
-//! - Nothing is handed out unless the checksum of the block it came from held. The checksum is kept by the block that
-//!   points there, so that a stale or misdirected block is noticed as well as a damaged one.
-//! - Any bytes may be opened: damaged or hostile files give an [`Error`], never a panic, an endless loop, or an
-//!   allocation out of proportion to the file.
-//! - The same input, options and version of LZ4 give the same file, bit for bit. A [`FileBuilder`] gives the same file for
-//!   the same entries, each key once, in whatever order they come.
-//! - A file of a [`FileBuilder`] appears under its name when all of it is on the medium, or not at all.
+//! - Nothing is handed out unless the checksum of the block it came from held. The checksum is kept
+//!   by the block that points there, so that a stale or misdirected block is noticed as well as a
+//!   damaged one.
+//! - Any bytes may be opened: damaged or hostile files give an [`Error`], never a panic, an endless
+//!   loop, or an allocation out of proportion to the file.
+//! - The same input, options and version of LZ4 give the same file, bit for bit. A [`FileBuilder`]
+//!   gives the same file for the same entries, each key once, in whatever order they come.
+//! - A file of a [`FileBuilder`] appears under its name when all of it is on the medium, or not at
+//!   all.
 //!
 //! # Limits
 //!
-//! Keys: [`MAX_KEY`] bytes. Values: [`MAX_VALUE`] bytes; of long ones, parts are read ([`Reader::get_part`]). While building,
-//! memory holds one block with the values in it, the lowest index level and the filter as they will be stored, and the
-//! hashes of one part of that; a [`FileBuilder`] moreover what [`FileOptions::memory`] says.
-//! What readers keep is bounded by their [`Cache`], which many may share.
+//! Keys: [`MAX_KEY`] bytes. Values: [`MAX_VALUE`] bytes; of long ones, parts are read
+//! ([`Reader::get_part`]). While building, memory holds one block with the values in it, the lowest
+//! index level and the filter as they will be stored, and the hashes of one part of that; a
+//! [`FileBuilder`] moreover what [`FileOptions::memory`] says. What readers keep is bounded by
+//! their [`Cache`], which many may share.
 //!
 //! # The rooms
 //!
 //! - `format`: the layout of the file; the only description there is.
-//! - `block`: sorted entries in a block, and a place among them. `apart`: long values, which lie outside.
+//! - `block`: sorted entries in a block, and a place among them. `apart`: long values, which lie
+//!   outside.
 //! - `filter`: the bloom filter, in parts. `directory`: the way to them. `cache`: [`Cache`].
-//! - `pack`: sorted entries become blocks. `binder`: blocks become a file. `builder`: [`Builder`], which does both at once.
-//! - `file`: [`FileBuilder`]. `arena`, `sort`: entries in memory. `spill`: sorted stretches of them on the medium. `merge`:
-//!   all of these, range by range. `turns`: by many threads. `write`: past the page cache.
-//! - `source`, `map`: where bytes come from. `reader`: [`Reader`]. `fences`: where its blocks begin. `cursor`: [`Cursor`].
-//!   `range`: [`Range`]. `verify`: [`Reader::verify`].
+//! - `pack`: sorted entries become blocks. `binder`: blocks become a file. `builder`: [`Builder`],
+//!   which does both at once.
+//! - `file`: [`FileBuilder`]. `arena`, `sort`: entries in memory. `spill`: sorted stretches of them
+//!   on the medium. `merge`: all of these, range by range. `turns`: by many threads. `write`: past
+//!   the page cache.
+//! - `source`, `map`: where bytes come from. `reader`: [`Reader`]. `fences`: where its blocks
+//!   begin. `cursor`: [`Cursor`]. `range`: [`Range`]. `verify`: [`Reader::verify`].
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

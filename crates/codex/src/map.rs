@@ -11,7 +11,8 @@ use memmap2::Mmap;
 
 use crate::source::Source;
 
-/// A file in memory, as far as the system keeps it there: a read costs a copy, and no call of the system.
+/// A file in memory, as far as the system keeps it there: a read costs a copy, and no call of the
+/// system.
 ///
 /// ```
 /// use brooklet_codex::{FileBuilder, FileOptions, Map, Reader};
@@ -27,9 +28,10 @@ use crate::source::Source;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The file must not be cut short while it is mapped: reading behind its end then ends the process by a signal. Files that
-/// a [`FileBuilder`](crate::FileBuilder) replaces are not cut, but live on until nobody holds them. Bytes that somebody
-/// changes meanwhile are noticed, as those of any source are.
+/// The file must not be cut short while it is mapped: reading behind its end then ends the process
+/// by a signal. Files that a [`FileBuilder`](crate::FileBuilder) replaces are not cut, but live on
+/// until nobody holds them. Bytes that somebody changes meanwhile are noticed, as those of any
+/// source are.
 #[derive(Debug)]
 pub struct Map {
     map: Mmap,
@@ -42,8 +44,9 @@ impl Map {
     /// What the system says.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: nothing borrows from the map for longer than it takes to copy from it, and whoever gets the copy takes
-        // any bytes. Where the file is changed meanwhile, the copy has some of either, which its checksum tells.
+        // SAFETY: nothing borrows from the map for longer than it takes to copy from it, and
+        // whoever gets the copy takes any bytes. Where the file is changed meanwhile, the copy has
+        // some of either, which its checksum tells.
         let map = unsafe { Mmap::map(&file) }?;
         #[cfg(unix)]
         // Most reads are of single blocks; where that is not known to the system, it reads more.

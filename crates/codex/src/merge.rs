@@ -1,8 +1,9 @@
 //! Merging sorted sources into one sequence, range by range.
 //!
-//! The ranges are known beforehand: each source has told which of its entries ranges begin with. So each range can be
-//! merged and packed by itself, by whichever thread is free. What the sources have of a range is a few sorted
-//! sequences; as it fits into a core's cache, sorting it anew takes less time than merging those would.
+//! The ranges are known beforehand: each source has told which of its entries ranges begin with. So
+//! each range can be merged and packed by itself, by whichever thread is free. What the sources
+//! have of a range is a few sorted sequences; as it fits into a core's cache, sorting it anew takes
+//! less time than merging those would.
 
 use std::ops::ControlFlow;
 
@@ -17,8 +18,8 @@ use crate::sort::{Entry, RANGE, Slot, Sorted, entry_at, prefix, put_entry, settl
 use crate::spill::Spill;
 use crate::turns::in_turns;
 
-/// A range that is merged in one go has so many bytes from each source on the medium, on average: each costs a read, and
-/// some of what is read belongs to the neighbours.
+/// A range that is merged in one go has so many bytes from each source on the medium, on average:
+/// each costs a read, and some of what is read belongs to the neighbours.
 const READ: usize = 128 << 10;
 /// Low bits of a place, which say where in its source an entry is.
 const WITHIN: u32 = 40;

@@ -1,8 +1,8 @@
 //! Packing: sorted entries in, frames of data blocks and parts of the filter out.
 //!
-//! A packer knows nothing of what comes before and after its entries. So the entries of a file may be packed by one, block
-//! after block, or cut into ranges that are packed each by another thread, and put behind one another by a
-//! [`Binder`](crate::binder::Binder).
+//! A packer knows nothing of what comes before and after its entries. So the entries of a file may
+//! be packed by one, block after block, or cut into ranges that are packed each by another thread,
+//! and put behind one another by a [`Binder`](crate::binder::Binder).
 
 use std::mem;
 use std::ops::Range;
@@ -14,7 +14,8 @@ use crate::format::{FRAME_HEAD, PIECE, Ptr, encode_frame, put_varint, sum};
 
 /// Bytes of a list's entry for one piece.
 const LISTED: usize = 12;
-/// After so many blocks that did not get smaller, one after another, the wait for the next trial grows no more.
+/// After so many blocks that did not get smaller, one after another, the wait for the next trial
+/// grows no more.
 const MOST_MISSES: u32 = 4;
 
 /// What was packed, in order.
@@ -70,7 +71,8 @@ impl Blocks {
         self.blocks.push((self.firsts.len(), ptr));
     }
 
-    /// The first of some blocks that does not have a first key of this kind, as those before it have.
+    /// The first of some blocks that does not have a first key of this kind, as those before it
+    /// have.
     pub fn partition(&self, blocks: Range<usize>, is: impl Fn(&[u8]) -> bool) -> usize {
         let (mut low, mut high) = (blocks.start, blocks.end);
         while low < high {
@@ -90,8 +92,9 @@ impl Blocks {
     }
 }
 
-/// Whether it is worth trying to compress the next block. What does not get smaller costs the time of trying, and its
-/// neighbours are mostly alike: after a trial in vain the next block goes without one, then 3, 7, and at most 15.
+/// Whether it is worth trying to compress the next block. What does not get smaller costs the time
+/// of trying, and its neighbours are mostly alike: after a trial in vain the next block goes
+/// without one, then 3, 7, and at most 15.
 #[derive(Debug, Default)]
 struct Habit {
     misses: u32,
@@ -177,7 +180,8 @@ impl Packer {
         self.close_with(true);
     }
 
-    /// Makes sure that an entry with this key and a value of `len` bytes fits into the block at hand.
+    /// Makes sure that an entry with this key and a value of `len` bytes fits into the block at
+    /// hand.
     fn begin(&mut self, key: &[u8], len: usize) {
         let most = BlockBuilder::most_len(key.len(), len);
         if self.block.entries() > 0 && self.block.len() + most > self.options.block_size {
@@ -218,8 +222,8 @@ impl Packer {
         Ptr { offset: self.taken + start as u64, len, sum: sum(frame) }
     }
 
-    /// Forgets the frames and blocks, which its owner has brought to where they belong. What comes is counted from behind
-    /// them.
+    /// Forgets the frames and blocks, which its owner has brought to where they belong. What comes
+    /// is counted from behind them.
     pub fn taken(&mut self) {
         self.taken += self.packed.frames.len() as u64;
         self.packed.frames.clear();
@@ -248,8 +252,8 @@ impl Packer {
         self.packed
     }
 
-    /// The most bytes that the block at hand and a further entry take in frames, and the most that the filter takes with
-    /// `hashes` more for it.
+    /// The most bytes that the block at hand and a further entry take in frames, and the most that
+    /// the filter takes with `hashes` more for it.
     pub fn most(&self, key: usize, value: usize, hashes: usize) -> (u64, u64) {
         let (mut entry, mut pieces) = (value, 0);
         if value >= self.options.apart_from {

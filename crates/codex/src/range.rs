@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::reader::Reader;
 use crate::source::Source;
 
-/// The entries between two keys, as [`Reader::range`] and [`Reader::prefix`] give them. An error ends it.
+/// The entries between two keys, as [`Reader::range`] and [`Reader::prefix`] give them. An error
+/// ends it.
 #[derive(Debug)]
 pub struct Range<'r, S: Source> {
     front: Cursor<&'r Reader<S>>,

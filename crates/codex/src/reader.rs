@@ -1,9 +1,10 @@
 //! Reading a codex.
 //!
-//! A look-up descends from the root, through one index block a level, to one data block; a question to the filter goes
-//! through the filter's directory to one part. What is read for these is kept in the cache, and only there: past its
-//! budget, a look-up costs as many reads as it takes blocks, each of them small. Of a file in memory, the index is passed by
-//! once look-ups are many (`fences.rs`).
+//! A look-up descends from the root, through one index block a level, to one data block; a question
+//! to the filter goes through the filter's directory to one part. What is read for these is kept in
+//! the cache, and only there: past its budget, a look-up costs as many reads as it takes blocks,
+//! each of them small. Of a file in memory, the index is passed by once look-ups are many
+//! (`fences.rs`).
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,8 +32,8 @@ const VALUE_PART: usize = 4;
 
 /// Reads a codex from a [`Source`]. Shared freely between threads; a read blocks no other.
 ///
-/// Every read gives [`Error::Damaged`] where the file does not hold what was written, and [`Error::Io`] where the source
-/// fails.
+/// Every read gives [`Error::Damaged`] where the file does not hold what was written, and
+/// [`Error::Io`] where the source fails.
 #[derive(Debug)]
 pub struct Reader<S: Source> {
     source: S,
@@ -49,20 +50,22 @@ pub struct Reader<S: Source> {
 }
 
 impl<S: Source> Reader<S> {
-    /// Opens the codex of `len` bytes in `source`, with a cache of its own of 32 MiB. Reads the footer only. `footer_sum`
-    /// is what [`Summary::footer_sum`](crate::Summary::footer_sum) said, where the caller kept it: with it, any other
-    /// codex in the place of this one is noticed.
+    /// Opens the codex of `len` bytes in `source`, with a cache of its own of 32 MiB. Reads the
+    /// footer only. `footer_sum` is what [`Summary::footer_sum`](crate::Summary::footer_sum) said,
+    /// where the caller kept it: with it, any other codex in the place of this one is noticed.
     ///
-    /// Where the [source is memory](Source::is_memory) and many keys are looked up, 32 bytes for each data block come on top, up
-    /// to 32 MiB.
+    /// Where the [source is memory](Source::is_memory) and many keys are looked up, 32 bytes for
+    /// each data block come on top, up to 32 MiB.
     ///
     /// # Errors
-    /// [`Error::Newer`]; [`Error::NotACodex`], which is [`Error::Damaged`] where `footer_sum` is given; [`Error::Io`].
+    /// [`Error::Newer`]; [`Error::NotACodex`], which is [`Error::Damaged`] where `footer_sum` is
+    /// given; [`Error::Io`].
     pub fn open(source: S, len: u64, footer_sum: Option<u64>) -> Result<Self> {
         Self::open_with(source, len, footer_sum, Arc::new(Cache::new(CACHE)))
     }
 
-    /// Like [`open`](Self::open), keeping in `cache` what it reads. It lets go of that when it is dropped.
+    /// Like [`open`](Self::open), keeping in `cache` what it reads. It lets go of that when it is
+    /// dropped.
     #[expect(clippy::missing_errors_doc, reason = "said at `open`")]
     pub fn open_with(source: S, len: u64, footer_sum: Option<u64>, cache: Arc<Cache>) -> Result<Self> {
         let (footer, footer_at, footer_sum) = read_footer(&source, len, footer_sum)?;
@@ -121,8 +124,8 @@ impl<S: Source> Reader<S> {
         &self.source
     }
 
-    /// The metadata given to [`Builder::finish_with`](crate::Builder::finish_with), read anew each time; `None` where
-    /// none was.
+    /// The metadata given to [`Builder::finish_with`](crate::Builder::finish_with), read anew each
+    /// time; `None` where none was.
     ///
     /// # Errors
     /// As any read.
@@ -130,16 +133,17 @@ impl<S: Source> Reader<S> {
         self.footer.metadata.some().map(|ptr| self.load(ptr, self.footer_at)).transpose()
     }
 
-    /// Whether `hash` may have been given to [`Builder::add_filter`](crate::Builder::add_filter) for `key`: `false` is
-    /// certain, `true` is not. Always `true` without a filter. Reads at most the filter's directory, some bytes for ten
-    /// thousand items, and one part of it, 16 KiB.
+    /// Whether `hash` may have been given to [`Builder::add_filter`](crate::Builder::add_filter)
+    /// for `key`: `false` is certain, `true` is not. Always `true` without a filter. Reads at most
+    /// the filter's directory, some bytes for ten thousand items, and one part of it, 16 KiB.
     ///
     /// # Errors
     /// As any read.
     pub fn may_contain(&self, key: &[u8], hash: u64) -> Result<bool> {
         let Some(root) = self.footer.filter.some() else { return Ok(true) };
         if self.footer.version == 1 && !self.cache.has_room(root.len as usize) {
-            // One piece: where it cannot be kept, reading all of it each time would cost more than it saves.
+            // One piece: where it cannot be kept, reading all of it each time would cost more than
+            // it saves.
             return Ok(true);
         }
         let (index, ptr, limit) = match self.filter.ask(key, hash) {
@@ -176,7 +180,8 @@ impl<S: Source> Reader<S> {
         self.cache.keep_with(self.key(ptr), class, kept, || put(&self.filter));
     }
 
-    /// The value of `key`. It shares the memory of what is kept, and may keep a whole decoded block alive.
+    /// The value of `key`. It shares the memory of what is kept, and may keep a whole decoded block
+    /// alive.
     ///
     /// # Errors
     /// As any read.
@@ -221,8 +226,8 @@ impl<S: Source> Reader<S> {
         Ok(block.floor(key)?.and_then(|(stored, exact)| exact.then_some(stored)))
     }
 
-    /// The block that `key` lies in, if there is such a key, and whether it had to be read. `None` where all keys are
-    /// greater.
+    /// The block that `key` lies in, if there is such a key, and whether it had to be read. `None`
+    /// where all keys are greater.
     fn descend(&self, key: &[u8]) -> Result<Option<(Block, bool)>> {
         match self.fences().map_or(Place::Unclear, |fences| fences.find(key)) {
             Place::In(ptr) => Ok(Some((self.block(ptr, ptr.end())?, true))),
@@ -231,7 +236,8 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// The fences of a file in memory, once so much is asked for that they pay. Where they cannot be made, the index tells why.
+    /// The fences of a file in memory, once so much is asked for that they pay. Where they cannot
+    /// be made, the index tells why.
     #[inline]
     fn fences(&self) -> Option<&Fences> {
         if !self.source.is_memory() {
@@ -286,7 +292,8 @@ impl<S: Source> Reader<S> {
         Some((self.footer.root.some()?, self.footer_at))
     }
 
-    /// Reads a block from the source. `limit` is the byte it has to end by: that of whatever points to it.
+    /// Reads a block from the source. `limit` is the byte it has to end by: that of whatever points
+    /// to it.
     pub(crate) fn block(&self, ptr: Ptr, limit: u64) -> Result<Block> {
         Block::new(self.load(ptr, limit)?, ptr.offset)
     }
@@ -304,8 +311,8 @@ impl<S: Source> Reader<S> {
         Ok(self.kept_block(ptr, limit, if lowest { Class::Leaf } else { Class::Index })?.0)
     }
 
-    /// Where the index block at `depth` leads to for `key`. It is looked at where it is kept, as most time goes into handing
-    /// it out.
+    /// Where the index block at `depth` leads to for `key`. It is looked at where it is kept, as
+    /// most time goes into handing it out.
     fn index_child(&self, ptr: Ptr, limit: u64, depth: usize, key: &[u8]) -> Result<Option<Ptr>> {
         check_bounds(ptr, limit)?;
         let kept = self.cache.look(self.key(ptr), |kept| match kept {
@@ -343,8 +350,8 @@ impl<S: Source> Reader<S> {
         decode_frame(&self.frame(ptr, limit)?, ptr)
     }
 
-    /// Like [`load`](Self::load), but for keeping: by way of the source's cache, if it has one, and in memory of its own, as
-    /// what is kept must not hold more of the source's than it counts.
+    /// Like [`load`](Self::load), but for keeping: by way of the source's cache, if it has one, and
+    /// in memory of its own, as what is kept must not hold more of the source's than it counts.
     fn load_own(&self, ptr: Ptr, limit: u64) -> Result<Bytes> {
         check_bounds(ptr, limit)?;
         self.cache.missed(ptr.len);

@@ -1,8 +1,9 @@
 //! Entries in memory: taken in as they come, and sorted.
 //!
-//! An entry lies as the lengths of its key and its value, both varints, then the key and the value. Of an entry that is to
-//! be sorted, eight bytes of its key stand in a slot, as a number, behind the bytes that all keys share: most are told
-//! apart by that alone. What is sorted is put in order, entry behind entry, so that whoever merges it reads forward.
+//! An entry lies as the lengths of its key and its value, both varints, then the key and the value.
+//! Of an entry that is to be sorted, eight bytes of its key stand in a slot, as a number, behind
+//! the bytes that all keys share: most are told apart by that alone. What is sorted is put in
+//! order, entry behind entry, so that whoever merges it reads forward.
 
 use std::mem;
 
@@ -12,17 +13,19 @@ use crate::error::{Error, Result};
 use crate::file::Duplicates;
 use crate::format::{put_varint, sum, take_varint};
 
-/// A range of a file that is packed by itself has so many bytes of keys and values, on average; tests have many of them.
+/// A range of a file that is packed by itself has so many bytes of keys and values, on average;
+/// tests have many of them.
 pub(crate) const RANGE: usize = if cfg!(test) { 4 << 10 } else { 1 << 20 };
-/// A segment has so many entries at most: their slots stay within a core's cache while they are sorted.
+/// A segment has so many entries at most: their slots stay within a core's cache while they are
+/// sorted.
 const MOST_ENTRIES: u64 = 160_000;
 /// About so many slots are in a bucket.
 const IN_BUCKET: usize = 16;
 /// Of so many entries, one is marked, so that a key is found.
 const MARK_EVERY: usize = 64;
 
-/// Whether a range begins with this entry. Told by the entry alone, so that the same entries are cut into the same ranges
-/// in whatever order they came, and however many were in memory together.
+/// Whether a range begins with this entry. Told by the entry alone, so that the same entries are
+/// cut into the same ranges in whatever order they came, and however many were in memory together.
 #[inline]
 pub(crate) fn is_cut(key: &[u8], value_len: usize) -> bool {
     let size = (key.len() + value_len) as u64;
@@ -89,8 +92,9 @@ pub(crate) fn prefix(key: &[u8]) -> u64 {
     }
 }
 
-/// Puts slots in the order of their prefixes, with the help of spare memory: first into buckets by the bits in which they
-/// differ most, a few to each where they are spread evenly, and then each bucket in order.
+/// Puts slots in the order of their prefixes, with the help of spare memory: first into buckets by
+/// the bits in which they differ most, a few to each where they are spread evenly, and then each
+/// bucket in order.
 pub(crate) fn sort_slots(slots: &mut Vec<Slot>, spare: &mut Vec<Slot>) {
     let prefixes = || slots.iter().map(|slot| slot.prefix);
     let (Some(least), Some(most)) = (prefixes().min(), prefixes().max()) else { return };
@@ -116,8 +120,8 @@ pub(crate) fn sort_slots(slots: &mut Vec<Slot>, spare: &mut Vec<Slot>) {
     }
 }
 
-/// Puts slots in order whose prefixes are in order: those with the same one by their keys, and those of the same key by
-/// their places.
+/// Puts slots in order whose prefixes are in order: those with the same one by their keys, and
+/// those of the same key by their places.
 pub(crate) fn settle<'a>(slots: &mut [Slot], key: impl Fn(Slot) -> &'a [u8]) {
     for group in slots.chunk_by_mut(|a, b| a.prefix == b.prefix) {
         if group.len() > 1 {

@@ -10,20 +10,21 @@ pub trait Source: Send + Sync {
     /// Reads exactly `len` bytes from byte `offset` on.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] where the source ends earlier; the reader reports that as damage. Any other
-    /// error is passed on.
+    /// [`io::ErrorKind::UnexpectedEof`] where the source ends earlier; the reader reports that as
+    /// damage. Any other error is passed on.
     fn read(&self, offset: u64, len: usize) -> io::Result<Bytes>;
 
-    /// The same, of what is asked for singly and maybe again, by way of a cache that may fail, and may hold what the file
-    /// was before: the reader looks whether it is what it should be, and else [`read`](Self::read)s. What is given must be in
-    /// memory of its own, which the reader may keep. `None`, as by default, where there is no such cache.
+    /// The same, of what is asked for singly and maybe again, by way of a cache that may fail, and
+    /// may hold what the file was before: the reader looks whether it is what it should be, and
+    /// else [`read`](Self::read)s. What is given must be in memory of its own, which the reader may
+    /// keep. `None`, as by default, where there is no such cache.
     fn read_cached(&self, offset: u64, len: usize) -> Option<Bytes> {
         let _ = (offset, len);
         None
     }
 
-    /// Whether reading costs no more than looking into memory, so that data blocks that a [`Reader`](crate::Reader) would
-    /// keep would be there twice. `false` by default.
+    /// Whether reading costs no more than looking into memory, so that data blocks that a
+    /// [`Reader`](crate::Reader) would keep would be there twice. `false` by default.
     fn is_memory(&self) -> bool {
         false
     }

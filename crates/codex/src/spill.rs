@@ -1,7 +1,7 @@
 //! The file at work: sorted stretches of entries, in the order in which they were spilled.
 //!
-//! Where all entries come in order there is one stretch, which becomes the file that was asked for. Else the stretches are
-//! read back, range by range, and merged into another file.
+//! Where all entries come in order there is one stretch, which becomes the file that was asked for.
+//! Else the stretches are read back, range by range, and merged into another file.
 
 use std::io::{self, Write};
 use std::ops::Range;

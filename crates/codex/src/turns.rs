@@ -9,8 +9,8 @@ use crate::error::Result;
 /// Results that wait for their turn, for each who works.
 const WAITING: usize = 2;
 
-/// Does `work` for each number below `count`, by `workers` threads at once, and gives what comes of it to `take`, in
-/// order. Whoever works has a `W` of its own. Stops at the first error.
+/// Does `work` for each number below `count`, by `workers` threads at once, and gives what comes of
+/// it to `take`, in order. Whoever works has a `W` of its own. Stops at the first error.
 pub(crate) fn in_turns<T: Send, W: Default>(
     count: usize,
     workers: usize,
@@ -86,7 +86,8 @@ impl<T, F: FnMut(T) -> Result<()>> Turns<T, F> {
         })
     }
 
-    /// Puts a result where it waits for its turn, and takes all whose turn it is, unless somebody does that already.
+    /// Puts a result where it waits for its turn, and takes all whose turn it is, unless somebody
+    /// does that already.
     fn put(&self, number: usize, done: Result<T>) {
         let mut state = self.state();
         match done {

@@ -1,8 +1,9 @@
 //! Checking a whole codex.
 //!
-//! The walk goes down from the root, in key order, and holds one block a level. Each level has to be without gaps, and
-//! each level, the filter, the metadata and the footer have to follow the one before: every byte of the file is then
-//! under a checksum that held, and no block is read twice, whatever the pointers say.
+//! The walk goes down from the root, in key order, and holds one block a level. Each level has to
+//! be without gaps, and each level, the filter, the metadata and the footer have to follow the one
+//! before: every byte of the file is then under a checksum that held, and no block is read twice,
+//! whatever the pointers say.
 
 use crate::ahead::Ahead;
 use crate::apart::List;
@@ -28,9 +29,9 @@ pub struct Verified {
 }
 
 impl<S: Source> Reader<S> {
-    /// Reads the whole file from the source, past what is kept in memory, and checks all there is to check: checksums,
-    /// the order of the keys, what index and footer say about the data, that no byte is left over. Calls `progress` with
-    /// the bytes done after each block.
+    /// Reads the whole file from the source, past what is kept in memory, and checks all there is
+    /// to check: checksums, the order of the keys, what index and footer say about the data, that
+    /// no byte is left over. Calls `progress` with the bytes done after each block.
     ///
     /// # Errors
     /// As any read; [`Error::Damaged`](crate::Error::Damaged) says where the first damage is.
@@ -93,8 +94,8 @@ struct Walk<'a, S: Source> {
 }
 
 impl<S: Source> Walk<'_, S> {
-    /// Checks a block and all below it; no deeper than there are levels, which the footer bounds. `first` is the first
-    /// key as the block above says.
+    /// Checks a block and all below it; no deeper than there are levels, which the footer bounds.
+    /// `first` is the first key as the block above says.
     fn block(&mut self, level: usize, ptr: Ptr, limit: u64, first: Option<&[u8]>) -> Result<()> {
         if level == 0 {
             let block = self.reader.block_ahead(ptr, limit, &mut self.ahead)?;

@@ -1,8 +1,10 @@
-//! Writing a file front to back, in large aligned pieces, past the page cache where the system lets it.
+//! Writing a file front to back, in large aligned pieces, past the page cache where the system lets
+//! it.
 //!
-//! Copying to the page cache costs as much time as all of packing. So what is written is gathered in buffers, which a
-//! thread writes directly. Where that is refused it writes through the cache, and sends on to the medium what it has
-//! written, so that there is little left to wait for at the end.
+//! Copying to the page cache costs as much time as all of packing. So what is written is gathered
+//! in buffers, which a thread writes directly. Where that is refused it writes through the cache,
+//! and sends on to the medium what it has written, so that there is little left to wait for at the
+//! end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -132,7 +134,8 @@ impl Thread {
     }
 }
 
-/// The same file, to be written past the page cache; `None` where the system or the file system does not do that.
+/// The same file, to be written past the page cache; `None` where the system or the file system
+/// does not do that.
 fn open_directly(path: &Path) -> Option<File> {
     #[cfg(target_os = "linux")]
     {

@@ -1,7 +1,7 @@
 //! Memory that direct I/O accepts: aligned to [`SECTOR`], of fixed capacity, zeroed when made.
 //!
-//! Invariants: `ptr` came from the global allocator with `layout(capacity)` and is freed once, by `drop`;
-//! all `capacity` bytes are initialised from the start; `len <= capacity`.
+//! Invariants: `ptr` came from the global allocator with `layout(capacity)` and is freed once, by
+//! `drop`; all `capacity` bytes are initialised from the start; `len <= capacity`.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -46,8 +46,8 @@ impl Hole {
     /// If `data` has another length than the hole.
     pub fn fill(self, data: &[u8]) {
         assert!(data.len() == self.len, "{} bytes for a hole of {}", data.len(), self.len);
-        // SAFETY: the buffer is alive and nobody touches these bytes, as promised to `AlignedBuf::hole`; `data` is
-        // borrowed, so it is not them.
+        // SAFETY: the buffer is alive and nobody touches these bytes, as promised to
+        // `AlignedBuf::hole`; `data` is borrowed, so it is not them.
         unsafe { stream::copy(data.as_ptr(), self.at.as_ptr(), self.len) };
     }
 }
@@ -100,8 +100,9 @@ impl AlignedBuf {
     /// If it does not fit.
     pub fn extend(&mut self, data: &[u8]) {
         assert!(data.len() <= self.room(), "{} bytes do not fit in {}", data.len(), self.room());
-        // SAFETY: the bytes from `len` on are the buffer's and as many as asserted; `data` is borrowed from elsewhere,
-        // since `&mut self` is unique. Only they are touched: a `Hole` before them may be filled at the same time.
+        // SAFETY: the bytes from `len` on are the buffer's and as many as asserted; `data` is
+        // borrowed from elsewhere, since `&mut self` is unique. Only they are touched: a `Hole`
+        // before them may be filled at the same time.
         unsafe { self.ptr.as_ptr().add(self.len).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
         self.len += data.len();
     }
@@ -122,8 +123,8 @@ impl AlignedBuf {
     /// If they do not fit.
     ///
     /// # Safety
-    /// Until the hole is dropped, the buffer must not be dropped, cleared or dereferenced; it may be moved,
-    /// [`extend`](Self::extend)ed, and [overwritten](Self::overwrite) elsewhere.
+    /// Until the hole is dropped, the buffer must not be dropped, cleared or dereferenced; it may
+    /// be moved, [`extend`](Self::extend)ed, and [overwritten](Self::overwrite) elsewhere.
     pub unsafe fn hole(&mut self, len: usize) -> Hole {
         assert!(len <= self.room(), "{len} bytes do not fit in {}", self.room());
         // SAFETY: within the capacity, as asserted.
@@ -152,7 +153,8 @@ impl AlignedBuf {
 
     /// The whole capacity, including bytes past the length (left over from earlier use, or zero).
     pub fn whole_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `ptr` is valid for `capacity` initialised bytes, and `&mut self` makes the access unique.
+        // SAFETY: `ptr` is valid for `capacity` initialised bytes, and `&mut self` makes the access
+        // unique.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.capacity) }
     }
 

@@ -1,7 +1,8 @@
 //! A volume with a capacity that its user has fixed.
 //!
 //! Invariants:
-//! - Nothing that passes the capacity reaches the volume within; such operations of a queue wait in `ready`.
+//! - Nothing that passes the capacity reaches the volume within; such operations of a queue wait in
+//!   `ready`.
 //! - The capacity is a multiple of the sector size, so a read that is cut at it stays aligned.
 
 use std::io;

@@ -47,8 +47,9 @@ impl Clock for SystemClock {
     }
 }
 
-/// Asks the system to wake the calling thread from sleeps and timed waits as exactly as it can: by default Linux lets
-/// timers be up to 50 microseconds late, to wake up less often. Where it cannot be had, nothing changes.
+/// Asks the system to wake the calling thread from sleeps and timed waits as exactly as it can: by
+/// default Linux lets timers be up to 50 microseconds late, to wake up less often. Where it cannot
+/// be had, nothing changes.
 pub fn exact_timers() {
     #[cfg(target_os = "linux")]
     if let Err(e) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
@@ -133,7 +134,8 @@ impl Rng {
 /// A seed from the operating system.
 pub fn system_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
-    // The standard library seeds this from the operating system; it saves a dependency for two words at open.
+    // The standard library seeds this from the operating system; it saves a dependency for two
+    // words at open.
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 

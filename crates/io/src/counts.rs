@@ -1,7 +1,7 @@
 //! What a volume was asked for, counted.
 //!
-//! Invariant: every number only grows, each by itself. A reader may see an operation in one number and not yet in
-//! another.
+//! Invariant: every number only grows, each by itself. A reader may see an operation in one number
+//! and not yet in another.
 
 use std::io;
 use std::ops::Sub;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What went down to a volume's device since it was opened.
 ///
-/// Operations are counted when they end, failed ones too, but not those that were refused before anything was sent
-/// down. Bytes are those that were moved.
+/// Operations are counted when they end, failed ones too, but not those that were refused before
+/// anything was sent down. Bytes are those that were moved.
 ///
 /// ```
 /// use brooklet_io::{AlignedBuf, MemVolume, Persist, SECTOR, Volume};
@@ -28,7 +28,8 @@ pub struct Counts {
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Reads that the page cache answered alone: nothing went down for them, and they are not among the reads.
+    /// Reads that the page cache answered alone: nothing went down for them, and they are not among
+    /// the reads.
     pub cached_reads: u64,
     /// Writes of every kind.
     pub writes: u64,
@@ -36,7 +37,8 @@ pub struct Counts {
     pub written_bytes: u64,
     /// The writes that carried their own durability, as by `RWF_DSYNC`.
     pub durable_writes: u64,
-    /// Flushes (fdatasync or the like), those on behalf of durable writes that did not carry their own included.
+    /// Flushes (fdatasync or the like), those on behalf of durable writes that did not carry their
+    /// own included.
     pub flushes: u64,
 }
 

@@ -1,6 +1,7 @@
 //! The names of volumes: what a store asks of a file system besides its volumes.
 //!
-//! A power cut may take a name back, or bring one back, until its folder was synced. [`MemFiles`](crate::MemFiles) does so.
+//! A power cut may take a name back, or bring one back, until its folder was synced.
+//! [`MemFiles`](crate::MemFiles) does so.
 
 use std::fmt;
 use std::fs;
@@ -17,7 +18,8 @@ use crate::{FileOptions, FileVolume, OpenMode, Volume};
 /// # Errors
 /// As the operating system has them for these operations on paths.
 pub trait Files: Send + Sync + fmt::Debug {
-    /// Opens or makes the volume at `path`. Its name is durable then, unless it is for reading only.
+    /// Opens or makes the volume at `path`. Its name is durable then, unless it is for reading
+    /// only.
     fn open(&self, path: &Path, mode: OpenMode, options: FileOptions) -> io::Result<Arc<dyn Volume>>;
 
     /// Whether something is at `path`.
@@ -66,7 +68,8 @@ impl Files for SystemFiles {
     }
 }
 
-/// Gives the volume `draft` the name `path`, durably, unless something has that name; then it is `false`, and `draft` stays.
+/// Gives the volume `draft` the name `path`, durably, unless something has that name; then it is
+/// `false`, and `draft` stays.
 ///
 /// # Errors
 /// Of the operations. The volume may have its new name even so.

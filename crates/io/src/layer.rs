@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use crate::{Completion, Counts, Op, Persist, Queue, Volume, VolumeInfo};
 
-/// What is done differently by a [`Volume`] that passes everything else on to the one [`below`](Self::below).
+/// What is done differently by a [`Volume`] that passes everything else on to the one
+/// [`below`](Self::below).
 ///
-/// Whoever implements it is a volume. Clones are handles to the same one: each queue holds one. For tests and
-/// measurements: a volume that restricts what may reach the one below is better written out, so that nothing it has not
-/// thought of gets through.
+/// Whoever implements it is a volume. Clones are handles to the same one: each queue holds one. For
+/// tests and measurements: a volume that restricts what may reach the one below is better written
+/// out, so that nothing it has not thought of gets through.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -54,7 +55,8 @@ pub trait Layer: Clone + Send + Sync + fmt::Debug + 'static {
         self.below().read_at(offset, buf)
     }
 
-    /// As [`Volume::read_cached`]; not passed on, so that no read passes [`read_at`](Self::read_at) by.
+    /// As [`Volume::read_cached`]; not passed on, so that no read passes [`read_at`](Self::read_at)
+    /// by.
     fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
         let _ = (offset, buf);
         false
@@ -95,8 +97,8 @@ pub trait Layer: Clone + Send + Sync + fmt::Debug + 'static {
         queue.wait(patience);
     }
 
-    /// As [`Volume::queue`]. By default its operations go through [`submit`](Self::submit), [`reap`](Self::reap) and
-    /// [`wait`](Self::wait).
+    /// As [`Volume::queue`]. By default its operations go through [`submit`](Self::submit),
+    /// [`reap`](Self::reap) and [`wait`](Self::wait).
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
         Ok(Box::new(LayerQueue { layer: self.clone(), below: self.below().queue(depth)? }))
     }

@@ -1,8 +1,10 @@
 //! Volumes for Brooklet: where bytes are kept, and how they get there durably.
 //!
-//! - [`Volume`]: a fixed place of aligned bytes, with raw results. [`FileVolume`] keeps them in a file by direct I/O;
-//!   [`MemVolume`] in memory, on a [`Disk`] model that can lose, tear and reorder whatever was not made durable.
-//! - [`Queue`]: several operations in flight, by io_uring where the kernel lets it, by threads elsewhere.
+//! - [`Volume`]: a fixed place of aligned bytes, with raw results. [`FileVolume`] keeps them in a
+//!   file by direct I/O; [`MemVolume`] in memory, on a [`Disk`] model that can lose, tear and
+//!   reorder whatever was not made durable.
+//! - [`Queue`]: several operations in flight, by io_uring where the kernel lets it, by threads
+//!   elsewhere.
 //! - [`Layer`]: a volume on top of another that does a few things differently.
 //! - [`AlignedBuf`]: memory that direct I/O accepts.
 //! - [`Clock`], [`Rng`]: time and chance as given things.

@@ -60,12 +60,14 @@ impl MemVolume {
         self.disk().crash()
     }
 
-    /// The same as another disk, whose chances come from `seed`. They share the bytes in which they do not differ.
+    /// The same as another disk, whose chances come from `seed`. They share the bytes in which they
+    /// do not differ.
     pub fn crashed(&self, seed: u64) -> Self {
         Self { disk: Arc::new(Mutex::new(self.disk().crashed(seed))) }
     }
 
-    /// The disk as the next process finds it if the one that uses it were killed now ([`Disk::killed`]).
+    /// The disk as the next process finds it if the one that uses it were killed now
+    /// ([`Disk::killed`]).
     pub fn killed(&self) -> Self {
         Self { disk: Arc::new(Mutex::new(self.disk().killed())) }
     }
@@ -222,8 +224,9 @@ impl Volume for MemVolume {
     }
 }
 
-/// Carries operations out when they are reaped, in random order. Those that hang are in flight for good: where nothing else
-/// is, a [`reap`](Queue::reap) that waits comes back with nothing, since nobody could ever end it.
+/// Carries operations out when they are reaped, in random order. Those that hang are in flight for
+/// good: where nothing else is, a [`reap`](Queue::reap) that waits comes back with nothing, since
+/// nobody could ever end it.
 struct MemQueue {
     volume: MemVolume,
     depth: usize,
@@ -302,8 +305,8 @@ impl Drop for MemQueue {
     fn drop(&mut self) {
         let volume = self.volume.clone();
         let disk = &mut *volume.disk();
-        // As when a process is killed: the data still arrives, but nobody was promised that it is durable; and what hung may
-        // never arrive.
+        // As when a process is killed: the data still arrives, but nobody was promised that it is
+        // durable; and what hung may never arrive.
         let mut arrives = |submitted: &Submitted| !submitted.hangs || disk.rng.percent(50);
         let lost: Vec<_> = self.submitted.extract_if(.., |submitted| !arrives(submitted)).collect();
         lost.iter().filter_map(|submitted| submitted.ticket).for_each(|ticket| disk.end(ticket));

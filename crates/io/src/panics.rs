@@ -1,10 +1,12 @@
-//! Panics of code that is not ours, and of our own, made errors: what a panic leaves behind is not worked on any more.
+//! Panics of code that is not ours, and of our own, made errors: what a panic leaves behind is not
+//! worked on any more.
 
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `run`; an error that names the panic, if it panics. The caller stops whatever `run` worked on.
+/// Runs `run`; an error that names the panic, if it panics. The caller stops whatever `run` worked
+/// on.
 ///
 /// # Errors
 /// The panic's message, behind `doing`.

@@ -1,12 +1,14 @@
 //! Which process this is, so that a handle that came with a `fork` is known.
 //!
-//! A forked child has a copy of all memory, and none of the threads: locks that other threads held stay locked, and what
-//! the copy would write, the parent writes, too. So whoever opens something notes the process, and asks before each use.
+//! A forked child has a copy of all memory, and none of the threads: locks that other threads held
+//! stay locked, and what the copy would write, the parent writes, too. So whoever opens something
+//! notes the process, and asks before each use.
 //!
-//! A number of the process does not serve: asking the system for it takes as long as a whole append does in memory, and a
-//! descendant may have the number of an ancestor that is gone. Instead there is a page that the kernel wipes in the child
-//! (`MADV_WIPEONFORK`, Linux 4.14). It holds the number of a generation; where it holds zero, the process is new, and
-//! takes the next number, which no ancestor had. Where the kernel has no such page the process's number is asked for.
+//! A number of the process does not serve: asking the system for it takes as long as a whole append
+//! does in memory, and a descendant may have the number of an ancestor that is gone. Instead there
+//! is a page that the kernel wipes in the child (`MADV_WIPEONFORK`, Linux 4.14). It holds the
+//! number of a generation; where it holds zero, the process is new, and takes the next number,
+//! which no ancestor had. Where the kernel has no such page the process's number is asked for.
 
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -46,7 +48,8 @@ impl Page {
     fn new() -> Option<Self> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
         const LEN: usize = 4096;
-        // SAFETY: a new mapping, at an address of the kernel's choice, touches no memory that is in use.
+        // SAFETY: a new mapping, at an address of the kernel's choice, touches no memory that is in
+        // use.
         let page = unsafe {
             mmap_anonymous(std::ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         };
@@ -64,7 +67,8 @@ impl Page {
 
     #[inline]
     fn generation(&self) -> u64 {
-        // SAFETY: the page is mapped for good, a page's start is aligned, and zero is a number as any other.
+        // SAFETY: the page is mapped for good, a page's start is aligned, and zero is a number as
+        // any other.
         let word = unsafe { self.0.as_ref() };
         match word.load(Ordering::Relaxed) {
             0 => Self::begin(word),

@@ -1,8 +1,9 @@
 //! Copying into memory that another processor reads next.
 //!
-//! A block's buffer was last read by whoever carried its last write out: a device, or, where the disk is a virtual one,
-//! a thread of the host on some other core. Ordinary stores first fetch each line back from that core's cache, to
-//! write all of it over. Streaming stores do not fetch, which copies up to five times as fast while the disk is busy.
+//! A block's buffer was last read by whoever carried its last write out: a device, or, where the
+//! disk is a virtual one, a thread of the host on some other core. Ordinary stores first fetch each
+//! line back from that core's cache, to write all of it over. Streaming stores do not fetch, which
+//! copies up to five times as fast while the disk is busy.
 
 /// Copies `len` bytes from `from` to `to`.
 ///
@@ -18,8 +19,9 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     let head = to.align_offset(LINE).min(len);
     let body = (len - head) / LINE * LINE;
     let tail = len - head - body;
-    // SAFETY: head, body and tail lie within the `len` bytes at both places, which the caller says are valid and do not
-    // overlap. The body starts at a line in `to`, so its stores are aligned; SSE2 is part of x86-64.
+    // SAFETY: head, body and tail lie within the `len` bytes at both places, which the caller says
+    // are valid and do not overlap. The body starts at a line in `to`, so its stores are aligned;
+    // SSE2 is part of x86-64.
     unsafe {
         to.copy_from_nonoverlapping(from, head);
         for at in (head..head + body).step_by(LINE) {

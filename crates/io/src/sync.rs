@@ -1,5 +1,5 @@
-//! What threads share, and how they wait: the standard library's, or, with `--cfg shuttle`, that of a scheduler which
-//! tries many interleavings (`tests/shuttle`).
+//! What threads share, and how they wait: the standard library's, or, with `--cfg shuttle`, that of
+//! a scheduler which tries many interleavings (`tests/shuttle`).
 
 #[cfg(not(shuttle))]
 pub use std::{
@@ -15,8 +15,9 @@ pub mod thread {
     pub use shuttle::thread::*;
     use std::time::Duration;
 
-    /// The scheduler knows no time. A short wait may be over at any moment; a long one ends only by being woken, so that
-    /// a wake-up that is lost shows as a deadlock, and not as a store that is slow at times.
+    /// The scheduler knows no time. A short wait may be over at any moment; a long one ends only by
+    /// being woken, so that a wake-up that is lost shows as a deadlock, and not as a store that is
+    /// slow at times.
     pub fn park_timeout(time: Duration) {
         if time > Duration::from_secs(60) {
             return park();
@@ -28,7 +29,8 @@ pub mod thread {
     }
 }
 
-/// Takes a lock though a thread panicked under it: for what is never half done, or is not worked on any more then.
+/// Takes a lock though a thread panicked under it: for what is never half done, or is not worked on
+/// any more then.
 pub fn held<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,8 +1,9 @@
-//! A volume that was handed over: panics of it are errors, and it can be let go of while others still hold it.
+//! A volume that was handed over: panics of it are errors, and it can be let go of while others
+//! still hold it.
 //!
-//! Whoever keeps bytes on a volume holds it in many places, some of which users hold: an iterator, say, pins what it reads.
-//! [`Tether::let_go`] ends that everywhere at once. And a volume may be a user's own: a panic of it, under whatever lock,
-//! counts as a failed operation.
+//! Whoever keeps bytes on a volume holds it in many places, some of which users hold: an iterator,
+//! say, pins what it reads. [`Tether::let_go`] ends that everywhere at once. And a volume may be a
+//! user's own: a panic of it, under whatever lock, counts as a failed operation.
 
 use std::io;
 use std::ops::Range;
@@ -28,7 +29,8 @@ impl Tether {
         Arc::new(Self { within: RwLock::new(Some(volume)), info })
     }
 
-    /// Lets go of the volume: whatever is asked of it from now on fails, with an error that [`is_gone`] knows.
+    /// Lets go of the volume: whatever is asked of it from now on fails, with an error that
+    /// [`is_gone`] knows.
     pub fn let_go(&self) {
         let within = self.within.write().unwrap_or_else(PoisonError::into_inner).take();
         // Outside the lock: it may be a user's.
@@ -138,7 +140,8 @@ impl Volume for Tether {
     }
 }
 
-/// A queue whose panics end what is in flight with an error. After one it is not asked for anything any more.
+/// A queue whose panics end what is in flight with an error. After one it is not asked for anything
+/// any more.
 struct Watched {
     /// There until this is dropped.
     within: Option<Box<dyn Queue>>,

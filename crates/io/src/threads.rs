@@ -1,10 +1,12 @@
 //! Operations in flight on threads, where there is no io_uring.
 //!
 //! Invariants:
-//! - An operation is in exactly one place: `todo`, on a worker, or in `done`. `in_flight` counts all three.
-//! - There are never more workers than operations were ever in flight at once, so an idle queue costs nothing and a
-//!   lightly used one a single thread.
-//! - Workers leave only when the queue is closed and `todo` is empty: dropping the queue finishes everything.
+//! - An operation is in exactly one place: `todo`, on a worker, or in `done`. `in_flight` counts
+//!   all three.
+//! - There are never more workers than operations were ever in flight at once, so an idle queue
+//!   costs nothing and a lightly used one a single thread.
+//! - Workers leave only when the queue is closed and `todo` is empty: dropping the queue finishes
+//!   everything.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};

@@ -1,14 +1,15 @@
 //! Operations in flight on an io_uring.
 //!
 //! Invariants:
-//! - `slots[i]` is full exactly while the kernel may know the entry with user data `i`: from before its push until
-//!   its completion is taken from the ring. Meanwhile the slot owns the entry's memory and nobody touches it. The slot
-//!   may move, the memory it points to does not.
-//! - The ring has an entry for every slot and one for the bell, so a push finds room and completions never overflow.
+//! - `slots[i]` is full exactly while the kernel may know the entry with user data `i`: from before
+//!   its push until its completion is taken from the ring. Meanwhile the slot owns the entry's
+//!   memory and nobody touches it. The slot may move, the memory it points to does not.
+//! - The ring has an entry for every slot and one for the bell, so a push finds room and
+//!   completions never overflow.
 //! - `bell_watched` says whether the kernel has an entry that completes when the bell is rung.
 //! - `free` names the empty slots. `ready` holds what is finished and not reaped.
-//! - Once `broken` is set the ring is not entered again; every slot is empty, and the memory of what was in flight is
-//!   leaked, because the kernel may still use it.
+//! - Once `broken` is set the ring is not entered again; every slot is empty, and the memory of
+//!   what was in flight is leaked, because the kernel may still use it.
 
 use std::fs::File;
 use std::io;
@@ -26,7 +27,8 @@ use crate::file::inner::{FileInner, copy, is_refusal, retry};
 use crate::seeded::bug;
 use crate::{AlignedBuf, Completion, Op, Persist, Queue, SECTOR};
 
-/// More than this in one operation comes back short, as it does from the kernel; a multiple of the sector size.
+/// More than this in one operation comes back short, as it does from the kernel; a multiple of the
+/// sector size.
 const MAX_TRANSFER: usize = 1 << 30;
 
 pub(crate) struct UringQueue {
@@ -45,7 +47,8 @@ pub(crate) struct UringQueue {
 /// Ends a wait for completions: an event of which the ring is told.
 struct Bell(OwnedFd);
 
-/// Whoever waits so long waits for good: the kernel takes what is too long for it for a time in the past.
+/// Whoever waits so long waits for good: the kernel takes what is too long for it for a time in the
+/// past.
 const ENDLESS: Duration = Duration::from_secs(1 << 30);
 
 /// Names the bell's entry; no slot has this number.
@@ -87,8 +90,9 @@ enum SyncBy {
 }
 
 impl UringQueue {
-    /// Whether the kernel lets this process use a ring for reads and writes of `file`, and why not. A ring that was set up
-    /// may still not be entered, where system calls are filtered: so it counts once it has carried something out.
+    /// Whether the kernel lets this process use a ring for reads and writes of `file`, and why not.
+    /// A ring that was set up may still not be entered, where system calls are filtered: so it
+    /// counts once it has carried something out.
     pub(crate) fn probe(file: &File) -> io::Result<()> {
         let mut ring = IoUring::new(2)?;
         let mut probe = Probe::new();
@@ -132,8 +136,8 @@ impl UringQueue {
         }
     }
 
-    /// Hands the kernel what was pushed and waits for a completion for as long as `patience` says, if it says so. May
-    /// return early; callers look again.
+    /// Hands the kernel what was pushed and waits for a completion for as long as `patience` says,
+    /// if it says so. May return early; callers look again.
     fn enter(&mut self, patience: Option<Duration>) {
         let submitter = self.ring.submitter();
         let entered = match patience {
@@ -156,7 +160,8 @@ impl UringQueue {
     /// Puts an entry into the ring, for the next [`enter`](Self::enter).
     ///
     /// # Safety
-    /// What the entry points to must stay in place, and nobody may touch it, until its completion is taken.
+    /// What the entry points to must stay in place, and nobody may touch it, until its completion
+    /// is taken.
     unsafe fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: as the caller promises.
         unsafe { self.ring.submission().push(entry) }.expect("the ring has room for every slot and the bell");
@@ -173,7 +178,8 @@ impl UringQueue {
         }
     }
 
-    /// Ends everything in flight with `e`, after an error that leaves no way to learn how it really ended.
+    /// Ends everything in flight with `e`, after an error that leaves no way to learn how it really
+    /// ended.
     fn fail(&mut self, e: io::Error) {
         tracing::error!(in_flight = self.in_flight(), "io_uring broke down: {e}");
         for slot in self.slots.iter_mut().filter_map(Option::take) {
@@ -268,10 +274,10 @@ impl Queue for UringQueue {
         };
         let index = self.free.pop().expect("fewer in flight than slots");
         self.slots[index] = Some(Slot { token, op, sync });
-        // SAFETY: the entry points to `len` bytes that the slot owns until the completion is taken (or leaks, in
-        // `fail`). An `AlignedBuf` and a `Bytes` keep their bytes in place when they move. A read's memory is reached
-        // through nothing else meanwhile, a write's is only read. `drop` waits for completions before the ring, the
-        // file and the slots go.
+        // SAFETY: the entry points to `len` bytes that the slot owns until the completion is taken
+        // (or leaks, in `fail`). An `AlignedBuf` and a `Bytes` keep their bytes in place when they
+        // move. A read's memory is reached through nothing else meanwhile, a write's is only read.
+        // `drop` waits for completions before the ring, the file and the slots go.
         unsafe { self.push(&entry.user_data(index as u64)) };
         self.enter(None);
     }
@@ -324,8 +330,8 @@ impl Drop for UringQueue {
 fn try_out(ring: &mut IoUring, file: &File) -> io::Result<()> {
     let mut sector = ManuallyDrop::new(AlignedBuf::zeroed(SECTOR));
     let read = opcode::Read::new(types::Fd(file.as_raw_fd()), sector.as_mut_ptr(), SECTOR as u32).build();
-    // SAFETY: the entry points to `sector`, which nobody else touches, and which is given back only once the kernel has
-    // completed the entry; else it leaks.
+    // SAFETY: the entry points to `sector`, which nobody else touches, and which is given back only
+    // once the kernel has completed the entry; else it leaks.
     unsafe { ring.submission().push(&read) }.expect("an empty ring has room");
     retry(|| ring.submit_and_wait(1))?;
     let Some(entry) = ring.completion().next() else {
@@ -338,8 +344,8 @@ fn try_out(ring: &mut IoUring, file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the kernel gave the operation back without having carried it out, as when the thread that submitted it
-/// ends first.
+/// Whether the kernel gave the operation back without having carried it out, as when the thread
+/// that submitted it ends first.
 fn was_not_tried(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
 }

@@ -1,11 +1,11 @@
 //! What a store asks of the thing it is kept on.
 //!
-//! A [`Volume`] moves aligned bytes and reports raw results: a count may be short, an errno is passed on as it is.
-//! Completing short transfers, remembering failures and choosing positions belong to the callers above
-//! ([`read_exact_at`], [`write_all_at`] and the write-ahead log).
+//! A [`Volume`] moves aligned bytes and reports raw results: a count may be short, an errno is
+//! passed on as it is. Completing short transfers, remembering failures and choosing positions
+//! belong to the callers above ([`read_exact_at`], [`write_all_at`] and the write-ahead log).
 //!
-//! Alignment: every offset, length and buffer address given to a volume is a multiple of [`SECTOR`]. Volumes assert
-//! it, so that a mistake shows in memory as it would on a raw device.
+//! Alignment: every offset, length and buffer address given to a volume is a multiple of
+//! [`SECTOR`]. Volumes assert it, so that a mistake shows in memory as it would on a raw device.
 
 use std::fmt;
 use std::io;
@@ -18,7 +18,8 @@ use bytes::Bytes;
 use crate::seeded::bug;
 use crate::{AlignedBuf, Counts};
 
-/// Alignment, in bytes, of every offset, length and buffer address: the largest logical block size in common use.
+/// Alignment, in bytes, of every offset, length and buffer address: the largest logical block size
+/// in common use.
 pub const SECTOR: usize = 4096;
 
 /// Whether a write must be on stable media by the time it completes.
@@ -43,13 +44,15 @@ pub struct VolumeInfo {
     pub device: Option<BlockDevice>,
     /// How a durable write reaches stable media, for example `RWF_DSYNC` or `write + fdatasync`.
     pub durable_by: &'static str,
-    /// Why in that way: what was measured (see [`Volume::tune`]), asked for, or stands against the others.
+    /// Why in that way: what was measured (see [`Volume::tune`]), asked for, or stands against the
+    /// others.
     pub durable_why: String,
     /// Why a better way is not in use, if one exists: one sentence a line.
     pub fallbacks: Vec<String>,
 }
 
-/// The sizes of a block device's blocks, in bytes. Both are [`SECTOR`] where the system does not tell them.
+/// The sizes of a block device's blocks, in bytes. Both are [`SECTOR`] where the system does not
+/// tell them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockDevice {
     /// What the device can be asked to write at least; offsets are multiples of it.
@@ -71,24 +74,28 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// Size in bytes, as of now.
     fn size(&self) -> io::Result<u64>;
 
-    /// Reads into `buf`, which must be aligned; returns the bytes read, fewer only at the end or on a short transfer.
+    /// Reads into `buf`, which must be aligned; returns the bytes read, fewer only at the end or on
+    /// a short transfer.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Fills `buf`, of any length and from any offset, by way of a cache of the system's, if there is one; whether it did.
+    /// Fills `buf`, of any length and from any offset, by way of a cache of the system's, if there
+    /// is one; whether it did.
     ///
-    /// For what is small and may soon be wanted again, and can be told from anything else: a cache may hold what the volume
-    /// was before. Where this is `false`, as by default, or gave something wrong, [`read_at`](Self::read_at) has the last word.
-    /// What was read as the cache filled itself is counted among the reads.
+    /// For what is small and may soon be wanted again, and can be told from anything else: a cache
+    /// may hold what the volume was before. Where this is `false`, as by default, or gave something
+    /// wrong, [`read_at`](Self::read_at) has the last word. What was read as the cache filled
+    /// itself is counted among the reads.
     fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
         let _ = (offset, buf);
         false
     }
 
-    /// Reads as [`read_at`](Self::read_at) does, and returns only what lies on the medium, once a [`flush`](Self::flush) has
-    /// succeeded. `None`: the volume cannot distinguish the medium from a cache in front of it, as by default.
+    /// Reads as [`read_at`](Self::read_at) does, and returns only what lies on the medium, once a
+    /// [`flush`](Self::flush) has succeeded. `None`: the volume cannot distinguish the medium from
+    /// a cache in front of it, as by default.
     ///
-    /// A cache can hold bytes that a failed flush dropped. They read back until the cache forgets them, and no later flush
-    /// writes them.
+    /// A cache can hold bytes that a failed flush dropped. They read back until the cache forgets
+    /// them, and no later flush writes them.
     fn read_medium(&self, offset: u64, buf: &mut [u8]) -> Option<io::Result<usize>> {
         let _ = (offset, buf);
         None
@@ -104,26 +111,27 @@ pub trait Volume: Send + Sync + fmt::Debug {
 
     /// Makes the volume at least `size` bytes long, with its space allocated.
     ///
-    /// New bytes read as zero. The new size is durable after the next [`flush`](Self::flush). Fails with
-    /// [`io::ErrorKind::StorageFull`] or [`io::ErrorKind::FileTooLarge`] where there is no room, and then changes
-    /// nothing that held data.
+    /// New bytes read as zero. The new size is durable after the next [`flush`](Self::flush). Fails
+    /// with [`io::ErrorKind::StorageFull`] or [`io::ErrorKind::FileTooLarge`] where there is no
+    /// room, and then changes nothing that held data.
     fn grow(&self, size: u64) -> io::Result<()>;
 
     /// Gives the space from `size` on back. A volume that cannot shrink ignores the call.
     fn shrink(&self, size: u64) -> io::Result<()>;
 
-    /// Sees to it that the space of `range`, whole sectors inside the volume, is there: no write to it fails for want of
-    /// room, whatever else fills the file system. What it holds stays.
+    /// Sees to it that the space of `range`, whole sectors inside the volume, is there: no write to
+    /// it fails for want of room, whatever else fills the file system. What it holds stays.
     ///
-    /// Fails as [`grow`](Self::grow) does where there is no room. By default space is always there, as a device's is. A
-    /// volume around another one passes this on.
+    /// Fails as [`grow`](Self::grow) does where there is no room. By default space is always there,
+    /// as a device's is. A volume around another one passes this on.
     fn secure(&self, range: Range<u64>) -> io::Result<()> {
         let _ = range;
         Ok(())
     }
 
-    /// Gives the space of `range`, whole sectors inside the volume, back to the file system; the size stays. It reads as
-    /// zero then, but after a power cut may read as before. `false`: that cannot be done here, and nothing was.
+    /// Gives the space of `range`, whole sectors inside the volume, back to the file system; the
+    /// size stays. It reads as zero then, but after a power cut may read as before. `false`: that
+    /// cannot be done here, and nothing was.
     ///
     /// By default it cannot. A volume around another one passes this on.
     fn punch(&self, range: Range<u64>) -> io::Result<bool> {
@@ -131,22 +139,22 @@ pub trait Volume: Send + Sync + fmt::Debug {
         Ok(false)
     }
 
-    /// Finds out in which way durable writes serve better here, and uses it from now on; [`info`](Self::info) tells
-    /// which, and what was measured.
+    /// Finds out in which way durable writes serve better here, and uses it from now on;
+    /// [`info`](Self::info) tells which, and what was measured.
     ///
-    /// Takes some milliseconds, of a slow disk as long as a few of its writes. `scratch`, whole sectors inside the volume,
-    /// is written to: what it held is lost. By default there is nothing to choose. A volume around another one passes
-    /// this on.
+    /// Takes some milliseconds, of a slow disk as long as a few of its writes. `scratch`, whole
+    /// sectors inside the volume, is written to: what it held is lost. By default there is nothing
+    /// to choose. A volume around another one passes this on.
     fn tune(&self, scratch: Range<u64>) -> io::Result<()> {
         let _ = scratch;
         Ok(())
     }
 
-    /// Writes zeros to the bytes behind the last whole sector, which no other write reaches; they are durable after the
-    /// next [`flush`](Self::flush).
+    /// Writes zeros to the bytes behind the last whole sector, which no other write reaches; they
+    /// are durable after the next [`flush`](Self::flush).
     ///
-    /// By default, and where a device's blocks are too large to reach them, nothing is done. A volume around another one
-    /// that shares its end passes this on.
+    /// By default, and where a device's blocks are too large to reach them, nothing is done. A
+    /// volume around another one that shares its end passes this on.
     fn zero_rest(&self) -> io::Result<()> {
         Ok(())
     }
@@ -226,12 +234,13 @@ pub trait Queue: Send {
     /// Starts an operation. The caller keeps at most the queue's depth in flight.
     fn submit(&mut self, token: u64, op: Op);
 
-    /// Moves finished operations to `out`; with `wait`, blocks until there is at least one. Returns at once when
-    /// nothing is in flight.
+    /// Moves finished operations to `out`; with `wait`, blocks until there is at least one. Returns
+    /// at once when nothing is in flight.
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>);
 
-    /// Blocks until there may be something to reap, or the [`waker`](Self::waker) was called since the last wait, or
-    /// `patience` runs out; now and then for less. Returns at once when nothing is in flight.
+    /// Blocks until there may be something to reap, or the [`waker`](Self::waker) was called since
+    /// the last wait, or `patience` runs out; now and then for less. Returns at once when nothing
+    /// is in flight.
     fn wait(&mut self, patience: Duration);
 
     /// Ends a [`wait`](Self::wait) from another thread: the one at hand, or the next one.
@@ -261,7 +270,8 @@ pub fn read_exact_at(volume: &dyn Volume, offset: u64, buf: &mut [u8]) -> io::Re
     Ok(())
 }
 
-/// Fills `buf` from the medium ([`Volume::read_medium`]), completing short transfers; `false` where the volume cannot.
+/// Fills `buf` from the medium ([`Volume::read_medium`]), completing short transfers; `false` where
+/// the volume cannot.
 pub fn read_medium_exact_at(volume: &dyn Volume, offset: u64, buf: &mut [u8]) -> bool {
     let mut done = 0;
     while done < buf.len() {
@@ -284,7 +294,8 @@ pub fn write_all_at(volume: &dyn Volume, offset: u64, data: &[u8], persist: Pers
                 format!("the volume took {done} of {} bytes at {offset}", data.len()),
             ));
         }
-        // A count inside a sector (a full file system can give one) is rewritten from that sector's start.
+        // A count inside a sector (a full file system can give one) is rewritten from that sector's
+        // start.
         done = if done + n == data.len() { data.len() } else { (done + n) / SECTOR * SECTOR };
         if done < data.len() && n < SECTOR {
             return Err(io::Error::new(

@@ -56,7 +56,8 @@ pub fn tell(name: &str, command: &str, tally: Tally, time: Duration) -> anyhow::
     add(&Count { kind: "cut", name, cuts, acks, lost: 0, seconds, command })
 }
 
-/// Tells what was done to a store on a small file system; where something was lost, it never gets here.
+/// Tells what was done to a store on a small file system; where something was lost, it never gets
+/// here.
 pub fn tell_full(name: &str, tally: full::Tally, time: Duration) -> anyhow::Result<()> {
     let full::Tally { rounds, lives, kills, acks, refused, entries } = tally;
     let seconds = time.as_secs_f64();

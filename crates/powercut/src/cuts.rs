@@ -1,7 +1,8 @@
 //! A campaign: one cut after another over one kind of disk, each checked before the next.
 //!
-//! A store lives for some rounds. Each round serves what the last cut left, opens it, holds it against the ledger, runs
-//! a victim on it, cuts the power, and takes what a real disk might hold then.
+//! A store lives for some rounds. Each round serves what the last cut left, opens it, holds it
+//! against the ledger, runs a victim on it, cuts the power, and takes what a real disk might hold
+//! then.
 
 use std::fs;
 use std::io::Read;
@@ -80,14 +81,16 @@ impl Campaign {
         }
     }
 
-    /// Cuts the power `cuts` times. `Err` with [`Lost`] where a promise was broken: then the image is kept.
+    /// Cuts the power `cuts` times. `Err` with [`Lost`] where a promise was broken: then the image
+    /// is kept.
     pub fn run(&mut self, kind: &str, stage: &mut dyn Stage, cuts: u64) -> anyhow::Result<()> {
         let mut told = Instant::now();
         while self.tally.cuts < cuts && !self.stopped() {
             self.ledger = Ledger::default();
             let mut image = stage.fresh()?;
             let life = LIFE.min(cuts - self.tally.cuts);
-            // A cut counts once the round after it has looked at what it left; the last one's own cut does not count.
+            // A cut counts once the round after it has looked at what it left; the last one's own
+            // cut does not count.
             let mut unchecked = 0;
             for round in 0..=life {
                 let before = image.clone();
@@ -119,8 +122,9 @@ impl Campaign {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Recovers the store at `path` and holds it against the ledger; leaves it as a killed process would. `false` where
-    /// there is no store, and none was promised: the first victim was cut while it made one.
+    /// Recovers the store at `path` and holds it against the ledger; leaves it as a killed process
+    /// would. `false` where there is no store, and none was promised: the first victim was cut
+    /// while it made one.
     pub fn inspect(&mut self, path: &Path) -> anyhow::Result<bool> {
         if !path.try_exists()? {
             return self.ledger.expects_nothing().map(|()| false);
@@ -135,8 +139,8 @@ impl Campaign {
         Ok(true)
     }
 
-    /// Looks at what else the cut might have left, where the drive's bytes are the store's. Before [`Drive::crash`]
-    /// draws the outcome that counts.
+    /// Looks at what else the cut might have left, where the drive's bytes are the store's. Before
+    /// [`Drive::crash`] draws the outcome that counts.
     pub fn imagine(&mut self, drive: &Drive) -> anyhow::Result<()> {
         for _ in 0..self.outcomes {
             let volume = MemVolume::from_image(drive.crash(), self.rng.next());
@@ -150,13 +154,15 @@ impl Campaign {
         Ok(())
     }
 
-    /// Runs a victim on the store at `path` until its power goes off, or for a while where it stays on, and kills it.
+    /// Runs a victim on the store at `path` until its power goes off, or for a while where it stays
+    /// on, and kills it.
     pub fn victim(&mut self, path: &Path, power: Power<'_>) -> anyhow::Result<()> {
         let plan = Plan::draw(&mut self.rng, power);
         self.cut(power, plan, |round, _| Running::victim(path, round))
     }
 
-    /// The same with a victim in a virtual machine, whose disk is `drive`; `start` is given the round and a seed.
+    /// The same with a victim in a virtual machine, whose disk is `drive`; `start` is given the
+    /// round and a seed.
     pub fn machine(
         &mut self,
         drive: &Drive,
@@ -191,7 +197,8 @@ impl Campaign {
         }
         let failed = plan.error_after.filter(|n| drive.map_or(0, Drive::operations) > operations + n);
         if failed.is_some() && !off() && matches!(power, Power::File(_)) {
-            // A device error is final: the victim has to stop by itself. (What a file system makes of it is its affair.)
+            // A device error is final: the victim has to stop by itself. (What a file system makes
+            // of it is its affair.)
             if !patiently(|| running.has_ended().unwrap_or(true)) {
                 bail!("a device error has not stopped the victim");
             }
@@ -279,7 +286,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// A process whose lines come from `output`. It is ready once it has printed `ready`, or at once.
+    /// A process whose lines come from `output`. It is ready once it has printed `ready`, or at
+    /// once.
     pub fn new(child: Child, mut output: impl Read + Send + 'static, at_once: bool) -> Self {
         let ready = Arc::new(AtomicBool::new(at_once));
         let tell = ready.clone();
@@ -346,7 +354,8 @@ fn keep(image: &[u8], kind: &str, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// A number that moves with the work. The process ends where it does not any more: a hang is a failure, and must not last.
+/// A number that moves with the work. The process ends where it does not any more: a hang is a
+/// failure, and must not last.
 pub fn watched() -> Arc<AtomicU64> {
     let heartbeat = Arc::new(AtomicU64::new(0));
     let watching = heartbeat.clone();

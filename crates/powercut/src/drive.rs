@@ -1,4 +1,5 @@
-//! The disk model as a thing that is served: shared by the threads that serve it, and by the harness that cuts its power.
+//! The disk model as a thing that is served: shared by the threads that serve it, and by the
+//! harness that cuts its power.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,8 @@ use bytes::Bytes;
 /// What a short transfer is a multiple of. Direct I/O wants whole sectors back, or none.
 const UNIT: usize = 4096;
 
-/// A [`Disk`] under a lock. A write is in flight for a while before it is carried out, so that a cut finds several.
+/// A [`Disk`] under a lock. A write is in flight for a while before it is carried out, so that a
+/// cut finds several.
 pub struct Drive {
     disk: Mutex<Disk>,
     delays: Mutex<Rng>,
@@ -23,7 +25,8 @@ impl Drive {
         Self { disk: Mutex::new(Disk::new(image, seed)), delays: Mutex::new(Rng::new(!seed)) }
     }
 
-    /// A drive below a file system that relies on `piece` bytes never being torn, and on there being no garbage.
+    /// A drive below a file system that relies on `piece` bytes never being torn, and on there
+    /// being no garbage.
     pub fn gentle(image: Vec<u8>, seed: u64, piece: usize) -> Self {
         let drive = Self::new(image, seed);
         drive.disk().tear_gently(piece);

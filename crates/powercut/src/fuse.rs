@@ -1,10 +1,12 @@
 //! A FUSE file system with one file, whose bytes are a [`Drive`].
 //!
-//! The file may have several names, since a store is made under one and gets its own by a link. Names count as durable
-//! at once; the bytes are not before an `fsync`. Every read and write comes here (`FOPEN_DIRECT_IO`), whether it is
-//! direct or not: the page cache above would hide the drive's errors and outlive its power.
+//! The file may have several names, since a store is made under one and gets its own by a link.
+//! Names count as durable at once; the bytes are not before an `fsync`. Every read and write comes
+//! here (`FOPEN_DIRECT_IO`), whether it is direct or not: the page cache above would hide the
+//! drive's errors and outlive its power.
 //!
-//! Data sync by flag (`O_DSYNC`, `RWF_DSYNC`) has no effect: for direct I/O the kernel sends nothing that tells of it.
+//! Data sync by flag (`O_DSYNC`, `RWF_DSYNC`) has no effect: for direct I/O the kernel sends
+//! nothing that tells of it.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

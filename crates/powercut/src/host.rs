@@ -1,6 +1,6 @@
-//! What the harness asks of the operating system: mounts, loop devices, commands. Each thing that is made goes when its
-//! guard does, and at the latest with the process: mounts are made in a mount name space of its own, and loop devices
-//! are let go of as soon as something else holds them.
+//! What the harness asks of the operating system: mounts, loop devices, commands. Each thing that
+//! is made goes when its guard does, and at the latest with the process: mounts are made in a mount
+//! name space of its own, and loop devices are let go of as soon as something else holds them.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
@@ -94,7 +94,8 @@ impl Drop for Served {
     fn drop(&mut self) {
         unmount(self.dir.path());
         let session = self.session.take().expect("it is taken here only");
-        // Its threads end with the mount; where somebody still has the file open, they end with the process.
+        // Its threads end with the mount; where somebody still has the file open, they end with the
+        // process.
         patiently(|| session.guard.is_finished());
     }
 }

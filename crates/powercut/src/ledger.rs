@@ -1,7 +1,8 @@
-//! What was promised, and whether it was kept: the victims' lines of all rounds against the store as it is found.
+//! What was promised, and whether it was kept: the victims' lines of all rounds against the store
+//! as it is found.
 //!
-//! An entry is promised once its acknowledgement has left the victim, or once a recovery has shown it. What must hold
-//! after each cut, for every log:
+//! An entry is promised once its acknowledgement has left the victim, or once a recovery has shown
+//! it. What must hold after each cut, for every log:
 //!
 //! - acknowledged <= recovered <= submitted;
 //! - the entries come in order, without a gap, and are what was written, byte for byte;
@@ -87,7 +88,8 @@ impl Ledger {
         }
     }
 
-    /// Compares a store with the promises; gives the number of entries read. What is there is promised from now on.
+    /// Compares a store with the promises; gives the number of entries read. What is there is
+    /// promised from now on.
     pub fn audit(&mut self, store: &Store) -> anyhow::Result<u64> {
         let mut entries = 0;
         let mut bounds = BTreeMap::new();
@@ -115,7 +117,8 @@ impl Ledger {
                     return lost(format!("half a commit: {name} has {there:?}, its twin {other:?}"));
                 }
             }
-            // Entries that came and were trimmed between two looks have no known round, and are not asked for again.
+            // Entries that came and were trimmed between two looks have no known round, and are not
+            // asked for again.
             log.rounds.resize(there.next as usize, self.round);
             (log.first, log.acknowledged, log.submitted) = (there.first, there.next, there.next);
         }

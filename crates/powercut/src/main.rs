@@ -32,10 +32,12 @@ enum Command {
     Ext4(Campaign),
     /// The store lies in an XFS on a loop device over such a file
     Xfs(Campaign),
-    /// The store lies in an ext4 on a plain loop device; its process is killed, and the power stays on
+    /// The store lies in an ext4 on a plain loop device; its process is killed, and the power stays
+    /// on
     Loop(Campaign),
-    /// The store lies in a file system of a virtual machine, whose disk is the disk model over NBD (vm.sh tells what it
-    /// needs; BROOKLET_VM_CACHE names a directory where its kernel stays for the next time)
+    /// The store lies in a file system of a virtual machine, whose disk is the disk model over NBD
+    /// (vm.sh tells what it needs; BROOKLET_VM_CACHE names a directory where its kernel stays for
+    /// the next time)
     Vm {
         #[command(flatten)]
         campaign: Campaign,
@@ -43,8 +45,8 @@ enum Command {
         #[arg(long, value_enum, default_value_t = Inside::Ext4)]
         filesystem: Inside,
     },
-    /// A store on small file systems that something else fills to the last byte: appends are refused, what frees is not,
-    /// reads go on, and so do appends after that
+    /// A store on small file systems that something else fills to the last byte: appends are
+    /// refused, what frees is not, reads go on, and so do appends after that
     Full(Full),
     /// The process that is hit
     #[command(hide = true)]
@@ -64,7 +66,8 @@ struct Full {
     /// How often each is filled
     #[arg(long, default_value_t = 1)]
     rounds: u64,
-    /// Where all choices of the first round come from, and of each further one from the next number; a random one if left out
+    /// Where all choices of the first round come from, and of each further one from the next
+    /// number; a random one if left out
     #[arg(long)]
     seed: Option<u64>,
 }

@@ -1,7 +1,7 @@
 //! A server of network block devices, whose one export is a [`Drive`].
 //!
-//! The part of the NBD protocol (`doc/proto.md` of the NetworkBlockDevice project) that a virtual machine's disk needs,
-//! all numbers big-endian:
+//! The part of the NBD protocol (`doc/proto.md` of the NetworkBlockDevice project) that a virtual
+//! machine's disk needs, all numbers big-endian:
 //!
 //! | step | bytes |
 //! | --- | --- |
@@ -12,9 +12,9 @@
 //! | request | u32 magic, u16 flags, u16 command, u64 cookie, u64 offset, u32 length, data of a write |
 //! | its reply | u32 magic, u32 error, u64 cookie, data of a read |
 //!
-//! `GO`, `INFO` and `EXPORT_NAME` find the export under any name. Requests are carried out by several threads, and
-//! answered as they end. A write with `FUA` is durable when it is answered; `FLUSH` makes all that were answered before
-//! it durable; `TRIM` is a hint, and taken as one.
+//! `GO`, `INFO` and `EXPORT_NAME` find the export under any name. Requests are carried out by
+//! several threads, and answered as they end. A write with `FUA` is durable when it is answered;
+//! `FLUSH` makes all that were answered before it durable; `TRIM` is a hint, and taken as one.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -65,7 +65,8 @@ const MAX_TRANSFER: u32 = 32 << 20;
 /// Requests of a connection that are carried out at once.
 const THREADS: usize = 3;
 
-/// A server for as long as the process lives; each connection gets the drive that is served when it comes.
+/// A server for as long as the process lives; each connection gets the drive that is served when it
+/// comes.
 #[derive(Clone)]
 pub struct Server {
     drive: Arc<Mutex<Arc<Drive>>>,

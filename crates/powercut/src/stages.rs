@@ -1,4 +1,5 @@
-//! The kinds of disk below a store on this host: a file of FUSE, a file system over that, and a plain loop device.
+//! The kinds of disk below a store on this host: a file of FUSE, a file system over that, and a
+//! plain loop device.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -143,8 +144,8 @@ impl Filesystem {
         }
     }
 
-    /// A drive that does what the file system relies on: ext4 writes its superblock in place, and finds nothing where that
-    /// is torn; XFS its sectors.
+    /// A drive that does what the file system relies on: ext4 writes its superblock in place, and
+    /// finds nothing where that is torn; XFS its sectors.
     pub fn drive(self, image: Vec<u8>, seed: u64) -> Arc<Drive> {
         let piece = if self == Filesystem::Ext4 { 4096 } else { 512 };
         Arc::new(Drive::gentle(image, seed, piece))

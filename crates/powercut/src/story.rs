@@ -1,5 +1,5 @@
-//! What is written: every byte follows from a log's name, a number and a round, so that whoever reads it back knows it
-//! without having seen it.
+//! What is written: every byte follows from a log's name, a number and a round, so that whoever
+//! reads it back knows it without having seen it.
 
 use brooklet::Options;
 use brooklet::io::Rng;
@@ -9,7 +9,8 @@ pub const STORE: &str = "store.brooklet";
 /// Entries that a log keeps at least.
 pub const KEPT: u64 = 20;
 
-/// How the store is opened: small, so that checkpoints, compactions and new laps of the ring go on all the time.
+/// How the store is opened: small, so that checkpoints, compactions and new laps of the ring go on
+/// all the time.
 pub fn options() -> Options {
     Options::new().ring_size(512 << 10).memory_budget(512 << 10).max_payload(32 << 10)
 }

@@ -1,8 +1,10 @@
-//! The process whose power is cut: several threads write, each in its own way, and print what they know to be safe.
+//! The process whose power is cut: several threads write, each in its own way, and print what they
+//! know to be safe.
 //!
 //! Lines on the standard output, each written by itself, so that they survive the process:
-//! `try LOG SEQ` before an entry is handed to the store, `ack LOG SEQ` after it and all before it were acknowledged,
-//! `stopped WHY` where the store gave up. An acknowledged entry of a log with a twin means the twin's, too.
+//! `try LOG SEQ` before an entry is handed to the store, `ack LOG SEQ` after it and all before it
+//! were acknowledged, `stopped WHY` where the store gave up. An acknowledged entry of a log with a
+//! twin means the twin's, too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Write, stdout};
@@ -33,7 +35,8 @@ pub struct Args {
     /// Number that marks what is written now
     #[arg(long)]
     round: u32,
-    /// Where the writers' choices come from; a virtual machine that was thawed draws the same again and again
+    /// Where the writers' choices come from; a virtual machine that was thawed draws the same again
+    /// and again
     #[arg(long)]
     seed: Option<u64>,
 }

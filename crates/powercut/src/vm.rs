@@ -1,9 +1,10 @@
 //! A virtual machine whose data disk is the disk model, served as a network block device.
 //!
-//! The machine boots once, and is frozen where it waits to be told what to do, before it has seen its disk. Each cut
-//! thaws it, has it mount the disk and run a victim there, stops serving, and kills it: its page cache dies with it, and
-//! what the model holds then is what the disk holds. The host mounts that by a loop device, which replays the journal,
-//! and checks the store. Lines come out by a virtio console. `vm.sh` builds what the machine boots.
+//! The machine boots once, and is frozen where it waits to be told what to do, before it has seen
+//! its disk. Each cut thaws it, has it mount the disk and run a victim there, stops serving, and
+//! kills it: its page cache dies with it, and what the model holds then is what the disk holds. The
+//! host mounts that by a loop device, which replays the journal, and checks the store. Lines come
+//! out by a virtio console. `vm.sh` builds what the machine boots.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

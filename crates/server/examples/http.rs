@@ -1,4 +1,5 @@
-//! Serves the streams of a store: `cargo run -p brooklet-server --example http -- STORE ADDR [LONG-POLL-SECONDS]`.
+//! Serves the streams of a store:
+//! `cargo run -p brooklet-server --example http -- STORE ADDR [LONG-POLL-SECONDS]`.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The page, on a store in a temporary folder that a few threads write to: `cargo run -p brooklet-server --example page [PORT]`.
+//! The page, on a store in a temporary folder that a few threads write to:
+//! `cargo run -p brooklet-server --example page [PORT]`.
 //!
 //! It says where it is, and serves until its standard input ends.
 

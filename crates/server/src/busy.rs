@@ -1,11 +1,13 @@
 //! The busiest logs, in bounded memory: a sketch of those that were appended to most of late.
 //!
-//! It is the space-saving sketch of Metwally, Agrawal and El Abbadi. `SLOTS` logs are counted; one that is not among them
-//! takes the place of that with the least count, and inherits that count as its error. What a log surely had is its count less
-//! its error, and every log with more than a `SLOTS`th of all entries is in the sketch.
+//! It is the space-saving sketch of Metwally, Agrawal and El Abbadi. `SLOTS` logs are counted; one
+//! that is not among them takes the place of that with the least count, and inherits that count as
+//! its error. What a log surely had is its count less its error, and every log with more than a
+//! `SLOTS`th of all entries is in the sketch.
 //!
-//! What is old counts less, by half every `HALF_LIFE`. Instead of making all counts smaller, what comes is given more weight,
-//! so that the order of the counts stays; only when weights become large are all of them brought down.
+//! What is old counts less, by half every `HALF_LIFE`. Instead of making all counts smaller, what
+//! comes is given more weight, so that the order of the counts stays; only when weights become
+//! large are all of them brought down.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -35,7 +37,8 @@ pub struct BusyLog {
     pub bytes_per_second: f64,
 }
 
-/// The busiest logs. Faces [note](Self::note) what they append; the page shows the [top](Self::top).
+/// The busiest logs. Faces [note](Self::note) what they append; the page shows the
+/// [top](Self::top).
 ///
 /// ```
 /// use brooklet_server::busy::Busy;
@@ -77,13 +80,15 @@ struct Slot {
 impl Busy {
     /// Takes note of entries that were appended to a log, and of the bytes of their payloads.
     ///
-    /// It takes less than a tenth of a microsecond and allocates nothing for a log that is known. Where even that is too much, call
-    /// it for one append in so many, with so many times what was appended.
+    /// It takes less than a tenth of a microsecond and allocates nothing for a log that is known.
+    /// Where even that is too much, call it for one append in so many, with so many times what was
+    /// appended.
     pub fn note(&self, key: &[u8], entries: u64, bytes: u64) {
         self.table().note(key, entries as f64, bytes as f64);
     }
 
-    /// Tells that time passed: `now` is since a fixed moment. Who owns a clock calls it once a second or so.
+    /// Tells that time passed: `now` is since a fixed moment. Who owns a clock calls it once a
+    /// second or so.
     pub fn pass(&self, now: Duration) {
         self.table().pass(now);
     }
@@ -197,8 +202,8 @@ impl Table {
         }
     }
 
-    /// What a count of 1 is in a second. A rate that does not change makes counts that are no more than it times the half-life
-    /// over ln 2; in the beginning they are less.
+    /// What a count of 1 is in a second. A rate that does not change makes counts that are no more
+    /// than it times the half-life over ln 2; in the beginning they are less.
     fn scale(&self) -> f64 {
         let half_life = HALF_LIFE.as_secs_f64();
         let age = self.born.map_or(0.0, |born| self.now.saturating_sub(born).as_secs_f64()).max(1.0);

@@ -55,8 +55,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// Clients that may wait to be taken in, where the system allows so many. Of a crowd that comes at once, those beyond it try
-/// again only after a second.
+/// Clients that may wait to be taken in, where the system allows so many. Of a crowd that comes at
+/// once, those beyond it try again only after a second.
 const BACKLOG: u32 = 4096;
 
 /// Listens at the first address of that name that can be had.
@@ -91,7 +91,8 @@ impl Listener {
                 Ok(Self::Tcp(listener, tls.map(|config| TlsAcceptor::from(config.clone()))))
             }
             Address::Unix(path) => {
-                // What a killed process left behind, and nothing else: a socket at which nobody answers.
+                // What a killed process left behind, and nothing else: a socket at which nobody
+                // answers.
                 let is_socket =
                     std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
                 if is_socket

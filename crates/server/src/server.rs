@@ -36,7 +36,8 @@ pub struct Config {
     pub streams: http::Config,
     /// Bytes of memory for the keys that Redis clients used last.
     pub cache: usize,
-    /// Threads that move the bytes of Redis clients. Their commands are done one after another all the same.
+    /// Threads that move the bytes of Redis clients. Their commands are done one after another all
+    /// the same.
     pub threads: usize,
 }
 

@@ -1,4 +1,5 @@
-//! How long something may take. The only clock of the simulator's own: it decides how much is tried, and nothing else.
+//! How long something may take. The only clock of the simulator's own: it decides how much is
+//! tried, and nothing else.
 
 use std::time::{Duration, Instant};
 

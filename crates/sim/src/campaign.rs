@@ -105,7 +105,8 @@ impl Totals {
 /// Every so many seeds, one is run twice.
 const REPEAT: u64 = 50;
 
-/// Runs seeds from `first` on, on `threads` threads, until `enough` says so; tells the first that fails.
+/// Runs seeds from `first` on, on `threads` threads, until `enough` says so; tells the first that
+/// fails.
 pub fn run_many(
     first: u64,
     threads: usize,

@@ -1,4 +1,5 @@
-//! Counts of what really ran: a line of JSON each in the file that `BROOKLET_COUNTS` names, and a page made of them.
+//! Counts of what really ran: a line of JSON each in the file that `BROOKLET_COUNTS` names, and a
+//! page made of them.
 
 use std::fs::{OpenOptions, read_to_string, write};
 use std::io::Write;
@@ -36,8 +37,8 @@ impl Counts {
 /// The marks between which a page holds the counts.
 const MARKS: (&str, &str) = ("<!-- counts: generated -->\n", "<!-- end of counts -->");
 
-/// Shows the counts for people: a table for each kind, in the order in which they came. With `into`, puts them into that
-/// page.
+/// Shows the counts for people: a table for each kind, in the order in which they came. With
+/// `into`, puts them into that page.
 pub fn report(file: &Path, into: Option<&Path>) -> Result<(), String> {
     let tables = tables(file)?;
     let Some(page) = into else {

@@ -1,5 +1,6 @@
-//! Where parts are kept that stores offload: with the thread that plays their world, as long as that lasts. No two parts have
-//! the same name, so what one power cut leaves, and what another does, read from the same.
+//! Where parts are kept that stores offload: with the thread that plays their world, as long as
+//! that lasts. No two parts have the same name, so what one power cut leaves, and what another
+//! does, read from the same.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,10 +1,13 @@
-//! The gallery of seeded bugs: deliberate breaks of the store, each of which the simulator must catch.
+//! The gallery of seeded bugs: deliberate breaks of the store, each of which the simulator must
+//! catch.
 //!
-//! A build with `--features seeded-bugs` can plant them ([`brooklet::io::seeded`]); any other build says that it cannot.
+//! A build with `--features seeded-bugs` can plant them ([`brooklet::io::seeded`]); any other build
+//! says that it cannot.
 //!
-//! What takes two threads inside the log at once is beyond the simulator, which has one: a block that is sealed while
-//! somebody still copies a record into it is met by `crates/wal/tests/it/waiting.rs`. Those of `brooklet_wal::Log`, on which no
-//! store stands, are planted by `crates/wal/tests/it/logs/gallery.rs`.
+//! What takes two threads inside the log at once is beyond the simulator, which has one: a block
+//! that is sealed while somebody still copies a record into it is met by
+//! `crates/wal/tests/it/waiting.rs`. Those of `brooklet_wal::Log`, on which no store stands, are
+//! planted by `crates/wal/tests/it/logs/gallery.rs`.
 
 mod hunt;
 

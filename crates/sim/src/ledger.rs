@@ -27,12 +27,14 @@ pub struct Flight {
     /// It was acknowledged at once, whether durable or not.
     pub deferred: bool,
     ticket: Ticket,
-    /// How its callback was called: 0 not yet, 1 acknowledged, 2 failed. Deferred commits have none.
+    /// How its callback was called: 0 not yet, 1 acknowledged, 2 failed. Deferred commits have
+    /// none.
     told: Arc<AtomicU8>,
 }
 
 impl Flight {
-    /// A flight that watches its ticket in both ways: by asking, and by being told. Whoever is told may panic then.
+    /// A flight that watches its ticket in both ways: by asking, and by being told. Whoever is told
+    /// may panic then.
     pub fn new(changes: Arc<[Change]>, at: u64, ticket: Ticket, (deferred, panics): (bool, bool)) -> Self {
         let told = Arc::new(AtomicU8::new(0));
         if !deferred {
@@ -59,10 +61,11 @@ pub struct Ledger {
     pub boarded: Logs,
     /// Those in between.
     pub flying: VecDeque<Flight>,
-    /// Of those that became durable, the ones whose callback waits until the store lets go of its locks; as [`Flight`] has it.
+    /// Of those that became durable, the ones whose callback waits until the store lets go of its
+    /// locks; as [`Flight`] has it.
     pub untold: Vec<Arc<AtomicU8>>,
-    /// An import that is going on, or that ended with an error that leaves it open, and when it began, in milliseconds: its
-    /// logs are all there, or none is.
+    /// An import that is going on, or that ended with an error that leaves it open, and when it
+    /// began, in milliseconds: its logs are all there, or none is.
     pub import: Option<(Arc<[Change]>, u64)>,
     /// What runs may have of the space's logs, while they are in memory.
     pub silo: Option<Silo>,
@@ -230,7 +233,8 @@ impl Ledger {
 /// What is let pass because the disk did more than a power cut does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tolerance {
-    /// Something on the medium is not what was written: a named error is right, a wrong byte is not.
+    /// Something on the medium is not what was written: a named error is right, a wrong byte is
+    /// not.
     pub damaged: bool,
     /// What tells a lost tail from one that was never there.
     pub evidence: Evidence,
@@ -299,7 +303,8 @@ impl Expectation {
         }
     }
 
-    /// The state that a store shows, where it is this one or one after some of the unknown commits; else how it differs.
+    /// The state that a store shows, where it is this one or one after some of the unknown commits;
+    /// else how it differs.
     fn admit_prefix(&self, seen: &Seen, mut state: Logs) -> Result<Logs, String> {
         let mut nearest = seen.difference(&state);
         for (changes, at) in &self.unknown {
@@ -334,8 +339,9 @@ impl Seen {
         Self { moment, ..self }
     }
 
-    /// Reads everything, by listing and by reading each log; if it is to be thorough, backward and by its bounds, too.
-    /// An error is returned unless `damaged` says that damage is to be expected.
+    /// Reads everything, by listing and by reading each log; if it is to be thorough, backward and
+    /// by its bounds, too. An error is returned unless `damaged` says that damage is to be
+    /// expected.
     pub fn of(store: &Store, damaged: bool, thorough: bool) -> Result<Result<Self, Error>, Violation> {
         let mut seen = Self { damaged, ..Self::default() };
         let excused = |error: &Error| damaged && matches!(error, Error::Damaged { .. });
@@ -384,7 +390,8 @@ impl Seen {
         let mut logs = self.logs.clone();
         for (key, log) in state {
             let missed = self.partial && !self.logs.contains_key(key);
-            // The store estimates the bytes of damaged entries, and so may keep more than the limit; it may not keep less.
+            // The store estimates the bytes of damaged entries, and so may keep more than the
+            // limit; it may not keep less.
             let estimated = self.damaged && self.logs.get(key).is_some_and(|found| found.exceeds_limit(log));
             if missed || estimated || self.unreadable.contains(key) {
                 logs.insert(key.clone(), log.clone());

@@ -1,4 +1,5 @@
-//! A deterministic simulator for Brooklet: the real store, on a disk that fails, against a plain model.
+//! A deterministic simulator for Brooklet: the real store, on a disk that fails, against a plain
+//! model.
 //!
 //! ```text
 //! plan ──▶ world ──▶ store ──▶ stage ──▶ disk        one thread, one seed
@@ -8,9 +9,10 @@
 //!            └──▶ ledger ──▶ witness                  every crash image is opened and compared
 //! ```
 //!
-//! A [`plan::Plan`] is drawn from a seed; a [`world::World`] carries it out. In the middle of any operation the
-//! [`stage::Stage`] takes what a power cut would leave, or lets other callers in. A [`witness::Witness`] opens each
-//! image, cuts the power again while it recovers, and compares what is there with the [`ledger::Ledger`].
+//! A [`plan::Plan`] is drawn from a seed; a [`world::World`] carries it out. In the middle of any
+//! operation the [`stage::Stage`] takes what a power cut would leave, or lets other callers in. A
+//! [`witness::Witness`] opens each image, cuts the power again while it recovers, and compares what
+//! is there with the [`ledger::Ledger`].
 
 #![forbid(unsafe_code)]
 

@@ -31,7 +31,8 @@ struct Args {
     /// Threads
     #[arg(long, global = true, default_value_t = threads())]
     threads: usize,
-    /// Ends within about this many seconds, however much is left to try; the counts say how much was tried
+    /// Ends within about this many seconds, however much is left to try; the counts say how much
+    /// was tried
     #[arg(long, global = true)]
     seconds: Option<u64>,
 }
@@ -68,7 +69,8 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         stride: u64,
     },
-    /// Plants deliberate defects, one at a time, and sees each caught (needs a build with --features seeded-bugs)
+    /// Plants deliberate defects, one at a time, and sees each caught (needs a build with
+    /// --features seeded-bugs)
     Gallery {
         /// Only this one, and the story of how it is caught
         name: Option<String>,

@@ -20,7 +20,8 @@ pub struct Log {
     pub entries: Vec<Bytes>,
     /// What it keeps.
     pub retention: Retention,
-    /// Before when each entry was committed, in milliseconds; 0 where age does not matter. Readers are not told.
+    /// Before when each entry was committed, in milliseconds; 0 where age does not matter. Readers
+    /// are not told.
     pub times: Vec<u64>,
 }
 
@@ -35,7 +36,8 @@ impl Log {
         Bounds { first: self.first, next: self.next() }
     }
 
-    /// Whether this is `other` with older entries before it, which a limit of bytes should have trimmed.
+    /// Whether this is `other` with older entries before it, which a limit of bytes should have
+    /// trimmed.
     pub fn exceeds_limit(&self, other: &Self) -> bool {
         let limited = self.retention == other.retention && other.retention.bytes.is_some();
         limited
@@ -163,7 +165,8 @@ impl Refusal {
     }
 }
 
-/// Does a commit to the model that boarded at `now`, whole or not at all; gives the numbers of its entries.
+/// Does a commit to the model that boarded at `now`, whole or not at all; gives the numbers of its
+/// entries.
 pub fn apply(logs: &mut Logs, changes: &[Change], now: u64) -> Result<Vec<u64>, Refusal> {
     for change in changes {
         match change {
@@ -275,7 +278,8 @@ pub struct Habits {
     pub small: u64,
     /// Rare ones have fewer than this.
     pub large: u64,
-    /// Weights of append, snapshot, trim, keep last, truncate, delete, expect next, expect absent, retain.
+    /// Weights of append, snapshot, trim, keep last, truncate, delete, expect next, expect absent,
+    /// retain.
     pub weights: [u64; 9],
 }
 

@@ -1,7 +1,7 @@
 //! What a simulation does: its world's shape and its steps, all drawn from one seed.
 //!
-//! Each seed draws its own habits and switches features on and off (swarm testing): runs that do everything a little
-//! meet fewer states than runs that do some things a lot.
+//! Each seed draws its own habits and switches features on and off (swarm testing): runs that do
+//! everything a little meet fewer states than runs that do some things a lot.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -117,8 +117,8 @@ pub enum Act {
     Burst(u64),
     /// A commit that may rest in memory for 100 ms.
     Deferred,
-    /// A commit that may rest in memory for so many milliseconds, and the store's own work, every millisecond, until they have
-    /// passed.
+    /// A commit that may rest in memory for so many milliseconds, and the store's own work, every
+    /// millisecond, until they have passed.
     Punctual(u64),
     /// Wait until the last commit is durable, in the thread that wrote it.
     Wait,
@@ -201,7 +201,8 @@ impl fmt::Display for Act {
 pub enum Meanwhile {
     /// A power cut here is tried out, on a copy.
     Cut,
-    /// The death of the process here is tried out, on a copy: what it wrote is there, durable or not.
+    /// The death of the process here is tried out, on a copy: what it wrote is there, durable or
+    /// not.
     Kill,
     /// Other callers write, and wait where they may.
     Write(u64),
@@ -267,8 +268,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Draws a run: every third seed calm, every third mixed, every third violent, but every sixteenth a stammer, and every
-    /// sixteenth one of many restarts.
+    /// Draws a run: every third seed calm, every third mixed, every third violent, but every
+    /// sixteenth a stammer, and every sixteenth one of many restarts.
     pub fn draw(seed: u64) -> Self {
         match seed % 16 {
             7 => return Self::stammer(seed),
@@ -279,8 +280,8 @@ impl Plan {
         Self::draw_as(seed, class)
     }
 
-    /// Draws a run in which one power cut follows the other, with a few blocks between them: what an opening writes
-    /// lies among what the ones before it left behind.
+    /// Draws a run in which one power cut follows the other, with a few blocks between them: what
+    /// an opening writes lies among what the ones before it left behind.
     fn stammer(seed: u64) -> Self {
         let mut plan = Self::draw_as(seed, Class::Mixed);
         let rng = &mut Rng::new(!seed);
@@ -291,8 +292,8 @@ impl Plan {
         plan
     }
 
-    /// Draws a run in which one fault follows the other, and the store is started again and again on the same disk, as
-    /// whoever watches over a process does, before the power goes.
+    /// Draws a run in which one fault follows the other, and the store is started again and again
+    /// on the same disk, as whoever watches over a process does, before the power goes.
     fn stubborn(seed: u64) -> Self {
         let mut plan = Self::draw_as(seed, Class::Violent);
         let rng = &mut Rng::new(!seed);
@@ -427,7 +428,8 @@ fn habits(rng: &mut Rng, shape: &Shape, class: Class) -> Habits {
 /// What steps are made of in a run: weights, and how often something happens in the middle.
 struct Menu {
     acts: Vec<(u64, Act)>,
-    /// Of a hundred steps, those that are interrupted by a power cut on a copy, and by other callers.
+    /// Of a hundred steps, those that are interrupted by a power cut on a copy, and by other
+    /// callers.
     cuts: u64,
     others: u64,
 }
@@ -511,7 +513,8 @@ impl Menu {
         }
         let seed = rng.next();
         if seed >> 62 == 0 {
-            // Of every four steps, one meets the death of its process where the others meet a power cut.
+            // Of every four steps, one meets the death of its process where the others meet a power
+            // cut.
             let cuts = interrupts.iter_mut().filter(|interrupt| interrupt.what == Meanwhile::Cut);
             cuts.for_each(|interrupt| interrupt.what = Meanwhile::Kill);
         }

@@ -8,7 +8,8 @@ use crate::plan::Plan;
 /// Runs that shrinking may take.
 const BUDGET: usize = 2000;
 
-/// Leaves out steps and interruptions as long as the run goes on failing; gives the shortest, and its failure.
+/// Leaves out steps and interruptions as long as the run goes on failing; gives the shortest, and
+/// its failure.
 pub fn shrink(plan: &Plan) -> Option<(Plan, Failure)> {
     let mut best = plan.clone();
     run(&Arc::new(best.clone()), false).err()?;

@@ -1,11 +1,13 @@
-//! The volumes that a simulated store sees: the disk model, a count of what is done to it, and a door through which the
-//! world comes in between two operations.
+//! The volumes that a simulated store sees: the disk model, a count of what is done to it, and a
+//! door through which the world comes in between two operations.
 //!
-//! A ring on a volume of its own lies on the same model, before the data: so the power of both goes off at once, faults
-//! meet whichever of the two is at work, and a flush is that of one volume only.
+//! A ring on a volume of its own lies on the same model, before the data: so the power of both goes
+//! off at once, faults meet whichever of the two is at work, and a flush is that of one volume
+//! only.
 //!
-//! That door is how one thread plays many: where a real store would be in the middle of a checkpoint while others
-//! write, the simulated one is in the middle of an operation on its volume, and the volume lets the others in.
+//! That door is how one thread plays many: where a real store would be in the middle of a
+//! checkpoint while others write, the simulated one is in the middle of an operation on its volume,
+//! and the volume lets the others in.
 
 use std::fmt;
 use std::io;
@@ -25,12 +27,13 @@ use crate::witness::RING_OFFSET;
 
 /// Who comes in through the door.
 pub trait Guest: Send + Sync {
-    /// Called between two operations. `in_ring` says that the one to come is on the ring, so that somebody may be
-    /// waiting for it: whoever comes in must not wait for the log then.
+    /// Called between two operations. `in_ring` says that the one to come is on the ring, so that
+    /// somebody may be waiting for it: whoever comes in must not wait for the log then.
     fn enter(&self, what: Meanwhile, in_ring: bool);
 }
 
-/// Operations that no step takes, many times over: a store that does so many waits for something that never comes.
+/// Operations that no step takes, many times over: a store that does so many waits for something
+/// that never comes.
 const TOO_MANY: u64 = 10_000_000;
 
 /// Where on the disk things lie.
@@ -98,7 +101,8 @@ pub enum Evidence {
     /// The disk has not lied.
     #[default]
     NotNeeded,
-    /// The newest blocks of the ring may be damaged, and nothing written later says that they had been acknowledged.
+    /// The newest blocks of the ring may be damaged, and nothing written later says that they had
+    /// been acknowledged.
     None,
     /// A later block of the ring does, or the ring is not concerned.
     There,
@@ -272,7 +276,8 @@ impl Volume for Stage {
         read
     }
 
-    /// By way of a page cache that in turn has nothing, is right, and still holds what was there before anything was written.
+    /// By way of a page cache that in turn has nothing, is right, and still holds what was there
+    /// before anything was written.
     fn read_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
         let nth = {
             let mut state = self.state();

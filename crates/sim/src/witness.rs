@@ -1,4 +1,5 @@
-//! The witness: opens what a power cut left, cuts the power again while it recovers, and says whether it is right.
+//! The witness: opens what a power cut left, cuts the power again while it recovers, and says
+//! whether it is right.
 
 use std::io::ErrorKind;
 use std::panic::{self, AssertUnwindSafe};
@@ -22,9 +23,11 @@ pub const RING_OFFSET: u64 = 64 << 10;
 /// What witnesses have seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Crash images that were opened and compared, by how deep in recovery the power went: 0 is at work.
+    /// Crash images that were opened and compared, by how deep in recovery the power went: 0 is at
+    /// work.
     pub points: [u64; DEPTH + 1],
-    /// Openings that failed with an error of the disk, each of which was followed by another on the same disk.
+    /// Openings that failed with an error of the disk, each of which was followed by another on the
+    /// same disk.
     pub restarts: u64,
     /// Openings that were refused because of damage, rightly.
     pub refused: u64,
@@ -146,7 +149,8 @@ impl Witness<'_> {
         for left in taken {
             self.at_depth(left, expected, depth + 1)?;
         }
-        // What was there before a power cut is durable. After a kill, only the opening can have made it so.
+        // What was there before a power cut is durable. After a kill, only the opening can have
+        // made it so.
         let again = if by == End::Cut { 10 } else { 50 };
         if let Some((known, epoch)) = known
             && depth < DEPTH
@@ -162,15 +166,16 @@ impl Witness<'_> {
         Ok(())
     }
 
-    /// Opens the store, as whoever watches over a process does: where the disk fails meanwhile, once more on the same disk.
-    /// After that it is a good disk.
+    /// Opens the store, as whoever watches over a process does: where the disk fails meanwhile,
+    /// once more on the same disk. After that it is a good disk.
     fn open(
         &mut self,
         stage: &Stage,
         clock: &Arc<ManualClock>,
         (by, depth): (End, usize),
     ) -> Result<Store, Error> {
-        // After a kill some of what can be read is not durable, and a flush that fails leaves it so.
+        // After a kill some of what can be read is not durable, and a flush that fails leaves it
+        // so.
         if self.rng.percent(if by == End::Killed { 50 } else { 8 }) {
             let (kind, sticky) = (ErrorKind::Other, false);
             stage.disk.fail(match self.rng.below(5) {
@@ -276,7 +281,8 @@ impl Witness<'_> {
 
 /// Whether an opening may be refused so.
 pub fn is_refusal(error: &Error, tolerance: Tolerance) -> bool {
-    // A superblock or a label that reads as it once was makes the ring and the data be of different moments.
+    // A superblock or a label that reads as it once was makes the ring and the data be of different
+    // moments.
     tolerance.damaged
         && matches!(error, Error::Damaged { .. } | Error::NotAStore { .. } | Error::WrongRing { .. })
 }

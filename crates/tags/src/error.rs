@@ -9,7 +9,8 @@ pub enum Error {
     /// The store fails.
     #[error(transparent)]
     Store(#[from] brooklet::Error),
-    /// The name is empty or too long, or has other characters than letters, digits, dots, hyphens and underscores.
+    /// The name is empty or too long, or has other characters than letters, digits, dots, hyphens
+    /// and underscores.
     #[error(
         "\"{0}\" is no name for tagged records: use 1 to {MAX_NAME} letters, digits, dots, hyphens and underscores"
     )]

@@ -1,7 +1,7 @@
 //! What lies in which log, and how: the only description of it.
 //!
-//! All logs begin with the name and a slash, so that the name can be that of a space. Numbers are varints, unless told otherwise;
-//! a string is its length and its bytes.
+//! All logs begin with the name and a slash, so that the name can be that of a space. Numbers are
+//! varints, unless told otherwise; a string is its length and its bytes.
 //!
 //! ```text
 //! name/r/<id>       a record: its last entry counts
@@ -14,8 +14,9 @@
 //! name/w            1 (version), the ordinal up to which `t` and `x` tell of all changes; what follows, the journal does
 //! ```
 //!
-//! Each put is one commit of the record and the change. So wherever it is cut, the journal tells what the other logs do not yet:
-//! those are brought up to date now and then, in any number of commits, of which the last is that of `w`.
+//! Each put is one commit of the record and the change. So wherever it is cut, the journal tells
+//! what the other logs do not yet: those are brought up to date now and then, in any number of
+//! commits, of which the last is that of `w`.
 
 use brooklet_wal::{put_varint, take_varint};
 use roaring::{RoaringBitmap, RoaringTreemap};

@@ -1,5 +1,5 @@
-//! The sets: which records bear a tag, and which count no more. Those that the logs have, as far as they were asked for lately, and
-//! those of the changes that came since.
+//! The sets: which records bear a tag, and which count no more. Those that the logs have, as far as
+//! they were asked for lately, and those of the changes that came since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,8 @@ pub(crate) struct Recent {
     pub entries: usize,
 }
 
-/// So many are put in order at once where nobody asks for them: that is less work than each by itself.
+/// So many are put in order at once where nobody asks for them: that is less work than each by
+/// itself.
 const RUN: usize = 1 << 15;
 
 impl Recent {

@@ -1,4 +1,5 @@
-//! Records that bear any number of tags, and are found by them: on [Brooklet](brooklet), a store of millions of small logs.
+//! Records that bear any number of tags, and are found by them: on [Brooklet](brooklet), a store of
+//! millions of small logs.
 //!
 //! ```
 //! use brooklet_tags::{Options, Tags};
@@ -21,19 +22,22 @@
 //!
 //! # How it works
 //!
-//! Each put is one commit of two logs: the record's own, and a journal that numbers all changes. The number is the record's
-//! *ordinal*; a tag is the set of the ordinals of the records that bear it. Such a set is a log too, to which blocks of ordinals
-//! are appended; what the journal has and these do not yet is kept in memory, as sets, and is found there by whoever opens the store.
-//! Once it is large, it is appended to the logs of all its tags, and the journal need not be gone through any more from there.
-//! So a put writes what it brings, and nothing again, however many records there are, and however many bear a tag of its.
+//! Each put is one commit of two logs: the record's own, and a journal that numbers all changes.
+//! The number is the record's *ordinal*; a tag is the set of the ordinals of the records that bear
+//! it. Such a set is a log too, to which blocks of ordinals are appended; what the journal has and
+//! these do not yet is kept in memory, as sets, and is found there by whoever opens the store. Once
+//! it is large, it is appended to the logs of all its tags, and the journal need not be gone
+//! through any more from there. So a put writes what it brings, and nothing again, however many
+//! records there are, and however many bear a tag of its.
 //!
-//! A record that is replaced has a new ordinal; the old one is in the set of those that count no more. Sets are Roaring bitmaps in
-//! memory, so that all of, any of and none of are operations on those, and the newest records are found first.
+//! A record that is replaced has a new ordinal; the old one is in the set of those that count no
+//! more. Sets are Roaring bitmaps in memory, so that all of, any of and none of are operations on
+//! those, and the newest records are found first.
 //!
 //! # The rooms
 //!
-//! `format` (what lies where), `index` (the sets, and what of them is in memory), `tags` (records), `query`, `settle` (from memory into
-//! the logs).
+//! `format` (what lies where), `index` (the sets, and what of them is in memory), `tags` (records),
+//! `query`, `settle` (from memory into the logs).
 
 #![forbid(unsafe_code)]
 

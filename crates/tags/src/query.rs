@@ -37,7 +37,8 @@ pub struct Found {
     pub cursor: u64,
 }
 
-/// Records that were found, the newest first. They are read as they are asked for. An error ends it.
+/// Records that were found, the newest first. They are read as they are asked for. An error ends
+/// it.
 pub struct Records {
     query: Query,
     rest: std::iter::Rev<roaring::treemap::IntoIter>,
@@ -109,8 +110,8 @@ impl Query {
         self
     }
 
-    /// Goes on behind a record that was [found](Found::cursor): only older ones count. That holds whatever is put and removed
-    /// meanwhile; a record that was replaced is as new as that.
+    /// Goes on behind a record that was [found](Found::cursor): only older ones count. That holds
+    /// whatever is put and removed meanwhile; a record that was replaced is as new as that.
     pub fn before(mut self, cursor: u64) -> Self {
         self.before = cursor;
         self
@@ -130,8 +131,8 @@ impl Query {
         Ok(self.ordinals()?.len())
     }
 
-    /// Finds them, as of now: of what changes while they are read, those that are gone are left out, and those that were replaced
-    /// are as they are by then, if they still fit.
+    /// Finds them, as of now: of what changes while they are read, those that are gone are left
+    /// out, and those that were replaced are as they are by then, if they still fit.
     ///
     /// # Errors
     /// [`Error::EmptyQuery`], [`Error::InvalidTag`], [`Error::Damaged`].

@@ -1,8 +1,8 @@
 //! From memory into the logs: what came lately is appended to the sets of its tags.
 //!
-//! That is done beside whoever writes and reads. Blocks come first, in commits of some hundred tags; the last
-//! commit says that it is done. Wherever that is cut, the journal has all of it: a block that is appended
-//! once more changes nothing, since sets know no twice.
+//! That is done beside whoever writes and reads. Blocks come first, in commits of some hundred
+//! tags; the last commit says that it is done. Wherever that is cut, the journal has all of it: a
+//! block that is appended once more changes nothing, since sets know no twice.
 
 use std::collections::BTreeSet;
 
@@ -21,8 +21,8 @@ const AT_ONCE: usize = 256;
 const BYTES: usize = 256 << 10;
 
 impl Tags {
-    /// Brings what is in memory into the logs, so that the next opening is quick. Happens by itself when it is
-    /// [much](crate::Options::recent); nothing is lost without.
+    /// Brings what is in memory into the logs, so that the next opening is quick. Happens by itself
+    /// when it is [much](crate::Options::recent); nothing is lost without.
     ///
     /// # Errors
     /// Those of a commit. What was done counts, and the rest is done the next time.
@@ -33,7 +33,8 @@ impl Tags {
 }
 
 impl Shared {
-    /// The same, once there is much, and where nobody does it; where there is far too much, after waiting for who does.
+    /// The same, once there is much, and where nobody does it; where there is far too much, after
+    /// waiting for who does.
     pub fn settle_if_much(&self) -> Result<()> {
         let entries = self.state().index.recent.entries;
         if entries < self.options.recent {

@@ -33,15 +33,16 @@ impl Options {
         Self::default()
     }
 
-    /// Tags of records, counted once for each record, that are kept in memory before they are appended to the logs of their tags.
-    /// A million: some tens of megabytes. The more, the fewer and larger blocks, and the longer opening takes: each record of
-    /// theirs is read then.
+    /// Tags of records, counted once for each record, that are kept in memory before they are
+    /// appended to the logs of their tags. A million: some tens of megabytes. The more, the fewer
+    /// and larger blocks, and the longer opening takes: each record of theirs is read then.
     pub fn recent(mut self, tags: usize) -> Self {
         self.recent = tags.max(1);
         self
     }
 
-    /// Bytes of memory for the sets of tags that were asked for lately. 256 MiB: a set takes two bytes a record, or less.
+    /// Bytes of memory for the sets of tags that were asked for lately. 256 MiB: a set takes two
+    /// bytes a record, or less.
     pub fn cache(mut self, bytes: usize) -> Self {
         self.cache = bytes;
         self
@@ -50,7 +51,8 @@ impl Options {
 
 /// Tagged records of one name in a store. Clones are handles to the same.
 ///
-/// One handle and its clones write to a name; another one that is opened beside it does not see what this one has in memory.
+/// One handle and its clones write to a name; another one that is opened beside it does not see
+/// what this one has in memory.
 #[derive(Clone)]
 pub struct Tags {
     pub(crate) shared: Arc<Shared>,
@@ -100,7 +102,8 @@ pub struct Record {
     pub(crate) ordinal: u64,
 }
 
-/// The promise of a put or a removal. Dropping it changes nothing: what was written becomes durable all the same.
+/// The promise of a put or a removal. Dropping it changes nothing: what was written becomes durable
+/// all the same.
 #[derive(Debug)]
 #[must_use = "a write is acknowledged only once it has been waited for"]
 pub struct Written {
@@ -108,7 +111,8 @@ pub struct Written {
 }
 
 impl Written {
-    /// Blocks until it is acknowledged: on stable media, or as the [space](brooklet::Space) of the name says.
+    /// Blocks until it is acknowledged: on stable media, or as the [space](brooklet::Space) of the
+    /// name says.
     ///
     /// # Errors
     /// [`brooklet::Error::Stopped`].
@@ -123,7 +127,8 @@ impl Written {
 }
 
 impl Tags {
-    /// Opens the tagged records of a name: all logs whose keys begin with it and a slash. Where there are none, it is empty.
+    /// Opens the tagged records of a name: all logs whose keys begin with it and a slash. Where
+    /// there are none, it is empty.
     ///
     /// Takes as long as it takes to read the records that came [lately](Options::recent).
     ///
@@ -152,11 +157,12 @@ impl Tags {
 
     /// Puts a record, in the place of the one with this id if there is one: one atomic commit.
     ///
-    /// Tags are any bytes, in any order; what is named twice counts once. A put of what is there already makes it the newest.
+    /// Tags are any bytes, in any order; what is named twice counts once. A put of what is there
+    /// already makes it the newest.
     ///
     /// # Errors
-    /// [`Error::InvalidId`], [`Error::InvalidTag`], [`Error::TooManyTags`]; [`brooklet::Error::PayloadTooLarge`], of payload and tags
-    /// together; and those of a commit.
+    /// [`Error::InvalidId`], [`Error::InvalidTag`], [`Error::TooManyTags`];
+    /// [`brooklet::Error::PayloadTooLarge`], of payload and tags together; and those of a commit.
     pub fn put<T: AsRef<[u8]>>(
         &self,
         id: impl AsRef<[u8]>,

@@ -17,22 +17,23 @@ use crate::shared::Shared;
 
 /// Resolves once the record's block and all blocks before it are on stable media.
 ///
-/// Wait for it on a thread ([`wait`](Self::wait)), await it in a task of any runtime, or leave a callback
-/// ([`on_done`](Self::on_done)). Dropping it changes nothing: the record becomes durable all the same, within the
-/// time it was given. Keeping it does not keep the log's volume open; where the log goes first, it ends with
-/// [`WalError::Closed`], unless it had ended before.
+/// Wait for it on a thread ([`wait`](Self::wait)), await it in a task of any runtime, or leave a
+/// callback ([`on_done`](Self::on_done)). Dropping it changes nothing: the record becomes durable
+/// all the same, within the time it was given. Keeping it does not keep the log's volume open;
+/// where the log goes first, it ends with [`WalError::Closed`], unless it had ended before.
 ///
 /// # Where code of yours runs
 ///
-/// Callbacks, and the wakers of tasks, are called, cloned and dropped under no lock of the log. A panic in one is logged,
-/// and the others are called.
+/// Callbacks, and the wakers of tasks, are called, cloned and dropped under no lock of the log. A
+/// panic in one is logged, and the others are called.
 ///
-/// - With a committer, as a [`Log`](crate::Log) has one, callbacks run one after another on a thread that does nothing
-///   else. They may do whatever any thread may: append, wait, close the log, drop the last handle to it. The callbacks
-///   behind them wait meanwhile, and nothing else does.
-/// - A waker may run on the committer's thread. It may append where there is room, but not wait: a call that would wait is
-///   refused with [`WalError::WouldWait`]. A waker that schedules its task, as those of all common runtimes do, never
-///   comes to that.
+/// - With a committer, as a [`Log`](crate::Log) has one, callbacks run one after another on a
+///   thread that does nothing else. They may do whatever any thread may: append, wait, close the
+///   log, drop the last handle to it. The callbacks behind them wait meanwhile, and nothing else
+///   does.
+/// - A waker may run on the committer's thread. It may append where there is room, but not wait: a
+///   call that would wait is refused with [`WalError::WouldWait`]. A waker that schedules its task,
+///   as those of all common runtimes do, never comes to that.
 /// - Without a committer, both run on a thread that waits for the log, before its wait returns.
 pub struct Ack {
     shared: Weak<Shared>,
@@ -67,9 +68,9 @@ impl Ack {
     /// Blocks the thread until the record is durable.
     ///
     /// # Errors
-    /// [`WalError::Stopped`] where a write failed: the record may or may not be there after the next opening.
-    /// [`WalError::Closed`] where the log is gone, [`WalError::Forked`] in a process that did not open it,
-    /// [`WalError::WouldWait`] in a waker.
+    /// [`WalError::Stopped`] where a write failed: the record may or may not be there after the
+    /// next opening. [`WalError::Closed`] where the log is gone, [`WalError::Forked`] in a process
+    /// that did not open it, [`WalError::WouldWait`] in a waker.
     pub fn wait(&self) -> Result<(), WalError> {
         self.here()?;
         // Most who ask late need nothing of the log.
@@ -89,8 +90,9 @@ impl Ack {
 
     /// Blocks the thread until the record is durable, for `timeout` at most; whether it is.
     ///
-    /// For a device that may hang in the middle of a write: unlike [`wait`](Self::wait) this never writes on the
-    /// caller's thread, but leaves that to the committer, without which nothing happens.
+    /// For a device that may hang in the middle of a write: unlike [`wait`](Self::wait) this never
+    /// writes on the caller's thread, but leaves that to the committer, without which nothing
+    /// happens.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -113,16 +115,17 @@ impl Ack {
         self.ended().map(|()| true)
     }
 
-    /// Whether the record is durable, without waiting. Where it is, all records before it in the log are, too, and their acks
-    /// say so.
+    /// Whether the record is durable, without waiting. Where it is, all records before it in the
+    /// log are, too, and their acks say so.
     pub fn is_done(&self) -> bool {
         self.block.is_durable() == Some(true)
     }
 
     /// Calls `callback` once, with how it ended; at once where it has ended already.
     ///
-    /// It may append, wait, and close the log; [where it runs](Self#where-code-of-yours-runs) says more. In a process that
-    /// did not open the log it is called at once, with [`WalError::Forked`].
+    /// It may append, wait, and close the log; [where it runs](Self#where-code-of-yours-runs) says
+    /// more. In a process that did not open the log it is called at once, with
+    /// [`WalError::Forked`].
     pub fn on_done(&self, callback: impl FnOnce(Result<(), WalError>) + Send + 'static) {
         let shared = match self.shared() {
             Ok(shared) => shared,

@@ -1,14 +1,15 @@
 //! A sleep that ends on time.
 //!
-//! The system wakes a thread late by its timer slack and whatever else runs. So an exact sleep ends early, by as much as
-//! wake-ups were late of late, and the rest is spun.
+//! The system wakes a thread late by its timer slack and whatever else runs. So an exact sleep ends
+//! early, by as much as wake-ups were late of late, and the rest is spun.
 
 use std::hint::spin_loop;
 use std::time::Duration;
 
 use brooklet_io::Clock;
 
-/// The least and the most that a sleep ends early: what a quiet machine needs, and what a busy one is given.
+/// The least and the most that a sleep ends early: what a quiet machine needs, and what a busy one
+/// is given.
 const LEAST_EARLY: Duration = Duration::from_micros(20);
 const MOST_EARLY: Duration = Duration::from_micros(200);
 /// A late wake-up is forgotten by this part with every sleep.

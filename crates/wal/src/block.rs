@@ -1,8 +1,9 @@
 //! A block as its passengers see it: when it is durable, and the memory it keeps.
 //!
-//! Lifecycle, told once: a block is *open* while records board it, *closed* when no more may, *placed* when it has its
-//! position and checksum, *durable* when it and all blocks before it are on stable media and the sink has seen it - or
-//! *failed*. `place` is set when the block is placed; `state` moves once, from pending to one of the ends.
+//! Lifecycle, told once: a block is *open* while records board it, *closed* when no more may,
+//! *placed* when it has its position and checksum, *durable* when it and all blocks before it are
+//! on stable media and the sink has seen it - or *failed*. `place` is set when the block is placed;
+//! `state` moves once, from pending to one of the ends.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -125,8 +126,8 @@ impl Block {
         self.listeners.lock().expect("nothing of others runs under the lock")
     }
 
-    /// Lets someone listen by `join`, unless the block has ended already. `join` moves what is there already: it runs under
-    /// a lock.
+    /// Lets someone listen by `join`, unless the block has ended already. `join` moves what is
+    /// there already: it runs under a lock.
     pub(crate) fn listen<T>(&self, join: impl FnOnce(&mut Listeners) -> T) -> Option<T> {
         let mut listeners = self.listeners();
         // Read under the lock: `finish` sets the state before it takes the listeners.
@@ -158,7 +159,8 @@ impl Block {
         !self.listeners().is_empty()
     }
 
-    /// Takes one waiting thread out of the listeners, to drive the block. It listens again if it must.
+    /// Takes one waiting thread out of the listeners, to drive the block. It listens again if it
+    /// must.
     pub(crate) fn take_thread(&self) -> Option<Thread> {
         self.listeners().take_thread()
     }

@@ -1,13 +1,14 @@
 //! User code: callbacks and wakers, and where it runs.
 //!
-//! It may take long, wait, panic, append, or close the log. So it never runs under a lock of the log, nor on a thread that
-//! somebody needs in order to go on:
+//! It may take long, wait, panic, append, or close the log. So it never runs under a lock of the
+//! log, nor on a thread that somebody needs in order to go on:
 //!
-//! - Where a committer runs, everything is called on a thread of its own, which is started when there is something to
-//!   call. The committer alone wakes tasks itself: a waker is quick, and a task waits for no other thread then. Where a
-//!   waker would wait all the same, the call that waits is refused ([`WalError::WouldWait`](crate::WalError::WouldWait)).
-//! - Where none runs, the thread that drives the log calls: once it holds no lock (see [`Hush`]), and never inside another
-//!   call.
+//! - Where a committer runs, everything is called on a thread of its own, which is started when
+//!   there is something to call. The committer alone wakes tasks itself: a waker is quick, and a
+//!   task waits for no other thread then. Where a waker would wait all the same, the call that
+//!   waits is refused ([`WalError::WouldWait`](crate::WalError::WouldWait)).
+//! - Where none runs, the thread that drives the log calls: once it holds no lock (see [`Hush`]),
+//!   and never inside another call.
 //!
 //! A panic in a call is logged, and the others are called.
 
@@ -73,7 +74,8 @@ pub(crate) struct Calls {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Call>,
-    /// Drivers that have ended blocks, or are about to, and have not put the callbacks of those into `waiting`.
+    /// Drivers that have ended blocks, or are about to, and have not put the callbacks of those
+    /// into `waiting`.
     expected: usize,
     thread: Option<JoinHandle<()>>,
     /// That thread looks after what waits.
@@ -86,12 +88,13 @@ struct State {
     hushed: usize,
 }
 
-/// While it lives, this log calls nothing in place: its owner holds a lock that a callback may ask for. Where there is a
-/// thread that calls, nothing changes.
+/// While it lives, this log calls nothing in place: its owner holds a lock that a callback may ask
+/// for. Where there is a thread that calls, nothing changes.
 #[must_use = "callbacks wait until it is dropped"]
 pub struct Hush<'a>(&'a Calls);
 
-/// While it lives, callbacks of blocks that have ended may still be on their way here: [`join`](Calls::join) waits for them.
+/// While it lives, callbacks of blocks that have ended may still be on their way here:
+/// [`join`](Calls::join) waits for them.
 #[must_use = "nobody waits for the callbacks once it is dropped"]
 pub(crate) struct Expected<'a>(&'a Arc<Calls>);
 
@@ -104,13 +107,15 @@ impl Calls {
         self.state.lock().expect("nothing is called under the lock")
     }
 
-    /// Announces callbacks. The caller does this before another thread can see that the log has ended.
+    /// Announces callbacks. The caller does this before another thread can see that the log has
+    /// ended.
     pub fn expect(self: &Arc<Self>) -> Expected<'_> {
         self.state().expected += 1;
         Expected(self)
     }
 
-    /// Takes what is to be called: for a thread of its own if `beside` says so, even where the log has ended meanwhile.
+    /// Takes what is to be called: for a thread of its own if `beside` says so, even where the log
+    /// has ended meanwhile.
     fn hand(self: &Arc<Self>, calls: Vec<Call>, beside: bool) {
         let mut state = self.state();
         state.expected -= 1;
@@ -176,7 +181,8 @@ impl Calls {
         self.more.notify_all();
     }
 
-    /// Returns once everything has been called, and the thread is gone; at once where this is called in a callback.
+    /// Returns once everything has been called, and the thread is gone; at once where this is
+    /// called in a callback.
     pub fn join(&self) {
         self.end();
         let me = thread::current().id();

@@ -1,7 +1,8 @@
-//! The driver of appends that nobody waits for on a thread: tasks, callbacks, backlogs and deadlines.
+//! The driver of appends that nobody waits for on a thread: tasks, callbacks, backlogs and
+//! deadlines.
 //!
-//! [`Committer::step`] does what can be done without waiting and says what to wait for; [`run`](Committer::run) is the
-//! thread around it. A simulator calls `step` itself.
+//! [`Committer::step`] does what can be done without waiting and says what to wait for;
+//! [`run`](Committer::run) is the thread around it. A simulator calls `step` itself.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +18,8 @@ use crate::shared::Resting;
 use crate::sync::thread;
 use crate::wal::Wal;
 
-/// Rounds of nothing to do after which the committer tells what is acknowledged and sleeps for good.
+/// Rounds of nothing to do after which the committer tells what is acknowledged and sleeps for
+/// good.
 const IDLE_ROUNDS: u32 = 20;
 
 /// The shortest and the longest sleep of a committer that expects more to do.
@@ -70,8 +72,9 @@ impl Committer {
         })
     }
 
-    /// Does what can be done now. Callbacks are called at its end, where it does not [run](Self::run) on a thread; they must
-    /// not wait for this log then, since only the next step may end what they wait for.
+    /// Does what can be done now. Callbacks are called at its end, where it does not
+    /// [run](Self::run) on a thread; they must not wait for this log then, since only the next step
+    /// may end what they wait for.
     ///
     /// A panic, of the volume say, stops the log.
     pub fn step(&mut self) -> Pause {
@@ -83,8 +86,9 @@ impl Committer {
         self.watched(Self::advance).unwrap_or(Pause::Ended)
     }
 
-    /// Steps until there is nothing to do and no write in flight; sleeps while one is. Returns whether there was anything to
-    /// do. A log that has stopped is not waited for: its writes may never end.
+    /// Steps until there is nothing to do and no write in flight; sleeps while one is. Returns
+    /// whether there was anything to do. A log that has stopped is not waited for: its writes may
+    /// never end.
     pub fn drain(&mut self) -> bool {
         let mut worked = false;
         loop {
@@ -141,7 +145,8 @@ impl Committer {
         let linger = shared.config.linger;
         let until = match core.due() {
             Some(due) if paced => due,
-            // Another driver may have a write in flight that the open block rests behind; look again soon.
+            // Another driver may have a write in flight that the open block rests behind; look
+            // again soon.
             Some(deadline) => deadline.max(now.saturating_add((linger / 4).max(LEAST_NAP))),
             None if self.idle_rounds < IDLE_ROUNDS || !core.has_told() => {
                 now.saturating_add(linger.clamp(LEAST_NAP, MOST_NAP))

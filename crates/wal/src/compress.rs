@@ -9,18 +9,20 @@ use crate::format::Codec;
 
 /// zstd's fastest level that still compresses in earnest.
 const ZSTD_LEVEL: i32 = 1;
-/// The most that each codec gains, as a factor, on the friendliest input. A length beyond that is a lie, and not worth
-/// the memory: LZ4 codes at most 255 bytes in one; zstd at most a block of 128 KiB in three.
+/// The most that each codec gains, as a factor, on the friendliest input. A length beyond that is a
+/// lie, and not worth the memory: LZ4 codes at most 255 bytes in one; zstd at most a block of 128
+/// KiB in three.
 const LZ4_MOST: usize = 255;
 const ZSTD_MOST: usize = (128 << 10) / 3;
 
-/// Payloads shorter than this are compressed without asking: asking would cost half of what it could save.
+/// Payloads shorter than this are compressed without asking: asking would cost half of what it
+/// could save.
 const ASK_FROM: usize = 64 << 10;
 /// What is looked at: so many windows of so many bytes, spread over the payload.
 const WINDOWS: usize = 8;
 const WINDOW: usize = 512;
-/// A payload may shrink where one position in so many begins with four bytes that were met before. Noise has one in
-/// seventy or fewer, what people and programs write one in three or more.
+/// A payload may shrink where one position in so many begins with four bytes that were met before.
+/// Noise has one in seventy or fewer, what people and programs write one in three or more.
 const ONE_IN: usize = 25;
 const HASH_BITS: u32 = 12;
 
@@ -56,7 +58,8 @@ pub(crate) fn bound(len: usize) -> usize {
     lz4_flex::block::get_maximum_output_size(len).max(zstd)
 }
 
-/// Compresses `raw` into `out`, which has [`bound`] bytes, and returns how many it took; `None` where that failed.
+/// Compresses `raw` into `out`, which has [`bound`] bytes, and returns how many it took; `None`
+/// where that failed.
 pub(crate) fn compress(codec: Codec, raw: &[u8], out: &mut [u8]) -> Option<usize> {
     match codec {
         Codec::Raw => None,
@@ -68,7 +71,8 @@ pub(crate) fn compress(codec: Codec, raw: &[u8], out: &mut [u8]) -> Option<usize
     }
 }
 
-/// Restores a payload. `None` where the stored bytes are not what a block of this length could hold.
+/// Restores a payload. `None` where the stored bytes are not what a block of this length could
+/// hold.
 pub(crate) fn open(codec: Codec, stored: &[u8], raw_len: usize) -> Option<Bytes> {
     let most = match codec {
         Codec::Raw => return (stored.len() == raw_len).then(|| Bytes::copy_from_slice(stored)),

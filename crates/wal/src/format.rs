@@ -23,10 +23,10 @@
 //!      .    . padding    up to a multiple of the sector size
 //! ```
 //!
-//! A block is *valid at position p* when its header checksum holds, `store` is ours and `position` is p. It *follows*
-//! a block when also `seq`, `lsn` and `previous` continue it, its epoch is not smaller, and its payload checksum
-//! holds. A block never straddles the end of the ring: one that does not fit starts at the next lap, and a reader
-//! knows that from its length.
+//! A block is *valid at position p* when its header checksum holds, `store` is ours and `position`
+//! is p. It *follows* a block when also `seq`, `lsn` and `previous` continue it, its epoch is not
+//! smaller, and its payload checksum holds. A block never straddles the end of the ring: one that
+//! does not fit starts at the next lap, and a reader knows that from its length.
 
 use brooklet_io::SECTOR;
 use twox_hash::XxHash3_64;
@@ -107,7 +107,8 @@ impl Header {
         sum
     }
 
-    /// Reads a header whose checksum holds; returns it with that checksum. `None` is what anything else gives.
+    /// Reads a header whose checksum holds; returns it with that checksum. `None` is what anything
+    /// else gives.
     pub fn decode(bytes: &[u8]) -> Option<(Header, u64)> {
         if bytes.len() < HEADER || bytes[0..4] != MAGIC {
             return None;
@@ -147,7 +148,8 @@ impl Header {
     }
 }
 
-/// Appends a variable-length integer: seven bits a byte, low bits first, the top bit says that more follow.
+/// Appends a variable-length integer: seven bits a byte, low bits first, the top bit says that more
+/// follow.
 pub fn put_varint(out: &mut impl FnMut(&[u8]), mut value: u64) {
     let mut bytes = [0; 10];
     let mut n = 0;
@@ -160,7 +162,8 @@ pub fn put_varint(out: &mut impl FnMut(&[u8]), mut value: u64) {
     out(&bytes[..=n]);
 }
 
-/// Takes a variable-length integer from the front of `bytes`; `None` where it is cut short or over 64 bits.
+/// Takes a variable-length integer from the front of `bytes`; `None` where it is cut short or over
+/// 64 bits.
 pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for (i, &byte) in bytes.iter().enumerate().take(10) {
@@ -177,7 +180,8 @@ pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The records of a payload with the offset of each, in order; stops with `None` inside at the first malformed one.
+/// The records of a payload with the offset of each, in order; stops with `None` inside at the
+/// first malformed one.
 pub struct Records<'a> {
     payload: &'a [u8],
     rest: &'a [u8],

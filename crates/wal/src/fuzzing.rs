@@ -13,8 +13,8 @@ pub fn open(codec: Codec, stored: &[u8], raw_len: usize) -> Option<Bytes> {
     compress::open(codec, stored, raw_len)
 }
 
-/// A whole block as it is written to the ring, compressed with the codec of `place` where that pays; of its other fields
-/// those count that tell where it stands.
+/// A whole block as it is written to the ring, compressed with the codec of `place` where that
+/// pays; of its other fields those count that tell where it stands.
 pub fn seal(payload: &[u8], records: u32, place: Header) -> Vec<u8> {
     let pool = Pool::new(payload.len());
     let mut buf = pool.take(HEADER + payload.len());

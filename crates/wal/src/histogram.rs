@@ -9,12 +9,14 @@ const FIRST: u32 = 8;
 /// Bounds: two for each power of two, up to half a minute.
 const BOUNDS: usize = 2 * 27 + 1;
 
-/// How many times took how long, in classes that are narrow enough to tell a median or a 99th percentile to about a quarter.
+/// How many times took how long, in classes that are narrow enough to tell a median or a 99th
+/// percentile to about a quarter.
 ///
 /// Counts only grow: what happened between two looks is the [difference](Self::since).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// One for the times up to each bound and beyond the one before, and one for what is longer than all.
+    /// One for the times up to each bound and beyond the one before, and one for what is longer
+    /// than all.
     counts: [u64; BOUNDS + 1],
     sum: Duration,
 }
@@ -65,8 +67,8 @@ impl Histogram {
         })
     }
 
-    /// A time that a part `part`, from 0 to 1, of all times do not exceed; zero where there are none. Within a class times
-    /// are taken to lie evenly.
+    /// A time that a part `part`, from 0 to 1, of all times do not exceed; zero where there are
+    /// none. Within a class times are taken to lie evenly.
     pub fn quantile(&self, part: f64) -> Duration {
         let rank = (self.count() as f64 * part).max(1.0);
         let (mut before, mut floor) = (0, Duration::ZERO);

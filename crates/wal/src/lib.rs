@@ -1,9 +1,10 @@
 //! A ring write-ahead log that acknowledges only what is on stable media.
 //!
-//! Records of any size up to a limit board the open *block*; a block is compressed, chained to the one before by its
-//! checksum, and written to the ring in one durable write; several are in flight at once; none is acknowledged before
-//! all blocks before it are safe. After a crash every acknowledged record is read back, or it is an error that says which
-//! one is damaged; what was in flight is there in order and without gaps, or not.
+//! Records of any size up to a limit board the open *block*; a block is compressed, chained to the
+//! one before by its checksum, and written to the ring in one durable write; several are in flight
+//! at once; none is acknowledged before all blocks before it are safe. After a crash every
+//! acknowledged record is read back, or it is an error that says which one is damaged; what was in
+//! flight is there in order and without gaps, or not.
 //!
 //! # A first program
 //!
@@ -43,11 +44,12 @@
 //!
 //! # Which to use
 //!
-//! - [`Log`] has a volume to itself and keeps a label there: identity, trim point, geometry. It can be resized while it is
-//!   in use, and is what most programs want.
-//! - [`Wal`] is the engine alone, for a program that has a superblock of its own in which trim point, acknowledged block
-//!   and epoch are recorded together with other things, as Brooklet's store does. It shows every durable block to a
-//!   [`Sink`] and encodes records in place; [`recover`] reads it back.
+//! - [`Log`] has a volume to itself and keeps a label there: identity, trim point, geometry. It can
+//!   be resized while it is in use, and is what most programs want.
+//! - [`Wal`] is the engine alone, for a program that has a superblock of its own in which trim
+//!   point, acknowledged block and epoch are recorded together with other things, as Brooklet's
+//!   store does. It shows every durable block to a [`Sink`] and encodes records in place;
+//!   [`recover`] reads it back.
 //!
 //!
 //! ```
@@ -75,11 +77,12 @@
 //! # }
 //! ```
 //!
-//! The rooms: `format` (the bytes of a block), `ring` and `map` (where blocks go), `core` (every decision), `tuner` and
-//! `pace` (how blocks are made, and when they may go), `seal` and `compress`, `block`, `listeners`, `ack` and `calls` (who is told, and where), `histogram`, `wal`, `shared`,
-//! `committer` and `alarm` (the drivers), `tape` and `recover` (reading back), `secure` (what an
-//! opening does about the last blocks), `resize`, `log` (the log that stands alone), `slot` (the
-//! envelope of its label, and of the store's superblock).
+//! The rooms: `format` (the bytes of a block), `ring` and `map` (where blocks go), `core` (every
+//! decision), `tuner` and `pace` (how blocks are made, and when they may go), `seal` and
+//! `compress`, `block`, `listeners`, `ack` and `calls` (who is told, and where), `histogram`,
+//! `wal`, `shared`, `committer` and `alarm` (the drivers), `tape` and `recover` (reading back),
+//! `secure` (what an opening does about the last blocks), `resize`, `log` (the log that stands
+//! alone), `slot` (the envelope of its label, and of the store's superblock).
 
 mod ack;
 mod alarm;

@@ -12,7 +12,8 @@ pub(crate) type Callback = Box<dyn FnOnce(Result<(), WalError>) + Send>;
 /// What became of someone who began to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// Nobody listened before, or nobody who can drive: somebody must see to it that the block is driven.
+    /// Nobody listened before, or nobody who can drive: somebody must see to it that the block is
+    /// driven.
     First,
     /// Others listen too, and the block is seen to.
     Another,
@@ -39,7 +40,8 @@ impl Listeners {
         heard
     }
 
-    /// Where only tasks and callbacks listen, the driver before may have found nobody to go on: the first thread is one.
+    /// Where only tasks and callbacks listen, the driver before may have found nobody to go on: the
+    /// first thread is one.
     pub fn thread(&mut self, thread: Thread) -> Heard {
         self.heard(self.threads.is_empty(), |all| all.threads.push(thread))
     }
@@ -48,8 +50,9 @@ impl Listeners {
         self.heard(self.is_empty(), |all| all.callbacks.push(callback))
     }
 
-    /// A task listens; `slot` is what it was given when it came before, so that polling again replaces its waker. Gives
-    /// the waker that it replaces: dropping one runs code of its maker, for which no lock may be held.
+    /// A task listens; `slot` is what it was given when it came before, so that polling again
+    /// replaces its waker. Gives the waker that it replaces: dropping one runs code of its maker,
+    /// for which no lock may be held.
     pub fn task(&mut self, slot: &mut Option<usize>, mut waker: Waker) -> (Heard, Option<Waker>) {
         if let Some(slot) = *slot {
             std::mem::swap(&mut self.tasks[slot], &mut waker);
@@ -66,13 +69,15 @@ impl Listeners {
         (heard, Some(waker))
     }
 
-    /// A task leaves its slot to others, and gets its waker back. Whoever saw to the block when it came still does.
+    /// A task leaves its slot to others, and gets its waker back. Whoever saw to the block when it
+    /// came still does.
     pub fn leave(&mut self, slot: usize) -> Waker {
         self.vacant.push(slot);
         std::mem::replace(&mut self.tasks[slot], Waker::noop().clone())
     }
 
-    /// Takes a thread that waits out of the listeners, to drive the block. It listens again if it must.
+    /// Takes a thread that waits out of the listeners, to drive the block. It listens again if it
+    /// must.
     pub fn take_thread(&mut self) -> Option<Thread> {
         self.threads.pop()
     }

@@ -1,21 +1,23 @@
 //! Where positions lie: from the endless ring to offsets in the zone.
 //!
-//! Positions only grow, whatever becomes of the ring's size. A [`Span`] says where positions lie from some position on;
-//! resizing begins a new span at the ring's head, and while blocks of the span before live, both are in force: the ring
-//! is *settling*. Nothing is ever copied.
+//! Positions only grow, whatever becomes of the ring's size. A [`Span`] says where positions lie
+//! from some position on; resizing begins a new span at the ring's head, and while blocks of the
+//! span before live, both are in force: the ring is *settling*. Nothing is ever copied.
 //!
 //! Invariants:
-//! - A position before `current.from` lies in `before`, any other in `current`; so a position lies in one place.
-//! - While the ring settles, the new span is used only where no live block of the old one lies: in one piece, from
-//!   where the span begins up to [`Map::limit`], which moves only forward as the tail does.
+//! - A position before `current.from` lies in `before`, any other in `current`; so a position lies
+//!   in one place.
+//! - While the ring settles, the new span is used only where no live block of the old one lies: in
+//!   one piece, from where the span begins up to [`Map::limit`], which moves only forward as the
+//!   tail does.
 //! - No block straddles the end of a lap, nor the position where a span begins.
 
 use std::ops::Range;
 
 use brooklet_io::SECTOR;
 
-/// Positions from `from` on, as long as nothing newer begins: `from` lies at `offset`, later ones behind, round and round
-/// in `size` bytes.
+/// Positions from `from` on, as long as nothing newer begins: `from` lies at `offset`, later ones
+/// behind, round and round in `size` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub from: u64,
@@ -95,8 +97,9 @@ impl Map {
         self.before = self.before.filter(|_| tail < self.current.from);
     }
 
-    /// The map after a resize to `size` bytes, with live blocks in `tail..head`. Of the places where the new span could
-    /// begin it is the one with most room, which may be none; [`limit`](Self::limit) tells.
+    /// The map after a resize to `size` bytes, with live blocks in `tail..head`. Of the places
+    /// where the new span could begin it is the one with most room, which may be none;
+    /// [`limit`](Self::limit) tells.
     pub fn resized(&self, tail: u64, head: u64, size: u64) -> Map {
         assert!(self.before.is_none(), "a ring settles before it is resized again");
         let single = |from, offset| Map { current: Span { from, offset, size }, before: None };
@@ -105,7 +108,8 @@ impl Map {
         }
         let start = self.current.at(tail);
         if start + (head - tail) <= self.current.size.min(size) && start + (head - tail) < size {
-            // What lives does not wrap: it may stay as it is, and the ring goes round in the new size.
+            // What lives does not wrap: it may stay as it is, and the ring goes round in the new
+            // size.
             return single(tail, start);
         }
         let begin = |offset| Map { current: Span { from: head, offset, size }, before: Some(self.current) };
@@ -171,7 +175,8 @@ mod tests {
         assert_eq!((resize(9).current.offset / S, limit(&resize(9), 6 * S)), (3, 3), "the gap");
         assert_eq!((resize(5).current.offset / S, limit(&resize(5), 6 * S)), (3, 2), "the gap, cut short");
         assert_eq!(limit(&resize(3), 6 * S), 0, "all that would be left lives");
-        // The limit moves as the tail does, over what was freed; once the old span is gone it is a ring like any other.
+        // The limit moves as the tail does, over what was freed; once the old span is gone it is a
+        // ring like any other.
         let mut map = resize(9);
         assert_eq!(limit(&map, 7 * S), 4);
         assert_eq!(limit(&map, 8 * S), 6, "nothing lives behind any more, and the lap ends");

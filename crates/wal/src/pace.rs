@@ -1,7 +1,8 @@
 //! When the next write may start, on a volume that is paid for by the operation and the byte.
 //!
-//! Each write pushes the next one off by the least interval, or by the time its bytes take at the rate, whichever is
-//! longer. Time in which nothing was written is not saved up: a burst after a pause keeps the interval too.
+//! Each write pushes the next one off by the least interval, or by the time its bytes take at the
+//! rate, whichever is longer. Time in which nothing was written is not saved up: a burst after a
+//! pause keeps the interval too.
 
 use std::time::Duration;
 

@@ -1,25 +1,32 @@
-//! Recovery: the longest run of blocks that follow each other, and an honest word about where it ends.
+//! Recovery: the longest run of blocks that follow each other, and an honest word about where it
+//! ends.
 //!
-//! The reader walks from the trim point, block after block ([`crate::format`] says what *follows* means), until none
-//! follows. Then it must tell four cases apart:
+//! The reader walks from the trim point, block after block ([`crate::format`] says what *follows*
+//! means), until none follows. Then it must tell four cases apart:
 //!
 //! 1. **The end.** A clean close recorded the last block, and it was found.
-//! 2. **A torn tail.** The next block was being written when the power went: nothing says that it was acknowledged.
-//!    Normal; it is dropped, with whatever later block of the same window reached the disk before it.
-//! 3. **A stale block**, from an earlier lap or an earlier crash. Its position, number, chain or epoch does not fit, so
-//!    it does not follow; it is no evidence either, because all it says was acknowledged was found.
-//! 4. **Damage.** Some valid block anywhere in the ring, of this lap or a later one, or the superblock, says that the
-//!    missing one had been acknowledged. That is an error with the block's address, never a silent cut.
+//! 2. **A torn tail.** The next block was being written when the power went: nothing says that it
+//!    was acknowledged. Normal; it is dropped, with whatever later block of the same window reached
+//!    the disk before it.
+//! 3. **A stale block**, from an earlier lap or an earlier crash. Its position, number, chain or
+//!    epoch does not fit, so it does not follow; it is no evidence either, because all it says was
+//!    acknowledged was found.
+//! 4. **Damage.** Some valid block anywhere in the ring, of this lap or a later one, or the
+//!    superblock, says that the missing one had been acknowledged. That is an error with the
+//!    block's address, never a silent cut.
 //!
-//! A trim point that is not the newest, because that one is lost to rot, shows too: by blocks of a later lap where older
-//! ones should be, or one that goes on beyond the end of the ring. Nothing is written there before a trim is recorded.
+//! A trim point that is not the newest, because that one is lost to rot, shows too: by blocks of a
+//! later lap where older ones should be, or one that goes on beyond the end of the ring. Nothing is
+//! written there before a trim is recorded.
 //!
-//! To tell 2 from 4 the rest of the ring is read once: recovery costs at most one pass over the ring, but for a torn block
-//! behind the skipped end of a lap, which is read again. Such an end itself is skipped unread. What recovery holds is a few
-//! megabytes and the blocks at hand, whatever the size of the ring.
+//! To tell 2 from 4 the rest of the ring is read once: recovery costs at most one pass over the
+//! ring, but for a torn block behind the skipped end of a lap, which is read again. Such an end
+//! itself is skipped unread. What recovery holds is a few megabytes and the blocks at hand,
+//! whatever the size of the ring.
 //!
-//! What stays ambiguous is rot in the blocks that were in flight together when the power went, before any later block said
-//! that they were acknowledged: the committer narrows that by writing an empty block when the log falls idle.
+//! What stays ambiguous is rot in the blocks that were in flight together when the power went,
+//! before any later block said that they were acknowledged: the committer narrows that by writing
+//! an empty block when the log falls idle.
 //!
 //! Who only reads goes on behind damage: `recover/holes.rs` says where.
 //!
@@ -65,7 +72,8 @@ pub enum End {
     Clean,
     /// It was not closed; nothing was being written.
     Open,
-    /// It was not closed, and this many valid blocks behind the end had not been acknowledged and were dropped.
+    /// It was not closed, and this many valid blocks behind the end had not been acknowledged and
+    /// were dropped.
     Torn(u64),
 }
 
@@ -84,13 +92,15 @@ pub struct Recovery {
     pub bytes_read: u64,
     /// How the log ended.
     pub end: End,
-    /// The first block of which nothing says that it was acknowledged; `next` where there is none. From there on a power
-    /// cut could take blocks back until they are made [`secure`](crate::secure).
+    /// The first block of which nothing says that it was acknowledged; `next` where there is none.
+    /// From there on a power cut could take blocks back until they are made
+    /// [`secure`](crate::secure).
     pub witnessed: Cursor,
-    /// Blocks behind `next` that an opening for reading only left out, since they are not on the medium
-    /// ([`recover_secured`](crate::recover_secured)).
+    /// Blocks behind `next` that an opening for reading only left out, since they are not on the
+    /// medium ([`recover_secured`](crate::recover_secured)).
     pub withheld: u64,
-    /// Blocks that an opening for reading only shows though it cannot tell whether they are on the medium.
+    /// Blocks that an opening for reading only shows though it cannot tell whether they are on the
+    /// medium.
     pub unproven: u64,
 }
 
@@ -121,19 +131,21 @@ type Next = Result<(Header, u64), &'static str>;
 
 /// Places for blocks that were read and wait to be visited.
 const READ_AHEAD: usize = 16;
-/// A block takes a place, and one more for each so many of its bytes: what waits is bounded in bytes, too.
+/// A block takes a place, and one more for each so many of its bytes: what waits is bounded in
+/// bytes, too.
 const PLACE: usize = 1 << 20;
-/// Rings up to this size, in bytes, are read in less time than a thread takes to start and be waited for.
+/// Rings up to this size, in bytes, are read in less time than a thread takes to start and be
+/// waited for.
 const SMALL: u64 = 1 << 20;
 
 /// Reads the ring from its trim point and gives every recovered block to `visit`, in order.
 ///
-/// Reading, checking and decompressing go on in a thread of their own, a few blocks ahead of `visit`, unless the ring is
-/// small.
+/// Reading, checking and decompressing go on in a thread of their own, a few blocks ahead of
+/// `visit`, unless the ring is small.
 ///
 /// # Errors
-/// [`WalError::Damaged`] where acknowledged data does not read back; [`WalError::Io`] where the volume fails; and
-/// whatever `visit` returns.
+/// [`WalError::Damaged`] where acknowledged data does not read back; [`WalError::Io`] where the
+/// volume fails; and whatever `visit` returns.
 pub fn recover<E: From<WalError>>(
     volume: &dyn Volume,
     zone: Zone,
@@ -157,8 +169,8 @@ pub(crate) fn recover_in<E: From<WalError>>(
     })
 }
 
-/// The same for who only reads: where acknowledged data does not read back, `visit` gets a [`Hole`], and then the blocks
-/// behind it that are proven to be part of the log.
+/// The same for who only reads: where acknowledged data does not read back, `visit` gets a
+/// [`Hole`], and then the blocks behind it that are proven to be part of the log.
 pub(crate) fn recover_around<E: From<WalError>>(
     volume: &dyn Volume,
     layout: Layout,
@@ -303,8 +315,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The payload of a block whose checksum held. If it makes no sense all the same, it is not torn: it is not what was
-/// written.
+/// The payload of a block whose checksum held. If it makes no sense all the same, it is not torn:
+/// it is not what was written.
 fn payload(tape: &mut Tape<'_>, header: &Header) -> std::io::Result<Result<Bytes, &'static str>> {
     let bytes = tape.at(header.position, header.disk_len())?.expect("just read");
     let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
@@ -323,17 +335,19 @@ const NO_BLOCK: &str = "no block of this lap is there";
 const LATER_LAP: &str = "a block of a later lap is there";
 const BEYOND: &str = "a block there goes on beyond the end of the ring";
 
-/// Whether a block of ours lies at `position` that was written there after it had been trimmed: in this opening, since
-/// an opening records its trim point for good, and a block of an earlier one may be what a crash dropped.
+/// Whether a block of ours lies at `position` that was written there after it had been trimmed: in
+/// this opening, since an opening records its trim point for good, and a block of an earlier one
+/// may be what a crash dropped.
 fn is_of_later_lap(layout: &Layout, start: Start, header: &Header, position: u64) -> bool {
     let later = header.store == layout.store && (position + 1..1 << 62).contains(&header.position);
     later && header.epoch >= start.epoch && layout.map.at(header.position) == layout.map.at(position)
 }
 
-/// Looks for the next block where it should be: right behind, or at the start of the next lap if it did not fit.
+/// Looks for the next block where it should be: right behind, or at the start of the next lap if it
+/// did not fit.
 ///
-/// The start of the lap is peeked at: the tape goes there only for what may be the next block, and comes back if that
-/// is torn.
+/// The start of the lap is peeked at: the tape goes there only for what may be the next block, and
+/// comes back if that is torn.
 fn follow(tape: &mut Tape<'_>, layout: &Layout, start: Start, found: &Recovery) -> std::io::Result<Next> {
     let position = found.next.position;
     let here = judge(tape.at(position, SECTOR)?, layout, start, found, position);
@@ -397,8 +411,8 @@ struct Behind {
     dropped: u64,
 }
 
-/// Reads the rest of the ring for blocks that were written after the missing one: of this lap, or of a later one, which
-/// is there if the trim point is not the newest.
+/// Reads the rest of the ring for blocks that were written after the missing one: of this lap, or
+/// of a later one, which is there if the trim point is not the newest.
 fn evidence(tape: &mut Tape<'_>, layout: &Layout, start: Start, missing: Cursor) -> std::io::Result<Behind> {
     let mut behind = Behind { witness: None, dropped: 0 };
     let mut position = missing.position;

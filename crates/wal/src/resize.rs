@@ -1,9 +1,9 @@
 //! Resizing a ring while it is in use.
 //!
-//! Steps: nothing boards any more; what boarded becomes durable, so that the log ends where the new span begins;
-//! the new map is recorded; the ring goes on in it. Whoever appends meanwhile waits for room: for the blocks in flight,
-//! and for the record. A crash before the record leaves the ring as it was; after it, the new map says the same of
-//! every block there is.
+//! Steps: nothing boards any more; what boarded becomes durable, so that the log ends where the new
+//! span begins; the new map is recorded; the ring goes on in it. Whoever appends meanwhile waits
+//! for room: for the blocks in flight, and for the record. A crash before the record leaves the
+//! ring as it was; after it, the new map says the same of every block there is.
 
 use crate::core::Limits;
 use crate::error::WalError;
@@ -37,11 +37,11 @@ impl Wal {
         self.shared.lock().map()
     }
 
-    /// Goes on in a ring of `size` bytes, whose space is there. `record` makes the new map, and the end of the log,
-    /// durable; if it fails it has stopped the log.
+    /// Goes on in a ring of `size` bytes, whose space is there. `record` makes the new map, and the
+    /// end of the log, durable; if it fails it has stopped the log.
     ///
-    /// `Ok(Err(free))` where the new ring would have only `free` bytes for new blocks, too few for its largest record;
-    /// then nothing has changed.
+    /// `Ok(Err(free))` where the new ring would have only `free` bytes for new blocks, too few for
+    /// its largest record; then nothing has changed.
     pub(crate) fn resize(
         &self,
         size: u64,

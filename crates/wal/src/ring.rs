@@ -1,14 +1,15 @@
 //! Where blocks go: the ring's arithmetic, and nothing else.
 //!
-//! Positions are counted in an endless ring and only grow; the [`Map`] says where in the zone each lies.
-//! Invariants: `tail <= head <= map.limit(tail)`; all are multiples of the sector size; bytes in `tail..head` are never
-//! handed out.
+//! Positions are counted in an endless ring and only grow; the [`Map`] says where in the zone each
+//! lies. Invariants: `tail <= head <= map.limit(tail)`; all are multiples of the sector size; bytes
+//! in `tail..head` are never handed out.
 
 use brooklet_io::SECTOR;
 
 use crate::map::Map;
 
-/// Where the next block goes and what it continues. The ring's whole state, as a superblock keeps it.
+/// Where the next block goes and what it continues. The ring's whole state, as a superblock keeps
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// Position in the endless ring, in bytes.
@@ -66,11 +67,11 @@ impl Ring {
         self.head - self.tail
     }
 
-    /// Whether a block of up to `len` bytes fits behind `waiting` bytes of blocks that are not placed yet, leaving
-    /// `reserve` bytes free.
+    /// Whether a block of up to `len` bytes fits behind `waiting` bytes of blocks that are not
+    /// placed yet, leaving `reserve` bytes free.
     ///
-    /// Blocks shrink when they are compressed and skip the end of a lap when they do not fit there, so the answer
-    /// counts one lap end of the largest block's size.
+    /// Blocks shrink when they are compressed and skip the end of a lap when they do not fit there,
+    /// so the answer counts one lap end of the largest block's size.
     pub fn has_room(&self, waiting: u64, len: u64, largest: u64, reserve: u64) -> bool {
         let need = waiting + len;
         let gap = if need >= self.map.lap_left(self.head) { largest.max(len) } else { 0 };

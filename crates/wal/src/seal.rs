@@ -1,7 +1,7 @@
 //! Sealing: from the bytes that boarded to the bytes that are written.
 //!
-//! Works outside every lock. What depends on the order of blocks (position, chain, acknowledged number) is added by
-//! [`Sealed::stamp`] when the block is placed.
+//! Works outside every lock. What depends on the order of blocks (position, chain, acknowledged
+//! number) is added by [`Sealed::stamp`] when the block is placed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -195,8 +195,8 @@ impl Sealed {
         self.shrinks
     }
 
-    /// Writes the header, given the fields that place the block. Returns its checksum, the bytes to write, and the
-    /// payload for readers.
+    /// Writes the header, given the fields that place the block. Returns its checksum, the bytes to
+    /// write, and the payload for readers.
     pub fn stamp(mut self, pool: &Arc<Pool>, place: Header) -> (u64, Bytes, Bytes) {
         let header = Header {
             codec: self.codec,

@@ -1,18 +1,22 @@
-//! The end of the ring after a crash: which of its blocks a power cut could still take back, and what to do about it.
+//! The end of the ring after a crash: which of its blocks a power cut could still take back, and
+//! what to do about it.
 //!
-//! A block reads back as soon as a cache holds it. It survives a power cut only once it lies on the medium. The two differ
-//! after a write or a flush that failed: the system drops what was pending, the cache goes on returning it, and no later
-//! flush writes it. An opening that believes such a block, and acknowledges blocks behind it, loses those with it.
+//! A block reads back as soon as a cache holds it. It survives a power cut only once it lies on the
+//! medium. The two differ after a write or a flush that failed: the system drops what was pending,
+//! the cache goes on returning it, and no later flush writes it. An opening that believes such a
+//! block, and acknowledges blocks behind it, loses those with it.
 //!
-//! Blocks up to the last *witness* are safe: a later block, or the superblock, says that they were acknowledged. Behind it
-//! lie at most those that were in flight together.
+//! Blocks up to the last *witness* are safe: a later block, or the superblock, says that they were
+//! acknowledged. Behind it lie at most those that were in flight together.
 //!
-//! - An opening for writing makes the rest safe ([`secure`]): after a flush it compares each block with the medium, and
-//!   writes it again where the medium holds something else. A block that was acknowledged lies on the medium, so it is
-//!   not written again, and a power cut cannot tear it. Where the volume cannot distinguish the medium from a cache
-//!   ([`Volume::read_medium`]), each block is written again.
-//! - An opening for reading only writes nothing. It leaves out the blocks that do not lie on the medium
-//!   ([`recover_secured`]), and reports how many they are. Where the volume cannot tell, it shows them, and reports that.
+//! - An opening for writing makes the rest safe ([`secure`]): after a flush it compares each block
+//!   with the medium, and writes it again where the medium holds something else. A block that was
+//!   acknowledged lies on the medium, so it is not written again, and a power cut cannot tear it.
+//!   Where the volume cannot distinguish the medium from a cache ([`Volume::read_medium`]), each
+//!   block is written again.
+//! - An opening for reading only writes nothing. It leaves out the blocks that do not lie on the
+//!   medium ([`recover_secured`]), and reports how many they are. Where the volume cannot tell, it
+//!   shows them, and reports that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,14 +30,14 @@ use crate::format::{HEADER, Header, checksum};
 use crate::recover::{Found, Layout, Recovery, Start, Walk, recover_around};
 use crate::wal::Zone;
 
-/// Makes every block that recovery found safe from a power cut. Call it after a flush of `volume`, before the opening is
-/// recorded; `start` and `found` are those of the recovery.
+/// Makes every block that recovery found safe from a power cut. Call it after a flush of `volume`,
+/// before the opening is recorded; `start` and `found` are those of the recovery.
 ///
 /// Returns how many blocks it wrote again.
 ///
 /// # Errors
-/// [`WalError::Io`] where the volume fails, or where a block reads back otherwise than before. Nothing may be acknowledged
-/// then.
+/// [`WalError::Io`] where the volume fails, or where a block reads back otherwise than before.
+/// Nothing may be acknowledged then.
 pub fn secure(volume: &dyn Volume, zone: Zone, start: Start, found: &Recovery) -> Result<u64, WalError> {
     secure_in(volume, zone.into(), start, found)
 }
@@ -63,12 +67,13 @@ pub(crate) fn secure_in(
     Ok(written)
 }
 
-/// Recovers as [`recover`](crate::recover) does, for an opening that writes nothing: `visit` gets no block that is not on
-/// the medium. [`Recovery::withheld`] counts those, and [`Recovery::next`] is the first of them. Blocks of which nobody can
-/// tell are visited, and counted in [`Recovery::unproven`].
+/// Recovers as [`recover`](crate::recover) does, for an opening that writes nothing: `visit` gets
+/// no block that is not on the medium. [`Recovery::withheld`] counts those, and [`Recovery::next`]
+/// is the first of them. Blocks of which nobody can tell are visited, and counted in
+/// [`Recovery::unproven`].
 ///
-/// Where acknowledged data does not read back, `visit` gets a [`Hole`](crate::Hole), and then the blocks behind it that
-/// are proven to be part of the log.
+/// Where acknowledged data does not read back, `visit` gets a [`Hole`](crate::Hole), and then the
+/// blocks behind it that are proven to be part of the log.
 ///
 /// # Errors
 /// [`WalError::Io`] where the volume fails, and the errors that `visit` returns.

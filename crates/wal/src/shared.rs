@@ -1,14 +1,16 @@
-//! What the handles of a log share, and how a thread drives it: take, seal, place, write, release, tell.
+//! What the handles of a log share, and how a thread drives it: take, seal, place, write, release,
+//! tell.
 //!
-//! Whoever waits, drives: a thread that waits for its block and finds a write slot free seals the block and writes it
-//! itself, so that a lone writer pays for one system call and no wake-up. The [`Committer`](crate::Committer) serves
-//! those who do not wait.
+//! Whoever waits, drives: a thread that waits for its block and finds a write slot free seals the
+//! block and writes it itself, so that a lone writer pays for one system call and no wake-up. The
+//! [`Committer`](crate::Committer) serves those who do not wait.
 //!
-//! Locks: `core` is held for short steps only, never across I/O, compression, the sink or a wake-up. The sink may take
-//! locks of its own; callers may hold those while they board, so nothing here boards or waits inside the sink. Code of
-//! users runs where `calls` says.
+//! Locks: `core` is held for short steps only, never across I/O, compression, the sink or a
+//! wake-up. The sink may take locks of its own; callers may hold those while they board, so nothing
+//! here boards or waits inside the sink. Code of users runs where `calls` says.
 //!
-//! A panic of the volume, of the sink or of a driver is a failed write: it stops the log, and everyone is told.
+//! A panic of the volume, of the sink or of a driver is a failed write: it stops the log, and
+//! everyone is told.
 
 use std::fmt;
 use std::io;
@@ -131,7 +133,8 @@ impl Shared {
         }
     }
 
-    /// Refuses whoever would wait on the committer's thread, where a waker called him: the committer would wait with him.
+    /// Refuses whoever would wait on the committer's thread, where a waker called him: the
+    /// committer would wait with him.
     pub fn may_wait(&self) -> Result<(), WalError> {
         self.here()?;
         if self.is_committer() { Err(WalError::WouldWait) } else { Ok(()) }
@@ -142,9 +145,9 @@ impl Shared {
         self.committer.get().is_some_and(|committer| committer.thread.id() == thread::current().id())
     }
 
-    /// Sees to it that somebody drives a block that was listened to: the first who listens, and the first who can drive, may
-    /// have come after whoever drove before looked for someone to go on, and found nobody. Later ones need not: the next
-    /// driver finds them all.
+    /// Sees to it that somebody drives a block that was listened to: the first who listens, and the
+    /// first who can drive, may have come after whoever drove before looked for someone to go on,
+    /// and found nobody. Later ones need not: the next driver finds them all.
     pub fn see_to(&self, heard: Option<Heard>) {
         if heard == Some(Heard::First) {
             let next = self.lock().next_driver();
@@ -217,7 +220,8 @@ impl Shared {
                 drop(core);
                 return self.wake(next);
             };
-            // Under the lock: a thread that sees these blocks ended may close the log, which waits for their callbacks.
+            // Under the lock: a thread that sees these blocks ended may close the log, which waits
+            // for their callbacks.
             let expected = self.calls.expect();
             drop(core);
             if let Err(panic) = caught("the log's sink", || self.sink.durable(&blocks)) {
@@ -229,7 +233,8 @@ impl Shared {
             let now = self.clock.now();
             let mut core = self.lock();
             core.released(&blocks, now);
-            // Under the lock: another driver may be about to release the blocks behind these, and none is done before these are.
+            // Under the lock: another driver may be about to release the blocks behind these, and
+            // none is done before these are.
             let listeners = finish(&blocks, &Ok(()));
             let next = core.next_driver();
             drop(core);
@@ -307,8 +312,8 @@ impl Drop for Shared {
     }
 }
 
-/// Those who wait on a log that was stopped. They are told when this is dropped; callbacks may be called then, so let go
-/// of all locks before.
+/// Those who wait on a log that was stopped. They are told when this is dropped; callbacks may be
+/// called then, so let go of all locks before.
 #[must_use = "whoever waits is told when it is dropped"]
 pub struct Untold<'a> {
     shared: &'a Shared,

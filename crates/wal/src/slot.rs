@@ -1,6 +1,6 @@
-//! A slot: 512 bytes that tell by themselves what they are, and whether they are whole. What a volume is known by lies in
-//! several of them, at the starts of its first sectors: the superblock of a store, the label of the ring that it keeps on
-//! a volume of its own, the label of a log.
+//! A slot: 512 bytes that tell by themselves what they are, and whether they are whole. What a
+//! volume is known by lies in several of them, at the starts of its first sectors: the superblock
+//! of a store, the label of the ring that it keeps on a volume of its own, the label of a log.
 //!
 //! ```text
 //! slot, little endian
@@ -10,8 +10,9 @@
 //! 504   8 XXH3-64 of bytes 0..504
 //! ```
 //!
-//! The rest of the sector is zero. A slot fits in 512 bytes, which the device tears last. Of the whole ones that of the
-//! greatest rank counts, but a slot of a newer format forbids the volume whatever the others hold.
+//! The rest of the sector is zero. A slot fits in 512 bytes, which the device tears last. Of the
+//! whole ones that of the greatest rank counts, but a slot of a newer format forbids the volume
+//! whatever the others hold.
 
 use std::io;
 
@@ -43,8 +44,8 @@ pub trait InSlot: Copy {
     /// Writes it into the bytes 16..504 of a slot.
     fn put(&self, fields: &mut Fields);
 
-    /// Reads it back, from a slot that is whole and of a version from 1 to [`FORMAT`](Self::FORMAT); or says what is
-    /// wrong with it.
+    /// Reads it back, from a slot that is whole and of a version from 1 to
+    /// [`FORMAT`](Self::FORMAT); or says what is wrong with it.
     fn take(fields: &Fields, version: u32) -> Result<Self, &'static str>;
 
     /// The slot that holds it.
@@ -161,8 +162,8 @@ pub fn write<T: InSlot>(
     slots.try_for_each(|slot| write_all_at(volume, (slot * SECTOR) as u64, &buf, persist))
 }
 
-/// Reads the first `count` slots of a volume, from the medium where the volume can do that. Flush it before: nobody acted
-/// on a slot that a cache holds and the medium does not.
+/// Reads the first `count` slots of a volume, from the medium where the volume can do that. Flush
+/// it before: nobody acted on a slot that a cache holds and the medium does not.
 ///
 /// Each by a read of its own: one that gives what was there before must not hide the newest.
 pub fn read<T: InSlot>(volume: &dyn Volume, count: usize) -> io::Result<Vec<Slot<T>>> {

@@ -1,7 +1,8 @@
 //! The ring read in sequence, ahead of who needs it: several large reads in flight.
 //!
-//! Invariants: `window` holds the bytes of positions `base..base + window.len()`; chunks are appended in order; a
-//! chunk never straddles the end of a lap, nor of a span; what is in flight or early lies between the window and `ask`.
+//! Invariants: `window` holds the bytes of positions `base..base + window.len()`; chunks are
+//! appended in order; a chunk never straddles the end of a lap, nor of a span; what is in flight or
+//! early lies between the window and `ask`.
 //!
 //! Memory: a few chunks, and what is asked for in one piece, whatever the size of the ring.
 
@@ -30,7 +31,8 @@ pub(crate) struct Tape<'a> {
     chunk: usize,
     /// Chunks that came before their turn, by position. An error counts only if the turn comes.
     early: BTreeMap<u64, io::Result<AlignedBuf>>,
-    /// Chunks whose bytes are in the window, to be filled again: fresh memory would cost a page fault every 4 KiB.
+    /// Chunks whose bytes are in the window, to be filled again: fresh memory would cost a page
+    /// fault every 4 KiB.
     spare: Vec<AlignedBuf>,
     finished: Vec<Completion>,
     /// What was peeked at last.
@@ -68,8 +70,9 @@ impl<'a> Tape<'a> {
         self.read
     }
 
-    /// The bytes from `position` on, at least `len` of them; `None` past the end of the tape. All from where the tape
-    /// stands is read: [`seek`](Self::seek) first where `position` is far ahead.
+    /// The bytes from `position` on, at least `len` of them; `None` past the end of the tape. All
+    /// from where the tape stands is read: [`seek`](Self::seek) first where `position` is far
+    /// ahead.
     pub fn at(&mut self, position: u64, len: usize) -> io::Result<Option<&[u8]>> {
         assert!(position >= self.base, "a tape turns back only when it is told to");
         if position + len as u64 > self.limit {
@@ -86,7 +89,8 @@ impl<'a> Tape<'a> {
         Ok(Some(&self.window[(position - self.base) as usize..]))
     }
 
-    /// The sector at `position`, as far ahead as may be, while the tape stays where it stands; `None` past its end.
+    /// The sector at `position`, as far ahead as may be, while the tape stays where it stands;
+    /// `None` past its end.
     pub fn peek(&mut self, position: u64) -> io::Result<Option<&[u8]>> {
         let end = position + SECTOR as u64;
         if end <= self.ask || end > self.limit {
@@ -97,7 +101,8 @@ impl<'a> Tape<'a> {
         Ok(Some(&self.sector))
     }
 
-    /// Goes on at `position`, ahead or back. Of what lies between, no more is read than what was asked for already.
+    /// Goes on at `position`, ahead or back. Of what lies between, no more is read than what was
+    /// asked for already.
     pub fn seek(&mut self, position: u64) {
         if (self.base..=self.ask).contains(&position) {
             return;
@@ -171,7 +176,8 @@ mod tests {
     use super::*;
     use crate::map::Map;
 
-    /// Wherever it is sent, and however often, it reads what lies there, with as many reads in flight and no more memory.
+    /// Wherever it is sent, and however often, it reads what lies there, with as many reads in
+    /// flight and no more memory.
     #[test]
     fn a_tape_goes_ahead_and_back() {
         let size = 24 * CHUNK;

@@ -1,11 +1,13 @@
 //! Which block size, depth and codec serve best: found by trying them on the load at hand.
 //!
-//! While the log is busy, the tuner compares the settings in use with one neighbour of theirs, in short turns one after
-//! the other, by the payload bytes that become durable in a second: a pair of turns gives one ratio. What a log starts
-//! with suits most devices, so a neighbour further away from that must be better by [`MARGIN`] and in most pairs, and one
-//! that is nearer only no worse. A stronger codec, which saves the device, need be no worse either, a weaker one must be
-//! better. A trial ends early where the first pairs leave no doubt. Where nothing is better, trials grow rare. While the log is idle most
-//! of the time, latency is what counts and blocks end by themselves, so nothing is tried, and the codec is the fast one.
+//! While the log is busy, the tuner compares the settings in use with one neighbour of theirs, in
+//! short turns one after the other, by the payload bytes that become durable in a second: a pair of
+//! turns gives one ratio. What a log starts with suits most devices, so a neighbour further away
+//! from that must be better by [`MARGIN`] and in most pairs, and one that is nearer only no worse.
+//! A stronger codec, which saves the device, need be no worse either, a weaker one must be better.
+//! A trial ends early where the first pairs leave no doubt. Where nothing is better, trials grow
+//! rare. While the log is idle most of the time, latency is what counts and blocks end by
+//! themselves, so nothing is tried, and the codec is the fast one.
 //!
 //! A plain state machine: the clock's readings are given to it.
 
@@ -35,7 +37,8 @@ pub(crate) struct Done {
     pub others: usize,
 }
 
-/// Large blocks cost the device least; where they fill slowly, they are written before they are full.
+/// Large blocks cost the device least; where they fill slowly, they are written before they are
+/// full.
 const FIRST_BLOCK: usize = 1 << 20;
 const LEAST_BLOCK: usize = 64 << 10;
 const FIRST_DEPTH: usize = 4;
@@ -47,15 +50,16 @@ const NO_WORSE: f64 = 0.99;
 /// A turn lasts so long and so many writes at least.
 const TURN: Duration = Duration::from_millis(5);
 const TURN_WRITES: u32 = 4;
-/// Pairs of turns in a trial, and in one where all of them say the same by a factor that chance does not make.
+/// Pairs of turns in a trial, and in one where all of them say the same by a factor that chance
+/// does not make.
 const PAIRS: usize = 9;
 const CLEAR_PAIRS: usize = 3;
 const CLEAR: f64 = 1.25;
 /// The pause after a trial, doubled from the first to the last while nothing is better.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(3);
-/// A turn in which something was on its way for less than this part of it says nothing. Those who wait for their acks
-/// leave gaps, which grow with what a write takes: that counts.
+/// A turn in which something was on its way for less than this part of it says nothing. Those who
+/// wait for their acks leave gaps, which grow with what a write takes: that counts.
 const BUSY_PART: u32 = 4;
 /// So long the log must be idle for the most part to be taken for an idle one.
 const LIGHT: Duration = Duration::from_secs(1);
@@ -133,7 +137,8 @@ pub(crate) struct Tuner {
     trial: Option<Trial>,
     turn: Turn,
     idle_since: Option<Duration>,
-    /// How long the turns took in which there was little to do, since the last one in which there was more.
+    /// How long the turns took in which there was little to do, since the last one in which there
+    /// was more.
     light: Duration,
     next_trial: Duration,
     pause: Duration,
@@ -317,7 +322,8 @@ mod tests {
 
     const MOST: Settings = Settings { codec: Codec::Zstd, block_size: 1 << 20, depth: 8 };
 
-    /// Runs the tuner against a device for `seconds`; `rate` gives payload bytes a second for settings.
+    /// Runs the tuner against a device for `seconds`; `rate` gives payload bytes a second for
+    /// settings.
     fn run(
         tuner: &mut Tuner,
         now: &mut Duration,

@@ -37,7 +37,8 @@ impl Sink for () {
 pub struct Zone {
     /// Offset of the ring's first byte on the volume; a multiple of the sector size.
     pub offset: u64,
-    /// Bytes of the ring; a multiple of the sector size. The space must be allocated and written before.
+    /// Bytes of the ring; a multiple of the sector size. The space must be allocated and written
+    /// before.
     pub size: u64,
     /// Identity of the store: blocks of another are never taken for ours.
     pub store: u64,
@@ -46,23 +47,27 @@ pub struct Zone {
 /// How a log works. The defaults suit a local solid-state disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Most bytes of a block, before compression. 1 MiB. That is what a log starts with; it finds out under load whether
-    /// smaller ones serve better. What waits for a block that fills slowly is written before it is full.
+    /// Most bytes of a block, before compression. 1 MiB. That is what a log starts with; it finds
+    /// out under load whether smaller ones serve better. What waits for a block that fills slowly
+    /// is written before it is full.
     pub block_size: usize,
-    /// Most writes in flight at once. 16: enough to hide a cloud volume's latency. A log starts with 4 and finds out.
+    /// Most writes in flight at once. 16: enough to hide a cloud volume's latency. A log starts
+    /// with 4 and finds out.
     pub depth: usize,
-    /// The strongest codec in use. [`Codec::Zstd`]. A log starts with [`Codec::Lz4`]; where that costs more time than it
-    /// saves it finds out and steps back, and where a stronger one costs no throughput it steps up.
+    /// The strongest codec in use. [`Codec::Zstd`]. A log starts with [`Codec::Lz4`]; where that
+    /// costs more time than it saves it finds out and steps back, and where a stronger one costs no
+    /// throughput it steps up.
     pub codec: Codec,
-    /// The least time from the start of a write to the start of the next, for a volume that is paid for by the
-    /// operation: 1/3000 s, say. None: zero. Where there is a pace, only a [`Committer`](crate::Committer) writes.
+    /// The least time from the start of a write to the start of the next, for a volume that is paid
+    /// for by the operation: 1/3000 s, say. None: zero. Where there is a pace, only a
+    /// [`Committer`](crate::Committer) writes.
     pub interval: Duration,
     /// Most bytes written in a second, for a volume that is paid for by the byte. No limit: zero.
     pub rate: u64,
     /// How long an append may rest when nobody waits for it. 1 ms.
     pub linger: Duration,
-    /// Part of the ring, in percent, that only records which free space may use. 12: trims still find room when
-    /// everything else is full.
+    /// Part of the ring, in percent, that only records which free space may use. 12: trims still
+    /// find room when everything else is full.
     pub reserve_percent: u8,
 }
 
@@ -80,13 +85,15 @@ impl Default for Config {
     }
 }
 
-/// Records of so many bytes are copied outside the lock, by streaming stores: copying them takes longer than taking the
-/// lock once more.
+/// Records of so many bytes are copied outside the lock, by streaming stores: copying them takes
+/// longer than taking the lock once more.
 const LONG: usize = 8 << 10;
 
-/// Largest record that a ring of `size` bytes takes: with a lap's end before it and the reserve, it fits in an empty one.
+/// Largest record that a ring of `size` bytes takes: with a lap's end before it and the reserve, it
+/// fits in an empty one.
 pub fn max_record(size: u64) -> usize {
-    // Lengths are 32 bits wide in a block; less than a gigabyte leaves room for what is added to a record on its way.
+    // Lengths are 32 bits wide in a block; less than a gigabyte leaves room for what is added to a
+    // record on its way.
     (size / 3 / SECTOR as u64 * SECTOR as u64)
         .min((1 << 30) - (1 << 20))
         .saturating_sub((SECTOR + HEADER) as u64) as usize
@@ -104,8 +111,8 @@ pub(crate) fn limits(config: &Config, size: u64) -> Limits {
 
 /// A ring write-ahead log, open for appending. Clones are handles to the same log.
 ///
-/// In a process that did not open it, after a `fork`, calls are refused with [`WalError::Forked`]; those that have no error
-/// to give panic. Nothing is written, and dropping it does nothing.
+/// In a process that did not open it, after a `fork`, calls are refused with [`WalError::Forked`];
+/// those that have no error to give panic. Nothing is written, and dropping it does nothing.
 ///
 /// A panic in the volume or the sink stops the log as a failed write does.
 #[derive(Clone)]
@@ -116,8 +123,8 @@ pub struct Wal {
 impl Wal {
     /// Opens the ring for appending at `next`, with live blocks from ring position `tail` on.
     ///
-    /// `epoch` must be larger than that of every earlier opening, and durable already. Every block that becomes
-    /// durable is shown to `sink` before it is acknowledged.
+    /// `epoch` must be larger than that of every earlier opening, and durable already. Every block
+    /// that becomes durable is shown to `sink` before it is acknowledged.
     pub fn open(
         volume: Arc<dyn Volume>,
         zone: Zone,
@@ -152,11 +159,13 @@ impl Wal {
 
     /// Takes a record into the open block, without waiting for anything.
     ///
-    /// `encode` writes the record, at most `bound` bytes, and must not panic. `freeing` says that the record frees space, so that it may
-    /// use the ring's reserve. `within` is how long the record may rest when nobody waits for it.
+    /// `encode` writes the record, at most `bound` bytes, and must not panic. `freeing` says that
+    /// the record frees space, so that it may use the ring's reserve. `within` is how long the
+    /// record may rest when nobody waits for it.
     ///
     /// # Errors
-    /// [`WalError::Full`] and [`WalError::Busy`]: call [`wait_for_room`](Self::wait_for_room) and try again.
+    /// [`WalError::Full`] and [`WalError::Busy`]: call [`wait_for_room`](Self::wait_for_room) and
+    /// try again.
     pub fn try_append(
         &self,
         bound: usize,
@@ -184,8 +193,8 @@ impl Wal {
         Ok(boarded)
     }
 
-    /// Takes a record, `head` and then `record`, into the open block, as [`try_append`](Self::try_append) does. A long
-    /// one is copied while others board behind it.
+    /// Takes a record, `head` and then `record`, into the open block, as
+    /// [`try_append`](Self::try_append) does. A long one is copied while others board behind it.
     pub(crate) fn try_append_slice(&self, head: &[u8], record: &[u8]) -> Result<Boarded, WalError> {
         let (len, linger) = (head.len().saturating_add(record.len()), self.shared.config.linger);
         if len < LONG {
@@ -207,8 +216,9 @@ impl Wal {
     /// Appends a record, waiting for room where there is none.
     ///
     /// # Errors
-    /// [`WalError::TooLarge`], [`WalError::Stopped`] and [`WalError::Closed`]; [`WalError::WouldWait`] where it would have
-    /// to wait in a waker; [`WalError::Forked`] in a process that did not open the log. Nothing was taken.
+    /// [`WalError::TooLarge`], [`WalError::Stopped`] and [`WalError::Closed`];
+    /// [`WalError::WouldWait`] where it would have to wait in a waker; [`WalError::Forked`] in a
+    /// process that did not open the log. Nothing was taken.
     pub fn append(&self, record: &[u8]) -> Result<(Boarded, Ack), WalError> {
         loop {
             match self.try_append_slice(&[], record) {
@@ -227,10 +237,12 @@ impl Wal {
         Ack::new(&self.shared, block)
     }
 
-    /// Waits a moment for the ring to be trimmed or the backlog to shrink. Helps with the backlog where no committer runs.
+    /// Waits a moment for the ring to be trimmed or the backlog to shrink. Helps with the backlog
+    /// where no committer runs.
     ///
     /// # Errors
-    /// Why the log stopped; [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in a process that did not open the log.
+    /// Why the log stopped; [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in a process
+    /// that did not open the log.
     pub fn wait_for_room(&self) -> Result<(), WalError> {
         let shared = &*self.shared;
         shared.may_wait()?;
@@ -245,7 +257,8 @@ impl Wal {
                 let rest = core.disturb();
                 drop(core);
                 shared.end_rest(rest);
-                // Woken by a placement or a trim; the bound covers a wake-up that came before the list was joined.
+                // Woken by a placement or a trim; the bound covers a wake-up that came before the
+                // list was joined.
                 thread::park_timeout(Duration::from_millis(5));
                 let me = thread::current().id();
                 shared.lock().room_waiters.retain(|waiter| waiter.id() != me);
@@ -269,12 +282,14 @@ impl Wal {
         seq
     }
 
-    /// Where the log goes on after the block `seq` that a [`cut`](Self::cut) named, once that block is placed.
+    /// Where the log goes on after the block `seq` that a [`cut`](Self::cut) named, once that block
+    /// is placed.
     pub fn cut_cursor(&self, seq: u64) -> Option<Cursor> {
         self.shared.lock().cut_cursor(seq)
     }
 
-    /// Frees the ring before `cursor`. What lies there must be durable elsewhere, and recorded as trimmed.
+    /// Frees the ring before `cursor`. What lies there must be durable elsewhere, and recorded as
+    /// trimmed.
     pub fn trim(&self, cursor: Cursor) {
         let mut core = self.shared.lock();
         core.trim(cursor);
@@ -282,7 +297,8 @@ impl Wal {
         self.wake();
     }
 
-    /// Wakes whoever [waits for room](Self::wait_for_room): there may be some now, or none to wait for.
+    /// Wakes whoever [waits for room](Self::wait_for_room): there may be some now, or none to wait
+    /// for.
     pub fn wake(&self) {
         let waiters = std::mem::take(&mut self.shared.lock().room_waiters);
         waiters.iter().for_each(Thread::unpark);
@@ -295,20 +311,22 @@ impl Wal {
         block.map_or(Ok(()), |block| self.shared.wait(&block))
     }
 
-    /// Ends the log: makes what boarded durable, refuses what comes later, and tells where the log ended. When it returns,
-    /// every callback has been called, but for those behind one that this is called in.
+    /// Ends the log: makes what boarded durable, refuses what comes later, and tells where the log
+    /// ended. When it returns, every callback has been called, but for those behind one that this
+    /// is called in.
     ///
     /// # Errors
-    /// Why the log stopped, [`WalError::Closed`] where it was closed before; [`WalError::WouldWait`] in a waker,
-    /// [`WalError::Forked`] in a process that did not open the log.
+    /// Why the log stopped, [`WalError::Closed`] where it was closed before;
+    /// [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in a process that did not open the
+    /// log.
     pub fn close(&self) -> Result<Cursor, WalError> {
         let end = self.end();
         self.join_callbacks();
         end
     }
 
-    /// [`close`](Self::close), that does not wait for callbacks: for an owner who holds a lock that one may ask for, and calls
-    /// [`join_callbacks`](Self::join_callbacks) without it.
+    /// [`close`](Self::close), that does not wait for callbacks: for an owner who holds a lock that
+    /// one may ask for, and calls [`join_callbacks`](Self::join_callbacks) without it.
     pub fn end(&self) -> Result<Cursor, WalError> {
         self.shared.may_wait()?;
         self.shared.lock().refuse();
@@ -330,16 +348,16 @@ impl Wal {
         }
     }
 
-    /// Returns once all callbacks of a log that has ended have been called; at once in a callback or a waker, and in a
-    /// process that did not open the log.
+    /// Returns once all callbacks of a log that has ended have been called; at once in a callback
+    /// or a waker, and in a process that did not open the log.
     pub fn join_callbacks(&self) {
         if self.shared.may_wait().is_ok() {
             self.shared.calls.join();
         }
     }
 
-    /// Where no committer runs: has callbacks wait until what is returned is dropped, since the caller takes a lock that
-    /// they may ask for.
+    /// Where no committer runs: has callbacks wait until what is returned is dropped, since the
+    /// caller takes a lock that they may ask for.
     pub fn hush(&self) -> Hush<'_> {
         self.shared.calls.hush()
     }
@@ -349,10 +367,12 @@ impl Wal {
         self.shared.is_committer()
     }
 
-    /// Refuses whoever could not wait for the log: for an owner, before it takes a lock under which others wait.
+    /// Refuses whoever could not wait for the log: for an owner, before it takes a lock under which
+    /// others wait.
     ///
     /// # Errors
-    /// [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in a process that did not open the log.
+    /// [`WalError::WouldWait`] in a waker, [`WalError::Forked`] in a process that did not open the
+    /// log.
     pub fn may_wait(&self) -> Result<(), WalError> {
         self.shared.may_wait()
     }
@@ -365,7 +385,8 @@ impl Wal {
         self.shared.here()
     }
 
-    /// Ends the log as a killed process would: nothing more is written, and what was not durable fails.
+    /// Ends the log as a killed process would: nothing more is written, and what was not durable
+    /// fails.
     pub fn abandon(&self) {
         if self.shared.here().is_err() {
             return;

@@ -102,7 +102,8 @@ fn requests_are_in_proportion_to_bytes() {
         costs.gets - opened.gets <= 12 && costs.received - opened.received < 2 << 20,
         "{costs:?} {opened:?}"
     );
-    // All of it is read once, in large pieces, although it lies in several runs that are read side by side.
+    // All of it is read once, in large pieces, although it lies in several runs that are read side
+    // by side.
     assert!(logs(&view) == contents(&store));
     let all = bucket.costs();
     assert!(all.received - costs.received < archived.bytes * 101 / 100, "{all:?} of {archived:?}");
@@ -190,7 +191,8 @@ fn backups_are_found_by_number_and_by_time() {
     assert!(none(Which::Latest).contains("no backups") && none(Which::At(day)).contains("no backups"));
     let mut archive = archive(&memory, &dir.path().join("note"));
     let mut then = Vec::new();
-    // The clock is set back on the fourth day. Nothing is shipped: what is between the backups nobody knows.
+    // The clock is set back on the fourth day. Nothing is shipped: what is between the backups
+    // nobody knows.
     for at in [10, 20, 30, 25, 40] {
         clock.set_wall(day * at);
         fill(&store, &format!("{at}"), 2, 100);
@@ -342,7 +344,8 @@ fn what_is_missing_or_damaged_is_named() {
     assert!(matches!(error, Error::Damaged { .. }), "{error}");
 }
 
-/// The store is written to all the time; a backup is what it was at one moment, with all that was acknowledged before.
+/// The store is written to all the time; a backup is what it was at one moment, with all that was
+/// acknowledged before.
 #[test]
 fn a_store_in_use_is_backed_up() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
@@ -564,7 +567,8 @@ pub fn an_archive_is_of_one_store() {
     }
 }
 
-/// More is committed than waits to be shipped: shipping says so until a backup has it, and restoring says what is not known.
+/// More is committed than waits to be shipped: shipping says so until a backup has it, and
+/// restoring says what is not known.
 #[test]
 pub fn who_ships_too_late_is_told() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());

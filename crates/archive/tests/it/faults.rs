@@ -115,7 +115,8 @@ struct World {
     /// What is certainly in a backup, and what may be in any.
     told: BTreeMap<u64, Logs>,
     maybe: Vec<Logs>,
-    /// What the store was when that was last told to be safe, and what it was since, whenever that was tried.
+    /// What the store was when that was last told to be safe, and what it was since, whenever that
+    /// was tried.
     safe: Vec<Logs>,
     rng: Rng,
 }
@@ -242,7 +243,8 @@ fn nothing_is_lost_where_requests_fail() {
     assert!(wrote > 60 && shipped > 30 && failed > 20 && took_over > 20, "{told}");
 }
 
-/// Numbers of backups that went stay taken for a month: for whoever slept, and where lists are out of date.
+/// Numbers of backups that went stay taken for a month: for whoever slept, and where lists are out
+/// of date.
 #[test]
 fn tombstones_stay_for_a_month() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());

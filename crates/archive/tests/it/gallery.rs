@@ -1,5 +1,5 @@
-//! Seeded bugs of the archive: deliberate breaks, each of which a test must catch. A build with the feature `seeded-bugs` plants
-//! them, and runs this by itself.
+//! Seeded bugs of the archive: deliberate breaks, each of which a test must catch. A build with the
+//! feature `seeded-bugs` plants them, and runs this by itself.
 
 use std::panic::catch_unwind;
 

@@ -143,7 +143,8 @@ fn others_read_while_a_request_hangs() {
     });
 }
 
-/// Whoever asks for what is not in the backup that is known looks for a newer one; others go on with the one that is known.
+/// Whoever asks for what is not in the backup that is known looks for a newer one; others go on
+/// with the one that is known.
 #[test]
 fn parts_are_opened_while_a_newer_backup_is_looked_for() {
     let (hanging, dir) = (Arc::new(Hanging::new()), tempfile::tempdir().unwrap());

@@ -1,8 +1,10 @@
-//! Every moment that is restored is the store as it was then, or an error that names a hole which really has it.
+//! Every moment that is restored is the store as it was then, or an error that names a hole which
+//! really has it.
 //!
-//! A store is committed to every few milliseconds of a clock by hand, shipped and backed up at random. Processes end, requests
-//! fail, logs come in by imports, and the clock is set: for a while to a wrong time, or back for good. A plain model takes note of what the
-//! store is at each millisecond that the clock shows.
+//! A store is committed to every few milliseconds of a clock by hand, shipped and backed up at
+//! random. Processes end, requests fail, logs come in by imports, and the clock is set: for a while
+//! to a wrong time, or back for good. A plain model takes note of what the store is at each
+//! millisecond that the clock shows.
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
@@ -35,8 +37,9 @@ struct Kinds {
 struct Shown {
     version: usize,
     times: RangeInclusive<u64>,
-    /// Whether it did, and was right: a time that only a wrong clock showed has not come yet, or is long gone, and around a moment at
-    /// which the clock was set nobody can know how far it had come.
+    /// Whether it did, and was right: a time that only a wrong clock showed has not come yet, or is
+    /// long gone, and around a moment at which the clock was set nobody can know how far it had
+    /// come.
     sure: bool,
 }
 
@@ -62,7 +65,8 @@ struct World {
     backups: Vec<BackedUp>,
     /// Whether something was lost to shipping since the last backup.
     lost: bool,
-    /// The version that the archive has by now, and the one that it has if more came through than was heard of.
+    /// The version that the archive has by now, and the one that it has if more came through than
+    /// was heard of.
     archived: usize,
     maybe: usize,
     /// How far ahead the clock is, if it is wrong.
@@ -301,7 +305,8 @@ impl World {
         assert!(last.contains(&found), "at {at} it was something else");
         assert!(view.taken() <= at || self.kinds.clock, "at {at}: dated {}", view.taken());
         if !showed.iter().any(|shown| shown.sure) {
-            // The clock never showed it: it was set from before it to after it, and may show it yet.
+            // The clock never showed it: it was set from before it to after it, and may show it
+            // yet.
             return;
         }
         let known = self.shown.iter().filter(|shown| shown.version <= self.archived && shown.sure);

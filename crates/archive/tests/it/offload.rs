@@ -184,7 +184,8 @@ fn who_lost_the_archive_lets_nothing_go() {
     assert!(matches!(offload(&mut here, &other, 0), Err(Error::OtherStore { .. })));
 }
 
-/// A part of the bucket that is gone, or not what it was, is told when the store asks for it, and by whom it was kept.
+/// A part of the bucket that is gone, or not what it was, is told when the store asks for it, and
+/// by whom it was kept.
 #[test]
 fn what_the_bucket_lost_is_named() {
     use brooklet_archive::object_store::ObjectStoreExt;

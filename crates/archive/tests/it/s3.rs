@@ -1,4 +1,5 @@
-//! Archives on a real S3 server, whose address and keys the environment tells: `.ci/s3` starts one and runs these.
+//! Archives on a real S3 server, whose address and keys the environment tells: `.ci/s3` starts one
+//! and runs these.
 
 use crate::common;
 
@@ -160,7 +161,8 @@ fn requests_that_fail_lose_nothing() {
     }
 }
 
-/// Backups and offloading by way of what does harm, and the process gone after each round: all of it is there.
+/// Backups and offloading by way of what does harm, and the process gone after each round: all of
+/// it is there.
 #[test]
 #[ignore = "needs a server: .ci/s3"]
 fn what_was_offloaded_is_read_from_there() {
@@ -195,8 +197,8 @@ fn what_was_offloaded_is_read_from_there() {
     assert!(offloaded >= 6 && faults >= 10, "{offloaded} {faults}");
 }
 
-/// Stands between, and does harm: answers 503 or 500, does what is asked and does not answer, cuts answers off, gives lists that
-/// it gave before.
+/// Stands between, and does harm: answers 503 or 500, does what is asked and does not answer, cuts
+/// answers off, gives lists that it gave before.
 struct Proxy {
     address: SocketAddr,
     faults: Arc<AtomicU64>,

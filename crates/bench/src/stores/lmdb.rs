@@ -23,7 +23,8 @@ impl Lmdb {
     pub fn open(dir: &Path) -> Result<Self> {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP);
-        // SAFETY: the directory is the benchmark's own, and nothing else changes the map's file meanwhile.
+        // SAFETY: the directory is the benchmark's own, and nothing else changes the map's file
+        // meanwhile.
         let env = unsafe { options.open(dir)? };
         let create = env.create_databases_and_commit(env.write_txn()?, |opener, transaction| {
             opener.create_database(transaction, None).map(CommitOrAbort::<_, ()>::Commit)

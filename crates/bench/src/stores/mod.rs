@@ -1,7 +1,8 @@
 //! The stores that are compared, behind one face: a file each.
 //!
-//! A log's entry is a pair of key and value wherever the store has no logs of its own: the key is the log's number and the
-//! entry's number, big-endian, so that a log's entries are neighbours; the value is the payload.
+//! A log's entry is a pair of key and value wherever the store has no logs of its own: the key is
+//! the log's number and the entry's number, big-endian, so that a log's entries are neighbours; the
+//! value is the payload.
 
 mod brooklet;
 mod device;
@@ -75,7 +76,8 @@ pub trait Peer: Send + Sync {
     /// Visits a log's entries in order, with their numbers.
     fn read(&self, log: u64, visit: &mut dyn FnMut(u64, &[u8])) -> Result<()>;
 
-    /// Brings to its place what waits in memory or in a write-ahead log, where the store has a call for it.
+    /// Brings to its place what waits in memory or in a write-ahead log, where the store has a call
+    /// for it.
     fn settle(&self) -> Result<()>;
 
     /// Settles it, and merges all that it has in several places, so that it is read best.
@@ -87,7 +89,8 @@ pub trait Peer: Send + Sync {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// A store that takes many operations in one durable transaction; [`Batched`] makes a [`Peer`] of it.
+/// A store that takes many operations in one durable transaction; [`Batched`] makes a [`Peer`] of
+/// it.
 pub trait Transactions: Send + Sync + 'static {
     /// Whether it merges the commits of several threads by itself.
     const GROUPS: bool = false;

@@ -1,4 +1,5 @@
-//! Group commit at its plainest: what gathers is written with one durable write to a file that was written before.
+//! Group commit at its plainest: what gathers is written with one durable write to a file that was
+//! written before.
 //!
 //! Nothing can be read back; it shows what the device and the wake-ups leave to a store.
 

@@ -1,4 +1,5 @@
-//! raft-engine: a log for each raft group, all in shared files, with an index of every entry in memory.
+//! raft-engine: a log for each raft group, all in shared files, with an index of every entry in
+//! memory.
 
 use std::path::Path;
 
@@ -18,7 +19,8 @@ pub struct RaftEngine {
     engine: Engine,
 }
 
-/// Entries as raft-engine takes them: a protobuf message that knows its index, here as its first eight bytes.
+/// Entries as raft-engine takes them: a protobuf message that knows its index, here as its first
+/// eight bytes.
 struct Entries;
 
 impl MessageExt for Entries {
@@ -32,8 +34,8 @@ impl MessageExt for Entries {
 impl RaftEngine {
     pub fn open(dir: &Path) -> Result<Self> {
         let dir = dir.to_str().ok_or("raft-engine wants a path in UTF-8")?.to_owned();
-        // A file that was written before takes no change of its extents with each sync. Only for a new store: making more
-        // of them would be no part of opening one.
+        // A file that was written before takes no change of its extents with each sync. Only for a
+        // new store: making more of them would be no part of opening one.
         let prefill_for_recycle = std::fs::read_dir(&dir)?.next().is_none();
         let prefill_limit = Some(ReadableSize::mb(256));
         Ok(Self {

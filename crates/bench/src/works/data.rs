@@ -1,4 +1,5 @@
-//! Data that is made once: read after a reopening, opened after a clean close and after a kill, and weighed in memory.
+//! Data that is made once: read after a reopening, opened after a clean close and after a kill, and
+//! weighed in memory.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -40,13 +41,15 @@ const CHUNK: usize = 100_000;
 const SPOT_CHECKS: u64 = 100;
 
 impl Data {
-    /// Makes the store: an entry for each log, then another for each, so that a log's entries come far apart.
+    /// Makes the store: an entry for each log, then another for each, so that a log's entries come
+    /// far apart.
     pub fn fill(self, kind: Kind, dir: &Path, payloads: Payloads) -> Result<Figures> {
         let store = kind.open(dir)?;
         let mut ops = Vec::with_capacity(CHUNK);
         for seq in 0..self.each {
             for i in 0..self.logs {
-                // A prime that divides no number of logs: all of them, in an order that is not that of their keys.
+                // A prime that divides no number of logs: all of them, in an order that is not that
+                // of their keys.
                 let log = (i * 7919 + seq * 104_729) % self.logs;
                 ops.push(Op { log, seq, first: seq, payload: payloads.delta(i + seq * self.logs) });
                 if ops.len() == CHUNK {

@@ -1,6 +1,7 @@
 //! What a child process does: one step of a workload with one store.
 //!
-//! Each step has a process of its own, so that no store meets the threads, the memory or the caches of another.
+//! Each step has a process of its own, so that no store meets the threads, the memory or the caches
+//! of another.
 
 mod data;
 mod flight;

@@ -1,5 +1,5 @@
-//! Tasks that await their operations, and an executor of many on one thread, as small as it can be: what awaiting costs
-//! without a runtime's own cost.
+//! Tasks that await their operations, and an executor of many on one thread, as small as it can be:
+//! what awaiting costs without a runtime's own cost.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! Writing: threads that wait for each operation, and all at once; `flight` has those who do not wait on a thread.
+//! Writing: threads that wait for each operation, and all at once; `flight` has those who do not
+//! wait on a thread.
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -27,7 +28,8 @@ const SNAPSHOT_EVERY: u64 = 16;
 pub struct Load {
     /// Few logs, with a snapshot now and then; many logs and appends only otherwise.
     pub hot: bool,
-    /// Whether the logs lie where a store puts what rests, and not in its memory; never with hot ones.
+    /// Whether the logs lie where a store puts what rests, and not in its memory; never with hot
+    /// ones.
     pub cold: bool,
     /// Who waits for what.
     pub how: How,
@@ -68,7 +70,8 @@ pub struct Written {
     pub took: Duration,
     /// Nanoseconds, where threads waited.
     pub latencies: Vec<u32>,
-    /// Context switches of all threads meanwhile, the store's own included; `None` where the system does not tell.
+    /// Context switches of all threads meanwhile, the store's own included; `None` where the system
+    /// does not tell.
     pub switches: Option<u64>,
 }
 

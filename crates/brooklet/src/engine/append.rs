@@ -1,5 +1,6 @@
-//! One commit on its way into the log: it is tried until the state accepts it, or refuses it for good. Each refusal that can be
-//! mended has a function that mends it: a look-up in the runs, or a wait for room.
+//! One commit on its way into the log: it is tried until the state accepts it, or refuses it for
+//! good. Each refusal that can be mended has a function that mends it: a look-up in the runs, or a
+//! wait for room.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +22,8 @@ use crate::state::retention::CommitClock;
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, held, thread};
 
-/// The logs whose sizes were looked up for a commit: until it has appended, or was refused for good, they stay in memory, with
-/// what was learned.
+/// The logs whose sizes were looked up for a commit: until it has appended, or was refused for
+/// good, they stay in memory, with what was learned.
 struct Counting<'a> {
     inner: &'a Inner,
     keys: Vec<&'a [u8]>,
@@ -137,7 +138,8 @@ impl<'a> Attempt<'a> {
         let memory = state.memory();
         // Without threads a checkpoint is always as far as it can be.
         let rationed = inner.options.threads && inner.is_beyond_ration(memory);
-        // What was looked up for this commit is let in: a checkpoint would drop it, and the next look-up bring it again.
+        // What was looked up for this commit is let in: a checkpoint would drop it, and the next
+        // look-up bring it again.
         let exempt = self.freeing || self.looked;
         let over = !exempt && (rationed || memory > state.most_memory(inner.options.memory_budget));
         Pressure { rationed, over }
@@ -232,7 +234,8 @@ impl<'a> Attempt<'a> {
 impl Inner {
     /// Appends a commit to the log: looks up logs as need be, and waits for room if `wait` says so.
     ///
-    /// `None` where a log of it is kept in memory. Nobody checks here whether the operations may be asked for at all.
+    /// `None` where a log of it is kept in memory. Nobody checks here whether the operations may be
+    /// asked for at all.
     pub fn append(
         &self,
         ops: &[Op<'_>],
@@ -271,7 +274,8 @@ impl Inner {
         Ok(Some(accepted))
     }
 
-    /// Refuses a commit with `error`, once the block that this rests on is durable; or says why that cannot be waited for.
+    /// Refuses a commit with `error`, once the block that this rests on is durable; or says why
+    /// that cannot be waited for.
     fn refusal(&self, wal: &Wal, error: Error, rests_on: Option<u64>, wait: bool) -> Error {
         let settled = rests_on.is_none_or(|block| wal.durable() >= block) || bug("refusal-before-durable");
         match settled {
@@ -318,7 +322,8 @@ impl Inner {
     }
 
     fn wait_for_room(&self, wal: &Wal) -> Result<(), Error> {
-        // The maintenance thread tries again by itself; until it gets on, waiting would be for nothing.
+        // The maintenance thread tries again by itself; until it gets on, waiting would be for
+        // nothing.
         let stalled = held(&self.stalled).clone();
         stalled.map_or_else(|| Ok(wal.wait_for_room()?), Err)
     }

@@ -1,16 +1,18 @@
-//! Sweeping: entries that have become too old, of logs that nobody commits to, are trimmed, and so become garbage that
-//! merging drops as any other (`maintenance/policy/mod.rs`).
+//! Sweeping: entries that have become too old, of logs that nobody commits to, are trimmed, and so
+//! become garbage that merging drops as any other (`maintenance/policy/mod.rs`).
 //!
-//! A run tells how many entries its logs have under limits of age, and when the first and the last of them become too old
-//! (`format/manifest.rs`). Once the store is idle, and about as many are too old as make all runs worth a merge, or all of the
-//! run's are, its heads are walked through, and each log of which entries are too old gets a commit that trims them: what
-//! such a commit may do, appending decides by what the log is by then. So a store at rest gives back what is too old as
+//! A run tells how many entries its logs have under limits of age, and when the first and the last
+//! of them become too old (`format/manifest.rs`). Once the store is idle, and about as many are too
+//! old as make all runs worth a merge, or all of the run's are, its heads are walked through, and
+//! each log of which entries are too old gets a commit that trims them: what such a commit may do,
+//! appending decides by what the log is by then. So a store at rest gives back what is too old as
 //! it gives back what is dead.
 //!
-//! How many are too old is reckoned as if they became so evenly. One log of long age makes that wrong; so all runs of which
-//! anything is too old are walked through in a round, an hour after that is so at the latest. Where a round finds less
-//! than is worth a merge, the next one waits twice as long, until one finds as much. What was found is kept in memory only:
-//! each opening begins with an hour, and finds once more what no merge has dropped since.
+//! How many are too old is reckoned as if they became so evenly. One log of long age makes that
+//! wrong; so all runs of which anything is too old are walked through in a round, an hour after
+//! that is so at the latest. Where a round finds less than is worth a merge, the next one waits
+//! twice as long, until one finds as much. What was found is kept in memory only: each opening
+//! begins with an hour, and finds once more what no merge has dropped since.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -66,8 +68,8 @@ struct Round {
     found: u64,
 }
 
-/// A walk through a run. It has the run's number only: one that is replaced between two steps, maybe long before the store
-/// is idle again, is not kept from going.
+/// A walk through a run. It has the run's number only: one that is replaced between two steps,
+/// maybe long before the store is idle again, is not kept from going.
 struct ExpiryPass {
     run: u64,
     /// The log to go on with.
@@ -218,8 +220,8 @@ impl Inner {
         let left = expiry.old.len();
         match self.trim_old(expiry, false) {
             Err(Error::Full { .. }) => {
-                // It goes on once what waits is written, and the checkpoint done that was asked for. Where that does not
-                // help, there is nothing to do before there is more room.
+                // It goes on once what waits is written, and the checkpoint done that was asked
+                // for. Where that does not help, there is nothing to do before there is more room.
                 self.flush()?;
                 let in_vain = expiry.old.len() == left;
                 let stuck = mem::replace(&mut expiry.in_vain, in_vain) && in_vain;
@@ -233,7 +235,8 @@ impl Inner {
         }
     }
 
-    /// Walks through all runs of which anything is too old by now, each once, and waits for room if need be.
+    /// Walks through all runs of which anything is too old by now, each once, and waits for room if
+    /// need be.
     pub fn expire_all(&self) -> Result<(), Error> {
         // What becomes too old meanwhile is left: it may be ever more.
         let now = self.now();
@@ -249,7 +252,8 @@ impl Inner {
         }
     }
 
-    /// Trims what is too old of the logs that were found; those that there is no room for are kept for another try.
+    /// Trims what is too old of the logs that were found; those that there is no room for are kept
+    /// for another try.
     fn trim_old(&self, expiry: &mut Expiry, wait: bool) -> Result<(), Error> {
         while let Some(key) = expiry.old.front() {
             match self.expire_log(key, wait) {

@@ -1,4 +1,5 @@
-//! Writing the tables of an import, or of a dump: beside whoever makes its pieces, where the store has threads.
+//! Writing the tables of an import, or of a dump: beside whoever makes its pieces, where the store
+//! has threads.
 
 use std::mem;
 use std::sync::Arc;

@@ -1,8 +1,10 @@
-//! Spaces that are kept in memory: the way of a commit and of a read to a [memory space](crate::memory_space), and how logs come into one and
-//! leave it. Dumps are in `engine/memory_dump.rs`.
+//! Spaces that are kept in memory: the way of a commit and of a read to a [memory
+//! space](crate::memory_space), and how logs come into one and leave it. Dumps are in
+//! `engine/memory_dump.rs`.
 //!
-//! The store knows memory spaces by the names of their spaces. Who has found that a log's space has one goes there, and to the ring
-//! otherwise; and as both look again under their own lock, it does not matter what becomes of the space meanwhile.
+//! The store knows memory spaces by the names of their spaces. Who has found that a log's space has
+//! one goes there, and to the ring otherwise; and as both look again under their own lock, it does
+//! not matter what becomes of the space meanwhile.
 
 use std::ops::RangeBounds;
 use std::sync::{Arc, PoisonError};
@@ -96,15 +98,16 @@ impl MemorySpaces {
 }
 
 impl Inner {
-    /// Does a commit whose logs are in memory. `None` where they are not; those of the memory space that it came to are not any more.
+    /// Does a commit whose logs are in memory. `None` where they are not; those of the memory space
+    /// that it came to are not any more.
     pub fn commit_in_memory(
         &self,
         ops: &[Op<'_>],
         durability: Option<Durability>,
         wait: bool,
     ) -> Result<Option<(Seqs, Arc<MemorySpace>)>, Error> {
-        // Without threads it is this very one that moves it, further out; and whoever moves it waits for the log, as a waker
-        // may not.
+        // Without threads it is this very one that moves it, further out; and whoever moves it
+        // waits for the log, as a waker may not.
         let wait = wait && self.options.threads && self.may_wait().is_ok();
         while let Some(memory_space) = self.memory_spaces.of_all(ops)? {
             if durability.is_some() {

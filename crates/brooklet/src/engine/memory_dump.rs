@@ -1,7 +1,9 @@
-//! Dumps: what is in memory becomes a run, in the order of keys, past the log and beside everything else.
+//! Dumps: what is in memory becomes a run, in the order of keys, past the log and beside everything
+//! else.
 //!
-//! A dump has every log of its space, as a whole, and names those that are no more. So nothing in older runs counts of what it
-//! has, and an older dump is free as soon as the next one is part of the store.
+//! A dump has every log of its space, as a whole, and names those that are no more. So nothing in
+//! older runs counts of what it has, and an older dump is free as soon as the next one is part of
+//! the store.
 
 use std::io;
 use std::sync::Arc;

@@ -1,11 +1,14 @@
 //! Logs come into memory and leave it: as a store is opened, and as a space gets another class.
 //!
-//! - Into memory: from the moment at which the table of spaces says so, commits come to the memory space, and each log that one of them
-//!   is on is brought there as it is. Meanwhile all are, in the order of their keys.
-//! - Out of it: commits wait while the memory space is dumped, and the table of spaces says so. Readers never wait.
+//! - Into memory: from the moment at which the table of spaces says so, commits come to the memory
+//!   space, and each log that one of them is on is brought there as it is. Meanwhile all are, in
+//!   the order of their keys.
+//! - Out of it: commits wait while the memory space is dumped, and the table of spaces says so.
+//!   Readers never wait.
 //!
-//! Where that is cut short, the space is in the one class or the other, as its table says; nothing counts twice, since what is
-//! in memory, or in the last dump, is whole, and is all that counts of a log.
+//! Where that is cut short, the space is in the one class or the other, as its table says; nothing
+//! counts twice, since what is in memory, or in the last dump, is whole, and is all that counts of
+//! a log.
 
 use std::sync::Arc;
 
@@ -23,8 +26,8 @@ use crate::run::{Run, RunSet};
 use crate::sync::held;
 
 impl Inner {
-    /// Brings into memory what is to be there, as the store is opened. What cannot be read of it is set aside, and what does
-    /// not fit stays where it is: that does not keep a store from opening.
+    /// Brings into memory what is to be there, as the store is opened. What cannot be read of it is
+    /// set aside, and what does not fit stays where it is: that does not keep a store from opening.
     pub fn load_memory(self: &Arc<Self>) -> Result<(), Error> {
         for info in self.spaces() {
             let Class::Memory(config) = info.config.class else { continue };
@@ -54,7 +57,8 @@ impl Inner {
         memory_space.into()
     }
 
-    /// Has the logs of a space in memory from now on; `commit` makes its table say so, and all before it durable.
+    /// Has the logs of a space in memory from now on; `commit` makes its table say so, and all
+    /// before it durable.
     pub fn move_into_memory(
         self: &Arc<Self>,
         name: &str,
@@ -90,7 +94,8 @@ impl Inner {
         let dumped = if bug("move-does-not-dump") { Ok(()) } else { self.dump(memory_space).map(drop) };
         let done = dumped.and_then(|()| {
             let mut state = self.state();
-            // What was known of its logs is of before they were in memory; and what came since, nobody was told.
+            // What was known of its logs is of before they were in memory; and what came since,
+            // nobody was told.
             if !bug("moved-logs-are-remembered") {
                 state.clear_bounds_cache(&self.table_cache);
             }
@@ -98,7 +103,8 @@ impl Inner {
             drop(state);
             commit()
         });
-        // A commit of the table that failed may be the table all the same, until the store is opened again.
+        // A commit of the table that failed may be the table all the same, until the store is
+        // opened again.
         let left = self.state().spaces.memory_of(memory_space.name.as_bytes()).is_none();
         if left {
             self.memory_spaces.remove(&memory_space.name);
@@ -161,8 +167,9 @@ impl Inner {
     }
 }
 
-/// The runs that have nothing but logs whose keys begin with a prefix, and never had: of those that take part in a merge, the one
-/// grows, and the others are told with the counts that they had when they were whole.
+/// The runs that have nothing but logs whose keys begin with a prefix, and never had: of those that
+/// take part in a merge, the one grows, and the others are told with the counts that they had when
+/// they were whole.
 fn runs_within(runs: &RunSet, prefix: &[u8]) -> Result<Vec<u64>, Error> {
     let merged = runs.merge().map_or((None, &[][..]), |(into, inputs)| (Some(into), inputs));
     let merges = |run: &Arc<Run>| merged.0.into_iter().chain(merged.1).any(|other| Arc::ptr_eq(run, other));

@@ -1,7 +1,8 @@
 //! The engine room: what an open store is made of, and the threads that keep it going.
 //!
-//! Locks are taken in this order: maintenance, state, the log's core. The state's is held for short steps only; nobody waits
-//! for the log while holding it. The maintenance's is held for a slice of work at a time.
+//! Locks are taken in this order: maintenance, state, the log's core. The state's is held for short
+//! steps only; nobody waits for the log while holding it. The maintenance's is held for a slice of
+//! work at a time.
 
 pub mod append;
 pub mod expiry;
@@ -72,7 +73,8 @@ pub(crate) struct Inner {
     pub dump_thread: OnceLock<Thread>,
     /// Commits of the store itself: it is idle all the same.
     pub own_commits: AtomicU64,
-    /// Set while the maintenance thread sleeps until it is woken, though nothing is full: by the next commit.
+    /// Set while the maintenance thread sleeps until it is woken, though nothing is full: by the
+    /// next commit.
     asleep: AtomicBool,
     /// Set while a checkpoint is wanted and not begun, or asked for by a caller.
     pub wanted: AtomicBool,
@@ -91,12 +93,14 @@ pub(crate) struct Inner {
     /// How closing went, once it did.
     pub closed: Mutex<Option<Result<(), Error>>>,
     pub counters: Counters,
-    /// What maintenance had done and had as its last slice ended: nobody waits for maintenance to look.
+    /// What maintenance had done and had as its last slice ended: nobody waits for maintenance to
+    /// look.
     pub kept: Mutex<MaintenanceSnapshot>,
     committer: Mutex<Option<Committer>>,
     /// Those of the store, until it ends.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The store was closed by a call: with the last handle its volumes go, whoever has an iterator.
+    /// The store was closed by a call: with the last handle its volumes go, whoever has an
+    /// iterator.
     full_requested: AtomicBool,
     /// By these it lets go of its volumes.
     tethers: Vec<Arc<Tether>>,
@@ -104,7 +108,8 @@ pub(crate) struct Inner {
     pub process: Process,
 }
 
-/// The state, as the log's sink. A panic under its lock may have left it half changed: the log stops then.
+/// The state, as the log's sink. A panic under its lock may have left it half changed: the log
+/// stops then.
 pub(crate) struct SharedState(Mutex<StoreState>);
 
 impl Sink for SharedState {
@@ -114,7 +119,8 @@ impl Sink for SharedState {
 }
 
 impl Inner {
-    /// The state. Where a thread panicked under its lock, the store has stopped: nothing that is found here is acknowledged.
+    /// The state. Where a thread panicked under its lock, the store has stopped: nothing that is
+    /// found here is acknowledged.
     ///
     /// # Panics
     /// In a process that did not open the store, where the lock may never be free.
@@ -132,7 +138,8 @@ impl Inner {
         self.state.0.lock().map_err(|_| self.stop(io::Error::other(HALF_DONE)))
     }
 
-    /// Maintenance. Where a thread panicked under its lock, the store has stopped, and maintenance does nothing more.
+    /// Maintenance. Where a thread panicked under its lock, the store has stopped, and maintenance
+    /// does nothing more.
     ///
     /// # Panics
     /// In a process that did not open the store.
@@ -155,13 +162,15 @@ impl Inner {
         if self.process.is_here() { Ok(()) } else { Err(Error::Forked) }
     }
 
-    /// Refuses whoever could not wait for the store, before it takes a lock under which others wait for the log.
+    /// Refuses whoever could not wait for the store, before it takes a lock under which others wait
+    /// for the log.
     pub fn may_wait(&self) -> Result<(), Error> {
         self.here()?;
         self.wal.as_ref().map_or(Ok(()), |wal| Ok(wal.may_wait()?))
     }
 
-    /// For who takes such a lock: where the store has no threads, callbacks wait until this is dropped, after the lock.
+    /// For who takes such a lock: where the store has no threads, callbacks wait until this is
+    /// dropped, after the lock.
     pub fn hush(&self) -> Option<Hush<'_>> {
         self.wal.as_ref().map(Wal::hush)
     }
@@ -190,8 +199,9 @@ impl Inner {
         }
     }
 
-    /// Maintenance, unless this very thread is at work with it: a store without threads has one caller, and where that
-    /// one comes again from within (from a callback, or from a volume that calls back) the work goes on further out.
+    /// Maintenance, unless this very thread is at work with it: a store without threads has one
+    /// caller, and where that one comes again from within (from a callback, or from a volume that
+    /// calls back) the work goes on further out.
     fn free_maintenance(&self) -> Option<MutexGuard<'_, Maintenance>> {
         if self.options.threads {
             return Some(self.maintenance());
@@ -203,7 +213,8 @@ impl Inner {
         }
     }
 
-    /// Steps the committer of a store without threads, until what it began has ended if `drain` says so.
+    /// Steps the committer of a store without threads, until what it began has ended if `drain`
+    /// says so.
     fn step_committer(&self, drain: bool) -> bool {
         if self.options.threads {
             return false;
@@ -324,7 +335,8 @@ impl Handle {
             };
             let run = spawn("brooklet-commit", Box::new(move || committer.run()))?;
             let keep = spawn("brooklet-keep", Box::new(inner.watched("the keeper", |inner| inner.keep())))?;
-            // Set here and not by the thread, which might look whether it is wanted while it cannot be woken yet.
+            // Set here and not by the thread, which might look whether it is wanted while it cannot
+            // be woken yet.
             inner.maintenance_thread.get_or_init(|| keep.thread().clone());
             inner.table_cache.watched_by(keep.thread());
             held(&inner.threads).extend([run, keep]);
@@ -393,7 +405,8 @@ impl Inner {
         }
     }
 
-    /// Closes the store as its last handle goes, and lets go of its volumes if it was told to close.
+    /// Closes the store as its last handle goes, and lets go of its volumes if it was told to
+    /// close.
     fn go(self: &Arc<Self>) {
         self.close_at_last();
         if self.full_requested.load(Ordering::Relaxed) && !bug("closed-store-keeps-its-file") {
@@ -415,7 +428,8 @@ impl Inner {
         done
     }
 
-    /// Returns once every callback of a store that has ended has been called. A callback may want the lock of who closes.
+    /// Returns once every callback of a store that has ended has been called. A callback may want
+    /// the lock of who closes.
     pub fn join_callbacks(&self) {
         self.wal.iter().for_each(Wal::join_callbacks);
     }
@@ -447,8 +461,8 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let inner = &self.inner;
         if inner.here().is_err() {
-            // The threads are not here, and what they shared is as it was in the midst of something: nothing is ended, closed
-            // or freed.
+            // The threads are not here, and what they shared is as it was in the midst of
+            // something: nothing is ended, closed or freed.
             return mem::forget(inner.clone());
         }
         if inner.is_own_thread() {

@@ -174,7 +174,8 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
 
 /// Makes durable what a process that was killed left in a volatile cache, before any of it is read.
 ///
-/// An opening for reading only goes on where that fails: it shows nothing that is not on the medium.
+/// An opening for reading only goes on where that fails: it shows nothing that is not on the
+/// medium.
 fn flush(volumes: &Volumes, options: &Options) -> Result<(), Error> {
     if bug("no-flush-at-opening") {
         return Ok(());
@@ -213,7 +214,8 @@ fn find_ring(
     }
 }
 
-/// Refuses runs that compaction could not have left: it finds them by number, and what is newer by level.
+/// Refuses runs that compaction could not have left: it finds them by number, and what is newer by
+/// level.
 pub(crate) fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error> {
     let damaged = |what: String| Err(Error::damaged("the manifest", what));
     let merged = manifest.merged();
@@ -302,9 +304,11 @@ pub(crate) fn read_manifest(
     Ok((manifest, Some(Extent { offset, len: whole })))
 }
 
-/// Makes what was read durable and starts a new epoch, so that no block of an earlier opening is taken for a new one.
+/// Makes what was read durable and starts a new epoch, so that no block of an earlier opening is
+/// taken for a new one.
 ///
-/// Where the ring has a volume of its own, both get a new mark; `format/ring_label.rs` says in which order, and why.
+/// Where the ring has a volume of its own, both get a new mark; `format/ring_label.rs` says in
+/// which order, and why.
 pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error> {
     let volumes = &opened.volumes;
     let label = opened.label.as_ref();
@@ -343,8 +347,9 @@ pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error>
     Ok(())
 }
 
-/// Sees to it that the space is there which creation laid out, and every write after this relies on: a copy may have been
-/// made with holes in it. What the heap has free is secured before it is used.
+/// Sees to it that the space is there which creation laid out, and every write after this relies
+/// on: a copy may have been made with holes in it. What the heap has free is secured before it is
+/// used.
 fn fill_holes(opened: &Opened) -> Result<(), Error> {
     let Opened { volumes, superblock, .. } = opened;
     let ring = volumes.ring.as_ref().map(|ring| (ring, superblock.ring_end()));
@@ -384,8 +389,8 @@ mod tests {
         Volumes { data: volume.clone(), ring: None }
     }
 
-    /// A superblock that counts fewer runs than there are has the next run named like one that is there: compaction
-    /// then waited for ever for that one to go.
+    /// A superblock that counts fewer runs than there are has the next run named like one that is
+    /// there: compaction then waited for ever for that one to go.
     #[test]
     fn a_run_newer_than_the_superblock_knows_is_refused() {
         let options = || Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false);
@@ -404,7 +409,8 @@ mod tests {
         assert!(compacted.unwrap_err().to_string().contains("run 2 is newer"));
     }
 
-    /// The length of the manifest, as a superblock with a sound checksum gave it, overflowed when rounded up.
+    /// The length of the manifest, as a superblock with a sound checksum gave it, overflowed when
+    /// rounded up.
     #[test]
     fn a_manifest_that_cannot_be_there_is_refused() {
         let options = || Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false);
@@ -435,7 +441,8 @@ mod tests {
         assert!(error.contains(because), "{error}");
     }
 
-    /// A manifest with sound checksums could make compaction merge the wrong runs, go on for ever or overflow.
+    /// A manifest with sound checksums could make compaction merge the wrong runs, go on for ever
+    /// or overflow.
     #[test]
     fn runs_that_no_compaction_leaves_are_refused() {
         let run = |id, level| chain(id, level, &[b""]);

@@ -35,7 +35,8 @@ impl Inner {
         held(&self.quiet).observe(self.options.clock.now(), commits)
     }
 
-    /// How long nobody must have committed for the memtable to be checkpointed; `None` where there is nothing in it.
+    /// How long nobody must have committed for the memtable to be checkpointed; `None` where there
+    /// is nothing in it.
     fn patience(&self, wal: &Wal) -> Option<Duration> {
         let used = wal.stats().used;
         let state = self.state();
@@ -74,7 +75,8 @@ impl Inner {
         }
         self.ration(context.wal, maintenance.progress());
         if checkpointing && !maintenance.is_checkpointing() {
-            // What came meanwhile may be enough for the next one, and no commit need come to notice.
+            // What came meanwhile may be enough for the next one, and no commit need come to
+            // notice.
             self.weigh(&self.state(), context.wal.stats().used);
         }
         let idle = context.quiet >= IDLE;
@@ -82,7 +84,8 @@ impl Inner {
         if idle && matches!(worked, Ok(false)) { self.expire() } else { worked }
     }
 
-    /// Lets maintenance get on; where it waits for the log, everything that appended is made durable.
+    /// Lets maintenance get on; where it waits for the log, everything that appended is made
+    /// durable.
     pub fn get_on(&self) -> Result<(), Error> {
         if self.maintain()? { Ok(()) } else { self.flush() }
     }
@@ -118,7 +121,8 @@ impl Inner {
         let mut more = false;
         for ((told, limit), size) in self.limits.iter().zip(limits).zip(sizes) {
             let before = told.load(Ordering::Relaxed);
-            // Nobody is woken for next to nothing; and what they wait for is not to take more than some milliseconds.
+            // Nobody is woken for next to nothing; and what they wait for is not to take more than
+            // some milliseconds.
             if limit < before || limit - before >= size / 256 {
                 told.store(limit, Ordering::Relaxed);
                 more |= limit > before;
@@ -145,14 +149,16 @@ impl Inner {
         let full = used > self.ring_size / 2 || state.active.bytes() > self.options.memory_budget / 2;
         let wanted = full && state.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed);
         let wanted = wanted || state.wants_room() && !self.told.swap(true, Ordering::Relaxed);
-        // The state's lock orders this with the look that the maintenance thread takes before it sleeps.
+        // The state's lock orders this with the look that the maintenance thread takes before it
+        // sleeps.
         let woken = self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed);
         if wanted || woken {
             self.nudge();
         }
     }
 
-    /// The maintenance thread: steps at the pace that the load asks for, and sleeps until there is something to do.
+    /// The maintenance thread: steps at the pace that the load asks for, and sleeps until there is
+    /// something to do.
     pub(super) fn keep(&self) {
         while !self.closing.load(Ordering::Acquire) {
             let begun = self.options.clock.now();
@@ -164,8 +170,9 @@ impl Inner {
                     }
                 }
                 Ok(false) if self.maintenance().is_checkpointing() => {
-                    // The frozen memtable's last block is on its way; push it, since nobody may be waiting for it. Waiting for
-                    // it may have taken the wake-up of whoever closes the store.
+                    // The frozen memtable's last block is on its way; push it, since nobody may be
+                    // waiting for it. Waiting for it may have taken the wake-up of whoever closes
+                    // the store.
                     if self.flush().is_err() && !self.closing.load(Ordering::Acquire) {
                         thread::park();
                     }
@@ -187,8 +194,8 @@ impl Inner {
         let is_stuck = self.maintenance().is_stuck();
         let used = wal.stats().used;
         let state = self.state();
-        // A checkpoint starts when either is half full. It holds writers back when the other half is, too, and before that
-        // when they have used up their ration.
+        // A checkpoint starts when either is half full. It holds writers back when the other half
+        // is, too, and before that when they have used up their ration.
         let memory = state.active.bytes() as u64 * 200 / (self.options.memory_budget as u64).max(1);
         let ring = (used.saturating_sub(self.ring_size / 2) * 200) / self.ring_size;
         let [most_memory, most_ring] = [0, 1].map(|i: usize| self.limits[i].load(Ordering::Relaxed));
@@ -201,7 +208,8 @@ impl Inner {
         Load { idle: quiet >= IDLE, short_of_room, fill, backlog: backlog(&state.runs) }
     }
 
-    /// Sleeps until there may be something to do: because somebody says so, or because nobody commits any more.
+    /// Sleeps until there may be something to do: because somebody says so, or because nobody
+    /// commits any more.
     fn sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         let Nap { most, woken_by_commits } = self.nap();
@@ -213,7 +221,8 @@ impl Inner {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// How long to wait for idleness, or the clock, to give something to do: what look-ups keep in memory ages with it.
+    /// How long to wait for idleness, or the clock, to give something to do: what look-ups keep in
+    /// memory ages with it.
     fn nap(&self) -> Nap {
         let Ok(wal) = self.wal() else { return Nap { most: None, woken_by_commits: true } };
         let runs = self.state().runs.clone();
@@ -270,7 +279,8 @@ mod tests {
         assert!(!beyond(2000) && inner.limits.iter().all(|limit| limit.load(Ordering::Relaxed) == u64::MAX));
     }
 
-    /// Writers were held back until all logs were in order, and maintenance hurried only once they were.
+    /// Writers were held back until all logs were in order, and maintenance hurried only once they
+    /// were.
     #[test]
     fn a_ration_grows_from_the_beginning_and_the_keeper_hurries_before_it_is_used_up() {
         const BUDGET: usize = 8 << 20;
@@ -312,7 +322,8 @@ mod tests {
         assert_eq!(limit(), u64::MAX);
     }
 
-    /// A store with a run of which entries become too old slept for up to a minute, whatever was committed meanwhile.
+    /// A store with a run of which entries become too old slept for up to a minute, whatever was
+    /// committed meanwhile.
     #[test]
     fn commits_wake_who_waits_for_entries_to_become_too_old() {
         for aged in [false, true] {
@@ -396,7 +407,8 @@ mod tests {
         stopped(store.close().unwrap_err());
     }
 
-    /// With what was found, memory is beyond its budget until that is checkpointed; commits need not wait for it.
+    /// With what was found, memory is beyond its budget until that is checkpointed; commits need
+    /// not wait for it.
     #[test]
     fn whoever_opens_a_store_need_not_wait_for_a_checkpoint() {
         const BUDGET: usize = 256 << 10;

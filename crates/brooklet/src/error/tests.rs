@@ -1,6 +1,8 @@
-//! Every error there is, met through the public calls: each says what happened, where, and what to do.
+//! Every error there is, met through the public calls: each says what happened, where, and what to
+//! do.
 //!
-//! The tables make matches without a wildcard: a variant that is added and not listed here does not compile.
+//! The tables make matches without a wildcard: a variant that is added and not listed here does not
+//! compile.
 
 use std::fs;
 use std::ops::ControlFlow;

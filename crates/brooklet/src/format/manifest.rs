@@ -1,5 +1,5 @@
-//! The manifest: which runs there are, of which tables, and which merge goes on. Written anew with every change, pointed
-//! at by the superblock.
+//! The manifest: which runs there are, of which tables, and which merge goes on. Written anew with
+//! every change, pointed at by the superblock.
 //!
 //! ```text
 //! 0  8 magic "BRKMANIF"   8  4 version, 1 to 4   12  4 number of runs
@@ -22,15 +22,17 @@
 //! then 8 XXH3-64 of all before
 //! ```
 //!
-//! A run that is being merged is told with the counts that it had before, and with those of its tables that are still
-//! needed.
+//! A run that is being merged is told with the counts that it had before, and with those of its
+//! tables that are still needed.
 //!
-//! Of version 4 are those, and only those, by which some tables lie elsewhere: what knows version 3 alone reads all others.
+//! Of version 4 are those, and only those, by which some tables lie elsewhere: what knows version 3
+//! alone reads all others.
 //!
-//! Versions 1 and 2 knew of no tables: after the runs' number, level, they had offset, length, extent and checksum of the
-//! only one, whose first key is taken to be the first there can be, and then logs, entries, tombstones, empties and dead.
-//! Version 1 had no more than logs and entries: what it did not tell is taken for what it can be at worst, none of the
-//! entries dead, and every log such as may not be forgotten. Up to version 2 no log had limits.
+//! Versions 1 and 2 knew of no tables: after the runs' number, level, they had offset, length,
+//! extent and checksum of the only one, whose first key is taken to be the first there can be, and
+//! then logs, entries, tombstones, empties and dead. Version 1 had no more than logs and entries:
+//! what it did not tell is taken for what it can be at worst, none of the entries dead, and every
+//! log such as may not be forgotten. Up to version 2 no log had limits.
 
 use std::fmt;
 use std::ops::Range;
@@ -40,10 +42,12 @@ use brooklet_wal::checksum;
 use crate::model::retention_state::Ageing;
 
 const MAGIC: [u8; 8] = *b"BRKMANIF";
-/// The version of a manifest all of whose tables lie in the store, and of one of which some lie elsewhere.
+/// The version of a manifest all of whose tables lie in the store, and of one of which some lie
+/// elsewhere.
 const VERSION: [u32; 2] = [3, 4];
 
-/// More levels than any store has: with 12 runs, this one would take 20 thousand million checkpoints.
+/// More levels than any store has: with 12 runs, this one would take 20 thousand million
+/// checkpoints.
 pub(crate) const MAX_LEVEL: u64 = 32;
 
 /// What the manifest says of a run.
@@ -59,7 +63,8 @@ pub(crate) struct RunMeta {
     pub empties: u64,
     /// Entries that newer runs are known to have made irrelevant.
     pub dead: u64,
-    /// Entries of its logs under limits of age, and when the first and the last of them become too old.
+    /// Entries of its logs under limits of age, and when the first and the last of them become too
+    /// old.
     pub ageing: u64,
     pub ages_from: u64,
     pub ages_to: u64,
@@ -125,8 +130,9 @@ pub(crate) struct Merging {
     pub into: u64,
     /// How many runs it merges: those that follow that one.
     pub inputs: usize,
-    /// Whether the last of them was the oldest run when the merge began: then what does not exist needs no mention, and no
-    /// entry is missing. The same for all of the merge, also where what was older has died meanwhile.
+    /// Whether the last of them was the oldest run when the merge began: then what does not exist
+    /// needs no mention, and no entry is missing. The same for all of the merge, also where what
+    /// was older has died meanwhile.
     pub bottom: bool,
     /// The log from which on those count; that one has all before it.
     pub from: Vec<u8>,
@@ -141,7 +147,8 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// The places of the runs that are being merged; none where the run that they follow is not there.
+    /// The places of the runs that are being merged; none where the run that they follow is not
+    /// there.
     pub fn merged(&self) -> Range<usize> {
         let at = |merging: &Merging| self.runs.iter().position(|(run, _)| run.id == merging.into);
         let place = self.merging.as_ref().and_then(|merging| Some((at(merging)? + 1, merging.inputs)));
@@ -258,7 +265,8 @@ pub(crate) fn sum_of(encoded: &[u8]) -> u64 {
     u64::from_le_bytes(encoded[encoded.len() - 8..].try_into().expect("eight bytes"))
 }
 
-/// What a part is known by. Two parts of a store that have the same name are the same, byte by byte.
+/// What a part is known by. Two parts of a store that have the same name are the same, byte by
+/// byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartName {
     /// The checksum of its footer, which covers all of it.

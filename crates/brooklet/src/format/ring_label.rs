@@ -10,24 +10,28 @@
 //!  72   8 mark of that opening, as the superblock has it
 //! ```
 //!
-//! Where the ring lies behind it is told in `format/superblock.rs`. Copies are written one after another, each durable before
-//! the next; of the whole ones that of the newest epoch counts. When the store is made, that is after the ring and before
-//! the first superblock, so a store that opens has a label.
+//! Where the ring lies behind it is told in `format/superblock.rs`. Copies are written one after
+//! another, each durable before the next; of the whole ones that of the newest epoch counts. When
+//! the store is made, that is after the ring and before the first superblock, so a store that opens
+//! has a label.
 //!
-//! Every opening for writing leaves a new mark on both volumes, so that a volume that was put back from an older copy, or
-//! was used with a copy of the other, is refused. Each step is durable before the next:
+//! Every opening for writing leaves a new mark on both volumes, so that a volume that was put back
+//! from an older copy, or was used with a copy of the other, is refused. Each step is durable
+//! before the next:
 //!
 //! 1. copies of the label that are damaged or older become what the one that counts is;
 //! 2. the superblock gets the new mark, and as the mark before it what the label bears;
 //! 3. the copies of the label get the new mark;
 //! 4. the superblock gets the new mark as the mark before it, too. Only then is anything appended.
 //!
-//! A label that bears either mark of the superblock is of its moment. A crash during 3 leaves a copy of either mark
-//! whole, also where an earlier opening was cut short, since 1 leaves all copies of one mark, which 2 names.
+//! A label that bears either mark of the superblock is of its moment. A crash during 3 leaves a
+//! copy of either mark whole, also where an earlier opening was cut short, since 1 leaves all
+//! copies of one mark, which 2 names.
 //!
-//! What the mark cannot tell is a copy of one volume that was taken and put back within one opening. A superblock then
-//! names blocks (those before its trim point, those it knows to be acknowledged) whose absence is damage; entries that
-//! were acknowledged since the last superblock are missing without a trace if the ring's copy ends before them.
+//! What the mark cannot tell is a copy of one volume that was taken and put back within one
+//! opening. A superblock then names blocks (those before its trim point, those it knows to be
+//! acknowledged) whose absence is damage; entries that were acknowledged since the last superblock
+//! are missing without a trace if the ring's copy ends before them.
 
 use brooklet_io::{Persist, Volume};
 use brooklet_wal::slot::{self, Fields, InSlot, Slot};
@@ -83,8 +87,8 @@ impl Label {
         ring(self) == ring(other)
     }
 
-    /// Finds this ring on `volume`, whole, and of the moment of the store at `store`: bearing this label's mark, or
-    /// `mark_before`.
+    /// Finds this ring on `volume`, whole, and of the moment of the store at `store`: bearing this
+    /// label's mark, or `mark_before`.
     pub fn find(&self, mark_before: u64, volume: &dyn Volume, store: &str) -> Result<Found, Error> {
         let name = volume.info().name;
         let size = volume.size().map_err(Error::io(format!("measuring {name}")))?;

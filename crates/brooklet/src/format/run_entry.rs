@@ -1,4 +1,5 @@
-//! How a log's piece lies in a run: codex entries, one *head* and as many *chunks* as its entries need.
+//! How a log's piece lies in a run: codex entries, one *head* and as many *chunks* as its entries
+//! need.
 //!
 //! ```text
 //! codex key   = escaped log key, 0x00 0x01, part            (0x00 in the log key is written 0x00 0xff)
@@ -9,10 +10,11 @@
 //! chunk       = number of its first entry, count, length of each payload (varints), payloads
 //! ```
 //!
-//! The escaping keeps the order of log keys, and all parts of a log together, the head first. A small log is one codex
-//! entry. A reader of entry n of a large one seeks the last part at or before n. The entries of a piece are consecutive
-//! and start at `max(first, base)`; the last chunk ends at `next`. Terms (since format 4 of the store; see `model/retention_state.rs`) go
-//! with the bounds: those of the newest piece count.
+//! The escaping keeps the order of log keys, and all parts of a log together, the head first. A
+//! small log is one codex entry. A reader of entry n of a large one seeks the last part at or
+//! before n. The entries of a piece are consecutive and start at `max(first, base)`; the last chunk
+//! ends at `next`. Terms (since format 4 of the store; see `model/retention_state.rs`) go with the
+//! bounds: those of the newest piece count.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -79,7 +81,8 @@ pub(crate) fn key_after(key: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Splits a codex key into the log key and, for a chunk, its first number. `None` where it is not such a key.
+/// Splits a codex key into the log key and, for a chunk, its first number. `None` where it is not
+/// such a key.
 pub(crate) fn split_key(codex_key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
     let (key, part) = unescape(codex_key);
     if key.len() > MAX_KEY {
@@ -92,7 +95,8 @@ pub(crate) fn split_key(codex_key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
     }
 }
 
-/// The log key that a codex key begins with, and what is behind its end; `None` where the end is not there.
+/// The log key that a codex key begins with, and what is behind its end; `None` where the end is
+/// not there.
 pub(crate) fn unescape(codex_key: &[u8]) -> (Vec<u8>, Option<&[u8]>) {
     let mut key = Vec::with_capacity(codex_key.len());
     let mut bytes = codex_key;
@@ -182,7 +186,8 @@ impl Head {
     }
 }
 
-/// Takes what a head begins with, the piece and the log's terms; its chunk is left. `None` where the bytes are not a head.
+/// Takes what a head begins with, the piece and the log's terms; its chunk is left. `None` where
+/// the bytes are not a head.
 pub(crate) fn head_piece(rest: &mut &[u8]) -> Option<(Piece, Option<Arc<RetentionState>>)> {
     let (&flags, after) = rest.split_first()?;
     *rest = after;

@@ -31,15 +31,17 @@
 //! 176   8 mark that the label may bear instead; another than the mark only while an opening marks both (since version 2)
 //! ```
 //!
-//! Version 1 had no capacity, no ring apart, and ring blocks of version 1 (`brooklet-wal`, `format.rs`). Version 2 had a
-//! manifest of version 1 (`format/manifest.rs`), and runs of version 1 of the codex format only (`brooklet-codex`, `format.rs`); in
-//! version 3 they may be of version 2, too. Up to version 3 no log had terms (`format/commit_record.rs`, `format/run_entry.rs`), and no manifest was of
-//! version 3. Up to version 4 there were no spaces (`state/spaces.rs`), and so no log with an empty key. An older store becomes one of
-//! version 5 when it is opened for writing, since it then gets blocks, runs and a manifest of those.
+//! Version 1 had no capacity, no ring apart, and ring blocks of version 1 (`brooklet-wal`,
+//! `format.rs`). Version 2 had a manifest of version 1 (`format/manifest.rs`), and runs of version
+//! 1 of the codex format only (`brooklet-codex`, `format.rs`); in version 3 they may be of version
+//! 2, too. Up to version 3 no log had terms (`format/commit_record.rs`, `format/run_entry.rs`), and
+//! no manifest was of version 3. Up to version 4 there were no spaces (`state/spaces.rs`), and so
+//! no log with an empty key. An older store becomes one of version 5 when it is opened for writing,
+//! since it then gets blocks, runs and a manifest of those.
 //!
-//! All copies are written at every change, one after another, each durable before the next. So either all hold the
-//! newest generation, or the crash came in between and the older one still stands, because nothing it refers to is
-//! reused before the last copy is written.
+//! All copies are written at every change, one after another, each durable before the next. So
+//! either all hold the newest generation, or the crash came in between and the older one still
+//! stands, because nothing it refers to is reused before the last copy is written.
 
 use std::ops::Range;
 
@@ -56,7 +58,8 @@ pub(crate) const FORMAT: u32 = 5;
 pub(crate) const COPIES: usize = 3;
 /// Bytes of the superblock zone, and where the ring starts on whichever volume it lies.
 pub(crate) const RING_OFFSET: u64 = 64 << 10;
-/// The least that a capacity leaves to the heap, in bytes: a run of a small memtable beside the one it replaces.
+/// The least that a capacity leaves to the heap, in bytes: a run of a small memtable beside the one
+/// it replaces.
 pub(crate) const MIN_HEAP: u64 = 1 << 20;
 /// Largest ring, in bytes.
 pub(crate) const MAX_RING: u64 = 1 << 40;
@@ -128,8 +131,8 @@ impl Superblock {
         slot::write(volume, 0..COPIES, self, persist)
     }
 
-    /// Picks the newest valid copy, for a volume of `size` bytes; `fixed` says that the volume, a device, had that size
-    /// when the store was made.
+    /// Picks the newest valid copy, for a volume of `size` bytes; `fixed` says that the volume, a
+    /// device, had that size when the store was made.
     pub fn choose(slots: &[Slot], name: &str, size: u64, fixed: bool) -> Result<Superblock, Error> {
         let newest = slot::choose(slots).map_err(|found| Error::NewerFormat {
             name: name.into(),
@@ -169,7 +172,8 @@ impl Superblock {
 
     fn check_numbers(&self) -> Result<(), Error> {
         let Superblock { trim, acked, epoch, generation, next_run, capacity, .. } = *self;
-        // Every number below counts something that happened; none can have come near this, so sums of them are safe.
+        // Every number below counts something that happened; none can have come near this, so sums
+        // of them are safe.
         let sane = [trim.position, trim.seq, trim.lsn, acked, epoch, generation, next_run, capacity]
             .iter()
             .all(|n| *n < 1 << 62);

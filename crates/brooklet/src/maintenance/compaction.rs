@@ -1,12 +1,14 @@
 //! Compaction: some neighbouring runs become one, in compaction steps.
 //!
-//! A compaction step adds about a table's worth to the run that is being made, up to some place between two logs, and is
-//! published like any other change: that run then has all logs before the place, the merged ones count only from it on, and
-//! their tables that lie before it are free. Nothing of a merge is remembered but what the manifest says of it, so that
-//! it goes on after a crash, a reopening or a lack of room where the last compaction step ended.
+//! A compaction step adds about a table's worth to the run that is being made, up to some place
+//! between two logs, and is published like any other change: that run then has all logs before the
+//! place, the merged ones count only from it on, and their tables that lie before it are free.
+//! Nothing of a merge is remembered but what the manifest says of it, so that it goes on after a
+//! crash, a reopening or a lack of room where the last compaction step ended.
 //!
-//! Of the dead entries, those of the merged runs are told with them until the end, however much of them has been merged;
-//! only what newer runs have made irrelevant in the new one meanwhile is told with that.
+//! Of the dead entries, those of the merged runs are told with them until the end, however much of
+//! them has been merged; only what newer runs have made irrelevant in the new one meanwhile is told
+//! with that.
 
 use std::io;
 use std::sync::Arc;
@@ -64,13 +66,15 @@ pub(crate) enum Due {
 }
 
 impl Maintenance {
-    /// Somebody waits for all runs to be merged: forgets why that failed before, and that the volume did not grow.
+    /// Somebody waits for all runs to be merged: forgets why that failed before, and that the
+    /// volume did not grow.
     pub fn request_full(&mut self) {
         (self.failed, self.short_of_space) = (None, None);
         self.left_out.clear();
     }
 
-    /// Leaves out of merging what could not be read, as `error` says. `false` where that is nothing new.
+    /// Leaves out of merging what could not be read, as `error` says. `false` where that is nothing
+    /// new.
     pub(super) fn leave_out(&mut self, context: &Context<'_>, error: &Error) -> bool {
         if bug("damage-ends-all-merging") {
             return false;
@@ -91,8 +95,9 @@ impl Maintenance {
         run.is_damaged() || self.left_out.contains_key(&run.meta.id)
     }
 
-    /// The runs that can be merged, newest first: all that lie here down to one that is left out, since what an older run may
-    /// drop follows from what newer ones tell. A merge that goes on is among them as a whole, or not at all.
+    /// The runs that can be merged, newest first: all that lie here down to one that is left out,
+    /// since what an older run may drop follows from what newer ones tell. A merge that goes on is
+    /// among them as a whole, or not at all.
     fn mergeable<'a>(&self, runs: &'a RunSet) -> &'a [Arc<Run>] {
         let here = runs.here();
         let sound = here.iter().take_while(|run| !self.is_left_out(run)).count();
@@ -136,14 +141,15 @@ impl Maintenance {
         }
     }
 
-    /// What the policy knows of the runs that can be merged; one that is only being made is none, and what lies elsewhere stays
-    /// as it is: it would take the room that it was to give.
+    /// What the policy knows of the runs that can be merged; one that is only being made is none,
+    /// and what lies elsewhere stays as it is: it would take the room that it was to give.
     fn shapes(&self, runs: &RunSet) -> Vec<Shape> {
         shapes(runs, self.mergeable(runs))
     }
 
-    /// Goes on with merging all runs into one, before checkpoints but for one between two compaction steps. What is being merged
-    /// already is merged first. Fails with what has failed since somebody [insisted](Self::request_full), whoever met it.
+    /// Goes on with merging all runs into one, before checkpoints but for one between two
+    /// compaction steps. What is being merged already is merged first. Fails with what has failed
+    /// since somebody [insisted](Self::request_full), whoever met it.
     pub fn merge_all(&mut self, context: &Context<'_>) -> Result<(), Error> {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());
@@ -169,8 +175,8 @@ impl Maintenance {
         Ok(())
     }
 
-    /// What merging may be done for after so long without a commit. Where there is little room, space is worth as much work
-    /// as while the store is idle, and reads are worth none.
+    /// What merging may be done for after so long without a commit. Where there is little room,
+    /// space is worth as much work as while the store is idle, and reads are worth none.
     fn goal(&self, quiet: Duration) -> CompactionGoal {
         match self.short_of_space {
             None if quiet >= LONG_IDLE => CompactionGoal::Reads,
@@ -220,12 +226,14 @@ impl Maintenance {
         !self.is_barred() && (goes_on || self.reclaim(runs, false).is_some())
     }
 
-    /// Whether no merge is tried, since one failed: for want of room, until there is as much as it wanted.
+    /// Whether no merge is tried, since one failed: for want of room, until there is as much as it
+    /// wanted.
     pub(super) fn is_barred(&self) -> bool {
         self.failed.as_ref().is_some_and(|(_, wanted)| self.room < *wanted)
     }
 
-    /// Starts or goes on with a compaction; where room is `pressure`ed for, with one that makes some.
+    /// Starts or goes on with a compaction; where room is `pressure`ed for, with one that makes
+    /// some.
     pub(super) fn compact(
         &mut self,
         context: &Context<'_>,
@@ -236,7 +244,7 @@ impl Maintenance {
             self.collect_garbage();
             let runs = context.state().runs.clone();
             let due = match pressure {
-                Some(SpacePressure { frees }) => self.due_for_room(&runs, frees),
+                Some(SpacePressure { frees, .. }) => self.due_for_room(&runs, frees),
                 None => self.due(&runs, self.goal(context.quiet)),
             };
             let Some(due) = due else { return Ok(false) };
@@ -318,7 +326,8 @@ impl Maintenance {
         Ok(())
     }
 
-    /// As many of the runs to be merged, newest first, as there is room to merge at once; two are always tried.
+    /// As many of the runs to be merged, newest first, as there is room to merge at once; two are
+    /// always tried.
     fn within_room(
         &mut self,
         context: &Context<'_>,
@@ -333,7 +342,8 @@ impl Maintenance {
         let least = chosen.len().min(2);
         let fit =
             (least..=chosen.len()).rev().find(|n| self.to_merge(&chosen[..*n]) <= room).unwrap_or(least);
-        // With tables that are larger than what is kept is reckoned with, as those of older formats.
+        // With tables that are larger than what is kept is reckoned with, as those of older
+        // formats.
         let takes = self.to_merge(&chosen[..fit]);
         if takes > 2 * self.least_kept() {
             self.check_room(context, takes)?;
@@ -404,7 +414,8 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Takes note of a run that was cleaned, if it was: what tombstones it still has, older runs need.
+    /// Takes note of a run that was cleaned, if it was: what tombstones it still has, older runs
+    /// need.
     fn note_cleaned(&mut self, merged: &[Arc<Run>], into: &RunMeta) {
         let items = |meta: &RunMeta| meta.entries.saturating_add(meta.tombstones);
         let before = merged.iter().map(|run| items(&run.meta)).fold(0, u64::saturating_add);
@@ -444,8 +455,8 @@ struct News {
 }
 
 impl News {
-    /// Takes in the `at`th of the runs that are merged, of which so many tables are `passed`, behind what is being made;
-    /// `next` is the log that is to be merged next.
+    /// Takes in the `at`th of the runs that are merged, of which so many tables are `passed`,
+    /// behind what is being made; `next` is the log that is to be merged next.
     fn merge(&mut self, run: &Arc<Run>, at: usize, passed: usize, into: &Arc<Run>, next: Option<&[u8]>) {
         if at == 0 {
             self.runs.push((into.clone(), into.meta.dead));
@@ -473,9 +484,10 @@ impl News {
     }
 }
 
-/// How many entries of a merged run are dead. What the merge dropped, the runs that were merged had lost to each other;
-/// whatever else they had lost, newer runs made irrelevant, and the merged run still holds it; as it does what it has lost
-/// itself while it was being made. What was lost and not counted can only make this too small.
+/// How many entries of a merged run are dead. What the merge dropped, the runs that were merged had
+/// lost to each other; whatever else they had lost, newer runs made irrelevant, and the merged run
+/// still holds it; as it does what it has lost itself while it was being made. What was lost and
+/// not counted can only make this too small.
 fn still_dead(replaced: &[Arc<Run>], merged: &Run) -> u64 {
     let entries = replaced.iter().map(|run| run.meta.entries).fold(0, u64::saturating_add);
     let dead = replaced.iter().map(|run| run.dead()).fold(0, u64::saturating_add);

@@ -1,8 +1,9 @@
-//! What a checkpoint takes out of memory is remembered, before it goes: the bounds of each log of its memtable.
+//! What a checkpoint takes out of memory is remembered, before it goes: the bounds of each log of
+//! its memtable.
 //!
-//! Commits wait for the state's lock, and a thread that takes it again as soon as it has let go of it keeps out those that
-//! were woken meanwhile. So few logs are set under one lock, their keys are hashed before, and in between the checkpoint
-//! writes its run.
+//! Commits wait for the state's lock, and a thread that takes it again as soon as it has let go of
+//! it keeps out those that were woken meanwhile. So few logs are set under one lock, their keys are
+//! hashed before, and in between the checkpoint writes its run.
 
 use std::sync::Arc;
 
@@ -17,12 +18,13 @@ use crate::run::writer::BuildError;
 
 /// Logs for each time that the state's lock is taken.
 const AT_ONCE: usize = 128;
-/// Bytes of payload to be written in between: no more than so many logs count for, so that they are remembered by the
-/// time that the run is written.
+/// Bytes of payload to be written in between: no more than so many logs count for, so that they are
+/// remembered by the time that the run is written.
 const BETWEEN: u64 = AT_ONCE as u64 * LOG_COST;
 
 impl Maintenance {
-    /// Does a slice of a checkpoint that writes: of its run, and of what is remembered. `false` once there is no more.
+    /// Does a slice of a checkpoint that writes: of its run, and of what is remembered. `false`
+    /// once there is no more.
     pub(super) fn write_and_cache_bounds(
         &mut self,
         context: &Context<'_>,

@@ -1,16 +1,21 @@
-//! Adopting a run of new logs that somebody else has written, past the log: an import becomes part of the store in one step.
+//! Adopting a run of new logs that somebody else has written, past the log: an import becomes part
+//! of the store in one step.
 //!
-//! Whoever imports takes extents from the heap, fills them, and makes sure that no run knows any of the logs. What is left is
-//! what commits make meanwhile, and that one step. So a checkpoint carries it: from the moment at which its memtable is frozen,
-//! commits that would make a log wait; when its run is written, that is looked through for logs of the import; and then one
-//! superblock makes both count, the import as the newest run. Commits on logs that are there go on, and so do readers.
+//! Whoever imports takes extents from the heap, fills them, and makes sure that no run knows any of
+//! the logs. What is left is what commits make meanwhile, and that one step. So a checkpoint
+//! carries it: from the moment at which its memtable is frozen, commits that would make a log wait;
+//! when its run is written, that is looked through for logs of the import; and then one superblock
+//! makes both count, the import as the newest run. Commits on logs that are there go on, and so do
+//! readers.
 //!
 //! Invariants:
-//! 1. No log of the import exists, in whatever runs or memtable, when it is ingested. So nothing older or newer needs to be resolved
-//!    against it, and a tombstone in what is older hides nothing of it.
-//! 2. The bounds of a log that is not there are in no memtable when it is ingested, and in none that was begun before: whoever
-//!    looked it up looks again.
-//! 3. Extents of an import are in the manifest once it is ingested; before, the heap is rebuilt without them.
+//! 1. No log of the import exists, in whatever runs or memtable, when it is ingested. So nothing
+//!    older or newer needs to be resolved against it, and a tombstone in what is older hides
+//!    nothing of it.
+//! 2. The bounds of a log that is not there are in no memtable when it is ingested, and in none
+//!    that was begun before: whoever looked it up looks again.
+//! 3. Extents of an import are in the manifest once it is ingested; before, the heap is rebuilt
+//!    without them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -41,8 +46,9 @@ impl Maintenance {
         id
     }
 
-    /// Finds room for a table of an import, or of a dump, whose first entry needs `least` bytes. What checkpoints are certain of, and
-    /// what is kept for merging and freeing, it does not touch.
+    /// Finds room for a table of an import, or of a dump, whose first entry needs `least` bytes.
+    /// What checkpoints are certain of, and what is kept for merging and freeing, it does not
+    /// touch.
     pub fn extent_for_import(
         &mut self,
         context: &Context<'_>,
@@ -85,8 +91,8 @@ impl Maintenance {
         }
     }
 
-    /// Begins to ingest an import, of which the runs that are `known` are known to have no log. `false` where it cannot begin
-    /// yet: there are others, or a checkpoint is going on.
+    /// Begins to ingest an import, of which the runs that are `known` are known to have no log.
+    /// `false` where it cannot begin yet: there are others, or a checkpoint is going on.
     pub fn ingest(
         &mut self,
         context: &Context<'_>,
@@ -128,7 +134,8 @@ impl Maintenance {
         self.ingestion.as_ref().map(|ingestion| (ingestion.run.clone(), 0))
     }
 
-    /// Refuses the import that is being ingested if a log of it came up in the run of the checkpoint which carries it.
+    /// Refuses the import that is being ingested if a log of it came up in the run of the
+    /// checkpoint which carries it.
     pub(super) fn look_through(&mut self, context: &Context<'_>, made: &Arc<Run>) {
         let Some(ingestion) = self.ingestion.as_ref().filter(|_| !bug("import-is-not-looked-through")) else {
             return;
@@ -158,7 +165,8 @@ impl Maintenance {
 
 const SECTOR: u64 = brooklet_io::SECTOR as u64;
 
-/// Refuses an import of which a run has a log that `exists`. Goes through whichever of them has fewer logs.
+/// Refuses an import of which a run has a log that `exists`. Goes through whichever of them has
+/// fewer logs.
 pub(crate) fn refuse_common(
     run: &Arc<Run>,
     import: &Arc<Run>,

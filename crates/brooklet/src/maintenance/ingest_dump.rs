@@ -10,8 +10,9 @@ use crate::run::Run;
 pub(crate) const DUMP: &str = "the dump in the heap";
 
 impl Maintenance {
-    /// Makes a dump the newest run. No memtable has anything of its logs, so that whatever checkpoint goes on may come upon it;
-    /// and of the runs that it `supersedes` nothing counts any more.
+    /// Makes a dump the newest run. No memtable has anything of its logs, so that whatever
+    /// checkpoint goes on may come upon it; and of the runs that it `supersedes` nothing counts any
+    /// more.
     pub fn ingest_dump(
         &mut self,
         context: &Context<'_>,

@@ -19,7 +19,8 @@ use crate::run::writer::BuildError;
 use crate::run::{Run, RunSet};
 
 impl Maintenance {
-    /// Gives up tables that did not become part of the store - unless a superblock that names them may be on the disk.
+    /// Gives up tables that did not become part of the store - unless a superblock that names them
+    /// may be on the disk.
     pub(super) fn lose(&mut self, sealed: Vec<Arc<Table>>, build_error: BuildError) -> BuildError {
         if !matches!(build_error, BuildError::Fatal(_)) {
             self.retired.extend(sealed);
@@ -49,8 +50,8 @@ impl Maintenance {
             state.followers.lose();
         }
         let written = state.frozen.take_if(|_| trim.is_some());
-        // In the same moment: a commit that found the memtable gone and the ring as full as ever would ask for another
-        // checkpoint.
+        // In the same moment: a commit that found the memtable gone and the ring as full as ever
+        // would ask for another checkpoint.
         trim.into_iter().for_each(|cursor| context.wal.trim(cursor));
         if let Some(memtable) = written {
             // A reader may hold it still, and frees it then.
@@ -70,8 +71,9 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Puts a run that is left out of merging, and all older ones, on the last level: levels do not fall from one run to the
-    /// next, and newer runs are merged into larger and larger ones as ever. Of a merge that was begun, all runs stay.
+    /// Puts a run that is left out of merging, and all older ones, on the last level: levels do not
+    /// fall from one run to the next, and newer runs are merged into larger and larger ones as
+    /// ever. Of a merge that was begun, all runs stay.
     fn set_aside(&self, runs: &mut [Counted], merging: Option<&Merging>) {
         let place = |wanted: &dyn Fn(&Run) -> bool| runs.iter().position(|(run, _)| wanted(run));
         let Some(first) = place(&|run| self.is_left_out(run)) else { return };
@@ -85,7 +87,8 @@ impl Maintenance {
         }
     }
 
-    /// Makes `manifest` part of the store: writes it, flushes it and the tables it names, then writes the superblock.
+    /// Makes `manifest` part of the store: writes it, flushes it and the tables it names, then
+    /// writes the superblock.
     fn install(
         &mut self,
         context: &Context<'_>,
@@ -151,8 +154,9 @@ impl Maintenance {
     }
 }
 
-/// Takes out the runs in which nothing lives any more. Those that are being merged stay until that has ended: the ones that
-/// the compaction step `at_hand` merges, and the ones of which something is merged, behind what it is merged into.
+/// Takes out the runs in which nothing lives any more. Those that are being merged stay until that
+/// has ended: the ones that the compaction step `at_hand` merges, and the ones of which something
+/// is merged, behind what it is merged into.
 fn take_dead(runs: &mut Vec<Counted>, at_hand: &[u64], merging: Option<&Merging>) -> Vec<Arc<Run>> {
     let into =
         merging.and_then(|m| Some((runs.iter().position(|(run, _)| run.meta.id == m.into)?, m.inputs)));

@@ -1,7 +1,8 @@
 //! What goes into a new run: the pieces of a frozen memtable, or those of several runs merged.
 //!
-//! Both give log after log in key order, and a long log a chunk at a time, so that the work can be done in slices. Between
-//! two logs of a merge a compaction step may end: then all of it that is needed is the runs and the log that comes next.
+//! Both give log after log in key order, and a long log a chunk at a time, so that the work can be
+//! done in slices. Between two logs of a merge a compaction step may end: then all of it that is
+//! needed is the runs and the log that comes next.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,13 +63,15 @@ enum Holder {
 }
 
 impl Input {
-    /// The logs of a memtable that [matter](matters), in order. `dead_entries` takes down what older runs lose.
+    /// The logs of a memtable that [matter](matters), in order. `dead_entries` takes down what
+    /// older runs lose.
     pub fn memtable(memtable: Arc<Memtable>, order: IncrementalSort, dead_entries: DeadEntries) -> Self {
         Self { logs: Logs::Memtable { memtable, order: order.end(), next: 0, dead_entries }, log: None }
     }
 
-    /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them was the oldest of all. Entries that
-    /// the `newer` runs have made irrelevant are left out, and so are logs that are gone, where no `older` run knows them.
+    /// The logs of some neighbouring runs, newest first. With `bottom`, the last of them was the
+    /// oldest of all. Entries that the `newer` runs have made irrelevant are left out, and so are
+    /// logs that are gone, where no `older` run knows them.
     pub fn runs(
         runs: &[Arc<Run>],
         bottom: bool,
@@ -91,7 +94,8 @@ impl Input {
         Ok(Self { logs: Logs::Runs { logs, chunks, bottom, beside }, log: None })
     }
 
-    /// Bytes that the new run may take: of a memtable the most that it can be, of runs about what they take themselves.
+    /// Bytes that the new run may take: of a memtable the most that it can be, of runs about what
+    /// they take themselves.
     pub fn expected(&self) -> u64 {
         match &self.logs {
             Logs::Memtable { memtable, .. } => memtable.claim(),
@@ -102,7 +106,8 @@ impl Input {
         }
     }
 
-    /// Bytes that the log which comes next may take, where it does not lie in one table of each run.
+    /// Bytes that the log which comes next may take, where it does not lie in one table of each
+    /// run.
     pub fn next_log_bytes(&self) -> u64 {
         let Logs::Runs { logs, .. } = &self.logs else { return 0 };
         let next = self.next_log();
@@ -156,8 +161,8 @@ impl Input {
         }
     }
 
-    /// Writes what comes next: a log's beginning, some of its entries, or its end. Tells the work that took, in bytes of
-    /// payload; `None` where there is nothing left.
+    /// Writes what comes next: a log's beginning, some of its entries, or its end. Tells the work
+    /// that took, in bytes of payload; `None` where there is nothing left.
     pub fn step(&mut self, out: &mut PieceWriter<Pending>) -> Result<Option<u64>, BuildError> {
         let Some(parts) = &mut self.log else {
             return match &mut self.logs {
@@ -208,7 +213,8 @@ impl Input {
         }
     }
 
-    /// Entries that each of the older runs, by its number, is now known to have lost to the memtable.
+    /// Entries that each of the older runs, by its number, is now known to have lost to the
+    /// memtable.
     pub fn dead_entries(&self) -> &[(u64, u64)] {
         match &self.logs {
             Logs::Memtable { dead_entries, .. } => dead_entries.known(),
@@ -217,7 +223,8 @@ impl Input {
     }
 }
 
-/// Whether a log of a memtable goes into a run. With `bottom`, no run is older: what does not exist needs no mention.
+/// Whether a log of a memtable goes into a run. With `bottom`, no run is older: what does not exist
+/// needs no mention.
 pub(crate) fn matters(log: &LogState, bottom: bool) -> bool {
     log.piece().is_some_and(|piece| !bottom || piece.bounds.is_some())
 }
@@ -266,7 +273,8 @@ fn begin_merged(
     if bounds.is_none() && (bottom || !is_known(&beside.older, &key)) {
         return Ok(Some((None, pieces)));
     }
-    // `resolve` names the first number that these runs do not account for, which is where the merged piece begins.
+    // `resolve` names the first number that these runs do not account for, which is where the
+    // merged piece begins.
     let piece = Piece { bounds, base: upper };
     let live = live_below(&mut beside.newer, &key)?;
     let alive = |range: &Range<u64>| live.as_ref().map_or(range.clone(), |live| clipped(range, live));
@@ -277,7 +285,8 @@ fn begin_merged(
     let parts = parts.into_iter().map(|(i, part)| (i, alive(&part)));
     let parts: Vec<_> = parts.filter(|(_, part)| !part.is_empty()).collect();
     let piece = live.as_ref().map_or(piece, |live| within(piece, live));
-    // Older runs may have been cleaned of what newer ones have made irrelevant: only what is alive must be there.
+    // Older runs may have been cleaned of what newer ones have made irrelevant: only what is alive
+    // must be there.
     let held = piece.held();
     let starts_right = !bottom || bounds.is_none_or(|b| held.start <= alive(&(b.first..b.next)).start);
     let end = parts.iter().rev().try_fold(held.start, |at, (_, part)| (part.start == at).then_some(part.end));
@@ -292,14 +301,15 @@ fn begin_merged(
     Ok(Some((Some(parts.into_iter().map(part).collect()), pieces)))
 }
 
-/// Whether some of the runs may know a log, for all that is known: what lies elsewhere, maybe out of reach, is not asked, and a
-/// filter may be one that cannot be read.
+/// Whether some of the runs may know a log, for all that is known: what lies elsewhere, maybe out
+/// of reach, is not asked, and a filter may be one that cannot be read.
 fn is_known(older: &[Arc<Run>], key: &[u8]) -> bool {
     let mut wanted = Wanted::new(key);
     older.iter().any(|run| run.is_offloaded() || !matches!(run.may_know(&mut wanted), Ok(Some(false))))
 }
 
-/// The entries of a log that newer runs leave alive in older ones; `None` where they do not know it.
+/// The entries of a log that newer runs leave alive in older ones; `None` where they do not know
+/// it.
 fn live_below(newer: &mut [RunCursor], key: &[u8]) -> Result<Option<Range<u64>>, Error> {
     let found = pieces_in(newer, key)?;
     if found.is_empty() {
@@ -314,8 +324,9 @@ fn clipped(range: &Range<u64>, live: &Range<u64>) -> Range<u64> {
     range.start.max(live.start)..range.end.min(live.end)
 }
 
-/// A piece without the entries outside of `live`. The newer runs that say so tell the log's bounds, too; all that is left for
-/// this piece to tell is what it holds, and that older ones count only below its base.
+/// A piece without the entries outside of `live`. The newer runs that say so tell the log's bounds,
+/// too; all that is left for this piece to tell is what it holds, and that older ones count only
+/// below its base.
 fn within(piece: Piece, live: &Range<u64>) -> Piece {
     let Some(Bounds { first, next }) = piece.bounds else { return piece };
     let next = next.min(live.end);

@@ -1,22 +1,27 @@
-//! Keeping: checkpoints and compaction, in slices, and the superblock install that makes each of them count.
+//! Keeping: checkpoints and compaction, in slices, and the superblock install that makes each of
+//! them count.
 //!
-//! A state machine: [`Maintenance::step`] does one slice of the most urgent work; a slice may end in the midst of a log. The
-//! maintenance thread calls it in production, a simulator calls it itself.
+//! A state machine: [`Maintenance::step`] does one slice of the most urgent work; a slice may end
+//! in the midst of a log. The maintenance thread calls it in production, a simulator calls it
+//! itself.
 //!
-//! A checkpoint, told once: the active memtable is frozen at a block boundary; when its last block is visible, its logs are
-//! streamed in key order into a run, table after table; one flush makes the run and a manifest that names it durable; then
-//! the superblock points at the manifest and trims the ring. A compaction is the same with other runs as its input and no
-//! trim, and in compaction steps (`compaction.rs`). `maintenance/policy/mod.rs` says which. Either counts what is known to be dead, and leaves out
-//! runs in which nothing lives any more, unread.
+//! A checkpoint, told once: the active memtable is frozen at a block boundary; when its last block
+//! is visible, its logs are streamed in key order into a run, table after table; one flush makes
+//! the run and a manifest that names it durable; then the superblock points at the manifest and
+//! trims the ring. A compaction is the same with other runs as its input and no trim, and in
+//! compaction steps (`compaction.rs`). `maintenance/policy/mod.rs` says which. Either counts what
+//! is known to be dead, and leaves out runs in which nothing lives any more, unread.
 //!
 //! Invariants:
 //! 1. The superblock is written only after all it refers to is on stable media.
-//! 2. The ring is trimmed, and extents and manifests are given back, only after the last copy of the superblock is
-//!    durable - extents moreover only when no reader holds the table.
-//! 3. A lack of room undoes what was begun, of a compaction the compaction step at hand, and nothing else. Any other failed write,
-//!    and a flush or superblock that failed for whatever reason, stops the store for good.
-//! 4. What appends finds room when its checkpoint comes (`reserve.rs`). Where the word of the file system was not kept, the
-//!    checkpoint is *stuck*, and merging comes first, since it may make room.
+//! 2. The ring is trimmed, and extents and manifests are given back, only after the last copy of
+//!    the superblock is durable - extents moreover only when no reader holds the table.
+//! 3. A lack of room undoes what was begun, of a compaction the compaction step at hand, and
+//!    nothing else. Any other failed write, and a flush or superblock that failed for whatever
+//!    reason, stops the store for good.
+//! 4. What appends finds room when its checkpoint comes (`reserve.rs`). Where the word of the file
+//!    system was not kept, the checkpoint is *stuck*, and merging comes first, since it may make
+//!    room.
 
 pub mod compaction;
 pub mod fill_bounds_cache;
@@ -86,7 +91,8 @@ const ORDERING: u64 = 8;
 type Counted = (Arc<Run>, u64);
 
 struct Checkpoint {
-    /// The last block of the frozen memtable, and, once that is visible, where the ring goes on after it.
+    /// The last block of the frozen memtable, and, once that is visible, where the ring goes on
+    /// after it.
     cut: u64,
     cursor: Option<Cursor>,
     /// Its logs, until they are in order and the run is begun.
@@ -103,8 +109,8 @@ pub(crate) struct Context<'a> {
     pub seed: u64,
     /// Time without a commit.
     pub quiet: Duration,
-    /// Whom maintenance's failure concerns. Their callbacks may ask for maintenance, so they are told with the context's
-    /// end, after maintenance's lock was let go of.
+    /// Whom maintenance's failure concerns. Their callbacks may ask for maintenance, so they are
+    /// told with the context's end, after maintenance's lock was let go of.
     pub untold: Cell<Option<Untold<'a>>>,
 }
 
@@ -130,7 +136,8 @@ pub(crate) struct Maintenance {
     compaction: Option<Compaction>,
     /// The import that the checkpoint at hand carries.
     ingestion: Option<Ingestion>,
-    /// The run that a merge makes, and the last key that it has by now; after opening that is not known.
+    /// The run that a merge makes, and the last key that it has by now; after opening that is not
+    /// known.
     merged_to: Option<(u64, Vec<u8>)>,
     /// Runs that are left out of merging, and what failed as they were read.
     left_out: BTreeMap<u64, Error>,
@@ -140,10 +147,11 @@ pub(crate) struct Maintenance {
     releasing: Option<Memtable>,
     /// What the slice at hand works on, for when it fails.
     compacting: bool,
-    /// Why a checkpoint failed for want of room, and the free room with which it did: it is not tried with as little.
+    /// Why a checkpoint failed for want of room, and the free room with which it did: it is not
+    /// tried with as little.
     stuck: Option<(Error, u64)>,
-    /// Why a merge failed, and how much room there must be before another is tried: a table's worth more than there was.
-    /// For other reasons than room, none is before the store is opened anew.
+    /// Why a merge failed, and how much room there must be before another is tried: a table's worth
+    /// more than there was. For other reasons than room, none is before the store is opened anew.
     failed: Option<(Error, u64)>,
     /// Room for merging, as of the last look.
     room: u64,
@@ -223,7 +231,8 @@ impl Maintenance {
         self.stuck.as_ref().is_some_and(|(_, room)| self.free_room() <= *room)
     }
 
-    /// Does one slice of work; `wanted` asks for a checkpoint. `false` where there is nothing to do now.
+    /// Does one slice of work; `wanted` asks for a checkpoint. `false` where there is nothing to do
+    /// now.
     pub fn step(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Error> {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());
@@ -318,7 +327,8 @@ impl Maintenance {
         if self.checkpoint.is_some() {
             return self.go_on(context);
         }
-        // A checkpoint turns what may be taken into what is. Many small ones would be in pieces: little waits for merging.
+        // A checkpoint turns what may be taken into what is. Many small ones would be in pieces:
+        // little waits for merging.
         let much = pressed.is_some() && claims > self.table_size();
         if (wanted || much) && self.freeze(context) {
             return Ok(true);
@@ -328,19 +338,18 @@ impl Maintenance {
             return Ok(true);
         }
         self.compacting = false;
-        if pressed.is_some() {
+        if let Some(SpacePressure { frees, requested: asked }) = pressed {
             // Once for whoever asked: others may go on claiming.
-            let asked = context.state().need().requested;
             if claims > 0 && self.checkpointed_for.replace(asked) != Some(asked) && self.freeze(context) {
                 return Ok(true);
             }
-            if pressed.is_some_and(|pressure| pressure.frees) && !self.last_resort {
+            if frees && !self.last_resort {
                 self.last_resort = true;
                 self.publish_budget(context);
                 context.wal.wake();
                 return Ok(true);
             }
-            self.resolve_request(context);
+            self.resolve_request(context, asked);
         }
         Ok(self.tidy(context))
     }
@@ -363,24 +372,28 @@ impl Maintenance {
 
     /// Makes room for a checkpoint that found none: by growing, or by merging.
     fn get_unstuck(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
-        let claims = context.state().claims();
-        if self.make(claims)? > 0 || self.compact(context, Some(SpacePressure { frees: true }))? {
+        let (claims, requested) = {
+            let state = context.state();
+            (state.claims(), state.need().requested)
+        };
+        let pressure = SpacePressure { frees: true, requested };
+        if self.make(claims)? > 0 || self.compact(context, Some(pressure))? {
             return Ok(true);
         }
         self.compacting = false;
-        self.resolve_request(context);
+        self.resolve_request(context, requested);
         let (error, _) = self.stuck.clone().expect("it is stuck");
         Err(error.into())
     }
 
-    /// Nothing more can be done for those who wait for room.
-    fn resolve_request(&self, context: &Context<'_>) {
+    /// Nothing more can be done for those who wait for room, up to the request of number `last`.
+    fn resolve_request(&self, context: &Context<'_>, last: u64) {
         // Merging would have made some, had it not failed.
         let failed = self.failed.as_ref().map(|(error, _)| format!("merging failed: {error}"));
         let full = Some(&self.why_full).filter(|why| !why.is_empty());
         let reasons: Vec<&String> = full.into_iter().chain(&failed).collect();
         let why = reasons.into_iter().map(String::as_str).collect::<Vec<_>>().join("; ");
-        context.state().room.resolve_request(&why);
+        context.state().room.resolve_request(last, &why);
         context.wal.wake();
     }
 

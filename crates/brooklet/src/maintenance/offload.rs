@@ -1,8 +1,10 @@
-//! Letting a run go that somebody keeps elsewhere: from then on it is read from there, and its space in the heap is free.
+//! Letting a run go that somebody keeps elsewhere: from then on it is read from there, and its
+//! space in the heap is free.
 //!
 //! Invariants:
-//! 1. Runs lie here, or elsewhere, as a whole; all that lie elsewhere are older than all that lie here, and of the last level. So
-//!    merges, which are of neighbours, never take one of them in, and levels never fall.
+//! 1. Runs lie here, or elsewhere, as a whole; all that lie elsewhere are older than all that lie
+//!    here, and of the last level. So merges, which are of neighbours, never take one of them in,
+//!    and levels never fall.
 //! 2. A run that is being merged does not go.
 
 use std::sync::Arc;
@@ -26,7 +28,8 @@ impl Maintenance {
         (!merges).then(|| oldest.clone())
     }
 
-    /// Has `run` be read from `tables`, which are its own, and kept elsewhere. `false` where it may not go any more.
+    /// Has `run` be read from `tables`, which are its own, and kept elsewhere. `false` where it may
+    /// not go any more.
     pub fn let_go(
         &mut self,
         context: &Context<'_>,

@@ -1,18 +1,20 @@
-//! How fast the store's own work goes, and when the store counts as idle. Decided from figures; threads and clocks are the
-//! caller's.
+//! How fast the store's own work goes, and when the store counts as idle. Decided from figures;
+//! threads and clocks are the caller's.
 
 use std::time::Duration;
 
 /// The store is idle after this long without a commit.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
-/// And at rest after this long: little is checkpointed then, so that one append now and then does not cost a checkpoint each,
-/// and runs are merged for who reads.
+/// And at rest after this long: little is checkpointed then, so that one append now and then does
+/// not cost a checkpoint each, and runs are merged for who reads.
 pub(crate) const LONG_IDLE: Duration = Duration::from_secs(20);
-/// A checkpoint is for little where less than this part of the ring and of the memory budget is in use.
+/// A checkpoint is for little where less than this part of the ring and of the memory budget is in
+/// use.
 pub(crate) const LITTLE: u64 = 64;
 
-/// What look-ups keep in memory ages in steps of this: blocks of entries that nobody asks for go after one or two of them,
-/// all else after five to nine. To read such a thing again costs some 100 µs.
+/// What look-ups keep in memory ages in steps of this: blocks of entries that nobody asks for go
+/// after one or two of them, all else after five to nine. To read such a thing again costs some 100
+/// µs.
 pub(crate) const AGE: Duration = Duration::from_secs(10);
 
 /// At its slowest, work rests for so many times as long as it works: a fifth of the time is its.
@@ -35,8 +37,8 @@ pub(crate) struct Load {
     pub backlog: u64,
 }
 
-/// How long to rest after a slice of work that took `took`: a trickle while others are busy, full speed when nobody is, or
-/// when what the work frees is needed soon.
+/// How long to rest after a slice of work that took `took`: a trickle while others are busy, full
+/// speed when nobody is, or when what the work frees is needed soon.
 pub(crate) fn rest(took: Duration, load: Load) -> Duration {
     let urgency = load.fill.max(load.backlog);
     if load.idle || load.short_of_room || urgency >= FULL_SPEED {
@@ -80,7 +82,8 @@ impl Ages {
         Self { last: now }
     }
 
-    /// Whether they are older by a step, as of `now`; says so once for each, or for several that nobody saw.
+    /// Whether they are older by a step, as of `now`; says so once for each, or for several that
+    /// nobody saw.
     pub fn pass(&mut self, now: Duration) -> bool {
         let passed = now.saturating_sub(self.last) >= AGE;
         if passed {
@@ -95,8 +98,8 @@ impl Ages {
     }
 }
 
-/// How long nobody must have committed for a checkpoint to be worth it. `uses` tells how many bytes are in use, of how
-/// many: of the ring, and of the memory budget.
+/// How long nobody must have committed for a checkpoint to be worth it. `uses` tells how many bytes
+/// are in use, of how many: of the ring, and of the memory budget.
 pub(crate) fn patience(uses: [(u64, u64); 2]) -> Duration {
     if uses.iter().any(|&(used, size)| used >= size / LITTLE) { IDLE } else { LONG_IDLE }
 }

@@ -1,8 +1,8 @@
-//! A memtable that a run holds by now leaves memory, a part at a time: to free tens of megabytes at once keeps a processor for
-//! tens of milliseconds, and those who commit wait for it.
+//! A memtable that a run holds by now leaves memory, a part at a time: to free tens of megabytes at
+//! once keeps a processor for tens of milliseconds, and those who commit wait for it.
 //!
-//! What is not freed yet counts as memory, so that writers are held back by it; and a memtable is frozen only when the one
-//! before has left.
+//! What is not freed yet counts as memory, so that writers are held back by it; and a memtable is
+//! frozen only when the one before has left.
 
 use crate::maintenance::{Context, Maintenance};
 use crate::memtable::Memtable;
@@ -64,7 +64,8 @@ mod tests {
         assert!(steps >= (4 << 20) / (128 << 10), "4 MiB in {steps} steps");
     }
 
-    /// All at once, and nobody counted it: tens of milliseconds in which nobody else had the processor.
+    /// All at once, and nobody counted it: tens of milliseconds in which nobody else had the
+    /// processor.
     #[test]
     fn a_tier_leaves_in_parts_and_counts_until_then() {
         for (logs, len) in [(64, 64 << 10), (20_000, 10)] {
@@ -74,7 +75,8 @@ mod tests {
             let held = inner.state().memory();
             checkpoint(inner);
             assert_eq!(inner.state().memory(), held, "the run has it, and memory has it still");
-            // Neither does the next checkpoint begin now, nor is what is committed now taken for what leaves.
+            // Neither does the next checkpoint begin now, nor is what is committed now taken for
+            // what leaves.
             fill(&store, 1, 10);
             inner.wanted.store(true, Ordering::Relaxed);
             let mut steps = 0;

@@ -1,20 +1,24 @@
 //! Room in the heap: made certain before it is needed, reported to the state, found, given back.
 //!
-//! Appending relies on the reported budget ([`SpaceBudget`]), so it is never hoped for: only ready extents count (`volume/allocator.rs`), and the volume
-//! grows, or secures loose ones, in steps and ahead of need, here, where no writer waits for the file system.
+//! Appending relies on the reported budget ([`SpaceBudget`]), so it is never hoped for: only ready
+//! extents count (`volume/allocator.rs`), and the volume grows, or secures loose ones, in steps and
+//! ahead of need, here, where no writer waits for the file system.
 //!
-//! Of what is ready, some is *kept*: for the next manifest; for merging, which writes before it frees; and some more for what
-//! only frees, whose tombstones take room, too. So there is always room to trim, delete, checkpoint and merge.
+//! Of what is ready, some is *kept*: for the next manifest; for merging, which writes before it
+//! frees; and some more for what only frees, whose tombstones take room, too. So there is always
+//! room to trim, delete, checkpoint and merge.
 //!
-//! What a merge takes: it writes about what it reads, and what it has read of a run is free once a table of that is passed.
-//! So beside what it frees it never has more than a table of each of its runs, and the compaction step at hand, which is less
-//! than two tables, unless a single log is longer; that much is seen to before a merge begins, and kept until it ends.
+//! What a merge takes: it writes about what it reads, and what it has read of a run is free once a
+//! table of that is passed. So beside what it frees it never has more than a table of each of its
+//! runs, and the compaction step at hand, which is less than two tables, unless a single log is
+//! longer; that much is seen to before a merge begins, and kept until it ends.
 //!
-//! Space is given back where much more is free than is needed soon: at the end by cutting the volume, and in the middle, while
-//! the store is idle, by punching holes. What is kept is never given back, so that a full file system takes nothing from it.
+//! Space is given back where much more is free than is needed soon: at the end by cutting the
+//! volume, and in the middle, while the store is idle, by punching holes. What is kept is never
+//! given back, so that a full file system takes nothing from it.
 //!
-//! Invariant: the heap ends where the volume does, or before; at a fixed size, be it a device's or a capacity, growing
-//! fails as on a full disk.
+//! Invariant: the heap ends where the volume does, or before; at a fixed size, be it a device's or
+//! a capacity, growing fails as on a full disk.
 
 use std::io;
 use std::sync::Arc;
@@ -39,17 +43,19 @@ const STEP: [u64; 2] = [1 << 20, 256 << 20];
 const AHEAD: u64 = 64 << 20;
 /// Loose extents that could not be secured, after which no more are tried for now.
 const TRIES: usize = 16;
-/// Entries of so many bytes are always reckoned with, and larger ones, of so many, where there is much room.
+/// Entries of so many bytes are always reckoned with, and larger ones, of so many, where there is
+/// much room.
 const USUAL: usize = 1 << 10;
 const LARGE: usize = 1 << 20;
-/// What a table takes besides its entries, at most: its footer, the root of its index, the directory of its filter, and
-/// what fills its last sector.
+/// What a table takes besides its entries, at most: its footer, the root of its index, the
+/// directory of its filter, and what fills its last sector.
 pub(super) const TABLE_COST: u64 = 5 << 10;
 /// The heap has room for so many tables.
 const TABLES: u64 = 256;
 /// A small heap, for so many.
 const FEW_TABLES: u64 = 64;
-/// The shortest table, so that it holds several chunks and is worth its footer; but in a small heap.
+/// The shortest table, so that it holds several chunks and is worth its footer; but in a small
+/// heap.
 const SHORT_TABLE: [u64; 2] = [32 << 10, 1 << 20];
 /// The largest one, however large the heap.
 const LONG_TABLE: u64 = 512 << 20;
@@ -61,7 +67,8 @@ const KEPT_TO_FREE: u64 = 4;
 const HOLE: u64 = 1 << 20;
 
 impl Maintenance {
-    /// Makes space certain ahead of need, and tells the state what there is. `true` where some was made.
+    /// Makes space certain ahead of need, and tells the state what there is. `true` where some was
+    /// made.
     pub(super) fn look(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
         self.collect_garbage();
         let (need, runs) = needed(context);
@@ -113,8 +120,9 @@ impl Maintenance {
         }
     }
 
-    /// Bytes that checkpoints can write for certain into ready extents, where no entry takes more than `largest`: at the end
-    /// of each extent there may be too little for the next entry, and each table has what is no entry.
+    /// Bytes that checkpoints can write for certain into ready extents, where no entry takes more
+    /// than `largest`: at the end of each extent there may be too little for the next entry, and
+    /// each table has what is no entry.
     fn usable(&self, largest: usize) -> u64 {
         let least = self.least_hole();
         let usable = self.heap.usable(least, least.max(largest.max(USUAL) as u64 + TABLE_COST));
@@ -154,13 +162,15 @@ impl Maintenance {
         self.manifest.map_or(0, |manifest| manifest.len / 4 * 5) + 2 * SECTOR as u64
     }
 
-    /// Bytes that merging these runs takes at most before it frees as many: a table of each, and a compaction step.
+    /// Bytes that merging these runs takes at most before it frees as many: a table of each, and a
+    /// compaction step.
     pub(super) fn to_merge(&self, runs: &[Arc<Run>]) -> u64 {
         let tables = runs.iter().map(|run| run.largest_table()).fold(0, u64::saturating_add);
         tables.saturating_add(2 * self.table_size())
     }
 
-    /// Bytes that a merge may take, if there are as many, beside what checkpoints are certain of; makes more ready if need be.
+    /// Bytes that a merge may take, if there are as many, beside what checkpoints are certain of;
+    /// makes more ready if need be.
     pub(super) fn room_to_merge(&mut self, context: &Context<'_>, wanted: u64) -> Result<u64, BuildError> {
         self.room = self.room_beside(&context.state().need());
         if self.room < wanted && self.short_of_space.is_none() {
@@ -196,7 +206,8 @@ impl Maintenance {
         wanted.saturating_sub(self.held_by_checkpoint())
     }
 
-    /// Makes `want` bytes ready, or as many as can be had: loose ones are secured, and then the volume grows. Tells how many.
+    /// Makes `want` bytes ready, or as many as can be had: loose ones are secured, and then the
+    /// volume grows. Tells how many.
     pub(super) fn make(&mut self, want: u64) -> Result<u64, BuildError> {
         let secured = self.secure(want)?;
         let mut grown = 0;
@@ -239,7 +250,8 @@ impl Maintenance {
         Ok(made)
     }
 
-    /// Grows the volume by `step` bytes, or up to its capacity; tells how much that is. `None` where it cannot.
+    /// Grows the volume by `step` bytes, or up to its capacity; tells how much that is. `None`
+    /// where it cannot.
     fn grow(&mut self, step: u64) -> Result<Option<u64>, BuildError> {
         let (old, capacity) = (self.heap.end(), self.superblock.capacity);
         let end = old.saturating_add(step).next_multiple_of(GROWTH.min(step.next_power_of_two()));
@@ -258,8 +270,8 @@ impl Maintenance {
         }
     }
 
-    /// Bytes that a table is to have where there is room for it: so many that a run has few, and so few that a merge can
-    /// publish often what it has done, in stores of any size.
+    /// Bytes that a table is to have where there is room for it: so many that a run has few, and so
+    /// few that a merge can publish often what it has done, in stores of any size.
     pub(super) fn table_size(&self) -> u64 {
         let heap = self.heap.bytes();
         let least = (heap / FEW_TABLES).clamp(SHORT_TABLE[0], SHORT_TABLE[1]);
@@ -276,9 +288,9 @@ impl Maintenance {
         self.heap.usable(self.least_hole(), 0)
     }
 
-    /// Finds room for a table that needs `least` bytes for its first entry, of a run of which `expected` are still to
-    /// come. Best fit; else a hole that is not much too small, before the heap grows; else the largest there is. A merge
-    /// leaves what checkpoints are certain of.
+    /// Finds room for a table that needs `least` bytes for its first entry, of a run of which
+    /// `expected` are still to come. Best fit; else a hole that is not much too small, before the
+    /// heap grows; else the largest there is. A merge leaves what checkpoints are certain of.
     pub(super) fn allocate_table(
         &mut self,
         context: &Context<'_>,
@@ -359,8 +371,9 @@ impl Maintenance {
         (spare > (used / 8).max(HOLE)).then_some(spare)
     }
 
-    /// Gives space at the end of the volume back when there is much to spare, and, while nobody commits, space in the
-    /// middle. `true` where some was. Nothing appends by it from before it is given back.
+    /// Gives space at the end of the volume back when there is much to spare, and, while nobody
+    /// commits, space in the middle. `true` where some was. Nothing appends by it from before it is
+    /// given back.
     pub(super) fn tidy(&mut self, context: &Context<'_>) -> bool {
         self.collect_garbage();
         let mut state = context.state();
@@ -385,7 +398,8 @@ impl Maintenance {
         size <= end
     }
 
-    /// Takes holes of `spare` bytes in all for loose, the last ones first: what is left lies in front, where it is found again.
+    /// Takes holes of `spare` bytes in all for loose, the last ones first: what is left lies in
+    /// front, where it is found again.
     fn holes(&mut self, spare: u64) -> Vec<Extent> {
         let mut left = if self.punches { spare } else { 0 };
         let ready: Vec<Extent> = self.heap.ready().rev().collect();

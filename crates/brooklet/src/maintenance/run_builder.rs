@@ -10,8 +10,9 @@ use crate::run::table::{Entry, Table, TableBuilder};
 use crate::run::writer::RunWriter;
 use crate::run::writer::{BuildError, Pending};
 
-/// Bytes of payload after which a slice of work ends: some tenths of a millisecond. Those who commit and find all
-/// processors taken wait for so long, since few systems take one from a thread that has just been given it.
+/// Bytes of payload after which a slice of work ends: some tenths of a millisecond. Those who
+/// commit and find all processors taken wait for so long, since few systems take one from a thread
+/// that has just been given it.
 pub(super) const SLICE: u64 = 64 << 10;
 
 /// A run being written, or what a compaction step adds to one.
@@ -26,8 +27,9 @@ pub(super) struct Build {
     end: Option<End>,
 }
 
-/// Where a compaction step ends: between two logs, behind its first, once it has written so many bytes or could free twice as
-/// many, or where the next log may be longer than `long`; else with its input.
+/// Where a compaction step ends: between two logs, behind its first, once it has written so many
+/// bytes or could free twice as many, or where the next log may be longer than `long`; else with
+/// its input.
 pub(super) struct End {
     pub bytes: u64,
     pub long: u64,
@@ -88,8 +90,8 @@ impl Maintenance {
         Ok(self.work(context, build, SLICE)?.is_some())
     }
 
-    /// Writes entries of at least so many bytes of payload, or all that is left; tells how many. `None` once there is no
-    /// more, or enough is written.
+    /// Writes entries of at least so many bytes of payload, or all that is left; tells how many.
+    /// `None` once there is no more, or enough is written.
     pub(super) fn work(
         &mut self,
         context: &Context<'_>,

@@ -1,8 +1,8 @@
 //! Dumping a memory space beside everything else: each log as it was at one moment, the *cut*.
 //!
-//! A dump goes through the logs in the order of their keys, some at a time. Whoever changes a log meanwhile for the first time
-//! since the cut keeps it as it was, for the dump: its chunks are shared, so that costs a copy of its last one at most. What
-//! was made since is left out.
+//! A dump goes through the logs in the order of their keys, some at a time. Whoever changes a log
+//! meanwhile for the first time since the cut keeps it as it was, for the dump: its chunks are
+//! shared, so that costs a copy of its last one at most. What was made since is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -57,8 +57,8 @@ impl Logs {
         }
     }
 
-    /// Collects the keys of some logs that are as they were at the cut, of the slots from `from` on; gives where to go on.
-    /// Drops what is too old by `now`.
+    /// Collects the keys of some logs that are as they were at the cut, of the slots from `from`
+    /// on; gives where to go on. Drops what is too old by `now`.
     pub fn collect(&mut self, from: Slot, keys: &mut Vec<Vec<u8>>, now: &dyn Fn() -> u64) -> Option<Slot> {
         let end = self.places.end().min(from + SLOTS);
         for slot in from..end {

@@ -1,4 +1,5 @@
-//! One log in memory: its entries, each behind its length, in chunks of which all but the last are shared with readers.
+//! One log in memory: its entries, each behind its length, in chunks of which all but the last are
+//! shared with readers.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -183,8 +184,8 @@ impl Log {
         self.parts(range).flat_map(|(bytes, skip, take)| payloads(bytes).skip(skip).take(take)).map(len).sum()
     }
 
-    /// The first entry of `range` before which there are more than `enough` bytes of payloads in it, or its end; and those
-    /// bytes.
+    /// The first entry of `range` before which there are more than `enough` bytes of payloads in
+    /// it, or its end; and those bytes.
     pub fn walk(&self, range: Range<u64>, enough: u64) -> (u64, u64) {
         let (mut at, mut sum) = (range.start, 0);
         for payload in self.parts(range).flat_map(|(bytes, skip, take)| payloads(bytes).skip(skip).take(take))
@@ -198,7 +199,8 @@ impl Log {
         (at, sum)
     }
 
-    /// The bytes of chunks that hold entries of a range, how many entries of theirs come before it, and how many are in it.
+    /// The bytes of chunks that hold entries of a range, how many entries of theirs come before it,
+    /// and how many are in it.
     fn parts(&self, range: Range<u64>) -> impl Iterator<Item = (&[u8], usize, usize)> {
         let tail = (self.tail_base(), self.tail_entries, &self.tail[..]);
         let chunks = self.more.iter().flat_map(|more| &more.chunks);

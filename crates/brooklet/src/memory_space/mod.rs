@@ -1,15 +1,19 @@
-//! Memory spaces: the logs of a space that are kept in memory. A state machine under one lock, that `engine/memory.rs` drives.
+//! Memory spaces: the logs of a space that are kept in memory. A state machine under one lock, that
+//! `engine/memory.rs` drives.
 //!
-//! A memory space lies upon the store's runs as a memtable does: what it knows of a log counts, and what it does not know is looked for
-//! below. It is a memtable without a ring beneath, into which logs come whole, and which is written to a run now and then, whole,
-//! beside all that goes on (`memory_space/dump.rs`). So a space enters memory log by log as its logs are asked for, and leaves it
-//! with one dump; and opening a store finds what the last dump left.
+//! A memory space lies upon the store's runs as a memtable does: what it knows of a log counts, and
+//! what it does not know is looked for below. It is a memtable without a ring beneath, into which
+//! logs come whole, and which is written to a run now and then, whole, beside all that goes on
+//! (`memory_space/dump.rs`). So a space enters memory log by log as its logs are asked for, and
+//! leaves it with one dump; and opening a store finds what the last dump left.
 //!
 //! Invariants:
 //! 1. A log that is here is here as a whole; nothing below counts of it.
-//! 2. A log that is not here and was deleted since the last dump, as far as runs may know it, is among those that are `tombstones`.
+//! 2. A log that is not here and was deleted since the last dump, as far as runs may know it, is
+//!    among those that are `tombstones`.
 //! 3. Once a memory space is `complete`, what is neither here nor gone is nowhere.
-//! 4. A commit is done whole or not at all, also in a dump: that writes each log as it was at one moment.
+//! 4. A commit is done whole or not at all, also in a dump: that writes each log as it was at one
+//!    moment.
 
 pub mod commit;
 pub mod dump;
@@ -66,7 +70,8 @@ pub(crate) struct Logs {
     pub phase: Phase,
     /// Whether nothing counts that is neither here nor gone.
     pub complete: bool,
-    /// Whether runs have all that was committed before the space was in memory, and no memtable has any of it.
+    /// Whether runs have all that was committed before the space was in memory, and no memtable has
+    /// any of it.
     pub settled: bool,
     /// Whether what cannot be read of the logs below is left alone: they are those of a dump.
     pub sets_aside: bool,
@@ -113,7 +118,8 @@ pub(crate) enum Rejected {
     Error(Error),
     /// The space is being moved, or was.
     Phase(Phase),
-    /// Whatever the runs say of these logs, by operation, must be brought here first. As of this generation.
+    /// Whatever the runs say of these logs, by operation, must be brought here first. As of this
+    /// generation.
     Below(Vec<usize>, u32),
 }
 
@@ -267,7 +273,8 @@ impl Logs {
         }
     }
 
-    /// Brings in a log that runs have, unless that was done meanwhile. `false` where there is no room for it.
+    /// Brings in a log that runs have, unless that was done meanwhile. `false` where there is no
+    /// room for it.
     pub fn bring(&mut self, key: &[u8], log: Option<LoadedLog>, generation: u32) -> bool {
         let unknown = self.places.find(key).is_none() && bug("stale-log-is-brought");
         if !unknown && (generation != self.generation || !matches!(self.state(key), Lookup::Below)) {

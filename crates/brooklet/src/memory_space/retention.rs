@@ -1,4 +1,5 @@
-//! What a log in memory keeps, by its terms. All sizes are at hand, so that each step is worked out at once.
+//! What a log in memory keeps, by its terms. All sizes are at hand, so that each step is worked out
+//! at once.
 
 use std::sync::Arc;
 

@@ -13,7 +13,8 @@ pub(super) type Slot = u32;
 /// Memory that a log costs besides a long key and its entries.
 pub(super) const COST: usize = size_of::<Place>() + 8;
 
-/// Of all logs, this share is put in order at once where the oldest are to go: an eighth, and some at least.
+/// Of all logs, this share is put in order at once where the oldest are to go: an eighth, and some
+/// at least.
 const SHARE: usize = 8;
 
 /// A log and what is known of it.
@@ -21,7 +22,8 @@ const SHARE: usize = 8;
 pub(super) struct Place {
     pub key: Key,
     pub log: Log,
-    /// The generation of the memory space in which it was changed last, and the one in which it was made.
+    /// The generation of the memory space in which it was changed last, and the one in which it was
+    /// made.
     pub changed: u32,
     pub created: u32,
     hash: u64,
@@ -35,8 +37,8 @@ pub(super) struct Places {
     places: Vec<Place>,
     free: Vec<Slot>,
     stamp: u64,
-    /// Those that were written to least lately when this was made, the oldest first, with their stamps then: who has another
-    /// one by now was written to since.
+    /// Those that were written to least lately when this was made, the oldest first, with their
+    /// stamps then: who has another one by now was written to since.
     oldest: VecDeque<(u64, Slot)>,
 }
 

@@ -40,7 +40,8 @@ fn commit(memory_space: &MemorySpace, twin: &mut Entries, rng: &mut Rng) {
     assert!(memory_space.logs().commit(&ops, &|| 0).is_ok());
 }
 
-/// Commits come between all steps of a dump: it has each log as it was when it began, and knows each that went.
+/// Commits come between all steps of a dump: it has each log as it was when it began, and knows
+/// each that went.
 #[test]
 fn a_dump_is_of_one_moment_whatever_comes_meanwhile() {
     for seed in 0..20 {

@@ -1,16 +1,22 @@
-//! The sizes of a log's entries, as far as they are known: what a limit of bytes takes to be applied.
+//! The sizes of a log's entries, as far as they are known: what a limit of bytes takes to be
+//! applied.
 //!
-//! An `EntrySizes` knows each size of what memory holds, and, of what only runs hold, what it was told: the sizes of some entries
-//! that are about to go, and the sums of others that had to be counted together. For the rest it says what is missing
-//! (`size_lookup.rs` reads that, without the lock), never more than it takes; what the log holds in all its terms tell. So what is
-//! read of the runs is in proportion to what goes, and what is kept here to what memory holds of the log anyway, whatever
-//! the log holds. Runs and memtables may come and go while somebody looks: what the entries have does not change by that.
+//! An `EntrySizes` knows each size of what memory holds, and, of what only runs hold, what it was
+//! told: the sizes of some entries that are about to go, and the sums of others that had to be
+//! counted together. For the rest it says what is missing (`size_lookup.rs` reads that, without the
+//! lock), never more than it takes; what the log holds in all its terms tell. So what is read of
+//! the runs is in proportion to what goes, and what is kept here to what memory holds of the log
+//! anyway, whatever the log holds. Runs and memtables may come and go while somebody looks: what
+//! the entries have does not change by that.
 //!
-//! An `EntrySizes` is with its log in the memtable that commits join, and moves there from the frozen one. It is no part of any format.
+//! An `EntrySizes` is with its log in the memtable that commits join, and moves there from the
+//! frozen one. It is no part of any format.
 //!
 //! Invariants:
-//! 1. Spans ascend, and do not overlap. From `memory` on they leave nothing out, and below that runs hold all.
-//! 2. No span begins before `recent` and ends behind it, so that sizes can be forgotten once runs hold the entries.
+//! 1. Spans ascend, and do not overlap. From `memory` on they leave nothing out, and below that
+//!    runs hold all.
+//! 2. No span begins before `recent` and ends behind it, so that sizes can be forgotten once runs
+//!    hold the entries.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -30,8 +36,8 @@ pub(crate) struct SizeQuery {
     pub range: Range<u64>,
     /// They are added up from the newest on, or from the oldest.
     pub newest: bool,
-    /// Until they are more bytes than that. Of the entries that make it so each size is wanted, of those before only the
-    /// sum.
+    /// Until they are more bytes than that. Of the entries that make it so each size is wanted, of
+    /// those before only the sum.
     pub enough: u64,
 }
 
@@ -45,13 +51,15 @@ pub(crate) struct SizeAnswer {
 
 #[derive(Debug)]
 pub(crate) struct EntrySizes {
-    /// Which entry sizes of its log it is, and how often the log was cut where only runs hold it: what was looked up before is
-    /// not about the same entries.
+    /// Which entry sizes of its log it is, and how often the log was cut where only runs hold it:
+    /// what was looked up before is not about the same entries.
     stamp: (u64, u64),
-    /// The same as the commit at hand began: what that cuts off may come back. It asks for nothing that it cut off.
+    /// The same as the commit at hand began: what that cuts off may come back. It asks for nothing
+    /// that it cut off.
     begun: (u64, u64),
     spans: VecDeque<Span>,
-    /// The first entry that memory may hold, and the first that the memtable does that commits join.
+    /// The first entry that memory may hold, and the first that the memtable does that commits
+    /// join.
     memory: u64,
     recent: u64,
 }
@@ -147,7 +155,8 @@ impl EntrySizes {
         }
     }
 
-    /// A memtable is frozen, and commits join another. By now runs hold what memory held before that one.
+    /// A memtable is frozen, and commits join another. By now runs hold what memory held before
+    /// that one.
     pub fn freeze(&mut self, next: u64) {
         let old = self.memory..self.recent;
         for span in self.spans.iter_mut().skip(1).filter(|span| old.contains(&span.range.start)) {
@@ -157,8 +166,8 @@ impl EntrySizes {
         self.tidy();
     }
 
-    /// Puts together what is known of the past, where that is much. The oldest entries are about to go, and the newest
-    /// that somebody looked up may be.
+    /// Puts together what is known of the past, where that is much. The oldest entries are about to
+    /// go, and the newest that somebody looked up may be.
     fn tidy(&mut self) {
         let past = self.spans.partition_point(|span| span.range.end <= self.memory);
         if past <= MOST {
@@ -179,7 +188,8 @@ impl EntrySizes {
         self.spans = spans;
     }
 
-    /// Entries that a memtable in memory holds, from `seq` on, in the place of what older ones hold from there.
+    /// Entries that a memtable in memory holds, from `seq` on, in the place of what older ones hold
+    /// from there.
     pub fn hold(&mut self, seq: u64, sizes: impl IntoIterator<Item = u32>) {
         self.truncate(seq);
         if self.spans.back().map_or(self.memory, |last| last.range.end) < seq {
@@ -189,8 +199,8 @@ impl EntrySizes {
         self.join(seq, sizes);
     }
 
-    /// Adds up entries of `range`, from the newest or the oldest on, until they are more than `enough` bytes; gives where
-    /// that is so, and the bytes.
+    /// Adds up entries of `range`, from the newest or the oldest on, until they are more than
+    /// `enough` bytes; gives where that is so, and the bytes.
     pub fn walk(&self, range: Range<u64>, newest: bool, enough: u64) -> Result<(u64, u64), SizeQuery> {
         let (mut rest, mut sum) = (range, 0);
         while rest.start < rest.end && sum <= enough {
@@ -228,8 +238,8 @@ impl EntrySizes {
         before..self.spans.get(place).map_or(u64::MAX, |span| span.range.start)
     }
 
-    /// The bytes of a log that has the entries `bounds` and holds `held`, once it begins at `first`, or, for a truncation,
-    /// ends at `next`.
+    /// The bytes of a log that has the entries `bounds` and holds `held`, once it begins at
+    /// `first`, or, for a truncation, ends at `next`.
     pub fn left(&self, bounds: Bounds, held: u64, first: u64, next: u64) -> Result<u64, SizeQuery> {
         if (first, next) == (bounds.first, bounds.next) {
             return Ok(held);
@@ -256,7 +266,8 @@ impl EntrySizes {
         range.end - range.start - self.spans.iter().map(known).sum::<u64>()
     }
 
-    /// Takes down what was looked up, of a log that has the entries `bounds` now, and holds `held`, where that is counted.
+    /// Takes down what was looked up, of a log that has the entries `bounds` now, and holds `held`,
+    /// where that is counted.
     pub fn learn(&mut self, found: SizeAnswer, bounds: Bounds, held: Option<u64>) {
         if found.missing.stamp != self.stamp {
             return;
@@ -283,7 +294,8 @@ impl EntrySizes {
         last.into_iter().for_each(|last| self.insert(last, bounds, held));
     }
 
-    /// Whether something new would be known of entries: of all of them nothing is, or only the sum of a span.
+    /// Whether something new would be known of entries: of all of them nothing is, or only the sum
+    /// of a span.
     fn takes(&self, range: &Range<u64>) -> bool {
         let place = self.place(range.start);
         within(range, &self.gap(place)) && range.end <= self.memory

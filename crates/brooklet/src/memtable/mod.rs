@@ -1,17 +1,20 @@
 //! The memtable: what was committed since the last checkpoint, in memory.
 //!
-//! A memtable keeps two things of every log it knows. The *appended* bounds say what the newest commit made of it, and give
-//! the next commit its numbers. The *visible* piece is what readers see: it follows once the block is durable. Payloads
-//! are not copied: entries refer into the memory of their blocks.
+//! A memtable keeps two things of every log it knows. The *appended* bounds say what the newest
+//! commit made of it, and give the next commit its numbers. The *visible* piece is what readers
+//! see: it follows once the block is durable. Payloads are not copied: entries refer into the
+//! memory of their blocks.
 //!
 //! Invariants:
 //! 1. A log's visible piece only ever holds effects of durable blocks, in the order of the log.
-//! 2. `visible` is set by the first effect applied and starts from `origin`, the bounds that older memtables give.
+//! 2. `visible` is set by the first effect applied and starts from `origin`, the bounds that older
+//!    memtables give.
 //! 3. The piece's entries are those of `Piece::held`, in order.
-//! 4. `claim` is the most that a run of the memtable takes: for the logs that were touched, their visible entries, and what has
-//!    appended and is not visible yet.
+//! 4. `claim` is the most that a run of the memtable takes: for the logs that were touched, their
+//!    visible entries, and what has appended and is not visible yet.
 //!
-//! What is told of bounds here goes for terms, too (`model/retention_state.rs`): those of the few logs that have any lie apart.
+//! What is told of bounds here goes for terms, too (`model/retention_state.rs`): those of the few
+//! logs that have any lie apart.
 
 pub mod entry_sizes;
 pub mod seqs;
@@ -47,8 +50,8 @@ struct EntryRef {
     len: u32,
 }
 
-/// A log as a memtable knows it. Among 100,000 logs an append finds each part of its own in no cache: so what appending asks
-/// for comes first, in 64 bytes, and what is shown later behind it.
+/// A log as a memtable knows it. Among 100,000 logs an append finds each part of its own in no
+/// cache: so what appending asks for comes first, in 64 bytes, and what is shown later behind it.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct LogState {
@@ -57,7 +60,8 @@ pub(crate) struct LogState {
     pub appended: Option<Bounds>,
     /// Of a log that keeps a part of its entries only, or did.
     pub limited: Option<Box<Limited>>,
-    /// Whether an effect of this memtable appended yet: the first tells the ring what the log was before it.
+    /// Whether an effect of this memtable appended yet: the first tells the ring what the log was
+    /// before it.
     pub touched: bool,
     /// Bytes of the entries that appended in this memtable, as far as they can be in one chunk.
     added: u16,
@@ -67,7 +71,8 @@ pub(crate) struct LogState {
     origin: Option<Bounds>,
     visible: Option<Piece>,
     entries: VecDeque<EntryRef>,
-    /// Last block that holds a deferred commit on the log: readers make it durable before they look.
+    /// Last block that holds a deferred commit on the log: readers make it durable before they
+    /// look.
     pub deferred: u64,
     hash: u64,
 }
@@ -80,8 +85,8 @@ pub(crate) struct Limited {
     /// The terms after everything that appended.
     pub appended: Option<Arc<RetentionState>>,
     visible: Option<Arc<RetentionState>>,
-    /// The sizes of its entries, as appended, while bytes are limited. It moves on to the memtable that commits join next, and
-    /// by then this one is shared.
+    /// The sizes of its entries, as appended, while bytes are limited. It moves on to the memtable
+    /// that commits join next, and by then this one is shared.
     sizes: Mutex<Option<EntrySizes>>,
     /// When the changes of its terms appended that are not visible.
     changes: VecDeque<u64>,
@@ -96,9 +101,9 @@ pub(crate) struct Pending {
     pub len: u32,
 }
 
-/// The most bytes that a run takes for a log besides its entries: the escaped key with what stands around it in a head, and
-/// half as much again for its share of the index, whose keys are as long, and which has one for every 8 KiB at most. The keys
-/// of chunks are in the share of the entries.
+/// The most bytes that a run takes for a log besides its entries: the escaped key with what stands
+/// around it in a head, and half as much again for its share of the index, whose keys are as long,
+/// and which has one for every 8 KiB at most. The keys of chunks are in the share of the entries.
 fn log_claim(log: &LogState) -> u64 {
     let terms = log.terms().map_or(0, RetentionState::bound);
     (escaped(&log.key) + terms + 76) as u64 * 3 / 2
@@ -108,7 +113,8 @@ fn escaped(key: &[u8]) -> usize {
     key.len() + key.iter().filter(|&&byte| byte == 0).count()
 }
 
-/// The most bytes that a run takes for an entry whose payload has so many. A chunk begins with an entry.
+/// The most bytes that a run takes for an entry whose payload has so many. A chunk begins with an
+/// entry.
 fn entry_claim(payload: usize) -> u64 {
     let payload = payload as u64;
     payload + payload / 2 + 10
@@ -119,7 +125,8 @@ pub(crate) fn entry_bytes(effect: Effect, payload: usize) -> usize {
     if matches!(effect, Effect::Append(_)) { payload + 1 } else { 0 }
 }
 
-/// What the lengths of the entries of a chunk take beyond a byte each, at most: those of 128 bytes and more a second one.
+/// What the lengths of the entries of a chunk take beyond a byte each, at most: those of 128 bytes
+/// and more a second one.
 const LENGTHS: usize = CHUNK / 128 + 8;
 
 /// What an effect may add to a log's terms.
@@ -154,8 +161,8 @@ impl Memtable {
         self.bytes
     }
 
-    /// The most bytes that a run takes which holds what appended; what was trimmed and deleted counts until that is durable.
-    /// 0 where nothing appended, whatever was looked up.
+    /// The most bytes that a run takes which holds what appended; what was trimmed and deleted
+    /// counts until that is durable. 0 where nothing appended, whatever was looked up.
     pub fn claim(&self) -> u64 {
         self.claim
     }
@@ -165,16 +172,17 @@ impl Memtable {
         self.largest
     }
 
-    /// The same of a log, once it has so many bytes of entries more, the longest of them of `entry`: a chunk is full before
-    /// that, or with it. Its key stands in the entry and, twice at most, in the index, where no key shares a part with the one
-    /// before.
+    /// The same of a log, once it has so many bytes of entries more, the longest of them of
+    /// `entry`: a chunk is full before that, or with it. Its key stands in the entry and, twice at
+    /// most, in the index, where no key shares a part with the one before.
     pub fn largest_with(&self, slot: Slot, more: usize, entry: usize) -> usize {
         let log = self.log(slot);
         let terms = log.terms().map_or(0, RetentionState::bound);
         6 * escaped(&log.key) + terms + LENGTHS + (log.added as usize + more).min(CHUNK + entry)
     }
 
-    /// What an effect on a log adds to the [claim](Self::claim); `is_first`: none of this memtable has appended yet.
+    /// What an effect on a log adds to the [claim](Self::claim); `is_first`: none of this memtable
+    /// has appended yet.
     pub fn claim_of(&self, slot: Slot, effect: Effect, payload: usize, is_first: bool) -> u64 {
         let log = if is_first { log_claim(self.log(slot)) } else { 0 };
         log + match effect {
@@ -221,8 +229,8 @@ impl Memtable {
         XxHash3_64::oneshot_with_seed(self.seed, key)
     }
 
-    /// Frees some logs and blocks: so much, in bytes, as that is work. `false` once none are left. Nobody looks at the memtable
-    /// any more.
+    /// Frees some logs and blocks: so much, in bytes, as that is work. `false` once none are left.
+    /// Nobody looks at the memtable any more.
     pub fn release_some(&mut self, work: usize) -> bool {
         let mut done = 0;
         while done < work {
@@ -282,7 +290,8 @@ impl Memtable {
         &mut self.logs[slot as usize]
     }
 
-    /// Makes a durable block's effects visible. `None` where one does not fit, which only damage can bring about.
+    /// Makes a durable block's effects visible. `None` where one does not fit, which only damage
+    /// can bring about.
     pub fn apply(&mut self, block: &Block, effects: &[Pending]) -> Option<()> {
         if effects.is_empty() {
             return Some(());
@@ -340,8 +349,9 @@ impl Memtable {
         (76 * 3 / 2 + entry_claim(table), LENGTHS + table)
     }
 
-    /// The memtable will get a table of spaces, in the place of the last one that was committed: what the ring says of the log goes
-    /// on from that. The bounds of the log before the memtable are these.
+    /// The memtable will get a table of spaces, in the place of the last one that was committed:
+    /// what the ring says of the log goes on from that. The bounds of the log before the memtable
+    /// are these.
     pub fn expect_table(&mut self, before: Option<Bounds>) -> Slot {
         self.find(b"").unwrap_or_else(|| self.add(b"", State { bounds: before, terms: None }))
     }
@@ -446,7 +456,8 @@ impl Limited {
         self.sizes.get_mut().expect("no panics")
     }
 
-    /// Works an effect into what has appended: the bounds are those after it. Gives the sizes of what it cuts off.
+    /// Works an effect into what has appended: the bounds are those after it. Gives the sizes of
+    /// what it cuts off.
     pub fn append(&mut self, effect: Effect, bounds: Option<Bounds>, len: u32) -> Option<Cut> {
         retention_state::apply(&mut self.appended, effect, bounds, len.into());
         self.sizes_mut().as_mut()?.apply(effect, len)

@@ -90,7 +90,8 @@ impl Span {
         self.bytes += u64::from(size);
     }
 
-    /// What comes right behind joins; `Err` gives it back where one of them does not know each size.
+    /// What comes right behind joins; `Err` gives it back where one of them does not know each
+    /// size.
     pub fn append(&mut self, other: Self) -> Result<(), Self> {
         match (&mut self.sizes, other) {
             (Sizes::Each(sizes), Self { range, bytes, sizes: Sizes::Each(more) }) => {
@@ -117,7 +118,8 @@ impl Span {
         true
     }
 
-    /// Takes off what is from `next` on, and gives that. `Err` gives the whole where it is not known what is left then.
+    /// Takes off what is from `next` on, and gives that. `Err` gives the whole where it is not
+    /// known what is left then.
     pub fn split_off(mut self, next: u64) -> Result<(Self, Self), Self> {
         let kept = next - self.range.start;
         let sizes = match &mut self.sizes {

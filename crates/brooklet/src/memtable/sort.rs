@@ -1,7 +1,8 @@
-//! The logs of a memtable in the order of their keys, a step at a time: a memtable may have a million.
+//! The logs of a memtable in the order of their keys, a step at a time: a memtable may have a
+//! million.
 //!
-//! Parts of it are sorted, each by itself, and then merged, all at once: each log is in no cache when its turn comes, so that
-//! each look at one counts.
+//! Parts of it are sorted, each by itself, and then merged, all at once: each log is in no cache
+//! when its turn comes, so that each look at one counts.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,7 +26,8 @@ pub(crate) struct IncrementalSort {
 }
 
 impl IncrementalSort {
-    /// Does a step. `wanted` tells which logs of the memtable, always the same one, are to be in order. `false` once they are.
+    /// Does a step. `wanted` tells which logs of the memtable, always the same one, are to be in
+    /// order. `false` once they are.
     pub fn step(&mut self, memtable: &Memtable, wanted: impl FnMut(&LogState) -> bool) -> bool {
         self.of = memtable.logs.len();
         if self.seen < self.of {

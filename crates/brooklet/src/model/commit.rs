@@ -50,10 +50,11 @@ pub enum Durability {
     /// When it is on stable media: it survives a power cut.
     #[default]
     Durable,
-    /// At once; it is on its way to stable media within half of the bound. A power cut or a kill may lose what was
-    /// acknowledged last, in a stretch of time no longer than the bound, and never something older than what it keeps: once
-    /// the device has owed an acknowledged commit for longer than that, the next ones are acknowledged when they are durable.
-    /// Readers see it at once: a read makes it durable first.
+    /// At once; it is on its way to stable media within half of the bound. A power cut or a kill
+    /// may lose what was acknowledged last, in a stretch of time no longer than the bound, and
+    /// never something older than what it keeps: once the device has owed an acknowledged commit
+    /// for longer than that, the next ones are acknowledged when they are durable. Readers see it
+    /// at once: a read makes it durable first.
     Deferred(Duration),
 }
 
@@ -69,8 +70,9 @@ impl Durability {
 
 /// An atomic set of operations on any number of logs.
 ///
-/// Operations take effect in the order they were added; all expectations are checked against the logs as they stand
-/// before the first of them. Either everything happens, visible and durable at one instant, or nothing does.
+/// Operations take effect in the order they were added; all expectations are checked against the
+/// logs as they stand before the first of them. Either everything happens, visible and durable at
+/// one instant, or nothing does.
 ///
 /// ```
 /// # fn main() -> Result<(), brooklet::Error> {
@@ -139,12 +141,14 @@ impl<'a> Commit<'a> {
         self.push(key, Action::Delete)
     }
 
-    /// Sets what a log keeps from now on, creating the log if need be; see [`Store::retain`](crate::Store::retain).
+    /// Sets what a log keeps from now on, creating the log if need be; see
+    /// [`Store::retain`](crate::Store::retain).
     pub fn retain<K: AsRef<[u8]> + ?Sized>(&mut self, key: &'a K, retention: Retention) -> &mut Self {
         self.push(key, Action::Retain(retention))
     }
 
-    /// Fails the commit unless the log's next number is `next`; 0 also fits a log that does not exist.
+    /// Fails the commit unless the log's next number is `next`; 0 also fits a log that does not
+    /// exist.
     pub fn expect_next<K: AsRef<[u8]> + ?Sized>(&mut self, key: &'a K, next: u64) -> &mut Self {
         self.push(key, Action::Expect(Expected::Next(next)))
     }
@@ -154,8 +158,9 @@ impl<'a> Commit<'a> {
         self.push(key, Action::Expect(Expected::Absent))
     }
 
-    /// Sets when the commit counts as acknowledged: by default as the [spaces](crate::Space) of its logs say, the strictest of
-    /// them, and [`Durability::Durable`] for logs of no space. Less than what a space says is not to be had.
+    /// Sets when the commit counts as acknowledged: by default as the [spaces](crate::Space) of its
+    /// logs say, the strictest of them, and [`Durability::Durable`] for logs of no space. Less than
+    /// what a space says is not to be had.
     pub fn durability(&mut self, durability: Durability) -> &mut Self {
         self.durability = Some(durability);
         self

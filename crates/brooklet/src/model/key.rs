@@ -1,4 +1,5 @@
-//! A log's key in memory: short ones lie where the log's state lies, so that comparing one reads no other memory.
+//! A log's key in memory: short ones lie where the log's state lies, so that comparing one reads no
+//! other memory.
 
 use std::fmt;
 use std::ops::Deref;

@@ -1,13 +1,16 @@
-//! SipHash-2-4 with 128 bits: of keys that strangers choose, when those of different keys must differ.
+//! SipHash-2-4 with 128 bits: of keys that strangers choose, when those of different keys must
+//! differ.
 //!
-//! Nobody who does not know the secret can do better than to guess which keys have the same hash (Aumasson and Bernstein,
-//! "SipHash: a fast short-input PRF"). `XXH3`, which is quicker, promises no such thing.
+//! Nobody who does not know the secret can do better than to guess which keys have the same hash
+//! (Aumasson and Bernstein, "SipHash: a fast short-input PRF"). `XXH3`, which is quicker, promises
+//! no such thing.
 
 use std::fmt;
 
 use brooklet_io::{Rng, system_seed};
 
-/// The key of the hash. Nothing that is written to a volume may tell it, nor be worked out from what tells it.
+/// The key of the hash. Nothing that is written to a volume may tell it, nor be worked out from
+/// what tells it.
 #[derive(Clone, Copy)]
 pub(crate) struct Secret([u64; 2]);
 
@@ -86,7 +89,8 @@ impl State {
 mod tests {
     use super::*;
 
-    /// The first vectors of the reference implementation: the key is 00 to 0f, the input 00, 01 and so on.
+    /// The first vectors of the reference implementation: the key is 00 to 0f, the input 00, 01 and
+    /// so on.
     #[test]
     fn hashes_are_those_of_the_reference() {
         let secret = Secret([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);

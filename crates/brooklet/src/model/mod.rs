@@ -1,12 +1,14 @@
-//! What a log is, and what an operation does to it: arithmetic on numbers, shared by every memtable.
+//! What a log is, and what an operation does to it: arithmetic on numbers, shared by every
+//! memtable.
 //!
-//! A log's state in one memtable (the memtable, or a run) is a *piece*: its whole bounds as of that memtable, and its
-//! entries from `base` on. Entries before `base` are in older memtables. So for a piece `p` and the pieces older than it:
+//! A log's state in one memtable (the memtable, or a run) is a *piece*: its whole bounds as of that
+//! memtable, and its entries from `base` on. Entries before `base` are in older memtables. So for a
+//! piece `p` and the pieces older than it:
 //!
 //! - the log's bounds are those of the newest piece that knows it;
 //! - a piece holds exactly the entries `max(first, base)..next`;
-//! - the entries of older pieces count only below `base` - which is what makes trimming, truncating, deleting and
-//!   creating a log anew cheap: none of them touches an older memtable.
+//! - the entries of older pieces count only below `base` - which is what makes trimming,
+//!   truncating, deleting and creating a log anew cheap: none of them touches an older memtable.
 
 pub mod commit;
 pub mod key;
@@ -54,7 +56,8 @@ pub(crate) enum Effect {
     Truncate(u64),
     /// The log goes.
     Delete,
-    /// The most entries that the log keeps, and one more; 0: no limit. Creates the log where there is none.
+    /// The most entries that the log keeps, and one more; 0: no limit. Creates the log where there
+    /// is none.
     Entries(u64),
     /// The most bytes of payloads that it keeps, and one more; 0: no limit.
     Bytes(u64),
@@ -126,11 +129,13 @@ pub(crate) struct Resolved {
     pub bounds: Option<Bounds>,
     /// Which entries each piece contributes, newest piece first: its index, and their numbers.
     pub parts: Vec<(usize, Range<u64>)>,
-    /// The first number that these pieces account for; the log's first where no older piece is needed.
+    /// The first number that these pieces account for; the log's first where no older piece is
+    /// needed.
     pub upper: u64,
 }
 
-/// Puts a log together from its pieces, newest first. Stops at the first that makes all older ones irrelevant.
+/// Puts a log together from its pieces, newest first. Stops at the first that makes all older ones
+/// irrelevant.
 pub(crate) fn resolve(pieces: impl IntoIterator<Item = Piece>) -> Resolved {
     let mut log = Resolved { bounds: None, parts: Vec::new(), upper: 0 };
     for (i, piece) in pieces.into_iter().enumerate() {
@@ -200,7 +205,8 @@ mod tests {
 
     #[test]
     fn older_pieces_count_only_below_the_base_of_newer_ones() {
-        // Entries 0..100 in the oldest run, truncated to 50 and appended to 60 in the next, trimmed to 40 in the newest.
+        // Entries 0..100 in the oldest run, truncated to 50 and appended to 60 in the next, trimmed
+        // to 40 in the newest.
         let log = resolve([piece(40, 60, 60), piece(0, 60, 50), piece(0, 100, 0)]);
         assert_eq!((log.bounds, log.upper), (Some(Bounds { first: 40, next: 60 }), 40));
         assert_eq!(log.parts, vec![(1, 50..60), (2, 40..50)]);

@@ -9,7 +9,8 @@ const MOST: u64 = 1 << 62;
 /// The longest age: a thousand years.
 const LONGEST: Duration = Duration::from_secs(31_557_600 * 1000);
 
-/// What a log keeps: its newest entries, within each of the limits that are set. See [`Store::retain`].
+/// What a log keeps: its newest entries, within each of the limits that are set. See
+/// [`Store::retain`].
 ///
 /// Without a limit, the default, a log keeps everything.
 ///
@@ -37,13 +38,15 @@ const LONGEST: Duration = Duration::from_secs(31_557_600 * 1000);
 pub struct Retention {
     /// The most entries; 0 keeps none. At most 2^62.
     pub entries: Option<u64>,
-    /// The most bytes of all payloads together. The newest entry stays, however large it is. At most 2^62. Damaged entries
-    /// count as their share of all that is not known. Where the device fails to read entries that are about to go, the
-    /// commit is refused with [`Error::Io`]: try again, or lift the limit.
+    /// The most bytes of all payloads together. The newest entry stays, however large it is. At
+    /// most 2^62. Damaged entries count as their share of all that is not known. Where the device
+    /// fails to read entries that are about to go, the commit is refused with [`Error::Io`]: try
+    /// again, or lift the limit.
     pub bytes: Option<u64>,
-    /// How long entries are kept from their commit on, by the wall clock: in whole milliseconds, at least one, at most
-    /// a thousand years. An entry goes a little later than that: by up to a 64th of the age, or a millisecond; where
-    /// the age was longer as it came, by a 64th of that, but not later than if it came as the age was made shorter.
+    /// How long entries are kept from their commit on, by the wall clock: in whole milliseconds, at
+    /// least one, at most a thousand years. An entry goes a little later than that: by up to a 64th
+    /// of the age, or a millisecond; where the age was longer as it came, by a 64th of that, but
+    /// not later than if it came as the age was made shorter.
     pub age: Option<Duration>,
 }
 

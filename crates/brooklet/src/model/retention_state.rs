@@ -1,19 +1,23 @@
-//! The terms of a log that keeps a part of its entries only: its limits, and what it takes to apply them.
+//! The terms of a log that keeps a part of its entries only: its limits, and what it takes to apply
+//! them.
 //!
-//! Limits of entries and bytes are applied as commits are appended: what no longer fits is trimmed by the commit that brings
-//! the entry for which it goes, or the limit. Age is looked at in two ways. Readers leave out what is too old by the
-//! clock as they ask, and remember nothing of that: a clock that jumps ahead and back takes nothing away. A commit on the
-//! log trims what is too old by then, for good; where nobody commits, `engine/expiry.rs` does.
+//! Limits of entries and bytes are applied as commits are appended: what no longer fits is trimmed
+//! by the commit that brings the entry for which it goes, or the limit. Age is looked at in two
+//! ways. Readers leave out what is too old by the clock as they ask, and remember nothing of that:
+//! a clock that jumps ahead and back takes nothing away. A commit on the log trims what is too old
+//! by then, for good; where nobody commits, `engine/expiry.rs` does.
 //!
-//! Times are kept of groups of entries. The *granule* of an age is the power of two of milliseconds at or below a 64th
-//! of it, and one at least. A *mark* says that the entries from a number on, up to the next mark, were all committed
-//! before its time, a multiple of the granule; they are too old once the age has passed since then. So a log has some 130
-//! marks at most for each doubling that its age went through while the entries were written, usually 66 to 130 for one
-//! that is written to all the time. As an age is made shorter, the newest mark is set to the time that it would have by the
-//! new one: what is there goes by then.
+//! Times are kept of groups of entries. The *granule* of an age is the power of two of milliseconds
+//! at or below a 64th of it, and one at least. A *mark* says that the entries from a number on, up
+//! to the next mark, were all committed before its time, a multiple of the granule; they are too
+//! old once the age has passed since then. So a log has some 130 marks at most for each doubling
+//! that its age went through while the entries were written, usually 66 to 130 for one that is
+//! written to all the time. As an age is made shorter, the newest mark is set to the time that it
+//! would have by the new one: what is there goes by then.
 //!
 //! Invariants:
-//! 1. Marks ascend strictly, in number and in time: a clock that goes back makes entries seem younger, never older.
+//! 1. Marks ascend strictly, in number and in time: a clock that goes back makes entries seem
+//!    younger, never older.
 //! 2. Where an age is set and the log has an entry, its first entry has a mark.
 //! 3. `held` is the sum of the log's payloads where bytes are limited, and 0 elsewhere.
 //!
@@ -35,7 +39,8 @@ use brooklet_wal::{put_varint, take_varint};
 use crate::model::retention::Retention;
 use crate::model::{Bounds, Effect};
 
-/// A limit of bytes that is none: what the log holds is counted all the same. More than any other may be.
+/// A limit of bytes that is none: what the log holds is counted all the same. More than any other
+/// may be.
 pub(crate) const COUNTED: u64 = 1 << 63;
 
 /// Marks of one age, at the least.
@@ -116,7 +121,8 @@ pub(crate) struct RetentionState {
     pub space: u64,
 }
 
-/// Applies an effect to the terms of a log, which has these bounds after it. `len` is the length of an entry that joins.
+/// Applies an effect to the terms of a log, which has these bounds after it. `len` is the length of
+/// an entry that joins.
 pub(crate) fn apply(
     terms: &mut Option<Arc<RetentionState>>,
     effect: Effect,
@@ -160,7 +166,8 @@ pub(crate) fn apply(
 }
 
 impl RetentionState {
-    /// Those of a log that begins with all these entries at `now`, of so many bytes; `None` where it keeps everything.
+    /// Those of a log that begins with all these entries at `now`, of so many bytes; `None` where
+    /// it keeps everything.
     pub fn of(retention: Retention, bounds: Bounds, held: u64, now: u64) -> Option<Arc<Self>> {
         let Retention { entries, bytes, age } = retention;
         let age = age.map(|age| age.as_millis() as u64);
@@ -196,9 +203,10 @@ impl RetentionState {
         self.marks.last().is_none_or(|last| last.time < time).then_some(time)
     }
 
-    /// The time of the newest mark once the log has another age, from `now` on, where that makes it earlier: all that it is
-    /// for is there by now, and what comes needs a mark by the new age. By no more than its granule, and not where the
-    /// clock was set back: a wrong clock makes nothing old.
+    /// The time of the newest mark once the log has another age, from `now` on, where that makes it
+    /// earlier: all that it is for is there by now, and what comes needs a mark by the new age. By
+    /// no more than its granule, and not where the clock was set back: a wrong clock makes nothing
+    /// old.
     pub fn sharper_mark(&self, age: Option<u64>, now: u64) -> Option<u64> {
         let time = end_of_granule(age?, now);
         let mut newest = self.marks.iter().rev().map(|mark| mark.time);
@@ -235,7 +243,8 @@ impl RetentionState {
         self.marks.drain(..begun.saturating_sub(1));
     }
 
-    /// When those of the log's entries become too old that are not at `now`; `None` where none does.
+    /// When those of the log's entries become too old that are not at `now`; `None` where none
+    /// does.
     pub fn ageing(&self, bounds: Bounds, now: u64) -> Option<Ageing> {
         let age = self.age?;
         let young = self.young(bounds, now);
@@ -276,7 +285,8 @@ impl RetentionState {
         }
     }
 
-    /// Those of a log that is brought to another store, where it counts in no totals yet. `None` where that is all they say.
+    /// Those of a log that is brought to another store, where it counts in no totals yet. `None`
+    /// where that is all they say.
     pub fn carried_over(&self) -> Option<Self> {
         let bytes = self.bytes.filter(|most| *most != COUNTED);
         let held = bytes.map_or(0, |_| self.held);

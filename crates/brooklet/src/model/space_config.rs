@@ -28,15 +28,18 @@ pub enum Class {
     /// Once they are on stable media: they survive a power cut.
     #[default]
     Durable,
-    /// At once, and they are on stable media within this time, as [`Durability::Deferred`](crate::Durability::Deferred) says: a kill or a power cut may
-    /// lose the last ones, of a stretch of time no longer than that. From 1 ms to an hour, in whole milliseconds.
+    /// At once, and they are on stable media within this time, as
+    /// [`Durability::Deferred`](crate::Durability::Deferred) says: a kill or a power cut may lose
+    /// the last ones, of a stretch of time no longer than that. From 1 ms to an hour, in whole
+    /// milliseconds.
     Deferred(Duration),
-    /// At once, and they are in memory only, until the space is [dumped](crate::Space::dump): when the store is closed, and as
-    /// often as is asked for. They do not go through the ring, which is what makes them cheap. A kill or a power cut leaves the
-    /// logs as the last dump has them.
+    /// At once, and they are in memory only, until the space is [dumped](crate::Space::dump): when
+    /// the store is closed, and as often as is asked for. They do not go through the ring, which is
+    /// what makes them cheap. A kill or a power cut leaves the logs as the last dump has them.
     ///
-    /// Commits are on logs of the space alone, and none that asks for another [`Durability`](crate::Durability) is let in.
-    /// [Views](crate::View), exports and archives see what the last dump has.
+    /// Commits are on logs of the space alone, and none that asks for another
+    /// [`Durability`](crate::Durability) is let in. [Views](crate::View), exports and archives see
+    /// what the last dump has.
     Memory(MemoryConfig),
 }
 
@@ -64,8 +67,8 @@ pub struct MemoryConfig {
     pub bytes: u64,
     /// What happens when they are taken.
     pub when_full: WhenFull,
-    /// How long after one dump the next is begun, while the store is open. None: only a clean stop dumps, and
-    /// [`Space::dump`](crate::Space::dump).
+    /// How long after one dump the next is begun, while the store is open. None: only a clean stop
+    /// dumps, and [`Space::dump`](crate::Space::dump).
     pub dump_every: Option<Duration>,
 }
 
@@ -81,7 +84,8 @@ pub enum WhenFull {
 }
 
 impl MemoryConfig {
-    /// Refuses what needs more than so many bytes of memory, and is dumped at a clean stop. At least 64 KiB, at most 2^46.
+    /// Refuses what needs more than so many bytes of memory, and is dumped at a clean stop. At
+    /// least 64 KiB, at most 2^46.
     pub fn new(bytes: u64) -> Self {
         Self { bytes, when_full: WhenFull::default(), dump_every: None }
     }
@@ -92,8 +96,8 @@ impl MemoryConfig {
         self
     }
 
-    /// Dumps the space so long after the last dump was begun, if anything changed: from 100 ms to a day, in whole
-    /// milliseconds.
+    /// Dumps the space so long after the last dump was begun, if anything changed: from 100 ms to a
+    /// day, in whole milliseconds.
     pub fn dump_every(mut self, every: Duration) -> Self {
         self.dump_every = Some(every);
         self
@@ -163,8 +167,8 @@ impl SpaceConfig {
         self
     }
 
-    /// Limits the bytes of all payloads. A commit that would make them more is refused with [`Error::QuotaReached`]; what
-    /// trims and deletes is not.
+    /// Limits the bytes of all payloads. A commit that would make them more is refused with
+    /// [`Error::QuotaReached`]; what trims and deletes is not.
     pub fn max_bytes(mut self, most: u64) -> Self {
         self.max_bytes = Some(most);
         self
@@ -216,7 +220,8 @@ pub struct SpaceInfo {
     pub name: String,
     /// What it asks of its logs.
     pub config: SpaceConfig,
-    /// Logs that it has; `None` where it has no quota and is not kept in memory, and so they are not counted.
+    /// Logs that it has; `None` where it has no quota and is not kept in memory, and so they are
+    /// not counted.
     pub logs: Option<u64>,
     /// Bytes of payloads that they hold.
     pub bytes: Option<u64>,
@@ -238,8 +243,8 @@ pub struct SpaceInfo {
 pub struct MemoryInfo {
     /// Bytes of memory that its logs take.
     pub used: u64,
-    /// Whether all of its logs are there. Where they did not fit, or could not be read as the store was opened, the others
-    /// are brought as commits come to them.
+    /// Whether all of its logs are there. Where they did not fit, or could not be read as the store
+    /// was opened, the others are brought as commits come to them.
     pub complete: bool,
     /// Whether something has changed since the last dump.
     pub changed: bool,

@@ -1,5 +1,5 @@
-//! The paths of a store, resolved once: whatever becomes of the working directory, they stay what they were when the store
-//! was opened.
+//! The paths of a store, resolved once: whatever becomes of the working directory, they stay what
+//! they were when the store was opened.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -11,8 +11,8 @@ use crate::error::Error;
 /// As many links in a row as the kernel follows.
 const MOST_LINKS: usize = 40;
 
-/// The path from the root on. A symbolic link to nothing gives the place that it leads to, where a store can be made, if
-/// that `may_be_made`.
+/// The path from the root on. A symbolic link to nothing gives the place that it leads to, where a
+/// store can be made, if that `may_be_made`.
 pub(crate) fn resolve(path: &Path, may_be_made: bool) -> Result<PathBuf, Error> {
     let whole = absolute(path)?;
     if !is_dangling(&whole) {

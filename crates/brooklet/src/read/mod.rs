@@ -1,7 +1,8 @@
 //! Reading a log: a view of it as of one moment, streamed entry by entry, from either end.
 //!
-//! The view is taken under the lock: payloads of the memtable are shared (not copied), runs are pinned. What happens
-//! to the log afterwards - appends, trims, checkpoints, compaction - does not change the view.
+//! The view is taken under the lock: payloads of the memtable are shared (not copied), runs are
+//! pinned. What happens to the log afterwards - appends, trims, checkpoints, compaction - does not
+//! change the view.
 
 pub mod scan;
 
@@ -26,16 +27,19 @@ use crate::state::lost::{Doubt, Lost};
 pub struct Entry {
     /// Its number in the log.
     pub seq: u64,
-    /// What was appended; cheap to clone. Less than 16 KiB have memory of their own. What is longer shares that of the block
-    /// it came in, up to a mebibyte, which stays as long as the payload is kept.
+    /// What was appended; cheap to clone. Less than 16 KiB have memory of their own. What is longer
+    /// shares that of the block it came in, up to a mebibyte, which stays as long as the payload is
+    /// kept.
     pub payload: Bytes,
 }
 
-/// The entries of a log, as they stood when it was asked for; see [`Store::read`](crate::Store::read).
+/// The entries of a log, as they stood when it was asked for; see
+/// [`Store::read`](crate::Store::read).
 ///
-/// Iterates from both ends: `.rev()` reads the newest first. An error ends the iteration. So does the end of a store that was
-/// [closed](crate::Store::close): what is not in memory then is [`Error::Closed`]. Where damage hides entries of the log, or may
-/// hide some, reading on and on comes to an error that says which: see [`Options::read_only`](crate::Options::read_only).
+/// Iterates from both ends: `.rev()` reads the newest first. An error ends the iteration. So does
+/// the end of a store that was [closed](crate::Store::close): what is not in memory then is
+/// [`Error::Closed`]. Where damage hides entries of the log, or may hide some, reading on and on
+/// comes to an error that says which: see [`Options::read_only`](crate::Options::read_only).
 pub struct Entries {
     process: Process,
     key: Vec<u8>,
@@ -63,7 +67,8 @@ enum Source {
     Run(Arc<Run>, Chunk),
 }
 
-/// What the memtables in memory give to who reads a log; the runs are looked up after the lock is let go.
+/// What the memtables in memory give to who reads a log; the runs are looked up after the lock is
+/// let go.
 pub(crate) struct ReadView {
     runs: Arc<RunSet>,
     bounds: Option<Option<Bounds>>,
@@ -74,12 +79,14 @@ pub(crate) struct ReadView {
     /// When the age of entries is looked at.
     now: u64,
     pub read_source: ReadSource,
-    /// What damage hides of the log. All that is seen of it, whatever was asked for, is then what was there before.
+    /// What damage hides of the log. All that is seen of it, whatever was asked for, is then what
+    /// was there before.
     doubt: Option<Doubt>,
 }
 
 impl ReadView {
-    /// Looks at the memtables in memory, for the entries that `range` asks for; entries that are too old `now` are left out.
+    /// Looks at the memtables in memory, for the entries that `range` asks for; entries that are
+    /// too old `now` are left out.
     pub fn take(
         state: &StoreState,
         key: &[u8],
@@ -162,7 +169,8 @@ impl ReadView {
         Ok(Entries::of(key, parts, wanted, None))
     }
 
-    /// The same, where damage hides something of the log: what was there before, then an error, then what is behind.
+    /// The same, where damage hides something of the log: what was there before, then an error,
+    /// then what is behind.
     fn entries_in_doubt(
         self,
         doubt: Doubt,
@@ -269,8 +277,8 @@ pub(crate) fn clip(key: &[u8], bounds: Bounds, range: &impl RangeBounds<u64>) ->
     Ok(start..end)
 }
 
-/// Payloads of fewer bytes are copied as they are given to users: whoever keeps one would keep its block, of up to a mebibyte.
-/// Copying so many takes less time than reading them did.
+/// Payloads of fewer bytes are copied as they are given to users: whoever keeps one would keep its
+/// block, of up to a mebibyte. Copying so many takes less time than reading them did.
 const SHARED_FROM: usize = 16 << 10;
 
 /// A payload as users get it.
@@ -316,7 +324,8 @@ impl Entries {
             Source::Run(_, head) if head.range().contains(&seq) => Ok(given_of(head, seq)),
             Source::Run(run, _) => {
                 let cached = if from_back { &mut self.back } else { &mut self.state };
-                // Chunks of different runs may overlap below a truncation; the part tells which run counts.
+                // Chunks of different runs may overlap below a truncation; the part tells which run
+                // counts.
                 let chunk = match cached {
                     Some(chunk) if chunk.range().contains(&seq) => chunk,
                     _ => cached.insert(run.chunk(&self.key, seq)?),

@@ -51,9 +51,11 @@ impl Listed {
     }
 }
 
-/// The logs whose keys start with a prefix, in the order of their keys; see [`Store::scan`](crate::Store::scan).
+/// The logs whose keys start with a prefix, in the order of their keys; see
+/// [`Store::scan`](crate::Store::scan).
 ///
-/// Where something is damaged, it gives all logs that are certain; an error at the end says which may be missing.
+/// Where something is damaged, it gives all logs that are certain; an error at the end says which
+/// may be missing.
 pub struct Logs {
     process: Process,
     listed: Listed,
@@ -96,17 +98,19 @@ impl RunLogs {
         if self.current.is_some() { self.cursor.passed() } else { &self.run().tables }
     }
 
-    /// Bytes of the tables that the log it stands at lies in, from its beginning on, if they are several; else 0.
+    /// Bytes of the tables that the log it stands at lies in, from its beginning on, if they are
+    /// several; else 0.
     pub fn log_bytes(&self) -> u64 {
-        // It stands at the log's head, whose key differs in its last byte only from those of the chunks.
+        // It stands at the log's head, whose key differs in its last byte only from those of the
+        // chunks.
         let Some((_, log)) = self.cursor.key().split_last() else { return 0 };
         let more = self.cursor.coming().iter().take_while(|table| table.meta.first.starts_with(log));
         let more: u64 = more.map(|table| table.meta.extent).sum();
         if more == 0 { 0 } else { more + self.cursor.left() }
     }
 
-    /// Goes on to the first log that can be read, at or behind `from`, a codex key. Returns between which keys of logs nothing is
-    /// known; `None` where that is no log.
+    /// Goes on to the first log that can be read, at or behind `from`, a codex key. Returns between
+    /// which keys of logs nothing is known; `None` where that is no log.
     fn go_around(&mut self, from: &[u8]) -> Result<Option<Hole>, Error> {
         let (mut begin, mut next) = (None, from.to_vec());
         loop {
@@ -175,7 +179,8 @@ type Hole = (Vec<u8>, Option<Vec<u8>>);
 /// The logs of a run, around what cannot be read of it.
 struct Around {
     logs: RunLogs,
-    /// Between which keys nothing is known of the run's logs: the last such stretch that it has passed.
+    /// Between which keys nothing is known of the run's logs: the last such stretch that it has
+    /// passed.
     hole: Option<Hole>,
     /// What it met there.
     damage: Option<Error>,
@@ -237,8 +242,8 @@ impl Around {
 }
 
 impl Logs {
-    /// Takes what the memtables in memory know of the logs that are listed; entries that are too old `now` are left out.
-    /// What spaces `in_memory` say of theirs counts.
+    /// Takes what the memtables in memory know of the logs that are listed; entries that are too
+    /// old `now` are left out. What spaces `in_memory` say of theirs counts.
     pub(crate) fn take(
         state: &StoreState,
         listed: Listed,
@@ -329,7 +334,8 @@ impl Logs {
             }
             for run in &mut self.runs {
                 if newest.is_none() && run.hides(&key) {
-                    // Its filter may know that the log is not there; else it may say something else of it than older ones.
+                    // Its filter may know that the log is not there; else it may say something else
+                    // of it than older ones.
                     match run.logs.run().state(&mut Wanted::new(&key)) {
                         Ok(state) => newest = state,
                         Err(Error::Damaged { .. }) => hidden = true,

@@ -1,15 +1,19 @@
-//! The bounds of logs that were committed to lately and rest now, so that the next commit to one of them, and whoever asks
-//! for its bounds, looks nothing up.
+//! The bounds of logs that were committed to lately and rest now, so that the next commit to one of
+//! them, and whoever asks for its bounds, looks nothing up.
 //!
-//! A checkpoint moves logs out of memory into a run, and their bounds into this table, a few at a time
-//! (`maintenance/fill_bounds_cache.rs`). Nothing else is remembered: logs that nobody commits to take no place.
+//! A checkpoint moves logs out of memory into a run, and their bounds into this table, a few at a
+//! time (`maintenance/fill_bounds_cache.rs`). Nothing else is remembered: logs that nobody commits
+//! to take no place.
 //!
 //! Invariants:
-//! 1. What the table tells of a log is what the runs tell, unless the frozen memtable holds something newer. So the memtables are
-//!    asked first; and before a memtable goes, each of its logs is set here to what the memtable says, or forgotten. Merging runs,
-//!    and freeing dead ones, changes the bounds of no log.
-//! 2. It takes no more bytes than it was given; past them the logs go that were written to least lately.
-//! 3. Setting one log takes a bounded time, however many there are: the table grows a shard at a time.
+//! 1. What the table tells of a log is what the runs tell, unless the frozen memtable holds
+//!    something newer. So the memtables are asked first; and before a memtable goes, each of its
+//!    logs is set here to what the memtable says, or forgotten. Merging runs, and freeing dead
+//!    ones, changes the bounds of no log.
+//! 2. It takes no more bytes than it was given; past them the logs go that were written to least
+//!    lately.
+//! 3. Setting one log takes a bounded time, however many there are: the table grows a shard at a
+//!    time.
 //!
 //! A log takes 16 bytes:
 //!
@@ -19,8 +23,8 @@
 //! bits 48 .. 128  80 bits of the key's hash; by the upper 32 of them it finds its set of 16 places
 //! ```
 //!
-//! Logs with larger numbers are not remembered. Other 32 bits of the hash choose the shard. The keys are not here: decision
-//! 12 says why another log's bounds are not to be feared.
+//! Logs with larger numbers are not remembered. Other 32 bits of the hash choose the shard. The
+//! keys are not here: decision 12 says why another log's bounds are not to be feared.
 
 use brooklet_io::seeded::bug;
 
@@ -57,7 +61,8 @@ struct Shard {
 }
 
 impl BoundsCache {
-    /// An empty table that will take `budget` bytes at most; whoever names the logs must not know the secret.
+    /// An empty table that will take `budget` bytes at most; whoever names the logs must not know
+    /// the secret.
     pub fn new(secret: Secret, budget: usize) -> Self {
         let shards = (budget / SHARD).max(1);
         Self {
@@ -85,8 +90,9 @@ impl BoundsCache {
         found.map(bounds)
     }
 
-    /// Remembers the bounds that a log has now, and that it keeps all of its entries; forgets it where it does not exist,
-    /// or has larger numbers than there is room for. `hash` is that of its key, by the table's secret.
+    /// Remembers the bounds that a log has now, and that it keeps all of its entries; forgets it
+    /// where it does not exist, or has larger numbers than there is room for. `hash` is that of its
+    /// key, by the table's secret.
     pub fn set(&mut self, hash: u128, bounds: Option<Bounds>) {
         let (shard, tag) = self.find(hash);
         let shard = &mut self.shards[shard];
@@ -140,7 +146,8 @@ impl Shard {
 
     /// Puts a log first in its set; gives the sets by which the shard grew.
     fn keep(&mut self, place: Place, most_sets: usize) -> usize {
-        // Half full or so; a set that fills up while there are few is bad luck, and not worth twice the memory.
+        // Half full or so; a set that fills up while there are few is bad luck, and not worth twice
+        // the memory.
         let is_short = |shard: &mut Self| {
             let crowded = shard.logs >= shard.sets.len() * WAYS / 4;
             crowded && shard.set(tag_of(place)).is_none_or(|set| set[WAYS - 1] != EMPTY)

@@ -39,7 +39,8 @@ impl RunCursor {
         if found { Ok(true) } else { self.next_table() }
     }
 
-    /// The chunk that holds entry `seq` of a log. Nothing of it is kept in memory, which is for who reads everything once.
+    /// The chunk that holds entry `seq` of a log. Nothing of it is kept in memory, which is for who
+    /// reads everything once.
     pub fn chunk(&mut self, key: &[u8], seq: u64) -> Result<Chunk, Error> {
         let place = chunk_key(key, seq);
         let at = self.run.place_of(&place).ok_or_else(|| self.run.malformed(key))?;
@@ -57,11 +58,13 @@ impl RunCursor {
         if found { Ok(true) } else { self.next_table() }
     }
 
-    /// Between which keys nothing can be read, where moving on from `key` failed: from the first, up to the second, or to the end.
+    /// Between which keys nothing can be read, where moving on from `key` failed: from the first,
+    /// up to the second, or to the end.
     pub fn hole(&mut self, key: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
         self.at = self.run.place_of(key).unwrap_or(0);
         self.cursor = None;
-        // It may be the block of the key that cannot be read, or something in it, or the block behind it.
+        // It may be the block of the key that cannot be read, or something in it, or the block
+        // behind it.
         let stands = self.go(|cursor| cursor.seek_le(key)).is_ok();
         let begin = if stands && self.go(Cursor::next).is_err() { self.next_block(key) } else { None };
         let begin = begin.unwrap_or_else(|| key.to_vec());

@@ -1,8 +1,10 @@
-//! What older runs lose to a checkpoint: how many of their entries a trim, a truncation or a deletion made irrelevant.
+//! What older runs lose to a checkpoint: how many of their entries a trim, a truncation or a
+//! deletion made irrelevant.
 //!
-//! Only logs that lost something are looked up, in key order, so that a run's block is read once for all of them. What
-//! cannot be read is not counted, nor is what lies elsewhere asked for: a checkpoint is not to wait for what may be out of
-//! reach. So a run never counts as more dead than it is.
+//! Only logs that lost something are looked up, in key order, so that a run's block is read once
+//! for all of them. What cannot be read is not counted, nor is what lies elsewhere asked for: a
+//! checkpoint is not to wait for what may be out of reach. So a run never counts as more dead than
+//! it is.
 
 use brooklet_io::seeded::bug;
 
@@ -28,8 +30,8 @@ impl DeadEntries {
         }
     }
 
-    /// Counts what the runs lose of a log whose bounds they gave as `origin` to `piece`, which is newer than all of them.
-    /// `false` where nobody needed to look.
+    /// Counts what the runs lose of a log whose bounds they gave as `origin` to `piece`, which is
+    /// newer than all of them. `false` where nobody needed to look.
     pub fn count(&mut self, key: &[u8], origin: Option<Bounds>, piece: Piece) -> bool {
         let lost = |origin: Bounds| {
             !origin.is_empty()
@@ -74,8 +76,8 @@ impl DeadEntries {
     }
 }
 
-/// A log's pieces that matter in some runs, newest first, each with the place of its run. For logs in the order of their
-/// keys, so that blocks are read once.
+/// A log's pieces that matter in some runs, newest first, each with the place of its run. For logs
+/// in the order of their keys, so that blocks are read once.
 pub(crate) fn pieces_in(runs: &mut [RunCursor], key: &[u8]) -> Result<Vec<(usize, Piece)>, Error> {
     let mut wanted = Wanted::new(key);
     let mut found: Vec<(usize, Piece)> = Vec::new();

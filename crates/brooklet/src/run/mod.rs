@@ -1,8 +1,8 @@
-//! Runs: immutable, sorted, each a chain of tables with ascending, disjoint ranges of codex keys; and what they know of a
-//! log.
+//! Runs: immutable, sorted, each a chain of tables with ascending, disjoint ranges of codex keys;
+//! and what they know of a log.
 //!
-//! While a merge goes on, the run that it makes has all logs before a certain one, and the runs that it merges count only
-//! from that one on (`Run::from`): so no log is looked for in both.
+//! While a merge goes on, the run that it makes has all logs before a certain one, and the runs
+//! that it merges count only from that one on (`Run::from`): so no log is looked for in both.
 
 pub mod bounds_cache;
 pub mod cursor;
@@ -62,7 +62,8 @@ pub(crate) struct Run {
     /// The first log that counts; empty for all.
     pub from: Vec<u8>,
     table_cache: Arc<TableCache>,
-    /// Its entries that newer runs are known to have made irrelevant, as the durable manifest has it.
+    /// Its entries that newer runs are known to have made irrelevant, as the durable manifest has
+    /// it.
     dead: AtomicU64,
 }
 
@@ -77,7 +78,8 @@ impl Run {
         Self::new(&self.table_cache, self.meta(), self.tables[passed..].to_vec(), from)
     }
 
-    /// This run, its tables kept elsewhere. Nothing is merged with it any more: it counts as of the last level.
+    /// This run, its tables kept elsewhere. Nothing is merged with it any more: it counts as of the
+    /// last level.
     pub fn gone(&self, tables: Vec<Arc<Table>>) -> Self {
         let meta = RunMeta { level: MAX_LEVEL, ..self.meta() };
         Self::new(&self.table_cache, meta, tables, &self.from)
@@ -138,7 +140,8 @@ impl Run {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// `count` as a number of its dead entries: 0 where that cannot be, since too few cost space, and too many entries.
+    /// `count` as a number of its dead entries: 0 where that cannot be, since too few cost space,
+    /// and too many entries.
     pub fn at_most_all(&self, count: u64) -> u64 {
         if count > self.meta.entries { 0 } else { count }
     }
@@ -164,8 +167,8 @@ impl Run {
         value.map(|value| state(value).ok_or_else(|| self.malformed(wanted.key))).transpose()
     }
 
-    /// Whether the filter of the run lets a log pass; `Some(false)` is certain, `None` where the filter is damaged: it
-    /// only saves a look at the index, which says the same.
+    /// Whether the filter of the run lets a log pass; `Some(false)` is certain, `None` where the
+    /// filter is damaged: it only saves a look at the index, which says the same.
     pub fn may_know(&self, wanted: &mut Wanted<'_>) -> Result<Option<bool>, Error> {
         self.table_of(&wanted.head).map_or(Ok(Some(false)), |table| self.passes(table, wanted))
     }
@@ -271,7 +274,8 @@ impl RunSet {
         Self { runs, merging, lsn }
     }
 
-    /// Opens the runs that a manifest names, which was found to make sense; `open` opens a table of a run.
+    /// Opens the runs that a manifest names, which was found to make sense; `open` opens a table of
+    /// a run.
     pub fn open(
         table_cache: &Arc<TableCache>,
         manifest: &Manifest,
@@ -317,7 +321,8 @@ impl RunSet {
         self.merging.as_ref()
     }
 
-    /// The run that the merge that goes on makes, as far as it is there, and those that are merged, newest first.
+    /// The run that the merge that goes on makes, as far as it is there, and those that are merged,
+    /// newest first.
     pub fn merge(&self) -> Option<(&Arc<Run>, &[Arc<Run>])> {
         let merging = self.merging.as_ref()?;
         let at = self.runs.iter().position(|run| run.meta.id == merging.into)?;
@@ -336,7 +341,8 @@ impl RunSet {
         })
     }
 
-    /// Asks about a log, and counts how many filters that took: once for all runs, as others count in the same place.
+    /// Asks about a log, and counts how many filters that took: once for all runs, as others count
+    /// in the same place.
     fn asking<T>(&self, key: &[u8], ask: impl FnOnce(&mut Wanted<'_>) -> T) -> T {
         let mut wanted = Wanted::new(key);
         let told = ask(&mut wanted);
@@ -344,8 +350,8 @@ impl RunSet {
         told
     }
 
-    /// The log's pieces, newest first, as far as entries from `first` on may be in them; `upper` is the first number
-    /// that newer memtables account for.
+    /// The log's pieces, newest first, as far as entries from `first` on may be in them; `upper` is
+    /// the first number that newer memtables account for.
     pub fn heads(&self, key: &[u8], first: Option<u64>, upper: u64) -> Result<Vec<(Arc<Run>, Head)>, Error> {
         self.asking(key, |wanted| self.heads_of(wanted, first, upper))
     }

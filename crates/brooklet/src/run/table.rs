@@ -129,7 +129,8 @@ impl io::Write for ExtentWriter {
     }
 }
 
-/// A codex entry that goes into a table, and, where a log begins with it, what the filter is to know of that.
+/// A codex entry that goes into a table, and, where a log begins with it, what the filter is to
+/// know of that.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub key: Vec<u8>,
@@ -147,7 +148,8 @@ pub(crate) struct TableBuilder {
 }
 
 impl TableBuilder {
-    /// Begins a table of run `id`, behind one whose last key is `before`; that is empty for the first.
+    /// Begins a table of run `id`, behind one whose last key is `before`; that is empty for the
+    /// first.
     pub fn new(table_cache: &TableCache, extent: Extent, id: u64, before: Option<Vec<u8>>) -> Self {
         let writer = ExtentWriter::new(table_cache.volume.clone(), extent);
         Self { codex: Builder::new(writer, table_cache.builder_options(id)), extent, before, first: None }
@@ -187,8 +189,9 @@ impl TableBuilder {
     }
 }
 
-/// The shortest key that parts `key` from what is before it, and from all that is looked for there: in the midst of a log,
-/// those are the numbers of entries in the chunk before, and nothing shorter does.
+/// The shortest key that parts `key` from what is before it, and from all that is looked for there:
+/// in the midst of a log, those are the numbers of entries in the chunk before, and nothing shorter
+/// does.
 fn separator<'k>(before: Option<&[u8]>, key: &'k [u8]) -> &'k [u8] {
     let begins_log = split_key(key).is_none_or(|(_, chunk)| chunk.is_none());
     let Some(before) = before.filter(|_| begins_log) else { return key };
@@ -311,7 +314,8 @@ impl Table {
         codex_error(self.run, self.meta.offset, error)
     }
 
-    /// Reads everything and checks every checksum, and that its keys lie between what the manifest says and `next`.
+    /// Reads everything and checks every checksum, and that its keys lie between what the manifest
+    /// says and `next`.
     pub fn verify(&self, next: Option<&[u8]>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let damaged = |what| Error::damaged(self.place(), what);
         let reader = self.reader()?;

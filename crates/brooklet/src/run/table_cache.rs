@@ -1,11 +1,12 @@
-//! What the runs of a store share: the volume they lie on, the memory for looking things up in them, and the counts of
-//! that.
+//! What the runs of a store share: the volume they lie on, the memory for looking things up in
+//! them, and the counts of that.
 //!
-//! Filters, indexes and blocks of all runs are kept in one [`Cache`] of bounded size. Past the bound they stay on the
-//! volume, and a look-up in a run costs at most: one read of 16 KiB for the filter; where that says "maybe", one for each
-//! level of the index below the root and one for the block. The filter's directory and the index's root, a few hundred
-//! bytes for a hundred thousand logs, are what the cache gives up last. What nobody asks for goes with time, even where there
-//! is room: the thread that keeps the store sees to that (`engine/worker.rs`).
+//! Filters, indexes and blocks of all runs are kept in one [`Cache`] of bounded size. Past the
+//! bound they stay on the volume, and a look-up in a run costs at most: one read of 16 KiB for the
+//! filter; where that says "maybe", one for each level of the index below the root and one for the
+//! block. The filter's directory and the index's root, a few hundred bytes for a hundred thousand
+//! logs, are what the cache gives up last. What nobody asks for goes with time, even where there is
+//! room: the thread that keeps the store sees to that (`engine/worker.rs`).
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,20 +18,24 @@ use crate::run::bounds_cache::BoundsCache;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::Thread;
 
-/// Bits of filter for a log. One look-up in two hundred of a log that a run does not have is sent on to the run's index,
-/// and with the index, of logs of a few hundred bytes, it makes less than 2.5 bytes of memory a log.
+/// Bits of filter for a log. One look-up in two hundred of a log that a run does not have is sent
+/// on to the run's index, and with the index, of logs of a few hundred bytes, it makes less than
+/// 2.5 bytes of memory a log.
 const BITS_PER_LOG: u32 = 12;
 
-/// What is remembered of logs may take this part of the memory for look-ups: by default, two million logs of 16 bytes.
+/// What is remembered of logs may take this part of the memory for look-ups: by default, two
+/// million logs of 16 bytes.
 const BOUNDS_CACHE_PART: usize = 2;
 
 pub(crate) struct TableCache {
     pub volume: Arc<dyn Volume>,
     pub cache: Arc<Cache>,
-    /// Seed of the filters of new runs. Kept from callers, so that nobody can choose keys that a filter takes for
-    /// others, to have each of them cost a read. Runs tell it, and it tells nothing of the secret.
+    /// Seed of the filters of new runs. Kept from callers, so that nobody can choose keys that a
+    /// filter takes for others, to have each of them cost a read. Runs tell it, and it tells
+    /// nothing of the secret.
     filter_seed: u64,
-    /// Most bytes for all look-ups, and of those for what is remembered of logs; the cache has what that leaves.
+    /// Most bytes for all look-ups, and of those for what is remembered of logs; the cache has what
+    /// that leaves.
     budget: usize,
     pub bounds_cache_budget: usize,
     questions: AtomicU64,
@@ -41,20 +46,25 @@ pub(crate) struct TableCache {
     watcher: OnceLock<Thread>,
 }
 
-/// How logs were looked up in the runs since the store was opened, and what is kept in memory for that.
+/// How logs were looked up in the runs since the store was opened, and what is kept in memory for
+/// that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupStats {
     /// How often a run's filter was asked whether the run has a log.
     pub filter_questions: u64,
-    /// How often a filter said that it may be so, and it was not; each time took a look at the index and at one block.
+    /// How often a filter said that it may be so, and it was not; each time took a look at the
+    /// index and at one block.
     pub filter_false_positives: u64,
-    /// How often a part of a filter, a block of an index or a block of entries was wanted and was in memory.
+    /// How often a part of a filter, a block of an index or a block of entries was wanted and was
+    /// in memory.
     pub cache_hits: u64,
     /// How often one was wanted that had to be read.
     pub cache_misses: u64,
-    /// Bytes that were read for those. Listings, checks and compaction, which keep nothing in memory, are not counted.
+    /// Bytes that were read for those. Listings, checks and compaction, which keep nothing in
+    /// memory, are not counted.
     pub read_bytes: u64,
-    /// Most bytes of memory for all this; see [`Options::cache_budget`](crate::Options::cache_budget).
+    /// Most bytes of memory for all this; see
+    /// [`Options::cache_budget`](crate::Options::cache_budget).
     pub cache_budget: usize,
     /// Bytes of memory that filters take now.
     pub filter_bytes: usize,
@@ -62,16 +72,16 @@ pub struct LookupStats {
     pub index_bytes: usize,
     /// Bytes of memory that blocks of entries take now.
     pub block_bytes: usize,
-    /// How often a log's bounds were wanted and were remembered since it was last committed to: none of the above is then
-    /// needed.
+    /// How often a log's bounds were wanted and were remembered since it was last committed to:
+    /// none of the above is then needed.
     pub bounds_cache: u64,
     /// Bytes of memory that what is remembered takes now.
     pub bounds_cache_bytes: usize,
 }
 
 impl TableCache {
-    /// `budget` is for all look-ups; `bounds_cache` says how much of it for what is remembered of logs, if that is not left to
-    /// the table cache.
+    /// `budget` is for all look-ups; `bounds_cache` says how much of it for what is remembered of
+    /// logs, if that is not left to the table cache.
     pub fn new(
         volume: Arc<dyn Volume>,
         budget: usize,
@@ -113,7 +123,8 @@ impl TableCache {
         self.watcher.get_or_init(|| thread.clone());
     }
 
-    /// Whether there is something to age. Where there is not, whoever looks something up next wakes the watcher.
+    /// Whether there is something to age. Where there is not, whoever looks something up next wakes
+    /// the watcher.
     pub fn is_to_age(&self) -> bool {
         // In this order: what a look-up that does not see this keeps is seen here.
         self.unwatched.store(true, Ordering::Relaxed);

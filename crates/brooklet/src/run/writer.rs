@@ -1,4 +1,5 @@
-//! A run on its way to the heap: its entries go into tables, one after another, each in an extent that somebody found for it.
+//! A run on its way to the heap: its entries go into tables, one after another, each in an extent
+//! that somebody found for it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -69,8 +70,8 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Ends the table that is begun, if one is, and gives what it does not need: all of it where that fails. Tells how many
-    /// bytes it takes.
+    /// Ends the table that is begun, if one is, and gives what it does not need: all of it where
+    /// that fails. Tells how many bytes it takes.
     pub fn seal(
         &mut self,
         table_cache: &Arc<TableCache>,
@@ -144,7 +145,8 @@ impl Out for Pending {
 pub(crate) enum BuildError {
     /// A write to the heap failed. Unless it was for want of room, the store must stop.
     Write(io::Error),
-    /// A flush or the superblock failed, as is told in the error, with the volume: whatever the reason, the store must stop.
+    /// A flush or the superblock failed, as is told in the error, with the volume: whatever the
+    /// reason, the store must stop.
     Fatal(io::Error),
     /// Anything else, such as damage in what was read; the store goes on without the new run.
     Other(Error),

@@ -1,16 +1,17 @@
 //! Room in the heap, as appending sees it: what appends can always be checkpointed.
 //!
-//! What has appended and is in no run yet *claims* the most that it may take there. The heap is maintenance's, and nobody waits
-//! for that under the state's lock; so maintenance reports up to where claims may go ([`SpaceBudget`]), and a commit appends only within
-//! that.
+//! What has appended and is in no run yet *claims* the most that it may take there. The heap is
+//! maintenance's, and nobody waits for that under the state's lock; so maintenance reports up to
+//! where claims may go ([`SpaceBudget`]), and a commit appends only within that.
 //!
-//! Who finds no room *asks*, and waits. Maintenance then does what may make some: it grows the volume, checkpoints, merges.
-//! Once there is nothing left to do it *answers*, and who asked before that and still finds no room is refused. So nobody
-//! waits for nothing, and nobody is refused while waiting helps.
+//! Who finds no room *asks*, and waits. Maintenance then does what may make some: it grows the
+//! volume, checkpoints, merges. Once there is nothing left to do it *answers*, and who asked before
+//! that and still finds no room is refused. So nobody waits for nothing, and nobody is refused
+//! while waiting helps.
 //!
 //! Invariants:
-//! 1. Claims never exceed what a checkpoint can write for certain, less what merging and the next manifest need. What only
-//!    frees may claim more of it than what adds.
+//! 1. Claims never exceed what a checkpoint can write for certain, less what merging and the next
+//!    manifest need. What only frees may claim more of it than what adds.
 //! 2. `resolved <= requested`; both only grow.
 
 use crate::error::Error;
@@ -24,7 +25,8 @@ use crate::state::backpressure::Gauge;
 /// What maintenance tells of the heap, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpaceBudget {
-    /// Up to where claims of commits that add may go, as long as no entry of a run takes more than `largest`.
+    /// Up to where claims of commits that add may go, as long as no entry of a run takes more than
+    /// `largest`.
     pub most: u64,
     /// The same of commits that only free.
     pub most_freeing: u64,
@@ -33,7 +35,8 @@ pub(crate) struct SpaceBudget {
     pub whole: u64,
     /// With claims beyond this maintenance wants to look, so as to make space before it is needed.
     pub look_at: u64,
-    /// Where merging may free something: appends are slowed down while less than this is left to them.
+    /// Where merging may free something: appends are slowed down while less than this is left to
+    /// them.
     pub slope: u64,
 }
 
@@ -64,6 +67,8 @@ pub(crate) struct SpaceDemand {
 pub(crate) struct SpacePressure {
     /// With a commit that only frees: then whatever makes room is worth it.
     pub frees: bool,
+    /// The number of the last request that this has in it. A later one is answered by a later look.
+    pub requested: u64,
 }
 
 /// The state's side of it.
@@ -79,7 +84,8 @@ pub(crate) struct Room {
     frees: bool,
     requested: u64,
     resolved: u64,
-    /// How many of those who asked have not gone on yet. As long as there are any, what they wish counts.
+    /// How many of those who asked have not gone on yet. As long as there are any, what they wish
+    /// counts.
     waiting: u64,
     /// Why no room can be made.
     why: String,
@@ -106,7 +112,8 @@ impl Room {
         request.largest <= largest && claims.saturating_add(request.claim) <= most
     }
 
-    /// Asks for room; `requested` is the number of an earlier asking. `Err` where that one was answered.
+    /// Asks for room; `requested` is the number of an earlier asking. `Err` where that one was
+    /// answered.
     pub fn request_space(&mut self, requested: Option<u64>, request: SpaceRequest) -> Result<u64, Error> {
         if requested.is_some_and(|requested| requested <= self.resolved) {
             return Err(self.full(request));
@@ -123,9 +130,9 @@ impl Room {
         }))
     }
 
-    /// Nothing more can be done for those who have asked, and why.
-    pub fn resolve_request(&mut self, why: &str) {
-        self.resolved = self.requested;
+    /// Nothing more can be done for the requests up to number `last`, and why.
+    pub fn resolve_request(&mut self, last: u64, why: &str) {
+        self.resolved = self.resolved.max(last);
         why.clone_into(&mut self.why);
     }
 
@@ -172,7 +179,8 @@ impl StoreState {
         Gauge { left: most.saturating_sub(self.claims()), slope }
     }
 
-    /// Whether maintenance should look after room: there will soon be too little, or somebody waits for it.
+    /// Whether maintenance should look after room: there will soon be too little, or somebody waits
+    /// for it.
     pub fn wants_room(&self) -> bool {
         self.claims() > self.room.budget.look_at || self.room.is_requested() || self.room.refused.is_some()
     }
@@ -193,10 +201,12 @@ impl StoreState {
     /// Whether somebody waits who finds no room.
     pub fn pressure(&self) -> Option<SpacePressure> {
         let request = self.room.request.filter(|_| self.room.is_requested())?;
-        (!self.room.admits(self.claims(), request)).then_some(SpacePressure { frees: self.room.frees })
+        let Room { frees, requested, .. } = self.room;
+        (!self.room.admits(self.claims(), request)).then_some(SpacePressure { frees, requested })
     }
 
-    /// What the table of spaces claims that a checkpoint adds to its run, and how long an entry that takes.
+    /// What the table of spaces claims that a checkpoint adds to its run, and how long an entry
+    /// that takes.
     fn table_claim(&self) -> (u64, usize) {
         Memtable::claim_of_table(self.spaces.bound())
     }
@@ -275,11 +285,23 @@ mod tests {
             "the most that is wished"
         );
         assert_eq!(room.request_space(Some(first), request(5, true)).unwrap(), first);
-        room.resolve_request("too small");
+        room.resolve_request(second, "too small");
         assert!(!room.is_requested());
         assert!(matches!(room.request_space(Some(first), request(5, true)), Err(Error::Full { .. })));
         let third = room.request_space(None, request(1, false)).unwrap();
         assert!(room.is_requested() && third > second);
         assert!(room.request_space(Some(second), request(7, false)).is_err());
+    }
+
+    /// Maintenance found no room for the first, and meanwhile others freed some and the second came.
+    #[test]
+    fn a_request_is_not_refused_by_a_look_that_was_before_it() {
+        let mut room = Room::default();
+        let first = room.request_space(None, request(5, false)).unwrap();
+        let second = room.request_space(None, request(5, false)).unwrap();
+        room.resolve_request(first, "too small");
+        assert!(room.is_requested());
+        assert!(room.request_space(Some(first), request(5, false)).is_err());
+        assert_eq!(room.request_space(Some(second), request(5, false)).unwrap(), second);
     }
 }

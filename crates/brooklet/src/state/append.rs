@@ -1,17 +1,20 @@
-//! Appending: where a commit meets the state of its logs, gets its numbers, and joins the log's open block.
+//! Appending: where a commit meets the state of its logs, gets its numbers, and joins the log's
+//! open block.
 //!
-//! The naive steps: look up the bounds of every log, check what the commit expects of them, work out each operation's
-//! effect, write the record, remember the new bounds. They must happen as one step between commits, and they must not
-//! wait for a disk. So the bounds of logs that no memtable in memory knows are looked up before, without the lock
-//! ([`Retry::Unknown`] names them), and the step is repeated if the runs changed meanwhile.
+//! The naive steps: look up the bounds of every log, check what the commit expects of them, work
+//! out each operation's effect, write the record, remember the new bounds. They must happen as one
+//! step between commits, and they must not wait for a disk. So the bounds of logs that no memtable
+//! in memory knows are looked up before, without the lock ([`Retry::Unknown`] names them), and the
+//! step is repeated if the runs changed meanwhile.
 //!
 //! Invariants:
 //! 1. Under one lock: the order of records in the ring is the order of numbers in every log.
-//! 2. A commit that fails leaves no trace: its changes to the appended bounds are undone in reverse.
+//! 2. A commit that fails leaves no trace: its changes to the appended bounds are undone in
+//!    reverse.
 //! 3. Effects become visible in the order of the blocks, and a commit's effects all at once.
 //!
-//! What logs drop that keep a part of their entries only is worked out in `retention.rs`; whether there is room in the heap, in
-//! `admission.rs`.
+//! What logs drop that keep a part of their entries only is worked out in `retention.rs`; whether
+//! there is room in the heap, in `admission.rs`.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -73,7 +76,8 @@ pub(super) struct Planned {
 }
 
 impl StoreState {
-    /// Finds a log in the active memtable, bringing it there from the frozen one or from what is remembered if need be.
+    /// Finds a log in the active memtable, bringing it there from the frozen one or from what is
+    /// remembered if need be.
     pub(super) fn slot(&mut self, key: &[u8]) -> Option<Slot> {
         if let Some(slot) = self.active.find(key) {
             return Some(slot);
@@ -100,8 +104,9 @@ impl StoreState {
         self.memtables().find_map(known).unwrap_or(false)
     }
 
-    /// Remembers the state that `runs` give a log. Does nothing where the log or other runs came meanwhile. `false` where
-    /// whoever asks has to wait, since the log may come up in the runs at any moment.
+    /// Remembers the state that `runs` give a log. Does nothing where the log or other runs came
+    /// meanwhile. `false` where whoever asks has to wait, since the log may come up in the runs at
+    /// any moment.
     pub fn learn(&mut self, runs: &Arc<RunSet>, key: &[u8], state: State) -> bool {
         if self.ingesting && (state.bounds.is_none() || self.is_absent(key)) {
             return false;
@@ -217,7 +222,8 @@ impl StoreState {
         Ok(self.spaces.check_quotas()?)
     }
 
-    /// Sets what a log keeps, and has it count in the totals of the space of this number, if there is one.
+    /// Sets what a log keeps, and has it count in the totals of the space of this number, if there
+    /// is one.
     fn give(
         &mut self,
         op: &Op<'_>,
@@ -393,7 +399,8 @@ impl StoreState {
                 let now = moment.elapsed();
                 block.deferred.get_or_insert(now);
                 let oldest = self.pending.iter().find_map(|block| block.deferred).unwrap_or(now);
-                // Where the ring is held to a pace that is slower, the commit is acknowledged once it is durable.
+                // Where the ring is held to a pace that is slower, the commit is acknowledged once
+                // it is durable.
                 let starts = appended.earliest.saturating_sub(now);
                 now.saturating_sub(oldest) <= bound
                     && (starts <= bound / 2 || bug("deferred-ignores-the-pace"))

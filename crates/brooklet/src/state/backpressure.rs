@@ -1,6 +1,7 @@
-//! Back-pressure: whoever writes faster than the store's own work gets on feels a slope and not a wall. In the heap an append
-//! waits a little though there is room for it, so that what merging frees comes in time; of memory and of the ring writers get
-//! a ration while a checkpoint goes on. Decided from figures; threads and clocks are the caller's.
+//! Back-pressure: whoever writes faster than the store's own work gets on feels a slope and not a
+//! wall. In the heap an append waits a little though there is room for it, so that what merging
+//! frees comes in time; of memory and of the ring writers get a ration while a checkpoint goes on.
+//! Decided from figures; threads and clocks are the caller's.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ const LONGEST: Duration = Duration::from_millis(5);
 /// Less than this is not worth a sleep.
 const SHORTEST: Duration = Duration::from_micros(50);
 
-/// How near appends are to finding no room: what is left, and from when on they are slowed down, in bytes.
+/// How near appends are to finding no room: what is left, and from when on they are slowed down, in
+/// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gauge {
     pub left: u64,
@@ -34,8 +36,9 @@ impl Gauge {
 /// The share of what is left when a checkpoint begins that writers may use at once, per mille.
 const AT_ONCE: u64 = 250;
 
-/// Up to where writers may use memory and the ring while a checkpoint goes on: of what was left when it began, a part at once,
-/// and the rest as it gets on. So they wait a little for each slice of it, and not for its end.
+/// Up to where writers may use memory and the ring while a checkpoint goes on: of what was left
+/// when it began, a part at once, and the rest as it gets on. So they wait a little for each slice
+/// of it, and not for its end.
 #[derive(Debug, Default)]
 pub(crate) struct Ration {
     /// What was in use of each when the checkpoint began.
@@ -43,8 +46,8 @@ pub(crate) struct Ration {
 }
 
 impl Ration {
-    /// The limits. `done` says how far the checkpoint is, per mille, if one goes on; `uses`, how many bytes are in use of how
-    /// many.
+    /// The limits. `done` says how far the checkpoint is, per mille, if one goes on; `uses`, how
+    /// many bytes are in use of how many.
     pub fn limits(&mut self, done: Option<u64>, uses: [(u64, u64); 2]) -> [u64; 2] {
         let Some(done) = done else {
             self.begun = None;
@@ -59,8 +62,8 @@ impl Ration {
         [limit(0), limit(1)]
     }
 
-    /// How much of what writers may use by now they do, in percent, of memory or the ring. `uses` says how many bytes are in
-    /// use, and up to how many may be.
+    /// How much of what writers may use by now they do, in percent, of memory or the ring. `uses`
+    /// says how many bytes are in use, and up to how many may be.
     pub fn used(&self, uses: [(u64, u64); 2]) -> u64 {
         let Some(begun) = self.begun else { return 0 };
         let percent = |((used, limit), begun): ((u64, u64), u64)| {

@@ -1,12 +1,16 @@
-//! What damage in the ring takes from a store that is open for reading only, and what is proven in spite of it.
+//! What damage in the ring takes from a store that is open for reading only, and what is proven in
+//! spite of it.
 //!
-//! Up to the first hole, the ring gives each log as it was at one moment. What a missing commit did to a log nobody can tell:
-//! it may have appended to it, cut it off and appended anew, or dropped it. So there are two kinds of logs:
+//! Up to the first hole, the ring gives each log as it was at one moment. What a missing commit did
+//! to a log nobody can tell: it may have appended to it, cut it off and appended anew, or dropped
+//! it. So there are two kinds of logs:
 //!
-//! - A log is **proven** where blocks behind the last hole tell all that it holds: it was made there, or all that came before
-//!   was trimmed there, or it was deleted there. It reads as any other.
-//! - All others are **in doubt**. They read as they were before the hole; then comes an error that names the damage. Entries
-//!   that blocks behind the hole hold are proven, and are read by their numbers.
+//! - A log is **proven** where blocks behind the last hole tell all that it holds: it was made
+//!   there, or all that came before was trimmed there, or it was deleted there. It reads as any
+//!   other.
+//! - All others are **in doubt**. They read as they were before the hole; then comes an error that
+//!   names the damage. Entries that blocks behind the hole hold are proven, and are read by their
+//!   numbers.
 //!
 //! What lies between the first hole and the last one is left out.
 
@@ -37,7 +41,8 @@ pub(crate) struct Lost {
     first: Hole,
     /// Where the last hole ends, if it does.
     next: Option<u64>,
-    /// Logs that missing blocks are known to have changed, or that such a block names as far as it can be made out.
+    /// Logs that missing blocks are known to have changed, or that such a block names as far as it
+    /// can be made out.
     touched: BTreeSet<Vec<u8>>,
     /// What blocks behind the last hole tell.
     pub behind: Arc<Memtable>,
@@ -47,7 +52,8 @@ pub(crate) struct Lost {
 #[derive(Debug)]
 pub(crate) struct Doubt {
     lost: Arc<Lost>,
-    /// The log's bounds behind the hole as far as they are known, the number from which on its entries are, and those.
+    /// The log's bounds behind the hole as far as they are known, the number from which on its
+    /// entries are, and those.
     behind: Option<(Bounds, u64, Vec<Bytes>)>,
 }
 
@@ -86,7 +92,8 @@ impl Lost {
         }
     }
 
-    /// Brings back a block behind the hole; `before` is what was there up to it. `None` where the block makes no sense.
+    /// Brings back a block behind the hole; `before` is what was there up to it. `None` where the
+    /// block makes no sense.
     pub fn replay(
         &mut self,
         block: &Block,
@@ -101,7 +108,8 @@ impl Lost {
         done
     }
 
-    /// What a log was before its first effect behind the hole; `None` where the effect does not tell enough.
+    /// What a log was before its first effect behind the hole; `None` where the effect does not
+    /// tell enough.
     fn begin(&mut self, before: &Memtable, entry: &Entry<'_>) -> Option<State> {
         let known = before.find(entry.key).map(|slot| before.log(slot).appended);
         let told = entry.before.bounds;
@@ -192,8 +200,8 @@ pub(crate) fn is_proven(log: &LogState) -> bool {
 }
 
 impl Doubt {
-    /// The entries that are not known of a log that went on at `next` before the hole: those that are missing, or that stand
-    /// for others.
+    /// The entries that are not known of a log that went on at `next` before the hole: those that
+    /// are missing, or that stand for others.
     pub fn gap(&self, next: u64) -> Range<u64> {
         match &self.behind {
             Some((_, base, _)) => next.min(*base)..*base,

@@ -1,5 +1,6 @@
-//! The store's state that commits and readers share, under one lock: memtables, runs, spaces, and blocks that are not durable yet.
-//! [`append`] changes it, and [`publish`](StoreState::publish) makes durable blocks visible.
+//! The store's state that commits and readers share, under one lock: memtables, runs, spaces, and
+//! blocks that are not durable yet. [`append`] changes it, and [`publish`](StoreState::publish)
+//! makes durable blocks visible.
 
 pub mod admission;
 pub mod append;
@@ -47,15 +48,17 @@ struct PendingBlock {
 /// The state that appending and reading share, under one lock.
 pub(crate) struct StoreState {
     pub active: Memtable,
-    /// The memtable that a checkpoint is writing; shared with it once all of its blocks are visible.
+    /// The memtable that a checkpoint is writing; shared with it once all of its blocks are
+    /// visible.
     pub frozen: Option<Arc<Memtable>>,
     /// Bytes of memory of a memtable that nobody sees any more, and that is not freed yet.
     pub releasing: usize,
-    /// Bytes of memory that recovery brought beyond half of the budget, until they have left: writers have as many more, so
-    /// that they need not wait for the first checkpoint.
+    /// Bytes of memory that recovery brought beyond half of the budget, until they have left:
+    /// writers have as many more, so that they need not wait for the first checkpoint.
     inherited: usize,
     pub runs: Arc<RunSet>,
-    /// Runs full of new logs are about to be among them: until then no commit makes a new one. See `maintenance/ingest.rs`.
+    /// Runs full of new logs are about to be among them: until then no commit makes a new one. See
+    /// `maintenance/ingest.rs`.
     pub ingesting: bool,
     /// Those who are to see each block that is shown.
     pub followers: Followers,
@@ -65,7 +68,8 @@ pub(crate) struct StoreState {
     pub lost: Option<Arc<Lost>>,
     /// The bounds of the log that has the table of spaces, as far as no memtable in memory tells.
     table_log: Option<Bounds>,
-    /// The table of spaces as of the frozen memtable's last commit, until that memtable is complete and gets it.
+    /// The table of spaces as of the frozen memtable's last commit, until that memtable is complete
+    /// and gets it.
     last_table: Option<(Slot, Vec<u8>)>,
     /// What the heap has room for.
     pub room: Room,
@@ -74,12 +78,13 @@ pub(crate) struct StoreState {
     pub last_deferred: u64,
     pub reads: ReadStats,
     pending: VecDeque<PendingBlock>,
-    /// Logs whose sizes are being looked up for a commit: they stay in the active memtable until that is done. A log is here as
-    /// often as there are such commits.
+    /// Logs whose sizes are being looked up for a commit: they stay in the active memtable until
+    /// that is done. A log is here as often as there are such commits.
     counting: Vec<Box<[u8]>>,
     /// Tallies made so far.
     tallies: u64,
-    /// The commit at hand: the log of each operation, the effects, and what each log was before them.
+    /// The commit at hand: the log of each operation, the effects, and what each log was before
+    /// them.
     slots: Vec<Slot>,
     plan: Vec<Planned>,
     undo: Vec<Undo>,
@@ -140,8 +145,8 @@ impl StoreState {
         Ok(())
     }
 
-    /// Starts a fresh active memtable. Returns the last block of the old one, which is frozen once that block is visible;
-    /// `None` where there is nothing to freeze.
+    /// Starts a fresh active memtable. Returns the last block of the old one, which is frozen once
+    /// that block is visible; `None` where there is nothing to freeze.
     pub fn freeze(&mut self, wal: &Wal, seed: u64) -> Option<u64> {
         assert!(self.frozen.is_none(), "one tier is frozen at a time");
         if self.active.is_empty() {

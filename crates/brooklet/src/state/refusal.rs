@@ -1,15 +1,17 @@
 //! On what a refusal rests.
 //!
-//! A refusal says something about a log: where it goes on, that it is not there. The caller acts on that as on a read: a
-//! client that asks again after a lost answer, and gets a conflict, takes its first commit for stored. So a refusal is
-//! given only once every commit that it rests on is durable; a power cut cannot take it back then.
+//! A refusal says something about a log: where it goes on, that it is not there. The caller acts on
+//! that as on a read: a client that asks again after a lost answer, and gets a conflict, takes its
+//! first commit for stored. So a refusal is given only once every commit that it rests on is
+//! durable; a power cut cannot take it back then.
 
 use crate::error::Error;
 use crate::model::commit::Op;
 use crate::state::StoreState;
 
 impl StoreState {
-    /// The last block that is not durable yet and on which refusing `ops` with `error` rests, if there is one.
+    /// The last block that is not durable yet and on which refusing `ops` with `error` rests, if
+    /// there is one.
     pub fn rests_on(&self, ops: &[Op<'_>], error: &Error) -> Option<u64> {
         match error {
             Error::Conflict { .. } | Error::UnknownLog { .. } | Error::OutOfRange { .. } => {

@@ -38,13 +38,14 @@ impl StoreState {
 }
 
 impl Memtable {
-    /// Brings a block's effects back, and what they do to `spaces`; `effects` is memory to use. `None` where it makes no sense.
+    /// Brings a block's effects back, and what they do to `spaces`; `effects` is memory to use.
+    /// `None` where it makes no sense.
     pub fn replay(&mut self, block: &Block, effects: &mut Vec<Pending>, spaces: &mut Spaces) -> Option<()> {
         self.replay_with(block, effects, spaces, |entry| Some(entry.before.clone()))
     }
 
-    /// The same, where `begin` says what logs were that the memtable does not know; an effect on one of which nothing is known is
-    /// passed over.
+    /// The same, where `begin` says what logs were that the memtable does not know; an effect on
+    /// one of which nothing is known is passed over.
     pub fn replay_with(
         &mut self,
         block: &Block,

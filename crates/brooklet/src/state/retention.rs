@@ -1,8 +1,9 @@
-//! Appending, for logs that keep a part of their entries only: what a commit drops by that, and the marks that it leaves.
+//! Appending, for logs that keep a part of their entries only: what a commit drops by that, and the
+//! marks that it leaves.
 //!
-//! It is worked out on the appended state, as all else is, and written as trims, so that replay and readers need not know
-//! why an entry went. Sizes that no memtable in memory knows are looked up before, without the lock, as bounds are
-//! ([`Retry::Sizes`] names them).
+//! It is worked out on the appended state, as all else is, and written as trims, so that replay and
+//! readers need not know why an entry went. Sizes that no memtable in memory knows are looked up
+//! before, without the lock, as bounds are ([`Retry::Sizes`] names them).
 
 use std::cell::Cell;
 use std::mem;
@@ -51,8 +52,8 @@ pub(crate) fn wall(clock: &dyn Clock) -> u64 {
 }
 
 impl StoreState {
-    /// Makes sure that the sizes of entries in memory are known where the commit may ask for them: what it does itself
-    /// is counted as it is worked out.
+    /// Makes sure that the sizes of entries in memory are known where the commit may ask for them:
+    /// what it does itself is counted as it is worked out.
     pub(super) fn count_sizes(&mut self, ops: &[Op<'_>]) {
         let wants = |spaces: &Spaces, op: &Op<'_>| {
             matches!(op.action, Action::Retain(Retention { bytes: Some(_), .. })) || spaces.sizes(op.key)
@@ -65,7 +66,8 @@ impl StoreState {
             match (log.sizes_mut(), limited || wanted) {
                 (Some(sizes), true) => sizes.begin(first),
                 (Some(sizes), false) => {
-                    // Nobody wants it any more, unless another operation of the commit does, or another commit.
+                    // Nobody wants it any more, unless another operation of the commit does, or
+                    // another commit.
                     let mut others = ops.iter().zip(&self.slots);
                     let wanted = others.any(|(op, other)| *other == slot && wants(&self.spaces, op));
                     if wanted || self.counting.iter().any(|key| **key == *op.key) {
@@ -119,7 +121,8 @@ impl StoreState {
         *self.active.log_mut(slot).limited_mut().sizes_mut() = Some(sizes);
     }
 
-    /// The sizes of a log are being looked up, for a commit that will [`end_count`](Self::end_count).
+    /// The sizes of a log are being looked up, for a commit that will
+    /// [`end_count`](Self::end_count).
     pub fn begin_count(&mut self, key: &[u8]) {
         self.counting.push(key.into());
     }
@@ -129,7 +132,8 @@ impl StoreState {
         self.counting.swap_remove(at);
     }
 
-    /// Brings logs whose sizes are being looked up over to a fresh memtable: what was learned goes with them.
+    /// Brings logs whose sizes are being looked up over to a fresh memtable: what was learned goes
+    /// with them.
     pub(super) fn carry_counted(&mut self) {
         let counting = mem::take(&mut self.counting);
         for key in &counting {
@@ -166,7 +170,8 @@ impl StoreState {
         self.active.log_mut(slot).sizes_mut().expect("sizes are counted where bytes are limited")
     }
 
-    /// The bytes that a log of limited bytes holds once it has the entries `first..next` of those it has.
+    /// The bytes that a log of limited bytes holds once it has the entries `first..next` of those
+    /// it has.
     fn left(&mut self, i: usize, slot: Slot, first: u64, next: u64) -> Result<Option<u64>, Retry> {
         let Some(&RetentionState { bytes: Some(_), held, .. }) = self.terms(slot) else { return Ok(None) };
         let bounds = self.bounds(slot);
@@ -174,7 +179,8 @@ impl StoreState {
         left.map(Some).map_err(|missing| Retry::Sizes(i, missing))
     }
 
-    /// An effect that leaves a log its entries `first..next` of those it has, and the sum of their bytes.
+    /// An effect that leaves a log its entries `first..next` of those it has, and the sum of their
+    /// bytes.
     pub(super) fn cut(&mut self, op: &Op<'_>, i: usize, slot: Slot, effect: Effect) -> Result<(), Retry> {
         let bounds = self.bounds(slot);
         let (first, next) = match effect {
@@ -301,9 +307,9 @@ impl StoreState {
         self.limit(op, i, slot, moment)
     }
 
-    /// When readers look at the age of a log's entries, who ask at `now`: while new terms are on their way to disk, that
-    /// is when those appended. What was left out by then the commit trims; later, the old terms would leave out what the
-    /// new ones may keep.
+    /// When readers look at the age of a log's entries, who ask at `now`: while new terms are on
+    /// their way to disk, that is when those appended. What was left out by then the commit trims;
+    /// later, the old terms would leave out what the new ones may keep.
     pub fn seen_at(&self, key: &[u8], now: u64) -> u64 {
         let known = self.memtables().filter_map(|memtable| memtable.log(memtable.find(key)?).retained_at());
         known.min().map_or(now, |since| since.min(now))

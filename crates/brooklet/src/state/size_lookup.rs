@@ -1,8 +1,9 @@
 //! Looking up what an `EntrySizes` misses, in the runs, without the state's lock.
 //!
-//! Damage must not keep a log from getting on, least of all when it is about to go: the entry sizes holds what is damaged to have
-//! its share of the bytes of which nothing else is known. Readers are told of it, as ever, and so is the log. A read that the
-//! device fails may succeed later, and a guess would drop what the log is to keep: there the commit is refused.
+//! Damage must not keep a log from getting on, least of all when it is about to go: the entry sizes
+//! holds what is damaged to have its share of the bytes of which nothing else is known. Readers are
+//! told of it, as ever, and so is the log. A read that the device fails may succeed later, and a
+//! guess would drop what the log is to keep: there the commit is refused.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -92,8 +93,8 @@ impl SizeQuery {
         Span::damaged(range)
     }
 
-    /// The entries from `at` on, the way that we go, that are damaged: none of them is whole where one was tried. None is
-    /// where they read back by now.
+    /// The entries from `at` on, the way that we go, that are damaged: none of them is whole where
+    /// one was tried. None is where they read back by now.
     fn damaged(&self, key: &[u8], at: u64, part: &Part) -> Result<Range<u64>, Error> {
         let range = self.range.start.max(part.range.start)..self.range.end.min(part.range.end);
         // Counted in entries from `at` on.

@@ -1,8 +1,8 @@
-//! The table of spaces: which there are, what each asks of its logs, and what those hold. A state machine that appending
-//! drives under its lock, and the only description of how the table is kept.
+//! The table of spaces: which there are, what each asks of its logs, and what those hold. A state
+//! machine that appending drives under its lock, and the only description of how the table is kept.
 //!
-//! The table is the newest entry of the log with the empty key, which no caller can name: so it is committed, replayed,
-//! checkpointed, viewed and backed up as all else is.
+//! The table is the newest entry of the log with the empty key, which no caller can name: so it is
+//! committed, replayed, checkpointed, viewed and backed up as all else is.
 //!
 //! ```text
 //! table = version (1 byte: 1), number that the next space gets (varint), number of spaces (varint), spaces by name
@@ -15,13 +15,15 @@
 //!         logs counted, bytes counted (varints)
 //! ```
 //!
-//! Totals change with every commit, and the table is not committed with each. What a commit writes into the ring tells them as
-//! they are for new spaces only; replay works out the rest from the effects. But a checkpoint puts a table with the totals of
-//! its cut into its run, whether or not the spaces changed: that is where the next opening begins to count.
+//! Totals change with every commit, and the table is not committed with each. What a commit writes
+//! into the ring tells them as they are for new spaces only; replay works out the rest from the
+//! effects. But a checkpoint puts a table with the totals of its cut into its run, whether or not
+//! the spaces changed: that is where the next opening begins to count.
 //!
 //! Invariants:
-//! 1. A log counts in the totals of a space exactly where its terms bear that space's number. So whatever becomes of it, the
-//!    change of the totals follows from its state before and after; and a space that is removed and made again is another.
+//! 1. A log counts in the totals of a space exactly where its terms bear that space's number. So
+//!    whatever becomes of it, the change of the totals follows from its state before and after; and
+//!    a space that is removed and made again is another.
 //! 2. Names ascend.
 
 use std::time::Duration;
@@ -89,7 +91,8 @@ pub(crate) struct Space {
     done: Done,
 }
 
-/// The spaces of a store as its runs tell, and the bounds of the log that has them, if there is one.
+/// The spaces of a store as its runs tell, and the bounds of the log that has them, if there is
+/// one.
 #[derive(Debug, Default)]
 pub(crate) struct SpaceTable {
     pub spaces: Spaces,
@@ -140,7 +143,8 @@ impl Spaces {
         &self.all[at]
     }
 
-    /// A table that has this space, new or changed, or without it where there is no `config`. Gives the space's number.
+    /// A table that has this space, new or changed, or without it where there is no `config`. Gives
+    /// the space's number.
     pub fn with(&self, name: &str, config: Option<(SpaceConfig, bool)>) -> Result<(Self, u64), Error> {
         let mut table = self.clone();
         let at = table.all.binary_search_by(|space| (*space.name).cmp(name.as_bytes()));
@@ -173,8 +177,8 @@ impl Spaces {
         Ok((table, number))
     }
 
-    /// Takes on what a table says that was committed or found. Totals and counters of spaces that are known go on.
-    /// `None` where it makes no sense.
+    /// Takes on what a table says that was committed or found. Totals and counters of spaces that
+    /// are known go on. `None` where it makes no sense.
     pub fn take_on(&mut self, table: &[u8]) -> Option<()> {
         let mut new = Self::decode(table)?;
         for space in &mut new.all {
@@ -229,7 +233,8 @@ impl Spaces {
         Ok(())
     }
 
-    /// When a commit is acknowledged for which `asked` was asked: as the strictest of its logs' spaces wants it, or more.
+    /// When a commit is acknowledged for which `asked` was asked: as the strictest of its logs'
+    /// spaces wants it, or more.
     pub fn durability(&self, ops: &[Op<'_>], asked: Option<Durability>) -> Durability {
         if self.all.is_empty() {
             return asked.unwrap_or_default();
@@ -247,7 +252,8 @@ impl Spaces {
         ops.iter().map(of_log).reduce(Durability::stricter).unwrap_or_default()
     }
 
-    /// What a log of this key is given as it is made, and the number of the space that it counts in.
+    /// What a log of this key is given as it is made, and the number of the space that it counts
+    /// in.
     pub fn given(&self, key: &[u8]) -> Option<(Retention, u64)> {
         let space = &self.all[self.of(key)?];
         let counts = if space.config.has_quota() { space.number } else { 0 };

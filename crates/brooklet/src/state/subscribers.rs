@@ -1,5 +1,5 @@
-//! Who is notified of blocks as they become durable: followers, which keep them until they are taken, and witnesses, which note
-//! when.
+//! Who is notified of blocks as they become durable: followers, which keep them until they are
+//! taken, and witnesses, which note when.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -39,17 +39,18 @@ pub(crate) enum Item {
 /// Up to where in its log a store was at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// The place in the log; see [`View::lsn`].
+    /// The place in the log; see [`View::lsn`](crate::View::lsn).
     pub lsn: u64,
-    /// The time, in milliseconds since the Unix epoch, by the store's clock, which may have been set back since an earlier
-    /// moment.
+    /// The time, in milliseconds since the Unix epoch, by the store's clock, which may have been
+    /// set back since an earlier moment.
     pub time: u64,
 }
 
-/// How far the clocks may be apart, in milliseconds, without the one having been set: they are not looked at at once.
+/// How far the clocks may be apart, in milliseconds, without the one having been set: they are not
+/// looked at at once.
 const APART: u64 = 10;
 
-/// Why a [`Follower`] lacks commits.
+/// Why a [`Follower`](crate::Follower) lacks commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lost {
@@ -146,8 +147,8 @@ impl Followers {
     }
 }
 
-/// Notes when blocks become durable, while a view is taken: the view is the store as it was at its cut, and not as it was once
-/// the checkpoint had ended.
+/// Notes when blocks become durable, while a view is taken: the view is the store as it was at its
+/// cut, and not as it was once the checkpoint had ended.
 pub(crate) struct Witness {
     clock: Arc<dyn Clock>,
     /// Where blocks end, and when they became durable.
@@ -168,7 +169,8 @@ impl Witness {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let behind = seen.partition_point(|(end, _)| *end <= lsn);
         let Some((_, after)) = seen.get(behind) else { return now };
-        // Both in one millisecond, or the clock was set back: then the place has no moment of its own.
+        // Both in one millisecond, or the clock was set back: then the place has no moment of its
+        // own.
         let before = behind.checked_sub(1).map_or(0, |before| seen[before].1);
         before.max(after.saturating_sub(1)).min(now)
     }

@@ -1,4 +1,5 @@
-//! What the store does: counters since opening, by stage of a write and by what answers a read, queues, stalls.
+//! What the store does: counters since opening, by stage of a write and by what answers a read,
+//! queues, stalls.
 
 use brooklet_wal::{Histogram, Stages, WalStats};
 
@@ -9,15 +10,16 @@ use crate::model::space_config::SpaceInfo;
 use crate::run::table_cache::LookupStats;
 use crate::sync::held;
 
-/// What [`Store::activity`] tells. Counters are since opening, and only grow; times are in [`Histogram`]s.
+/// What [`Store::activity`](crate::Store::activity) tells. Counters are since opening, and only grow; times are in
+/// [`Histogram`]s.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Activity {
-    /// Commits that came to the ring, those that were refused and those of the store itself too. Commits on logs that are
-    /// kept in memory are in [`spaces`](Self::spaces).
+    /// Commits that came to the ring, those that were refused and those of the store itself too.
+    /// Commits on logs that are kept in memory are in [`spaces`](Self::spaces).
     pub commits: u64,
-    /// How long one in 16 of them took to append: its log was found, it was checked, numbered and copied, after waiting for
-    /// room where there was none.
+    /// How long one in 16 of them took to append: its log was found, it was checked, numbered and
+    /// copied, after waiting for room where there was none.
     pub append: Histogram,
     /// How long blocks took from there on until they were durable.
     pub stages: Stages,

@@ -9,7 +9,7 @@ use crate::format::superblock::{COPIES, RING_OFFSET};
 use crate::maintenance::MaintenanceStats;
 use crate::run::table_cache::LookupStats;
 
-/// A run, as [`Store::info`] tells it.
+/// A run, as [`Store::info`](crate::Store::info) tells it.
 #[derive(Clone, Copy, Debug)]
 pub struct RunInfo {
     /// Its number; larger is newer.
@@ -22,7 +22,7 @@ pub struct RunInfo {
     pub offset: u64,
     /// Its bytes, on the volume or elsewhere.
     pub bytes: u64,
-    /// Whether it was [offloaded](Store::offload), so that the volume holds nothing of it.
+    /// Whether it was [offloaded](crate::Store::offload), so that the volume holds nothing of it.
     pub offloaded: bool,
     /// Its bytes before compression.
     pub raw_bytes: u64,
@@ -32,16 +32,17 @@ pub struct RunInfo {
     pub entries: u64,
     /// Those of them that are known to have been trimmed, truncated or deleted since.
     pub dead: u64,
-    /// Whether it is being merged with others, or is what has been made of them so far. What was merged of a run is not
-    /// there any more, but counts above until all of it is.
+    /// Whether it is being merged with others, or is what has been made of them so far. What was
+    /// merged of a run is not there any more, but counts above until all of it is.
     pub merging: bool,
     /// Bytes of memory its index and filter take now.
     pub memory_bytes: usize,
-    /// Whether damage was met in it since the store was opened: then neither it nor any older run is merged.
+    /// Whether damage was met in it since the store was opened: then neither it nor any older run
+    /// is merged.
     pub damaged: bool,
 }
 
-/// What [`Store::info`] tells.
+/// What [`Store::info`](crate::Store::info) tells.
 #[derive(Clone, Debug)]
 pub struct StoreInfo {
     /// The volume.

@@ -1,4 +1,5 @@
-//! Checking a closed store: every checksum and every invariant, and that reachable and free space make up the whole.
+//! Checking a closed store: every checksum and every invariant, and that reachable and free space
+//! make up the whole.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -51,11 +52,12 @@ impl CheckReport {
     }
 }
 
-/// Checks the store at `path`, which must not be open for writing. `progress` is told bytes done and bytes in all.
+/// Checks the store at `path`, which must not be open for writing. `progress` is told bytes done
+/// and bytes in all.
 ///
 /// # Errors
-/// Only where the check itself cannot go on: the store is open elsewhere, is no store, or the device fails.
-/// Damage is no error but a finding.
+/// Only where the check itself cannot go on: the store is open elsewhere, is no store, or the
+/// device fails. Damage is no error but a finding.
 pub fn check(path: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
     Options::new().check(path, progress)
 }
@@ -160,7 +162,8 @@ fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &
     }
 }
 
-/// Reads every log to its end, and compares what lives with what the manifest says. What is known to be damaged is not told again.
+/// Reads every log to its end, and compares what lives with what the manifest says. What is known
+/// to be damaged is not told again.
 fn check_logs(opened: &Opened, report: &mut CheckReport) {
     let (logs, runs) = Logs::take(&opened.state, Listed::new(b"", b""), Vec::new(), 0);
     let logs = match logs.with_runs(&runs) {

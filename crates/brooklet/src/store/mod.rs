@@ -33,19 +33,21 @@ use crate::volume::{self, Volumes};
 
 /// A store of many small append-only logs in one file. Clones are handles to the same open store.
 ///
-/// Dropping the last handle closes it. All calls may be made from any thread, and from callbacks; a waker may not wait
-/// ([`Ticket`](crate::Ticket#where-code-of-yours-runs) says more).
+/// Dropping the last handle closes it. All calls may be made from any thread, and from callbacks; a
+/// waker may not wait ([`Ticket`](crate::Ticket#where-code-of-yours-runs) says more).
 ///
-/// A panic in a thread of the store, or in a volume of yours, stops the store as a failed write does: with
-/// [`Error::Stopped`], which names it.
+/// A panic in a thread of the store, or in a volume of yours, stops the store as a failed write
+/// does: with [`Error::Stopped`], which names it.
 ///
 /// # After a `fork`
 ///
-/// A child has a copy of the handles of its parent, and may not use them: every call on them, and on the tickets,
-/// iterators, views and spaces that came from them, is refused with [`Error::Forked`]; calls that have no error to give
-/// panic. Nothing is written, and dropping them does nothing. The child may open other stores, or this one once the parent
-/// has closed it. But a child that goes on keeps the file locked when the parent has ended, until it ends as well or runs
-/// another program: a process that is to outlive the parent had better be started before the store is opened.
+/// A child has a copy of the handles of its parent, and may not use them: every call on them, and
+/// on the tickets, iterators, views and spaces that came from them, is refused with
+/// [`Error::Forked`]; calls that have no error to give panic. Nothing is written, and dropping them
+/// does nothing. The child may open other stores, or this one once the parent has closed it. But a
+/// child that goes on keeps the file locked when the parent has ended, until it ends as well or
+/// runs another program: a process that is to outlive the parent had better be started before the
+/// store is opened.
 #[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
@@ -162,14 +164,14 @@ impl Store {
 
     /// Adds an entry to a log, creating the log if need be.
     ///
-    /// The entry's number is known at once ([`Ticket::seq`]); the entry is safe, and visible to readers, once the
-    /// ticket says so ([`Ticket::wait`], or awaiting it).
+    /// The entry's number is known at once ([`Ticket::seq`]); the entry is safe, and visible to
+    /// readers, once the ticket says so ([`Ticket::wait`], or awaiting it).
     pub fn append(&self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> Result<Ticket, Error> {
         self.write_one(&key, Action::Append(payload.as_ref()))
     }
 
-    /// [`append`](Self::append), acknowledged as `durability` says, or as the log's [space](crate::Space) does if that
-    /// promises more.
+    /// [`append`](Self::append), acknowledged as `durability` says, or as the log's
+    /// [space](crate::Space) does if that promises more.
     pub fn append_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -200,7 +202,8 @@ impl Store {
         self.write_one(&key, Action::Snapshot(payload.as_ref()))
     }
 
-    /// Drops the entries before `before`, which may be at most the log's next number. What is dropped already stays so.
+    /// Drops the entries before `before`, which may be at most the log's next number. What is
+    /// dropped already stays so.
     pub fn trim(&self, key: impl AsRef<[u8]>, before: u64) -> Result<Ticket, Error> {
         self.write_one(&key, Action::Trim(before))
     }
@@ -220,23 +223,27 @@ impl Store {
         self.write_one(&key, Action::Delete)
     }
 
-    /// Sets what a log keeps from now on: its newest entries, within each limit of `retention`. Creates the log, empty,
-    /// where there is none; without a limit everything is kept again, and there must be a log.
+    /// Sets what a log keeps from now on: its newest entries, within each limit of `retention`.
+    /// Creates the log, empty, where there is none; without a limit everything is kept again, and
+    /// there must be a log.
     ///
-    /// The limits belong to the log and go with it. They take effect at once, and hold for everything that commits to it:
-    /// an entry that has gone does not come back, whatever limits follow and whatever is truncated.
+    /// The limits belong to the log and go with it. They take effect at once, and hold for
+    /// everything that commits to it: an entry that has gone does not come back, whatever limits
+    /// follow and whatever is truncated.
     ///
-    /// Limits of entries and bytes are exact: the append that brings an entry too many drops the oldest. Entries that are
-    /// too old by the wall clock are left out of every read from that moment on. For good they go with the next commit on
-    /// the log, or, if nobody commits, once the store is idle and they are worth the work: all entries of a run, or a
-    /// seventh of all that the runs hold; or an hour later, and ever later where that finds little; and with
-    /// [`compact`](Self::compact). Until then a clock that is wrong does no
-    /// harm that a right one would not undo: entries that went when it jumped ahead are there again when it is set back.
-    /// Those that it dates in the future stay until their time has come. What was in a log before an age was first set
-    /// counts as committed then.
+    /// Limits of entries and bytes are exact: the append that brings an entry too many drops the
+    /// oldest. Entries that are too old by the wall clock are left out of every read from that
+    /// moment on. For good they go with the next commit on the log, or, if nobody commits, once the
+    /// store is idle and they are worth the work: all entries of a run, or a seventh of all that
+    /// the runs hold; or an hour later, and ever later where that finds little; and with
+    /// [`compact`](Self::compact). Until then a clock that is wrong does no harm that a right one
+    /// would not undo: entries that went when it jumped ahead are there again when it is set back.
+    /// Those that it dates in the future stay until their time has come. What was in a log before
+    /// an age was first set counts as committed then.
     ///
     /// # Errors
-    /// [`Error::InvalidRetention`] where a limit makes no sense; [`Error::UnknownLog`] where there is neither limit nor log.
+    /// [`Error::InvalidRetention`] where a limit makes no sense; [`Error::UnknownLog`] where there
+    /// is neither limit nor log.
     pub fn retain(&self, key: impl AsRef<[u8]>, retention: Retention) -> Result<Ticket, Error> {
         self.write_one(&key, Action::Retain(retention))
     }
@@ -249,20 +256,23 @@ impl Store {
         self.write(&commit.ops, commit.durability, true)
     }
 
-    /// [`commit`](Self::commit), but refused with [`Error::Full`] where it would have to wait for room. For callers
-    /// that may not wait, such as one that the store's own volume calls back.
+    /// [`commit`](Self::commit), but refused with [`Error::Full`] where it would have to wait for
+    /// room. For callers that may not wait, such as one that the store's own volume calls back.
     #[doc(hidden)]
     pub fn commit_now(&self, commit: &Commit<'_>) -> Result<Ticket, Error> {
         self.write(&commit.ops, commit.durability, false)
     }
 
-    /// Reads entries of a log, as they are now: `..` for all, `5..` from number 5 on, `.rev()` for the newest first.
+    /// Reads entries of a log, as they are now: `..` for all, `5..` from number 5 on, `.rev()` for
+    /// the newest first.
     ///
-    /// Only acknowledged entries are seen. What happens to the log later does not change what the iterator gives.
+    /// Only acknowledged entries are seen. What happens to the log later does not change what the
+    /// iterator gives.
     ///
     /// # Errors
-    /// [`Error::UnknownLog`], and [`Error::OutOfRange`] where the range names entries that were trimmed or that are not
-    /// there yet. While iterating, [`Error::Damaged`] where an entry does not read back as it was written.
+    /// [`Error::UnknownLog`], and [`Error::OutOfRange`] where the range names entries that were
+    /// trimmed or that are not there yet. While iterating, [`Error::Damaged`] where an entry does
+    /// not read back as it was written.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -349,7 +359,8 @@ impl Store {
         Ok((told.map_or_else(look, Ok)?, now))
     }
 
-    /// Makes durable what was acknowledged on a log without being so, since readers see it and nothing but durable data.
+    /// Makes durable what was acknowledged on a log without being so, since readers see it and
+    /// nothing but durable data.
     fn settle(&self, key: &[u8]) -> Result<(), Error> {
         let deferred = self.inner().state().deferred(key);
         self.settle_block(deferred)
@@ -374,8 +385,9 @@ impl Store {
         self.list(Listed::new(prefix.as_ref(), b""))
     }
 
-    /// The logs whose keys start with `prefix` and are `from` or greater, in the order of their keys: a listing that goes on where
-    /// another ended. What comes before is passed by in the runs, not read.
+    /// The logs whose keys start with `prefix` and are `from` or greater, in the order of their
+    /// keys: a listing that goes on where another ended. What comes before is passed by in the
+    /// runs, not read.
     ///
     /// The least key behind a key is that key and a byte of 0.
     ///
@@ -413,18 +425,20 @@ impl Store {
         self.inner().flush()
     }
 
-    /// Writes the memtable to a run and frees the ring behind it. Happens by itself; this does it now.
+    /// Writes the memtable to a run and frees the ring behind it. Happens by itself; this does it
+    /// now.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.inner().may_wait()?;
         self.inner().checkpoint()
     }
 
-    /// Merges all runs into one: what was trimmed and deleted leaves, and its space is free. Happens by itself, to some of
-    /// the runs at a time and as far as it pays; this does all of it now. What was [offloaded](Self::offload) stays as it is.
+    /// Merges all runs into one: what was trimmed and deleted leaves, and its space is free.
+    /// Happens by itself, to some of the runs at a time and as far as it pays; this does all of it
+    /// now. What was [offloaded](Self::offload) stays as it is.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where damage was met in a run: that run and all older ones stay as they are, and what can be merged
-    /// was. Also those of a [checkpoint](Self::checkpoint).
+    /// [`Error::Damaged`] where damage was met in a run: that run and all older ones stay as they
+    /// are, and what can be merged was. Also those of a [checkpoint](Self::checkpoint).
     pub fn compact(&self) -> Result<(), Error> {
         // What is too old as it begins goes as well.
         match self.checkpoint() {
@@ -448,7 +462,8 @@ impl Store {
         let context = inner.context()?;
         inner.maintenance().request_full();
         let before: Vec<u64> = inner.state().runs.iter().map(|run| run.meta.id).collect();
-        // A merged run is a new one, with a number of its own; and where the others are freed unread, one is left as it is.
+        // A merged run is a new one, with a number of its own; and where the others are freed
+        // unread, one is left as it is.
         let left = || {
             let runs = inner.state().runs.clone();
             inner.maintenance().can_merge(&runs, &before)
@@ -458,7 +473,8 @@ impl Store {
             match inner.maintain() {
                 Ok(true) => {}
                 Ok(false) => inner.flush()?,
-                // A checkpoint that had its turn found no room. Merging gets on, and makes some; or fails, and says so.
+                // A checkpoint that had its turn found no room. Merging gets on, and makes some; or
+                // fails, and says so.
                 Err(Error::Full { .. }) if inner.maintenance().is_stuck() => {}
                 Err(error) => return Err(error),
             }
@@ -467,7 +483,8 @@ impl Store {
         inner.maintenance().expect_none_left_out(&runs)
     }
 
-    /// Does what the store's threads would do next; `false` where there is nothing. For stores without threads.
+    /// Does what the store's threads would do next; `false` where there is nothing. For stores
+    /// without threads.
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool, Error> {
         self.inner().here()?;
@@ -492,13 +509,13 @@ impl Store {
         inner.join_callbacks();
     }
 
-    /// Makes everything durable and closes the store, so that the next opening need not look for a torn end.
-    /// Every handle stops taking writes; the file is let go of when the last one is dropped, whatever tickets, iterators and
-    /// views are kept: these go on with what they have in memory, and then end with [`Error::Closed`]. Closing twice is no
-    /// error.
+    /// Makes everything durable and closes the store, so that the next opening need not look for a
+    /// torn end. Every handle stops taking writes; the file is let go of when the last one is
+    /// dropped, whatever tickets, iterators and views are kept: these go on with what they have in
+    /// memory, and then end with [`Error::Closed`]. Closing twice is no error.
     ///
-    /// When it returns, every [callback](Ticket::on_done) has been called, but for those behind one that this is called in. In
-    /// a waker it does not wait: the store closes on another thread.
+    /// When it returns, every [callback](Ticket::on_done) has been called, but for those behind one
+    /// that this is called in. In a waker it does not wait: the store closes on another thread.
     ///
     /// # Errors
     /// Why the store stopped, if it did; [`Error::Forked`].

@@ -12,8 +12,8 @@ impl Store {
         self.inner().info()
     }
 
-    /// Tells what the store has done since it was opened, and what it is doing. It takes a few microseconds, and waits for no I/O:
-    /// it answers, too, where the device does not.
+    /// Tells what the store has done since it was opened, and what it is doing. It takes a few
+    /// microseconds, and waits for no I/O: it answers, too, where the device does not.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -31,8 +31,8 @@ impl Store {
         self.inner().activity()
     }
 
-    /// The store's metrics: [`activity`](Self::activity) with names. [`Options::metrics_file`](crate::Options::metrics_file) keeps
-    /// a file of them.
+    /// The store's metrics: [`activity`](Self::activity) with names.
+    /// [`Options::metrics_file`](crate::Options::metrics_file) keeps a file of them.
     pub fn metrics(&self) -> Metrics {
         Metrics::of(&self.activity())
     }

@@ -22,7 +22,8 @@ const AT_ONCE: usize = 64;
 
 /// A named group of logs: all those whose keys begin with its name and `/`.
 ///
-/// What is done by way of it is the same as what is done by way of the store, with the whole [key](Self::key).
+/// What is done by way of it is the same as what is done by way of the store, with the whole
+/// [key](Self::key).
 ///
 /// ```
 /// # fn main() -> Result<(), brooklet::Error> {
@@ -50,8 +51,9 @@ pub struct Space {
 }
 
 impl Store {
-    /// Makes a space. Logs that are there and whose keys begin with its name and `/` belong to it; with a quota or a
-    /// retention, the call takes as long as it takes to count them, or to give them those limits.
+    /// Makes a space. Logs that are there and whose keys begin with its name and `/` belong to it;
+    /// with a quota or a retention, the call takes as long as it takes to count them, or to give
+    /// them those limits.
     ///
     /// # Errors
     /// [`Error::InvalidSpace`], also where there is one of that name.
@@ -166,7 +168,8 @@ impl Store {
         })
     }
 
-    /// Ingests an import, whose logs then count in their spaces, and keep what those give to logs without a limit.
+    /// Ingests an import, whose logs then count in their spaces, and keep what those give to logs
+    /// without a limit.
     pub(crate) fn ingest_into_spaces(
         &self,
         import: &Arc<Run>,
@@ -238,12 +241,13 @@ impl Space {
         found.ok_or_else(|| Error::UnknownSpace { name: self.name.clone() })
     }
 
-    /// Changes what it asks of its logs, while they are in use. When the call returns, everything that was committed before
-    /// it is durable, whatever the class.
+    /// Changes what it asks of its logs, while they are in use. When the call returns, everything
+    /// that was committed before it is durable, whatever the class.
     ///
-    /// A quota counts all logs of the space, and another retention is given to all of them, also where one of them had limits
-    /// of its own: that takes time, beside which commits go on. Where it is cut short, call it again. A quota that is below
-    /// what there is drops nothing: it lets nothing in.
+    /// A quota counts all logs of the space, and another retention is given to all of them, also
+    /// where one of them had limits of its own: that takes time, beside which commits go on. Where
+    /// it is cut short, call it again. A quota that is below what there is drops nothing: it lets
+    /// nothing in.
     ///
     /// # Errors
     /// [`Error::InvalidSpace`], [`Error::UnknownSpace`].
@@ -269,15 +273,17 @@ impl Space {
         last.map_or(Ok(()), |ticket| ticket.wait_durable())
     }
 
-    /// Makes durable what its logs are by now, of a space that is kept in memory: all of them, each commit whole or not at all,
-    /// written in one piece past the ring. Commits and reads go on. Happens by itself when the store is closed, and
-    /// [as often as the space says](MemoryConfig::dump_every).
+    /// Makes durable what its logs are by now, of a space that is kept in memory: all of them, each
+    /// commit whole or not at all, written in one piece past the ring. Commits and reads go on.
+    /// Happens by itself when the store is closed, and [as often as the space
+    /// says](crate::MemoryConfig::dump_every).
     ///
-    /// Where nothing has changed since the last dump, it writes nothing. After an error the last one counts, as before.
+    /// Where nothing has changed since the last dump, it writes nothing. After an error the last
+    /// one counts, as before.
     ///
     /// # Errors
-    /// [`Error::InvalidSpace`] where the space is not kept in memory; [`Error::Full`] where there is no room;
-    /// [`Error::Stopped`].
+    /// [`Error::InvalidSpace`] where the space is not kept in memory; [`Error::Full`] where there
+    /// is no room; [`Error::Stopped`].
     pub fn dump(&self) -> Result<Dumped, Error> {
         let Some(memory_space) = self.store.inner().memory_spaces.find(self.name.as_bytes()) else {
             let class = self.info()?.config.class;
@@ -293,7 +299,8 @@ impl Space {
         self.store.append(self.key(key), payload)
     }
 
-    /// [`Store::append_with`]: acknowledged as the space says, or as `durability` does if that promises more.
+    /// [`Store::append_with`]: acknowledged as the space says, or as `durability` does if that
+    /// promises more.
     pub fn append_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -337,7 +344,8 @@ impl Space {
         self.store.bounds(self.key(key))
     }
 
-    /// The logs whose keys, without the space's name, start with `prefix`; they are listed without it.
+    /// The logs whose keys, without the space's name, start with `prefix`; they are listed without
+    /// it.
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
         Ok(self.store.scan(self.key(prefix))?.without(self.name.len() + 1))
     }

@@ -1,10 +1,12 @@
 //! A view of a whole store: all logs as they are at one moment, whatever becomes of them.
 //!
-//! Runs never change, and a checkpoint writes what the store was at its cut, whatever is committed meanwhile. So the runs that
-//! a checkpoint leaves behind hold each log as all commits up to the cut made it, and no later one: a view is these, pinned.
-//! Writers go on. Merging goes on, too; extents of runs that a view holds are used again once it is gone.
+//! Runs never change, and a checkpoint writes what the store was at its cut, whatever is committed
+//! meanwhile. So the runs that a checkpoint leaves behind hold each log as all commits up to the
+//! cut made it, and no later one: a view is these, pinned. Writers go on. Merging goes on, too;
+//! extents of runs that a view holds are used again once it is gone.
 //!
-//! A store that is open for reading only takes no checkpoint. What recovery brought is then made a run in memory.
+//! A store that is open for reading only takes no checkpoint. What recovery brought is then made a
+//! run in memory.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -69,15 +71,16 @@ pub struct View {
 }
 
 impl Store {
-    /// All logs as they are at one moment: everything acknowledged before the call is in it, and of later commits either all
-    /// or nothing, up to one [place](View::lsn) in the log. What happens to the store later changes nothing in it.
+    /// All logs as they are at one moment: everything acknowledged before the call is in it, and of
+    /// later commits either all or nothing, up to one [place](View::lsn) in the log. What happens
+    /// to the store later changes nothing in it.
     ///
-    /// Takes a [checkpoint](Self::checkpoint), beside which commits go on. While a view is held, the space of the runs it
-    /// reads from is not used again.
+    /// Takes a [checkpoint](Self::checkpoint), beside which commits go on. While a view is held,
+    /// the space of the runs it reads from is not used again.
     ///
     /// # Errors
-    /// As a checkpoint: [`Error::Full`] where there is no room for it, [`Error::Stopped`] where the store does not write any
-    /// more.
+    /// As a checkpoint: [`Error::Full`] where there is no room for it, [`Error::Stopped`] where the
+    /// store does not write any more.
     pub fn view(&self) -> Result<View, Error> {
         let inner = self.inner();
         let (runs, now, lost) = match &inner.wal {
@@ -97,7 +100,8 @@ impl Store {
             }
         };
         let store = inner.maintenance().superblock.id;
-        // The seed of the store's own filters is nobody else's business; with this one, the same logs are the same file.
+        // The seed of the store's own filters is nobody else's business; with this one, the same
+        // logs are the same file.
         let builder = BuilderOptions { filter_seed: store as u64, ..inner.table_cache.builder_options(0) };
         Ok(View { runs, store, builder, now, process: inner.process, lost })
     }
@@ -109,7 +113,8 @@ impl View {
         if self.process.is_here() { Ok(()) } else { Err(Error::Forked) }
     }
 
-    /// Up to where in the log, in bytes that were ever committed to it, each log is as commits left it.
+    /// Up to where in the log, in bytes that were ever committed to it, each log is as commits left
+    /// it.
     pub fn lsn(&self) -> u64 {
         self.runs.lsn()
     }
@@ -156,8 +161,9 @@ impl View {
         shown.ok_or_else(|| Error::UnknownLog { key: KeyText::of(key) })
     }
 
-    /// Everything in the logs whose keys start with `prefix`, log after log in the order of their keys. Reads the runs from
-    /// front to back, which is many times as fast as reading log by log, and keeps nothing of it in memory.
+    /// Everything in the logs whose keys start with `prefix`, log after log in the order of their
+    /// keys. Reads the runs from front to back, which is many times as fast as reading log by log,
+    /// and keeps nothing of it in memory.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -188,8 +194,9 @@ impl View {
         Ok(Walk { process, input, out, prefix, now, chunk: None, end, through: false, over: false })
     }
 
-    /// Fails where [damage in the ring](crate::Options::read_only) hides something: nothing should be made of the view then that
-    /// others would take for whole, as by copies, imports, backups and exports nothing is.
+    /// Fails where [damage in the ring](crate::Options::read_only) hides something: nothing should
+    /// be made of the view then that others would take for whole, as by copies, imports, backups
+    /// and exports nothing is.
     ///
     /// # Errors
     /// [`Error::Damaged`].

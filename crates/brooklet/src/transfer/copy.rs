@@ -1,6 +1,6 @@
-//! Copies: a new store of what a view shows. Its runs are copied as they are, so that it takes as long as reading and writing
-//! their bytes, and each is then read back and checked. The store has its name, or its superblock, only once all of that is
-//! durable.
+//! Copies: a new store of what a view shows. Its runs are copied as they are, so that it takes as
+//! long as reading and writing their bytes, and each is then read back and checked. The store has
+//! its name, or its superblock, only once all of that is durable.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -34,11 +34,12 @@ const CHECKING: usize = 4;
 type Watch<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
 
 impl Options {
-    /// Makes a new store at `path` that holds what `view` shows, and opens it: all logs of another store, or of a backup, as they
-    /// were. Several times as fast as an [import](Store::import), which is for stores that are there, and for some of the logs.
+    /// Makes a new store at `path` that holds what `view` shows, and opens it: all logs of another
+    /// store, or of a backup, as they were. Several times as fast as an [import](Store::import),
+    /// which is for stores that are there, and for some of the logs.
     ///
-    /// Tells `watch` how many bytes are copied by now; where that breaks, there is no store. What was copied is read back and
-    /// checked.
+    /// Tells `watch` how many bytes are copied by now; where that breaks, there is no store. What
+    /// was copied is read back and checked.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -56,9 +57,9 @@ impl Options {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Exists`] where there is something at `path`; [`Error::Full`]; [`Error::Cancelled`]; what reading the view fails
-    /// with: [`Error::Damaged`], unless [damage is copied](Self::copy_damaged), and [`Error::Io`]. After any of them there is no
-    /// store.
+    /// [`Error::Exists`] where there is something at `path`; [`Error::Full`]; [`Error::Cancelled`];
+    /// what reading the view fails with: [`Error::Damaged`], unless [damage is
+    /// copied](Self::copy_damaged), and [`Error::Io`]. After any of them there is no store.
     pub fn copy(
         self,
         path: impl AsRef<Path>,

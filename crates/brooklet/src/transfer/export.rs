@@ -1,4 +1,5 @@
-//! Exports: logs as a codex file, laid out as in a run, so that whoever takes them over need not encode anything anew.
+//! Exports: logs as a codex file, laid out as in a run, so that whoever takes them over need not
+//! encode anything anew.
 //!
 //! ```text
 //! entries   one piece for each log (`format/run_entry.rs`), with all that the log holds; no log that is gone
@@ -37,13 +38,14 @@ pub struct Exported {
     pub entries: u64,
     /// Length of the file, in bytes.
     pub bytes: u64,
-    /// Its footer's checksum, which covers all of it: whoever keeps it knows the file from any other.
+    /// Its footer's checksum, which covers all of it: whoever keeps it knows the file from any
+    /// other.
     pub footer_sum: u64,
 }
 
 impl View {
-    /// Writes the logs whose keys start with `prefix` to `out`, as one [codex](brooklet_codex) file, with their bounds and all
-    /// that they keep. Making it durable is the caller's part.
+    /// Writes the logs whose keys start with `prefix` to `out`, as one [codex](brooklet_codex)
+    /// file, with their bounds and all that they keep. Making it durable is the caller's part.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -57,9 +59,10 @@ impl View {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Damaged`] or [`Error::Io`] where a run cannot be read; [`Error::Io`] where `out` fails. What was written then is
-    /// to be discarded. Where [damage in the ring](crate::Options::read_only) took something of the store, nothing is written,
-    /// since nobody could tell from the file: [`walk`](Self::walk) gives what is left.
+    /// [`Error::Damaged`] or [`Error::Io`] where a run cannot be read; [`Error::Io`] where `out`
+    /// fails. What was written then is to be discarded. Where [damage in the
+    /// ring](crate::Options::read_only) took something of the store, nothing is written, since
+    /// nobody could tell from the file: [`walk`](Self::walk) gives what is left.
     pub fn export(&self, prefix: impl AsRef<[u8]>, out: impl io::Write) -> Result<Exported, Error> {
         let prefix = prefix.as_ref();
         self.write(prefix, |key| key.starts_with(prefix), out)

@@ -1,5 +1,5 @@
-//! Following a store: what is committed to it, as it becomes durable, for whoever keeps it elsewhere; and views that go on from
-//! another one by such commits.
+//! Following a store: what is committed to it, as it becomes durable, for whoever keeps it
+//! elsewhere; and views that go on from another one by such commits.
 //!
 //! ```text
 //! commits (little endian)
@@ -14,12 +14,13 @@
 //!   then 8 XXH3-64 of all before
 //! ```
 //!
-//! A block of no bytes, which begins where it ends, is a *mark*: when its time came, the store was at that place of the log, and
-//! every commit that was durable by then is before the mark. Where the clock was set, marks tell how far it would have come, and from
-//! where it would have come. Readers that know of no marks pass them over.
+//! A block of no bytes, which begins where it ends, is a *mark*: when its time came, the store was
+//! at that place of the log, and every commit that was durable by then is before the mark. Where
+//! the clock was set, marks tell how far it would have come, and from where it would have come.
+//! Readers that know of no marks pass them over.
 //!
-//! The first record on a log since a checkpoint has the log's bounds and what it keeps, so that blocks from a view's place on are
-//! brought back as recovery does it, without a look at the runs.
+//! The first record on a log since a checkpoint has the log's bounds and what it keeps, so that
+//! blocks from a view's place on are brought back as recovery does it, without a look at the runs.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -47,8 +48,9 @@ const BLOCK: usize = 28;
 pub struct Follower(Arc<Following>);
 
 impl Store {
-    /// Everything that is committed from now on, once it is durable, for whoever keeps it elsewhere: a [view](Self::view) that is
-    /// taken afterwards, [and the commits behind it](View::with_commits), are the store at any later moment.
+    /// Everything that is committed from now on, once it is durable, for whoever keeps it
+    /// elsewhere: a [view](Self::view) that is taken afterwards, [and the commits behind
+    /// it](View::with_commits), are the store at any later moment.
     ///
     /// What nobody [takes](Follower::take) is held in memory, up to `most` bytes.
     ///
@@ -89,8 +91,8 @@ impl Follower {
     /// Takes what became durable since this was called last.
     ///
     /// # Errors
-    /// [`Lost`] where some of that is not to be had. What is committed after this call is there again; to go on from takes
-    /// another view.
+    /// [`Lost`] where some of that is not to be had. What is committed after this call is there
+    /// again; to go on from takes another view.
     pub fn take(&self) -> Result<Commits, Lost> {
         if !self.0.process.is_here() {
             return Err(Lost::Forked);
@@ -148,12 +150,14 @@ impl Commits {
         })
     }
 
-    /// When they were [taken](Follower::take), in milliseconds since the Unix epoch, by the store's clock.
+    /// When they were [taken](Follower::take), in milliseconds since the Unix epoch, by the store's
+    /// clock.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Marks, behind them, that every commit is among them or before them that was durable at a moment.
+    /// Marks, behind them, that every commit is among them or before them that was durable at a
+    /// moment.
     pub fn mark(&mut self, moment: Moment) {
         self.items.push_back(Item::Mark(moment));
     }
@@ -274,13 +278,14 @@ impl Behind {
 }
 
 impl View {
-    /// The store as it was after more commits, which were [taken](Follower::take) and [encoded](Commits::encode): after all of
-    /// them, or after those up to a place in the log, and as of a time, both of which are a [moment](Self::moments). What the
-    /// view has already is left out. Takes memory for all of them.
+    /// The store as it was after more commits, which were [taken](Follower::take) and
+    /// [encoded](Commits::encode): after all of them, or after those up to a place in the log, and
+    /// as of a time, both of which are a [moment](Self::moments). What the view has already is left
+    /// out. Takes memory for all of them.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where they are not what was encoded, are of another store, or do not go on where the view ends;
-    /// [`Error::NewerFormat`].
+    /// [`Error::Damaged`] where they are not what was encoded, are of another store, or do not go
+    /// on where the view ends; [`Error::NewerFormat`].
     pub fn with_commits<B: AsRef<[u8]>>(
         &self,
         commits: impl IntoIterator<Item = B>,
@@ -334,8 +339,9 @@ impl View {
         })
     }
 
-    /// The moments that commits behind this view tell of, in the order in which they came: after each commit, and those that
-    /// were [marked](Commits::mark). A mark may tell of a place before the commit that it is behind.
+    /// The moments that commits behind this view tell of, in the order in which they came: after
+    /// each commit, and those that were [marked](Commits::mark). A mark may tell of a place before
+    /// the commit that it is behind.
     ///
     /// # Errors
     /// Same errors as [`with_commits`](Self::with_commits).

@@ -1,4 +1,5 @@
-//! Offloading: runs that somebody keeps elsewhere leave the store's file, the oldest first, and are read from there.
+//! Offloading: runs that somebody keeps elsewhere leave the store's file, the oldest first, and are
+//! read from there.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -26,16 +27,20 @@ pub struct Offloaded {
 }
 
 impl Store {
-    /// Lets runs go from the store's volume until those that it holds take `most` bytes or less: the oldest first, and as a
-    /// whole. What is new is at hand, and what is old is read from wherever [parts](crate::View::parts) of it are kept.
+    /// Lets runs go from the store's volume until those that it holds take `most` bytes or less:
+    /// the oldest first, and as a whole. What is new is at hand, and what is old is read from
+    /// wherever [parts](crate::View::parts) of it are kept.
     ///
-    /// `kept` gives the bytes of a part that is kept elsewhere, for as long as the store names it; `None` ends it. Each part is
-    /// read back and checked before it goes, and `watch` told how many bytes are by now: where that breaks, it ends. From then
-    /// on the store is opened with [`Options::offload_reader`](crate::Options::offload_reader), and a look-up in what is old fails while
-    /// that is out of reach; commits do not, but those on a log of which only that knows where it ends.
+    /// `kept` gives the bytes of a part that is kept elsewhere, for as long as the store names it;
+    /// `None` ends it. Each part is read back and checked before it goes, and `watch` told how many
+    /// bytes are by now: where that breaks, it ends. From then on the store is opened with
+    /// [`Options::offload_reader`](crate::Options::offload_reader), and a look-up in what is old
+    /// fails while that is out of reach; commits do not, but those on a log of which only that
+    /// knows where it ends.
     ///
-    /// What was offloaded is not merged any more, and so keeps what was trimmed of it. All of it comes back by a
-    /// [copy](crate::Options::copy) of a view. A run that is being merged does not go, nor do those that are newer.
+    /// What was offloaded is not merged any more, and so keeps what was trimmed of it. All of it
+    /// comes back by a [copy](crate::Options::copy) of a view. A run that is being merged does not
+    /// go, nor do those that are newer.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -60,8 +65,9 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Damaged`] and [`Error::Io`] where what is kept is not what it should be, or cannot be read: that run stays as
-    /// it is. [`Error::Full`] where there is no room for a manifest; [`Error::ReadOnly`]; [`Error::Stopped`].
+    /// [`Error::Damaged`] and [`Error::Io`] where what is kept is not what it should be, or cannot
+    /// be read: that run stays as it is. [`Error::Full`] where there is no room for a manifest;
+    /// [`Error::ReadOnly`]; [`Error::Stopped`].
     pub fn offload<S: Source + ?Sized + 'static>(
         &self,
         most: u64,

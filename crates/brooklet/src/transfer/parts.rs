@@ -1,8 +1,8 @@
 //! A view in parts, for whoever keeps them elsewhere; and a view of what is kept there.
 //!
-//! The runs of a view never change, and most of them are those of the view before. So whoever keeps the parts of one view after
-//! the other takes over what is new only: about what the store wrote to its heap in between, in as many parts as that has
-//! tables, however many logs they hold.
+//! The runs of a view never change, and most of them are those of the view before. So whoever keeps
+//! the parts of one view after the other takes over what is new only: about what the store wrote to
+//! its heap in between, in as many parts as that has tables, however many logs they hold.
 //!
 //! ```text
 //! table of parts (little endian)
@@ -36,7 +36,8 @@ const VERSION: u32 = 1;
 /// Bytes before the manifest.
 const HEAD: usize = 44;
 
-/// A part of a view: a [codex](brooklet_codex) file that the view reads from. While it is held, so is its place in the store.
+/// A part of a view: a [codex](brooklet_codex) file that the view reads from. While it is held, so
+/// is its place in the store.
 #[derive(Clone)]
 pub struct Part(Arc<Table>);
 
@@ -46,7 +47,8 @@ impl Part {
         PartName::of(&self.0.meta)
     }
 
-    /// Whether it is read from elsewhere: see [`Options::offload_reader`](crate::Options::offload_reader).
+    /// Whether it is read from elsewhere: see
+    /// [`Options::offload_reader`](crate::Options::offload_reader).
     pub fn is_offloaded(&self) -> bool {
         self.0.meta.is_offloaded()
     }
@@ -59,7 +61,8 @@ impl Part {
         self.0.reader()?.verify(progress).map(drop).map_err(|error| self.0.error(error))
     }
 
-    /// Some of its bytes, as they are: whether they are what was written, [`verify`](Self::verify) tells.
+    /// Some of its bytes, as they are: whether they are what was written, [`verify`](Self::verify)
+    /// tells.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] where they pass its end.
@@ -75,7 +78,8 @@ impl fmt::Debug for Part {
 }
 
 impl View {
-    /// What it reads from, run after run, the newest first. With the [table](Self::table), that is all of it.
+    /// What it reads from, run after run, the newest first. With the [table](Self::table), that is
+    /// all of it.
     pub fn parts(&self) -> Vec<Part> {
         self.runs.iter().flat_map(|run| run.tables.iter().cloned().map(Part)).collect()
     }
@@ -102,8 +106,8 @@ impl View {
         Manifest { runs, merging: self.runs.merging().cloned() }
     }
 
-    /// A view of parts that are kept elsewhere: `open` gives the bytes of each. Blocks that look-ups read are kept in `cache`
-    /// bytes of memory.
+    /// A view of parts that are kept elsewhere: `open` gives the bytes of each. Blocks that
+    /// look-ups read are kept in `cache` bytes of memory.
     ///
     /// It is as the view was whose [table](Self::table) this is, also in what is too old by then.
     ///
@@ -128,11 +132,12 @@ impl View {
     /// # }
     /// ```
     ///
-    /// A part that `open` reports as damaged, or that cannot be made out, hides nothing else: [`damage`](Self::damage) names it, and
-    /// reading a log that may have entries there fails.
+    /// A part that `open` reports as damaged, or that cannot be made out, hides nothing else:
+    /// [`damage`](Self::damage) names it, and reading a log that may have entries there fails.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the table is not what was written; [`Error::NewerFormat`]; what `open` fails with.
+    /// [`Error::Damaged`] where the table is not what was written; [`Error::NewerFormat`]; what
+    /// `open` fails with.
     pub fn from_parts(
         table: &[u8],
         cache: usize,
@@ -162,7 +167,8 @@ impl View {
             let opened = open(PartName::of(&meta))
                 .and_then(|it| Table::offloaded(&table_cache, run, meta.clone(), it));
             opened.or_else(|error| match error {
-                // What can be read of the others is to be; who looks for a log there gets the error.
+                // What can be read of the others is to be; who looks for a log there gets the
+                // error.
                 Error::Damaged { .. } | Error::NewerFormat { .. } => Ok(Table::broken(run, meta, error)),
                 error => Err(error),
             })
@@ -172,7 +178,8 @@ impl View {
         Ok(Self { runs, store, builder, now, process: Process::current(), lost: None })
     }
 
-    /// When it was taken, in milliseconds since the Unix epoch, by the store's clock. The age of entries is as of then.
+    /// When it was taken, in milliseconds since the Unix epoch, by the store's clock. The age of
+    /// entries is as of then.
     pub fn taken(&self) -> u64 {
         self.now
     }

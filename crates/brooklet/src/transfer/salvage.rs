@@ -26,9 +26,10 @@ enum At {
 }
 
 impl View {
-    /// As [`walk`](Self::walk), around what is damaged: an error does not end it. Logs that can be read come whole. Of one that is
-    /// damaged in its midst, entries come up to an [`Error::Damaged`] that names it. Logs of which nothing is certain do not
-    /// come; an error at the end says in which stretch of keys they are.
+    /// As [`walk`](Self::walk), around what is damaged: an error does not end it. Logs that can be
+    /// read come whole. Of one that is damaged in its midst, entries come up to an
+    /// [`Error::Damaged`] that names it. Logs of which nothing is certain do not come; an error at
+    /// the end says in which stretch of keys they are.
     ///
     /// From the first damage on it reads log by log, which takes several times as long as a walk.
     ///

@@ -1,11 +1,12 @@
 //! The heap: which extents are free. Rebuilt at open from the extents in use, kept in memory only.
 //!
-//! What is free is *ready* where its space is certain to be there, and *loose* where other files may have taken it: after a
-//! hole was punched, and after opening, since nobody remembers where the holes are. Only what is ready is handed out; what is
-//! loose becomes ready once the volume has secured it.
+//! What is free is *ready* where its space is certain to be there, and *loose* where other files
+//! may have taken it: after a hole was punched, and after opening, since nobody remembers where the
+//! holes are. Only what is ready is handed out; what is loose becomes ready once the volume has
+//! secured it.
 //!
-//! Invariants: free extents do not overlap, and those of a kind do not touch each other; every extent is a whole number of
-//! sectors and lies in `start..end`.
+//! Invariants: free extents do not overlap, and those of a kind do not touch each other; every
+//! extent is a whole number of sectors and lies in `start..end`.
 
 use brooklet_io::SECTOR;
 
@@ -33,8 +34,8 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// A heap in `start..end` with these extents in use, and the rest loose. `Err` names an extent that overlaps another or
-    /// lies outside.
+    /// A heap in `start..end` with these extents in use, and the rest loose. `Err` names an extent
+    /// that overlaps another or lies outside.
     pub fn new(start: u64, end: u64, used: impl IntoIterator<Item = Extent>) -> Result<Self, Extent> {
         let mut used: Vec<Extent> = used.into_iter().collect();
         used.sort();
@@ -81,7 +82,8 @@ impl Heap {
         self.give(Extent { offset: old, len: end - old });
     }
 
-    /// Drops free space at the end, as far as `to` at most; returns the new end if that is another one.
+    /// Drops free space at the end, as far as `to` at most; returns the new end if that is another
+    /// one.
     pub fn shrink(&mut self, to: u64) -> Option<u64> {
         let new = to.max(self.end - self.tail_free());
         if new >= self.end {
@@ -145,7 +147,8 @@ impl Heap {
         self.ready.bytes() + self.unsecured.bytes()
     }
 
-    /// Bytes that can be written for certain into ready extents of `least` bytes or more, where each may lose `waste` bytes.
+    /// Bytes that can be written for certain into ready extents of `least` bytes or more, where
+    /// each may lose `waste` bytes.
     pub fn usable(&self, least: u64, waste: u64) -> u64 {
         self.ready.lens().take_while(|len| *len >= least).map(|len| len.saturating_sub(waste)).sum()
     }

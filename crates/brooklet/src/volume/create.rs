@@ -1,4 +1,5 @@
-//! Creating: an empty store on its volumes, and files that bear their names only once they are whole.
+//! Creating: an empty store on its volumes, and files that bear their names only once they are
+//! whole.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -19,8 +20,8 @@ use crate::format::superblock::{FORMAT, MIN_HEAP, Place, RING_OFFSET, Superblock
 use crate::options::Options;
 use crate::volume::{Volumes, file_options};
 
-/// Makes a store under other names, whose heap `fill` may fill, and gives it its own once it is whole, so that nobody ever
-/// finds half a store. `false` where another was quicker.
+/// Makes a store under other names, whose heap `fill` may fill, and gives it its own once it is
+/// whole, so that nobody ever finds half a store. `false` where another was quicker.
 pub(crate) fn make(
     path: &Path,
     options: &Options,
@@ -117,8 +118,8 @@ fn new_draft(path: &Path, options: &Options) -> io::Result<(PathBuf, Arc<dyn Vol
     }
 }
 
-/// Removes what others left who were cut short, as by a power cut, while they made this store. Whoever is still at it holds
-/// the lock of its draft.
+/// Removes what others left who were cut short, as by a power cut, while they made this store.
+/// Whoever is still at it holds the lock of its draft.
 fn sweep(path: &Path) {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
     for found in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -163,14 +164,17 @@ pub(crate) fn empty(_: &Volumes, _: &mut Superblock) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the store that was planned, and whose heap was written, in steps each of which is durable before the next:
+/// Makes the store that was planned, and whose heap was written, in steps each of which is durable
+/// before the next:
 ///
 /// 1. the heap; the ring, written with zeros, and its label;
-/// 2. the name of the ring's file: by itself it is in nobody's way, and a store without its ring would be;
-/// 3. the superblock, which makes a store of its volume, and the name of the data's file. Where that has no name yet, the
-///    superblock may go before 2: nobody finds it.
+/// 2. the name of the ring's file: by itself it is in nobody's way, and a store without its ring
+///    would be;
+/// 3. the superblock, which makes a store of its volume, and the name of the data's file. Where
+///    that has no name yet, the superblock may go before 2: nobody finds it.
 ///
-/// So wherever this is cut short there is a whole store, or none, and then maybe a ring that is to be removed.
+/// So wherever this is cut short there is a whole store, or none, and then maybe a ring that is to
+/// be removed.
 ///
 /// `false` where something else has the data's name.
 pub(crate) fn write(volumes: &Volumes, superblock: &Superblock, drafts: Drafts<'_>) -> Result<bool, Error> {
@@ -188,7 +192,8 @@ pub(crate) fn write(volumes: &Volumes, superblock: &Superblock, drafts: Drafts<'
     // Even a superblock whose writing failed may be there, so from here on a device's ring stays.
     let Some(data) = drafts.data else { return crown().map(|()| true) };
     let made = data.publish();
-    // The data may have its name although something failed, the sync of its folder say: then it needs its ring.
+    // The data may have its name although something failed, the sync of its folder say: then it
+    // needs its ring.
     let is_made = match made {
         Ok(made) => made,
         Err(_) => !bug("ring-goes-before-its-data") && data.is_named(),
@@ -213,7 +218,8 @@ fn lay(volumes: &Volumes, superblock: &Superblock) -> io::Result<()> {
     volumes.flush()
 }
 
-/// Writes zeros up to `end`: writing a ring for the first time would be metadata in the commit path.
+/// Writes zeros up to `end`: writing a ring for the first time would be metadata in the commit
+/// path.
 fn zero(volume: &dyn Volume, end: u64) -> io::Result<()> {
     volume.grow(end)?;
     let zeros = AlignedBuf::zeroed((1 << 20).min(end as usize));
@@ -303,8 +309,8 @@ mod tests {
     use crate::engine::recovery::load;
     use crate::format::superblock;
 
-    /// The power of a device goes off during every operation on it, while a store is made there with its ring in a file:
-    /// the ring has its name by the time that the device may bear a store.
+    /// The power of a device goes off during every operation on it, while a store is made there
+    /// with its ring in a file: the ring has its name by the time that the device may bear a store.
     #[test]
     fn a_device_is_no_store_before_its_ring_has_a_name() {
         let (mut none, mut whole) = (0, 0);
@@ -339,7 +345,8 @@ mod tests {
         assert!(none > 16 && whole > 16, "{none} none, {whole} whole");
     }
 
-    /// Another gives the data's name to something else meanwhile: the ring, which has its own already, goes again.
+    /// Another gives the data's name to something else meanwhile: the ring, which has its own
+    /// already, goes again.
     #[test]
     fn a_store_whose_name_is_taken_leaves_no_ring() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,12 @@
 //! Formatting: a store on a block device, of which nobody knows that it is free for it.
 //!
-//! The steps: have the devices alone (whatever is mounted or otherwise in use is refused here); look what they bear, and
-//! go on only if that is nothing, or is to be overwritten by force; wipe; then create as in a file.
+//! The steps: have the devices alone (whatever is mounted or otherwise in use is refused here);
+//! look what they bear, and go on only if that is nothing, or is to be overwritten by force; wipe;
+//! then create as in a file.
 //!
-//! Wherever the power goes, what is left is what was there, or is refused as no store, or is the new store: what makes a
-//! store of a device - superblock, label - goes first and durably, and comes last, when the ring has its name.
+//! Wherever the power goes, what is left is what was there, or is refused as no store, or is the
+//! new store: what makes a store of a device - superblock, label - goes first and durably, and
+//! comes last, when the ring has its name.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -38,10 +40,12 @@ pub struct Formatted {
 }
 
 impl Options {
-    /// Makes an empty store at `path`, and its ring [where these options say](Self::ring_at). Each is a block device,
-    /// or the name of a file that is not there yet. The store is closed afterwards.
+    /// Makes an empty store at `path`, and its ring [where these options say](Self::ring_at). Each
+    /// is a block device, or the name of a file that is not there yet. The store is closed
+    /// afterwards.
     ///
-    /// A device must be blank: all of its first and last MiB is zero. `force` overwrites what a device bears.
+    /// A device must be blank: all of its first and last MiB is zero. `force` overwrites what a
+    /// device bears.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -55,9 +59,9 @@ impl Options {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotBlank`] names what a device bears; [`Error::Locked`], even by force, where it is mounted or otherwise
-    /// in use; [`Error::Exists`], even by force, where there is a file; [`Error::InvalidOptions`] where a device is too
-    /// small.
+    /// [`Error::NotBlank`] names what a device bears; [`Error::Locked`], even by force, where it is
+    /// mounted or otherwise in use; [`Error::Exists`], even by force, where there is a file;
+    /// [`Error::InvalidOptions`] where a device is too small.
     pub fn format(self, path: impl AsRef<Path>, force: bool) -> Result<Formatted, Error> {
         self.validate()?;
         let (path, options) = self.create(Create::New).read_only(false).settled(path.as_ref())?;
@@ -146,9 +150,9 @@ impl Place {
     }
 }
 
-/// Takes from devices all that makes something of them, to their very last byte: backups of partition tables lie there,
-/// whether or not the store can use it. What makes a store of them goes first: else one could be found
-/// that is whole but for its ring.
+/// Takes from devices all that makes something of them, to their very last byte: backups of
+/// partition tables lie there, whether or not the store can use it. What makes a store of them goes
+/// first: else one could be found that is whole but for its ring.
 fn wipe(devices: &[Arc<dyn Volume>]) -> Result<(), Error> {
     for device in devices {
         let name = device.info().name;

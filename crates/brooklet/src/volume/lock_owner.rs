@@ -1,5 +1,6 @@
-//! Who has a volume open that cannot be had: from the note that each store leaves, and from what the system tells of
-//! devices. A courtesy to people; only whether the holder is gone decides anything.
+//! Who has a volume open that cannot be had: from the note that each store leaves, and from what
+//! the system tells of devices. A courtesy to people; only whether the holder is gone decides
+//! anything.
 
 use std::path::Path;
 #[cfg(target_os = "linux")]
@@ -10,8 +11,8 @@ use brooklet_io::{SECTOR, is_open_here, process_exists, read_unlocked};
 use crate::error::HERE;
 use crate::format::superblock::{NOTE_OFFSET, read_note};
 
-/// Where this process counts its processes: numbers say something only to those who count in the same place, and in
-/// containers many have the same.
+/// Where this process counts its processes: numbers say something only to those who count in the
+/// same place, and in containers many have the same.
 #[cfg(target_os = "linux")]
 fn namespace() -> Option<String> {
     Some(std::fs::read_link("/proc/self/ns/pid").ok()?.to_string_lossy().into_owned())
@@ -91,8 +92,8 @@ fn read_holder(path: &Path) -> Option<String> {
     read_unlocked(path, NOTE_OFFSET, SECTOR).ok().and_then(|bytes| read_note(&bytes))
 }
 
-/// Where a device is mounted, what stands on it, or which of its parts is in such use. A device cannot be had while a
-/// partition of it is in use, nor a partition while the whole device is.
+/// Where a device is mounted, what stands on it, or which of its parts is in such use. A device
+/// cannot be had while a partition of it is in use, nor a partition while the whole device is.
 #[cfg(target_os = "linux")]
 fn claimed_by(path: &Path) -> Option<String> {
     let number = device_number(path)?;
@@ -168,7 +169,8 @@ impl Tables {
         let mounted = self.mounts.lines().find_map(|line| {
             let mut words = line.split(' ');
             let (device, at) = (words.nth(2)?, words.nth(1)?);
-            // A file system over several devices has a number of its own, and names one of them as its source.
+            // A file system over several devices has a number of its own, and names one of them as
+            // its source.
             let source = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').nth(1));
             (device == number || source.is_some_and(is_it)).then(|| Use::Mounted(unescaped(at)))
         });

@@ -33,7 +33,8 @@ impl Volumes {
         self.ring.as_ref().unwrap_or(&self.data)
     }
 
-    /// Puts both behind tethers, by which the store lets go of them: whoever keeps an iterator does not keep them open then.
+    /// Puts both behind tethers, by which the store lets go of them: whoever keeps an iterator does
+    /// not keep them open then.
     pub fn tethered(self) -> (Self, Vec<Arc<Tether>>) {
         let data = Tether::new(self.data);
         let ring = self.ring.map(Tether::new);
@@ -49,7 +50,8 @@ impl Volumes {
     }
 }
 
-/// Opens the volumes of the store at `path`, which is [settled](Options::settled), creating the store if the options say so.
+/// Opens the volumes of the store at `path`, which is [settled](Options::settled), creating the
+/// store if the options say so.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Volumes, Error> {
     if options.create != Create::Never && !options.read_only {
         let name = path.display().to_string();
@@ -64,7 +66,8 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Volumes, Error> {
     Ok(Volumes { data, ring })
 }
 
-/// Makes the store at `path`; `false` where another was quicker, whose ring is there before its data.
+/// Makes the store at `path`; `false` where another was quicker, whose ring is there before its
+/// data.
 fn make(path: &Path, options: &Options) -> Result<bool, Error> {
     match create::make(path, options, create::empty) {
         Err(Error::Exists { .. }) if options.create == Create::IfMissing && appears(path, options) => {
@@ -74,7 +77,8 @@ fn make(path: &Path, options: &Options) -> Result<bool, Error> {
     }
 }
 
-/// Whether something is at `path`, now or soon. Nobody knows whether anyone makes it, so the wait is the longest one.
+/// Whether something is at `path`, now or soon. Nobody knows whether anyone makes it, so the wait
+/// is the longest one.
 fn appears(path: &Path, options: &Options) -> bool {
     (0..LOOKS.end).any(|look| {
         if look > 0 {
@@ -110,8 +114,9 @@ pub(crate) fn file_options(options: &Options) -> FileOptions {
 /// Between two looks at what may change soon.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Looks at a held lock before it counts as held; and as long as its holder is known to be gone. The kernel
-/// lets go of a killed process's lock only when its last write has ended, and a process may die before it leaves a note.
+/// Looks at a held lock before it counts as held; and as long as its holder is known to be gone.
+/// The kernel lets go of a killed process's lock only when its last write has ended, and a process
+/// may die before it leaves a note.
 const LOOKS: Range<u32> = 20..200;
 
 fn open_patiently(path: &Path, options: &Options) -> io::Result<Arc<dyn Volume>> {

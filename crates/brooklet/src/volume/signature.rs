@@ -1,7 +1,7 @@
 //! What a volume bears that somebody may need: file systems, partition tables, arrays, stores.
 //!
-//! Everything known here leaves its mark in the first or the last MiB. A volume without a known mark is blank only if all
-//! of both is zero.
+//! Everything known here leaves its mark in the first or the last MiB. A volume without a known
+//! mark is blank only if all of both is zero.
 
 use std::io;
 
@@ -16,8 +16,8 @@ enum At {
     Start(&'static [u64]),
     /// From the start, in each of `count` slots.
     Slots { first: u64, step: u64, count: u64 },
-    /// In each of `count` slots of what is left of the volume when its end is rounded down to `unit` and `back` is
-    /// taken away.
+    /// In each of `count` slots of what is left of the volume when its end is rounded down to
+    /// `unit` and `back` is taken away.
     End { unit: u64, back: u64, step: u64, count: u64 },
 }
 
@@ -146,8 +146,8 @@ pub(crate) fn look(volume: &dyn Volume) -> io::Result<Option<String>> {
     Ok(Some(told.join(", ")))
 }
 
-/// Reads to the end, which need not be that of a whole sector. Then what is over may be had or not: a device whose blocks
-/// are larger than it has no way to give it.
+/// Reads to the end, which need not be that of a whole sector. Then what is over may be had or not:
+/// a device whose blocks are larger than it has no way to give it.
 fn read(volume: &dyn Volume, offset: u64, len: u64) -> io::Result<AlignedBuf> {
     let mut buf = AlignedBuf::zeroed(len.next_multiple_of(SECTOR as u64) as usize);
     let whole = len as usize / SECTOR * SECTOR;

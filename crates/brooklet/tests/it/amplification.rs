@@ -1,6 +1,6 @@
-//! What compaction costs and leaves, in bytes: the real store on a memory volume, with JSON payloads of 64 to 512 bytes. All
-//! sizes are 1/128 of the defaults, so that 100 times the memory budget takes seconds. One thread does everything, so the
-//! figures are the same each time:
+//! What compaction costs and leaves, in bytes: the real store on a memory volume, with JSON
+//! payloads of 64 to 512 bytes. All sizes are 1/128 of the defaults, so that 100 times the memory
+//! budget takes seconds. One thread does everything, so the figures are the same each time:
 //!
 //! ```sh
 //! cargo test --release -p brooklet --test it amplification -- --nocapture
@@ -43,20 +43,22 @@ impl Trial {
         let ticket = if snapshot { self.store.snapshot(key, json) } else { self.store.append(key, json) };
         drop(ticket.unwrap());
         if self.appends.is_multiple_of(100) {
-            // The store's own work gets on while it is wanted, and nobody waits for a block that is not full.
+            // The store's own work gets on while it is wanted, and nobody waits for a block that is
+            // not full.
             while self.store.step().unwrap() {}
             self.most_runs = self.most_runs.max(self.store.info().unwrap().runs.len());
         }
     }
 
-    /// Lets the store be idle, prints what there is to tell, and gives the bytes written and in use, for each byte of
-    /// payload written and live.
+    /// Lets the store be idle, prints what there is to tell, and gives the bytes written and in
+    /// use, for each byte of payload written and live.
     fn finish(mut self, name: &str) -> (f64, f64) {
         let written = self.volume.counts().written_bytes;
         let wal = self.store.info().unwrap().wal;
         let maintenance = self.store.info().unwrap().maintenance;
         self.store.flush().unwrap();
-        // The store looks at the clock when it works: once to see that nobody commits, once to see for how long.
+        // The store looks at the clock when it works: once to see that nobody commits, once to see
+        // for how long.
         while self.store.step().unwrap() {}
         self.clock.advance(Duration::from_secs(60));
         while self.store.step().unwrap() {}

@@ -1,4 +1,5 @@
-//! A ring on a volume of its own: what has to hold whatever the two volumes do, and how one without the other is told.
+//! A ring on a volume of its own: what has to hold whatever the two volumes do, and how one without
+//! the other is told.
 
 use crate::common;
 mod failing;
@@ -41,7 +42,8 @@ impl Known {
     }
 }
 
-/// Appends, trims and deletes, with checkpoints and a compaction in between, until the power goes or all is done.
+/// Appends, trims and deletes, with checkpoints and a compaction in between, until the power goes
+/// or all is done.
 fn script(store: &Store, known: &mut Known) -> Result<(), Error> {
     for n in 0..24u8 {
         let key = format!("log/{}", n % 3);
@@ -75,7 +77,8 @@ fn crash(pair: &[Twin; 2]) -> [Vec<u8>; 2] {
     pair.each_ref().map(|twin| twin.disk.crash())
 }
 
-/// Opens what a crash left, with the power going off once more after `again` operations, and then for good.
+/// Opens what a crash left, with the power going off once more after `again` operations, and then
+/// for good.
 fn survive(pair: &[Twin; 2], known: &Known, seed: u64, again: u64, when: &str) {
     let pair = twins(crash(pair), seed);
     pair[0].blow_after(again);
@@ -101,8 +104,8 @@ fn survive(pair: &[Twin; 2], known: &Known, seed: u64, again: u64, when: &str) {
     store.checkpoint().unwrap();
 }
 
-/// The power of both volumes goes off at the same moment, during every operation of a script, and again during the
-/// recovery and what follows it.
+/// The power of both volumes goes off at the same moment, during every operation of a script, and
+/// again during the recovery and what follows it.
 #[test]
 fn no_power_cut_of_both_volumes_loses_anything() {
     let (mut cuts, mut past_the_end) = (0, false);
@@ -186,7 +189,8 @@ fn what_sits_in_the_cache_of_the_ring_is_made_durable_at_opening() {
         store.abandon();
         let store = open(&twins(crash(&pair), seed), seed).unwrap();
         assert_eq!(store.bounds("log").unwrap().next, 2, "seed {seed}");
-        // The power goes while it is opened: it is there or not, but nothing says that it should be and is not.
+        // The power goes while it is opened: it is there or not, but nothing says that it should be
+        // and is not.
         for after in 0..16 {
             let pair = cached(seed);
             pair[0].blow_after(after);
@@ -200,7 +204,8 @@ fn what_sits_in_the_cache_of_the_ring_is_made_durable_at_opening() {
     }
 }
 
-/// Formatting over a store, by force: wherever the power goes, the old store is there whole, or none, or the new one.
+/// Formatting over a store, by force: wherever the power goes, the old store is there whole, or
+/// none, or the new one.
 #[test]
 fn half_done_formatting_never_opens_over_anothers_data() {
     let (mut old, mut none, mut new) = (0, 0, 0);
@@ -298,8 +303,8 @@ fn the_ring_in_a_file_of_its_own() {
     options().open(&data).unwrap().compact().unwrap();
 }
 
-/// What is written to a ring without a name is acknowledged for nothing: the store stops at the next write or checkpoint, or
-/// says so when it is closed.
+/// What is written to a ring without a name is acknowledged for nothing: the store stops at the
+/// next write or checkpoint, or says so when it is closed.
 #[test]
 fn a_ring_that_others_delete_stops_the_store() {
     for way in ["append", "checkpoint", "close"] {
@@ -356,7 +361,8 @@ fn a_store_without_its_ring_is_told() {
     drop(small().open(&plain).unwrap());
     let error = small().ring_at(&other_ring).create(Create::Never).open(&plain).unwrap_err();
     assert!(error.to_string().contains("keeps its ring inside"), "{error}");
-    // None of all that has harmed it; one copy of the label is enough, and the check tells of the others.
+    // None of all that has harmed it; one copy of the label is enough, and the check tells of the
+    // others.
     damaged[SECTOR + 40] ^= 1;
     fs::write(&ring, &damaged).unwrap();
     let report = small().ring_at(&ring).check(&data, &mut |_, _| {}).unwrap();
@@ -374,7 +380,8 @@ fn the_same_path_cannot_be_both() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
-/// For a file the capacity is what it may grow to. Appends are refused then, and what frees space is not.
+/// For a file the capacity is what it may grow to. Appends are refused then, and what frees space
+/// is not.
 #[test]
 fn a_file_grows_to_its_capacity_and_no_further() {
     let capacity = 3 << 20;

@@ -1,4 +1,5 @@
-//! Look-ups by way of a page cache: one that is wrong or fails is no damage, and none passes a direct write by.
+//! Look-ups by way of a page cache: one that is wrong or fails is no damage, and none passes a
+//! direct write by.
 
 use std::io;
 use std::ops::Range;
@@ -80,7 +81,8 @@ fn payload(n: u64, round: u64) -> Vec<u8> {
     (0..20).flat_map(|_| rng.next().to_le_bytes()).collect()
 }
 
-/// Fills a store, by ever new entries and the merging of old ones, so that extents are used again, and reads after each.
+/// Fills a store, by ever new entries and the merging of old ones, so that extents are used again,
+/// and reads after each.
 fn live(store: &Store, rounds: Range<u64>) {
     for round in rounds {
         for n in 0..LOGS {
@@ -131,7 +133,8 @@ fn a_page_cache_that_is_wrong_or_fails_is_no_damage() {
     }
 }
 
-/// On a file, with the system's own page cache: extents are read, freed, and written again by direct writes.
+/// On a file, with the system's own page cache: extents are read, freed, and written again by
+/// direct writes.
 #[test]
 fn extents_of_a_file_that_are_used_again_are_read_as_they_are_now() {
     let dir = tempfile::tempdir().unwrap();

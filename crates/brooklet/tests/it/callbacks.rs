@@ -83,7 +83,8 @@ fn a_callback_may_do_what_any_thread_may() {
     assert_eq!(store.spaces().len(), 1);
 }
 
-/// Closing from two sides: the one that waits for callbacks does not keep what the callback waits for.
+/// Closing from two sides: the one that waits for callbacks does not keep what the callback waits
+/// for.
 #[test]
 fn a_callback_closes_a_store_that_is_being_closed() {
     for _ in 0..50 {
@@ -273,7 +274,8 @@ impl Clock for Broken {
     }
 }
 
-/// A panic while a commit boards: what readers see may be half changed, and nobody is given anything of it.
+/// A panic while a commit boards: what readers see may be half changed, and nobody is given
+/// anything of it.
 #[test]
 fn a_panic_while_the_store_changes_stops_it_by_name() {
     let clock = Arc::new(Broken::default());

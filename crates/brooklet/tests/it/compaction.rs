@@ -1,4 +1,5 @@
-//! Compaction as its users meet it: what it counts, frees, bounds and leaves alone. On one thread, but for the last.
+//! Compaction as its users meet it: what it counts, frees, bounds and leaves alone. On one thread,
+//! but for the last.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,8 +91,8 @@ fn change(store: &Store, model: &mut Model, rng: &mut Rng) {
     drop(ticket.unwrap());
 }
 
-/// Of the entries in the runs, those that are not said to be dead live: no more and no fewer, whatever was merged meanwhile,
-/// and however often the store was opened anew.
+/// Of the entries in the runs, those that are not said to be dead live: no more and no fewer,
+/// whatever was merged meanwhile, and however often the store was opened anew.
 #[test]
 fn what_is_dead_is_counted() {
     let place = Place::new();
@@ -129,7 +130,8 @@ fn what_is_dead_is_counted() {
     assert_eq!(store.scan("").unwrap().count(), model.len());
 }
 
-/// A run whose entries are all gone is freed without being merged: damage in the midst of it is never met.
+/// A run whose entries are all gone is freed without being merged: damage in the midst of it is
+/// never met.
 #[test]
 fn a_run_in_which_nothing_lives_is_freed_unread() {
     let place = Place::new();
@@ -167,7 +169,8 @@ fn a_run_in_which_nothing_lives_is_freed_unread() {
     assert_eq!(store.bounds("first").unwrap().next, 40);
 }
 
-/// What a run only tells - that a log is there, and empty; that it is gone - counts for as long as older runs do not say so.
+/// What a run only tells - that a log is there, and empty; that it is gone - counts for as long as
+/// older runs do not say so.
 #[test]
 fn a_run_that_only_tells_of_logs_is_kept_while_it_is_needed() {
     let place = Place::new();
@@ -242,7 +245,8 @@ fn a_thousand_checkpoints_leave_a_dozen_runs() {
     place.check();
 }
 
-/// Much is checkpointed after a second without commits, little only later, and then the store rests.
+/// Much is checkpointed after a second without commits, little only later, and then the store
+/// rests.
 #[test]
 fn an_idle_store_checkpoints_and_rests() {
     let place = Place::new();
@@ -272,7 +276,8 @@ fn an_idle_store_checkpoints_and_rests() {
     assert_eq!(place.written(), written, "nothing happened, and nothing is written");
 }
 
-/// Runs are merged for who reads once nobody has committed for long, not before; then the store rests.
+/// Runs are merged for who reads once nobody has committed for long, not before; then the store
+/// rests.
 #[test]
 fn a_store_at_rest_leaves_few_runs_to_read() {
     let place = Place::new();
@@ -387,8 +392,8 @@ fn a_nearly_full_store_is_merged() {
     assert!(!store.exists("log/0/8").unwrap() && store.exists("log/2/9").unwrap());
 }
 
-/// Where there is no room to merge, since a log alone would need more, an idle store says so once, and rests until there is
-/// more, or could be.
+/// Where there is no room to merge, since a log alone would need more, an idle store says so once,
+/// and rests until there is more, or could be.
 #[test]
 fn an_idle_store_without_room_to_merge_rests() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! One damaged place must not hide everything: what is left of a store can be read, and nothing reads wrong or shorter than
-//! it is without an error that names the place.
+//! One damaged place must not hide everything: what is left of a store can be read, and nothing
+//! reads wrong or shorter than it is without an error that names the place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ fn contents(store: &Store) -> Logs {
     store.scan("").unwrap().map(|found| log(found.unwrap().key)).collect()
 }
 
-/// A store with logs in a run, and in the ring a block for each of many commits. Gives its medium, and what it held before
-/// each of those, and at the end.
+/// A store with logs in a run, and in the ring a block for each of many commits. Gives its medium,
+/// and what it held before each of those, and at the end.
 fn store() -> (MemVolume, Vec<Logs>) {
     let volume = MemVolume::new(3);
     let store = options().create_on(Arc::new(volume.clone())).unwrap();
@@ -97,7 +97,8 @@ fn numbered((first, entries): &Log) -> Vec<Entry> {
     entries.iter().zip(*first..).map(|(payload, seq)| Entry { seq, payload: payload.clone() }).collect()
 }
 
-/// Whether some of the entries are these, one after another: what is known to have been trimmed later is left out.
+/// Whether some of the entries are these, one after another: what is known to have been trimmed
+/// later is left out.
 fn is_part(read: &[Entry], entries: &[Entry]) -> bool {
     read.is_empty() || entries.windows(read.len()).any(|entries| entries == read)
 }

@@ -1,4 +1,5 @@
-//! One damaged place in a run: commits, checkpoints and merges go on with the rest, and nothing reads wrong or hides more.
+//! One damaged place in a run: commits, checkpoints and merges go on with the rest, and nothing
+//! reads wrong or hides more.
 
 use crate::common::small::{noise, open, options};
 
@@ -37,8 +38,8 @@ fn keys(runs: u64) -> Vec<String> {
     (0..30).map(|log| format!("log/{log:02}")).chain((0..runs).map(|run| format!("own/{run}"))).collect()
 }
 
-/// Those of some logs that can be read; of all others damage is the reason. A listing has all of them, and ends with an error
-/// where it leaves out others.
+/// Those of some logs that can be read; of all others damage is the reason. A listing has all of
+/// them, and ends with an error where it leaves out others.
 fn readable(store: &Store, keys: &[String]) -> Logs {
     let read = |key: &String| match store.read(key, ..).and_then(|entries| entries.collect::<Result<_, _>>())
     {
@@ -94,8 +95,9 @@ fn seen(volume: &MemVolume, keys: &[String]) -> Logs {
     logs
 }
 
-/// Commits to a store of which a run is damaged, with a checkpoint after each, and lets it merge as it likes; then merges what
-/// can be merged. No log that could be read before is lost, or reads otherwise.
+/// Commits to a store of which a run is damaged, with a checkpoint after each, and lets it merge as
+/// it likes; then merges what can be merged. No log that could be read before is lost, or reads
+/// otherwise.
 fn goes_on(volume: &MemVolume, logs: &Logs, what: &str) {
     let keys: Vec<String> = logs.keys().cloned().collect();
     let before = seen(volume, &keys);

@@ -1,5 +1,5 @@
-//! Stores and rings on block devices: loop devices stand in, with sectors of 512 and of 4096 bytes. Where there are none
-//! (they want root), each test says so and passes.
+//! Stores and rings on block devices: loop devices stand in, with sectors of 512 and of 4096 bytes.
+//! Where there are none (they want root), each test says so and passes.
 
 #![cfg(target_os = "linux")]
 
@@ -148,7 +148,8 @@ fn a_full_device_refuses_and_goes_on_once_there_is_room() {
             store.delete("log").unwrap().wait().unwrap();
             drop(store);
             let store = place.open().unwrap();
-            // The store's own thread may be at it at the same time, with the room that this one needs.
+            // The store's own thread may be at it at the same time, with the room that this one
+            // needs.
             let again =
                 (0..100).find(|_| store.compact().map_err(|error| error.kind()) != Err(ErrorKind::Full));
             assert!(again.is_some(), "there is never room");
@@ -254,7 +255,8 @@ fn devices_are_formatted_only_when_that_is_asked_for() {
     });
 }
 
-/// A device need not end with a whole sector of the store's; what lies there is wiped like the rest.
+/// A device need not end with a whole sector of the store's; what lies there is wiped like the
+/// rest.
 #[test]
 fn nothing_is_left_behind_the_last_whole_sector() {
     with_devices(|| {

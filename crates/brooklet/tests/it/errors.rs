@@ -1,4 +1,5 @@
-//! Bad input and hostile circumstances: each a typed error that says what to do, and nothing acknowledged is lost.
+//! Bad input and hostile circumstances: each a typed error that says what to do, and nothing
+//! acknowledged is lost.
 
 use std::fs;
 use std::sync::Arc;
@@ -22,8 +23,9 @@ fn manual() -> Options {
     Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).environment(clock, 3)
 }
 
-/// Found by power cuts of a virtual machine, where every process that makes the store has the same number: the draft
-/// that the last one left when the power went kept the next one from making a store. Numbers of processes name nothing now.
+/// Found by power cuts of a virtual machine, where every process that makes the store has the same
+/// number: the draft that the last one left when the power went kept the next one from making a
+/// store. Numbers of processes name nothing now.
 #[test]
 fn half_a_store_that_others_left_or_are_at_is_no_hindrance() {
     let dir = tempfile::tempdir().unwrap();
@@ -173,8 +175,8 @@ fn options_that_make_no_sense() {
     }
 }
 
-/// A payload as large as may be asked for fits in an empty ring, with the longest key; more cannot be asked for, of a new
-/// store or of one that is there.
+/// A payload as large as may be asked for fits in an empty ring, with the longest key; more cannot
+/// be asked for, of a new store or of one that is there.
 #[test]
 fn payloads_that_the_ring_does_not_take_are_refused_at_opening() {
     for ring in [64 << 10, 100 << 10, 1 << 20, 8 << 20] {
@@ -364,7 +366,8 @@ fn a_store_that_finds_no_room_is_not_left_half_made() {
     assert!(matches!(manual().create_on(Arc::new(volume)), Err(Error::Full { what: "a new store", .. })));
 }
 
-/// Of too many runs, one of them damaged, those are merged that are newer than it; everything else goes on.
+/// Of too many runs, one of them damaged, those are merged that are newer than it; everything else
+/// goes on.
 #[test]
 fn damage_that_a_compaction_meets_leaves_newer_runs_to_be_merged() {
     let (volume, store) = memory();

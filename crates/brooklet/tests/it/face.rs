@@ -1,4 +1,5 @@
-//! The public face in its details: ranges of every kind, tickets of every kind, what is shown for debugging, options.
+//! The public face in its details: ranges of every kind, tickets of every kind, what is shown for
+//! debugging, options.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -63,7 +64,8 @@ fn entries_say_what_is_still_to_come_from_either_end() {
     assert_eq!(format!("{:?} {store:?}", store.scan("lo").unwrap()), "Logs(\"lo…\") Store(memory)");
 }
 
-/// A deferred commit is acknowledged at once, in all three ways of asking; it is durable only later.
+/// A deferred commit is acknowledged at once, in all three ways of asking; it is durable only
+/// later.
 #[test]
 fn a_deferred_ticket_is_acknowledged_at_once() {
     let store = store();
@@ -107,7 +109,8 @@ fn every_option_that_makes_no_sense_is_named_with_what_would() {
     }
 }
 
-/// The time an append may rest is the caller's to choose: nobody waits, and yet it becomes durable by itself.
+/// The time an append may rest is the caller's to choose: nobody waits, and yet it becomes durable
+/// by itself.
 #[test]
 fn what_nobody_waits_for_becomes_durable_within_its_time() {
     let options = Options::default().ring_size(1 << 20).max_payload(1 << 10).linger(Duration::from_millis(2));
@@ -130,8 +133,8 @@ fn a_store_is_opened_by_its_path_alone() {
     assert_eq!(store.info().unwrap().ring_size, 64 << 20);
 }
 
-/// The memory stays within its budget without anybody writing on: what boarded while a checkpoint went on is written by
-/// another right behind it.
+/// The memory stays within its budget without anybody writing on: what boarded while a checkpoint
+/// went on is written by another right behind it.
 #[test]
 fn what_comes_during_a_checkpoint_starts_the_next_by_itself() {
     let options = manual().ring_size(1 << 20).memory_budget(256 << 10);

@@ -18,7 +18,8 @@ fn set_len(path: &Path, len: u64) {
     OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
 }
 
-/// After the file has gone no entry is acknowledged, whoever writes it: one who waits, or the committer. Closing says so, too.
+/// After the file has gone no entry is acknowledged, whoever writes it: one who waits, or the
+/// committer. Closing says so, too.
 #[test]
 fn nothing_is_acknowledged_in_a_file_that_went() {
     type Goes = fn(&Path);

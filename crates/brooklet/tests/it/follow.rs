@@ -24,7 +24,8 @@ fn act(store: &Store, clock: &ManualClock, rng: &mut Rng) {
     let payload = vec![rng.next() as u8; rng.below(600) as usize];
     let bounds = store.bounds(&key).ok();
     let within = |rng: &mut Rng| bounds.map(|b| b.first + rng.below(b.next - b.first + 1));
-    // Entries get older while somebody commits, and then only, so that what is seen meanwhile is the same everywhere.
+    // Entries get older while somebody commits, and then only, so that what is seen meanwhile is
+    // the same everywhere.
     clock.advance(Duration::from_millis(rng.below(20)));
     let ticket = match rng.below(20) {
         0..=9 => store.append(&key, payload),
@@ -171,7 +172,8 @@ fn commits_go_up_to_a_moment() {
     assert!(walked(&none, "").is_empty() && none.taken() == 7);
 }
 
-/// Writes go on while a view is taken: it is of when the store was there, and not of when the checkpoint had ended.
+/// Writes go on while a view is taken: it is of when the store was there, and not of when the
+/// checkpoint had ended.
 #[test]
 fn a_view_is_dated_as_of_its_place_in_the_log() {
     for seed in 0..5 {
@@ -254,7 +256,8 @@ fn what_is_missing_is_noticed() {
     }
 }
 
-/// Somebody commits on what is imported as soon as it is there: no commit on it is told as if the view had it.
+/// Somebody commits on what is imported as soon as it is there: no commit on it is told as if the
+/// view had it.
 #[test]
 fn imports_and_commits_on_them_are_told_apart() {
     let source = Store::in_memory(2).unwrap();

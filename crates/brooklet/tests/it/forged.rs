@@ -1,5 +1,5 @@
-//! Superblocks, manifests and runs that no store writes: sound by every checksum, wrong by what they say. Opening or the
-//! check refuses each by name; none is followed.
+//! Superblocks, manifests and runs that no store writes: sound by every checksum, wrong by what
+//! they say. Opening or the check refuses each by name; none is followed.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use brooklet::{CheckReport, Error, ErrorKind, Options, Store};
 use twox_hash::XxHash3_64;
 
 const SLOT: usize = 4096;
-/// Where the first run starts in the manifest, and bytes of each: its numbers, and those of its only segment, of whose first
-/// key a byte is told.
+/// Where the first run starts in the manifest, and bytes of each: its numbers, and those of its
+/// only segment, of whose first key a byte is told.
 const RUNS: usize = 16;
 const RUN: usize = 88 + 40 + 1;
 /// In there: of the run, and of its segment.
@@ -264,7 +264,8 @@ fn the_check_knows_what_lives() {
     found(forge, "run 2 is said to hold 10 live entries and holds 11");
 }
 
-/// A run that is left out takes entries with it that newer ones build upon: the log says so, wherever it is read.
+/// A run that is left out takes entries with it that newer ones build upon: the log says so,
+/// wherever it is read.
 #[test]
 fn a_run_that_is_missing_leaves_a_gap_that_is_told() {
     for missing in [1, 2] {

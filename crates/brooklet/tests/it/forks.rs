@@ -11,7 +11,8 @@ fn options() -> Options {
     Options::new().ring_size(1 << 20).max_payload(64 << 10).linger(Duration::from_secs(60))
 }
 
-/// The child wrote its copy of the open block over the parent's, and closing there ended the parent's log.
+/// The child wrote its copy of the open block over the parent's, and closing there ended the
+/// parent's log.
 #[test]
 fn a_store_refuses_a_child_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();

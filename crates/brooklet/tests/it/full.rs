@@ -1,5 +1,5 @@
-//! Full stores: appends are refused, reads served, deletes accepted, and then appends go on. In memory and in a file, with the
-//! store's own threads and without.
+//! Full stores: appends are refused, reads served, deletes accepted, and then appends go on. In
+//! memory and in a file, with the store's own threads and without.
 
 use crate::common;
 
@@ -175,7 +175,8 @@ fn a_commit_that_never_fits_is_refused_at_once() {
     store.append("log", b"small").unwrap().wait().unwrap();
 }
 
-/// Without threads: what can make room is done in the call, and a store from which everything was deleted has room.
+/// Without threads: what can make room is done in the call, and a store from which everything was
+/// deleted has room.
 #[test]
 fn a_store_without_threads_is_never_stuck() {
     for seed in 0..4 {

@@ -1,13 +1,15 @@
-//! Pins every on-disk format: a small store, written with a fixed seed and clock, has exactly these bytes, and a store
-//! written by any released version of each format opens and reads the same; and what leaves a store, exports and views in
-//! parts. Versions 2 to 5 are written with a capacity, and the ring on a volume of its own; versions 4 and 5 with logs that
-//! keep a part of their entries, version 5 with spaces.
+//! Pins every on-disk format: a small store, written with a fixed seed and clock, has exactly these
+//! bytes, and a store written by any released version of each format opens and reads the same; and
+//! what leaves a store, exports and views in parts. Versions 2 to 5 are written with a capacity,
+//! and the ring on a volume of its own; versions 4 and 5 with logs that keep a part of their
+//! entries, version 5 with spaces.
 //!
-//! A difference means that the format changed: then its version is bumped, and a new golden file joins this one.
-//! `BROOKLET_WRITE_GOLDEN=1 cargo test -p brooklet --test it golden` writes the files anew.
+//! A difference means that the format changed: then its version is bumped, and a new golden file
+//! joins this one. `BROOKLET_WRITE_GOLDEN=1 cargo test -p brooklet --test it golden` writes the
+//! files anew.
 //!
-//! A file holds the sectors that are not all zero, each behind its number (4 bytes, little endian), and, first, the
-//! number of sectors of the volume.
+//! A file holds the sectors that are not all zero, each behind its number (4 bytes, little endian),
+//! and, first, the number of sectors of the volume.
 
 use crate::common;
 
@@ -148,7 +150,8 @@ fn compare_bytes(name: &str, bytes: &[u8]) -> Vec<u8> {
     golden
 }
 
-/// What a store gives away: an export, and a view in parts. The parts are as runs are, one after the other.
+/// What a store gives away: an export, and a view in parts. The parts are as runs are, one after
+/// the other.
 #[test]
 fn what_leaves_a_store_is_as_it_was() {
     let volume = Arc::new(MemVolume::new(42));
@@ -264,7 +267,8 @@ fn still_opens(format: u32) {
     assert_eq!(common::contents(&store).unwrap(), Logs::new());
 }
 
-/// Written to, a store becomes what whoever knows only its version refuses by name; runs of both versions serve.
+/// Written to, a store becomes what whoever knows only its version refuses by name; runs of both
+/// versions serve.
 fn grows_up(store: &Store, contents: &Logs) {
     store.append("new", "x").unwrap().wait().unwrap();
     store.checkpoint().unwrap();

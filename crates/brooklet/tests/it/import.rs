@@ -1,4 +1,5 @@
-//! Imports: what comes in is what was to come in, all of it at once or nothing, whatever is going on meanwhile.
+//! Imports: what comes in is what was to come in, all of it at once or nothing, whatever is going
+//! on meanwhile.
 
 use crate::common;
 use crate::common::busy;
@@ -18,7 +19,8 @@ use busy::{Before, Busy};
 use common::{Log, Logs, contents, seen};
 use small::{check, noise, open, options};
 
-/// Adds logs whose keys begin with `name`: short and long, trimmed, limited, empty, made anew; over several runs.
+/// Adds logs whose keys begin with `name`: short and long, trimmed, limited, empty, made anew; over
+/// several runs.
 fn fill(store: &Store, name: &str, seed: u64) {
     let mut rng = Rng::new(seed);
     for round in 0..3 {
@@ -159,7 +161,8 @@ fn logs_come_in_as_they_are_into_stores_of_all_kinds() {
     }
 }
 
-/// The power goes at each operation on the disk: afterwards all of it is there, or nothing, and all where that was told.
+/// The power goes at each operation on the disk: afterwards all of it is there, or nothing, and all
+/// where that was told.
 #[test]
 fn a_power_cut_leaves_all_or_nothing() {
     let source = source();
@@ -239,8 +242,8 @@ fn logs_that_are_there_refuse_an_import_or_are_left_out() {
     }
 }
 
-/// Others commit whenever there is a write in the midst of the import, to logs of it, too: either they come first, and it is
-/// refused, or it does, and they go on behind it.
+/// Others commit whenever there is a write in the midst of the import, to logs of it, too: either
+/// they come first, and it is refused, or it does, and they go on behind it.
 #[test]
 fn whoever_makes_a_log_of_it_meanwhile_comes_first_or_second() {
     let source = source();
@@ -446,7 +449,8 @@ fn what_is_given_up_leaves_nothing_and_takes_no_space() {
     assert!(contents(&store).unwrap() == before);
 }
 
-/// There is no room for all of it: nothing comes in, what is there stays, and appends and deletes go on as before.
+/// There is no room for all of it: nothing comes in, what is there stays, and appends and deletes
+/// go on as before.
 #[test]
 fn an_import_without_room_is_refused_and_costs_nobody_theirs() {
     let source = source();
@@ -477,7 +481,8 @@ fn an_import_without_room_is_refused_and_costs_nobody_theirs() {
     }
 }
 
-/// A device that fails in the midst of it: the store stops, and nothing is there afterwards, or all.
+/// A device that fails in the midst of it: the store stops, and nothing is there afterwards, or
+/// all.
 #[test]
 fn a_failing_device_stops_the_store_and_nothing_is_half_there() {
     let source = source();

@@ -1,4 +1,5 @@
-//! Merging in instalments: cut anywhere, gone on with, read meanwhile; and runs in a heap of many small holes.
+//! Merging in instalments: cut anywhere, gone on with, read meanwhile; and runs in a heap of many
+//! small holes.
 
 use crate::common;
 use crate::common::busy;
@@ -13,8 +14,9 @@ use busy::{Before, Busy};
 use common::{Log, Logs, contents, seen};
 use small::{check, noise, open, options};
 
-/// A closed store of some runs with all that can be in one: logs in all of them, in some, empty, trimmed, truncated, gone
-/// and made anew, one `long` of 20 entries a run, of this many bytes; and what it holds.
+/// A closed store of some runs with all that can be in one: logs in all of them, in some, empty,
+/// trimmed, truncated, gone and made anew, one `long` of 20 entries a run, of this many bytes; and
+/// what it holds.
 fn runs(runs: u64, long: usize) -> (Vec<u8>, Logs) {
     let volume = MemVolume::new(1);
     let store = options().create_on(Arc::new(volume.clone())).unwrap();
@@ -60,7 +62,8 @@ fn compact(volume: &MemVolume) -> (u64, u64) {
     (info.maintenance.compaction_steps, volume.counts().written_bytes - before)
 }
 
-/// Wherever a merge is cut, by the power or a kill: nothing is lost, and what was published is not merged again.
+/// Wherever a merge is cut, by the power or a kill: nothing is lost, and what was published is not
+/// merged again.
 #[test]
 fn a_merge_that_is_cut_goes_on_where_it_was() {
     let (image, logs) = runs(9, 500);
@@ -122,7 +125,8 @@ fn a_merge_that_is_cut_goes_on_where_it_was() {
     assert!(cut > 20 && resumed > 10 && least < 2, "{resumed} of {cut}");
 }
 
-/// Readers go on as they began, whatever of their runs has been merged and freed since; listings, too.
+/// Readers go on as they began, whatever of their runs has been merged and freed since; listings,
+/// too.
 #[test]
 fn readers_hold_what_instalments_free() {
     let (image, logs) = runs(13, 500);
@@ -159,8 +163,8 @@ fn readers_hold_what_instalments_free() {
     }
 }
 
-/// Checkpoints have their turn between two instalments, however long somebody waits for all to be merged: so nobody who
-/// appends meanwhile is refused for want of room in the ring.
+/// Checkpoints have their turn between two instalments, however long somebody waits for all to be
+/// merged: so nobody who appends meanwhile is refused for want of room in the ring.
 #[test]
 fn checkpoints_go_on_beside_a_merge_of_all() {
     let (image, mut logs) = runs(50, 10);
@@ -200,8 +204,8 @@ fn checkpoints_go_on_beside_a_merge_of_all() {
     check(&volume.within);
 }
 
-/// A log in the midst of a merge is longer than all the room there is: what was merged before it stays merged, also for the
-/// next opening, which goes on once the log is shorter.
+/// A log in the midst of a merge is longer than all the room there is: what was merged before it
+/// stays merged, also for the next opening, which goes on once the log is shorter.
 #[test]
 fn a_merge_that_finds_no_room_keeps_what_it_has_done() {
     let volume = MemVolume::new(1);
@@ -249,7 +253,8 @@ fn a_merge_that_finds_no_room_keeps_what_it_has_done() {
     check(&volume);
 }
 
-/// A store so small, and so full of holes of which some are held open by readers, that no run lies in one piece.
+/// A store so small, and so full of holes of which some are held open by readers, that no run lies
+/// in one piece.
 #[test]
 fn a_heap_of_small_holes_holds_the_same() {
     let mut most = 0;
@@ -326,8 +331,8 @@ fn a_heap_of_small_holes_holds_the_same() {
     assert!(most > 3, "at most {most} segments in a run; {refused} refused");
 }
 
-/// The run below those that are being merged dies meanwhile, since all of it was trimmed: the merge, which knows that it is
-/// not of the oldest ones, does not miss what it held.
+/// The run below those that are being merged dies meanwhile, since all of it was trimmed: the
+/// merge, which knows that it is not of the oldest ones, does not miss what it held.
 #[test]
 fn an_older_run_may_die_beside_a_merge() {
     let volume = MemVolume::new(1);
@@ -366,7 +371,8 @@ fn an_older_run_may_die_beside_a_merge() {
     check(&volume);
 }
 
-/// However little room there is: merging ends, with all merged or with an error, and having written little for it.
+/// However little room there is: merging ends, with all merged or with an error, and having written
+/// little for it.
 #[test]
 fn merging_in_whatever_room_ends() {
     let (mut merged, mut refused) = (0, 0);

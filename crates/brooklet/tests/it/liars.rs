@@ -1,5 +1,6 @@
-//! A device that says it wrote what it did not: where the store can tell, it stops and says so, and the ring still holds
-//! everything. (A loop device over a full file system is one: the kernel takes a short write for a whole one.)
+//! A device that says it wrote what it did not: where the store can tell, it stops and says so, and
+//! the ring still holds everything. (A loop device over a full file system is one: the kernel takes
+//! a short write for a whole one.)
 
 use std::io;
 use std::sync::Arc;

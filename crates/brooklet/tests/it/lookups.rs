@@ -133,8 +133,8 @@ fn a_log_of_many_checkpoints_is_read_at_a_bounded_cost_for_each_run() {
     assert_eq!(read(), 0);
 }
 
-/// Whoever can name logs, but not read the file, cannot choose names that filters take for others: what misleads the
-/// filters of one store does so in another no more than anything else.
+/// Whoever can name logs, but not read the file, cannot choose names that filters take for others:
+/// what misleads the filters of one store does so in another no more than anything else.
 #[test]
 fn names_that_mislead_one_store_do_not_mislead_another() {
     let stores = [1, 2].map(|seed| {
@@ -201,8 +201,9 @@ fn an_entry_of_a_very_long_log_is_read_at_a_bounded_cost() {
     }
 }
 
-/// A log that was committed to since the store was opened, and rests: the next commit to it looks nothing up, whatever became
-/// of the runs meanwhile. One that nobody has committed to is looked up, and takes no memory.
+/// A log that was committed to since the store was opened, and rests: the next commit to it looks
+/// nothing up, whatever became of the runs meanwhile. One that nobody has committed to is looked
+/// up, and takes no memory.
 #[test]
 fn a_log_that_was_committed_to_is_not_looked_up_again() {
     const LOGS: u32 = 20_000;

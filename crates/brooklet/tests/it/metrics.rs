@@ -1,4 +1,5 @@
-//! What a store counts: by stage of a write, by what answers a read, stalls and their reasons; and how that is told.
+//! What a store counts: by stage of a write, by what answers a read, stalls and their reasons; and
+//! how that is told.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -61,7 +62,8 @@ impl Layer for Gate {
     }
 }
 
-/// A checkpoint that does not get on, as its flush hangs: whoever asks hears at once who waits, and why.
+/// A checkpoint that does not get on, as its flush hangs: whoever asks hears at once who waits, and
+/// why.
 #[test]
 fn whoever_has_to_wait_is_counted_with_the_reason_while_the_device_hangs() {
     let gate = Gate(MemVolume::new(1), Arc::default());

@@ -1,5 +1,5 @@
-//! Names that a power cut takes back, or keeps without what came before: wherever the making of a store ends, there is a whole
-//! store or none.
+//! Names that a power cut takes back, or keeps without what came before: wherever the making of a
+//! store ends, there is a whole store or none.
 
 use std::io::ErrorKind::{NotFound, Other, StorageFull};
 use std::path::{Path, PathBuf};
@@ -43,7 +43,8 @@ impl Place {
         Ok(())
     }
 
-    /// What is there is a whole store or none, and a store can be made then. `made`: an entry was acknowledged.
+    /// What is there is a whole store or none, and a store can be made then. `made`: an entry was
+    /// acknowledged.
     fn check(&self, files: &MemFiles, made: bool, story: &str) {
         let there = |path: &Path| files.exists(path).unwrap();
         let read = |store: &Store| match store.read("log", ..) {
@@ -111,7 +112,8 @@ pub fn an_error_leaves_a_whole_store_or_none() {
             let story = format!("{:?}: {kind} at the name operation {at}", place.ring);
             place.cut(&files, DRAWS.0, made, &story);
             place.check(&files, made, &story);
-            // Whatever it was, the next attempt ends with a store, or says which file is in its way.
+            // Whatever it was, the next attempt ends with a store, or says which file is in its
+            // way.
             place.cut(&files, DRAWS.0, place.make(&files).is_ok(), &format!("{story}, and another attempt"));
         }
     }

@@ -1,5 +1,5 @@
-//! What a refusal says of a log survives a power cut, as what a read shows does; and what an acknowledgement of a deferred
-//! commit promises is kept, or nobody is told that all is well.
+//! What a refusal says of a log survives a power cut, as what a read shows does; and what an
+//! acknowledgement of a deferred commit promises is kept, or nobody is told that all is well.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -114,7 +114,8 @@ fn a_refusal_that_cannot_be_made_durable_is_a_stop() {
     assert!(matches!(error, Error::Stopped { .. }), "{error}");
 }
 
-/// Where writes wait for a pace that is slower than a commit's bound, the commit is acknowledged when it is durable.
+/// Where writes wait for a pace that is slower than a commit's bound, the commit is acknowledged
+/// when it is durable.
 #[test]
 pub fn a_deferred_commit_is_not_acknowledged_before_a_pace_that_breaks_its_bound() {
     let (interval, bound) = (2000 * MILLI, 20 * MILLI);
@@ -140,8 +141,8 @@ pub fn a_deferred_commit_is_not_acknowledged_before_a_pace_that_breaks_its_bound
     behind.wait().unwrap();
 }
 
-/// What was acknowledged and cannot be made durable any more is not passed over: a read of its log says that the store has
-/// stopped. Other logs are read as before.
+/// What was acknowledged and cannot be made durable any more is not passed over: a read of its log
+/// says that the store has stopped. Other logs are read as before.
 #[test]
 fn a_read_never_passes_over_a_deferred_commit() {
     let (disk, store, _) = made(options());

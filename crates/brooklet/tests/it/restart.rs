@@ -1,5 +1,6 @@
-//! Restarts on the same disk after a write or a flush that failed, without a power cut between: what reads back need not
-//! be on the medium, and nothing is acknowledged on top of it, nor shown to a reader who writes nothing.
+//! Restarts on the same disk after a write or a flush that failed, without a power cut between:
+//! what reads back need not be on the medium, and nothing is acknowledged on top of it, nor shown
+//! to a reader who writes nothing.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -112,9 +113,9 @@ pub fn a_volume_that_knows_no_medium_has_its_last_blocks_written_again() {
     (0..500).for_each(|seed| story(seed, &|disk| Arc::new(Blind(disk.clone()))));
 }
 
-/// The write of a block fails and leaves it in the cache; a reader who writes nothing does not see it, counts it, and a
-/// power cut takes back nothing of what was seen. Where the volume cannot tell the medium from its cache, the reader sees
-/// everything, and counts the blocks in doubt.
+/// The write of a block fails and leaves it in the cache; a reader who writes nothing does not see
+/// it, counts it, and a power cut takes back nothing of what was seen. Where the volume cannot tell
+/// the medium from its cache, the reader sees everything, and counts the blocks in doubt.
 #[test]
 pub fn reading_only_shows_nothing_that_a_power_cut_takes_back() {
     let (mut withheld, mut shown, mut unproven) = (0, 0, 0);
@@ -153,7 +154,8 @@ pub fn reading_only_shows_nothing_that_a_power_cut_takes_back() {
     assert!(withheld > 0 && shown > 100, "{withheld} blocks were withheld, {shown} entries shown");
 }
 
-/// One copy of the superblock is as it was some time ago, when the ring and the manifest were others.
+/// One copy of the superblock is as it was some time ago, when the ring and the manifest were
+/// others.
 #[test]
 pub fn the_newest_superblock_counts() {
     let disk = MemVolume::new(1);
@@ -183,7 +185,8 @@ pub fn the_newest_superblock_counts() {
     assert!(older >= 2, "{older} copies were tried");
 }
 
-/// A disk that returns what was there before, once, hides no opening: each copy of the superblock is read by itself.
+/// A disk that returns what was there before, once, hides no opening: each copy of the superblock
+/// is read by itself.
 #[test]
 pub fn an_old_copy_of_the_superblock_is_not_taken_for_all() {
     let disk = MemVolume::new(1);

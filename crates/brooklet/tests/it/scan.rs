@@ -1,4 +1,5 @@
-//! Listing from a place on: what it lists, from all tiers, and that it does not read what comes before.
+//! Listing from a place on: what it lists, from all tiers, and that it does not read what comes
+//! before.
 
 use std::sync::Arc;
 

@@ -86,7 +86,8 @@ fn space_is_given_back_with_the_view() {
     assert!(used(&store) < held && runs(&store) < 20_000, "{} of {held}", used(&store));
 }
 
-/// Commits that change two logs at once are seen whole or not at all, and what was acknowledged before is there.
+/// Commits that change two logs at once are seen whole or not at all, and what was acknowledged
+/// before is there.
 #[test]
 fn views_of_a_busy_store_lie_between_commits() {
     const PAIRS: u64 = 8;

@@ -1,5 +1,5 @@
-//! What goes on beside commits: memory spaces and their dumps, moves from one class to another, imports, offloading, followers,
-//! callbacks, and panics.
+//! What goes on beside commits: memory spaces and their dumps, moves from one class to another,
+//! imports, offloading, followers, callbacks, and panics.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

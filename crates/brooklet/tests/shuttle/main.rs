@@ -1,9 +1,11 @@
-//! The store, its threads and all, under a scheduler that tries interleavings: readers see a beginning of what was
-//! written and their own writes, acks are true at every power cut, and nobody waits for ever.
+//! The store, its threads and all, under a scheduler that tries interleavings: readers see a
+//! beginning of what was written and their own writes, acks are true at every power cut, and nobody
+//! waits for ever.
 //!
-//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p brooklet --test shuttle -- --nocapture` runs them;
-//! `BROOKLET_SCHEDULES` is the number of schedules for each. A schedule that fails is printed. To replay it, put it into
-//! `BROOKLET_REPLAY` and run the one test that failed, built from the same source.
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p brooklet --test shuttle -- --nocapture` runs
+//! them; `BROOKLET_SCHEDULES` is the number of schedules for each. A schedule that fails is
+//! printed. To replay it, put it into `BROOKLET_REPLAY` and run the one test that failed, built
+//! from the same source.
 
 #![cfg(shuttle)]
 
@@ -183,7 +185,8 @@ fn a_failing_disk_stops_everyone_and_takes_nothing_back() {
         let writers = world.spawn_all(2, move |world, writer| {
             for n in 0..3 {
                 let Ok(ticket) = world.append(writer, 3000, Durability::Durable) else { return };
-                // A callback may look at the store, whichever thread it is called on, and whatever that does.
+                // A callback may look at the store, whichever thread it is called on, and whatever
+                // that does.
                 world.look_back(&ticket);
                 let result = if n == 1 { block_on(ticket) } else { ticket.wait() };
                 match result {

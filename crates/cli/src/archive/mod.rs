@@ -35,7 +35,8 @@ pub struct Args {
     store: PathBuf,
     /// Where its backups are kept; one store has one place
     bucket: String,
-    /// Remove backups that are older, but for the newest of those (ms, s, m, h, d and w are understood)
+    /// Remove backups that are older, but for the newest of those (ms, s, m, h, d and w are
+    /// understood)
     #[arg(long, value_name = "TIME", value_parser = age)]
     keep: Option<Duration>,
     /// Go on from what another host wrote, which must not write any more
@@ -47,8 +48,9 @@ pub struct Args {
     /// What other hosts are told of this one [default: its name]
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
-    /// Let the oldest of it go from the store's file or device, and read it from there, until that holds so many bytes of runs at
-    /// most (K, M and G are understood); commands on the store take --archive BUCKET then
+    /// Let the oldest of it go from the store's file or device, and read it from there, until that
+    /// holds so many bytes of runs at most (K, M and G are understood); commands on the store take
+    /// --archive BUCKET then
     #[arg(long, value_name = "BYTES", value_parser = size, conflicts_with = "dry_run")]
     offload: Option<u64>,
     /// Tell what would be uploaded and removed, and do neither
@@ -257,8 +259,9 @@ struct WhichArgs {
     /// The backup of this number [default: the last one, and what was shipped behind it]
     #[arg(long, value_name = "N")]
     backup: Option<u64>,
-    /// All as it was at this time, such as 2026-01-31T12:00:00Z: by the last backup of before, and what was shipped behind it. Where
-    /// not all was shipped until the next backup, only the times of backups will do
+    /// All as it was at this time, such as 2026-01-31T12:00:00Z: by the last backup of before, and
+    /// what was shipped behind it. Where not all was shipped until the next backup, only the times
+    /// of backups will do
     #[arg(long, value_name = "TIME", value_parser = time)]
     at: Option<Duration>,
 }

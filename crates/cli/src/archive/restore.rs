@@ -22,7 +22,8 @@ use crate::stop;
 pub struct Args {
     /// Where backups are kept
     bucket: String,
-    /// The store that takes the logs over: a file or a block device; a file is made where there is none
+    /// The store that takes the logs over: a file or a block device; a file is made where there is
+    /// none
     store: PathBuf,
     #[command(flatten)]
     which: WhichArgs,
@@ -31,7 +32,8 @@ pub struct Args {
     /// Leave out logs that the store has already, instead of restoring nothing
     #[arg(long)]
     skip_existing: bool,
-    /// Restore all as a new store also where some of it is damaged in the backup: reading that fails there, too
+    /// Restore all as a new store also where some of it is damaged in the backup: reading that
+    /// fails there, too
     #[arg(long)]
     damaged: bool,
     /// Bytes of memory to read ahead in, about (K, M and G are understood)

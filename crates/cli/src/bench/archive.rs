@@ -20,7 +20,8 @@ pub struct Args {
     /// Where to make the stores, up to 1 KiB a log; they are removed at the end
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Where backups go, such as s3://bucket/path; each round to a place of its own, which stays [default: a folder beside the stores]
+    /// Where backups go, such as s3://bucket/path; each round to a place of its own, which stays
+    /// [default: a folder beside the stores]
     #[arg(long)]
     bucket: Option<String>,
     /// Logs that are backed up; also as 1e6

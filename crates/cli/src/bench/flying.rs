@@ -1,4 +1,5 @@
-//! Commits in flight: threads that append without waiting, told by callbacks, until they are stopped.
+//! Commits in flight: threads that append without waiting, told by callbacks, until they are
+//! stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,7 +32,8 @@ impl Credits {
 
     /// Gives one back.
     pub fn give(&self) {
-        // The thread sleeps until half of them are back: waking it for each would be a wake-up per append.
+        // The thread sleeps until half of them are back: waking it for each would be a wake-up per
+        // append.
         if self.free.fetch_add(1, Ordering::AcqRel) + 1 == self.most / 2 {
             self.thread.unpark();
         }
@@ -47,8 +49,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Runs `work` on several threads, which end soon after they are told, when `span` is over; what they give, and how long
-/// it took until the last of them had ended.
+/// Runs `work` on several threads, which end soon after they are told, when `span` is over; what
+/// they give, and how long it took until the last of them had ended.
 pub fn on_threads<T: Send>(
     threads: usize,
     span: Duration,

@@ -1,4 +1,5 @@
-//! `bench import`: logs that come in past the log, beside appending the same entries, and beside writing their bytes.
+//! `bench import`: logs that come in past the log, beside appending the same entries, and beside
+//! writing their bytes.
 
 use std::path::{Path, PathBuf};
 

@@ -42,8 +42,8 @@ pub fn deltas() -> Payloads {
     make(3, delta)
 }
 
-/// What an editor sends with every key: an edit of a character or two near the last one, as the traces of `replay` have
-/// them.
+/// What an editor sends with every key: an edit of a character or two near the last one, as the
+/// traces of `replay` have them.
 pub fn keystrokes() -> Payloads {
     let mut at = 5_000u64;
     make(4, |rng, out| {

@@ -1,5 +1,5 @@
-//! `bench memory`: logs that are kept in memory, appended to by one thread; and dumping and loading them, beside writing and reading
-//! the same bytes.
+//! `bench memory`: logs that are kept in memory, appended to by one thread; and dumping and loading
+//! them, beside writing and reading the same bytes.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,9 @@
-//! `bench`: the store, or the write-ahead log alone, beside the device it stands on, measured in the same run; and the
-//! store from few logs to many.
+//! `bench`: the store, or the write-ahead log alone, beside the device it stands on, measured in
+//! the same run; and the store from few logs to many.
 //!
-//! `table` judges figures by their marks, `row` is a line of it, `load` makes payloads, `plain` is the group commit that both are compared with,
-//! `flying` appends without waiting, `system` is what the system tells of a process.
+//! `table` judges figures by their marks, `row` is a line of it, `load` makes payloads, `plain` is
+//! the group commit that both are compared with, `flying` appends without waiting, `system` is what
+//! the system tells of a process.
 
 mod archive;
 mod codex;
@@ -37,9 +38,11 @@ pub struct Args {
 enum What {
     /// Measure the write-ahead log alone, beside the device and the plainest ways to do its work
     Wal(wal::Args),
-    /// Measure the store from few logs to many: what should be flat, and what checkpoints and compaction do to it
+    /// Measure the store from few logs to many: what should be flat, and what checkpoints and
+    /// compaction do to it
     Scale(scale::Args),
-    /// Measure building sorted files from entries in any order, and reading them, beside sorting and writing alone
+    /// Measure building sorted files from entries in any order, and reading them, beside sorting
+    /// and writing alone
     Codex(codex::Args),
     /// Measure bringing in whole logs past the log, beside appending their entries
     Import(import::Args),

@@ -11,7 +11,8 @@ use crate::failure::Failure;
 /// Bytes of the plain file.
 pub const DEVICE_BYTES: u64 = 64 << 20;
 
-/// Group commit at its plainest: a buffer, a lock, a condition; whoever finds no write going on writes for all.
+/// Group commit at its plainest: a buffer, a lock, a condition; whoever finds no write going on
+/// writes for all.
 pub struct PlainGroupCommit {
     volume: FileVolume,
     state: Mutex<PlainState>,

@@ -1,8 +1,8 @@
 //! `brooklet bench`: the store beside the device it stands on, measured in the same run.
 //!
-//! Machines are noisy, so every figure is the median of several rounds, each round measures the device and the store
-//! one after the other, and what counts is the ratio. The payloads are JSON deltas of 64 to 512 bytes, except where the
-//! table says otherwise.
+//! Machines are noisy, so every figure is the median of several rounds, each round measures the
+//! device and the store one after the other, and what counts is the ratio. The payloads are JSON
+//! deltas of 64 to 512 bytes, except where the table says otherwise.
 
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};

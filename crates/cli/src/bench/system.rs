@@ -1,4 +1,5 @@
-//! What the system tells of this process: processor time, context switches, memory. What it does not tell is `None`.
+//! What the system tells of this process: processor time, context switches, memory. What it does
+//! not tell is `None`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +25,8 @@ impl Cpu {
         Some(Self::now()?.process.saturating_sub(self.process))
     }
 
-    /// Shares of a core that this thread, and all others together, used from here to `later`, which is `took` on.
+    /// Shares of a core that this thread, and all others together, used from here to `later`, which
+    /// is `took` on.
     pub fn shares(self, later: Self, took: Duration) -> (f64, f64) {
         let thread = later.thread.saturating_sub(self.thread);
         let process = later.process.saturating_sub(self.process);

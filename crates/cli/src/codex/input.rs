@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 pub enum Format {
     /// A line an entry: the key, a tab, the value, as they are; without a tab the value is empty
     Tsv,
-    /// A JSON object a line: {"key": "…", "value": …}; a value that is no string is kept as it is written, and
-    /// `key_base16` and `value_base16` are for bytes that are not text
+    /// A JSON object a line: {"key": "…", "value": …}; a value that is no string is kept as it is
+    /// written, and `key_base16` and `value_base16` are for bytes that are not text
     Ndjson,
     /// Length of the key (4 bytes, little endian), the key, length of the value, the value
     Lengths,
@@ -32,7 +32,8 @@ impl Format {
     }
 }
 
-/// What is wrong with an input, and where: the line, or the entry where there are no lines, from 1 on.
+/// What is wrong with an input, and where: the line, or the entry where there are no lines, from 1
+/// on.
 #[derive(Debug)]
 pub enum Wrong<E> {
     /// It does not say what it should.

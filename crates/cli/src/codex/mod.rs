@@ -53,7 +53,8 @@ pub struct Build {
     /// Replace the file if it is there already
     #[arg(long)]
     force: bool,
-    /// Bytes of memory to sort in; past that a file beside the target helps (K, M and G are understood)
+    /// Bytes of memory to sort in; past that a file beside the target helps (K, M and G are
+    /// understood)
     #[arg(long, default_value = "1G", value_parser = size)]
     memory: u64,
     /// Threads that sort and pack [default: as many as there are cores]

@@ -1,7 +1,8 @@
-//! What was promised, and whether it was kept: the acknowledgements of all rounds against the store as it is found.
+//! What was promised, and whether it was kept: the acknowledgements of all rounds against the store
+//! as it is found.
 //!
-//! An entry is promised once its acknowledgement has left the victim, or once it was found after a kill. What must
-//! hold, for every log:
+//! An entry is promised once its acknowledgement has left the victim, or once it was found after a
+//! kill. What must hold, for every log:
 //!
 //! - it goes on at or after every number that was promised, and begins where its next number says;
 //! - the entries between come in order, without a gap, and are what was written, byte for byte;
@@ -44,8 +45,8 @@ impl Ledger {
         Self { promised: vec![Vec::new(); LOGS as usize], acknowledged: 0 }
     }
 
-    /// Takes down a round's acknowledgements from the victim's output; gives how many there were. A last line that was
-    /// cut off is none.
+    /// Takes down a round's acknowledgements from the victim's output; gives how many there were. A
+    /// last line that was cut off is none.
     pub fn take(&mut self, output: impl Read) -> std::io::Result<u64> {
         let before = self.acknowledged;
         self.promised.iter_mut().for_each(|rounds| rounds.push(0));

@@ -12,13 +12,14 @@ use crate::latency::{Latencies, latencies};
 
 /// How long each figure is measured.
 const TIME: Duration = Duration::from_secs(1);
-/// Turns that the device and the store take while they are compared: what else the device has to do hits both.
+/// Turns that the device and the store take while they are compared: what else the device has to do
+/// hits both.
 const TURNS: u32 = 5;
 /// Bytes of the plain file.
 const FILE: u64 = 4 << 20;
 
-/// Durable writes of 4 KiB, one after another, to a plain file whose space was written before; and appends of 100
-/// bytes by one waiting writer.
+/// Durable writes of 4 KiB, one after another, to a plain file whose space was written before; and
+/// appends of 100 bytes by one waiting writer.
 pub fn device_and_one_writer(plain: &Path, store: &Store) -> Result<[Latencies; 2], Failure> {
     let mut device = Device::new(plain, FILE)?;
     let mut both = [latencies(), latencies()];

@@ -1,7 +1,9 @@
-//! `demo`: a store is killed while it is written to, again and again, and everything it acknowledged is there.
+//! `demo`: a store is killed while it is written to, again and again, and everything it
+//! acknowledged is there.
 //!
-//! `story` says what is written, `victim` writes it in a process of its own, `ledger` compares, `measure` times. The
-//! acknowledgements are kept outside the victim, so that its end cannot touch them.
+//! `story` says what is written, `victim` writes it in a process of its own, `ledger` compares,
+//! `measure` times. The acknowledgements are kept outside the victim, so that its end cannot touch
+//! them.
 
 mod ledger;
 mod measure;
@@ -118,8 +120,9 @@ fn kill_and_check(
     Ok(Round { killed_after_seconds, acknowledged, recovery_ms, entries: audit.entries })
 }
 
-/// Opens the store, and tells how long that took. The kernel may hold the file of a killed process a little longer than
-/// the process, until it has ended what was in flight; that is waited for, and not counted.
+/// Opens the store, and tells how long that took. The kernel may hold the file of a killed process
+/// a little longer than the process, until it has ended what was in flight; that is waited for, and
+/// not counted.
 fn open_again(path: &Path) -> Result<(Store, Duration), Failure> {
     let give_up = Instant::now() + Duration::from_secs(5);
     loop {

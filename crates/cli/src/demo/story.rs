@@ -1,8 +1,9 @@
-//! What the victim writes, and what must be found afterwards: both sides derive everything from a log's number, an
-//! entry's number and the round, so that nothing but acknowledgements has to be told between them.
+//! What the victim writes, and what must be found afterwards: both sides derive everything from a
+//! log's number, an entry's number and the round, so that nothing but acknowledgements has to be
+//! told between them.
 //!
-//! - Step `seq` of a log adds entry `seq`; whether it is an append, a snapshot or an append with a trim depends on the
-//!   log and `seq` alone. So a log's first entry follows from its next number.
+//! - Step `seq` of a log adds entry `seq`; whether it is an append, a snapshot or an append with a
+//!   trim depends on the log and `seq` alone. So a log's first entry follows from its next number.
 //! - A commit is a step of one log, or of two logs at once; then each entry names the other.
 
 use brooklet::io::Rng;

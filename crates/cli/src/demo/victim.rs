@@ -1,4 +1,5 @@
-//! The process that is killed: eight threads write, and print an entry's log and number once its ticket said so.
+//! The process that is killed: eight threads write, and print an entry's log and number once its
+//! ticket said so.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;

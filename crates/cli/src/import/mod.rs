@@ -1,4 +1,5 @@
-//! `import`: whole logs enter a store at once, from lines of JSON or CSV, a codex file, or another store.
+//! `import`: whole logs enter a store at once, from lines of JSON or CSV, a codex file, or another
+//! store.
 
 mod lines;
 
@@ -47,7 +48,8 @@ pub struct Args {
     /// Bytes of memory to sort in, about (K, M and G are understood)
     #[arg(long, default_value = "256M", value_parser = size)]
     memory: u64,
-    /// The folder for what does not fit into memory [default: that of the store, or the system's for a device]
+    /// The folder for what does not fit into memory [default: that of the store, or the system's
+    /// for a device]
     #[arg(long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
     /// The ring of the store that is imported, if it has a file or block device of its own
@@ -63,13 +65,14 @@ pub struct Args {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// A JSON object a line, as `export` writes them: {"key": …, "text": …} is an entry, {"key": …, "first": …} says of a
-    /// log where it begins, and what it keeps; `key_base16` and `base16` are for bytes that are not text, and `json` for
-    /// a payload that is kept as it is written
+    /// A JSON object a line, as `export` writes them: {"key": …, "text": …} is an entry, {"key": …,
+    /// "first": …} says of a log where it begins, and what it keeps; `key_base16` and `base16` are
+    /// for bytes that are not text, and `json` for a payload that is kept as it is written
     Ndjson,
     /// Comma-separated values; the first line names the columns
     Csv,
-    /// A codex file: an export of a store, or any other, of which each key becomes a log with the value as its entry
+    /// A codex file: an export of a store, or any other, of which each key becomes a log with the
+    /// value as its entry
     Codex,
     /// Another store
     Store,
@@ -176,7 +179,8 @@ impl Input {
     }
 }
 
-/// The folder for files at work: beside the store, or, where that is a device, the one for such files.
+/// The folder for files at work: beside the store, or, where that is a device, the one for such
+/// files.
 fn scratch(args: &Args) -> PathBuf {
     let beside = args.store.parent().filter(|parent| !parent.as_os_str().is_empty());
     let is_device = args.store.metadata().is_ok_and(|store| store.file_type().is_block_device());

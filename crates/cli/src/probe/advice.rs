@@ -1,8 +1,8 @@
 //! The settings that follow from what was measured: plain arithmetic on the cells.
 //!
-//! Most of what is measured needs no setting. A store tries both ways of durable writes when it is opened, and block sizes,
-//! depths and codecs under load. What it cannot find out by itself is what a metered volume is paid for, and it looks for
-//! block sizes only up to a limit.
+//! Most of what is measured needs no setting. A store tries both ways of durable writes when it is
+//! opened, and block sizes, depths and codecs under load. What it cannot find out by itself is what
+//! a metered volume is paid for, and it looks for block sizes only up to a limit.
 
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ pub struct Setting {
     pub why: String,
 }
 
-/// What follows. Nothing where no durable writes were measured, or where the store finds all that matters by itself.
+/// What follows. Nothing where no durable writes were measured, or where the store finds all that
+/// matters by itself.
 pub fn advise(cells: &[Cell]) -> Vec<Setting> {
     [larger_blocks(cells), operations_cap(cells), bytes_cap(cells)].into_iter().flatten().collect()
 }
@@ -47,8 +48,9 @@ fn larger_blocks(cells: &[Cell]) -> Option<Setting> {
     })
 }
 
-/// A volume that is metered by operations does as many small as middling ones, however many are in flight, and reads no
-/// more of them than it writes. (A disk that syncs one write after the other is slow to write, and not to read.)
+/// A volume that is metered by operations does as many small as middling ones, however many are in
+/// flight, and reads no more of them than it writes. (A disk that syncs one write after the other
+/// is slow to write, and not to read.)
 fn operations_cap(cells: &[Cell]) -> Option<Setting> {
     let rate = |way: Way| {
         let small = cells.iter().filter(|cell| cell.way == way && cell.size <= 64 << 10 && cell.depth >= 4);
@@ -68,8 +70,8 @@ fn operations_cap(cells: &[Cell]) -> Option<Setting> {
     })
 }
 
-/// Operations a second beyond which an interval is shorter than a timer is exact, and more likely to be the processor's
-/// limit than the volume's.
+/// Operations a second beyond which an interval is shorter than a timer is exact, and more likely
+/// to be the processor's limit than the volume's.
 const MOST_PER_SECOND: f64 = 20_000.0;
 
 /// A volume that is metered by bytes reads no faster than it writes, at any size and depth.
@@ -100,7 +102,8 @@ fn flat(figures: &[f64], count: usize, spread: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Cells of a device: microseconds of one operation, and how many MB and operations a second it takes at most.
+    /// Cells of a device: microseconds of one operation, and how many MB and operations a second it
+    /// takes at most.
     fn device(way: Way, micros: impl Fn(usize) -> f64, most_mb: f64, most_per_second: f64) -> Vec<Cell> {
         let mut cells = Vec::new();
         for size in super::super::plan::SIZES.into_iter().skip(1) {
@@ -155,7 +158,8 @@ mod tests {
         cells.extend(device(Way::Read, |_| 400.0, 125.0, 3000.0));
         let set = sets(&cells);
         assert!(set.contains(".write_rate(125_000_000)"), "{set}");
-        // 64 KiB are held back by the bytes: the operations are not flat up to there. With more bytes they are.
+        // 64 KiB are held back by the bytes: the operations are not flat up to there. With more
+        // bytes they are.
         assert!(!set.contains("interval"), "{set}");
         let mut cells = device(Way::Durable, |_| 500.0, 1000.0, 3000.0);
         cells.extend(device(Way::Window, |_| 700.0, 1000.0, 3000.0));

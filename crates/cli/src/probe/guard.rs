@@ -1,14 +1,17 @@
 //! What a probe may touch: its own files, and devices on which nothing is.
 //!
 //! Invariants:
-//! - Nothing that was there before is written to, with one exception: a block device that nobody uses, whose part to be
-//!   measured, and whose last MiB (where volume managers and partition tables keep copies), read as zeros while the
-//!   probe holds it alone. That part is written back to zeros when the ground is given up, however the probe ends.
-//! - Files that a probe makes have no name where the system can do without, and are removed at the end elsewhere.
+//! - Nothing that was there before is written to, with one exception: a block device that nobody
+//!   uses, whose part to be measured, and whose last MiB (where volume managers and partition
+//!   tables keep copies), read as zeros while the probe holds it alone. That part is written back
+//!   to zeros when the ground is given up, however the probe ends.
+//! - Files that a probe makes have no name where the system can do without, and are removed at the
+//!   end elsewhere.
 //! - A ground for reading only is opened for reading only.
 //!
-//! A probe that is stopped by a signal that can be listened to gives its ground up like any other. One that is killed leaves
-//! nothing in a directory; on a device it leaves what it wrote, in the part that was blank.
+//! A probe that is stopped by a signal that can be listened to gives its ground up like any other.
+//! One that is killed leaves nothing in a directory; on a device it leaves what it wrote, in the
+//! part that was blank.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -54,8 +57,9 @@ impl Ground {
     /// Finds out what `path` is, and takes at most `size` bytes of it.
     ///
     /// # Errors
-    /// Refuses whatever might hold something: existing files, devices that are in use or not blank; and paths at which
-    /// nothing is, since a mistyped device would otherwise be probed as the file system of `/dev`.
+    /// Refuses whatever might hold something: existing files, devices that are in use or not blank;
+    /// and paths at which nothing is, since a mistyped device would otherwise be probed as the file
+    /// system of `/dev`.
     pub fn take(path: &Path, size: u64, read_only: bool, options: FileOptions) -> Result<Self, Failure> {
         let usage = |what: String| Failure::new(Kind::Usage, format!("{} {what}", path.display()));
         let kind = match fs::metadata(path) {
@@ -236,7 +240,8 @@ impl PlainFile {
 /// A file that is gone when this is.
 #[derive(Debug)]
 enum Temporary {
-    /// Without a name: it is gone even if the process is killed. The path leads to it through the open file.
+    /// Without a name: it is gone even if the process is killed. The path leads to it through the
+    /// open file.
     #[cfg(target_os = "linux")]
     Unnamed { path: PathBuf, _file: File },
     /// With a name, which is removed.

@@ -63,8 +63,9 @@ impl Cell {
     }
 }
 
-/// Bytes that writes take their payload from in turn: more than a machine like this one keeps in caches. A virtual disk copies
-/// the payload on its host, and the same few megabytes again and again would go faster than anything that is new.
+/// Bytes that writes take their payload from in turn: more than a machine like this one keeps in
+/// caches. A virtual disk copies the payload on its host, and the same few megabytes again and
+/// again would go faster than anything that is new.
 const PAYLOAD: usize = 64 << 20;
 
 /// The part of a volume that is measured on, and what is written there.
@@ -85,8 +86,9 @@ impl<'a> Area<'a> {
         Self { volume, bytes, next: 0, noise: noise.freeze(), next_payload: 0 }
     }
 
-    /// Fills the area with what does not compress, so that every block is allocated and written before it counts. Cuts
-    /// the area to what was filled by the time the slice ends, but keeps enough for the largest size.
+    /// Fills the area with what does not compress, so that every block is allocated and written
+    /// before it counts. Cuts the area to what was filled by the time the slice ends, but keeps
+    /// enough for the largest size.
     pub fn fill(&mut self, slice: Duration) -> io::Result<()> {
         let start = Instant::now();
         let mut done = 0;

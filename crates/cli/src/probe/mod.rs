@@ -29,17 +29,19 @@ use timer::{Timer, WAITS};
 pub struct Args {
     /// A directory on the disk, or a block device
     ///
-    /// In a directory the probe works on files of its own, which are gone afterwards, even if it is killed (on Linux; a
-    /// killed one leaves files named brooklet-probe-* elsewhere). A device must be unused and blank: the first --size bytes
-    /// and the last MiB read as zeros. It is blank again afterwards, also if the probe is stopped by Ctrl-C; but if it is
-    /// killed, or stopped by a second Ctrl-C, noise is left in the first --size bytes. Zero those again (`blkdiscard
-    /// --zeroout --length BYTES DEVICE`), or let `format --force` write over them.
+    /// In a directory the probe works on files of its own, which are gone afterwards, even if it is
+    /// killed (on Linux; a killed one leaves files named brooklet-probe-* elsewhere). A device must
+    /// be unused and blank: the first --size bytes and the last MiB read as zeros. It is blank
+    /// again afterwards, also if the probe is stopped by Ctrl-C; but if it is killed, or stopped by
+    /// a second Ctrl-C, noise is left in the first --size bytes. Zero those again
+    /// (`blkdiscard --zeroout --length BYTES DEVICE`), or let `format --force` write over them.
     #[arg(value_name = "PATH|DEVICE")]
     path: PathBuf,
     /// About how long it may take; a slow disk may take twice that
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     seconds: Duration,
-    /// Bytes it may write over and over (K, M and G are understood); in a directory at most a quarter of what is free
+    /// Bytes it may write over and over (K, M and G are understood); in a directory at most a
+    /// quarter of what is free
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = footprint)]
     size: u64,
     /// Measure only reads, of a file or device that may hold anything; nothing is written
@@ -67,7 +69,8 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     }
     stop::listen()?;
     let start = Instant::now();
-    // Both ways to make writes durable are measured; what the volume would choose does not matter here.
+    // Both ways to make writes durable are measured; what the volume would choose does not matter
+    // here.
     let options = FileOptions { durable: Durable::Dsync, ..FileOptions::default() };
     let mut ground = Ground::take(&args.path, args.size, args.read_only, options)?;
     let measured = measure(&mut ground, args.seconds);

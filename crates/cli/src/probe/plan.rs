@@ -46,7 +46,8 @@ impl Way {
 /// Appends between two flushes of [`Way::AppendBatch`].
 pub const BATCH: usize = 16;
 
-/// Times that each spot is measured, some time apart: whoever else uses the disk is not met in all of them.
+/// Times that each spot is measured, some time apart: whoever else uses the disk is not met in all
+/// of them.
 pub const PASSES: usize = 3;
 
 /// Bytes of a write or read. Volumes take multiples of 4 KiB only.
@@ -66,7 +67,8 @@ pub struct Spot {
     pub depth: usize,
 }
 
-/// All there is to measure: ways that write only where `writes`, sizes and depths for which `bytes` have room.
+/// All there is to measure: ways that write only where `writes`, sizes and depths for which `bytes`
+/// have room.
 pub fn plan(writes: bool, bytes: u64, plain: Option<u64>) -> Vec<Spot> {
     let mut spots = Vec::new();
     for way in Way::ALL.into_iter().filter(|way| writes || *way == Way::Read) {
@@ -81,8 +83,9 @@ pub fn plan(writes: bool, bytes: u64, plain: Option<u64>) -> Vec<Spot> {
 
 /// The time given, divided among what is still to be done.
 ///
-/// It is bounded by twice that, plus what was in flight when that ended: a measurement that overruns its slice shortens the
-/// rest, down to one sample each, and past twice the time they are skipped.
+/// It is bounded by twice that, plus what was in flight when that ended: a measurement that
+/// overruns its slice shortens the rest, down to one sample each, and past twice the time they are
+/// skipped.
 pub struct Budget {
     time: Duration,
     start: Instant,
@@ -94,8 +97,8 @@ impl Budget {
         Self { time, start: Instant::now() }
     }
 
-    /// A share of what is left. Nothing is left of the time given: zero, which is enough for one sample. Nothing of
-    /// twice that: none.
+    /// A share of what is left. Nothing is left of the time given: zero, which is enough for one
+    /// sample. Nothing of twice that: none.
     pub fn slice(&self, shares: usize) -> Option<Duration> {
         let spent = self.start.elapsed();
         (spent < 2 * self.time).then(|| self.time.saturating_sub(spent) / shares.max(1) as u32)

@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::latency::latencies;
 use crate::stop;
 
-/// The waits measured: the interval of a volume of 3,000 operations a second, and the default `linger`.
+/// The waits measured: the interval of a volume of 3,000 operations a second, and the default
+/// `linger`.
 pub const WAITS: [Duration; 2] = [Duration::from_micros(333), Duration::from_millis(1)];
 
 /// How a thread waits.
@@ -40,8 +41,8 @@ pub struct Timer {
     pub p99_late_us: f64,
 }
 
-/// Measures each way to wait, for a third of `slice`; the one that spins begins to as early as the one before was late
-/// (but sleeps for half of the time at least).
+/// Measures each way to wait, for a third of `slice`; the one that spins begins to as early as the
+/// one before was late (but sleeps for half of the time at least).
 ///
 /// In a thread of its own, since exact timers stay a thread's for good.
 pub fn measure(asked: Duration, slice: Duration) -> [Timer; 3] {

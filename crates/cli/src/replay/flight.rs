@@ -1,4 +1,5 @@
-//! Appends in flight: a bounded number of unacknowledged writes of one thread, and how long each took.
+//! Appends in flight: a bounded number of unacknowledged writes of one thread, and how long each
+//! took.
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Histories: changes of many logs at once, as a version control system tells them.
 //!
-//! The format: lines `log TAB commit TAB JSON string`, gzipped or not. Consecutive lines of one commit form one atomic
-//! commit; each line is an entry of its log.
+//! The format: lines `log TAB commit TAB JSON string`, gzipped or not. Consecutive lines of one
+//! commit form one atomic commit; each line is an entry of its log.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,8 @@ use crate::replay::trace::read;
 pub struct History {
     /// The logs, in the order of their first entries.
     pub logs: Vec<Log>,
-    /// The commits: each adds the next entry to each of these logs, which it names by their indexes.
+    /// The commits: each adds the next entry to each of these logs, which it names by their
+    /// indexes.
     pub commits: Vec<Vec<usize>>,
 }
 

@@ -29,11 +29,12 @@ pub struct Args {
     /// Keystroke traces: JSON with startContent, endContent and txns, gzipped or not
     #[arg(required_unless_present = "git")]
     files: Vec<PathBuf>,
-    /// A history instead: lines `log TAB commit TAB JSON string`, gzipped or not; consecutive lines of one commit are
-    /// one atomic commit
+    /// A history instead: lines `log TAB commit TAB JSON string`, gzipped or not; consecutive lines
+    /// of one commit are one atomic commit
     #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "copies", "writers"])]
     git: Option<PathBuf>,
-    /// Store to create and keep [default: a temporary one in the current directory, removed at the end]
+    /// Store to create and keep [default: a temporary one in the current directory, removed at the
+    /// end]
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
     /// Bytes of its ring (K, M and G are understood)
@@ -134,8 +135,9 @@ fn documents_of_traces<'a>(traces: &'a [Trace], copies: usize) -> Vec<Document<'
     (0..copies).flat_map(|copy| traces.iter().map(move |trace| document(trace, copy))).collect()
 }
 
-/// Where the store is: the place asked for, or a directory of its own in the current one, which is removed at the end.
-/// (The system's place for temporary files may be memory, which is no place to measure durability.)
+/// Where the store is: the place asked for, or a directory of its own in the current one, which is
+/// removed at the end. (The system's place for temporary files may be memory, which is no place to
+/// measure durability.)
 struct Place {
     store: PathBuf,
     _removed: Option<TempDir>,

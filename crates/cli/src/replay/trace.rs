@@ -1,11 +1,11 @@
 //! Keystroke traces: a document's edits, and its text before and after them.
 //!
-//! The format: one JSON object, gzipped or not, with `startContent`, `endContent` and `txns`, a list of
-//! `{patches: [[position, deleted, inserted], …]}`. Positions and counts are in Unicode scalar values; patches apply
-//! one after another. Fields unknown here are ignored.
+//! The format: one JSON object, gzipped or not, with `startContent`, `endContent` and `txns`, a
+//! list of `{patches: [[position, deleted, inserted], …]}`. Positions and counts are in Unicode
+//! scalar values; patches apply one after another. Fields unknown here are ignored.
 //!
-//! A transaction is an entry of the document's log: its patches as compact JSON. A text that is there before the first
-//! of them is an entry too, so that the log alone rebuilds the document.
+//! A transaction is an entry of the document's log: its patches as compact JSON. A text that is
+//! there before the first of them is an entry too, so that the log alone rebuilds the document.
 
 use std::fmt;
 use std::fs::File;
@@ -88,7 +88,8 @@ pub fn unzip(bytes: Vec<u8>) -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A text under edit, cut in two where the last edit was: edits cost what lies between them, not what lies behind.
+/// A text under edit, cut in two where the last edit was: edits cost what lies between them, not
+/// what lies behind.
 #[derive(Default)]
 pub struct Text {
     left: Vec<char>,

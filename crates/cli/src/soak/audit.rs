@@ -1,9 +1,11 @@
-//! Whether the store holds what it must: the acknowledgements of a round against the store as it is found.
+//! Whether the store holds what it must: the acknowledgements of a round against the store as it is
+//! found.
 //!
-//! A writer hands in its deeds one after another, over logs that are its own. After a kill the store must stand as it did
-//! after one of them: the last that was acknowledged, or a later one of those that were in flight, the same one for all of
-//! the writer's logs. So what was acknowledged is there, in order and byte for byte; a commit is there whole or not at all;
-//! and what is there of what was not acknowledged has nothing missing before it.
+//! A writer hands in its deeds one after another, over logs that are its own. After a kill the
+//! store must stand as it did after one of them: the last that was acknowledged, or a later one of
+//! those that were in flight, the same one for all of the writer's logs. So what was acknowledged
+//! is there, in order and byte for byte; a commit is there whole or not at all; and what is there
+//! of what was not acknowledged has nothing missing before it.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -69,7 +71,8 @@ impl Eyes<'_> {
         }
     }
 
-    /// The first entry's number and all stamps of a log, whoever writes to it. `Err` says what is wrong with it.
+    /// The first entry's number and all stamps of a log, whoever writes to it. `Err` says what is
+    /// wrong with it.
     pub fn entries(&self, log: u32) -> Result<Option<(u64, Vec<u32>)>, String> {
         let entries = match self.store.read(key(log), ..) {
             Ok(entries) => entries,
@@ -121,8 +124,8 @@ impl std::fmt::Display for Found {
 }
 
 impl Audit {
-    /// Compares what a writer did in its round, of which so many deeds were acknowledged, and at most `open` more were
-    /// begun. What is found is what counts from now on.
+    /// Compares what a writer did in its round, of which so many deeds were acknowledged, and at
+    /// most `open` more were begun. What is found is what counts from now on.
     pub fn writer(&mut self, eyes: Eyes<'_>, story: &mut Story, acknowledged: u64, open: u64) {
         let mut touched = vec![false; story.logs.len()];
         for _ in 0..acknowledged {
@@ -158,8 +161,8 @@ impl Audit {
         self.compare(eyes, story, (0..story.logs.len() as u32).collect());
     }
 
-    /// Finds the moment at which the logs of deeds in flight stand; the logs as they were at it. `before` holds them as
-    /// they were before the first of these deeds.
+    /// Finds the moment at which the logs of deeds in flight stand; the logs as they were at it.
+    /// `before` holds them as they were before the first of these deeds.
     fn open(
         &mut self,
         eyes: Eyes<'_>,

@@ -1,8 +1,9 @@
 //! A log as it must be: the model that soak keeps of each, in few bytes, since there are many.
 //!
-//! An entry's payload follows from the log, the entry's number and a *stamp*. The stamp of a log changes with each round
-//! and with each time that numbers are given anew (truncate, delete), so that no two payloads are ever the same though
-//! their numbers are. Entries of one stamp follow one another: a log is a few *stretches*.
+//! An entry's payload follows from the log, the entry's number and a *stamp*. The stamp of a log
+//! changes with each round and with each time that numbers are given anew (truncate, delete), so
+//! that no two payloads are ever the same though their numbers are. Entries of one stamp follow one
+//! another: a log is a few *stretches*.
 
 use std::io::{self, Read, Write};
 
@@ -29,12 +30,14 @@ pub struct Log {
     pub exists: bool,
     pub first: u32,
     pub next: u32,
-    /// The stamp of what was written last: its round above, how often numbers were given anew in it below.
+    /// The stamp of what was written last: its round above, how often numbers were given anew in it
+    /// below.
     stamp: u32,
     stretches: Vec<Stretch>,
 }
 
-/// Entries from `from` on have this stamp, up to the next stretch. Before the first one the stamp is 0.
+/// Entries from `from` on have this stamp, up to the next stretch. Before the first one the stamp
+/// is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
     from: u32,

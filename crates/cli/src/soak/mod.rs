@@ -1,9 +1,10 @@
-//! `soak`: many logs, every operation from many threads at once, and a process that is killed again and again; after each
-//! kill, everything that was acknowledged is compared.
+//! `soak`: many logs, every operation from many threads at once, and a process that is killed again
+//! and again; after each kill, everything that was acknowledged is compared.
 //!
-//! `log` is the model of a log, `story` what writers do, `payload` what they write; `writer` is the process that is killed,
-//! `told` what it tells; `round` starts, hears and kills it, `audit` compares, `report` sums up. What is acknowledged is
-//! kept here, outside of the process that is killed: for each writer the number of its deeds that are done.
+//! `log` is the model of a log, `story` what writers do, `payload` what they write; `writer` is the
+//! process that is killed, `told` what it tells; `round` starts, hears and kills it, `audit`
+//! compares, `report` sums up. What is acknowledged is kept here, outside of the process that is
+//! killed: for each writer the number of its deeds that are done.
 
 mod audit;
 mod log;
@@ -47,7 +48,8 @@ pub struct Args {
     /// Number of logs
     #[arg(long, value_name = "N", default_value = "1e6", value_parser = logs)]
     logs: u32,
-    /// What chance follows from; when the kills come is the machine's affair all the same [default: another each time]
+    /// What chance follows from; when the kills come is the machine's affair all the same [default:
+    /// another each time]
     #[arg(long)]
     seed: Option<u64>,
     /// Where to make the store; it is removed at the end, unless something is wrong with it
@@ -216,7 +218,8 @@ impl<'a> Soak<'a> {
         Ok(())
     }
 
-    /// Opens the store and compares. Where nothing is to be written, the next round recovers it, else this does.
+    /// Opens the store and compares. Where nothing is to be written, the next round recovers it,
+    /// else this does.
     fn compare(&mut self, round: u16, compare: impl FnOnce(&mut Audit, Eyes<'_>, &mut [Story], &mut Rng)) {
         let read_only = self.rng.percent(50);
         let opened = Instant::now();

@@ -1,4 +1,5 @@
-//! Payloads that tell who they are: the log, the entry's number and its stamp, then bytes that follow from these alone.
+//! Payloads that tell who they are: the log, the entry's number and its stamp, then bytes that
+//! follow from these alone.
 
 use brooklet::io::Rng;
 

@@ -155,7 +155,8 @@ fn command(args: &Args, store: &Path, seed: u64, round: u16) -> Result<Command, 
     Ok(command)
 }
 
-/// Hands the logs over as they must be. What is given back keeps the process from closing the store.
+/// Hands the logs over as they must be. What is given back keeps the process from closing the
+/// store.
 fn hand_over(input: ChildStdin, stories: &[Story]) -> io::Result<ChildStdin> {
     let mut out = BufWriter::with_capacity(1 << 20, input);
     let longest = stories.iter().map(|story| story.logs.len()).max().unwrap_or(0);

@@ -1,5 +1,6 @@
-//! What a writer does: deeds that follow from the seed, the round and the writer's logs alone. The process that is killed
-//! and the one that checks it both derive them, so that nothing but the number of acknowledged deeds passes between them.
+//! What a writer does: deeds that follow from the seed, the round and the writer's logs alone. The
+//! process that is killed and the one that checks it both derive them, so that nothing but the
+//! number of acknowledged deeds passes between them.
 
 use brooklet::ErrorKind;
 use brooklet::io::Rng;

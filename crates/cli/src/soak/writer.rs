@@ -1,6 +1,7 @@
-//! The process that is killed: writers that each go through their story, readers, and somebody who asks for checkpoints,
-//! compactions, scans and figures. It takes over the logs as they must be on its standard input, and closes the store when
-//! that ends; what it tells, it tells in lines on its standard output.
+//! The process that is killed: writers that each go through their story, readers, and somebody who
+//! asks for checkpoints, compactions, scans and figures. It takes over the logs as they must be on
+//! its standard input, and closes the store when that ends; what it tells, it tells in lines on its
+//! standard output.
 
 use std::collections::VecDeque;
 use std::io::{BufReader, Read, Write, stdin, stdout};
@@ -53,7 +54,8 @@ pub fn options(seed: u64, round: u16) -> Options {
 
 /// Writes until it is killed, or until its standard input ends.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    // A panic, in the store's own threads too: others would wait for ever for what that thread held.
+    // A panic, in the store's own threads too: others would wait for ever for what that thread
+    // held.
     std::panic::set_hook(Box::new(|panic| give_up(&panic.to_string())));
     let done = write(args);
     match &done {

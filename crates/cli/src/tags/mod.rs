@@ -1,4 +1,5 @@
-//! Commands on tagged records: putting them, finding them by their tags, counting, and importing lines.
+//! Commands on tagged records: putting them, finding them by their tags, counting, and importing
+//! lines.
 
 mod words;
 
@@ -131,7 +132,8 @@ pub struct Import {
 enum Format {
     /// Text: each word, of letters, digits and underscores, is a tag
     Text,
-    /// JSON objects: each field with a value is a tag, as name=value; name.other=value where they are nested
+    /// JSON objects: each field with a value is a tag, as name=value; name.other=value where they
+    /// are nested
     Ndjson,
 }
 

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::text::Told;
 
-/// What a store did in a while, and what it has at the end of it. Times are in microseconds, shares from 0 to 1.
+/// What a store did in a while, and what it has at the end of it. Times are in microseconds, shares
+/// from 0 to 1.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Look {
     /// How long that while was.

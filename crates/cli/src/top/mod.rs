@@ -1,5 +1,5 @@
-//! `top`: a store at work, live, by the metrics that its process writes to a file. `text` reads that, `look` makes rates of two
-//! moments, `view` shows them.
+//! `top`: a store at work, live, by the metrics that its process writes to a file. `text` reads
+//! that, `look` makes rates of two moments, `view` shows them.
 
 mod look;
 mod text;
@@ -29,8 +29,8 @@ const SILENT: Duration = Duration::from_secs(3);
 /// Arguments of `brooklet top`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The file of metrics that the store's process writes: as `--metrics FILE` of other commands says, or
-    /// `Options::metrics_file` of a program's own
+    /// The file of metrics that the store's process writes: as `--metrics FILE` of other commands
+    /// says, or `Options::metrics_file` of a program's own
     file: PathBuf,
     /// How long each look is, at least: 1s, 500ms
     #[arg(long, value_parser = age, default_value = "1s")]

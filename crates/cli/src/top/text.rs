@@ -1,4 +1,5 @@
-//! The text format of Prometheus, as far as a store writes it: one label at most, besides the bounds of histograms.
+//! The text format of Prometheus, as far as a store writes it: one label at most, besides the
+//! bounds of histograms.
 
 use std::collections::BTreeMap;
 
@@ -97,8 +98,8 @@ fn labels_of(mut text: &str) -> Option<Vec<(&str, String)>> {
 }
 
 impl Times {
-    /// A time in seconds that a part of them do not exceed; `None` where there are none. Within a class they are taken to lie
-    /// evenly.
+    /// A time in seconds that a part of them do not exceed; `None` where there are none. Within a
+    /// class they are taken to lie evenly.
     pub fn quantile(&self, part: f64) -> Option<f64> {
         let all = self.0.last().map_or(0.0, |(_, count)| *count);
         let rank = all * part;

@@ -39,7 +39,8 @@ impl View {
         }
     }
 
-    /// One figure of the last looks, as many as there is room for; the largest of them is as high as it gets.
+    /// One figure of the last looks, as many as there is room for; the largest of them is as high
+    /// as it gets.
     fn spark(&self, width: usize, of: impl Fn(&Look) -> f64) -> String {
         let room = width.saturating_sub(FIGURES).max(SHORTEST);
         let values: Vec<f64> = self.looks.iter().rev().take(room).map(of).collect();

@@ -1,5 +1,5 @@
-//! The bench from few logs to many: every station gives its figures, and nothing is left behind. What it measures is the
-//! machine's affair.
+//! The bench from few logs to many: every station gives its figures, and nothing is left behind.
+//! What it measures is the machine's affair.
 
 use crate::common;
 

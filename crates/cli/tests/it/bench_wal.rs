@@ -1,5 +1,5 @@
-//! The bench of the write-ahead log: each section measures and leaves nothing behind. What it measures is the machine's
-//! affair.
+//! The bench of the write-ahead log: each section measures and leaves nothing behind. What it
+//! measures is the machine's affair.
 
 use crate::common;
 

@@ -1,4 +1,5 @@
-//! The command from the outside: what it prints, for people and for programs, and the code it ends with.
+//! The command from the outside: what it prints, for people and for programs, and the code it ends
+//! with.
 
 use crate::common;
 
@@ -153,7 +154,8 @@ fn what_cannot_be_opened_ends_with_4() {
     place.fails(4, &["check", "empty"]);
 }
 
-/// A file size limit stands in for a full disk: a refusal by name and code, no signal, and nothing lost.
+/// A file size limit stands in for a full disk: a refusal by name and code, no signal, and nothing
+/// lost.
 #[cfg(unix)]
 #[test]
 fn no_room_ends_with_6() {

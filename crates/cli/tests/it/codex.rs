@@ -111,8 +111,9 @@ fn what_is_wrong_is_told_and_nothing_is_left() {
     assert!(place.fails(4, &["codex", "verify", "t.codex"]).contains("not a codex"));
 }
 
-/// A limit on the size of files stands for a disk that is full: in the midst of sorted entries, which are written as they
-/// come, of unsorted ones, which are written at the end, and of those for which there is no memory.
+/// A limit on the size of files stands for a disk that is full: in the midst of sorted entries,
+/// which are written as they come, of unsorted ones, which are written at the end, and of those for
+/// which there is no memory.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_is_told_and_nothing_is_left() {
@@ -138,7 +139,8 @@ fn a_full_disk_is_told_and_nothing_is_left() {
     }
 }
 
-/// Whoever presses Ctrl-C, or kills it, finds the folder as it was, or with a hidden file whose name tells what it is.
+/// Whoever presses Ctrl-C, or kills it, finds the folder as it was, or with a hidden file whose
+/// name tells what it is.
 #[cfg(unix)]
 #[test]
 fn a_build_that_is_stopped_leaves_nothing_and_a_killed_one_no_codex() {

@@ -1,11 +1,12 @@
-//! A store with one damaged place, from the outside: what is left can be had, and every command says what is not.
+//! A store with one damaged place, from the outside: what is left can be had, and every command
+//! says what is not.
 
 use crate::common;
 
 use common::{Place, text};
 
-/// A log in a run, and five in the ring, a block each; then one bit of the third of those flips. Gives what `check` printed
-/// before.
+/// A log in a run, and five in the ring, a block each; then one bit of the third of those flips.
+/// Gives what `check` printed before.
 fn a_flipped_bit_in_the_ring() -> Place {
     let (place, store) = Place::with_store();
     store.append_many("old", (0..200).map(|i| format!("old {i}"))).unwrap().wait().unwrap();

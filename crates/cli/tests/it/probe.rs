@@ -25,7 +25,8 @@ fn names(place: &Place) -> Vec<String> {
     names
 }
 
-/// Probes with more time until all is measured: a machine that is slow, or busy, skips what it has no time for.
+/// Probes with more time until all is measured: a machine that is slow, or busy, skips what it has
+/// no time for.
 fn in_any_time<T>(probed: impl Fn(&'static str) -> T, is_whole: impl Fn(&T) -> bool) -> T {
     let whole = ["1", "5", "30", "200"].into_iter().map(probed).find(is_whole);
     whole.expect("200 seconds are enough for one sample of everything")

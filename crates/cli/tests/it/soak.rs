@@ -1,5 +1,5 @@
-//! Soak from outside: a short one finds nothing wrong and leaves nothing behind; one over a store that rots says so. What
-//! each of its comparisons notices, its unit tests tell.
+//! Soak from outside: a short one finds nothing wrong and leaves nothing behind; one over a store
+//! that rots says so. What each of its comparisons notices, its unit tests tell.
 
 #![expect(clippy::disallowed_methods, reason = "a test beside a process that runs in real time")]
 

@@ -37,7 +37,8 @@ fn a_store_at_work_is_watched_until_it_is_closed() {
         let number = |name: &str| look[name].as_f64().unwrap_or_else(|| panic!("{name}: {look}"));
         assert!(number("seconds") >= 0.1 && number("commits_per_second") > 0.0, "{look}");
         assert!(number("commit_p50") > 0.0 && number("commit_p50") <= number("commit_p99"), "{look}");
-        // Blocks without a record only tell what is acknowledged; there are few beside so many commits.
+        // Blocks without a record only tell what is acknowledged; there are few beside so many
+        // commits.
         assert!(number("ring") > 0.0 && number("records_per_block") > 0.9, "{look}");
         assert_eq!((&look["stages"][3]["stage"], &look["stopped"]), (&"write".into(), &false.into()));
         assert!(look["stages"][3]["p50"].as_f64() > Some(0.0), "{look}");

@@ -1,4 +1,5 @@
-//! The trials as a newcomer runs them: the demo keeps its promises and leaves nothing behind, the bench measures.
+//! The trials as a newcomer runs them: the demo keeps its promises and leaves nothing behind, the
+//! bench measures.
 
 use crate::common;
 

@@ -98,7 +98,8 @@ fn a_restart_point_that_is_none_is_noticed_by_whoever_goes_by_it() {
     let mut spot = Spot::default();
     spot.enter(block(&[0, 1, 0, b'a', 1, 1, 0, b'b'], &[0, 4]).unwrap());
     refused(spot.aim(Aim::AtMost(b"z")), "shares its key");
-    // It points into the first entry, at bytes that look like one that ends behind the second's beginning.
+    // It points into the first entry, at bytes that look like one that ends behind the second's
+    // beginning.
     let inside = [0, 1, 5, b'a', 0, 1, 3, b'x', b'y', 0, 1, 0, b'b'];
     spot.enter(block(&inside, &[0, 4]).unwrap());
     assert!(spot.step().unwrap() && spot.step().unwrap());

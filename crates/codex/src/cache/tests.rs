@@ -20,7 +20,8 @@ fn holds(cache: &Cache, offset: u64) -> bool {
     cache.look(key(offset), |_| Some(())).is_some()
 }
 
-/// A stream of blocks that are read once drives out neither filters and indexes nor the blocks that are asked for.
+/// A stream of blocks that are read once drives out neither filters and indexes nor the blocks that
+/// are asked for.
 #[test]
 fn a_stream_of_cold_blocks_drives_nothing_out_that_is_asked_for() {
     let cache = Cache::new(100_000);
@@ -121,7 +122,8 @@ fn a_cache_that_is_resized_keeps_to_what_it_has_then() {
     }
 }
 
-/// What nobody asks for goes with time, though there is room for all; what is asked for in time stays.
+/// What nobody asks for goes with time, though there is room for all; what is asked for in time
+/// stays.
 #[test]
 fn what_nobody_asks_for_goes_with_time() {
     let classes = [Class::Data, Class::Value, Class::Leaf, Class::Filter, Class::Index, Class::Directory];

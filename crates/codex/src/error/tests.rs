@@ -1,6 +1,7 @@
 //! Every error there is, met through the public calls, and what it says.
 //!
-//! The table makes a match without a wildcard: a variant that is added and not listed here does not compile.
+//! The table makes a match without a wildcard: a variant that is added and not listed here does not
+//! compile.
 
 use std::ops::ControlFlow;
 

@@ -8,7 +8,8 @@ use super::{FileBuilder, FileOptions, Progress};
 use crate::error::Result;
 use crate::merge::Merge;
 
-/// Brings entries that come in any order into the order of their keys, in bounded memory, with all cores.
+/// Brings entries that come in any order into the order of their keys, in bounded memory, with all
+/// cores.
 ///
 /// ```
 /// use brooklet_codex::{FileOptions, Sorter};
@@ -29,8 +30,9 @@ use crate::merge::Merge;
 pub struct Sorter(FileBuilder);
 
 impl Sorter {
-    /// A sorter whose file at work, once there are more entries than fit into memory, is in this folder, and goes with the
-    /// sorter. Of the options, memory, threads and duplicates count, and how what does not fit is packed.
+    /// A sorter whose file at work, once there are more entries than fit into memory, is in this
+    /// folder, and goes with the sorter. Of the options, memory, threads and duplicates count, and
+    /// how what does not fit is packed.
     pub fn new(folder: impl AsRef<Path>, options: FileOptions) -> Self {
         let mut builder = FileBuilder::of(folder.as_ref().join("sorter"), options);
         // No file is asked for that entries which come in order could go into at once.
@@ -52,10 +54,12 @@ impl Sorter {
         self.0.add(key, value)
     }
 
-    /// Gives all entries to `visit`, in the order of their keys, while threads bring the next into order.
+    /// Gives all entries to `visit`, in the order of their keys, while threads bring the next into
+    /// order.
     ///
     /// # Errors
-    /// As [`FileBuilder::finish`]; [`Error::Cancelled`](crate::Error::Cancelled) where `visit` breaks.
+    /// As [`FileBuilder::finish`]; [`Error::Cancelled`](crate::Error::Cancelled) where `visit`
+    /// breaks.
     pub fn finish(self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()> + Send) -> Result<()> {
         let Sorter(mut builder) = self;
         builder.check()?;

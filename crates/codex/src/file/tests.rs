@@ -95,7 +95,8 @@ fn any_order_memory_and_threads_give_the_same_file() {
     }
 }
 
-/// What is merged comes from stretches on the medium and from memory; and a file that came in order is not merged.
+/// What is merged comes from stretches on the medium and from memory; and a file that came in order
+/// is not merged.
 #[test]
 fn little_memory_is_spilled_and_order_is_not() {
     let dir = tempfile::tempdir().unwrap();
@@ -211,7 +212,8 @@ fn whoever_is_told_of_the_progress_may_end_it() {
         fs::remove_file(dir.path().join("file")).unwrap();
         let times = tellings.load(Ordering::Relaxed);
         assert!(times > 10);
-        // How often memory is full depends on how fast the threads are, and so does the number of tellings.
+        // How often memory is full depends on how fast the threads are, and so does the number of
+        // tellings.
         for after in (0..times / 2).step_by(7) {
             assert!(matches!(run(after), Err(Error::Cancelled)));
             assert_eq!(files(&dir), [""; 0]);

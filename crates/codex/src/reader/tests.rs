@@ -1,4 +1,5 @@
-//! Files whose checksums hold and whose numbers cannot be: each is refused for what it says, before it is followed.
+//! Files whose checksums hold and whose numbers cannot be: each is refused for what it says, before
+//! it is followed.
 
 use super::*;
 use crate::block::BlockBuilder;
@@ -129,7 +130,8 @@ fn a_value_that_is_kept_for_another_key_is_not_given() {
     assert_eq!(reader.get(b"k").unwrap().unwrap(), "v");
 }
 
-/// A file of one entry and a filter in two parts; `gaps` are bytes before the first part, the second and the directory.
+/// A file of one entry and a filter in two parts; `gaps` are bytes before the first part, the
+/// second and the directory.
 fn with_filter(gaps: [&[u8]; 3]) -> Vec<u8> {
     let mut out = frame();
     let root = Ptr { offset: 0, len: out.len() as u32, sum: sum(&out) };

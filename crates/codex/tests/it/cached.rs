@@ -1,5 +1,5 @@
-//! A source with a cache of its own, such as the system's page cache: what is asked for singly goes through it, and
-//! whatever it gives, the file has the last word.
+//! A source with a cache of its own, such as the system's page cache: what is asked for singly goes
+//! through it, and whatever it gives, the file has the last word.
 
 use std::io;
 use std::sync::Arc;
@@ -84,7 +84,8 @@ fn what_is_asked_for_singly_goes_through_the_cache_and_all_else_does_not() {
     assert!(reader.source().reads.load(Ordering::Relaxed) > 10);
 }
 
-/// A page of what lay there before, a bit that is wrong, a cache that fails: none is damage, and none is believed.
+/// A page of what lay there before, a bit that is wrong, a cache that fails: none is damage, and
+/// none is believed.
 #[test]
 fn a_cache_that_is_wrong_or_fails_costs_a_read_and_nothing_else() {
     let stale = |file: &[u8]| file.iter().map(|byte| byte.wrapping_add(1)).collect::<Vec<u8>>();

@@ -1,4 +1,5 @@
-//! Damage is noticed, wherever it is: each bit of a file flipped, the file cut, parts of it old or misplaced.
+//! Damage is noticed, wherever it is: each bit of a file flipped, the file cut, parts of it old or
+//! misplaced.
 
 use std::collections::BTreeMap;
 

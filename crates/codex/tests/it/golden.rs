@@ -1,7 +1,9 @@
-//! Files written by each version stay readable. What is written today is version 2, and version 3 where a value is long.
+//! Files written by each version stay readable. What is written today is version 2, and version 3
+//! where a value is long.
 //!
-//! `v2.codex` and `v3.codex` are not compressed and must come out bit for bit. Those with `-lz4` are only read back: a later LZ4 library may
-//! compress otherwise, which is no change of the format.
+//! `v2.codex` and `v3.codex` are not compressed and must come out bit for bit. Those with `-lz4`
+//! are only read back: a later LZ4 library may compress otherwise, which is no change of the
+//! format.
 //!
 //! To write them anew, after a change of the format before its release:
 //! `cargo test -p brooklet-codex --test it golden -- --ignored`

@@ -1,4 +1,5 @@
-//! What a look-up costs: reads, bytes and memory, counted by a source that is asked for each of them.
+//! What a look-up costs: reads, bytes and memory, counted by a source that is asked for each of
+//! them.
 
 use std::io;
 use std::sync::Arc;
@@ -130,7 +131,8 @@ fn many_readers_keep_to_one_budget_and_leave_nothing_behind() {
     assert_eq!(cache.stats().bytes(), 0);
 }
 
-/// What is asked for again and lies scattered takes its own memory, not that of the blocks it lies in.
+/// What is asked for again and lies scattered takes its own memory, not that of the blocks it lies
+/// in.
 #[test]
 fn scattered_values_are_kept_where_their_blocks_do_not_fit() {
     let cache = Arc::new(Cache::new(500_000));

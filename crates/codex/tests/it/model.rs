@@ -1,4 +1,5 @@
-//! A codex against a `BTreeMap`: the same entries, the same answers, with blocks so small that the index has levels.
+//! A codex against a `BTreeMap`: the same entries, the same answers, with blocks so small that the
+//! index has levels.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -5,14 +5,15 @@ use std::ops::Range;
 
 use super::pages::Pages;
 
-/// Something that goes wrong with a [`Disk`](super::Disk). A fault replaces an earlier one of the same variant.
+/// Something that goes wrong with a [`Disk`](super::Disk). A fault replaces an earlier one of the
+/// same variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// After this many more writes and flushes the power goes off during the next one. That one fails with its effect
-    /// left pending, and whatever follows, reads included, fails too.
+    /// After this many more writes and flushes the power goes off during the next one. That one
+    /// fails with its effect left pending, and whatever follows, reads included, fails too.
     PowerOffAfter(u64),
-    /// After `operations` more writes and flushes the next one fails. A failed write leaves any number of its sectors
-    /// behind; a failed flush drops some of what it should have made durable.
+    /// After `operations` more writes and flushes the next one fails. A failed write leaves any
+    /// number of its sectors behind; a failed flush drops some of what it should have made durable.
     ErrorAfter {
         /// Writes and flushes that still succeed.
         operations: u64,
@@ -39,8 +40,9 @@ pub enum Fault {
         /// Whether all later reads fail as well.
         sticky: bool,
     },
-    /// After `reads` more reads the next one for which it makes a difference is answered with the bytes that were there when
-    /// the disk was told of this fault; beyond its end then, with zeros. Later reads are right again.
+    /// After `reads` more reads the next one for which it makes a difference is answered with the
+    /// bytes that were there when the disk was told of this fault; beyond its end then, with zeros.
+    /// Later reads are right again.
     StaleReadAfter {
         /// Reads that are still right.
         reads: u64,
@@ -57,8 +59,8 @@ pub enum Fault {
         /// What becomes of that one.
         lie: Lie,
     },
-    /// The disk has room for so many bytes, those in holes not counted. Growing, and filling holes, beyond that fails with
-    /// [`io::ErrorKind::StorageFull`].
+    /// The disk has room for so many bytes, those in holes not counted. Growing, and filling holes,
+    /// beyond that fails with [`io::ErrorKind::StorageFull`].
     Full(u64),
     /// What fails from now on panics, as the code of a user's volume may.
     Panics,

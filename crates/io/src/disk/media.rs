@@ -1,9 +1,11 @@
 //! What a disk holds: on the medium, and in the volatile cache before it.
 //!
 //! Invariants:
-//! - `durable` and `cache` have the same length. `cache` is what reads see, `durable` what surely survives a power cut.
-//! - `durable` with `pending` applied in order is `cache`, except where a failed flush has dropped pending writes: as on
-//!   Linux, those stay readable and never become durable, however often a later flush succeeds.
+//! - `durable` and `cache` have the same length. `cache` is what reads see, `durable` what surely
+//!   survives a power cut.
+//! - `durable` with `pending` applied in order is `cache`, except where a failed flush has dropped
+//!   pending writes: as on Linux, those stay readable and never become durable, however often a
+//!   later flush succeeds.
 //! - No pending write overlaps a later durable write: the durable one has superseded it.
 
 use std::collections::BTreeMap;
@@ -115,7 +117,8 @@ impl Media {
         self.in_flight.remove(&ticket);
     }
 
-    /// What is left when whoever wrote is killed: each write in flight is carried out as far as the cache, or not at all.
+    /// What is left when whoever wrote is killed: each write in flight is carried out as far as the
+    /// cache, or not at all.
     pub fn killed(&self, rng: &mut Rng) -> Self {
         let mut left = Self {
             durable: self.durable.clone(),
@@ -178,7 +181,8 @@ impl Media {
                 }
             }
             _ => {
-                // Crashes differ in how much is lost, so that both a single loss and a single survivor come up.
+                // Crashes differ in how much is lost, so that both a single loss and a single
+                // survivor come up.
                 let kept = 10 + rng.below(81);
                 while !writes.is_empty() {
                     let write = writes.swap_remove(rng.below(writes.len() as u64) as usize);

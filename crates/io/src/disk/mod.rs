@@ -1,12 +1,14 @@
 //! The disk model: what has reached the medium, what only seems to have, and what goes wrong.
 //!
-//! One model serves everywhere that a disk is to fail: under a [`MemVolume`](crate::MemVolume) in tests and in the
-//! simulator, under a file of a FUSE file system, and behind a network block device below a virtual machine.
+//! One model serves everywhere that a disk is to fail: under a [`MemVolume`](crate::MemVolume) in
+//! tests and in the simulator, under a file of a FUSE file system, and behind a network block
+//! device below a virtual machine.
 //!
-//! What it holds is `media`, where that takes no room `holes`, what is to go wrong `fault`; here is when which of them is
-//! asked.
+//! What it holds is `media`, where that takes no room `holes`, what is to go wrong `fault`; here is
+//! when which of them is asked.
 //!
-//! All chance comes from the disk's own generator: the same calls with the same seed end the same way.
+//! All chance comes from the disk's own generator: the same calls with the same seed end the same
+//! way.
 
 use std::fmt;
 use std::io;
@@ -29,7 +31,8 @@ mod pages;
 /// What a power cut may tear a write into, in bytes.
 pub(crate) const TEAR: usize = 512;
 
-/// A model of a disk with a volatile cache. Offsets and lengths are in bytes, and need no alignment here.
+/// A model of a disk with a volatile cache. Offsets and lengths are in bytes, and need no alignment
+/// here.
 pub struct Disk {
     media: Media,
     /// Tickets that [`begin`](Self::begin) gave.
@@ -73,8 +76,9 @@ impl Disk {
         }
     }
 
-    /// Lets power cuts keep or lose whole pieces of `piece` bytes, and leave no garbage. A store is to stand more than
-    /// that; of the file systems it may lie in, each relies on a piece of its own that is never torn.
+    /// Lets power cuts keep or lose whole pieces of `piece` bytes, and leave no garbage. A store is
+    /// to stand more than that; of the file systems it may lie in, each relies on a piece of its
+    /// own that is never torn.
     pub fn tear_gently(&mut self, piece: usize) {
         self.tearing = Tearing { piece, garbage: false };
     }
@@ -84,7 +88,8 @@ impl Disk {
         self.plan.add(fault, self.media.image());
     }
 
-    /// Lets nothing more go wrong but for what has: the power stays off, and the disk as large as it is.
+    /// Lets nothing more go wrong but for what has: the power stays off, and the disk as large as
+    /// it is.
     pub fn heal(&mut self) {
         self.plan = Plan { full: self.plan.full, ..Plan::default() };
     }
@@ -94,8 +99,9 @@ impl Disk {
         self.off || self.plan.is_to_fail()
     }
 
-    /// The disk as the next process finds it if the one that uses it were killed now: what was written is there, durable or
-    /// not as it is here; each write in flight has arrived, or never does. No fault is planned on it. This disk stays as it is.
+    /// The disk as the next process finds it if the one that uses it were killed now: what was
+    /// written is there, durable or not as it is here; each write in flight has arrived, or never
+    /// does. No fault is planned on it. This disk stays as it is.
     pub fn killed(&mut self) -> Self {
         let media = self.media.killed(&mut self.rng);
         let rng = Rng::new(self.rng.next());
@@ -161,11 +167,12 @@ impl Disk {
         }
     }
 
-    /// What a power cut now would leave; each call draws another outcome. The disk itself stays as it is.
+    /// What a power cut now would leave; each call draws another outcome. The disk itself stays as
+    /// it is.
     ///
-    /// One time in four nothing that is pending persists, one time in four everything does. Otherwise each 512 bytes
-    /// of each pending write (those in flight included) are kept, lost or, rarely, garbage, in any order, unless
-    /// [`tear_gently`](Self::tear_gently) said otherwise.
+    /// One time in four nothing that is pending persists, one time in four everything does.
+    /// Otherwise each 512 bytes of each pending write (those in flight included) are kept, lost or,
+    /// rarely, garbage, in any order, unless [`tear_gently`](Self::tear_gently) said otherwise.
     pub fn crash(&mut self) -> Vec<u8> {
         self.media.crash(&mut self.rng, self.tearing).to_vec()
     }
@@ -176,7 +183,8 @@ impl Disk {
         Self { media, ..Self::with(Rng::new(seed)) }
     }
 
-    /// Flips bit `bit` (0 to 7) of byte `byte`, in the cache, on the medium and in whatever is on its way there.
+    /// Flips bit `bit` (0 to 7) of byte `byte`, in the cache, on the medium and in whatever is on
+    /// its way there.
     ///
     /// # Panics
     /// If the disk has no such byte, or a byte no such bit.
@@ -185,14 +193,15 @@ impl Disk {
         self.media.flip(byte, bit);
     }
 
-    /// Reads at `offset`; fewer bytes than asked for at the end, or where a fault says so. `unit` is the alignment
-    /// that a short transfer keeps.
+    /// Reads at `offset`; fewer bytes than asked for at the end, or where a fault says so. `unit`
+    /// is the alignment that a short transfer keeps.
     pub fn read(&mut self, offset: u64, buf: &mut [u8], unit: usize) -> io::Result<usize> {
         let len = self.begin_read(buf.len(), unit)?;
         Ok(self.copy(Media::image, offset, &mut buf[..len]))
     }
 
-    /// Reads as [`read`](Self::read) does, past the cache: only bytes that surely survive a power cut.
+    /// Reads as [`read`](Self::read) does, past the cache: only bytes that surely survive a power
+    /// cut.
     pub fn read_medium(&mut self, offset: u64, buf: &mut [u8], unit: usize) -> io::Result<usize> {
         let len = self.begin_read(buf.len(), unit)?;
         Ok(self.copy(Media::durable, offset, &mut buf[..len]))
@@ -237,7 +246,8 @@ impl Disk {
         }
     }
 
-    /// Writes at `offset`, inside what the disk has. `unit` is the alignment that a short transfer keeps.
+    /// Writes at `offset`, inside what the disk has. `unit` is the alignment that a short transfer
+    /// keeps.
     pub fn write(&mut self, offset: u64, data: &[u8], persist: Persist, unit: usize) -> io::Result<usize> {
         self.check_power()?;
         if !self.media.holds(offset, data.len()) {
@@ -284,8 +294,8 @@ impl Disk {
         self.flush_within(0..u64::MAX)
     }
 
-    /// As [`flush`](Self::flush), for the writes that start in `range`: that of one of several disks which this one stands
-    /// for, so that the power of all goes off at once.
+    /// As [`flush`](Self::flush), for the writes that start in `range`: that of one of several
+    /// disks which this one stands for, so that the power of all goes off at once.
     pub fn flush_within(&mut self, range: Range<u64>) -> io::Result<()> {
         self.check_power()?;
         self.counts.flushes += 1;
@@ -309,7 +319,8 @@ impl Disk {
         }
     }
 
-    /// Makes the disk at least `size` bytes long. The new size is durable at once, which is kinder than a file.
+    /// Makes the disk at least `size` bytes long. The new size is durable at once, which is kinder
+    /// than a file.
     pub fn grow(&mut self, size: u64) -> io::Result<()> {
         self.check_power()?;
         let Some(more) = size.checked_sub(self.media.len() as u64).filter(|more| *more > 0) else {
@@ -331,8 +342,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes a hole: `range`, whole sectors of the disk, reads as zero, and takes no room until it is written to. A power
-    /// cut before the next flush may undo what is read.
+    /// Makes a hole: `range`, whole sectors of the disk, reads as zero, and takes no room until it
+    /// is written to. A power cut before the next flush may undo what is read.
     pub fn punch(&mut self, range: Range<u64>) -> io::Result<()> {
         self.check_power()?;
         assert!(self.media.holds(range.start, (range.end - range.start) as usize), "a hole lies inside");
@@ -361,8 +372,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Takes note of a write that the disk has been handed, and may carry out in part if the power goes off.
-    /// [`end`](Self::end) it before [`write`](Self::write) carries it out.
+    /// Takes note of a write that the disk has been handed, and may carry out in part if the power
+    /// goes off. [`end`](Self::end) it before [`write`](Self::write) carries it out.
     pub fn begin(&mut self, offset: u64, data: Bytes) -> u64 {
         self.tickets += 1;
         // Without power it goes nowhere.

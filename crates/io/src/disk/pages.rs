@@ -1,5 +1,5 @@
-//! Bytes in pages that copies share until one of them is written to. What a power cut leaves of a disk differs from it in a few
-//! pages, and simulations take that many thousand times.
+//! Bytes in pages that copies share until one of them is written to. What a power cut leaves of a
+//! disk differs from it in a few pages, and simulations take that many thousand times.
 //!
 //! Invariant: what a page has behind the end is zero.
 

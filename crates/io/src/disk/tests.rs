@@ -46,7 +46,8 @@ fn a_gentle_cut_tears_between_pieces_only() {
     }
 }
 
-/// The kernel writes to a block device in units of 512 bytes, so a transfer need not be a multiple of the unit.
+/// The kernel writes to a block device in units of 512 bytes, so a transfer need not be a multiple
+/// of the unit.
 #[test]
 fn short_transfers_are_whole_units_of_any_length() {
     let mut disk = Disk::new(vec![0; 4 * S], 0);
@@ -114,8 +115,8 @@ fn a_stale_read_gives_what_was_there_when_the_fault_was_planned_and_once() {
     assert_eq!((read(&mut disk, 2), read(&mut disk, 2)), (0, 3));
 }
 
-/// As on Linux: what a failed flush dropped can be read by the next process, too, whose flush succeeds and makes nothing of it
-/// durable.
+/// As on Linux: what a failed flush dropped can be read by the next process, too, whose flush
+/// succeeds and makes nothing of it durable.
 #[test]
 fn a_killed_process_leaves_its_cache_and_the_next_flush_does_not_save_what_one_dropped() {
     let (mut dropped, mut saved) = (0, 0);

@@ -29,7 +29,8 @@ impl FileInner {
 
 #[cfg(target_os = "linux")]
 impl FileInner {
-    /// Direct I/O is switched on after the open: some file systems create the file and then refuse the flag.
+    /// Direct I/O is switched on after the open: some file systems create the file and then refuse
+    /// the flag.
     pub(super) fn choose_direct(&mut self, options: &FileOptions) -> io::Result<()> {
         if !options.direct {
             self.note("buffered I/O: the options ask for it".into());
@@ -80,8 +81,9 @@ impl FileInner {
             return Ok(());
         }
         if let Some(kind) = self.strange_file_system()? {
-            // Where FUSE takes only a part of a direct write, the kernel's ring goes on with the rest by itself - at the
-            // offset of the first part, since the position has not moved on.
+            // Where FUSE takes only a part of a direct write, the kernel's ring goes on with the
+            // rest by itself - at the offset of the first part, since the position has not moved
+            // on.
             self.note(format!("queues use threads: {kind} may misplace what io_uring writes"));
             return Ok(());
         }
@@ -92,9 +94,9 @@ impl FileInner {
         Ok(())
     }
 
-    /// What the file lies on, if that is not known to be a device or a file system that carries out direct writes by
-    /// itself: FUSE, a network, a layer over something else. Nothing tells whether such a one keeps what a flag or a ring
-    /// asks for; plain calls it has to keep.
+    /// What the file lies on, if that is not known to be a device or a file system that carries out
+    /// direct writes by itself: FUSE, a network, a layer over something else. Nothing tells whether
+    /// such a one keeps what a flag or a ring asks for; plain calls it has to keep.
     pub(super) fn strange_file_system(&self) -> io::Result<Option<String>> {
         /// ext2 to ext4, XFS, Btrfs, F2FS, bcachefs, ZFS, tmpfs; see `statfs(2)`.
         const KNOWN: [u64; 7] =

@@ -1,13 +1,15 @@
-//! Reads by way of the page cache, beside the direct ones: for what is small, asked for singly, and maybe again.
+//! Reads by way of the page cache, beside the direct ones: for what is small, asked for singly, and
+//! maybe again.
 //!
-//! They go through a second handle of the same open file, without the direct flag and for reading only, so that the page
-//! cache never holds anything of ours that is yet to be written. Direct writes make the kernel drop the pages they pass
-//! over; where it cannot, a page stays as it was. So what these reads give may be older than the file, and whoever asks has
-//! to have a way to see that (a checksum), and reads again then by [`FileInner::read_at`].
+//! They go through a second handle of the same open file, without the direct flag and for reading
+//! only, so that the page cache never holds anything of ours that is yet to be written. Direct
+//! writes make the kernel drop the pages they pass over; where it cannot, a page stays as it was.
+//! So what these reads give may be older than the file, and whoever asks has to have a way to see
+//! that (a checksum), and reads again then by [`FileInner::read_at`].
 //!
-//! The handle is one that the kernel opens anew for the descriptor at hand: whatever became of the name, it is the same
-//! file. It takes no lock and claims no device; the first one does. Where direct writes and the page cache are not known to
-//! agree (FUSE, a network), there is none.
+//! The handle is one that the kernel opens anew for the descriptor at hand: whatever became of the
+//! name, it is the same file. It takes no lock and claims no device; the first one does. Where
+//! direct writes and the page cache are not known to agree (FUSE, a network), there is none.
 
 #[cfg(target_os = "linux")]
 use std::fs::File;
@@ -29,14 +31,16 @@ use super::inner::retry;
 
 #[cfg(target_os = "linux")]
 impl FileInner {
-    /// Opens the second handle, where it serves: a volume that is not direct uses the page cache anyway.
+    /// Opens the second handle, where it serves: a volume that is not direct uses the page cache
+    /// anyway.
     pub(super) fn open_cached(&mut self) -> std::io::Result<()> {
         if !self.direct || self.strange_file_system()?.is_some() {
             return Ok(());
         }
         match File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())) {
             Ok(file) => {
-                // Who looks something up wants nothing of its neighbourhood. Without the advice it reads more, no worse.
+                // Who looks something up wants nothing of its neighbourhood. Without the advice it
+                // reads more, no worse.
                 let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
                 self.cached = Some(file);
             }

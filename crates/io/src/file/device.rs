@@ -8,7 +8,8 @@ use std::path::Path;
 use super::inner::FileInner;
 use crate::{AlignedBuf, BlockDevice, SECTOR};
 
-/// Describes the block device that `file` is, if it is one, and refuses one that no volume can be kept on.
+/// Describes the block device that `file` is, if it is one, and refuses one that no volume can be
+/// kept on.
 pub(super) fn describe(file: &File, path: &Path) -> io::Result<Option<BlockDevice>> {
     if !file.metadata()?.file_type().is_block_device() {
         return Ok(None);
@@ -32,8 +33,8 @@ fn check(device: BlockDevice, path: &Path) -> io::Result<()> {
 }
 
 impl FileInner {
-    /// Zeros what lies behind the last whole sector of a device, in blocks of the device's own. The store's files have no
-    /// such rest.
+    /// Zeros what lies behind the last whole sector of a device, in blocks of the device's own. The
+    /// store's files have no such rest.
     pub(super) fn zero_rest(&self) -> io::Result<()> {
         let Some(BlockDevice { logical_block, .. }) = self.device else { return Ok(()) };
         self.check_writable()?;

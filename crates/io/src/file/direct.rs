@@ -1,9 +1,11 @@
-//! Whether direct I/O is direct: some file systems take the flag and go through the page cache all the same, as ext4 does
-//! where it journals data, and tmpfs everywhere. What goes through the cache is a promise of another kind: a write-back
-//! that fails leaves pages that read back and are not on the medium.
+//! Whether direct I/O is direct: some file systems take the flag and go through the page cache all
+//! the same, as ext4 does where it journals data, and tmpfs everywhere. What goes through the cache
+//! is a promise of another kind: a write-back that fails leaves pages that read back and are not on
+//! the medium.
 //!
-//! No file system's name decides. A sector that is not in the page cache is read or written directly, and then it is there
-//! or not. Where that cannot be seen, `statx` may tell: a file system that has direct I/O for a file names an alignment.
+//! No file system's name decides. A sector that is not in the page cache is read or written
+//! directly, and then it is there or not. Where that cannot be seen, `statx` may tell: a file
+//! system that has direct I/O for a file names an alignment.
 
 use std::fs::File;
 use std::io;
@@ -27,13 +29,15 @@ pub(super) enum Direct {
     Unknown,
 }
 
-/// Places that are looked at, at most: a page may be kept in memory by others who have the file open.
+/// Places that are looked at, at most: a page may be kept in memory by others who have the file
+/// open.
 const PLACES: usize = 16;
 
 /// Pages go from the cache by whole folios, which are no larger than this.
 const FOLIO: u64 = 4 << 20;
 
-/// Looks whether I/O on `file`, which has the flag, passes the page cache by. `may_write` allows writing to an empty file.
+/// Looks whether I/O on `file`, which has the flag, passes the page cache by. `may_write` allows
+/// writing to an empty file.
 pub(super) fn look(file: &File, size: u64, may_write: bool) -> io::Result<Direct> {
     let aligned = alignment(file);
     if aligned == Some(false) {
@@ -55,28 +59,31 @@ pub(super) fn look(file: &File, size: u64, may_write: bool) -> io::Result<Direct
     })
 }
 
-/// What `statx` says: whether the file has direct I/O, if the kernel and the file system tell (Linux 6.1).
+/// What `statx` says: whether the file has direct I/O, if the kernel and the file system tell
+/// (Linux 6.1).
 fn alignment(file: &File) -> Option<bool> {
     let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let told = found.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
     told.then_some(found.stx_dio_offset_align > 0)
 }
 
-/// Whether the first sector of an empty file, which gets one, is in the page cache once it is written directly.
+/// Whether the first sector of an empty file, which gets one, is in the page cache once it is
+/// written directly.
 fn stays_when_written(file: &File) -> io::Result<Option<bool>> {
     let sector = AlignedBuf::zeroed(SECTOR);
     retry(|| file.write_at(&sector, 0))?;
     Ok(resident(file, 0))
 }
 
-/// The first sector that holds data at `at` or behind; what holds none may be read without the page cache in any case.
+/// The first sector that holds data at `at` or behind; what holds none may be read without the page
+/// cache in any case.
 fn data_behind(file: &File, at: u64) -> Option<u64> {
     let found = rustix::fs::seek(file, SeekFrom::Data(at)).ok()?;
     Some(found / SECTOR as u64 * SECTOR as u64)
 }
 
-/// Whether a sector that is not in the page cache is there once it is read directly. `None`: that cannot be seen, or all
-/// that were tried stay there whatever is done.
+/// Whether a sector that is not in the page cache is there once it is read directly. `None`: that
+/// cannot be seen, or all that were tried stay there whatever is done.
 fn stays_when_read(file: &File, size: u64) -> io::Result<Option<bool>> {
     let mut rng = Rng::new(system_seed());
     let mut sector = AlignedBuf::zeroed(SECTOR);

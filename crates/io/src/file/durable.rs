@@ -1,10 +1,11 @@
 //! How writes become durable: by their own flag, or by a sync after them, whichever serves better.
 //!
 //! Invariants:
-//! - Both ways give the same guarantee, so the choice may change at any moment, also while writes are in flight.
-//! - Once `flag_works` is false it stays so, and `by_flag` with it, with a line in `fallbacks` (unless the options
-//!   forbid the flag). A write may be refused the flag while the ways are measured, so once the volume is shared both
-//!   change under the lock of `why` only.
+//! - Both ways give the same guarantee, so the choice may change at any moment, also while writes
+//!   are in flight.
+//! - Once `flag_works` is false it stays so, and `by_flag` with it, with a line in `fallbacks`
+//!   (unless the options forbid the flag). A write may be refused the flag while the ways are
+//!   measured, so once the volume is shared both change under the lock of `why` only.
 
 use std::fmt;
 use std::fs::File;
@@ -76,7 +77,8 @@ impl FileInner {
         self.watch().inspect_err(|e| self.syncs.fail(e))
     }
 
-    /// Makes everything written before durable, together with others who ask for the same. A failure is final.
+    /// Makes everything written before durable, together with others who ask for the same. A
+    /// failure is final.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.syncs.sync(|| {
             let result = (self.durable.calls.sync)(&self.file);
@@ -98,7 +100,8 @@ impl FileInner {
         self.durable.why.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Goes on with the way that was measured to serve better, unless the flag was refused meanwhile; whether it does.
+    /// Goes on with the way that was measured to serve better, unless the flag was refused
+    /// meanwhile; whether it does.
     pub(super) fn choose_measured(&self, by_flag: bool, why: String) -> bool {
         let mut told = self.durable.why.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.durable.flag_works.load(Ordering::Relaxed) {
@@ -128,7 +131,8 @@ impl FileInner {
         Ok(n)
     }
 
-    /// A write with `RWF_DSYNC`. One that is refused the flag is not counted: nothing was sent down.
+    /// A write with `RWF_DSYNC`. One that is refused the flag is not counted: nothing was sent
+    /// down.
     pub(super) fn write_by_flag(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
         let result = retry(|| (self.durable.calls.write_flagged)(&self.file, offset, data));
         if !result.as_ref().is_err_and(is_refusal) {
@@ -146,7 +150,8 @@ impl FileInner {
         }
     }
 
-    /// Chooses the way when the file is opened. Whether the kernel knows `RWF_DSYNC` shows at the first durable write.
+    /// Chooses the way when the file is opened. Whether the kernel knows `RWF_DSYNC` shows at the
+    /// first durable write.
     pub(super) fn choose_durable(&mut self, options: &FileOptions) -> io::Result<()> {
         self.durable.measurable = options.durable == Durable::Probe;
         if options.durable == Durable::Flush {

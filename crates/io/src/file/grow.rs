@@ -1,5 +1,6 @@
-//! The size of a file, and its space: it grows with its space allocated, and never by a write. What is given back in the
-//! middle others may take, so it must be allocated anew before it is relied on.
+//! The size of a file, and its space: it grows with its space allocated, and never by a write. What
+//! is given back in the middle others may take, so it must be allocated anew before it is relied
+//! on.
 
 use std::fs::File;
 use std::io;
@@ -72,7 +73,8 @@ impl FileInner {
         }
         let made = retry(|| allocate(&self.file, range.start, range.end - range.start));
         match made {
-            // XFS wants as much to be free as it is asked for, before it looks what is there already.
+            // XFS wants as much to be free as it is asked for, before it looks what is there
+            // already.
             #[cfg(target_os = "linux")]
             Err(error) if error.kind() == io::ErrorKind::StorageFull => self.write_holes(range),
             #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
-//! Which files this process has open as volumes, so that one who finds a lock held can be told that it is held at home.
-//! Nothing but messages depends on it.
+//! Which files this process has open as volumes, so that one who finds a lock held can be told that
+//! it is held at home. Nothing but messages depends on it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -8,10 +8,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a file is known by: its file system and its number there; a device by its own number, whatever its name.
+/// What a file is known by: its file system and its number there; a device by its own number,
+/// whatever its name.
 type Identity = (u64, u64);
 
-/// How often each is open, by the process that opened it: one that was forked off has the table, and did not open them.
+/// How often each is open, by the process that opened it: one that was forked off has the table,
+/// and did not open them.
 static HELD: Mutex<BTreeMap<(u32, Identity), usize>> = Mutex::new(BTreeMap::new());
 
 /// Counts a file as open until it is dropped.

@@ -1,4 +1,5 @@
-//! Holes in a file, written to: so space that is allocated, and holds nothing yet, is used without asking for more.
+//! Holes in a file, written to: so space that is allocated, and holds nothing yet, is used without
+//! asking for more.
 
 use std::fs::File;
 use std::io;
@@ -14,8 +15,8 @@ use crate::{AlignedBuf, SECTOR};
 const PIECE: usize = 64 << 10;
 
 impl FileInner {
-    /// Writes to all of `range` that holds no data what it reads as. That takes no room where space is allocated, and fails
-    /// for want of it where none is.
+    /// Writes to all of `range` that holds no data what it reads as. That takes no room where space
+    /// is allocated, and fails for want of it where none is.
     pub(super) fn write_holes(&self, range: Range<u64>) -> io::Result<()> {
         let mut buf = AlignedBuf::zeroed(PIECE);
         let mut at = range.start;
@@ -37,7 +38,8 @@ impl FileInner {
     }
 }
 
-/// Whether some of `range` may hold no data. A file system that does not tell may have holes anywhere.
+/// Whether some of `range` may hold no data. A file system that does not tell may have holes
+/// anywhere.
 pub(super) fn has_hole(file: &File, range: &Range<u64>) -> bool {
     !next(file, SeekFrom::Hole(range.start)).is_ok_and(|hole| hole >= range.end)
 }

@@ -1,13 +1,13 @@
 //! The open file, shared by a volume and its queues.
 //!
 //! Invariants:
-//! - `size` is the length of the file and moves only under `resize`. Writes stay inside it, so a write never
-//!   changes the file's length, and with it its metadata.
-//! - Whatever would exceed `RLIMIT_FSIZE` is refused before the kernel sees it: the kernel would answer with
-//!   `SIGXFSZ`, which ends the process.
+//! - `size` is the length of the file and moves only under `resize`. Writes stay inside it, so a
+//!   write never changes the file's length, and with it its metadata.
+//! - Whatever would exceed `RLIMIT_FSIZE` is refused before the kernel sees it: the kernel would
+//!   answer with `SIGXFSZ`, which ends the process.
 //! - `uring` and `gives_back` only ever go from true to false, with a line in `fallbacks`.
-//! - The lock belongs to the open file. Queues share it, so the file stays locked until the volume and all its queues
-//!   are gone.
+//! - The lock belongs to the open file. Queues share it, so the file stays locked until the volume
+//!   and all its queues are gone.
 
 use std::fs::File;
 use std::io;
@@ -48,7 +48,8 @@ pub(crate) struct FileInner {
     pub(super) size: AtomicU64,
     /// Held while the size changes.
     pub(super) resize: Mutex<()>,
-    /// Whether space inside the file can be given back, and be allocated anew, as far as anybody tried.
+    /// Whether space inside the file can be given back, and be allocated anew, as far as anybody
+    /// tried.
     pub(super) gives_back: AtomicBool,
     pub(super) durable: DurableBy,
     pub(super) syncs: SharedSync,
@@ -58,7 +59,8 @@ pub(crate) struct FileInner {
 }
 
 impl Drop for FileInner {
-    /// Gives up the lock. Closing the file would not: a child that was forked meanwhile has it open still, and the lock with it.
+    /// Gives up the lock. Closing the file would not: a child that was forked meanwhile has it open
+    /// still, and the lock with it.
     fn drop(&mut self) {
         if self.opener.is_here() && !bug("child-keeps-the-lock") {
             // Who opens the file next is refused where this fails.
@@ -148,7 +150,8 @@ impl FileInner {
         }
     }
 
-    /// Counts an operation that a queue carried out by itself; `durable` says whether a write carried the flag.
+    /// Counts an operation that a queue carried out by itself; `durable` says whether a write
+    /// carried the flag.
     #[cfg(target_os = "linux")]
     pub(crate) fn count(&self, op: &Op, result: &io::Result<usize>, durable: bool) {
         match op {
@@ -180,7 +183,8 @@ impl FileInner {
 
     pub(super) fn check_limit(&self, end: u64) -> io::Result<()> {
         match getrlimit(Resource::Fsize).current {
-            // Asked for every time, as the limit can be changed from outside; the limit does not bind devices.
+            // Asked for every time, as the limit can be changed from outside; the limit does not
+            // bind devices.
             Some(limit) if end > limit && self.device.is_none() => Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
                 format!("{end} bytes are over the process's file size limit (ulimit -f) of {limit}"),
@@ -220,8 +224,9 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
     }
 }
 
-/// Whether the error says that what was asked for is not to be had here, so that another way is to be taken: the kernel or
-/// the file system does not know it, or a filter of system calls, as containers have one, does not let it through.
+/// Whether the error says that what was asked for is not to be had here, so that another way is to
+/// be taken: the kernel or the file system does not know it, or a filter of system calls, as
+/// containers have one, does not let it through.
 pub(crate) fn is_refusal(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::PERM))
 }

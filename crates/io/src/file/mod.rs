@@ -2,9 +2,11 @@
 //!
 //! - `open`: names, opening and locks; `device`: what a block device says of itself.
 //! - `inner`: the open file that the volume and its queues share, its reads and its checks.
-//! - `durable`: how writes become durable; `tune`: the choice between the ways; `sync`: one sync for many callers.
-//! - `backend`: direct I/O and io_uring, used where they can be relied on; `direct`: whether direct I/O is; `watch`: whether the
-//!   file is still there, looked at beside each write; `held`: which files this process has open.
+//! - `durable`: how writes become durable; `tune`: the choice between the ways; `sync`: one sync
+//!   for many callers.
+//! - `backend`: direct I/O and io_uring, used where they can be relied on; `direct`: whether direct
+//!   I/O is; `watch`: whether the file is still there, looked at beside each write; `held`: which
+//!   files this process has open.
 //! - `grow`: the size, and the space; `holes`: space that is
 //!   there and holds nothing, taken without asking for more.
 //! - `cached`: reads by way of the page cache, for look-ups.
@@ -59,15 +61,18 @@ pub enum OpenMode {
     ReadOnly,
 }
 
-/// How a [`FileVolume`] works. The defaults are the fast way; each falls back by itself where it does not work.
+/// How a [`FileVolume`] works. The defaults are the fast way; each falls back by itself where it
+/// does not work.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// Bypass the page cache (default: true; the store keeps its own cache, and sees device errors at once).
+    /// Bypass the page cache (default: true; the store keeps its own cache, and sees device errors
+    /// at once).
     pub direct: bool,
-    /// Carry out queued operations by io_uring (default: true; a thread per operation in flight costs more).
+    /// Carry out queued operations by io_uring (default: true; a thread per operation in flight
+    /// costs more).
     pub io_uring: bool,
-    /// How durable writes reach stable media (default: [`Durable::Probe`]; which way is quicker differs from disk to
-    /// disk).
+    /// How durable writes reach stable media (default: [`Durable::Probe`]; which way is quicker
+    /// differs from disk to disk).
     pub durable: Durable,
 }
 
@@ -80,11 +85,12 @@ impl Default for FileOptions {
 /// How durable writes reach stable media. Each way gives the same guarantee.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durable {
-    /// As for [`Dsync`](Self::Dsync) until [`Volume::tune`] has measured both ways, and then the better one.
+    /// As for [`Dsync`](Self::Dsync) until [`Volume::tune`] has measured both ways, and then the
+    /// better one.
     #[default]
     Probe,
-    /// Each write carries `RWF_DSYNC`, which a device with FUA serves without emptying its cache. Where the flag cannot
-    /// be relied on, writes are followed by a sync all the same.
+    /// Each write carries `RWF_DSYNC`, which a device with FUA serves without emptying its cache.
+    /// Where the flag cannot be relied on, writes are followed by a sync all the same.
     Dsync,
     /// Writes are followed by an fdatasync; one serves all that were done before it began.
     Flush,
@@ -92,8 +98,8 @@ pub enum Durable {
 
 /// A volume in a file or on a block device, locked against other processes while it is open.
 ///
-/// The lock is advisory (`flock`); it goes with the last of the volume and its queues. On Linux a block device that is
-/// written to is claimed besides, so that nobody mounts it meanwhile.
+/// The lock is advisory (`flock`); it goes with the last of the volume and its queues. On Linux a
+/// block device that is written to is claimed besides, so that nobody mounts it meanwhile.
 #[derive(Debug)]
 pub struct FileVolume {
     pub(crate) inner: Arc<FileInner>,
@@ -103,13 +109,13 @@ impl FileVolume {
     /// Opens the file or block device at `path`.
     ///
     /// # Errors
-    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if there is something where one should be created,
-    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if someone else has it open, or if it is a block device that is
-    /// mounted or in use (only Linux tells),
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if there is something where one should be
+    /// created, [`ResourceBusy`](io::ErrorKind::ResourceBusy) if someone else has it open, or if it
+    /// is a block device that is mounted or in use (only Linux tells),
     /// [`IsADirectory`](io::ErrorKind::IsADirectory) for a directory,
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for anything else that is neither a file nor a block device, and
-    /// for a device whose logical blocks are larger than a [`SECTOR`](crate::SECTOR), and
-    /// whatever the operating system says.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for anything else that is neither a file nor a
+    /// block device, and for a device whose logical blocks are larger than a
+    /// [`SECTOR`](crate::SECTOR), and whatever the operating system says.
     ///
     /// ```
     /// use brooklet_io::{AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, SECTOR, Volume};

@@ -26,15 +26,16 @@ pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes a name durable that was found. Whoever made it may have been killed, or have met an error, before it was: what is
-/// written under it now would go with it.
+/// Makes a name durable that was found. Whoever made it may have been killed, or have met an error,
+/// before it was: what is written under it now would go with it.
 fn keep_name(path: &Path, file: &File) -> io::Result<()> {
     if !file.metadata()?.is_file() || path.starts_with("/proc/self/fd") {
         return Ok(());
     }
     let named = path.canonicalize();
     match sync_folder(named.as_deref().unwrap_or(path)) {
-        // Nobody else may sync the folder of a file in one that this user may not read, or on a file system that cannot.
+        // Nobody else may sync the folder of a file in one that this user may not read, or on a
+        // file system that cannot.
         Err(error)
             if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) =>
         {
@@ -64,8 +65,8 @@ fn open_and_lock(path: &Path, mode: OpenMode) -> io::Result<Option<File>> {
     if (named.dev(), named.ino()) != (found.dev(), found.ino()) {
         return Ok(None);
     }
-    // One that was deleted can still be reached, by way of a process that has it open. A file without a name that this process
-    // made for itself is its own affair.
+    // One that was deleted can still be reached, by way of a process that has it open. A file
+    // without a name that this process made for itself is its own affair.
     if mode == OpenMode::ReadWrite
         && !path.starts_with("/proc/self/fd")
         && found.nlink() == 0
@@ -148,7 +149,8 @@ pub fn process_exists(pid: u32) -> bool {
 
 /// Reads up to `len` bytes at `offset`, fewer at the end, through the page cache and past any lock.
 ///
-/// For looking at a volume that someone else has open, such as for the name of its holder. Needs no alignment.
+/// For looking at a volume that someone else has open, such as for the name of its holder. Needs no
+/// alignment.
 pub fn read_unlocked(path: &Path, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let mut data = vec![0; len];

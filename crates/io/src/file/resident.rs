@@ -6,13 +6,15 @@ use std::ptr;
 
 use crate::SECTOR;
 
-/// Whether the page of `file` that begins at `at` is in the page cache. `None` where the kernel does not tell.
+/// Whether the page of `file` that begins at `at` is in the page cache. `None` where the kernel
+/// does not tell.
 ///
 /// To one who may not write to the file it says that everything is there.
 pub(super) fn resident(file: &File, at: u64) -> Option<bool> {
     let at = libc::off_t::try_from(at).ok()?;
-    // SAFETY: a new mapping, where the kernel likes it, is in nobody's way. Nothing is read or written through it, so that
-    // it does not matter what becomes of the file; it is gone before this returns.
+    // SAFETY: a new mapping, where the kernel likes it, is in nobody's way. Nothing is read or
+    // written through it, so that it does not matter what becomes of the file; it is gone before
+    // this returns.
     unsafe {
         let page =
             libc::mmap(ptr::null_mut(), SECTOR, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), at);

@@ -1,14 +1,15 @@
 //! One sync for many callers.
 //!
-//! Whoever asks for a sync needs one that begins after the asking: a sync that is running already may have passed by
-//! what was written meanwhile. So while one runs, all who come wait together, and the next one, led by any of them,
-//! serves them all.
+//! Whoever asks for a sync needs one that begins after the asking: a sync that is running already
+//! may have passed by what was written meanwhile. So while one runs, all who come wait together,
+//! and the next one, led by any of them, serves them all.
 //!
 //! Invariants:
 //! - Syncs go one by one and are numbered from 1; `ended` is `started`, or one less while one runs.
-//! - A failure counts for the sync that met it and for all that come after, which are not even tried: the kernel
-//!   reports a failed write-back once, to one of those who share the open file, and then forgets it. (The standard
-//!   library repeats an interrupted call, which is safe: an interrupted call has reported nothing.)
+//! - A failure counts for the sync that met it and for all that come after, which are not even
+//!   tried: the kernel reports a failed write-back once, to one of those who share the open file,
+//!   and then forgets it. (The standard library repeats an interrupted call, which is safe: an
+//!   interrupted call has reported nothing.)
 
 use std::io;
 use std::sync::PoisonError;
@@ -59,8 +60,8 @@ impl State {
 }
 
 impl SharedSync {
-    /// Returns once a sync that began after this call has ended, with its result. `sync` is called if this thread is
-    /// the one to carry it out.
+    /// Returns once a sync that began after this call has ended, with its result. `sync` is called
+    /// if this thread is the one to carry it out.
     pub(super) fn sync(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.state();
         let mine = state.started + 1;
@@ -109,7 +110,8 @@ impl SharedSync {
 mod tests {
     use super::*;
 
-    /// One who was served by a good sync may be slow to look, and find that a later one has failed meanwhile.
+    /// One who was served by a good sync may be slow to look, and find that a later one has failed
+    /// meanwhile.
     #[test]
     fn a_failure_does_not_count_for_earlier_syncs() {
         let mut state = State { started: 3, ended: 2, ..State::default() };

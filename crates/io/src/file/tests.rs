@@ -63,7 +63,8 @@ fn buffered_volumes_work_too_and_say_so() {
     }
 }
 
-/// What is written to a file without a name, or behind a cut, is acknowledged for nothing: flushing and growing say so.
+/// What is written to a file without a name, or behind a cut, is acknowledged for nothing: flushing
+/// and growing say so.
 #[test]
 fn a_file_that_others_cut_or_delete_is_not_flushed_as_if_nothing_were() {
     for what in ["cut", "deleted"] {
@@ -85,8 +86,8 @@ fn a_file_that_others_cut_or_delete_is_not_flushed_as_if_nothing_were() {
     }
 }
 
-/// The file of a volume goes while a write is under way, in each way that files go and by each way of writing: the write
-/// is not acknowledged, and none is from then on.
+/// The file of a volume goes while a write is under way, in each way that files go and by each way
+/// of writing: the write is not acknowledged, and none is from then on.
 #[test]
 fn no_write_is_acknowledged_after_its_file_went() {
     type Goes = fn(&Path);

@@ -1,4 +1,5 @@
-//! Which way of writing durably serves better here: both are timed in turns, and the medians compared.
+//! Which way of writing durably serves better here: both are timed in turns, and the medians
+//! compared.
 
 use std::io;
 use std::ops::Range;
@@ -9,11 +10,12 @@ use super::durable::{FLAG, SYNC};
 use super::inner::{FileInner, is_refusal};
 use crate::{AlignedBuf, Clock, SECTOR};
 
-/// For how long both ways are measured after each has had its first turn: hardly felt when a store is opened.
+/// For how long both ways are measured after each has had its first turn: hardly felt when a store
+/// is opened.
 const BUDGET: Duration = Duration::from_millis(20);
 
-/// Most turns: an odd number, so that there is a median, that a few slow writes do not move; a millisecond or two on a
-/// fast disk.
+/// Most turns: an odd number, so that there is a median, that a few slow writes do not move; a
+/// millisecond or two on a fast disk.
 const MOST_TURNS: usize = 15;
 
 /// How many sectors the measured writes go round in at most.
@@ -26,7 +28,8 @@ impl FileInner {
         if !self.durable.measurable || !self.durable.flag_works.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // Written once before: the first write to space that is allocated only costs more than any later one.
+        // Written once before: the first write to space that is allocated only costs more than any
+        // later one.
         let zeros = AlignedBuf::zeroed(SECTOR);
         let place = |turn: usize| scratch.start + turn as u64 % sectors * SECTOR as u64;
         for sector in 0..sectors as usize {
@@ -87,8 +90,8 @@ struct Measured {
     by_sync: Duration,
 }
 
-/// Times both ways in turns, so that whatever else the disk does meets both alike. Nothing is measured if the flag is
-/// refused (`false`).
+/// Times both ways in turns, so that whatever else the disk does meets both alike. Nothing is
+/// measured if the flag is refused (`false`).
 fn measure(
     clock: &dyn Clock,
     mut by_flag: impl FnMut(usize) -> io::Result<bool>,
@@ -120,7 +123,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Whether the sync is quicker by enough to give up the flag, with which writes do not wait for each other.
+/// Whether the sync is quicker by enough to give up the flag, with which writes do not wait for
+/// each other.
 fn sync_serves_better(by_flag: Duration, by_sync: Duration) -> bool {
     by_sync * 10 <= by_flag * 9
 }

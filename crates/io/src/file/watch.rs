@@ -1,9 +1,11 @@
-//! Whether the file is still there and whole. What lies in one that was deleted, replaced or cut short is gone when it is
-//! closed, whatever a write or a flush says: so each write looks before and after, which is one `fstat` each, and what
-//! others did by then is met before anything is acknowledged.
+//! Whether the file is still there and whole. What lies in one that was deleted, replaced or cut
+//! short is gone when it is closed, whatever a write or a flush says: so each write looks before
+//! and after, which is one `fstat` each, and what others did by then is met before anything is
+//! acknowledged.
 //!
-//! Both looks are needed. One before: a write behind a cut would make the file as long as it was. One after: what went
-//! while the write was under way. A file that is renamed, and keeps a name, keeps what it holds.
+//! Both looks are needed. One before: a write behind a cut would make the file as long as it was.
+//! One after: what went while the write was under way. A file that is renamed, and keeps a name,
+//! keeps what it holds.
 
 use std::fs::Metadata;
 use std::io;
@@ -15,16 +17,16 @@ use super::inner::FileInner;
 use crate::seeded::bug;
 
 impl FileInner {
-    /// Finds out whether the file is still there and whole, without waiting for whoever changes its size. What it finds
-    /// is final: no write and no flush succeeds from then on.
+    /// Finds out whether the file is still there and whole, without waiting for whoever changes its
+    /// size. What it finds is final: no write and no flush succeeds from then on.
     pub(crate) fn watch(&self) -> io::Result<()> {
         if self.device.is_some() || bug("file-is-not-watched") {
             return Ok(());
         }
         let before = self.size();
         let found = self.found()?;
-        // The size falls before the file does, and rises after it: a file shorter than both is one that others cut, unless
-        // it became smaller and larger between the two looks.
+        // The size falls before the file does, and rises after it: a file shorter than both is one
+        // that others cut, unless it became smaller and larger between the two looks.
         if found.len() >= before.min(self.size()) && found.nlink() == self.links.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -68,8 +70,8 @@ impl FileInner {
         self.gone.get().map_or(Ok(()), |what| Err(io::Error::other(what.clone())))
     }
 
-    /// Whether the name by which the file was opened is gone. Where it has fewer names than before, the one that went may be
-    /// another: then its own still leads to it.
+    /// Whether the name by which the file was opened is gone. Where it has fewer names than before,
+    /// the one that went may be another: then its own still leads to it.
     fn lost_its_name(&self, found: &Metadata) -> bool {
         let (links, before) = (found.nlink(), self.links.load(Ordering::Relaxed));
         if links > before && before > 0 {

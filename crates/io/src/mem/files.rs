@@ -12,8 +12,9 @@ use crate::{Fault, FileOptions, MemVolume, OpenMode, Rng, Volume};
 
 /// Volumes in memory with paths. Clones are handles to the same ones.
 ///
-/// A change of names is seen at once. Until the folder is synced a power cut may take it back, each change by itself, and may
-/// keep later ones. The volumes lose what they have not flushed at the same moment.
+/// A change of names is seen at once. Until the folder is synced a power cut may take it back, each
+/// change by itself, and may keep later ones. The volumes lose what they have not flushed at the
+/// same moment.
 #[derive(Clone)]
 pub struct MemFiles {
     state: Arc<Mutex<State>>,

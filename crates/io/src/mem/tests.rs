@@ -23,7 +23,8 @@ fn write(volume: &MemVolume, sector: u64, sectors: usize, byte: u8, persist: Per
     assert_eq!(volume.write_at(sector * S, &filled(sectors, byte), persist).unwrap(), sectors * SECTOR);
 }
 
-/// Which first bytes each sector shows over many crashes, garbage (a sector that is not uniform) left out.
+/// Which first bytes each sector shows over many crashes, garbage (a sector that is not uniform)
+/// left out.
 fn outcomes(volume: &MemVolume) -> Vec<BTreeSet<u8>> {
     let mut seen = vec![BTreeSet::new(); volume.image().len() / SECTOR];
     for _ in 0..200 {
@@ -313,7 +314,8 @@ fn a_hole_takes_no_room_until_it_is_filled() {
     assert_eq!(volume.taken(), 3 * S);
 }
 
-/// A write that hangs is in flight for good: the others end, and once its process is killed it has arrived or never does.
+/// A write that hangs is in flight for good: the others end, and once its process is killed it has
+/// arrived or never does.
 #[test]
 fn a_write_that_hangs_never_ends() {
     let mut arrived = [0; 2];

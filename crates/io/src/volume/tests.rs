@@ -1,4 +1,5 @@
-//! Short transfers, as devices, full file systems and limits give them: completed where that is possible, told where not.
+//! Short transfers, as devices, full file systems and limits give them: completed where that is
+//! possible, told where not.
 
 use std::sync::{Arc, Mutex};
 use std::thread;

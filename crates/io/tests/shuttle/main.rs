@@ -1,8 +1,9 @@
-//! What threads share in a file volume, under a scheduler that tries interleavings: the sync that serves many, and the queue of
-//! threads. Everyone's operation ends, once and well, and nobody waits for ever.
+//! What threads share in a file volume, under a scheduler that tries interleavings: the sync that
+//! serves many, and the queue of threads. Everyone's operation ends, once and well, and nobody
+//! waits for ever.
 //!
-//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p brooklet-io --test shuttle -- --nocapture` runs them; see
-//! `crates/wal/tests/shuttle`.
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p brooklet-io --test shuttle -- --nocapture`
+//! runs them; see `crates/wal/tests/shuttle`.
 
 #![cfg(shuttle)]
 

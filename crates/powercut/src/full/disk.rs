@@ -65,7 +65,8 @@ impl Small {
 /// A file system that is mounted, with nothing on it but ballast.
 pub struct Disk {
     mounted: Mounted,
-    /// Where its image lies: in memory, since processes die here, and the power never does. Goes after what is mounted from it.
+    /// Where its image lies: in memory, since processes die here, and the power never does. Goes
+    /// after what is mounted from it.
     _below: Option<Mounted>,
 }
 
@@ -165,7 +166,8 @@ impl Hog {
         }
     }
 
-    /// Gives everything back. The file stays: on a full disk there may be no room for a new one, be it empty.
+    /// Gives everything back. The file stays: on a full disk there may be no room for a new one, be
+    /// it empty.
     pub fn give_back(mut self) -> anyhow::Result<()> {
         self.stop()?;
         // Where cutting takes room, removing has some that is kept for it.

@@ -1,5 +1,6 @@
-//! What is written to a store whose disk is full, and what its logs hold then: plain lists of marks. A payload follows from
-//! its mark, so whoever reads it back knows it without having seen it.
+//! What is written to a store whose disk is full, and what its logs hold then: plain lists of
+//! marks. A payload follows from its mark, so whoever reads it back knows it without having seen
+//! it.
 
 use std::collections::{BTreeMap, VecDeque};
 

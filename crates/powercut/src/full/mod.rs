@@ -1,16 +1,18 @@
-//! A store on a small file system that something else fills, for real: `writer` fills and frees in a process of its own, a
-//! file beside the store takes the rest of the disk (`disk`), and what was acknowledged (`promises`) is held against the store
-//! after each life, however that ended.
+//! A store on a small file system that something else fills, for real: `writer` fills and frees in
+//! a process of its own, a file beside the store takes the rest of the disk (`disk`), and what was
+//! acknowledged (`promises`) is held against the store after each life, however that ended.
 //!
-//! What must hold on a file system that keeps its word on allocated space, while there is not a byte left on it:
+//! What must hold on a file system that keeps its word on allocated space, while there is not a
+//! byte left on it:
 //!
-//! - appends are refused, and nothing else is: every trim, truncation and delete is taken, to the last one;
+//! - appends are refused, and nothing else is: every trim, truncation and delete is taken, to the
+//!   last one;
 //! - everything reads as it was written, also while it is full, and after a kill;
 //! - the store opens, also with a ring full of what no run has yet, and its check finds nothing;
 //! - appends go on in what was freed.
 //!
-//! On one that copies on write the store may stop. Then nothing acknowledged is missing once something else was removed, and the store can
-//! be emptied and filled again.
+//! On one that copies on write the store may stop. Then nothing acknowledged is missing once
+//! something else was removed, and the store can be emptied and filled again.
 
 pub mod disk;
 pub mod logs;
@@ -56,8 +58,8 @@ pub struct Tally {
     pub entries: u64,
 }
 
-/// Tells the whole story on one file system, and adds to `tally`; `heartbeat` moves with it. `Err` with
-/// [`Lost`](crate::ledger::Lost) where a promise was broken: then the store's file is kept.
+/// Tells the whole story on one file system, and adds to `tally`; `heartbeat` moves with it. `Err`
+/// with [`Lost`](crate::ledger::Lost) where a promise was broken: then the store's file is kept.
 pub fn run(small: Small, seed: u64, heartbeat: &AtomicU64, tally: &mut Tally) -> anyhow::Result<()> {
     let mut story = Story {
         hog: None,

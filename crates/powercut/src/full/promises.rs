@@ -1,7 +1,8 @@
 //! What the writers of a full store were promised, by their lines, and whether it was kept.
 //!
-//! Each writer has logs of its own. So what is found of them is what was acknowledged to it, and after a kill maybe some
-//! of the commits that waited for an acknowledgement: the first of them, in the order in which they were made.
+//! Each writer has logs of its own. So what is found of them is what was acknowledged to it, and
+//! after a kill maybe some of the commits that waited for an acknowledgement: the first of them, in
+//! the order in which they were made.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +83,8 @@ impl Promises {
         self.writers.values().flat_map(|writer| writer.kept.values()).map(|log| log.bytes()).sum()
     }
 
-    /// Compares a store with the promises; what is there is promised from now on. Gives the number of entries read.
+    /// Compares a store with the promises; what is there is promised from now on. Gives the number
+    /// of entries read.
     pub fn audit(&mut self, store: &Store) -> anyhow::Result<u64> {
         let mut entries = 0;
         let mut logs = 0;
@@ -127,7 +129,8 @@ mod tests {
         Op { log: prefix(1) + "log", act }
     }
 
-    /// What is found after two appends were acknowledged and two more waited, where the store has `entries`.
+    /// What is found after two appends were acknowledged and two more waited, where the store has
+    /// `entries`.
     fn audit(entries: u64) -> anyhow::Result<u64> {
         let mut promises = Promises::default();
         let lines = [0, 1].map(|n| Line::Try(1, vec![op(n, false)]));

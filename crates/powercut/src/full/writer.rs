@@ -1,6 +1,8 @@
-//! The process that writes to a store whose disk is full: several threads, each with logs and habits of its own.
+//! The process that writes to a store whose disk is full: several threads, each with logs and
+//! habits of its own.
 //!
-//! Lines on the standard output, each written by itself: a commit before it is handed to the store, and what became of it.
+//! Lines on the standard output, each written by itself: a commit before it is handed to the store,
+//! and what became of it.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -81,8 +83,8 @@ struct Habit {
     commits: usize,
 }
 
-/// The writers: many logs of one small entry each with long names, some of middling ones, few of large ones, and many that
-/// grow by small ones, in commits of several.
+/// The writers: many logs of one small entry each with long names, some of middling ones, few of
+/// large ones, and many that grow by small ones, in commits of several.
 const HABITS: [Habit; 4] = [
     Habit { logs: 1, full: 1, name: 300, payload: [40, 200], ops: 1, commits: 16 },
     Habit { logs: 30, full: 60_000, name: 20, payload: [2_000, 2_500], ops: 1, commits: 8 },
@@ -90,7 +92,8 @@ const HABITS: [Habit; 4] = [
     Habit { logs: 300, full: 3_000, name: 40, payload: [10, 600], ops: 4, commits: 16 },
 ];
 
-/// How the store is opened: small, so that checkpoints, merges and new laps of the ring go on all the time.
+/// How the store is opened: small, so that checkpoints, merges and new laps of the ring go on all
+/// the time.
 pub fn options() -> Options {
     Options::new().ring_size(512 << 10).memory_budget(512 << 10).cache_budget(256 << 10).max_payload(32 << 10)
 }
@@ -178,8 +181,9 @@ impl<'a> Writer<'a> {
         Ok(Self { store, id, habit, rng, logs, growing, mark, made: 0, waiting: Vec::new() })
     }
 
-    /// Does what is planned. All writers read before any of them writes, and again when all have written: what somebody reads
-    /// at the time keeps its room, however much of it goes, and so a delete may find none.
+    /// Does what is planned. All writers read before any of them writes, and again when all have
+    /// written: what somebody reads at the time keeps its room, however much of it goes, and so a
+    /// delete may find none.
     fn work(&mut self, plan: Plan, together: &Barrier) -> anyhow::Result<()> {
         together.wait();
         match plan {

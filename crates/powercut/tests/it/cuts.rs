@@ -1,5 +1,5 @@
-//! A few cuts of each kind that this machine can do; the command prints why where it cannot. More of them are run by
-//! hand: `cargo run --release -p brooklet-powercut -- --help`.
+//! A few cuts of each kind that this machine can do; the command prints why where it cannot. More
+//! of them are run by hand: `cargo run --release -p brooklet-powercut -- --help`.
 
 use std::process::{Command, Output};
 

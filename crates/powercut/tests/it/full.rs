@@ -1,5 +1,6 @@
-//! A full disk, for real, on the small file system that can be had nearly everywhere; the command prints why where it
-//! cannot. All of them: `cargo run --release -p brooklet-powercut -- full`, which is part of the proof of every change.
+//! A full disk, for real, on the small file system that can be had nearly everywhere; the command
+//! prints why where it cannot. All of them: `cargo run --release -p brooklet-powercut -- full`,
+//! which is part of the proof of every change.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! What the store's volume has to know about files of FUSE, against a real one. Each test is skipped, with the reason
-//! printed, where no FUSE file system can be mounted.
+//! What the store's volume has to know about files of FUSE, against a real one. Each test is
+//! skipped, with the reason printed, where no FUSE file system can be mounted.
 #![cfg(target_os = "linux")]
 
 use std::path::Path;
@@ -28,7 +28,8 @@ fn filled(len: usize, byte: u8) -> AlignedBuf {
     buf
 }
 
-/// Data sync by flag has no effect on FUSE: the kernel takes `RWF_DSYNC` for a direct write, and sends no sync.
+/// Data sync by flag has no effect on FUSE: the kernel takes `RWF_DSYNC` for a direct write, and
+/// sends no sync.
 #[test]
 fn a_durable_write_survives() {
     on_fuse(|drive, path| {
@@ -50,8 +51,9 @@ fn a_durable_write_survives() {
     });
 }
 
-/// Found by power cuts with short transfers: after a short direct write the kernel's ring wrote the rest over the
-/// first part, since FUSE leaves the position where it was, and told of the whole as done.
+/// Found by power cuts with short transfers: after a short direct write the kernel's ring wrote the
+/// rest over the first part, since FUSE leaves the position where it was, and told of the whole as
+/// done.
 #[test]
 fn the_rest_of_a_short_write_is_where_it_belongs() {
     on_fuse(|drive, path| {

@@ -33,7 +33,8 @@ fn a_few_logs_are_counted_exactly() {
     }
 }
 
-/// Of a hundred thousand logs, those that matter are found, and none is said to have had more than it did.
+/// Of a hundred thousand logs, those that matter are found, and none is said to have had more than
+/// it did.
 #[test]
 fn what_is_busy_among_many_is_found_and_never_said_to_be_busier_than_it_is() {
     let (busy, mut rng) = (Busy::default(), Rng::new(2));

@@ -5,38 +5,43 @@ use std::time::Duration;
 /// Limits and habits of the HTTP face.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where streams lie: what follows this in a path names the stream. `/v1/stream/`, where clients expect them.
-    /// Begins and ends with a slash.
+    /// Where streams lie: what follows this in a path names the stream. `/v1/stream/`, where
+    /// clients expect them. Begins and ends with a slash.
     pub prefix: String,
     /// Most bytes of a request's body. 8 MiB: half of what a store takes as one entry by default.
     pub max_body: usize,
     /// Most messages of one request in a stream of JSON. 16,384: each is an entry of its own.
     pub max_messages: usize,
-    /// Bytes of bodies that may be in memory at once, on their way in. 256 MiB; who comes later waits.
+    /// Bytes of bodies that may be in memory at once, on their way in. 256 MiB; who comes later
+    /// waits.
     pub body_budget: usize,
     /// Bytes of messages after which a reply ends, and the reader asks for the next. 1 MiB.
     pub chunk: usize,
-    /// Most readers that wait for what is not there yet, by long poll or events. 16,384; the next is told to come back.
+    /// Most readers that wait for what is not there yet, by long poll or events. 16,384; the next
+    /// is told to come back.
     pub max_waiting: usize,
     /// How long a long poll waits. 30 s: shorter than what proxies allow.
     pub long_poll: Duration,
-    /// How long one connection gives events, before the reader is to connect anew. 60 s, as the protocol advises.
+    /// How long one connection gives events, before the reader is to connect anew. 60 s, as the
+    /// protocol advises.
     pub events: Duration,
     /// Most connections at once. 16,384; further ones wait in the system's queue.
     pub max_connections: usize,
-    /// How long a peer may take to send a request's head, or its body, or to take in what is sent to it. 30 s.
+    /// How long a peer may take to send a request's head, or its body, or to take in what is sent
+    /// to it. 30 s.
     pub patience: Duration,
     /// How long requests that go on may take to end once the server is to stop. 10 s.
     pub grace: Duration,
     /// Streams whose state is kept in memory. 65,536; those in use may be more.
     pub cached: usize,
-    /// How often streams that have expired are looked for. 1 minute. They are not there from the moment on at which they
-    /// expire; this gives back their room.
+    /// How often streams that have expired are looked for. 1 minute. They are not there from the
+    /// moment on at which they expire; this gives back their room.
     pub sweep: Duration,
-    /// Whether caches that many readers share may keep replies. Yes; no where something before the server tells readers apart.
+    /// Whether caches that many readers share may keep replies. Yes; no where something before the
+    /// server tells readers apart.
     pub shared: bool,
-    /// The origin whose pages may use the streams, for `Access-Control-Allow-Origin`; `*` for all. None: browsers let only
-    /// pages of the server's own origin.
+    /// The origin whose pages may use the streams, for `Access-Control-Allow-Origin`; `*` for all.
+    /// None: browsers let only pages of the server's own origin.
     pub allow_origin: Option<String>,
 }
 

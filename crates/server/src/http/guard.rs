@@ -1,5 +1,5 @@
-//! Who may ask over HTTP: those who know a password, where there is one; elsewhere programs of this machine, and no web page that
-//! a browser was lured into taking for part of it.
+//! Who may ask over HTTP: those who know a password, where there is one; elsewhere programs of this
+//! machine, and no web page that a browser was lured into taking for part of it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -66,8 +66,8 @@ fn gives_password(headers: &HeaderMap, accepts: &Accepts) -> bool {
     given().unwrap_or(false)
 }
 
-/// Whether the server is named by an address or as this machine: a page of some other name, which its owner points here, is not
-/// to read what lies here by the browser of somebody who sits here.
+/// Whether the server is named by an address or as this machine: a page of some other name, which
+/// its owner points here, is not to read what lies here by the browser of somebody who sits here.
 fn is_of_this_machine(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST) else { return true };
     let Ok(host) = host.to_str() else { return false };

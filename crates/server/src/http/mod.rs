@@ -1,5 +1,5 @@
-//! The HTTP face: Durable Streams, below a prefix of the path ([`Config::prefix`]); and in [`watch`], what the server shows of
-//! itself.
+//! The HTTP face: Durable Streams, below a prefix of the path ([`Config::prefix`]); and in
+//! [`watch`], what the server shows of itself.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,7 +40,8 @@ pub struct Http {
 }
 
 impl Http {
-    /// Serves what `store` holds. Readers that wait are let go of, politely, as `stop` is cancelled.
+    /// Serves what `store` holds. Readers that wait are let go of, politely, as `stop` is
+    /// cancelled.
     ///
     /// # Errors
     /// Where the space for streams is not there and cannot be made.

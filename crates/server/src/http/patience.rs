@@ -1,5 +1,5 @@
-//! Connections whose peer must take in what it is sent: one that does not for a while is given up, so that readers that
-//! stall hold nothing for ever.
+//! Connections whose peer must take in what it is sent: one that does not for a while is given up,
+//! so that readers that stall hold nothing for ever.
 
 use std::io;
 use std::pin::Pin;

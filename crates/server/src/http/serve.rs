@@ -18,11 +18,12 @@ use super::patience::Patient;
 const MAX_HEAD: usize = 32 << 10;
 const MAX_HEADERS: usize = 64;
 
-/// Serves `router` to whoever connects, until `stop` is cancelled: then no more connections are taken, requests that are
-/// there are done, and the call returns, after [`Config::grace`] at the latest.
+/// Serves `router` to whoever connects, until `stop` is cancelled: then no more connections are
+/// taken, requests that are there are done, and the call returns, after [`Config::grace`] at the
+/// latest.
 ///
-/// Connections over TCP should not wait to fill packets (`TcpStream::set_nodelay`, by [`axum::serve::ListenerExt::tap_io`]):
-/// events are small.
+/// Connections over TCP should not wait to fill packets (`TcpStream::set_nodelay`, by
+/// [`axum::serve::ListenerExt::tap_io`]): events are small.
 pub async fn serve(mut listener: impl Listener, router: Router, config: &Config, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(config.max_connections));
     let connections = TaskTracker::new();

@@ -66,7 +66,8 @@ pub struct Client {
     pub unread: usize,
     /// Bytes of replies that were on their way to the socket when it was looked at last.
     pub outgoing: usize,
-    /// Since when more replies are waiting than a client may have for long, in milliseconds since the Unix epoch.
+    /// Since when more replies are waiting than a client may have for long, in milliseconds since
+    /// the Unix epoch.
     pub slow_since: Option<u64>,
     /// Who is woken when there is something for it.
     pub waker: Option<Waker>,
@@ -150,7 +151,8 @@ impl Client {
         self.reply.bytes.len()
     }
 
-    /// Has what was written since the last call wait for an epoch; whether that is one more to wait for.
+    /// Has what was written since the last call wait for an epoch; whether that is one more to wait
+    /// for.
     pub fn mark(&mut self, epoch: u64) -> bool {
         let end = self.left + self.reply.bytes.len() as u64;
         match self.marks.back_mut() {

@@ -1,4 +1,5 @@
-//! The bytes of one client: requests in, replies out. It waits for nothing but its socket and its waker.
+//! The bytes of one client: requests in, replies out. It waits for nothing but its socket and its
+//! waker.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -17,7 +18,8 @@ use crate::net::Stream;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 16 << 10;
-/// Bytes that are read of a client that waits, before it is left alone until it has what it waits for.
+/// Bytes that are read of a client that waits, before it is left alone until it has what it waits
+/// for.
 const AHEAD: usize = 1 << 20;
 
 /// A client's connection.
@@ -108,7 +110,8 @@ impl Connection {
             let is_flushed = Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() && self.output.is_empty();
             let has_room = self.output.is_empty() && (state.is_slow || !self.requests.is_empty());
             if had_output && has_room && !state.leaves {
-                // Requests or replies were held back for the room that this made, and nobody else will say so.
+                // Requests or replies were held back for the room that this made, and nobody else
+                // will say so.
                 continue;
             }
             if self.has_more && !state.waits && self.requests.is_empty() && is_flushed {
@@ -153,7 +156,8 @@ impl Connection {
                 Ok(Some(request)) => {
                     self.requests.push_back(request);
                     if !limits.is_known {
-                        // It may be the one that says who the client is, and what follows may be larger.
+                        // It may be the one that says who the client is, and what follows may be
+                        // larger.
                         self.has_more = true;
                         break;
                     }

@@ -1,8 +1,8 @@
 //! What clients ask for, done one request after another.
 //!
-//! The engine has no thread, clock or socket of its own: whoever drives it says what time it is, hands in requests, takes
-//! replies out as they become ready, and tells it when commits are durable. So the same requests in the same order always do
-//! the same.
+//! The engine has no thread, clock or socket of its own: whoever drives it says what time it is,
+//! hands in requests, takes replies out as they become ready, and tells it when commits are
+//! durable. So the same requests in the same order always do the same.
 
 mod several;
 #[cfg(test)]
@@ -65,7 +65,8 @@ pub struct Engine {
     chance: u64,
 }
 
-/// Walks through keys that are under way, of which the oldest is forgotten where there are too many.
+/// Walks through keys that are under way, of which the oldest is forgotten where there are too
+/// many.
 #[derive(Default)]
 pub struct Scans {
     last: u64,
@@ -379,7 +380,8 @@ impl Engine {
         }
     }
 
-    /// Those who watch keys learn that they changed in the last commit, those who wait for them are looked after next.
+    /// Those who watch keys learn that they changed in the last commit, those who wait for them are
+    /// looked after next.
     fn note_changed(&mut self) {
         if self.watching.is_empty() && self.waiting.is_empty() {
             return;

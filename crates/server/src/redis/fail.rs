@@ -8,7 +8,8 @@ use bytes::Bytes;
 /// Why a command gives no reply of its own.
 #[derive(Debug)]
 pub enum Fail {
-    /// It is wrong, or does not fit what there is: the error as it is told, its kind first. Nothing was done.
+    /// It is wrong, or does not fit what there is: the error as it is told, its kind first. Nothing
+    /// was done.
     Reply(Cow<'static, str>),
     /// The store failed at it. Nothing was done.
     Store(Error),

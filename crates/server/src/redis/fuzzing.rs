@@ -1,4 +1,5 @@
-//! What the fuzz target needs of the private parts: a server without sockets and threads, to which several clients talk.
+//! What the fuzz target needs of the private parts: a server without sockets and threads, to which
+//! several clients talk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -38,8 +39,9 @@ fn engine(store: &Store, now: u64) -> Engine {
     Engine::new(Keyspace::new(store.clone(), 4096, now), Users::new(None), settings, Default::default(), 1)
 }
 
-/// Has three clients say parts of `input`: a byte says who, one how much, and then it comes; a fourth is the world, where time
-/// goes by and commits become durable. In the end the store is opened again, and has to show the same.
+/// Has three clients say parts of `input`: a byte says who, one how much, and then it comes; a
+/// fourth is the world, where time goes by and commits become durable. In the end the store is
+/// opened again, and has to show the same.
 pub fn talk(input: &[u8]) {
     let (volume, clock) = (MemVolume::new(1), Arc::new(ManualClock::default()));
     let store = options(&clock).create_on(Arc::new(volume.clone())).expect("memory takes a store");
@@ -118,7 +120,8 @@ fn state(engine: &mut Engine) -> State {
                 Value::Absent => continue,
                 Value::List(list) => format!("{:?}", keys.elements(id, 0..list.len())),
                 Value::Stream(mut stream) => {
-                    // When a consumer was seen last is not worth a commit, and ids that trimming has passed are not kept.
+                    // When a consumer was seen last is not worth a commit, and ids that trimming
+                    // has passed are not kept.
                     stream.kept.gone.clear();
                     let groups = stream.kept.groups.values_mut();
                     groups.for_each(|group| group.consumers.values_mut().for_each(|seen| *seen = 0));

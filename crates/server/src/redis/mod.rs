@@ -1,7 +1,8 @@
 //! The Redis face: RESP, on a store.
 //!
-//! `proto` reads requests, `reply` writes replies, `connection` moves the bytes of one client. `engine` does what is asked for,
-//! one request after another, by `commands`, on `keys`. `serve` drives all of it.
+//! `proto` reads requests, `reply` writes replies, `connection` moves the bytes of one client.
+//! `engine` does what is asked for, one request after another, by `commands`, on `keys`. `serve`
+//! drives all of it.
 
 mod acl;
 mod client;

@@ -5,8 +5,9 @@
 //! word "another word"\r\n
 //! ```
 //!
-//! [`Parser::next`] takes whole requests off the front of what was read so far, without copying an argument. What it knows of
-//! a request that is not all there yet is kept, so that a large one is not looked through again with each packet.
+//! [`Parser::next`] takes whole requests off the front of what was read so far, without copying an
+//! argument. What it knows of a request that is not all there yet is kept, so that a large one is
+//! not looked through again with each packet.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -167,7 +168,8 @@ fn words(input: &mut BytesMut) -> Result<Option<Args>, String> {
     split(&line).map(Some).ok_or_else(|| "unbalanced quotes in request".into())
 }
 
-/// Splits a line into words as a shell would: `"…"` knows `\n`, `\xff` and the like, `'…'` only `\'`.
+/// Splits a line into words as a shell would: `"…"` knows `\n`, `\xff` and the like, `'…'` only
+/// `\'`.
 pub fn split(line: &[u8]) -> Option<Args> {
     let mut words = Args::new();
     let mut at = 0;

@@ -47,7 +47,8 @@ fn wall() -> u64 {
 }
 
 impl Shared {
-    /// An engine on a store, with so many bytes of memory for keys. It takes note in `busy` of what is written to.
+    /// An engine on a store, with so many bytes of memory for keys. It takes note in `busy` of what
+    /// is written to.
     pub fn new(store: Store, users: Users, settings: Settings, cache: usize, busy: Arc<Busy>) -> Self {
         let wall = wall();
         let engine = Engine::new(Keyspace::new(store, cache, wall), users, settings, busy, wall);
@@ -64,7 +65,8 @@ impl Shared {
 
     /// The engine, at the present time.
     pub fn lock(&self) -> MutexGuard<'_, Engine> {
-        // A panic while a command was done left its keys in some state, and everybody's commands go through here.
+        // A panic while a command was done left its keys in some state, and everybody's commands go
+        // through here.
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         engine.set_time(self.now());
         engine
@@ -84,7 +86,8 @@ impl Shared {
         }
     }
 
-    /// Serves those who come in by `listeners`, until told to stop: then replies that wait for commits still leave.
+    /// Serves those who come in by `listeners`, until told to stop: then replies that wait for
+    /// commits still leave.
     pub async fn serve(&self, listeners: Vec<Listener>, stop: CancellationToken) {
         let drivers = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -147,8 +150,9 @@ impl Shared {
 
     /// Sees to it that blocks leave that somebody waits for.
     ///
-    /// On one thread its turn comes after those of the clients who were ready when the first of them wrote: what all of them
-    /// write rides in one block. The first one's would leave without the others, and they would wait for its end.
+    /// On one thread its turn comes after those of the clients who were ready when the first of
+    /// them wrote: what all of them write rides in one block. The first one's would leave without
+    /// the others, and they would wait for its end.
     async fn send_off(self) {
         loop {
             self.written.notified().await;
@@ -200,7 +204,8 @@ impl Shared {
         }
     }
 
-    /// Goes through the heads of all keys once, beside everything else, to know when those expire that nobody asks for.
+    /// Goes through the heads of all keys once, beside everything else, to know when those expire
+    /// that nobody asks for.
     async fn find_deadlines(self) {
         let (store, databases) = {
             let engine = self.lock();

@@ -21,7 +21,8 @@ pub struct Settings {
     pub soft_output_seconds: u64,
     /// Databases that have a number.
     pub databases: u64,
-    /// Names that Redis has for how it keeps values in memory: taken, told again, and without any effect here.
+    /// Names that Redis has for how it keeps values in memory: taken, told again, and without any
+    /// effect here.
     without_effect: Vec<(&'static str, String)>,
 }
 

@@ -1,4 +1,5 @@
-//! Streams over HTTP: created, appended to, read, closed, deleted; and what of them is in the store.
+//! Streams over HTTP: created, appended to, read, closed, deleted; and what of them is in the
+//! store.
 
 use crate::http_client;
 
@@ -219,7 +220,8 @@ async fn a_request_is_one_commit() {
     assert!(server.store.scan("").unwrap().next().is_none());
 }
 
-/// Two servers over one store, which know nothing of each other: what they believe is checked as they write.
+/// Two servers over one store, which know nothing of each other: what they believe is checked as
+/// they write.
 #[tokio::test]
 async fn nothing_is_written_on_what_is_out_of_date() {
     let one = Server::new().await;

@@ -151,7 +151,8 @@ async fn a_reader_that_waits_keeps_a_stream() {
     assert_eq!((reply.status, meanwhile), (204, 200));
 }
 
-/// The use of a stream is noted now and then. Whoever opens the store anew may keep one for longer, and not for less.
+/// The use of a stream is noted now and then. Whoever opens the store anew may keep one for longer,
+/// and not for less.
 #[tokio::test]
 async fn use_is_remembered_when_the_server_starts_anew() {
     let server = Server::new().await;

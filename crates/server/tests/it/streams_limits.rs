@@ -1,4 +1,5 @@
-//! Limits, malformed requests, and stores that take nothing: a refusal says what to do, and reads go on.
+//! Limits, malformed requests, and stores that take nothing: a refusal says what to do, and reads
+//! go on.
 
 use crate::http_client;
 

@@ -41,8 +41,8 @@ async fn a_refused_batch_is_not_counted() {
     assert_eq!(server.get("s").await.text(), "xz");
 }
 
-/// Producers write all the time while the store is let go of as by a kill. Whatever they know to be taken is there once, and
-/// what the server knows of them is what is there: neither more nor less.
+/// Producers write all the time while the store is let go of as by a kill. Whatever they know to be
+/// taken is there once, and what the server knows of them is what is there: neither more nor less.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kill_tears_no_batch_from_its_count() {
     let volume = volume();

@@ -1,4 +1,5 @@
-//! How a seeded bug is hunted: by the trial that caught it last, then by seeds and places of sweeps in turn.
+//! How a seeded bug is hunted: by the trial that caught it last, then by seeds and places of sweeps
+//! in turn.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, mpsc};
@@ -30,7 +31,8 @@ pub struct Caught {
     pub by: Trial,
     /// What the simulator said.
     pub what: String,
-    /// How it comes to that, in the fewest steps, where a story was asked for and a seed can tell it.
+    /// How it comes to that, in the fewest steps, where a story was asked for and a seed can tell
+    /// it.
     pub story: Vec<String>,
 }
 
@@ -92,8 +94,9 @@ pub const fn can_plant() -> bool {
     seeded::CAN_PLANT
 }
 
-/// Hunts bugs on `threads` threads within `budget`: all by what caught them last, then the rest with a fair share of the time
-/// each. Notes each as its hunt ends; with a story, where one is wanted.
+/// Hunts bugs on `threads` threads within `budget`: all by what caught them last, then the rest
+/// with a fair share of the time each. Notes each as its hunt ends; with a story, where one is
+/// wanted.
 pub fn hunt_all(
     bugs: &[Bug],
     threads: usize,
@@ -139,8 +142,8 @@ pub enum Reach {
     Far(Option<Duration>),
 }
 
-/// Plants a bug and tries what may catch it until something does. `Err` where nothing notices; it says how often the bug was
-/// met.
+/// Plants a bug and tries what may catch it until something does. `Err` where nothing notices; it
+/// says how often the bug was met.
 ///
 /// With `story`, a seed that fails is shrunk to what is needed.
 pub fn hunt(bug: Bug, reach: Reach, story: bool) -> Result<Caught, String> {
@@ -203,7 +206,8 @@ impl Hunter {
         if done || !heard { Err(Done) } else { Ok(()) }
     }
 
-    /// Some seeds, some places of each sweep, and so on: what only one of them catches need not wait for all of another.
+    /// Some seeds, some places of each sweep, and so on: what only one of them catches need not
+    /// wait for all of another.
     fn go_far(&mut self, share: Option<Duration>) -> Result<(), Done> {
         let budget = share.map_or(Budget::new(None), Budget::of);
         let mut sweeps = [(FLIPS, 64), (SECTORS, 64), (ERRORS, 2)].map(|(kind, round)| Places {

@@ -1,4 +1,5 @@
-//! What logs keep, in the plain model: every entry with its time, and limits applied one entry after another.
+//! What logs keep, in the plain model: every entry with its time, and limits applied one entry
+//! after another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use brooklet::{Bytes, Retention};
 
 use super::{Log, Logs};
 
-/// When somebody reads, in milliseconds; of some logs readers see what they were earlier, since other limits are on
-/// their way to disk.
+/// When somebody reads, in milliseconds; of some logs readers see what they were earlier, since
+/// other limits are on their way to disk.
 #[derive(Clone, Debug, Default)]
 pub struct Moment {
     /// When.

@@ -1,5 +1,5 @@
-//! The flip sweep and the misdirection sweep: a small closed store, damaged in one place at a time, gives the right
-//! bytes or a named error, and its check says what is wrong.
+//! The flip sweep and the misdirection sweep: a small closed store, damaged in one place at a time,
+//! gives the right bytes or a named error, and its check says what is wrong.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,8 +38,9 @@ fn options() -> Options {
 }
 
 impl Specimen {
-    /// A store with runs of two levels, a tombstone, a large log, and a ring that holds blocks and is in its second
-    /// lap. Closed, or else let go of when all was quiet and the newest block had told what is acknowledged.
+    /// A store with runs of two levels, a tombstone, a large log, and a ring that holds blocks and
+    /// is in its second lap. Closed, or else let go of when all was quiet and the newest block had
+    /// told what is acknowledged.
     pub fn new(closed: bool) -> Result<Self, Error> {
         let disk = MemVolume::new(5);
         let store = options().create_on(Arc::new(disk.clone()))?;
@@ -161,8 +162,8 @@ impl Specimen {
         }
     }
 
-    /// Goes on with a store that is damaged somewhere else than in its ring: commits, checkpoints and merges go on, and lose
-    /// nothing.
+    /// Goes on with a store that is damaged somewhere else than in its ring: commits, checkpoints
+    /// and merges go on, and lose nothing.
     fn go_on(&self, disk: &MemVolume) -> Result<(), Violation> {
         let disk = MemVolume::from_image(disk.image(), 0);
         let Ok(store) = options().create(Create::Never).open_on(Arc::new(disk)) else { return Ok(()) };
@@ -193,8 +194,8 @@ impl Specimen {
         expected.admit(&seen).map(drop)
     }
 
-    /// Reads each log of a store whose ring is damaged on and on, up to an error: every entry must have been there, and those
-    /// of all logs but what one commit touched must be there still.
+    /// Reads each log of a store whose ring is damaged on and on, up to an error: every entry must
+    /// have been there, and those of all logs but what one commit touched must be there still.
     fn look_for_the_rest(&self, store: &Store) -> Result<(), Violation> {
         let mut short = Vec::new();
         for (key, log) in &self.expected.durable {
@@ -218,7 +219,8 @@ impl Specimen {
     }
 }
 
-/// Whether the check finds nothing; and whether it finds more than a bad copy of what is there elsewhere.
+/// Whether the check finds nothing; and whether it finds more than a bad copy of what is there
+/// elsewhere.
 fn check(disk: &MemVolume) -> Result<(bool, bool), Violation> {
     match check_volume(Arc::new(disk.clone()), &mut |_, _| {}) {
         Ok(report) => Ok((report.is_sound(), report.findings.iter().any(|finding| !finding.harmless))),
@@ -271,8 +273,9 @@ impl Sweep for Flips {
     }
 }
 
-/// Something else where a sector was: zeros, noise, what was there earlier, or any other sector, by 512 bytes and by 4 KiB;
-/// over a closed store and over one that was killed while it was idle. Every `stride`-th case is tried.
+/// Something else where a sector was: zeros, noise, what was there earlier, or any other sector, by
+/// 512 bytes and by 4 KiB; over a closed store and over one that was killed while it was idle.
+/// Every `stride`-th case is tried.
 pub struct Sectors {
     /// Each with the places in use, by the piece that is replaced.
     lots: Vec<Lot>,

@@ -1,5 +1,5 @@
-//! The error sweep: operation N on the disk fails, for every N of scripts of all operations, in every way; and for every
-//! N of an opening.
+//! The error sweep: operation N on the disk fails, for every N of scripts of all operations, in
+//! every way; and for every N of an opening.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -77,7 +77,8 @@ fn ways(n: u64) -> Vec<Vec<Fault>> {
     ways
 }
 
-/// Every operation of some scripts, and of the opening of a store that was closed and of one that was killed.
+/// Every operation of some scripts, and of the opening of a store that was closed and of one that
+/// was killed.
 pub struct Errors {
     scripts: Vec<(Plan, u64)>,
     openings: Vec<(Opening, u64)>,

@@ -26,7 +26,8 @@ pub struct Swept {
     pub harmless: u64,
     /// Cases that a check reported.
     pub checked: u64,
-    /// Cases that were reported by the opening or the read that met them, too; or in which a store stopped.
+    /// Cases that were reported by the opening or the read that met them, too; or in which a store
+    /// stopped.
     pub met: u64,
     /// Damage that a check reports and that reading can do without, such as that of a filter.
     pub spared: u64,
@@ -46,8 +47,9 @@ impl Swept {
     }
 }
 
-/// Tries the places of a sweep on `threads` threads, until all are tried, the budget is spent or one fails; returns the place
-/// that fails. The order is spread over all of them, so that a short budget leaves no part out.
+/// Tries the places of a sweep on `threads` threads, until all are tried, the budget is spent or
+/// one fails; returns the place that fails. The order is spread over all of them, so that a short
+/// budget leaves no part out.
 pub fn run(sweep: &dyn Sweep, threads: u64, budget: &Budget) -> Result<Swept, (u64, Violation)> {
     let (places, next) = (sweep.places(), AtomicU64::new(0));
     let work = || {
@@ -84,7 +86,8 @@ pub fn in_turn(nth: u64, places: u64) -> u64 {
     (u128::from(nth) * u128::from(spread(places)) % u128::from(places)) as u64
 }
 
-/// A step that comes by each of `n` places before it comes by one again, far from the last each time.
+/// A step that comes by each of `n` places before it comes by one again, far from the last each
+/// time.
 fn spread(n: u64) -> u64 {
     let divides = |mut a: u64, mut b: u64| {
         while b > 0 {

@@ -144,8 +144,8 @@ impl World {
         }
     }
 
-    /// Takes note of an import that has come in by now. While one goes on, a log of it that no commit made is there by that
-    /// alone.
+    /// Takes note of an import that has come in by now. While one goes on, a log of it that no
+    /// commit made is there by that alone.
     pub(super) fn notice_import(&self) -> Result<(), Violation> {
         let Some(store) = self.store() else { return Ok(()) };
         let own = {
@@ -187,7 +187,8 @@ impl World {
         violated("a commit never becomes durable")
     }
 
-    /// Defers a commit, and lets the store work on time: what was acknowledged at once is durable when its bound is over.
+    /// Defers a commit, and lets the store work on time: what was acknowledged at once is durable
+    /// when its bound is over.
     pub(super) fn punctual(&self, ms: u64) -> Result<(), Violation> {
         let bound = Duration::from_millis(ms);
         let last = |state: &State| state.ledger.flying.back().map(|flight| flight.changes.clone());
@@ -340,8 +341,8 @@ impl World {
         }
     }
 
-    /// Takes a view: it shows what was there at one moment since it was asked for. The one before is read once more, and shows
-    /// what it did.
+    /// Takes a view: it shows what was there at one moment since it was asked for. The one before
+    /// is read once more, and shows what it did.
     pub(super) fn view(&self) -> Result<(), Violation> {
         let (store, before) = (self.open_store(), self.state().views.pop_front());
         if let Some((view, shown)) = before {
@@ -421,7 +422,8 @@ impl World {
     }
 }
 
-/// Whether these are the entries of a log, numbers and all, but for those that were too old at some time then.
+/// Whether these are the entries of a log, numbers and all, but for those that were too old at some
+/// time then.
 fn gives(entries: &[Entry], log: &Log, when: When) -> bool {
     let all: Vec<_> = (log.first..).zip(&log.entries).collect();
     (log.old(when.from)..=log.old(when.to)).any(|old| {

@@ -89,8 +89,8 @@ impl World {
         self.open(&expected)
     }
 
-    /// A write of a block never ends. What comes behind it is not acknowledged, and the rest goes on, until somebody loses
-    /// patience and kills the process.
+    /// A write of a block never ends. What comes behind it is not acknowledged, and the rest goes
+    /// on, until somebody loses patience and kills the process.
     pub(super) fn hang(&self, writes: u64) -> Result<(), Violation> {
         // With a recent tier that is empty nothing needs the log for a while but those who commit.
         self.excuse(self.open_store().checkpoint())?;
@@ -218,8 +218,9 @@ impl World {
         self.open(&Expectation { tolerance, ..expected })
     }
 
-    /// Opens the store on what is there now, and makes sure that it shows what it may. Where the disk fails meanwhile, it is
-    /// tried again on the same disk, and then once more after a power cut.
+    /// Opens the store on what is there now, and makes sure that it shows what it may. Where the
+    /// disk fails meanwhile, it is tried again on the same disk, and then once more after a power
+    /// cut.
     pub(super) fn open(&self, expected: &Expectation) -> Result<(), Violation> {
         for _ in 0..3 {
             if self.open_once(expected)? {
@@ -252,7 +253,8 @@ impl World {
         // The disk may lie while the store is being opened, too.
         let tolerance = if stage.disk.lied().is_empty() { expected.tolerance } else { self.tolerance() };
         let expected = &Expectation { tolerance, ..expected.clone() };
-        // An opening that was given old bytes of the ring takes them for its end, and nothing tells it otherwise.
+        // An opening that was given old bytes of the ring takes them for its end, and nothing tells
+        // it otherwise.
         let was_stale = || stage.disk.lied()[lies..].iter().any(|lied| lied.lie == Lie::Stale);
         let is_failure = |error: &Error| {
             self.state().faulty
@@ -270,8 +272,8 @@ impl World {
                 return Ok(true);
             }
             Err(error) if is_failure(&error) => return failed(&error),
-            // A block that reads back otherwise a second time, or a run that does so right after it was written; the next
-            // opening may find it as it was.
+            // A block that reads back otherwise a second time, or a run that does so right after it
+            // was written; the next opening may find it as it was.
             Err(error @ (Error::Io { .. } | Error::Stopped { .. })) if was_stale() => return failed(&error),
             Err(error) => return violated(format!("the store does not open: {error}")),
         };
@@ -297,7 +299,8 @@ impl World {
             admitted => admitted?,
         };
         if !seen.is_whole() && (!expected.unknown.is_empty() || expected.import.is_some()) {
-            // How many of the unknown commits are there cannot be told any more: the story ends here.
+            // How many of the unknown commits are there cannot be told any more: the story ends
+            // here.
             store.abandon();
             return Ok(true);
         }

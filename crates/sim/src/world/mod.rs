@@ -1,7 +1,8 @@
 //! The world: the real store on a stage, everybody who uses it, and what they know of it.
 //!
-//! One thread plays everybody. Where others come in between two operations of the disk, they come through the stage's
-//! door, so a world is entered while it acts: its state is locked for short moments only, never across the store.
+//! One thread plays everybody. Where others come in between two operations of the disk, they come
+//! through the stage's door, so a world is entered while it acts: its state is locked for short
+//! moments only, never across the store.
 
 mod deeds;
 mod fate;
@@ -36,7 +37,8 @@ pub struct Stats {
     pub full: u64,
     /// See above.
     pub damaged: u64,
-    /// Of the first disk: its writes and flushes, its reads, and what failed because a fault said so.
+    /// Of the first disk: its writes and flushes, its reads, and what failed because a fault said
+    /// so.
     pub first: (u64, u64, u64),
     /// A hash of all that was done to the disk.
     pub trace: u64,
@@ -239,7 +241,8 @@ impl World {
                 past.clear();
             }
         }
-        // Everything is read in one moment, or what was seen could not be told; and others let time pass.
+        // Everything is read in one moment, or what was seen could not be told; and others let time
+        // pass.
         let alone = matches!(step.act, Act::ReadAll | Act::Punctual(_));
         let interrupts = step.interrupts.iter().filter(|i| !alone || i.what == Meanwhile::Cut);
         self.stage().begin(&interrupts.copied().collect::<Vec<_>>());

@@ -1,7 +1,7 @@
 //! A bounded share of the proof, as ordinary tests; `.ci/proof` runs the rest.
 //!
-//! A failing seed is told: `cargo run -p brooklet-sim -- --seed N` shrinks it to a story. `BROOKLET_SIM_SEEDS` sets how
-//! many seeds are run.
+//! A failing seed is told: `cargo run -p brooklet-sim -- --seed N` shrinks it to a story.
+//! `BROOKLET_SIM_SEEDS` sets how many seeds are run.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use brooklet_sim::sweep::damage::{Flips, Sectors};
 use brooklet_sim::sweep::errors::Errors;
 use brooklet_sim::sweep::{self, Sweep, Swept, in_turn};
 
-/// Seeds that once failed, and why. A change of how plans are drawn makes each another run; the story stays.
+/// Seeds that once failed, and why. A change of how plans are drawn makes each another run; the
+/// story stays.
 const PERMANENT: &[(u64, &str)] = &[
     (6, "somebody wrote while the store was being closed"),
     (383, "the disk lied while the store was killed, and while it was opened"),
@@ -69,7 +70,8 @@ impl<S: Sweep> Sweep for OneIn<S> {
     }
 }
 
-/// The proof of a change goes on with the others, for as long as it has time, and that of a release tries all.
+/// The proof of a change goes on with the others, for as long as it has time, and that of a release
+/// tries all.
 #[test]
 fn every_operation_fails_in_every_way() {
     let swept = swept(Errors::new(1).map(|all| OneIn(10, all)), 2);

@@ -1,4 +1,5 @@
-//! Stories of restarts on the same disk, told step by step: they stay what they are however plans are drawn from seeds.
+//! Stories of restarts on the same disk, told step by step: they stay what they are however plans
+//! are drawn from seeds.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -42,8 +43,8 @@ fn holds_and_would_fail_with(bug: &'static str, acts: &[Act]) {
 const FLUSH_FAILS: Act =
     Act::Fail(Fault::FlushErrorAfter { flushes: 0, kind: ErrorKind::Other, sticky: false });
 
-/// A process is killed with blocks in the cache that nobody was told of. The flush of the next opening fails and drops them;
-/// the one after that reads them still, and must not build on them.
+/// A process is killed with blocks in the cache that nobody was told of. The flush of the next
+/// opening fails and drops them; the one after that reads them still, and must not build on them.
 #[test]
 fn an_opening_does_not_believe_what_the_flush_of_the_one_before_has_dropped() {
     let end = [Act::Commit(2), Act::Wait, Act::ReadAll, Act::Cut, Act::ReadAll];

@@ -1,4 +1,5 @@
-//! Tagged records beside a plain model of them: random puts, replacements, removals and queries, openings anew, power cuts.
+//! Tagged records beside a plain model of them: random puts, replacements, removals and queries,
+//! openings anew, power cuts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -157,7 +158,8 @@ fn records_are_found_by_their_tags_whatever_happens() {
     }
 }
 
-/// The power goes at each operation of bringing tags into their logs: what was put is found, and it goes on.
+/// The power goes at each operation of bringing tags into their logs: what was put is found, and it
+/// goes on.
 #[test]
 fn settling_may_be_cut_anywhere() {
     for seed in 0..2 {

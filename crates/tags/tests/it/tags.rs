@@ -52,7 +52,8 @@ fn a_record_may_bear_ten_thousand_tags() {
     assert_eq!(tags.tags("").unwrap().count(), 2);
 }
 
-/// A tag on every record, and ids that are replaced over and over: what counts no more is not told, and its journal leaves.
+/// A tag on every record, and ids that are replaced over and over: what counts no more is not told,
+/// and its journal leaves.
 #[test]
 fn ids_are_replaced_over_and_over() {
     let store = Store::in_memory(1).unwrap();

@@ -15,8 +15,8 @@ use crate::tuner::Settings;
 /// While nothing is compressed, every so many blocks one is looked at, whether it would shrink.
 const ASK_EVERY: u64 = 16;
 
-/// Blocks in the window at most, for each write that may be in flight: bounds the memory of those that wait for one before
-/// them.
+/// Blocks in the window at most, for each write that may be in flight: bounds the memory of those
+/// that wait for one before them.
 const WINDOW: usize = 2;
 
 /// A block taken for sealing.
@@ -81,7 +81,8 @@ impl Core {
         if self.open.records == 0 {
             return false;
         }
-        // While a write is in flight the open block goes on filling, unless it is worth a write of its own.
+        // While a write is in flight the open block goes on filling, unless it is worth a write of
+        // its own.
         let worth = self.flying == 0 || paced || self.open.buf.len() >= block_size / 8;
         worth
             && match urge {
@@ -90,7 +91,8 @@ impl Core {
             }
     }
 
-    /// Takes the oldest block that waits, closing the open one if nothing else does and `urge` says so.
+    /// Takes the oldest block that waits, closing the open one if nothing else does and `urge` says
+    /// so.
     pub fn take(&mut self, urge: Urge) -> Option<Taken> {
         if !self.may_take(urge) {
             return None;
@@ -98,8 +100,9 @@ impl Core {
         if self.closed.is_empty() {
             self.close_open();
         }
-        // Where blocks pile up although the device has little to do, the compressor is what holds them up. The tuner finds
-        // that out too, but a burst may be over by then. What it tries, it tries unmixed.
+        // Where blocks pile up although the device has little to do, the compressor is what holds
+        // them up. The tuner finds that out too, but a burst may be over by then. What it tries, it
+        // tries unmixed.
         let Settings { codec, depth, .. } = self.tuner.settings();
         let starves = self.closed.len() > MAX_CLOSED / 2 && self.flying < (depth / 2).min(2);
         let starves = starves && !self.is_paced() && !self.tuner.is_trying();
@@ -121,7 +124,8 @@ impl Core {
         self.told >= self.durable
     }
 
-    /// Takes an empty block that only tells what is acknowledged, if nothing tells it yet and all is quiet.
+    /// Takes an empty block that only tells what is acknowledged, if nothing tells it yet and all
+    /// is quiet.
     pub fn take_quiet(&mut self, now: Duration) -> Option<Taken> {
         let due = !self.has_told() && self.is_idle() && !self.paused && self.failure.is_none();
         let due = due && now >= self.pacer.next();
@@ -157,7 +161,8 @@ impl Core {
     /// The committer's rest, if the open block's deadline or a backlog must end it.
     pub fn disturb(&mut self) -> Option<Rest> {
         let rest = self.rest?;
-        // What is due while a write is in flight goes on filling until that ends, unless there is a pace.
+        // What is due while a write is in flight goes on filling until that ends, unless there is a
+        // pace.
         let bound = matches!(rest, Rest::Parked { .. }) || self.is_paced() && self.has_slot();
         let due = bound && self.due().is_some_and(|due| due < rest.until());
         let wake = due || self.may_take(Urge::Wanted) && self.is_wanted();
@@ -169,14 +174,16 @@ impl Core {
         !self.closed.is_empty() || self.open.block.is_wanted()
     }
 
-    /// Whether one more write may be in flight. A device ends writes in any order: one that takes long must not keep those
-    /// behind it from being followed by others, up to the bound of the window.
+    /// Whether one more write may be in flight. A device ends writes in any order: one that takes
+    /// long must not keep those behind it from being followed by others, up to the bound of the
+    /// window.
     pub fn has_slot(&self) -> bool {
         let depth = self.tuner.settings().depth;
         self.flying < depth && self.in_flight.len() < WINDOW * depth
     }
 
-    /// Whether writes are held to a pace; then only the committer drives, whose timer is the exact one, unless it has no thread.
+    /// Whether writes are held to a pace; then only the committer drives, whose timer is the exact
+    /// one, unless it has no thread.
     pub fn is_paced(&self) -> bool {
         self.pacer.is_on()
     }

@@ -37,7 +37,8 @@ impl Filling {
         }
     }
 
-    /// Whether a record of `bound` bytes may board: the block stays within its size, or the record is its first.
+    /// Whether a record of `bound` bytes may board: the block stays within its size, or the record
+    /// is its first.
     pub fn fits(&self, bound: usize, block_size: usize) -> bool {
         let end = self.buf.len() + bound + FRAME;
         end <= self.buf.capacity() && (end <= block_size || self.records == 0)
@@ -50,7 +51,8 @@ impl Filling {
         }
     }
 
-    /// Appends a record of at most `bound` bytes with its frame; returns the offset of its bytes in the payload.
+    /// Appends a record of at most `bound` bytes with its frame; returns the offset of its bytes in
+    /// the payload.
     pub fn push(&mut self, bound: usize, encode: impl FnOnce(&mut dyn FnMut(&[u8]))) -> usize {
         // The length is known only afterwards: leave room for it.
         let frame = self.buf.len();
@@ -65,15 +67,17 @@ impl Filling {
         offset - HEADER
     }
 
-    /// Appends the frame of a record, its `head`, and room for the `len` bytes behind that, which are written meanwhile.
+    /// Appends the frame of a record, its `head`, and room for the `len` bytes behind that, which
+    /// are written meanwhile.
     pub fn push_hole(&mut self, head: &[u8], len: usize) -> (usize, Berth) {
         let width = length_width(head.len() + len);
         self.buf.extend(&padded_length(head.len() + len, width)[..width]);
         let offset = self.buf.len();
         self.buf.extend(head);
         self.block.begin_boarding();
-        // SAFETY: while the block is boarding, the buffer is only moved and extended: whoever takes the block waits for
-        // `is_boarding` to end, and `stop` keeps the buffers that nobody will take.
+        // SAFETY: while the block is boarding, the buffer is only moved and extended: whoever takes
+        // the block waits for `is_boarding` to end, and `stop` keeps the buffers that nobody will
+        // take.
         let hole = unsafe { self.buf.hole(len) };
         self.records += 1;
         (offset - HEADER, Berth { hole: Some(hole), block: self.block.clone() })
@@ -103,7 +107,8 @@ fn length_width(bound: usize) -> usize {
     if bound < 1 << 21 { 3 } else { FRAME }
 }
 
-/// The length of a record as a varint that is padded with continuation bits to `width` bytes; the rest is zero.
+/// The length of a record as a varint that is padded with continuation bits to `width` bytes; the
+/// rest is zero.
 fn padded_length(len: usize, width: usize) -> [u8; FRAME] {
     let more = |i: usize| if i + 1 < width { 0x80 } else { 0 };
     std::array::from_fn(|i| if i < width { (len >> (7 * i)) as u8 & 0x7f | more(i) } else { 0 })

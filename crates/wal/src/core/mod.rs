@@ -1,16 +1,17 @@
 //! The decisions of the log: what boards, what is sealed, where it goes, when it counts as durable.
 //!
-//! A plain state machine: no clock, no thread, no I/O. Drivers hold it under a lock, ask it what to do, do that outside
-//! the lock, and tell it how it went:
+//! A plain state machine: no clock, no thread, no I/O. Drivers hold it under a lock, ask it what to
+//! do, do that outside the lock, and tell it how it went:
 //!
 //! ```text
 //! board ──▶ open ──▶ closed ──take──▶ (seal) ──place──▶ in flight ──complete──▶ release ──▶ durable
 //! ```
 //!
 //! Invariants:
-//! 1. Blocks are taken, placed and released in the order of their numbers; at most one is between take and place,
-//!    since a header names the checksum of the block before it.
-//! 2. `durable` is the largest number such that it and all blocks before it completed and the sink has seen them.
+//! 1. Blocks are taken, placed and released in the order of their numbers; at most one is between
+//!    take and place, since a header names the checksum of the block before it.
+//! 2. `durable` is the largest number such that it and all blocks before it completed and the sink
+//!    has seen them.
 //! 3. A record is accepted only where its block, uncompressed, will find room in the ring.
 //! 4. After a failure nothing is accepted, taken, placed or released.
 
@@ -53,7 +54,8 @@ pub(crate) struct Setup {
     pub reserve: u64,
 }
 
-/// Closed blocks that may wait for the compressor before boarding is refused. Few: what is small stays in caches.
+/// Closed blocks that may wait for the compressor before boarding is refused. Few: what is small
+/// stays in caches.
 const MAX_CLOSED: usize = 3;
 
 struct InFlight {
@@ -85,7 +87,8 @@ pub struct Boarded {
     pub offset: usize,
     /// Bytes of the ring in use.
     pub used: u64,
-    /// When the block may be written at the earliest, by the pace that is kept; zero where there is none.
+    /// When the block may be written at the earliest, by the pace that is kept; zero where there is
+    /// none.
     pub earliest: Duration,
 }
 
@@ -135,7 +138,8 @@ pub(crate) struct Core {
     shrinks: bool,
     /// The newest closed block.
     last: Option<Arc<Block>>,
-    /// The window: blocks whose writes have begun, up to the last that is released. Those behind the first may have ended.
+    /// The window: blocks whose writes have begun, up to the last that is released. Those behind
+    /// the first may have ended.
     in_flight: VecDeque<InFlight>,
     /// Writes in the window that have not ended.
     flying: usize,
@@ -229,8 +233,8 @@ impl Core {
         WalStats { used, size, block_size, depth, codec, queued, in_flight, waiting, ..self.stats }
     }
 
-    /// Takes a record of at most `bound` bytes, which may rest for `within` from `now` on. `put` appends it to the block
-    /// and tells where in the payload it starts.
+    /// Takes a record of at most `bound` bytes, which may rest for `within` from `now` on. `put`
+    /// appends it to the block and tells where in the payload it starts.
     ///
     /// `spare` lets it into the reserve that is kept for records that free space.
     pub fn board(
@@ -323,8 +327,9 @@ impl Core {
         self.closed.push_back(filled);
     }
 
-    /// Ends the open block, so that later records ride in blocks after it; returns the number of the last block
-    /// before the cut. [`cut_cursor`](Self::cut_cursor) then tells where the log goes on after it.
+    /// Ends the open block, so that later records ride in blocks after it; returns the number of
+    /// the last block before the cut. [`cut_cursor`](Self::cut_cursor) then tells where the log
+    /// goes on after it.
     pub fn cut(&mut self) -> u64 {
         if self.open.records > 0 {
             self.close_open();
@@ -335,7 +340,8 @@ impl Core {
         seq
     }
 
-    /// Where the log goes on after the block `seq` of a cut, once that block is placed. Forgets the cut.
+    /// Where the log goes on after the block `seq` of a cut, once that block is placed. Forgets the
+    /// cut.
     pub fn cut_cursor(&mut self, seq: u64) -> Option<Cursor> {
         let at = self.marks.iter().position(|(s, cursor)| *s == seq && cursor.is_some())?;
         if bug("trimmed-beyond-checkpoint") {
@@ -410,8 +416,8 @@ impl Core {
         }
     }
 
-    /// Takes the blocks at the front of the window that completed, for the sink to see. One driver at a time:
-    /// `None` where another does it, or there is nothing to release.
+    /// Takes the blocks at the front of the window that completed, for the sink to see. One driver
+    /// at a time: `None` where another does it, or there is nothing to release.
     pub fn release(&mut self) -> Option<Vec<Arc<Block>>> {
         if self.releasing || self.failure.is_some() || !self.in_flight.front().is_some_and(|f| f.done) {
             return None;

@@ -29,7 +29,8 @@ impl Core {
         self.paused = false;
     }
 
-    /// What an idle log would be after a resize, and whether its largest record would find room then.
+    /// What an idle log would be after a resize, and whether its largest record would find room
+    /// then.
     pub fn resized(&self, limits: &Limits, size: u64) -> Result<Map, u64> {
         let (tail, head) = (self.ring.tail(), self.end().position);
         let map = self.ring.map().resized(tail, head, size);

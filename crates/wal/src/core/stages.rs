@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use crate::histogram::Histogram;
 
-/// How long blocks with records took for each stage of their way, since opening. A stage begins where the one before ends.
+/// How long blocks with records took for each stage of their way, since opening. A stage begins
+/// where the one before ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stages {
-    /// From the block's first record until somebody takes it to write it: it fills, waits for a slot, and for the pace.
+    /// From the block's first record until somebody takes it to write it: it fills, waits for a
+    /// slot, and for the pace.
     pub wait: Histogram,
     /// Until it is compressed and has its place in the ring.
     pub seal: Histogram,
     /// Until its write has ended.
     pub write: Histogram,
-    /// Until all blocks before it are durable, too, and readers see it; those who wait are told then.
+    /// Until all blocks before it are durable, too, and readers see it; those who wait are told
+    /// then.
     pub ack: Histogram,
     /// All of that together: how long the first record of a block waits to be acknowledged.
     pub whole: Histogram,

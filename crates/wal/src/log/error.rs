@@ -52,7 +52,8 @@ pub enum LogError {
         /// What is wrong with each slot.
         why: String,
     },
-    /// The volume is smaller than the log on it: it was cut short, or copied in part. Nothing was written.
+    /// The volume is smaller than the log on it: it was cut short, or copied in part. Nothing was
+    /// written.
     #[error("{name} has {size} bytes, and its log needs {needed}: bring it back to that size")]
     CutShort {
         /// The volume.

@@ -1,4 +1,5 @@
-//! Where the blocks of a log start: what a trim, and a reader that starts in the middle, need to know.
+//! Where the blocks of a log start: what a trim, and a reader that starts in the middle, need to
+//! know.
 //!
 //! Invariants:
 //! - Marks are in order, at most [`MARKS`] of them; the first is the trim point.
@@ -13,8 +14,8 @@ use crate::ring::Cursor;
 use crate::sync::{Mutex, MutexGuard};
 use crate::wal::Sink;
 
-/// Most blocks whose place is kept: 512 KiB of memory. In a ring that holds more, every second is forgotten, and so on;
-/// trims then free the ring up to a block a little before the one asked for.
+/// Most blocks whose place is kept: 512 KiB of memory. In a ring that holds more, every second is
+/// forgotten, and so on; trims then free the ring up to a block a little before the one asked for.
 const MARKS: usize = 16_384;
 
 #[derive(Debug)]
@@ -27,7 +28,8 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// The index of a log that is trimmed to `trim` and holds records from `first` on, with no block behind.
+    /// The index of a log that is trimmed to `trim` and holds records from `first` on, with no
+    /// block behind.
     pub fn new(trim: Cursor, first: Lsn) -> Self {
         Self { marks: VecDeque::from([trim]), stride: 1, first, end: trim }
     }

@@ -1,5 +1,5 @@
-//! Keeping the label of a log in use: how it changes, and trimming, which to the volume is a change of the label and
-//! nothing else.
+//! Keeping the label of a log in use: how it changes, and trimming, which to the volume is a change
+//! of the label and nothing else.
 
 use std::io;
 
@@ -22,12 +22,12 @@ pub(super) struct Keeper {
 }
 
 impl Log {
-    /// Drops the records before `lsn`; they are gone for good when it returns. Costs one durable write of 4 KiB, and a
-    /// [`flush`](Self::flush) where `lsn` is not durable yet.
+    /// Drops the records before `lsn`; they are gone for good when it returns. Costs one durable
+    /// write of 4 KiB, and a [`flush`](Self::flush) where `lsn` is not durable yet.
     ///
-    /// The ring is freed up to the block that holds `lsn`; in a ring of more than 16,384 blocks, up to one a little
-    /// before it. Trimming to where the log starts already, or before it, does nothing. An `lsn` inside a record drops
-    /// that record, too.
+    /// The ring is freed up to the block that holds `lsn`; in a ring of more than 16,384 blocks, up
+    /// to one a little before it. Trimming to where the log starts already, or before it, does
+    /// nothing. An `lsn` inside a record drops that record, too.
     ///
     /// # Errors
     /// [`LogError::PastEnd`]: nothing was trimmed.
@@ -71,8 +71,8 @@ impl Log {
 
     /// Makes `label` durable as the next: in both slots where its map is another, else in one.
     ///
-    /// Whoever must be told that this failed is left in `untold`, which outlives the lock on the keeper: a callback may
-    /// ask the log for what needs that lock.
+    /// Whoever must be told that this failed is left in `untold`, which outlives the lock on the
+    /// keeper: a callback may ask the log for what needs that lock.
     pub(super) fn record<'a>(
         &'a self,
         keeper: &mut Keeper,

@@ -18,10 +18,11 @@
 //! 128  24 span before: where the positions before `from` lie (all zero: there is none)
 //! ```
 //!
-//! The slot of the larger generation counts. A trim writes one slot, the older; if that one is lost to rot later, the
-//! other brings back an older trim point of the same opening and the same spans, and blocks that were written over since
-//! show as damage. Opening, closing and every change of the spans write both slots, each durable before the next, so that
-//! no single loss brings an older epoch or geometry back.
+//! The slot of the larger generation counts. A trim writes one slot, the older; if that one is lost
+//! to rot later, the other brings back an older trim point of the same opening and the same spans,
+//! and blocks that were written over since show as damage. Opening, closing and every change of the
+//! spans write both slots, each durable before the next, so that no single loss brings an older
+//! epoch or geometry back.
 
 use std::ops::Range;
 
@@ -167,8 +168,8 @@ mod tests {
         }
     }
 
-    /// Numbers under a sound checksum that no log writes: refused here, so that nothing behind divides by zero,
-    /// overflows, or takes memory for them.
+    /// Numbers under a sound checksum that no log writes: refused here, so that nothing behind
+    /// divides by zero, overflows, or takes memory for them.
     #[test]
     fn numbers_that_make_no_sense_are_refused() {
         let mut rng = brooklet_io::Rng::new(3);

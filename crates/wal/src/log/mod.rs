@@ -1,13 +1,15 @@
 //! The log that stands alone: a volume, its label, and records in order.
 //!
-//! A [`Log`] is the engine ([`Wal`]) and the keeper of its label. It adds no step to the way of an append.
+//! A [`Log`] is the engine ([`Wal`]) and the keeper of its label. It adds no step to the way of an
+//! append.
 //!
 //! Invariants:
-//! - What the label says is durable before anything rests on it: an epoch before its first block, a trim before the ring
-//!   is freed, a map before the first block that lies by it.
-//! - `keeper` is held over every change of the label, so that trims, resizes and closing follow one another.
-//! - The index knows of a trim before the ring does, so that whoever holds the index finds in the ring whatever the index
-//!   names.
+//! - What the label says is durable before anything rests on it: an epoch before its first block, a
+//!   trim before the ring is freed, a map before the first block that lies by it.
+//! - `keeper` is held over every change of the label, so that trims, resizes and closing follow one
+//!   another.
+//! - The index knows of a trim before the ring does, so that whoever holds the index finds in the
+//!   ring whatever the index names.
 
 mod error;
 mod index;
@@ -46,7 +48,8 @@ use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wal::Wal;
 
-/// Log sequence number: names a record, and orders it among the others. LSNs grow with every record, by different steps.
+/// Log sequence number: names a record, and orders it among the others. LSNs grow with every
+/// record, by different steps.
 ///
 /// That of a record that was not acknowledged when the power went may be given to another later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,21 +63,25 @@ impl fmt::Display for Lsn {
 
 /// A write-ahead log on a volume of its own.
 ///
-/// A log has its volume to itself: creating, growing and shrinking change what lies behind the ring.
+/// A log has its volume to itself: creating, growing and shrinking change what lies behind the
+/// ring.
 ///
-/// All methods take `&self`: share it between threads by reference or [`Arc`]. One process at a time may have a volume
-/// open; a [`FileVolume`](brooklet_io::FileVolume) sees to that itself.
+/// All methods take `&self`: share it between threads by reference or [`Arc`]. One process at a
+/// time may have a volume open; a [`FileVolume`](brooklet_io::FileVolume) sees to that itself.
 ///
-/// Dropping a log makes what was appended durable and ends its thread, but does not [`close`](Self::close) it: the next
-/// opening reads its whole ring, as after a crash. So an error of the device is seen by whoever waits for an
-/// acknowledgement, and by nobody else.
+/// Dropping a log makes what was appended durable and ends its thread, but does not
+/// [`close`](Self::close) it: the next opening reads its whole ring, as after a crash. So an error
+/// of the device is seen by whoever waits for an acknowledgement, and by nobody else.
 ///
-/// Callbacks may use the log as any thread may, close it and drop it: see [`Ack`](crate::Ack#where-code-of-yours-runs). A
-/// panic in its thread, or in the volume, stops the log as a failed write does.
+/// Callbacks may use the log as any thread may, close it and drop it: see
+/// [`Ack`](crate::Ack#where-code-of-yours-runs). A panic in its thread, or in the volume, stops the
+/// log as a failed write does.
 ///
-/// In a process that did not open it, after a `fork`, every call is refused with [`WalError::Forked`], and those that have no
-/// error to give panic; nothing is written, and dropping the log does nothing. A child that goes on keeps the file of a
-/// [`FileVolume`](brooklet_io::FileVolume) locked, also when its parent has ended, until it ends or runs another program.
+/// In a process that did not open it, after a `fork`, every call is refused with
+/// [`WalError::Forked`], and those that have no error to give panic; nothing is written, and
+/// dropping the log does nothing. A child that goes on keeps the file of a
+/// [`FileVolume`](brooklet_io::FileVolume) locked, also when its parent has ended, until it ends or
+/// runs another program.
 pub struct Log {
     wal: Wal,
     volume: Arc<dyn Volume>,
@@ -115,30 +122,35 @@ pub struct LogStats {
 }
 
 impl Log {
-    /// Makes an empty log on a volume, and opens it. The volume grows to what the log needs: 64 KiB and the ring, which
-    /// is written once with zeros.
+    /// Makes an empty log on a volume, and opens it. The volume grows to what the log needs: 64 KiB
+    /// and the ring, which is written once with zeros.
     ///
     /// # Errors
-    /// [`LogError::NotBlank`] where there is something already, [`LogError::Invalid`] for options that no log can have.
+    /// [`LogError::NotBlank`] where there is something already, [`LogError::Invalid`] for options
+    /// that no log can have.
     pub fn create(volume: Arc<dyn Volume>, options: LogOptions) -> Result<Self, LogError> {
         open::create(&*volume, &options)?;
         // It has the identity that it was just given.
         Self::open(volume, options)
     }
 
-    /// Opens the log on a volume: reads and checks its ring once, to find the end, and records the opening.
+    /// Opens the log on a volume: reads and checks its ring once, to find the end, and records the
+    /// opening.
     ///
-    /// What was acknowledged is there, or it is an error; what was not may be there, in order and without gaps, or not.
+    /// What was acknowledged is there, or it is an error; what was not may be there, in order and
+    /// without gaps, or not.
     ///
     /// # Errors
-    /// [`WalError::Damaged`] where acknowledged records do not read back; [`LogError::NotALog`], [`LogError::Foreign`],
-    /// [`LogError::CutShort`], [`LogError::NewerFormat`] and [`LogError::DamagedLabel`] for a volume that is not what it
-    /// should be. Nothing is written then.
+    /// [`WalError::Damaged`] where acknowledged records do not read back; [`LogError::NotALog`],
+    /// [`LogError::Foreign`], [`LogError::CutShort`], [`LogError::NewerFormat`] and
+    /// [`LogError::DamagedLabel`] for a volume that is not what it should be. Nothing is written
+    /// then.
     pub fn open(volume: Arc<dyn Volume>, options: LogOptions) -> Result<Self, LogError> {
         options.check()?;
         // It may be a user's own, and panic.
         let volume: Arc<dyn Volume> = Tether::new(volume);
-        // What is read may sit in a volatile cache, written by a process that was killed, or be only there.
+        // What is read may sit in a volatile cache, written by a process that was killed, or be
+        // only there.
         if !bug("log-opens-without-flush") {
             volume.flush()?;
         }
@@ -178,12 +190,13 @@ impl Log {
         Ok(Self { wal, volume, options, id, epoch, base, tracker, keeper, driver })
     }
 
-    /// Appends a record, waiting for room where there is none: until something is [trimmed](Self::trim), if the ring is
-    /// full. The record is durable once the [`Ack`] says so, and within the linger even if nobody asks.
+    /// Appends a record, waiting for room where there is none: until something is
+    /// [trimmed](Self::trim), if the ring is full. The record is durable once the [`Ack`] says so,
+    /// and within the linger even if nobody asks.
     ///
     /// # Errors
-    /// [`WalError::TooLarge`], [`WalError::Stopped`] and [`WalError::Closed`]; [`WalError::WouldWait`] where it would have to
-    /// wait in a waker. Nothing was taken.
+    /// [`WalError::TooLarge`], [`WalError::Stopped`] and [`WalError::Closed`];
+    /// [`WalError::WouldWait`] where it would have to wait in a waker. Nothing was taken.
     pub fn append(&self, record: &[u8]) -> Result<(Lsn, Ack), WalError> {
         self.patiently(|| self.try_append(record))
     }
@@ -191,15 +204,17 @@ impl Log {
     /// Appends a record where there is room.
     ///
     /// # Errors
-    /// [`WalError::Full`] where the ring has no room before something is trimmed, [`WalError::Busy`] where too much waits
-    /// to be written, or a resize is under way, and what [`append`](Self::append) says; nothing was taken.
+    /// [`WalError::Full`] where the ring has no room before something is trimmed,
+    /// [`WalError::Busy`] where too much waits to be written, or a resize is under way, and what
+    /// [`append`](Self::append) says; nothing was taken.
     pub fn try_append(&self, record: &[u8]) -> Result<(Lsn, Ack), WalError> {
         self.boarded(record.len(), self.wal.try_append_slice(&[record::ONE], record))
     }
 
     /// Appends records that are there together after a crash, or not at all; waits for room as
-    /// [`append`](Self::append) does. The first gets the LSN that is returned, and each of the others one more than the
-    /// one before it. A batch of none is an acknowledgement of all that came before it.
+    /// [`append`](Self::append) does. The first gets the LSN that is returned, and each of the
+    /// others one more than the one before it. A batch of none is an acknowledgement of all that
+    /// came before it.
     ///
     /// # Errors
     /// As for [`append`](Self::append); the limit holds for the batch as a whole.
@@ -228,8 +243,9 @@ impl Log {
         self.wal.flush()
     }
 
-    /// The records from the trim point to what is durable now, in order. Appends and trims go on meanwhile; a trim of
-    /// records that are still to be read may end it with [`LogError::Trimmed`].
+    /// The records from the trim point to what is durable now, in order. Appends and trims go on
+    /// meanwhile; a trim of records that are still to be read may end it with
+    /// [`LogError::Trimmed`].
     pub fn recover(&self) -> Reader<'_> {
         if self.wal.here().is_err() {
             return Reader::refusing(self);
@@ -257,13 +273,13 @@ impl Log {
         Ok(Reader::new(self, self.layout(), (index.locate(lsn), index.end()), lsn))
     }
 
-    /// Ends the log: makes what was appended durable, refuses what comes later, and records where the log ended, so that
-    /// the next opening need not look for more behind. When it returns, every callback has been called, but for those behind
-    /// one that this is called in.
+    /// Ends the log: makes what was appended durable, refuses what comes later, and records where
+    /// the log ended, so that the next opening need not look for more behind. When it returns,
+    /// every callback has been called, but for those behind one that this is called in.
     ///
     /// # Errors
-    /// [`WalError::Stopped`] where a write failed, [`WalError::Closed`] where the log was closed already,
-    /// [`WalError::WouldWait`] in a waker.
+    /// [`WalError::Stopped`] where a write failed, [`WalError::Closed`] where the log was closed
+    /// already, [`WalError::WouldWait`] in a waker.
     pub fn close(&self) -> Result<(), LogError> {
         // Whoever has the keeper may wait for the committer.
         self.wal.may_wait()?;
@@ -284,13 +300,14 @@ impl Log {
         Ok(())
     }
 
-    /// Ends the log as a killed process would: nothing more is written, and what was not durable fails.
+    /// Ends the log as a killed process would: nothing more is written, and what was not durable
+    /// fails.
     pub fn abandon(self) {
         self.wal.abandon();
     }
 
-    /// Does what the committer thread would do now, where the options forbid one, and says what it would wait for. Call
-    /// it until it sleeps before waiting for an acknowledgement.
+    /// Does what the committer thread would do now, where the options forbid one, and says what it
+    /// would wait for. Call it until it sleeps before waiting for an acknowledgement.
     pub fn step(&self) -> Pause {
         let _hush = self.wal.hush();
         match &mut *self.driver() {
@@ -354,7 +371,8 @@ impl Log {
         }
     }
 
-    /// Where the ring lies now. Call it with the index locked: then it covers whatever the index names.
+    /// Where the ring lies now. Call it with the index locked: then it covers whatever the index
+    /// names.
     fn layout(&self) -> Layout {
         let map = self.wal.map();
         Layout { map, ..self.base }
@@ -413,8 +431,8 @@ impl Drop for Log {
             }
             Err(WalError::Closed) => {}
             Err(WalError::Forked) => {
-                // The thread is not here, and what it shares is as it was in the midst of something: nothing is ended,
-                // closed or freed.
+                // The thread is not here, and what it shares is as it was in the midst of
+                // something: nothing is ended, closed or freed.
                 let driver = self.driver.get_mut().unwrap_or_else(PoisonError::into_inner);
                 mem::forget(mem::replace(driver, Driver::Ended));
                 mem::forget((self.wal.clone(), self.volume.clone(), self.tracker.clone()));

@@ -88,8 +88,8 @@ fn is_blank(volume: &dyn Volume, size: u64) -> Result<bool, LogError> {
     Ok(true)
 }
 
-/// Makes the volume's bytes `from..to` allocated and written, durably: writing them for the first time would be metadata
-/// in the commit path.
+/// Makes the volume's bytes `from..to` allocated and written, durably: writing them for the first
+/// time would be metadata in the commit path.
 pub(crate) fn allocate(volume: &dyn Volume, from: u64, to: u64) -> Result<(), io::Error> {
     volume.grow(to)?;
     let zeros = AlignedBuf::zeroed(ZEROS as usize);
@@ -102,8 +102,8 @@ pub(crate) fn allocate(volume: &dyn Volume, from: u64, to: u64) -> Result<(), io
     volume.flush()
 }
 
-/// Sees to it that the space is there which creation laid out, and every write after this relies on: a copy may have been
-/// made with holes in it.
+/// Sees to it that the space is there which creation laid out, and every write after this relies
+/// on: a copy may have been made with holes in it.
 pub(crate) fn fill_holes(volume: &dyn Volume, label: &Label) -> Result<(), io::Error> {
     volume.secure(0..label.end()).map_err(|e| {
         let what = format!("the log in {} has holes, and needs all of its space: {e}", volume.info().name);
@@ -188,7 +188,8 @@ pub(crate) fn walk(volume: &dyn Volume, label: &Label) -> Result<Found, LogError
     Ok(Found { start, recovery, index, settles })
 }
 
-/// Whether what damage was found is rather a block of another log in its place: the label does not belong to the ring.
+/// Whether what damage was found is rather a block of another log in its place: the label does not
+/// belong to the ring.
 fn foreign(volume: &dyn Volume, label: &Label, error: &WalError) -> Option<LogError> {
     let WalError::Damaged { position, .. } = error else { return None };
     let layout = label.layout();

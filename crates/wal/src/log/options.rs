@@ -56,15 +56,16 @@ impl LogOptions {
         }
     }
 
-    /// Bytes of a new log's ring, whole sectors (4 KiB) from 64 KiB to 1 TiB: what it holds between two trims, and
-    /// what opening may have to read. Default: 64 MiB, read in a fraction of a second. Ignored when opening;
-    /// [`Log::resize`](crate::Log::resize) changes it.
+    /// Bytes of a new log's ring, whole sectors (4 KiB) from 64 KiB to 1 TiB: what it holds between
+    /// two trims, and what opening may have to read. Default: 64 MiB, read in a fraction of a
+    /// second. Ignored when opening; [`Log::resize`](crate::Log::resize) changes it.
     pub fn ring_size(self, bytes: u64) -> Self {
         Self { ring_size: bytes, ..self }
     }
 
-    /// Bytes of the largest record, or of a batch with a few bytes for each of its records. Default: what the ring can
-    /// take, about a third of its size and less than 1 GiB. A smaller limit lets a ring be resized when it is fuller.
+    /// Bytes of the largest record, or of a batch with a few bytes for each of its records.
+    /// Default: what the ring can take, about a third of its size and less than 1 GiB. A smaller
+    /// limit lets a ring be resized when it is fuller.
     ///
     /// A new log must be able to take it; an existing one takes what its ring can
     /// ([`Log::largest_record`](crate::Log::largest_record)).
@@ -72,8 +73,8 @@ impl LogOptions {
         Self { largest_record: Some(bytes), ..self }
     }
 
-    /// Bytes that one write carries before compression, 4 KiB to 64 MiB: [`Config::block_size`]. A small ring uses an
-    /// eighth of itself.
+    /// Bytes that one write carries before compression, 4 KiB to 64 MiB: [`Config::block_size`]. A
+    /// small ring uses an eighth of itself.
     pub fn block_size(self, bytes: usize) -> Self {
         Self { config: Config { block_size: bytes, ..self.config }, ..self }
     }
@@ -88,14 +89,14 @@ impl LogOptions {
         Self { config: Config { linger: time, ..self.config }, ..self }
     }
 
-    /// Everything that the engine can be told at once. A log needs no reserve: `reserve_percent` is best left zero, the
-    /// default here.
+    /// Everything that the engine can be told at once. A log needs no reserve: `reserve_percent` is
+    /// best left zero, the default here.
     pub fn config(self, config: Config) -> Self {
         Self { config, ..self }
     }
 
-    /// Whether a committer thread serves those who do not wait (default: yes). Without it, as in a simulation, call
-    /// [`Log::step`](crate::Log::step).
+    /// Whether a committer thread serves those who do not wait (default: yes). Without it, as in a
+    /// simulation, call [`Log::step`](crate::Log::step).
     pub fn threads(self, threads: bool) -> Self {
         Self { threads, ..self }
     }
@@ -105,13 +106,15 @@ impl LogOptions {
         Self { clock, ..self }
     }
 
-    /// The identity that a new log gets (default: drawn by the operating system), or that an existing one must have
-    /// (default: any), so that the wrong volume is not taken for the right one.
+    /// The identity that a new log gets (default: drawn by the operating system), or that an
+    /// existing one must have (default: any), so that the wrong volume is not taken for the right
+    /// one.
     pub fn identity(self, id: u128) -> Self {
         Self { identity: Some(id), ..self }
     }
 
-    /// Creates a log even on a volume whose first 64 KiB are not blank; what it holds is lost. Default: no.
+    /// Creates a log even on a volume whose first 64 KiB are not blank; what it holds is lost.
+    /// Default: no.
     pub fn overwrite(self, overwrite: bool) -> Self {
         Self { overwrite, ..self }
     }

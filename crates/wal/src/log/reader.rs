@@ -1,8 +1,9 @@
 //! Reading records back while the log goes on.
 //!
-//! A reader walks the blocks from its start to what was durable when it was made, as recovery does: whatever does not
-//! bear its checksums, or does not continue the block before, is not taken. It holds no lock, so a trim may overtake it
-//! and its blocks be written over; that shows, because the log knows of a trim before it frees the ring.
+//! A reader walks the blocks from its start to what was durable when it was made, as recovery does:
+//! whatever does not bear its checksums, or does not continue the block before, is not taken. It
+//! holds no lock, so a trim may overtake it and its blocks be written over; that shows, because the
+//! log knows of a trim before it frees the ring.
 
 use std::collections::VecDeque;
 use std::iter::FusedIterator;
@@ -18,8 +19,8 @@ use crate::ring::Cursor;
 
 /// The records of a log, in order, up to what was durable when it was made: see [`Log::recover`].
 ///
-/// It reads a few megabytes ahead, and holds those and a block, whatever the size of the ring. The bytes of a record
-/// share the memory of its block; copy what is to be kept for long.
+/// It reads a few megabytes ahead, and holds those and a block, whatever the size of the ring. The
+/// bytes of a record share the memory of its block; copy what is to be kept for long.
 ///
 /// After an error there is no more.
 pub struct Reader<'a> {
@@ -47,7 +48,8 @@ enum State<'a> {
 
 impl State<'_> {
     fn fresh(layout: Layout, start: Cursor, end: Cursor) -> Self {
-        // The end of what is durable is the end of this walk; no epoch that it meets is from the future.
+        // The end of what is durable is the end of this walk; no epoch that it meets is from the
+        // future.
         let start = Start { cursor: start, acked: end.seq - 1, clean: true, epoch: u64::MAX };
         State::Fresh { layout, start, limit: end.position }
     }
@@ -65,7 +67,8 @@ impl<'a> Reader<'a> {
         Self { log, state, end, records: VecDeque::new(), next }
     }
 
-    /// Starts again nearer to the next record, if a trim that keeps it has freed the blocks before, where the walk was.
+    /// Starts again nearer to the next record, if a trim that keeps it has freed the blocks before,
+    /// where the walk was.
     fn start_again(&mut self) -> bool {
         let State::Walking(walk) = &self.state else { return false };
         let index = self.log.tracker.lock();

@@ -6,9 +6,10 @@
 //!                    1 a batch: the rest is the length (varint) and the bytes of each of its records
 //! ```
 //!
-//! The LSN of a record is the log position at which its ring record starts, its length included; those of a batch are
-//! that position, and one more for each that comes behind. A ring record is longer than its batch has records, so no two
-//! share an LSN. A batch is a single ring record, so it is there whole or not at all.
+//! The LSN of a record is the log position at which its ring record starts, its length included;
+//! those of a batch are that position, and one more for each that comes behind. A ring record is
+//! longer than its batch has records, so no two share an LSN. A batch is a single ring record, so
+//! it is there whole or not at all.
 
 use std::collections::VecDeque;
 

@@ -1,11 +1,12 @@
-//! Resizing a log while it is in use. How the ring changes is told in `crate::resize` and `crate::map`; here is what the
-//! volume and the label see, in order:
+//! Resizing a log while it is in use. How the ring changes is told in `crate::resize` and
+//! `crate::map`; here is what the volume and the label see, in order:
 //!
-//! 1. Growing: the volume is grown and the new space written, durably. A crash leaves a volume that is too large.
-//! 2. The label names the new map, in both slots. A crash before the second leaves the one or the other, and no block yet
-//!    about which they would disagree.
-//! 3. Shrinking: once no block lives in the space that is not needed any more, at once or after a trim, the label drops
-//!    the old span, in both slots, and the volume shrinks.
+//! 1. Growing: the volume is grown and the new space written, durably. A crash leaves a volume that
+//!    is too large.
+//! 2. The label names the new map, in both slots. A crash before the second leaves the one or the
+//!    other, and no block yet about which they would disagree.
+//! 3. Shrinking: once no block lives in the space that is not needed any more, at once or after a
+//!    trim, the label drops the old span, in both slots, and the volume shrinks.
 
 use brooklet_io::seeded::bug;
 
@@ -16,16 +17,19 @@ use super::options::LogOptions;
 use super::{Log, Lsn};
 
 impl Log {
-    /// Makes the ring `bytes` large, in whole sectors (4 KiB) from 64 KiB to 1 TiB. Nothing is copied, and nothing lost.
-    /// Appends go on, but for a moment in which they wait for two durable writes.
+    /// Makes the ring `bytes` large, in whole sectors (4 KiB) from 64 KiB to 1 TiB. Nothing is
+    /// copied, and nothing lost. Appends go on, but for a moment in which they wait for two durable
+    /// writes.
     ///
-    /// The new size is the log's from now on; the largest record and the blocks are what it allows. While records from
-    /// before the resize are kept, new ones may find less room than the new size promises
-    /// ([`LogStats::settling`](crate::LogStats::settling)); a smaller ring gives its space back after that.
+    /// The new size is the log's from now on; the largest record and the blocks are what it allows.
+    /// While records from before the resize are kept, new ones may find less room than the new size
+    /// promises ([`LogStats::settling`](crate::LogStats::settling)); a smaller ring gives its space
+    /// back after that.
     ///
     /// # Errors
-    /// [`LogError::NoRoom`] and [`LogError::Settling`] where something must be trimmed first, [`LogError::Invalid`] for a
-    /// size that no ring has, and what the volume says if it cannot grow. Nothing has changed then.
+    /// [`LogError::NoRoom`] and [`LogError::Settling`] where something must be trimmed first,
+    /// [`LogError::Invalid`] for a size that no ring has, and what the volume says if it cannot
+    /// grow. Nothing has changed then.
     pub fn resize(&self, bytes: u64) -> Result<(), LogError> {
         self.wal.may_wait()?;
         LogOptions::check_size(bytes)?;

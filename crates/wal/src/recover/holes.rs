@@ -1,14 +1,16 @@
-//! Reading around damage: what a ring still holds before a stretch that does not read back, and behind it.
+//! Reading around damage: what a ring still holds before a stretch that does not read back, and
+//! behind it.
 //!
-//! Nothing here decides that a block is damaged: [`Walk::next`] does, and this goes on where that fails. A walk goes on in one
-//! of two places.
+//! Nothing here decides that a block is damaged: [`Walk::next`] does, and this goes on where that
+//! fails. A walk goes on in one of two places.
 //!
-//! 1. **Behind the damaged block**, where its header is whole. The header follows the block before, so it is the missing
-//!    block's, and it names the place where the next one begins.
-//! 2. **At the next block that is proven** to belong to the log. The missing blocks before it must all have been acknowledged:
-//!    else it could be a block that a recovery drops. A block of the last opening is proven by its position, since an opening
-//!    writes each position once. An older block could be one that an earlier recovery dropped and that nothing has
-//!    overwritten since: it is proven where blocks follow each other from it up to one of the last opening.
+//! 1. **Behind the damaged block**, where its header is whole. The header follows the block before,
+//!    so it is the missing block's, and it names the place where the next one begins.
+//! 2. **At the next block that is proven** to belong to the log. The missing blocks before it must
+//!    all have been acknowledged: else it could be a block that a recovery drops. A block of the
+//!    last opening is proven by its position, since an opening writes each position once. An older
+//!    block could be one that an earlier recovery dropped and that nothing has overwritten since:
+//!    it is proven where blocks follow each other from it up to one of the last opening.
 //!
 //! Where neither is there, the rest of the ring is part of the hole.
 
@@ -31,7 +33,8 @@ use brooklet_io::seeded::bug;
 pub struct Hole {
     /// The first missing block, and where it should be.
     pub from: Cursor,
-    /// The number of the block that the log goes on with; `None` where nothing behind is proven to be part of it.
+    /// The number of the block that the log goes on with; `None` where nothing behind is proven to
+    /// be part of it.
     pub next: Option<u64>,
     /// What is wrong there.
     pub what: String,
@@ -86,7 +89,8 @@ impl Walk<'_> {
         Ok(hole)
     }
 
-    /// The missing block's header, where that is whole: right behind the block before, or at the start of the next lap.
+    /// The missing block's header, where that is whole: right behind the block before, or at the
+    /// start of the next lap.
     fn header_of_missing(&mut self) -> std::io::Result<Option<(Header, u64)>> {
         let Self { tape, layout, start, found, .. } = self;
         let position = found.next.position;
@@ -129,7 +133,8 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// The highest number of a block that was acknowledged, by all that the ring and the superblock say.
+    /// The highest number of a block that was acknowledged, by all that the ring and the superblock
+    /// say.
     fn most_acked(&mut self) -> std::io::Result<u64> {
         let Self { tape, layout, start, found, .. } = self;
         let (mut acked, mut position) = (start.acked, found.next.position);
@@ -146,7 +151,8 @@ impl Walk<'_> {
         Ok(acked)
     }
 
-    /// A whole block at `position` that may be part of the log, behind missing ones that were all acknowledged.
+    /// A whole block at `position` that may be part of the log, behind missing ones that were all
+    /// acknowledged.
     fn candidate(&mut self, position: u64, acked: u64) -> std::io::Result<Option<Header>> {
         let Self { tape, layout, start, found, .. } = self;
         let Start { epoch, acked: known, .. } = *start;

@@ -34,9 +34,11 @@ pub fn beside_child<T>(run: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Runs `run` in a forked child, and gives what it returns there. A child that hangs is ended after a minute.
+/// Runs `run` in a forked child, and gives what it returns there. A child that hangs is ended after
+/// a minute.
 ///
-/// `run` works with what it captures and prints nothing: locks that other threads of the test hold stay locked there.
+/// `run` works with what it captures and prints nothing: locks that other threads of the test hold
+/// stay locked there.
 pub fn in_child(run: impl FnOnce() -> String) -> String {
     let (mut from, mut to) = pipe().unwrap();
     // SAFETY: the child runs what it is given, and leaves without a word to anybody else.

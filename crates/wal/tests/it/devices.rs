@@ -1,5 +1,5 @@
-//! Logs on raw block devices: loop devices stand in, with sectors of 512 and of 4096 bytes, by io_uring and by threads.
-//! Where there are none (they want root), each test says so and passes.
+//! Logs on raw block devices: loop devices stand in, with sectors of 512 and of 4096 bytes, by
+//! io_uring and by threads. Where there are none (they want root), each test says so and passes.
 
 #![cfg(target_os = "linux")]
 
@@ -45,7 +45,8 @@ fn a_log_on_a_device_is_its_model() {
     });
 }
 
-/// A ring fills its device; nobody trims, so an append fails; a trim makes room. It cannot grow past the device's end.
+/// A ring fills its device; nobody trims, so an append fails; a trim makes room. It cannot grow
+/// past the device's end.
 #[test]
 fn a_device_has_an_end() {
     on_devices(1024 * KIB, |volume| {

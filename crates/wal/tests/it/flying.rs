@@ -1,4 +1,5 @@
-//! A committer that waits for a write is woken for the next one, while a slot is free; one that rests, for what is cut off.
+//! A committer that waits for a write is woken for the next one, while a slot is free; one that
+//! rests, for what is cut off.
 
 #![expect(clippy::disallowed_methods, reason = "threads and real time are what is tested")]
 

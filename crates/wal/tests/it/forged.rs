@@ -1,4 +1,5 @@
-//! Blocks that no log writes: sound by every checksum, wrong by what they say. Recovery takes none of them, and says why.
+//! Blocks that no log writes: sound by every checksum, wrong by what they say. Recovery takes none
+//! of them, and says why.
 
 use std::sync::Arc;
 
@@ -86,8 +87,9 @@ fn a_block_out_of_its_turn_is_damage() {
     refused(&forged(|header, _| header.epoch = 9), "an earlier opening");
 }
 
-/// Where the log ends, a block that says it was written there on a later lap is evidence of a lost trim only if it is of
-/// this opening: one of an opening before may be what a crash dropped, in a ring that had another size then.
+/// Where the log ends, a block that says it was written there on a later lap is evidence of a lost
+/// trim only if it is of this opening: one of an opening before may be what a crash dropped, in a
+/// ring that had another size then.
 #[test]
 fn a_block_of_a_later_lap_is_no_evidence_if_it_is_of_an_earlier_opening() {
     let volume = forged(|_, _| {});
@@ -135,8 +137,8 @@ fn what_the_superblock_vouches_for_is_damage_and_what_nobody_does_is_a_torn_end(
     assert_eq!((records, recovery.end), (2, End::Torn(0)));
 }
 
-/// On a ring large enough to be read by a thread ahead, and on a small one: the visitor's refusal is the answer, and
-/// nothing more is read for it.
+/// On a ring large enough to be read by a thread ahead, and on a small one: the visitor's refusal
+/// is the answer, and nothing more is read for it.
 #[test]
 fn whoever_takes_the_blocks_may_refuse_them() {
     for size in [SIZE, 4 << 20] {

@@ -1,5 +1,5 @@
-//! Seeded bugs of callbacks, panics and forks, each with a test that catches it. A build with the feature `seeded-bugs`
-//! plants them.
+//! Seeded bugs of callbacks, panics and forks, each with a test that catches it. A build with the
+//! feature `seeded-bugs` plants them.
 
 use std::panic::catch_unwind;
 

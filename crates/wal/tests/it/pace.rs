@@ -1,4 +1,5 @@
-//! Writes held to a pace: never sooner than the interval and the rate allow, and everybody is still told.
+//! Writes held to a pace: never sooner than the interval and the rate allow, and everybody is still
+//! told.
 
 #![expect(clippy::disallowed_methods, reason = "the pace is kept in real time, by threads")]
 
@@ -74,7 +75,8 @@ fn writes_keep_the_interval_and_every_waiting_thread_is_told() {
     });
     assert!(writes.len() >= 10, "ten rounds take as many blocks");
     let starts: Vec<Instant> = writes.iter().map(|(start, _)| *start).collect();
-    // One that starts late may be followed by one that is on time, but over several the interval shows.
+    // One that starts late may be followed by one that is on time, but over several the interval
+    // shows.
     for (from, to) in starts.iter().zip(starts.iter().skip(5)) {
         assert!(*to - *from + interval + SLACK >= interval * 5, "{:?}", *to - *from);
     }
@@ -112,7 +114,8 @@ fn callbacks_are_called_at_a_pace_too() {
     });
 }
 
-/// The empty block that a log writes when it falls idle, to tell what is acknowledged, is paid for like any other.
+/// The empty block that a log writes when it falls idle, to tell what is acknowledged, is paid for
+/// like any other.
 #[test]
 fn an_empty_block_keeps_the_interval_too() {
     let volume = MemVolume::new(1);

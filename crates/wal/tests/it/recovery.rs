@@ -1,5 +1,5 @@
-//! Recovery tells its four cases apart: the end, a torn tail, stale blocks, and damage to what was acknowledged. And who
-//! waits for a block is told how it ended.
+//! Recovery tells its four cases apart: the end, a torn tail, stale blocks, and damage to what was
+//! acknowledged. And who waits for a block is told how it ended.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -60,8 +60,8 @@ fn records(range: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
     range.into_iter().map(|n| vec![n; 100]).collect()
 }
 
-/// Two full blocks in flight at once, behind `before` acknowledged ones; the crash images in which the first of the
-/// two was lost and the second persisted.
+/// Two full blocks in flight at once, behind `before` acknowledged ones; the crash images in which
+/// the first of the two was lost and the second persisted.
 fn lost_and_persisted(before: u8) -> Vec<Vec<u8>> {
     let at = |image: &[u8], block: u64| {
         let position = (u64::from(before) + block) as usize * SECTOR;
@@ -126,8 +126,9 @@ fn a_lost_block_takes_later_ones_of_its_window_with_it() {
     }
 }
 
-/// The block behind the lost one stays on the disk, whole. When the lost one is written again, with the very same
-/// record, it must not come back: nobody was told that it was safe, and the log went on without it.
+/// The block behind the lost one stays on the disk, whole. When the lost one is written again, with
+/// the very same record, it must not come back: nobody was told that it was safe, and the log went
+/// on without it.
 #[test]
 fn a_block_of_an_earlier_crash_never_follows_a_new_one() {
     let again = |lost: &[u8], epoch: u64| {
@@ -271,8 +272,8 @@ fn another_stores_blocks_and_garbage_are_no_blocks() {
     }
 }
 
-/// Two histories of the same lengths: a block of the one in the place of its twin in the other is whole, and fits by all
-/// its numbers. Only the chain tells.
+/// Two histories of the same lengths: a block of the one in the place of its twin in the other is
+/// whole, and fits by all its numbers. Only the chain tells.
 #[test]
 fn a_block_of_another_history_does_not_follow() {
     let history = |first: u8| {

@@ -1,4 +1,5 @@
-//! What boards finds its place: records of all sizes, piled up before they are written, on rings of all sizes.
+//! What boards finds its place: records of all sizes, piled up before they are written, on rings of
+//! all sizes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ fn pile_up(seed: u64) {
             Ok(_) => {}
             Err(WalError::Busy) => wal.wait_for_room().unwrap(),
             Err(WalError::Full { .. }) => {
-                // Half of the time everything that was cut off is trimmed, half of the time only the oldest part.
+                // Half of the time everything that was cut off is trimmed, half of the time only
+                // the oldest part.
                 cuts.push_back(wal.cut());
                 wal.flush().unwrap();
                 let keep = if rng.percent(50) { 0 } else { cuts.len() - 1 };

@@ -1,4 +1,5 @@
-//! Those who wait: for room, for a block among several in flight, for a log that ends. And the records that take longest.
+//! Those who wait: for room, for a block among several in flight, for a log that ends. And the
+//! records that take longest.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -121,7 +122,8 @@ fn a_block_is_written_when_its_last_passenger_sits() {
     assert!(found.iter().all(|record| *record == long || record == b"short"), "a record has other bytes");
 }
 
-/// A log that stops while records are copied into its blocks keeps the memory that they are copied to.
+/// A log that stops while records are copied into its blocks keeps the memory that they are copied
+/// to.
 #[test]
 fn stopping_while_records_board_is_sound() {
     for seed in 0..20 {
@@ -165,8 +167,8 @@ fn an_append_waits_for_the_ring_to_be_trimmed() {
     });
 }
 
-/// Where blocks pile up although little is in flight, compressing is what holds them up - but not where one write at a time
-/// is all there may be.
+/// Where blocks pile up although little is in flight, compressing is what holds them up - but not
+/// where one write at a time is all there may be.
 #[test]
 fn a_backlog_before_an_idle_device_is_stored_as_it_is() {
     for (depth, stored_as_they_are) in [(1, 0), (2, 1), (4, 2)] {
@@ -186,7 +188,8 @@ fn a_backlog_before_an_idle_device_is_stored_as_it_is() {
     }
 }
 
-/// Several blocks in flight, one of which fails: those that end well after it are not acknowledged, whatever their order.
+/// Several blocks in flight, one of which fails: those that end well after it are not acknowledged,
+/// whatever their order.
 #[test]
 fn a_write_that_ends_well_after_another_failed_acknowledges_nothing() {
     for seed in 0..40 {

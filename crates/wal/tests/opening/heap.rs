@@ -20,7 +20,8 @@ fn given(bytes: usize) {
     HELD.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: every call goes to the system's allocator as it came; only numbers are kept, without allocating.
+// SAFETY: every call goes to the system's allocator as it came; only numbers are kept, without
+// allocating.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         taken(layout.size());

@@ -1,5 +1,6 @@
-//! What it costs to open a ring: a few megabytes and the blocks at hand, however large the ring is, and no reading of the
-//! end of a lap that was skipped. What stands behind such an end is told as anywhere else.
+//! What it costs to open a ring: a few megabytes and the blocks at hand, however large the ring is,
+//! and no reading of the end of a lap that was skipped. What stands behind such an end is told as
+//! anywhere else.
 
 #![expect(clippy::disallowed_methods, reason = "a visitor takes its time")]
 
@@ -46,8 +47,8 @@ impl Ring {
         Self { volume, wal, size, tail }
     }
 
-    /// A ring whose log has come so near to the end of the lap that just the longest record does not fit there; half of
-    /// it is trimmed.
+    /// A ring whose log has come so near to the end of the lap that just the longest record does
+    /// not fit there; half of it is trimmed.
     fn before_a_gap(size: u64) -> Self {
         let mut ring = Self::new(size);
         let longest = max_record(size) as u64;
@@ -141,8 +142,9 @@ fn long_blocks_do_not_pile_up_before_one_who_takes_time() {
     assert_eq!(found.blocks, 11);
 }
 
-/// A long block at the start of the lap behind a skipped end, further ahead than is read before its turn, and a short one
-/// behind it: the image, what the superblock knows, where the log stood before the two, and where it stands behind them.
+/// A long block at the start of the lap behind a skipped end, further ahead than is read before its
+/// turn, and a short one behind it: the image, what the superblock knows, where the log stood
+/// before the two, and where it stands behind them.
 fn behind_a_gap() -> (Vec<u8>, Start, Cursor, Cursor) {
     let ring = Ring::before_a_gap(32 * MIB);
     let before = ring.head();
@@ -197,7 +199,8 @@ fn damage_behind_a_skipped_end_is_told_where_the_block_was_missed() {
 fn a_torn_or_stale_block_behind_a_skipped_end_is_dropped() {
     let _turn = turn();
     let (mut image, start, before, _) = behind_a_gap();
-    // In flight together when the power went: the last block does not say that the long one is acknowledged.
+    // In flight together when the power went: the last block does not say that the long one is
+    // acknowledged.
     let last = (max_record(SIZE) as u64).next_multiple_of(SECTOR as u64) + SECTOR as u64;
     forge(&mut image, last, |header| header.acked = before.seq - 1);
     let found = |image: &[u8], start| {

@@ -10,12 +10,13 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedul
 use shuttle::thread;
 use shuttle::{Config, MaxSteps, Runner};
 
-/// Tries `test` under as many schedules as `BROOKLET_SCHEDULES` says, or under `default` of them; for as long as
-/// `BROOKLET_SCHEDULE_SECONDS` says, where that is set and comes first.
+/// Tries `test` under as many schedules as `BROOKLET_SCHEDULES` says, or under `default` of them;
+/// for as long as `BROOKLET_SCHEDULE_SECONDS` says, where that is set and comes first.
 ///
-/// A third of them let parked threads wake up for no reason, as they may. In the others only `unpark` wakes a thread, or
-/// else a wake-up that is lost would be made up for by chance: in half of these any thread goes on at each step, in the
-/// other half the one of the highest priority does, and priorities change at three places.
+/// A third of them let parked threads wake up for no reason, as they may. In the others only
+/// `unpark` wakes a thread, or else a wake-up that is lost would be made up for by chance: in half
+/// of these any thread goes on at each step, in the other half the one of the highest priority
+/// does, and priorities change at three places.
 pub fn explore(name: &str, default: usize, test: fn()) {
     let mut config = Config::new();
     config.stack_size = 512 << 10;

@@ -1,9 +1,10 @@
-//! The log under a scheduler that tries interleavings: who waits is told once, in order, and only of what is safe; and
-//! nobody waits for ever.
+//! The log under a scheduler that tries interleavings: who waits is told once, in order, and only
+//! of what is safe; and nobody waits for ever.
 //!
-//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p brooklet-wal --test shuttle -- --nocapture` runs them;
-//! `BROOKLET_SCHEDULES` is the number of schedules for each. A schedule that fails is printed. To replay it, put it into
-//! `BROOKLET_REPLAY` and run the one test that failed, built from the same source.
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p brooklet-wal --test shuttle -- --nocapture`
+//! runs them; `BROOKLET_SCHEDULES` is the number of schedules for each. A schedule that fails is
+//! printed. To replay it, put it into `BROOKLET_REPLAY` and run the one test that failed, built
+//! from the same source.
 
 #![cfg(shuttle)]
 
@@ -83,8 +84,8 @@ fn tasks_and_callbacks_are_woken() {
     });
 }
 
-/// Without a committer, whoever waits must drive what others only listen to: the driver before may have looked for one
-/// who waits right before that.
+/// Without a committer, whoever waits must drive what others only listen to: the driver before may
+/// have looked for one who waits right before that.
 #[test]
 fn whoever_waits_beside_callbacks_drives_them() {
     explore("wal::beside", 9_000, || {
@@ -168,7 +169,8 @@ fn closing_keeps_all_that_it_did_not_refuse() {
                 }
             }
         });
-        // At once, or when the committer may be about to tell what is acknowledged, before it goes to sleep for good.
+        // At once, or when the committer may be about to tell what is acknowledged, before it goes
+        // to sleep for good.
         (0..rng().below(300)).for_each(|_| thread::yield_now());
         let end = world.wal.close().expect("nothing failed");
         writers.into_iter().chain(committer).for_each(|thread| thread.join().unwrap());
@@ -205,7 +207,8 @@ fn a_failure_reaches_everyone_once() {
             _ => world.wal.abandon(),
         }
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        // Without a failure someone has to make the last ones durable; after one this finds all told.
+        // Without a failure someone has to make the last ones durable; after one this finds all
+        // told.
         if world.wal.flush().is_ok() {
             world.wal.abandon();
         }

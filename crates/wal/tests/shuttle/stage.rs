@@ -1,5 +1,5 @@
-//! The stage on which interleavings are tried: a volume whose every operation lets other threads in, a clock that moves
-//! when it is looked at.
+//! The stage on which interleavings are tried: a volume whose every operation lets other threads
+//! in, a clock that moves when it is looked at.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -18,7 +18,8 @@ use shuttle::thread;
 
 pub use crate::explore::{explore, others, rng};
 
-/// A disk in memory, during whose operations others go on, and which knows the blocks of a ring that are safe on it.
+/// A disk in memory, during whose operations others go on, and which knows the blocks of a ring
+/// that are safe on it.
 #[derive(Clone, Debug)]
 pub struct Stage {
     pub disk: MemVolume,

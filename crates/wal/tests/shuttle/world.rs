@@ -1,4 +1,5 @@
-//! A log on the stage, and what is known of it from outside: what it took, what it said, and whether that was true.
+//! A log on the stage, and what is known of it from outside: what it took, what it said, and
+//! whether that was true.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -175,7 +176,8 @@ impl World {
         self.wal.trim(cursor);
     }
 
-    /// Waits for `threads`, closes the log, waits for the committer, and finds exactly what the log took.
+    /// Waits for `threads`, closes the log, waits for the committer, and finds exactly what the log
+    /// took.
     pub fn end_and_check(
         &self,
         threads: impl IntoIterator<Item = JoinHandle<()>>,
@@ -200,7 +202,8 @@ impl World {
         self.check_tales();
     }
 
-    /// Finds a beginning of what the log took after a power cut, with all in it that was acknowledged.
+    /// Finds a beginning of what the log took after a power cut, with all in it that was
+    /// acknowledged.
     pub fn check_after_a_crash(&self) {
         let (records, _) = self.read(self.stage.disk.crash());
         assert_eq!(records, self.taken()[..records.len()], "a beginning of what it took is there");

@@ -1,4 +1,5 @@
-//! An object store that fails: before and after it did what was asked, in the midst of an answer, late, and for good.
+//! An object store that fails: before and after it did what was asked, in the midst of an answer,
+//! late, and for good.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,5 +1,6 @@
-//! Policies compared by a model of the store: the same pieces, the same merging of them and the same counting of what is
-//! dead, without bytes. The table of `docs/decisions/0009-compaction.md` is printed by
+//! Policies compared by a model of the store: the same pieces, the same merging of them and the
+//! same counting of what is dead, without bytes. The table of `docs/decisions/0009-compaction.md`
+//! is printed by
 //!
 //! ```sh
 //! cargo test --release -p brooklet --lib policy::compare -- --ignored --nocapture
@@ -18,12 +19,13 @@ use crate::model::{Bounds, Effect, Piece, resolve};
 /// Bytes of an entry's payload, and those that its log's head takes in a run.
 const PAYLOAD: u64 = 288;
 const HEAD: u64 = 24;
-/// Bytes of memory that an entry takes besides its payload, and a log; and of which half starts a checkpoint.
+/// Bytes of memory that an entry takes besides its payload, and a log; and of which half starts a
+/// checkpoint.
 const ENTRY_COST: u64 = 42;
 const LOG_COST: u64 = 180;
 const BUDGET: u64 = 2 << 20;
-/// Bytes that JSON takes on the device for each of its bytes, in the ring and in a run, by LZ4: measured with the real store
-/// (`tests/it/amplification.rs`).
+/// Bytes that JSON takes on the device for each of its bytes, in the ring and in a run, by LZ4:
+/// measured with the real store (`tests/it/amplification.rs`).
 const RING: f64 = 0.57;
 const HEAP: f64 = 0.60;
 

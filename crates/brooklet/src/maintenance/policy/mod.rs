@@ -1,22 +1,27 @@
 //! What to merge next: a pure function of what is known of the runs.
 //!
-//! A bound on runs, one on garbage, and fewer runs at rest. With `F` the bytes of a checkpoint's run (about half the memory
-//! budget, or what half the ring makes of it), `n` the bytes of all runs divided by `F`, and `R` the most runs:
+//! A bound on runs, one on garbage, and fewer runs at rest. With `F` the bytes of a checkpoint's
+//! run (about half the memory budget, or what half the ring makes of it), `n` the bytes of all runs
+//! divided by `F`, and `R` the most runs:
 //!
-//! - **Runs.** A run of level `d` holds entries that were written `d + 1` times at most. Where there are more than `R` runs,
-//!   the newest ones, those of the lowest level, are merged into one of the next level; where that level has but one run, the
-//!   next level's are merged along. So a read touches at most `R` runs, whatever wrote the log, and an entry is written at
-//!   most `1 + d` times where `C(R + d, d) >= n`: with 12 runs, 3 times for 91 checkpoints, 4 times for 455, 5 for 1,820, and
-//!   so on. (This is the optimum for stacks of runs; Mathieu, Staelin, Young, Yousefi: "Bigtable merge compaction".)
-//! - **Garbage.** Once more than a given share of all bytes is known to be dead, the newest runs are merged, as many as it
-//!   takes to bring the share down to half of that. With `g` the share, a byte of garbage is paid with at most `2 / g` bytes
-//!   written. The share is lower while the store is idle or short of room: space is worth work then, and only
-//!   then.
-//! - **Rest.** Once nobody has committed for long, the newest runs are merged, as many as end with one that is no larger than
-//!   all newer ones. What is left is few runs, each larger than all newer ones: with `m` the bytes of all runs divided by those
-//!   of the smallest (which may be much less than `F`), `log2 m` and one at most, and one where the store was filled at a go. So
-//!   a store that is only read is read at the speed of few runs. However often it rests, an entry is written so at most
-//!   `log2 m` times and once more: after its first such merge each next one doubles its run.
+//! - **Runs.** A run of level `d` holds entries that were written `d + 1` times at most. Where
+//!   there are more than `R` runs, the newest ones, those of the lowest level, are merged into one
+//!   of the next level; where that level has but one run, the next level's are merged along. So a
+//!   read touches at most `R` runs, whatever wrote the log, and an entry is written at most `1 + d`
+//!   times where `C(R + d, d) >= n`: with 12 runs, 3 times for 91 checkpoints, 4 times for 455, 5
+//!   for 1,820, and so on. (This is the optimum for stacks of runs; Mathieu, Staelin, Young,
+//!   Yousefi: "Bigtable merge compaction".)
+//! - **Garbage.** Once more than a given share of all bytes is known to be dead, the newest runs
+//!   are merged, as many as it takes to bring the share down to half of that. With `g` the share, a
+//!   byte of garbage is paid with at most `2 / g` bytes written. The share is lower while the store
+//!   is idle or short of room: space is worth work then, and only then.
+//! - **Rest.** Once nobody has committed for long, the newest runs are merged, as many as end with
+//!   one that is no larger than all newer ones. What is left is few runs, each larger than all
+//!   newer ones: with `m` the bytes of all runs divided by those of the smallest (which may be much
+//!   less than `F`), `log2 m` and one at most, and one where the store was filled at a go. So a
+//!   store that is only read is read at the speed of few runs. However often it rests, an entry is
+//!   written so at most `log2 m` times and once more: after its first such merge each next one
+//!   doubles its run.
 //!
 //! All end: each merge leaves fewer runs than there were, and one run by itself is never merged.
 //!
@@ -77,8 +82,9 @@ pub(crate) struct Merge {
 }
 
 impl Shape {
-    /// What counts of a run of so many bytes, of which `dead` entries are known to be dead. Its bytes are reckoned to be
-    /// shared equally by its entries and the logs of which it only tells that they are empty or gone.
+    /// What counts of a run of so many bytes, of which `dead` entries are known to be dead. Its
+    /// bytes are reckoned to be shared equally by its entries and the logs of which it only tells
+    /// that they are empty or gone.
     pub fn of(meta: &RunMeta, bytes: u64, dead: u64) -> Self {
         let items = u128::from(meta.entries) + u128::from(meta.tombstones) + u128::from(meta.empties);
         let garbage = u128::from(dead) + u128::from(meta.tombstones);
@@ -88,7 +94,8 @@ impl Shape {
 }
 
 impl Policy {
-    /// What to merge next of these runs, newest first, whose levels never fall from one to the next.
+    /// What to merge next of these runs, newest first, whose levels never fall from one to the
+    /// next.
     pub fn next(&self, runs: &[Shape], goal: CompactionGoal) -> Option<Merge> {
         let share = if goal == CompactionGoal::Bounds { self.garbage } else { self.idle_garbage };
         let merge = self.too_many(runs).or_else(|| too_much_garbage(runs, share));
@@ -105,14 +112,15 @@ impl Policy {
         if runs.len() <= self.most {
             return None;
         }
-        // The second run is of the lowest level that has several, once a single newest one counts as of that.
+        // The second run is of the lowest level that has several, once a single newest one counts
+        // as of that.
         let level = runs[1].level;
         let end = runs.iter().take_while(|run| run.level <= level).count();
         Some(Merge { runs: 0..end, level: (level + 1).min(MAX_LEVEL) })
     }
 
-    /// The level of a run that takes in all: the lowest that holds as much as will live in it, so that levels follow what
-    /// there is, and not how long the store has been there.
+    /// The level of a run that takes in all: the lowest that holds as much as will live in it, so
+    /// that levels follow what there is, and not how long the store has been there.
     fn level_of_all(&self, runs: &[Shape]) -> u64 {
         let live: u64 = runs.iter().map(|run| run.bytes - run.garbage).sum();
         let mut room =
@@ -126,8 +134,8 @@ impl Policy {
         level
     }
 
-    /// How far merging lags behind, in percent: 0 while there are no more runs than are borne, 100 where there are twice as
-    /// many.
+    /// How far merging lags behind, in percent: 0 while there are no more runs than are borne, 100
+    /// where there are twice as many.
     pub fn backlog(&self, runs: &[Shape]) -> u64 {
         (runs.len().saturating_sub(self.most) as u64 * 100 / self.most as u64).min(100)
     }
@@ -140,7 +148,8 @@ fn binomial(n: u64, k: u64) -> u64 {
     product.and_then(|product| u64::try_from(product).ok()).unwrap_or(u64::MAX)
 }
 
-/// The newest runs, so many that what is older holds half the garbage that is borne, where all hold more than that.
+/// The newest runs, so many that what is older holds half the garbage that is borne, where all hold
+/// more than that.
 fn too_much_garbage(runs: &[Shape], share: u64) -> Option<Merge> {
     let sum = |of: fn(&Shape) -> u64| runs.iter().map(of).fold(0u64, u64::saturating_add);
     let (bytes, garbage) = (sum(|r| r.bytes), sum(|r| r.garbage));
@@ -170,8 +179,9 @@ fn no_larger_than_newer(runs: &[Shape]) -> Option<Merge> {
     (!ends.is_empty()).then(|| Merge { level: runs[ends.end - 1].level, runs: ends })
 }
 
-/// Whether nothing lives in a run any more, so that it can go without being read: its entries are dead, and nobody needs it
-/// to tell that a log is empty, or, but for older runs, gone. `dead` never exceeds what is dead.
+/// Whether nothing lives in a run any more, so that it can go without being read: its entries are
+/// dead, and nobody needs it to tell that a log is empty, or, but for older runs, gone. `dead`
+/// never exceeds what is dead.
 pub(crate) fn is_dead(meta: &RunMeta, dead: u64, is_oldest: bool) -> bool {
     let bare = meta.empties > 0 || meta.tombstones > 0 && !is_oldest;
     meta.entries == dead && (!bare || bug("bare-logs-do-not-count"))
@@ -199,7 +209,8 @@ mod tests {
         assert_eq!(next(&[0, 0, 0, 0, 0, 2]), Some((0..5, 1)), "all of a level that has piled up");
     }
 
-    /// Checkpoints of one size: a run is of level d after C(R + d, d) of them, and no entry was written more often.
+    /// Checkpoints of one size: a run is of level d after C(R + d, d) of them, and no entry was
+    /// written more often.
     #[test]
     fn levels_grow_as_told() {
         let mut runs: Vec<Shape> = Vec::new();
@@ -300,7 +311,8 @@ mod tests {
         assert_eq!(next(&[1, 2, 3, 99]), Some(0..3));
     }
 
-    /// The bound at the head, however often the store rests, and whatever the size of what came meanwhile.
+    /// The bound at the head, however often the store rests, and whatever the size of what came
+    /// meanwhile.
     #[test]
     fn however_often_a_store_rests_it_writes_an_entry_a_few_times() {
         let mut rng = brooklet_io::Rng::new(2);

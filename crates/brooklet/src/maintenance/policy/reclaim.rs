@@ -1,12 +1,13 @@
-//! What to merge next where room is short: a run is *cleaned*, that is, written anew by itself, without what newer runs have
-//! made irrelevant in it and without the tombstones that no older run needs. That takes little room beside what it frees, and
-//! frees the most for what it writes where the run with the largest share of garbage is taken first, wherever it lies. Merging
-//! it with all newer ones, as is done where there is room, would write those, too.
+//! What to merge next where room is short: a run is *cleaned*, that is, written anew by itself,
+//! without what newer runs have made irrelevant in it and without the tombstones that no older run
+//! needs. That takes little room beside what it frees, and frees the most for what it writes where
+//! the run with the largest share of garbage is taken first, wherever it lies. Merging it with all
+//! newer ones, as is done where there is room, would write those, too.
 
 use crate::maintenance::policy::{Merge, Policy, Shape};
 
-/// Garbage that is worth cleaning where somebody waits for room: this part of all bytes. A store that is full of what lives is
-/// full; it does not rewrite itself for each few bytes.
+/// Garbage that is worth cleaning where somebody waits for room: this part of all bytes. A store
+/// that is full of what lives is full; it does not rewrite itself for each few bytes.
 const WORTH: u64 = 64;
 
 impl Policy {

@@ -58,7 +58,8 @@ impl Log {
     }
 }
 
-/// Asks until everything that it takes was looked up. Others may look, too, and have their answers late.
+/// Asks until everything that it takes was looked up. Others may look, too, and have their answers
+/// late.
 fn ask<T>(
     log: &Log,
     sizes: &mut EntrySizes,
@@ -154,13 +155,15 @@ fn story(seed: u64) {
     }
 }
 
-/// Whatever is truncated, appended, trimmed, frozen and learned, soon or late: what is known is right, and sums come out.
+/// Whatever is truncated, appended, trimmed, frozen and learned, soon or late: what is known is
+/// right, and sums come out.
 #[test]
 fn a_tally_knows_what_the_log_holds() {
     (0..400).for_each(story);
 }
 
-/// A log of a million entries is counted, and was counted before from the other end: few spans tell what that gave.
+/// A log of a million entries is counted, and was counted before from the other end: few spans tell
+/// what that gave.
 #[test]
 fn what_was_learned_takes_little() {
     let log = Log { sizes: vec![100; 1_000_000], first: 0, stored: 1_000_000 };

@@ -1,4 +1,5 @@
-//! What is remembered, against a plain map, and against the runs of stores that do all that stores do.
+//! What is remembered, against a plain map, and against the runs of stores that do all that stores
+//! do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +42,8 @@ proptest! {
     }
 }
 
-/// Where there is room nothing goes; past it what was set last stays, and the rest is still counted right.
+/// Where there is room nothing goes; past it what was set last stays, and the rest is still counted
+/// right.
 #[test]
 fn all_are_remembered_while_there_is_room_and_then_the_newest() {
     let mut table = BoundsCache::new(Secret::of_seed(7), 1 << 20);
@@ -74,7 +76,8 @@ fn all_are_remembered_while_there_is_room_and_then_the_newest() {
     );
 }
 
-/// Keys that have one hash under one secret have not under another: whoever does not know the secret cannot choose any.
+/// Keys that have one hash under one secret have not under another: whoever does not know the
+/// secret cannot choose any.
 #[test]
 fn keys_chosen_for_one_secret_are_nothing_to_another() {
     let place = |table: &BoundsCache, n: u64| {
@@ -84,7 +87,8 @@ fn keys_chosen_for_one_secret_are_nothing_to_another() {
     let tables = [1, 2].map(|seed| BoundsCache::new(Secret::of_seed(seed), 1 << 20));
     let mut seen = BTreeMap::new();
     let mut chosen = Vec::new();
-    // Of the 80 bits that have to be equal, 16 are in so many keys; what holds for those holds for all.
+    // Of the 80 bits that have to be equal, 16 are in so many keys; what holds for those holds for
+    // all.
     for n in 0..30_000 {
         if let Some(other) = seen.insert(place(&tables[0], n), n) {
             chosen.push((n, other));
@@ -102,8 +106,8 @@ fn name(n: u64) -> String {
     format!("log/{n}")
 }
 
-/// Every log that is remembered has the bounds that the runs give, unless the frozen memtable has newer ones, which it will
-/// have until the run is there; gives how many were remembered.
+/// Every log that is remembered has the bounds that the runs give, unless the frozen memtable has
+/// newer ones, which it will have until the run is there; gives how many were remembered.
 fn compare(store: &Store) -> u64 {
     let mut state = store.inner().state();
     let runs = state.runs.clone();

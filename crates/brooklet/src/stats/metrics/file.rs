@@ -1,4 +1,5 @@
-//! A file of the metrics, kept up to date while the store is open: for `brooklet top`, and for collectors of text files.
+//! A file of the metrics, kept up to date while the store is open: for `brooklet top`, and for
+//! collectors of text files.
 
 use std::fs;
 use std::io;

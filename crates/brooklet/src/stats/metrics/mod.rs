@@ -1,7 +1,8 @@
-//! What a store counts, as metrics with names, labels and units: in the text format of Prometheus, or for a recorder.
+//! What a store counts, as metrics with names, labels and units: in the text format of Prometheus,
+//! or for a recorder.
 //!
-//! Names follow the conventions of Prometheus: base units, and the unit at the end of the name. Each is listed in
-//! `stats/metrics/list.rs`.
+//! Names follow the conventions of Prometheus: base units, and the unit at the end of the name.
+//! Each is listed in `stats/metrics/list.rs`.
 
 pub mod file;
 pub mod list;
@@ -15,8 +16,8 @@ use brooklet_wal::Histogram;
 
 use crate::stats::activity::Activity;
 
-/// The metrics of a store at one moment. Shown ([`Display`](fmt::Display)) they are a document in the text format of Prometheus,
-/// version 0.0.4.
+/// The metrics of a store at one moment. Shown ([`Display`](fmt::Display)) they are a document in
+/// the text format of Prometheus, version 0.0.4.
 ///
 /// ```
 /// # fn main() -> Result<(), brooklet::Error> {
@@ -59,7 +60,8 @@ pub enum Kind {
 /// A value of a metric.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// A name and a value that tell it from others of the same name; of all metrics none needs more than one.
+    /// A name and a value that tell it from others of the same name; of all metrics none needs more
+    /// than one.
     pub label: Option<(&'static str, Cow<'static, str>)>,
     /// The value.
     pub value: Value,

@@ -8,10 +8,12 @@ use crate::stats::metrics::{Family, Kind, Metrics, Sample, Value};
 const QUANTILES: [(f64, &str); 3] = [(0.5, "0.5"), (0.9, "0.9"), (0.99, "0.99")];
 
 impl Metrics {
-    /// Hands all metrics to a recorder, which keeps and exports them as it does: call it as often as they are to be fresh.
+    /// Hands all metrics to a recorder, which keeps and exports them as it does: call it as often
+    /// as they are to be fresh.
     ///
-    /// Histograms are counted in the store and cannot be handed on time by time: three quantiles stand for each, as gauges with
-    /// a label `quantile`, of all times since opening, and counters `…_sum` in seconds, rounded down, and `…_count`.
+    /// Histograms are counted in the store and cannot be handed on time by time: three quantiles
+    /// stand for each, as gauges with a label `quantile`, of all times since opening, and counters
+    /// `…_sum` in seconds, rounded down, and `…_count`.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {

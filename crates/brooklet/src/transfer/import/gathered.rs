@@ -61,7 +61,8 @@ impl Gathered {
         Ok(())
     }
 
-    /// Gives all payloads, in the order in which they came. After that none is added before it is [cleared](Self::clear).
+    /// Gives all payloads, in the order in which they came. After that none is added before it is
+    /// [cleared](Self::clear).
     pub fn each(&mut self, mut give: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
         if let Some(file) = &mut self.file {
             let reading = || Error::io("reading a file at work");

@@ -1,8 +1,9 @@
 //! Imports: whole logs enter a store past its log, as one run, in one step.
 //!
-//! Three sources: a view of another store, an export of one, and entries in any order. Each becomes pieces in the order of
-//! keys, as they lie in runs; [`NewRun`] checks them and writes them into the heap; `maintenance/ingest.rs` makes them part of
-//! the store. Until then nothing of an import is seen, and a crash or an error leaves nothing of it.
+//! Three sources: a view of another store, an export of one, and entries in any order. Each becomes
+//! pieces in the order of keys, as they lie in runs; [`NewRun`] checks them and writes them into
+//! the heap; `maintenance/ingest.rs` makes them part of the store. Until then nothing of an import
+//! is seen, and a crash or an error leaves nothing of it.
 
 pub mod gathered;
 pub mod run;
@@ -32,8 +33,8 @@ pub enum Existing {
     /// The import is refused as a whole: [`Error::LogExists`].
     #[default]
     Refuse,
-    /// The store's own stay as they are, and those of the import are left out. Where such a log comes up while the import goes
-    /// on, it may be refused all the same.
+    /// The store's own stay as they are, and those of the import are left out. Where such a log
+    /// comes up while the import goes on, it may be refused all the same.
     Skip,
 }
 
@@ -62,11 +63,13 @@ pub struct Import {
 }
 
 impl Store {
-    /// Brings in whole logs, past the log: several times as fast as appending their entries, as they are written once, in
-    /// order. They appear all at once, when they are on stable media, or not at all; meanwhile the store is used as ever.
+    /// Brings in whole logs, past the log: several times as fast as appending their entries, as
+    /// they are written once, in order. They appear all at once, when they are on stable media, or
+    /// not at all; meanwhile the store is used as ever.
     ///
-    /// Only logs that the store does not have can come in so; see [`Existing`]. For a moment at the end, commits that would
-    /// make logs wait, as they may be the import's own; commits on logs that are there do not.
+    /// Only logs that the store does not have can come in so; see [`Existing`]. For a moment at the
+    /// end, commits that would make logs wait, as they may be the import's own; commits on logs
+    /// that are there do not.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -100,24 +103,27 @@ impl Import {
         self
     }
 
-    /// Sets how many bytes of memory entries that come in any order are sorted in, about; 256 MiB by default. What is more goes
-    /// into files at work.
+    /// Sets how many bytes of memory entries that come in any order are sorted in, about; 256 MiB
+    /// by default. What is more goes into files at work.
     pub fn memory(mut self, bytes: usize) -> Self {
         self.memory = bytes;
         self
     }
 
-    /// Tells `watch` from time to time how far the import is. Where that breaks, the import ends with [`Error::Cancelled`].
+    /// Tells `watch` from time to time how far the import is. Where that breaks, the import ends
+    /// with [`Error::Cancelled`].
     pub fn watch(mut self, watch: impl FnMut(Imported) -> ControlFlow<()> + Send + 'static) -> Self {
         self.watch = Some(Box::new(watch));
         self
     }
 
-    /// Imports the logs of another store whose keys start with `prefix`, as they are in a view of it.
+    /// Imports the logs of another store whose keys start with `prefix`, as they are in a view of
+    /// it.
     ///
     /// # Errors
-    /// [`Error::LogExists`]; [`Error::Full`] where there is no room; what reading the view fails with; [`Error::Stopped`]. After
-    /// any of them nothing was imported; only after [`Error::Stopped`] it may have been, which the next opening tells.
+    /// [`Error::LogExists`]; [`Error::Full`] where there is no room; what reading the view fails
+    /// with; [`Error::Stopped`]. After any of them nothing was imported; only after
+    /// [`Error::Stopped`] it may have been, which the next opening tells.
     pub fn view(self, view: &View, prefix: impl AsRef<[u8]>) -> Result<Imported, Error> {
         let prefix = prefix.as_ref();
         self.take(view, prefix, |key| key.starts_with(prefix))
@@ -163,7 +169,8 @@ impl Import {
     /// ```
     ///
     /// # Errors
-    /// As [`view`](Self::view); [`Error::InvalidImport`] where the file is something else, or makes no sense; [`Error::Damaged`].
+    /// As [`view`](Self::view); [`Error::InvalidImport`] where the file is something else, or makes
+    /// no sense; [`Error::Damaged`].
     pub fn export<S: Source>(self, file: &Reader<S>, prefix: impl AsRef<[u8]>) -> Result<Imported, Error> {
         if Exported::of(file)?.is_none() {
             return Err(Error::InvalidImport("it is a codex file, but no export of a store".into()));
@@ -180,7 +187,8 @@ impl Import {
         run.finish()
     }
 
-    /// Imports entries that come in any order; `scratch` is the folder for files at work, which go with the import.
+    /// Imports entries that come in any order; `scratch` is the folder for files at work, which go
+    /// with the import.
     ///
     /// # Errors
     /// [`Error::Io`] where there can be no such files; and as [`view`](Self::view).

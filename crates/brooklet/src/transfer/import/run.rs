@@ -21,7 +21,8 @@ use crate::run::{Run, RunSet};
 use crate::store::Store;
 use crate::transfer::import::{Existing, Imported, Watch};
 
-/// So many logs are looked for in the same runs. They are held meanwhile, and with them what merging would free.
+/// So many logs are looked for in the same runs. They are held meanwhile, and with them what
+/// merging would free.
 const HELD: u64 = 1024;
 
 /// So many bytes are written before more is told of them.
@@ -55,7 +56,8 @@ pub(super) struct NewRun {
 impl NewRun {
     pub fn new(store: Store, existing: Existing, watch: Option<Watch>) -> Result<Self, Error> {
         store.inner().may_wait()?;
-        // So that what was committed before is in the runs, and logs that are there already are noticed at once.
+        // So that what was committed before is in the runs, and logs that are there already are
+        // noticed at once.
         store.checkpoint()?;
         let inner = store.inner();
         let id = inner.maintenance().new_run();

@@ -8,8 +8,8 @@
 //!        | of 0: the log's first number, most entries, bytes and milliseconds, each plus 1, or 0 for no limit (varints)
 //! ```
 //!
-//! A piece begins with how many entries it has. So those of a log are gathered before it is written: in memory, or, of a long
-//! log, in a file at work.
+//! A piece begins with how many entries it has. So those of a log are gathered before it is
+//! written: in memory, or, of a long log, in a file at work.
 
 use std::fmt;
 use std::mem;
@@ -32,7 +32,8 @@ use crate::transfer::import::gathered::Gathered;
 use crate::transfer::import::run::NewRun;
 use crate::transfer::import::{Import, Imported};
 
-/// An import of entries in any order; see [`Store::import`](crate::Store::import). Dropping it leaves nothing behind.
+/// An import of entries in any order; see [`Store::import`](crate::Store::import). Dropping it
+/// leaves nothing behind.
 pub struct Unsorted {
     import: Import,
     sorter: Sorting,
@@ -69,7 +70,8 @@ impl Unsorted {
     /// Adds an entry to a log of the import, behind those that came before it.
     ///
     /// # Errors
-    /// [`Error::InvalidKey`] and [`Error::PayloadTooLarge`] leave the import as it was; after [`Error::Io`] it is over.
+    /// [`Error::InvalidKey`] and [`Error::PayloadTooLarge`] leave the import as it was; after
+    /// [`Error::Io`] it is over.
     pub fn append(&mut self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> Result<(), Error> {
         let (key, payload) = (key.as_ref(), payload.as_ref());
         self.import.store.inner().check(&Op { key, action: Action::Append(payload) })?;
@@ -77,13 +79,16 @@ impl Unsorted {
         self.put(key, self.came, payload)
     }
 
-    /// Says of a log of the import that its first entry has the number `first`, and what it keeps: 0, and everything, where
-    /// nothing is said. It need not get any entry. What is said last counts.
+    /// Says of a log of the import that its first entry has the number `first`, and what it keeps:
+    /// 0, and everything, where nothing is said. It need not get any entry. What is said last
+    /// counts.
     ///
-    /// A limit of entries is applied at once, one of bytes with the next commit on the log; ages count from the import on.
+    /// A limit of entries is applied at once, one of bytes with the next commit on the log; ages
+    /// count from the import on.
     ///
     /// # Errors
-    /// [`Error::InvalidKey`] and [`Error::InvalidRetention`] leave the import as it was; after [`Error::Io`] it is over.
+    /// [`Error::InvalidKey`] and [`Error::InvalidRetention`] leave the import as it was; after
+    /// [`Error::Io`] it is over.
     pub fn log(&mut self, key: impl AsRef<[u8]>, first: u64, retention: Retention) -> Result<(), Error> {
         let key = key.as_ref();
         self.import.store.inner().check(&Op { key, action: Action::Retain(retention) })?;

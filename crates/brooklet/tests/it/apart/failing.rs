@@ -1,5 +1,6 @@
-//! One of the two volumes fails, and the other works on: nothing is acknowledged any more that might be lost, what was
-//! acknowledged is there, now and after the next opening, and the failure names its volume.
+//! One of the two volumes fails, and the other works on: nothing is acknowledged any more that
+//! might be lost, what was acknowledged is there, now and after the next opening, and the failure
+//! names its volume.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -96,8 +97,8 @@ fn data_that_fails_in_a_checkpoint_stops_the_store() {
     );
 }
 
-/// Data that has no room is no failure: the ring takes appends as long as it has some, and the next checkpoint that finds
-/// room goes through.
+/// Data that has no room is no failure: the ring takes appends as long as it has some, and the next
+/// checkpoint that finds room goes through.
 #[test]
 fn data_without_room_holds_up_checkpoints_only() {
     let (pair, store) = made(options(5), 5);

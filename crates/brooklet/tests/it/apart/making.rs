@@ -12,7 +12,8 @@ use crate::apart::{place, small};
 
 const MAKER: &str = "BROOKLET_MAKER";
 
-/// The ring gets its name before the data does. Where it has it, somebody makes the store, or was cut short.
+/// The ring gets its name before the data does. Where it has it, somebody makes the store, or was
+/// cut short.
 #[test]
 fn a_ring_without_data_is_waited_for_and_told() {
     let (dir, data, ring) = place();
@@ -59,7 +60,8 @@ fn a_store_that_cannot_be_made_leaves_no_ring() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "neither ring nor draft is left");
 }
 
-/// Links to places where nothing is yet, such as an empty disk that is mounted elsewhere: the store is made there.
+/// Links to places where nothing is yet, such as an empty disk that is mounted elsewhere: the store
+/// is made there.
 #[test]
 fn a_store_is_made_where_links_lead() {
     let dir = tempfile::tempdir().unwrap();

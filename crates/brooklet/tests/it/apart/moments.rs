@@ -1,5 +1,5 @@
-//! Ring and data are of one moment: what has been put back or used without the other is refused, and no power cut while
-//! an opening marks both makes strangers of them.
+//! Ring and data are of one moment: what has been put back or used without the other is refused,
+//! and no power cut while an opening marks both makes strangers of them.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ fn checked(pair: &[Twin; 2]) -> Result<bool, Error> {
     Ok(check_volume_with_ring(Arc::new(data), Arc::new(ring), &mut |_, _| {})?.is_sound())
 }
 
-/// Opens for writing, appends, and closes or goes as if killed; gives both volumes as they are then.
+/// Opens for writing, appends, and closes or goes as if killed; gives both volumes as they are
+/// then.
 fn go_on(from: &Images, seed: u64, clean: bool, entries: u8) -> Images {
     let pair = twins(from.clone(), seed);
     let store = open(&pair, seed).unwrap();
@@ -51,8 +52,8 @@ fn made(seed: u64) -> Images {
     images(&[data, ring])
 }
 
-/// Neither volume goes with one of another moment, whatever either was left like; both of one moment do. Nor do
-/// openings of one seed leave the same mark.
+/// Neither volume goes with one of another moment, whatever either was left like; both of one
+/// moment do. Nor do openings of one seed leave the same mark.
 #[test]
 fn one_volume_put_back_without_the_other_is_refused() {
     let mut moments = vec![(made(1), 0)];
@@ -62,7 +63,8 @@ fn one_volume_put_back_without_the_other_is_refused() {
         let (before, had) = moments.last().unwrap();
         moments.push((go_on(before, seed, clean, entries), had + u64::from(entries)));
     }
-    // A copy of the data was used with the ring. It counts as many openings as the original, and the same entries.
+    // A copy of the data was used with the ring. It counts as many openings as the original, and
+    // the same entries.
     let (before, had) = &moments[5];
     moments.push((go_on(before, 8, true, 0), *had));
     for (i, (of_data, entries)) in moments.iter().enumerate() {
@@ -89,7 +91,8 @@ fn one_volume_put_back_without_the_other_is_refused() {
     }
 }
 
-/// Within one opening the marks are the same; that the ring lacks what the superblock knows of is told all the same.
+/// Within one opening the marks are the same; that the ring lacks what the superblock knows of is
+/// told all the same.
 #[test]
 fn a_ring_put_back_within_an_opening_is_damage_where_the_superblock_tells() {
     let pair = twins(made(1), 2);

@@ -1,4 +1,5 @@
-//! Two disks on one fuse: when it blows, during a write or flush of either, the power of both goes off.
+//! Two disks on one fuse: when it blows, during a write or flush of either, the power of both goes
+//! off.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ pub struct Twin {
     other: MemVolume,
     /// Writes and flushes left before the fuse blows; negative once it has.
     left: Arc<AtomicI64>,
-    /// Whether the write during which the fuse blows may leave a sector that is half old and half new.
+    /// Whether the write during which the fuse blows may leave a sector that is half old and half
+    /// new.
     tears: bool,
 }
 
@@ -33,7 +35,8 @@ pub fn twins(images: [Vec<u8>; 2], seed: u64) -> [Twin; 2] {
 }
 
 impl Twin {
-    /// Lets the power go off during the write or flush after `operations` more, on whichever disk that is.
+    /// Lets the power go off during the write or flush after `operations` more, on whichever disk
+    /// that is.
     pub fn blow_after(&self, operations: u64) {
         self.left.store(operations as i64, Ordering::Relaxed);
     }
@@ -48,7 +51,8 @@ impl Twin {
         self.left.load(Ordering::Relaxed) < 0
     }
 
-    /// Counts a write or flush: the power of this disk goes off during it, and that of the other right after it.
+    /// Counts a write or flush: the power of this disk goes off during it, and that of the other
+    /// right after it.
     fn operate<T>(&self, operation: impl FnOnce(&MemVolume) -> T) -> T {
         if self.left.fetch_sub(1, Ordering::Relaxed) != 0 {
             return operation(&self.disk);

@@ -38,7 +38,8 @@ fn readers_leave_out_what_is_too_old() {
     }
 }
 
-/// Readers once remembered what a clock had said: one jump ahead and back took entries away for good.
+/// Readers once remembered what a clock had said: one jump ahead and back took entries away for
+/// good.
 #[test]
 fn a_clock_that_jumps_ahead_and_back_takes_nothing_away_by_reads() {
     let (mut store, clock, volume) = store();
@@ -74,7 +75,8 @@ fn what_a_commit_dropped_stays_away_whatever_the_clock_says() {
     assert_eq!(store.bounds("log").unwrap(), bounds(3, 3));
 }
 
-/// Trims once took what they were asked to and no more: what readers had not seen any more came back with the clock.
+/// Trims once took what they were asked to and no more: what readers had not seen any more came
+/// back with the clock.
 #[test]
 fn what_a_trim_found_too_old_stays_away() {
     for keep_last in [false, true] {
@@ -106,8 +108,8 @@ fn an_age_that_is_lifted_or_longer_brings_nothing_back() {
     }
 }
 
-/// While new terms were on their way to disk, readers looked by the old ones at the time they asked: entries that the new
-/// ones keep were gone, and came back.
+/// While new terms were on their way to disk, readers looked by the old ones at the time they
+/// asked: entries that the new ones keep were gone, and came back.
 #[test]
 fn nothing_comes_back_while_terms_are_on_their_way() {
     for checkpointed in [false, true] {

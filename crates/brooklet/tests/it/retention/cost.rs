@@ -8,8 +8,8 @@ use brooklet::{Options, Retention};
 use crate::retention::limits::bounds;
 use crate::retention::random::options;
 
-/// The sizes of what is dropped are read a chunk at a time, and each once for each checkpoint at most: a busy log with
-/// more entries than memory holds does not look up for ever.
+/// The sizes of what is dropped are read a chunk at a time, and each once for each checkpoint at
+/// most: a busy log with more entries than memory holds does not look up for ever.
 #[test]
 fn a_limit_of_bytes_reads_no_more_than_what_goes() {
     let clock = Arc::new(ManualClock::default());
@@ -44,7 +44,8 @@ fn a_limit_of_bytes_reads_no_more_than_what_goes() {
     assert!(asked < chunks * 13 + 10 * 13, "{asked} runs were asked, for {chunks} chunks");
 }
 
-/// However much goes at once, or stays, few look-ups find out how large it is: a limit that is made narrower, a trim.
+/// However much goes at once, or stays, few look-ups find out how large it is: a limit that is made
+/// narrower, a trim.
 #[test]
 fn whatever_goes_at_once_takes_few_look_ups() {
     let clock = Arc::new(ManualClock::default());
@@ -94,12 +95,13 @@ fn logs_without_limits_write_what_they_wrote() {
         store.info().unwrap().wal.raw_bytes - before
     };
     assert_eq!(sizes(false), sizes(true));
-    // Length of the record and its place in the block, tag, key, number, length, payload: as in format 3.
+    // Length of the record and its place in the block, tag, key, number, length, payload: as in
+    // format 3.
     assert_eq!(sizes(false), 10 * (3 + 1 + 1 + 3 + 1 + 1 + 5));
 }
 
-/// Each effect of a commit was once held to write the log's terms, which the first alone does: the first large commit
-/// after a checkpoint was too large.
+/// Each effect of a commit was once held to write the log's terms, which the first alone does: the
+/// first large commit after a checkpoint was too large.
 #[test]
 fn terms_count_once_for_each_log_of_a_commit() {
     let clock = Arc::new(ManualClock::default());

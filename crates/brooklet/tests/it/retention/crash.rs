@@ -1,4 +1,5 @@
-//! Power cuts: what is left is a prefix of the commits, and nothing that was seen to be gone returns.
+//! Power cuts: what is left is a prefix of the commits, and nothing that was seen to be gone
+//! returns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use crate::common;
 use crate::retention::model::{Logs, change, commit};
 use crate::retention::random::{now, options, pass};
 
-/// Runs a story until the power goes after so many operations on the disk. `false` where it came to its end first.
+/// Runs a story until the power goes after so many operations on the disk. `false` where it came to
+/// its end first.
 fn cut(seed: u64, operations: u64) -> bool {
     let rng = &mut Rng::new(seed);
     let clock = Arc::new(ManualClock::default());

@@ -104,7 +104,8 @@ fn nonsense_is_refused() {
     assert_eq!(store.bounds("log").unwrap(), bounds(0, 1));
 }
 
-/// A commit that is refused counted its entries: later ones were dropped for bytes that were never there.
+/// A commit that is refused counted its entries: later ones were dropped for bytes that were never
+/// there.
 #[test]
 fn a_refused_commit_leaves_no_trace_in_what_is_counted() {
     let (store, ..) = store();

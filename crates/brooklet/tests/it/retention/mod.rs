@@ -1,4 +1,5 @@
-//! Retention: what logs keep by entries, bytes and age, against a plain model and wherever the store is cut short.
+//! Retention: what logs keep by entries, bytes and age, against a plain model and wherever the
+//! store is cut short.
 
 mod age;
 mod cost;

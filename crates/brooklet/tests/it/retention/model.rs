@@ -1,4 +1,5 @@
-//! What a store with retention should show: a plain list of entries for each log, and nothing about how.
+//! What a store with retention should show: a plain list of entries for each log, and nothing about
+//! how.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Random commits on logs with limits, through checkpoints, merges and openings, by a clock that jumps.
+//! Random commits on logs with limits, through checkpoints, merges and openings, by a clock that
+//! jumps.
 
 use std::sync::Arc;
 use std::time::Duration;

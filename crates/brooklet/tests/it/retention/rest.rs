@@ -88,7 +88,8 @@ fn compacting_drops_what_is_too_old() {
     store.compact().unwrap();
 }
 
-/// A walk that commits interrupted held its run, with all its space, until the store was idle again.
+/// A walk that commits interrupted held its run, with all its space, until the store was idle
+/// again.
 #[test]
 fn a_walk_that_is_interrupted_holds_nothing() {
     let (store, clock, _) = store();
@@ -113,7 +114,8 @@ fn a_walk_that_is_interrupted_holds_nothing() {
     assert!(used <= bytes(&store) + 4096, "{used} bytes of the heap for {} in runs", bytes(&store));
 }
 
-/// Where more is to be trimmed than the ring takes at once, or than waits to be written, the sweep ended as if all was done.
+/// Where more is to be trimmed than the ring takes at once, or than waits to be written, the sweep
+/// ended as if all was done.
 #[test]
 fn a_sweep_waits_for_room() {
     for (ring, compacts) in [(256 << 10, true), (256 << 10, false), (8 << 20, true), (8 << 20, false)] {
@@ -202,7 +204,8 @@ fn compacting_drops_what_is_too_old_when_it_begins() {
     assert!((90..110).contains(&gone), "{gone} went");
 }
 
-/// One log that is kept for long made all others wait, as if entries became too old evenly until then.
+/// One log that is kept for long made all others wait, as if entries became too old evenly until
+/// then.
 #[test]
 fn a_log_of_long_age_keeps_no_others() {
     let (store, clock, _) = store();

@@ -1,4 +1,5 @@
-//! What is looked up of sizes, for limits of bytes: beside writers who are faster, and where it does not read back.
+//! What is looked up of sizes, for limits of bytes: beside writers who are faster, and where it
+//! does not read back.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -40,8 +41,8 @@ fn filled(entries: u64, kept: Option<u64>) -> Vec<u8> {
     volume.crash()
 }
 
-/// A checkpoint came between looking up and learning, or the log was appended to, again and again: what was learned was
-/// lost, and whoever had much to look up never got on.
+/// A checkpoint came between looking up and learning, or the log was appended to, again and again:
+/// what was learned was lost, and whoever had much to look up never got on.
 #[test]
 fn whoever_looks_sizes_up_gets_on_beside_busy_writers() {
     let narrower = |store: &Store| store.retain("log", Retention::new().bytes(500_000));
@@ -186,8 +187,8 @@ fn damaged_on_the_way(image: &[u8], from: u64, reads: u64) -> (Busy, Store) {
     (volume, store)
 }
 
-/// What came damaged from a device that has it whole was guessed, too; and where it was whole at the next look, entries of
-/// none at all were.
+/// What came damaged from a device that has it whole was guessed, too; and where it was whole at
+/// the next look, entries of none at all were.
 #[test]
 fn damage_on_the_way_is_none() {
     for (i, (kept, change, after)) in cases().into_iter().enumerate() {
@@ -239,7 +240,8 @@ fn large_entries_damaged_on_the_way_are_not_guessed() {
     assert!(taken > 5, "{taken} were taken");
 }
 
-/// A log that the device will not read any more takes what needs no sizes, though entries are to go for their age.
+/// A log that the device will not read any more takes what needs no sizes, though entries are to go
+/// for their age.
 #[test]
 fn a_limit_is_lifted_where_nothing_can_be_read() {
     let clock = Arc::new(ManualClock::default());
@@ -292,7 +294,8 @@ fn whatever_drops_entries_passes_over_damage() {
         append(&store, 900..1_500);
         assert_eq!(store.bounds("log").unwrap(), bounds(500, 1_500), "damage at {at}");
         let Some(store) = damaged() else { continue };
-        // Counted anew, what cannot be read counts for its share, as far as there is a sum that it has a share of.
+        // Counted anew, what cannot be read counts for its share, as far as there is a sum that it
+        // has a share of.
         store.retain("log", Retention::new().bytes(40_000)).unwrap().wait().unwrap();
         let first = store.bounds("log").unwrap().first;
         assert_eq!(first, 600, "damage at {at}");

@@ -24,7 +24,8 @@ fn left(volume: &MemVolume) -> u64 {
     store.bounds("games/7").map_or(0, |bounds| bounds.next)
 }
 
-/// With a device that takes what it is given at once, nothing is owed for longer than half of the bound.
+/// With a device that takes what it is given at once, nothing is owed for longer than half of the
+/// bound.
 #[test]
 fn what_is_deferred_is_durable_within_the_bound() {
     let (volume, clock) = (MemVolume::new(1), Arc::new(ManualClock::default()));
@@ -46,7 +47,8 @@ fn what_is_deferred_is_durable_within_the_bound() {
     assert!(store.info().unwrap().wal.blocks < 150, "they share blocks");
 }
 
-/// While the device owes what was acknowledged for longer than the bound, nothing else is acknowledged from memory.
+/// While the device owes what was acknowledged for longer than the bound, nothing else is
+/// acknowledged from memory.
 #[test]
 fn acknowledgements_wait_for_a_device_that_does_not_keep_up() {
     let (volume, clock) = (MemVolume::new(1), Arc::new(ManualClock::default()));

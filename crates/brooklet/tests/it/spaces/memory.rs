@@ -174,8 +174,8 @@ fn logs_are_what_was_committed_whatever_class_they_are_of() {
     }
 }
 
-/// The power goes at each operation of the volume while a space moves, one way and the other, or is dumped: what was durable
-/// is, and nothing is in part.
+/// The power goes at each operation of the volume while a space moves, one way and the other, or is
+/// dumped: what was durable is, and nothing is in part.
 #[test]
 fn cut_anywhere_a_move_or_a_dump_loses_nothing() {
     for way in 0..3 {
@@ -371,7 +371,8 @@ fn limits_hold_in_memory_as_they_do_elsewhere() {
     assert_eq!(payloads(&space, "few"), ["4"]);
 }
 
-/// A dump that is damaged, in its index or its data: the store opens, and goes on without what cannot be read.
+/// A dump that is damaged, in its index or its data: the store opens, and goes on without what
+/// cannot be read.
 #[test]
 fn a_damaged_dump_is_set_aside() {
     for place in 0..3 {
@@ -444,7 +445,8 @@ fn a_space_that_is_removed_leaves_its_logs_durable() {
     assert!(store.space("s").is_err());
 }
 
-/// Each write and each flush fails while a space is dumped, or moves: what there was counts, and nothing is lost.
+/// Each write and each flush fails while a space is dumped, or moves: what there was counts, and
+/// nothing is lost.
 #[test]
 fn a_dump_that_fails_leaves_what_there_was() {
     for way in 0..3 {
@@ -476,7 +478,8 @@ fn a_dump_that_fails_leaves_what_there_was() {
     }
 }
 
-/// Writers and readers go on while a space moves to and fro, and is dumped: no entry is lost, doubled or out of order.
+/// Writers and readers go on while a space moves to and fro, and is dumped: no entry is lost,
+/// doubled or out of order.
 #[test]
 fn a_space_moves_while_it_is_in_use() {
     const LOGS: usize = 3;

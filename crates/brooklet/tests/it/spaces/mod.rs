@@ -1,4 +1,5 @@
-//! Spaces: what they let in, what they count, when they acknowledge, and that all of it outlives whatever happens.
+//! Spaces: what they let in, what they count, when they acknowledge, and that all of it outlives
+//! whatever happens.
 
 mod counting;
 mod deferred;

@@ -1,4 +1,5 @@
-//! The spaces themselves: made, changed, removed, found again, and refused where they make no sense.
+//! The spaces themselves: made, changed, removed, found again, and refused where they make no
+//! sense.
 
 use std::time::Duration;
 
@@ -90,7 +91,8 @@ fn a_log_of_a_space_is_one_of_the_store() {
     assert_eq!((info.appended, info.appended_bytes, info.reads, info.logs), (6, 6, 1, None));
 }
 
-/// Wherever the power goes off, a change of the spaces is there or is not, and it is where that was told.
+/// Wherever the power goes off, a change of the spaces is there or is not, and it is where that was
+/// told.
 #[test]
 fn a_change_of_the_spaces_is_whole_wherever_the_power_goes_off() {
     let volume = MemVolume::new(1);
@@ -136,7 +138,8 @@ fn a_change_of_the_spaces_is_whole_wherever_the_power_goes_off() {
     }
 }
 
-/// The totals of what recovery brings back go on from those of the last checkpoint, on a store that is only read, too.
+/// The totals of what recovery brings back go on from those of the last checkpoint, on a store that
+/// is only read, too.
 #[test]
 fn totals_are_known_wherever_the_store_is_opened() {
     let volume = MemVolume::new(1);
@@ -158,7 +161,8 @@ fn totals_are_known_wherever_the_store_is_opened() {
     }
 }
 
-/// However far a checkpoint has come: what the ring says of the table goes on from what was committed of it.
+/// However far a checkpoint has come: what the ring says of the table goes on from what was
+/// committed of it.
 #[test]
 fn spaces_may_change_in_the_midst_of_a_checkpoint() {
     for steps in 0..40 {

@@ -1,7 +1,9 @@
-//! `bench codex`: building sorted files and reading them, beside sorting and writing alone, and beside the plain way.
+//! `bench codex`: building sorted files and reading them, beside sorting and writing alone, and
+//! beside the plain way.
 //!
-//! Machines are noisy: each figure is the median of several rounds, in each of which what is measured and what it is compared
-//! with take turns. All have the entries in memory, and memory enough to sort them there.
+//! Machines are noisy: each figure is the median of several rounds, in each of which what is
+//! measured and what it is compared with take turns. All have the entries in memory, and memory
+//! enough to sort them there.
 
 mod entries;
 mod plain;
@@ -114,8 +116,9 @@ struct Built {
     cores: Option<f64>,
 }
 
-/// Takes memory and gives it back, so that what follows does not pay for what it takes: a virtual machine's memory is given
-/// to it by the host at the first touch, and again after it lay free for some seconds, at ten times the price of a page.
+/// Takes memory and gives it back, so that what follows does not pay for what it takes: a virtual
+/// machine's memory is given to it by the host at the first touch, and again after it lay free for
+/// some seconds, at ten times the price of a page.
 pub fn touch(bytes: usize) {
     drop(std::hint::black_box(vec![1u8; bytes]));
 }

@@ -1,4 +1,5 @@
-//! What building a file is compared with: sorting alone, writing alone, and the plainest way that does all of it.
+//! What building a file is compared with: sorting alone, writing alone, and the plainest way that
+//! does all of it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +14,8 @@ use crate::failure::Failure;
 /// Entries of a segment, in the plain way.
 const SEGMENT: usize = 1_000_000;
 
-/// The keys, each with a number that goes with it, as two halves: of keys that begin with a 0, and with a 1.
+/// The keys, each with a number that goes with it, as two halves: of keys that begin with a 0, and
+/// with a 1.
 pub fn halves(entries: &Numbers) -> [Vec<(u128, u64)>; 2] {
     [false, true].map(|high| {
         let all = entries.keys().iter().map(|key| u128::from_be_bytes(*key)).zip(0..);
@@ -40,8 +42,9 @@ pub fn write(path: &Path, mut bytes: u64) -> Result<(), Failure> {
     Ok(file.sync_all()?)
 }
 
-/// Sorts and writes titles as the write-up does: segments of a million, each sorted by comparing keys where they lie, in
-/// a thread while the next is taken in; at the end all are merged, entry by entry.
+/// Sorts and writes titles as the write-up does: segments of a million, each sorted by comparing
+/// keys where they lie, in a thread while the next is taken in; at the end all are merged, entry by
+/// entry.
 pub fn segments(path: &Path, titles: &Titles) -> Result<(), Failure> {
     let sorted: Vec<Vec<u32>> = thread::scope(|scope| {
         let starts = (0..titles.len()).step_by(SEGMENT);

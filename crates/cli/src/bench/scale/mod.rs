@@ -1,12 +1,13 @@
-//! `bench scale`: the store from few logs to many, under a steady load and at full throttle, with checkpoints and
-//! compaction going on. What should be flat in the number of logs is shown to be, or not.
+//! `bench scale`: the store from few logs to many, under a steady load and at full throttle, with
+//! checkpoints and compaction going on. What should be flat in the number of logs is shown to be,
+//! or not.
 //!
-//! Each number of logs has a store of its own, which goes through the same stations; [`point`] tells them in order. The
-//! device is measured before and after, on a quiet store.
+//! Each number of logs has a store of its own, which goes through the same stations; [`point`]
+//! tells them in order. The device is measured before and after, on a quiet store.
 //!
-//! `subject` is the store and its logs, `steady` and `throttle` are the loads, `windows` tells when the store was at work
-//! by itself, `restart` has the processes that are killed or gauged, `points` keeps what was found,
-//! `report` judges and prints, `curves` draws.
+//! `subject` is the store and its logs, `steady` and `throttle` are the loads, `windows` tells when
+//! the store was at work by itself, `restart` has the processes that are killed or gauged, `points`
+//! keeps what was found, `report` judges and prints, `curves` draws.
 
 mod curves;
 mod points;
@@ -41,14 +42,15 @@ use throttle::full;
 /// Arguments of `brooklet bench scale`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to make the stores, one after another; they are removed at the end. A million logs take some GB
+    /// Where to make the stores, one after another; they are removed at the end. A million logs
+    /// take some GB
     #[arg(long, default_value = ".")]
     dir: PathBuf,
     /// Numbers of logs, ascending: up to 1e8, which takes some ten GB and an hour
     #[arg(long, value_name = "N,N,...", default_value = "1e3,1e4,1e5,1e6", value_delimiter = ',', value_parser = count)]
     logs: Vec<u64>,
-    /// How long each steady load takes; full throttle takes half of that. A whole run takes some ten times this for each
-    /// number of logs
+    /// How long each steady load takes; full throttle takes half of that. A whole run takes some
+    /// ten times this for each number of logs
     #[arg(long, default_value = "20", value_parser = seconds)]
     seconds: Duration,
     /// Appends a second of the steady loads
@@ -57,14 +59,16 @@ pub struct Args {
     /// Bytes of the stores' rings (K, M and G are understood)
     #[arg(long, default_value = "256M", value_parser = ring)]
     ring_size: u64,
-    /// Keep what was found for each number of logs in this file, a line each. Numbers that it holds already are not measured
-    /// again: so a long run goes on where it was cut short, or is done in parts
+    /// Keep what was found for each number of logs in this file, a line each. Numbers that it holds
+    /// already are not measured again: so a long run goes on where it was cut short, or is done in
+    /// parts
     #[arg(long, value_name = "FILE")]
     points: Option<PathBuf>,
     /// Also draw the curves, as SVG, into a new file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Used by the command itself: fill the ring of the store at this path, then die without closing it
+    /// Used by the command itself: fill the ring of the store at this path, then die without
+    /// closing it
     #[arg(long, hide = true)]
     fill: Option<PathBuf>,
     /// Used by the command itself: measure the memory that the store at this path takes
@@ -135,7 +139,8 @@ struct Ground {
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long the store is left alone before its space is looked at.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long nobody looks anything up before the memory is looked at that this leaves: as long as it takes all to go.
+/// How long nobody looks anything up before the memory is looked at that this leaves: as long as it
+/// takes all to go.
 const AGED: Duration = Duration::from_secs(100);
 
 /// Takes a store with so many logs through all stations.

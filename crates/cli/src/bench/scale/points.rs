@@ -1,5 +1,5 @@
-//! What was found so far, in a file: a line of JSON for each number of logs, with the settings it was found under. A line
-//! that was cut off is none.
+//! What was found so far, in a file: a line of JSON for each number of logs, with the settings it
+//! was found under. A line that was cut off is none.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

@@ -40,11 +40,12 @@ pub struct Point {
     pub budgets: f64,
     /// The same, of the snapshots alone.
     pub snapshot_amplification: f64,
-    /// Bytes on the disk for each payload byte that lives, after an idle minute, and after a compaction that was asked for.
+    /// Bytes on the disk for each payload byte that lives, after an idle minute, and after a
+    /// compaction that was asked for.
     pub space_idle: f64,
     pub space_compacted: f64,
-    /// Bytes of memory a log, just after look-ups all over the store: as the store tells, and as the system sees it beyond
-    /// an empty store.
+    /// Bytes of memory a log, just after look-ups all over the store: as the store tells, and as
+    /// the system sees it beyond an empty store.
     pub memory_told: f64,
     pub memory_resident: Option<f64>,
     /// The same, once nobody has looked anything up for a while.
@@ -65,7 +66,8 @@ type Figure = fn(&Point) -> Option<f64>;
 enum To {
     /// Nothing: the mark is on each figure itself.
     Nothing,
-    /// Nothing, and the mark is on the figure of most logs alone: with few logs, what is shared counts too much.
+    /// Nothing, and the mark is on the figure of most logs alone: with few logs, what is shared
+    /// counts too much.
     MostLogs,
     /// The figure of fewest logs, and only that of most logs is judged.
     Fewest,

@@ -35,7 +35,8 @@ fn answer<T: for<'a> Deserialize<'a>>(output: &Output) -> Result<T, Failure> {
     })
 }
 
-/// Has a process fill four fifths of the ring with appends to up to `logs` logs, and die. The payload bytes.
+/// Has a process fill four fifths of the ring with appends to up to `logs` logs, and die. The
+/// payload bytes.
 fn kill(path: &Path, ring: u64, logs: u64) -> Result<u64, Failure> {
     let output = this_program(&["--fill"], path, ring, logs)?;
     if output.status.code().is_some() {
@@ -44,7 +45,8 @@ fn kill(path: &Path, ring: u64, logs: u64) -> Result<u64, Failure> {
     answer(&output)
 }
 
-/// The process that dies. Its payloads do not compress, so that as many logs as can be are in the ring.
+/// The process that dies. Its payloads do not compress, so that as many logs as can be are in the
+/// ring.
 pub fn fill_and_die(path: &Path, ring: u64, logs: u64) -> Result<(), Failure> {
     let store = options(ring).memory_budget(1 << 40).threads(false).open(path)?;
     let mut rng = Rng::new(5);

@@ -1,7 +1,7 @@
 //! A steady load: appends that are due at fixed times, however the store gets on.
 //!
-//! An append's latency counts from when it was due, not from when it was sent: who has to wait before he can send waits all
-//! the same.
+//! An append's latency counts from when it was due, not from when it was sent: who has to wait
+//! before he can send waits all the same.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,8 @@ pub struct Steady {
     pub compactions: u64,
     /// Half of the appends were sent so long after they were due.
     pub sent_late_p50: f64,
-    /// The share of the appends that were sent within twice the time; the others count as if they had been acknowledged then.
+    /// The share of the appends that were sent within twice the time; the others count as if they
+    /// had been acknowledged then.
     pub sent: f64,
     /// Calls by which the process read, for each append. Unknown: none.
     pub reads: Option<f64>,

@@ -27,7 +27,8 @@ pub fn options(ring: u64) -> Options {
     Options::new().ring_size(ring).memory_budget(BUDGET as usize)
 }
 
-/// The key of log `i`. Logs that follow one another lie far apart in the order of keys, as those named by chance do.
+/// The key of log `i`. Logs that follow one another lie far apart in the order of keys, as those
+/// named by chance do.
 pub fn key(i: u64) -> String {
     format!("doc/{:016x}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -45,8 +46,8 @@ pub enum Load {
     Snapshot,
 }
 
-/// Where each kind of log begins to be counted: those that a thread creates, those that are snapshotted, and those in the
-/// ring when the store is killed.
+/// Where each kind of log begins to be counted: those that a thread creates, those that are
+/// snapshotted, and those in the ring when the store is killed.
 const CREATED: u64 = 1 << 36;
 const SNAPSHOTS: u64 = 1 << 48;
 pub const KILLED: u64 = 1 << 49;
@@ -65,7 +66,8 @@ pub struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// Makes a store and fills it, by large commits that nobody waits for. Gives logs created a second, too.
+    /// Makes a store and fills it, by large commits that nobody waits for. Gives logs created a
+    /// second, too.
     pub fn fill(path: &Path, ring: u64, logs: u64, payloads: &'a Payloads) -> Result<(Self, f64), Failure> {
         let store = options(ring).open(path)?;
         let mut subject =

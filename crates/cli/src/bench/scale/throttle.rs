@@ -21,8 +21,8 @@ pub struct Full {
     pub per_second: f64,
     /// Payload bytes.
     pub bytes: u64,
-    /// Microseconds of processor time that the process used for each append, checkpoints and all. Unlike the rate this tells
-    /// something on a machine that others use, too. Unknown: none.
+    /// Microseconds of processor time that the process used for each append, checkpoints and all.
+    /// Unlike the rate this tells something on a machine that others use, too. Unknown: none.
     pub cpu_us: Option<f64>,
     /// Calls by which the process read, for each append. Unknown: none.
     pub reads: Option<f64>,

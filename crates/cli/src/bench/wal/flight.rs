@@ -1,4 +1,5 @@
-//! Thousands of commits in flight on two threads, by callbacks and by awaiting tasks: what telling everybody costs.
+//! Thousands of commits in flight on two threads, by callbacks and by awaiting tasks: what telling
+//! everybody costs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -114,7 +115,8 @@ fn awaiting(log: &Trimmed, deltas: &Payloads, span: Duration) -> Result<f64, Fai
     })
 }
 
-/// Group commit that wakes nobody: a thread writes what has gathered and counts; the others look at the count.
+/// Group commit that wakes nobody: a thread writes what has gathered and counts; the others look at
+/// the count.
 struct Counted {
     volume: FileVolume,
     gathered: Mutex<Gathered>,

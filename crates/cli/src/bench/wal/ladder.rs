@@ -1,4 +1,5 @@
-//! The ladder: a sync per write, merged, compressed, pipelined, for few and many threads that wait for each ack.
+//! The ladder: a sync per write, merged, compressed, pipelined, for few and many threads that wait
+//! for each ack.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};

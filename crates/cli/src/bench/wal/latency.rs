@@ -79,8 +79,9 @@ pub fn pace(rig: &mut Rig<'_>) -> Result<Vec<Row>, Failure> {
     Ok(vec![rate.row(due, None), half.row(due, None), most.row(due, Mark::Within(50.0))])
 }
 
-/// Appends something every now and then, more often than the pace, and has somebody wait for it: what nobody waits for
-/// rests for the linger. Goes on for `span`, and until there is `enough`, however slow the machine is.
+/// Appends something every now and then, more often than the pace, and has somebody wait for it:
+/// what nobody waits for rests for the linger. Goes on for `span`, and until there is `enough`,
+/// however slow the machine is.
 fn keep_busy(
     log: &Log,
     span: Duration,

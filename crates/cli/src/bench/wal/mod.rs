@@ -1,11 +1,13 @@
-//! `bench wal`: the write-ahead log by itself, beside the device's own figures and the plainest ways to do its work.
+//! `bench wal`: the write-ahead log by itself, beside the device's own figures and the plainest
+//! ways to do its work.
 //!
-//! Machines are noisy: every figure is the median of several rounds, in each of which the log and what it is compared
-//! with take turns, and what counts is the median of the rounds' ratios. The device is measured as `probe` does it.
+//! Machines are noisy: every figure is the median of several rounds, in each of which the log and
+//! what it is compared with take turns, and what counts is the median of the rounds' ratios. The
+//! device is measured as `probe` does it.
 //!
-//! `rig` is what the sections work with, `report` what they give, `volumes` what stands in for devices
-//! that are slow or watched. The sections: `latency`, `throttle`, `ladder`, `flight` (with `tasks`), `codec`, `recovery`,
-//! `memory`.
+//! `rig` is what the sections work with, `report` what they give, `volumes` what stands in for
+//! devices that are slow or watched. The sections: `latency`, `throttle`, `ladder`, `flight` (with
+//! `tasks`), `codec`, `recovery`, `memory`.
 
 mod codec;
 mod flight;
@@ -38,11 +40,12 @@ pub struct Args {
     /// Rounds of each measurement; the median counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// How long each side of a measurement takes in a round; a whole run takes a few minutes with the default
+    /// How long each side of a measurement takes in a round; a whole run takes a few minutes with
+    /// the default
     #[arg(long, default_value = "0.25", value_parser = seconds)]
     seconds: Duration,
-    /// Only the sections whose name holds this: lone, throttle, offered, ladder, flight, shrink, codec, pace, recovery,
-    /// memory
+    /// Only the sections whose name holds this: lone, throttle, offered, ladder, flight, shrink,
+    /// codec, pace, recovery, memory
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// A directory of keystroke traces (see `replay`), for the section shrink

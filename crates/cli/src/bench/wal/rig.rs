@@ -30,7 +30,8 @@ pub struct Ground {
 impl Ground {
     /// Makes the file.
     pub fn make(dir: &Path) -> Result<Self, Failure> {
-        // Both ways to make writes durable are measured: each write by itself, and a flush for several.
+        // Both ways to make writes durable are measured: each write by itself, and a flush for
+        // several.
         let options = FileOptions { durable: Durable::Dsync, ..FileOptions::default() };
         let volume = FileVolume::open(&dir.join("device"), OpenMode::Create, options)?;
         volume.grow(DEVICE_BYTES)?;
@@ -183,7 +184,8 @@ pub struct Flooded {
     pub written: u64,
     /// How long it took.
     pub took: Duration,
-    /// Share of a core that the appending thread used, and all others of this process together. Unknown: none.
+    /// Share of a core that the appending thread used, and all others of this process together.
+    /// Unknown: none.
     pub cores: Option<(f64, f64)>,
 }
 
@@ -199,8 +201,8 @@ impl Flooded {
     }
 }
 
-/// Appends as fast as it goes, without waiting for acknowledgements, for as long as `more` says and then for `span`; only
-/// that counts. `append` appends something and tells how many bytes.
+/// Appends as fast as it goes, without waiting for acknowledgements, for as long as `more` says and
+/// then for `span`; only that counts. `append` appends something and tells how many bytes.
 pub fn flood(
     log: &Trimmed,
     mut more: impl FnMut(Duration) -> bool,

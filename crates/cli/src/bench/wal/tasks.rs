@@ -1,4 +1,5 @@
-//! An executor of many tasks on one thread, as small as it can be: what awaiting costs without a runtime's own cost.
+//! An executor of many tasks on one thread, as small as it can be: what awaiting costs without a
+//! runtime's own cost.
 
 use std::future::Future;
 use std::pin::Pin;

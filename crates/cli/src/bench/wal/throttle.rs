@@ -1,5 +1,5 @@
-//! Bandwidth: one thread that appends records that do not compress and waits for nothing, as fast as it goes and at 96%
-//! of what the device takes.
+//! Bandwidth: one thread that appends records that do not compress and waits for nothing, as fast
+//! as it goes and at 96% of what the device takes.
 
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};

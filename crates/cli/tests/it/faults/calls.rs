@@ -1,7 +1,8 @@
-//! System calls that fail: the Nth of a kind, once and for good, each kind that an open store makes on its file.
+//! System calls that fail: the Nth of a kind, once and for good, each kind that an open store makes
+//! on its file.
 //!
-//! strace answers in the kernel's place. It looks at the store's file only, so that nothing else is disturbed; without
-//! io_uring, which would carry out reads and writes past it.
+//! strace answers in the kernel's place. It looks at the store's file only, so that nothing else is
+//! disturbed; without io_uring, which would carry out reads and writes past it.
 
 use std::fs;
 
@@ -34,11 +35,12 @@ const fn answer(
 const EIO: &str = "Input/output error (os error 5)";
 const ENOSPC: &str = "No space left on device";
 
-/// Durable writes (`pwritev2`): claiming the store, its blocks, its superblocks. Cached ones (`pwrite64`): runs, manifests.
+/// Durable writes (`pwritev2`): claiming the store, its blocks, its superblocks. Cached ones
+/// (`pwrite64`): runs, manifests.
 const WRITES: &[Answer] = &[
     answer("pwritev2", "error=EIO", &["1", "2", "3", "4", "5", "1+"], &[7], EIO),
-    // Which thread writes which block, and into how many all goes, hangs on the machine; so a late one may be the last, which
-    // only tells what is acknowledged.
+    // Which thread writes which block, and into how many all goes, hangs on the machine; so a late
+    // one may be the last, which only tells what is acknowledged.
     answer("pwritev2", "error=EIO", &["6", "9", "20", "6+"], &[0, 7], EIO),
     answer("pwritev2", "error=ENOSPC", &["1", "4"], &[6, 7], ENOSPC),
     answer("pwritev2", "error=ENOSPC", &["6", "5+"], &[0, 6, 7], ENOSPC),
@@ -63,9 +65,11 @@ const FLUSHES_AND_GROWTH: &[Answer] = &[
 /// Reads, and what opening a store asks of the system.
 const READS_AND_OPENINGS: &[Answer] = &[
     answer("pread64", "error=EIO", &["1", "2", "1+"], &[7], EIO),
-    // Beyond what opening always reads it may be a compaction that meets it, which is then left alone.
+    // Beyond what opening always reads it may be a compaction that meets it, which is then left
+    // alone.
     answer("pread64", "error=EIO", &["3", "4", "3+"], &[0, 7], EIO),
-    // What a superblock's first read does not get, the second does; a run that is read back is another matter.
+    // What a superblock's first read does not get, the second does; a run that is read back is
+    // another matter.
     answer("pread64", "retval=0", &["2"], &[0, 7], "cut short"),
     answer("pread64", "error=EINTR", &["1", "2", "3"], &[0], ""),
     // Where direct I/O is tried, and at the first run that the other thread reads back.
@@ -136,7 +140,8 @@ fn failing_reads_and_openings() {
     fault("failing reads and openings", || try_answers(READS_AND_OPENINGS));
 }
 
-/// Reads that fail while a log is read: what was printed before is right, and the place of the failure is named.
+/// Reads that fail while a log is read: what was printed before is right, and the place of the
+/// failure is named.
 #[test]
 fn failing_reads_of_a_log() {
     fault("failing reads of a log", || {
@@ -178,7 +183,8 @@ fn failing_reads_of_a_log() {
     });
 }
 
-/// The kernel's ring refused, or broken in mid-flight; directories that cannot be made durable; links that are not allowed.
+/// The kernel's ring refused, or broken in mid-flight; directories that cannot be made durable;
+/// links that are not allowed.
 #[test]
 fn failing_set_up() {
     fault("failing set-up", || {

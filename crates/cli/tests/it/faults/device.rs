@@ -12,7 +12,8 @@ use crate::faults::fault;
 use crate::faults::machine::{Ext4, Loop};
 use crate::faults::writer::{Log, copy};
 
-/// A store that was copied to a device of its own: it goes on until that is full, and cannot be had twice.
+/// A store that was copied to a device of its own: it goes on until that is full, and cannot be had
+/// twice.
 #[test]
 fn store_on_a_block_device() {
     fault("store on a block device", || {
@@ -122,7 +123,8 @@ fn block_devices_that_are_no_store() {
     });
 }
 
-/// The command is killed while it opens, appends, checkpoints; every time the next one finds what was promised.
+/// The command is killed while it opens, appends, checkpoints; every time the next one finds what
+/// was promised.
 #[test]
 fn kills_over_ext4_on_a_loop_device() {
     fault("kills over ext4 on a loop device", || {
@@ -157,8 +159,8 @@ fn kills_over_ext4_on_a_loop_device() {
     });
 }
 
-/// The library's own test of kills, with its four writers and atomic commits, pointed at that file system. It lies beside
-/// this test where the whole workspace was built.
+/// The library's own test of kills, with its four writers and atomic commits, pointed at that file
+/// system. It lies beside this test where the whole workspace was built.
 fn library_kills(at: &Path) -> Result<(), String> {
     let own = std::env::current_exe().unwrap();
     let beside = fs::read_dir(own.parent().unwrap()).unwrap().map(|file| file.unwrap().path());
@@ -179,8 +181,9 @@ fn library_kills(at: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The file system is shut down in mid-write, as when its device is pulled: with its journal flushed, and without, which
-/// loses whatever metadata was not durable. What was acknowledged needs none of that.
+/// The file system is shut down in mid-write, as when its device is pulled: with its journal
+/// flushed, and without, which loses whatever metadata was not durable. What was acknowledged needs
+/// none of that.
 #[test]
 fn file_system_shut_down() {
     fault("file system shut down", || {

@@ -1,4 +1,5 @@
-//! Limits of the process: file size, open files, memory, threads. Each is a refusal in words, or does no harm.
+//! Limits of the process: file size, open files, memory, threads. Each is a refusal in words, or
+//! does no harm.
 
 use std::fs;
 
@@ -9,7 +10,8 @@ use crate::faults::writer::Log;
 /// What a refused allocation ends in.
 const SIGABRT: i32 = 6;
 
-/// Runs a command under a limit of the shell's. A profile, where one is taken, must not be what meets it.
+/// Runs a command under a limit of the shell's. A profile, where one is taken, must not be what
+/// meets it.
 fn under(limit: &str) -> [String; 4] {
     [
         "sh".into(),
@@ -25,7 +27,8 @@ fn place() -> (tempfile::TempDir, Log) {
     (dir, log)
 }
 
-/// The kernel would cut a write short at the limit, and answer the next with a signal that ends the process.
+/// The kernel would cut a write short at the limit, and answer the next with a signal that ends the
+/// process.
 #[test]
 fn file_size() {
     fault("file size limit", || {
@@ -90,9 +93,10 @@ fn open_files() {
     });
 }
 
-/// From what the loader needs to what everything needs. A refused allocation ends the process, as it does any in Rust,
-/// in the words of whoever met it first: the store, the runtime, or the C library, which has some of its own for what a thread
-/// keeps. Whatever else is refused is an error in our words.
+/// From what the loader needs to what everything needs. A refused allocation ends the process, as
+/// it does any in Rust, in the words of whoever met it first: the store, the runtime, or the C
+/// library, which has some of its own for what a thread keeps. Whatever else is refused is an error
+/// in our words.
 #[test]
 fn memory() {
     fault("memory limit", || {

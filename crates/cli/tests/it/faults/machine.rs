@@ -1,4 +1,5 @@
-//! What a fault is made with: mounts, loop devices, tools. All of it is undone when it goes out of scope.
+//! What a fault is made with: mounts, loop devices, tools. All of it is undone when it goes out of
+//! scope.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,14 @@
-//! Real faults on a real machine: full, thin, read-only and vanishing file systems, limits, frozen and killed processes,
-//! failing system calls, files cut or deleted under an open store, block devices.
+//! Real faults on a real machine: full, thin, read-only and vanishing file systems, limits, frozen
+//! and killed processes, failing system calls, files cut or deleted under an open store, block
+//! devices.
 //!
-//! What has to hold for each: the process says what happened, by its exit code and one line that names it; nothing that it
-//! acknowledged is missing once conditions are good again; and what is promised to go on does. What a machine does not
-//! let us do (mounting wants root, failing calls want strace) is skipped with the reason.
+//! What has to hold for each: the process says what happened, by its exit code and one line that
+//! names it; nothing that it acknowledged is missing once conditions are good again; and what is
+//! promised to go on does. What a machine does not let us do (mounting wants root, failing calls
+//! want strace) is skipped with the reason.
 //!
-//! Each fault is tried in several scenarios. Where `BROOKLET_COUNTS` names a file, a JSON line for each fault is appended.
+//! Each fault is tried in several scenarios. Where `BROOKLET_COUNTS` names a file, a JSON line for
+//! each fault is appended.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::disallowed_methods, reason = "faults take real time and threads")]

@@ -1,4 +1,5 @@
-//! Where a store is: read-only file systems, forbidden directories, names of odd bytes, and things that are no files.
+//! Where a store is: read-only file systems, forbidden directories, names of odd bytes, and things
+//! that are no files.
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -13,7 +14,8 @@ use crate::faults::fault;
 use crate::faults::machine::{Ext4, Mount, as_root, is_root, run};
 use crate::faults::writer::{BROOKLET, Log};
 
-/// Read-only from before, and an attempt to make it so under an open store. What was left unclosed is read all the same.
+/// Read-only from before, and an attempt to make it so under an open store. What was left unclosed
+/// is read all the same.
 #[test]
 fn read_only_file_system() {
     fault("read-only file system", || {
@@ -132,7 +134,8 @@ fn odd_names() {
     });
 }
 
-/// Nothing is opened that waits, answers or rings a bell when it is opened; nothing that is not ours is touched.
+/// Nothing is opened that waits, answers or rings a bell when it is opened; nothing that is not
+/// ours is touched.
 #[test]
 fn no_files() {
     fault("things that are no files", || {
@@ -177,7 +180,8 @@ fn no_files() {
     });
 }
 
-/// Mounted over, the store is out of sight; the process that has it open goes on, and it is there again afterwards.
+/// Mounted over, the store is out of sight; the process that has it open goes on, and it is there
+/// again afterwards.
 #[test]
 fn mounted_over() {
     fault("mounted over", || {

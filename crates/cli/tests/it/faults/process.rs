@@ -1,4 +1,5 @@
-//! The process and its file: frozen, killed while frozen, slow, with nobody to tell; and files that others cut or delete.
+//! The process and its file: frozen, killed while frozen, slow, with nobody to tell; and files that
+//! others cut or delete.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::PathBuf;
@@ -79,9 +80,9 @@ fn slow_device() {
     });
 }
 
-/// Whoever cuts the file destroys what was in it, and no store can bring that back. But it does not go on as if nothing
-/// were: it ends with an error that names the cut or what was in it, and the next opening says the same. A copy from before
-/// is as good as the store was.
+/// Whoever cuts the file destroys what was in it, and no store can bring that back. But it does not
+/// go on as if nothing were: it ends with an error that names the cut or what was in it, and the
+/// next opening says the same. A copy from before is as good as the store was.
 #[test]
 fn file_cut_while_open() {
     fault("file cut under an open store", || {
@@ -109,8 +110,8 @@ fn file_cut_while_open() {
     });
 }
 
-/// A file without a name is gone with the process. The next write says so, before anything more is acknowledged; until the
-/// process ends, everything is still to be had through it.
+/// A file without a name is gone with the process. The next write says so, before anything more is
+/// acknowledged; until the process ends, everything is still to be had through it.
 #[test]
 fn file_deleted_while_open() {
     fault("file deleted under an open store", || {

@@ -1,4 +1,5 @@
-//! No room: full file systems, with and without direct I/O, without inodes, and thin ones that are full underneath.
+//! No room: full file systems, with and without direct I/O, without inodes, and thin ones that are
+//! full underneath.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,8 @@ use crate::faults::writer::Log;
 /// More than any of these file systems takes.
 const TOO_MANY: u64 = 40_000;
 
-/// Fills the store until it refuses. Then reads, trims and deletes go on, and what is there is still there.
+/// Fills the store until it refuses. Then reads, trims and deletes go on, and what is there is
+/// still there.
 fn fill(store: &Path) -> Log {
     let mut log = Log::create(store, 600);
     log.run(&[], &["append", "other", "to be deleted"]).ok();
@@ -77,8 +79,8 @@ fn no_room_for_a_new_store() {
     });
 }
 
-/// A file system that has room on a device that has none: writes fail after they were promised room. The device here is a
-/// loop over a file system that fills up.
+/// A file system that has room on a device that has none: writes fail after they were promised
+/// room. The device here is a loop over a file system that fills up.
 #[test]
 fn thin_device_that_is_full_underneath() {
     fault("thin device", || {
@@ -99,7 +101,8 @@ fn thin_device_that_is_full_underneath() {
                     .any(|why| ended.stderr.contains(why)),
                 "{ended:?}"
             );
-            // Room underneath; the file system may have given itself up, and is mended as one would.
+            // Room underneath; the file system may have given itself up, and is mended as one
+            // would.
             back.remount("size=64M")?;
             drop(disk.mount.take());
             let _ = run("e2fsck", &["-fy", &disk.disk.device]);

@@ -10,7 +10,8 @@ use brooklet::io::Rng;
 use serde_json::Value;
 
 pub const BROOKLET: &str = env!("CARGO_BIN_EXE_brooklet");
-/// Lines that are sent before their acknowledgements are waited for: what a pipe takes in one piece.
+/// Lines that are sent before their acknowledgements are waited for: what a pipe takes in one
+/// piece.
 const BATCH: u64 = 16;
 
 /// Entry `seq` of the log: a thousand bytes that do not compress.
@@ -153,7 +154,8 @@ impl Writer {
         Self { child, input, output, sent: next, acked: next }
     }
 
-    /// Sends lines in batches and takes down what is acknowledged; `false` once the process has gone.
+    /// Sends lines in batches and takes down what is acknowledged; `false` once the process has
+    /// gone.
     pub fn append(&mut self, lines: u64) -> bool {
         let until = self.sent + lines;
         while self.sent < until {

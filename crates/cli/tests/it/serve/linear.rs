@@ -24,7 +24,8 @@ fn words(asked: Asked, key: &str) -> String {
     }
 }
 
-/// Gives some commands on the keys of a history; as many as there are replies to, and the one without.
+/// Gives some commands on the keys of a history; as many as there are replies to, and the one
+/// without.
 fn give(mut client: Client, history: u64, seed: u64, begin: Instant, values: &AtomicU64, most: u64) -> Heard {
     let mut chance = Chance(seed);
     let mut heard = Heard::new();

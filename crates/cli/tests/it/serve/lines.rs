@@ -1,5 +1,6 @@
-//! Whether what several clients saw of a list could have been, had their commands been done one after another, each at some
-//! moment between its request and its reply: the search of Wing and Gong, which Lowe made remember where it has been.
+//! Whether what several clients saw of a list could have been, had their commands been done one
+//! after another, each at some moment between its request and its reply: the search of Wing and
+//! Gong, which Lowe made remember where it has been.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! `brooklet serve` from outside: what it acknowledged survives kills, and what clients see fits one order of all commands.
+//! `brooklet serve` from outside: what it acknowledged survives kills, and what clients see fits
+//! one order of all commands.
 
 #![expect(clippy::disallowed_methods, reason = "processes take real time and threads")]
 

@@ -3,7 +3,8 @@
 use super::*;
 use crate::Counts;
 
-/// Whether there is a page cache to read through: on Linux, where the directory of temporary files allows direct I/O.
+/// Whether there is a page cache to read through: on Linux, where the directory of temporary files
+/// allows direct I/O.
 fn has_cache(volume: &FileVolume) -> bool {
     let has = volume.inner.cached.is_some();
     assert!(has || !cfg!(target_os = "linux") || !volume.info().direct, "{:?}", volume.info());
@@ -17,7 +18,8 @@ fn piece(volume: &FileVolume) -> [u8; 5000] {
     piece
 }
 
-/// An extent is written, read by way of the page cache, freed, and written anew by each way that writes can take.
+/// An extent is written, read by way of the page cache, freed, and written anew by each way that
+/// writes can take.
 #[test]
 fn cached_reads_see_what_was_written_last() {
     let dir = tempfile::tempdir().unwrap();

@@ -52,7 +52,8 @@ impl Gate {
     }
 }
 
-/// Writes durably on eight threads, seven of them while the first one's sync runs; how many succeeded and failed.
+/// Writes durably on eight threads, seven of them while the first one's sync runs; how many
+/// succeeded and failed.
 fn eight_at_once(volume: &FileVolume, gate: &Gate) -> (usize, usize) {
     thread::scope(|scope| {
         let write = |n: u64| volume.write_at(n * SECTOR as u64, &filled(SECTOR, 1), Persist::Durable);
@@ -124,7 +125,8 @@ pub(super) fn a_sync_that_fails_fails_for_all_it_covers_and_all_that_come_after(
     }
 }
 
-/// A volume on which a write with the flag and one with a sync take so many microseconds, if both ways are possible.
+/// A volume on which a write with the flag and one with a sync take so many microseconds, if both
+/// ways are possible.
 fn timed_volume(dir: &TempDir, by_flag: u64, by_sync: u64) -> Option<FileVolume> {
     let mut volume = create(dir, FileOptions::default());
     if volume.info().durable_by != "RWF_DSYNC" {
@@ -207,7 +209,8 @@ fn scratch_space_is_whole_sectors_of_the_volume() {
     assert_eq!(volume.counts(), Counts::default());
 }
 
-/// A kernel or file system that does not know the flag says so at the first use, and so does a filter of system calls.
+/// A kernel or file system that does not know the flag says so at the first use, and so does a
+/// filter of system calls.
 #[test]
 pub(super) fn a_flag_that_is_refused_is_not_used_again() {
     let refusals = [Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM];

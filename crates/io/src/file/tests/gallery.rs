@@ -1,5 +1,5 @@
-//! Seeded bugs of volumes in files: deliberate breaks, each of which one of these tests must catch. A build with
-//! the feature `seeded-bugs` plants them.
+//! Seeded bugs of volumes in files: deliberate breaks, each of which one of these tests must catch.
+//! A build with the feature `seeded-bugs` plants them.
 
 use std::panic::catch_unwind;
 

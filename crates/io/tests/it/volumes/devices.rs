@@ -1,5 +1,5 @@
-//! Block devices: what they say of themselves, and who else may use them meanwhile. Loop devices stand in, where there
-//! are any.
+//! Block devices: what they say of themselves, and who else may use them meanwhile. Loop devices
+//! stand in, where there are any.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -72,7 +72,8 @@ fn a_device_that_another_holds_is_not_opened_for_writing() {
     busy(open(&place, OpenMode::ReadOnly));
     drop(volume);
 
-    // Not every claim comes with a lock: that of a mount, a partition tool or a volume manager does not.
+    // Not every claim comes with a lock: that of a mount, a partition tool or a volume manager does
+    // not.
     let mut claim = OpenOptions::new();
     claim.read(true).custom_flags(OFlags::EXCL.bits() as i32);
     let other = claim.open(&place.path).unwrap();

@@ -1,5 +1,5 @@
-//! Direct I/O is used where it is direct, by what is seen of it; elsewhere a volume is a buffered one, and says so. And space
-//! is there for certain, also where it cannot be allocated in advance.
+//! Direct I/O is used where it is direct, by what is seen of it; elsewhere a volume is a buffered
+//! one, and says so. And space is there for certain, also where it cannot be allocated in advance.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use super::places::{Mounted, alone};
 use super::*;
 
-/// ext4 takes the flag in both modes. With a journal of data everything goes through the page cache all the same.
+/// ext4 takes the flag in both modes. With a journal of data everything goes through the page cache
+/// all the same.
 #[test]
 fn a_journal_of_data_is_seen_and_a_usual_one_is_not_in_the_way() {
     let _alone = alone();
@@ -35,7 +36,8 @@ fn a_journal_of_data_is_seen_and_a_usual_one_is_not_in_the_way() {
     }
 }
 
-/// Without extents ext4 allocates nothing in advance, as where `fallocate` is not let through: holes are written to then.
+/// Without extents ext4 allocates nothing in advance, as where `fallocate` is not let through:
+/// holes are written to then.
 #[test]
 fn space_is_secured_where_it_cannot_be_allocated() {
     let _alone = alone();

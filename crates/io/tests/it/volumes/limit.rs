@@ -8,7 +8,8 @@ use brooklet_io::Op;
 use super::places::{Place, alone};
 use super::*;
 
-/// The kernel kills a process that writes past its limit, even inside the file; it must not get that far.
+/// The kernel kills a process that writes past its limit, even inside the file; it must not get
+/// that far.
 #[test]
 fn the_file_size_limit_gives_errors_and_no_signal() {
     let _alone = alone();

@@ -1,4 +1,5 @@
-//! Where the same must hold: in a file, and on block devices with small and with large blocks, by io_uring and by threads.
+//! Where the same must hold: in a file, and on block devices with small and with large blocks, by
+//! io_uring and by threads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
 
-/// One test at a time: a process that is started holds, until it has become another program, a copy of whatever is open
-/// in this one, so that a volume which a test has just closed would still be locked.
+/// One test at a time: a process that is started holds, until it has become another program, a copy
+/// of whatever is open in this one, so that a volume which a test has just closed would still be
+/// locked.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -28,7 +30,8 @@ impl Place {
         Self { name: "a file".into(), path: dir.path().join("v"), device: None, _dir: dir }
     }
 
-    /// A loop device with sectors of so many bytes; `None`, which says why, where there cannot be one.
+    /// A loop device with sectors of so many bytes; `None`, which says why, where there cannot be
+    /// one.
     pub fn device(sector: u32) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         Self::device_of(sector, 1 << 20, dir)
@@ -70,7 +73,8 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// An ext4 with such features, mounted with such options; `None`, which says why, where there cannot be one.
+    /// An ext4 with such features, mounted with such options; `None`, which says why, where there
+    /// cannot be one.
     pub fn ext4(features: &str, options: &str) -> Option<Self> {
         let device = Place::device_of(512, 32 << 20, tempfile::tempdir().unwrap())?;
         let at = tempfile::tempdir().unwrap();
@@ -126,7 +130,8 @@ impl Drop for Loop {
     }
 }
 
-/// Runs `test` on a volume at each place, by each backend, and with options that are otherwise `options`.
+/// Runs `test` on a volume at each place, by each backend, and with options that are otherwise
+/// `options`.
 pub fn everywhere(options: FileOptions, test: impl Fn(&FileVolume)) {
     let _alone = alone();
     let devices = [512, 4096].into_iter().filter_map(Place::device);

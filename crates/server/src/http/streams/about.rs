@@ -5,12 +5,13 @@
 //! - `{"v":1,"whole":{…}}`: all that is known ([`About`]). The first note is one.
 //! - `{"v":1,"change":{…}}`: what became different ([`Change`]), each field with its new value.
 //!
-//! The stream is what the notes say in their order. A note is committed with the messages that it goes with, so neither is
-//! there without the other. After as many changes as a whole note is worth, a whole one replaces them all, so that a log of
-//! notes stays about as long as what it tells. A stream exists if this log does: its log of messages comes with the first
-//! message.
+//! The stream is what the notes say in their order. A note is committed with the messages that it
+//! goes with, so neither is there without the other. After as many changes as a whole note is
+//! worth, a whole one replaces them all, so that a log of notes stays about as long as what it
+//! tells. A stream exists if this log does: its log of messages comes with the first message.
 //!
-//! Fields that are not known, and versions, are refused: they were written by a later server, and mean something.
+//! Fields that are not known, and versions, are refused: they were written by a later server, and
+//! mean something.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

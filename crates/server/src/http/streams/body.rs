@@ -29,7 +29,8 @@ impl Bodies {
         Self { most: config.max_body, patience: config.patience, memory: Arc::new(Semaphore::new(memory)) }
     }
 
-    /// The whole body, with its share of the memory: of one that does not tell its size, the share of the largest.
+    /// The whole body, with its share of the memory: of one that does not tell its size, the share
+    /// of the largest.
     pub async fn collect(&self, body: Body) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Refusal> {
         let told = HttpBody::size_hint(&body).exact().map(|len| usize::try_from(len).unwrap_or(usize::MAX));
         match told {
@@ -67,7 +68,8 @@ impl Bodies {
         Ok(body.freeze())
     }
 
-    /// Takes in what is left of a body, up to a point: many clients hear why it is refused only once they have sent it.
+    /// Takes in what is left of a body, up to a point: many clients hear why it is refused only
+    /// once they have sent it.
     async fn discard(&self, mut chunks: BodyDataStream) {
         let some = async {
             let mut left = DISCARDED;

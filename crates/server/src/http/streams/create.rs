@@ -230,7 +230,8 @@ fn finish(
     Made { is_new: true, version, outline, end: written.end(), closed }
 }
 
-/// Where the client finds the stream: as it wrote it, and by the scheme that whoever is before the server says it used.
+/// Where the client finds the stream: as it wrote it, and by the scheme that whoever is before the
+/// server says it used.
 fn url(head: &Parts) -> String {
     let path = head.uri.path();
     let is_secure = head.headers.get("x-forwarded-proto").is_some_and(|scheme| scheme == "https");

@@ -17,7 +17,8 @@ use super::reply::{Refusal, set};
 use super::stream::{Seen, Stream};
 use super::{Streams, time};
 
-/// Seconds that a reply may be given again by caches, and beyond that while they ask whether it still holds.
+/// Seconds that a reply may be given again by caches, and beyond that while they ask whether it
+/// still holds.
 const MAX_AGE: u64 = 60;
 const STALE: u64 = 300;
 
@@ -129,7 +130,8 @@ impl Streams {
         }
     }
 
-    /// Takes note that a stream is read, in the store if it should know of that. Nobody waits for it.
+    /// Takes note that a stream is read, in the store if it should know of that. Nobody waits for
+    /// it.
     fn note_use(self: &Arc<Self>, stream: &Arc<Stream>, outline: &Outline) {
         let Some(touched) = stream.touch(outline) else { return };
         let (streams, stream) = (self.clone(), stream.clone());
@@ -195,7 +197,8 @@ impl Streams {
 }
 
 impl Seen {
-    /// Whether it is still the stream of this outline, and not one that was made after it under its name.
+    /// Whether it is still the stream of this outline, and not one that was made after it under its
+    /// name.
     pub fn is_of(&self, outline: &Outline) -> bool {
         !self.gone && self.outline.as_ref().is_some_and(|own| own.id == outline.id)
     }

@@ -24,7 +24,8 @@ pub const PRODUCER_EXPECTED_SEQ: HeaderName = HeaderName::from_static("producer-
 pub const PRODUCER_RECEIVED_SEQ: HeaderName = HeaderName::from_static("producer-received-seq");
 pub const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// Longest producer id, writer's sequence and content type, in bytes: all of them are kept with the stream.
+/// Longest producer id, writer's sequence and content type, in bytes: all of them are kept with the
+/// stream.
 const MAX_TEXT: usize = 256;
 /// The largest number that a client in JavaScript can tell from the next.
 const MAX_NUMBER: u64 = (1 << 53) - 1;

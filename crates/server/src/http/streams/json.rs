@@ -1,5 +1,5 @@
-//! Streams of JSON: bodies taken apart into messages, and messages put together into an array. A message keeps the very
-//! text that it came as.
+//! Streams of JSON: bodies taken apart into messages, and messages put together into an array. A
+//! message keeps the very text that it came as.
 
 use std::fmt;
 
@@ -10,7 +10,8 @@ use serde_json::value::RawValue;
 
 use super::reply::Refusal;
 
-/// The messages of a body: the elements of an array, which may be none, or the one value that is there; up to `most`.
+/// The messages of a body: the elements of an array, which may be none, or the one value that is
+/// there; up to `most`.
 pub fn messages(body: &Bytes, most: usize) -> Result<Vec<Bytes>, Refusal> {
     let invalid = |error: serde_json::Error| {
         let status = Refusal::invalid;

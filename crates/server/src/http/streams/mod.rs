@@ -1,14 +1,17 @@
-//! Durable Streams over HTTP: streams that are created, appended to, and read from any place, also as they grow.
+//! Durable Streams over HTTP: streams that are created, appended to, and read from any place, also
+//! as they grow.
 //!
-//! The protocol is that of <https://github.com/durable-streams/durable-streams>. A request is taken apart (`headers`, `name`,
-//! `offset`), finds its stream in memory or in the store (`registry`, `stream`), and is done by the file of its method:
-//! `create`, `append`, `get` (with `sse`), `remove`. What is known of a stream beside its messages is in `about`.
+//! The protocol is that of <https://github.com/durable-streams/durable-streams>. A request is taken
+//! apart (`headers`, `name`, `offset`), finds its stream in memory or in the store (`registry`,
+//! `stream`), and is done by the file of its method: `create`, `append`, `get` (with `sse`),
+//! `remove`. What is known of a stream beside its messages is in `about`.
 //!
-//! What it leaves open, or up to the server, is so here: `Stream-Seq` is of a stream, whoever writes. A producer is known as
-//! long as its stream, unless a thousand others were heard of after it. Messages of JSON are given out with the text they
-//! came with; a sub-offset of a fork counts them up to the end of the source. Text in events that is not UTF-8 shows the
-//! replacement character, and every end of a line is a line feed: such streams are better typed as bytes. Subscriptions are
-//! not offered.
+//! What it leaves open, or up to the server, is so here: `Stream-Seq` is of a stream, whoever
+//! writes. A producer is known as long as its stream, unless a thousand others were heard of after
+//! it. Messages of JSON are given out with the text they came with; a sub-offset of a fork counts
+//! them up to the end of the source. Text in events that is not UTF-8 shows the replacement
+//! character, and every end of a line is a line feed: such streams are better typed as bytes.
+//! Subscriptions are not offered.
 
 mod about;
 mod append;
@@ -50,7 +53,8 @@ use self::reply::Refusal;
 use self::stream::Stream;
 use super::Config;
 
-/// Calls that may wait for the store at once, of each kind: reads go on while writers wait for room.
+/// Calls that may wait for the store at once, of each kind: reads go on while writers wait for
+/// room.
 const WRITERS: usize = 96;
 const READERS: usize = 64;
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS";

@@ -1,11 +1,13 @@
 //! Names of streams, and the keys of the logs that make up one.
 //!
-//! A stream `a/b` is the log `streams/a/b`, whose entries are the stream's messages. What else is known of it is in the log
-//! `streams/__ds/about/a/b`; and where it can expire, the log `streams/__ds/due/<minute>/a/b` has it found by then. The
-//! protocol reserves names that begin with `__ds`, so no stream meets these. All of them are in one space, so that a
-//! commit on several of them is possible whatever the class of the space is; they also count together in its quotas.
-//! A retention that the space has is for messages: what is known of a stream is made to stay. One that is configured later
-//! goes over all logs that are there, these too, and would take what streams cannot be without: it must be there first.
+//! A stream `a/b` is the log `streams/a/b`, whose entries are the stream's messages. What else is
+//! known of it is in the log `streams/__ds/about/a/b`; and where it can expire, the log
+//! `streams/__ds/due/<minute>/a/b` has it found by then. The protocol reserves names that begin
+//! with `__ds`, so no stream meets these. All of them are in one space, so that a commit on several
+//! of them is possible whatever the class of the space is; they also count together in its quotas.
+//! A retention that the space has is for messages: what is known of a stream is made to stay. One
+//! that is configured later goes over all logs that are there, these too, and would take what
+//! streams cannot be without: it must be there first.
 
 use percent_encoding::percent_decode_str;
 
@@ -20,7 +22,8 @@ const RESERVED: &str = "__ds";
 /// Longest name, in bytes: the longest key that is made of it must be one.
 const MAX_NAME: usize = brooklet::MAX_KEY - DUE.len() - 11;
 
-/// The name of a stream: not empty, without control characters, and none of those that are reserved.
+/// The name of a stream: not empty, without control characters, and none of those that are
+/// reserved.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 

@@ -20,8 +20,9 @@ pub struct Chunk {
 }
 
 impl Streams {
-    /// Messages from number `from` on, before number `end`: one at least, and no more once there is a chunk of bytes. Reads
-    /// from the volume. With `skips`, what retention took is left out; else it is an error.
+    /// Messages from number `from` on, before number `end`: one at least, and no more once there is
+    /// a chunk of bytes. Reads from the volume. With `skips`, what retention took is left out; else
+    /// it is an error.
     pub fn chunk(
         &self,
         name: &Name,

@@ -1,7 +1,9 @@
-//! The streams that are in memory, found by their names: those in use, and others as long as there is room.
+//! The streams that are in memory, found by their names: those in use, and others as long as there
+//! is room.
 //!
-//! Whoever uses a stream holds it, and commits hold it until they are durable; so one that nobody holds but this table can be
-//! let go of, and is looked up anew when it is asked for. Two of the same name are never in memory: they would not take turns.
+//! Whoever uses a stream holds it, and commits hold it until they are durable; so one that nobody
+//! holds but this table can be let go of, and is looked up anew when it is asked for. Two of the
+//! same name are never in memory: they would not take turns.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -84,7 +86,8 @@ mod tests {
         for i in 100..5_000 {
             registry.get(&name(i));
         }
-        // Only a few are looked at each time: behind those that are held, some may be there a while longer.
+        // Only a few are looked at each time: behind those that are held, some may be there a while
+        // longer.
         assert!(registry.len() <= SHARDS + 2 * held.len(), "{} are kept", registry.len());
         for stream in &held {
             assert!(Arc::ptr_eq(stream, &registry.get(&stream.name)));

@@ -1,5 +1,5 @@
-//! DELETE, and what expires. A stream with forks stays for them, unseen; the last of them takes it along, and so on up the
-//! line, all in one commit.
+//! DELETE, and what expires. A stream with forks stays for them, unseen; the last of them takes it
+//! along, and so on up the line, all in one commit.
 
 use std::sync::Arc;
 
@@ -30,7 +30,8 @@ impl Streams {
         Ok(response)
     }
 
-    /// Removes a stream, if it is there; gives the version that must be durable before anyone is told.
+    /// Removes a stream, if it is there; gives the version that must be durable before anyone is
+    /// told.
     pub fn remove(&self, stream: &Arc<Stream>, why: Why) -> Result<u64, Refusal> {
         // Only who holds this takes a second turn while in one.
         let _family = self.family.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

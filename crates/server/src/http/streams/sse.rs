@@ -1,5 +1,6 @@
-//! Live reads as server-sent events: what is there, and then what comes. Events are made as the connection takes them, so a
-//! slow reader costs a chunk of memory, and the next one when it has that.
+//! Live reads as server-sent events: what is there, and then what comes. Events are made as the
+//! connection takes them, so a slow reader costs a chunk of memory, and the next one when it has
+//! that.
 
 use std::convert::Infallible;
 use std::sync::Arc;

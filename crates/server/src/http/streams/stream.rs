@@ -1,8 +1,9 @@
 //! A stream in memory: what was committed to it, and what of that is durable.
 //!
-//! Writers take turns at [`Written`], which is ahead of the device: whoever writes next goes on from it without waiting. What
-//! readers and replies go by is [`Seen`]: it follows as commits become durable, and wakes those who wait for that. A commit
-//! is told by [`Stream::announce`], while the turn lasts, so versions of the two are in the order of the store.
+//! Writers take turns at [`Written`], which is ahead of the device: whoever writes next goes on
+//! from it without waiting. What readers and replies go by is [`Seen`]: it follows as commits
+//! become durable, and wakes those who wait for that. A commit is told by [`Stream::announce`],
+//! while the turn lasts, so versions of the two are in the order of the store.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -70,7 +71,8 @@ impl Stream {
         Self { name, written: Mutex::default(), seen, readers: AtomicUsize::new(0), touched, noted }
     }
 
-    /// Takes the turn to write, and looks the stream up if that was not done yet. May read from the volume.
+    /// Takes the turn to write, and looks the stream up if that was not done yet. May read from the
+    /// volume.
     pub fn turn(&self, store: &Store) -> Result<MutexGuard<'_, Written>, Refusal> {
         let mut written = self.written.lock().unwrap_or_else(|poisoned| {
             // Whoever panicked may have left half of a change.
@@ -87,7 +89,8 @@ impl Stream {
 
     fn load(&self, store: &Store, written: &mut Written) -> Result<(), Refusal> {
         if written.version > 0 {
-            // What was committed meanwhile can be read only once it is durable; if it cannot become that, it is not there.
+            // What was committed meanwhile can be read only once it is durable; if it cannot become
+            // that, it is not there.
             let _ = store.flush();
         }
         let key = self.name.about();
@@ -232,8 +235,9 @@ impl Drop for Attendance {
     }
 }
 
-/// How much later than it was noted a stream may have been used: an eighth of what it may be idle for, so that readers make
-/// few commits. After a crash a stream counts as used that much later, rather than expire too early.
+/// How much later than it was noted a stream may have been used: an eighth of what it may be idle
+/// for, so that readers make few commits. After a crash a stream counts as used that much later,
+/// rather than expire too early.
 fn slack(outline: &Outline) -> u64 {
     outline.ttl.map_or(0, |seconds| seconds.saturating_mul(125).clamp(1_000, 1 << 40))
 }
@@ -275,7 +279,8 @@ impl Written {
         }
     }
 
-    /// A commit was refused. If it turned out not to be what it was thought to be, it is looked up at the next turn.
+    /// A commit was refused. If it turned out not to be what it was thought to be, it is looked up
+    /// at the next turn.
     pub fn doubt(&mut self, refusal: &Refusal) {
         self.is_loaded &= !refusal.is_stale;
     }

@@ -1,8 +1,8 @@
 //! Streams that have expired, and that nobody asks for any more, give back their room.
 //!
-//! A stream that can expire has a log in the reserved corner, with the minute in its key by which it may have expired. So
-//! those that are due are first in the order of keys, and others are not looked at. One that was used meanwhile is due
-//! later, and only then told so.
+//! A stream that can expire has a log in the reserved corner, with the minute in its key by which
+//! it may have expired. So those that are due are first in the order of keys, and others are not
+//! looked at. One that was used meanwhile is due later, and only then told so.
 
 use std::sync::Arc;
 
@@ -70,7 +70,8 @@ impl Streams {
         let mut written = stream.turn(&self.store)?;
         match &written.about {
             Some(about) if about.due == Some(minute) => {
-                // It was used meanwhile; or it is kept for its forks, and the last of them will take it along.
+                // It was used meanwhile; or it is kept for its forks, and the last of them will
+                // take it along.
                 let expires = stream.expires(&about.outline).filter(|_| !about.gone);
                 let due = expires.map_or(LAST_MINUTE, |at| minute_after(at.max(time::now())));
                 let change = Change { due: Some(due), ..Change::default() };

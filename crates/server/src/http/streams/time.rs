@@ -18,7 +18,8 @@ pub fn now() -> u64 {
     since_epoch().as_millis() as u64
 }
 
-/// Nanoseconds since the Unix epoch: a number that a stream made anew does not share with the one before it.
+/// Nanoseconds since the Unix epoch: a number that a stream made anew does not share with the one
+/// before it.
 pub fn nanos() -> u64 {
     since_epoch().as_nanos() as u64
 }

@@ -1,5 +1,5 @@
-//! Logs and their entries, a page at a time: bounded in number and in bytes. A device may be slow, so that both are read on threads
-//! that may wait for it.
+//! Logs and their entries, a page at a time: bounded in number and in bytes. A device may be slow,
+//! so that both are read on threads that may wait for it.
 
 use std::ops::Range;
 
@@ -151,7 +151,8 @@ fn log_page(
     Ok(LogPage { key: Key::of(key), first: bounds.first, next: bounds.next, entries: rows, from })
 }
 
-/// A log's bounds, and some of its entries as of then. Entries may go between the two, and then it looks again.
+/// A log's bounds, and some of its entries as of then. Entries may go between the two, and then it
+/// looks again.
 fn look(
     store: &Store,
     key: &[u8],

@@ -1,9 +1,9 @@
-//! The store as people and their tools see it: metrics, whether it is well, and a page that shows it live. Nothing here changes
-//! anything.
+//! The store as people and their tools see it: metrics, whether it is well, and a page that shows
+//! it live. Nothing here changes anything.
 //!
-//! `live` makes rates of two looks at the store (`point`), one each second, and keeps them for the page; `runs` asks what takes a
-//! lock that the store may hold for longer. `browse` lists logs and entries, on threads that may wait for a device. `page` has
-//! what a browser is given.
+//! `live` makes rates of two looks at the store (`point`), one each second, and keeps them for the
+//! page; `runs` asks what takes a lock that the store may hold for longer. `browse` lists logs and
+//! entries, on threads that may wait for a device. `page` has what a browser is given.
 
 mod browse;
 mod live;
@@ -33,15 +33,18 @@ use runs::Runs;
 
 /// Time between two looks at the store.
 const EVERY: Duration = Duration::from_secs(1);
-/// Listings and reads at a time: where a device does not answer, no more threads than that wait for it.
+/// Listings and reads at a time: where a device does not answer, no more threads than that wait for
+/// it.
 const BROWSING: usize = 16;
 
 /// Something that a face of the server tells on the page.
 pub trait Extra: Send + Sync {
-    /// What it is now. It is asked about once a second for each page that is open, and must not wait for anything.
+    /// What it is now. It is asked about once a second for each page that is open, and must not
+    /// wait for anything.
     ///
-    /// An array of objects becomes a table, an object a list of figures. Names say what values are: those that end with `_bytes`,
-    /// `_seconds`, `_per_second` or `_at` (seconds since the Unix epoch) are shown with their units.
+    /// An array of objects becomes a table, an object a list of figures. Names say what values are:
+    /// those that end with `_bytes`, `_seconds`, `_per_second` or `_at` (seconds since the Unix
+    /// epoch) are shown with their units.
     fn tell(&self) -> Value;
 }
 
@@ -53,7 +56,8 @@ impl<F: Fn() -> Value + Send + Sync> Extra for F {
 
 type Append = Box<dyn Fn(&mut String) + Send + Sync>;
 
-/// What the pages show: a store, once it is open, and what the server's faces add. Clones are the same.
+/// What the pages show: a store, once it is open, and what the server's faces add. Clones are the
+/// same.
 #[derive(Clone)]
 pub struct Watch(Arc<Inner>);
 
@@ -107,12 +111,14 @@ impl Watch {
         self.0.extras.write().expect("no panics").push((name.into(), Box::new(extra)));
     }
 
-    /// Has `/metrics` end with more families, which `append` writes in the text format of Prometheus.
+    /// Has `/metrics` end with more families, which `append` writes in the text format of
+    /// Prometheus.
     pub fn append_metrics(&self, append: impl Fn(&mut String) + Send + Sync + 'static) {
         self.0.appended.write().expect("no panics").push(Box::new(append));
     }
 
-    /// Looks at the store each second, so that a page that is opened shows the last minutes. Ends never: run it beside the server.
+    /// Looks at the store each second, so that a page that is opened shows the last minutes. Ends
+    /// never: run it beside the server.
     pub async fn keep(self) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -149,7 +155,8 @@ impl Default for Watch {
     }
 }
 
-/// The routes: `/`, `/page/…`, `/api/…`, `/metrics`, `/healthz` and `/readyz`. All of them are only read.
+/// The routes: `/`, `/page/…`, `/api/…`, `/metrics`, `/healthz` and `/readyz`. All of them are only
+/// read.
 pub fn router(watch: Watch) -> Router {
     let live = Router::new()
         .route("/metrics", get(probe::metrics))
@@ -170,7 +177,8 @@ async fn fresh(mut response: Response) -> Response {
     response
 }
 
-/// Keys and payloads are others' bytes: no browser is to take them for anything but what they are said to be.
+/// Keys and payloads are others' bytes: no browser is to take them for anything but what they are
+/// said to be.
 async fn guarded(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [

@@ -1,4 +1,5 @@
-//! The page itself: a few files in the program, so that it needs nothing else, and nobody else's network.
+//! The page itself: a few files in the program, so that it needs nothing else, and nobody else's
+//! network.
 
 use axum::extract::Path;
 use axum::http::{StatusCode, header};

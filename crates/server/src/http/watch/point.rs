@@ -5,8 +5,8 @@ use std::time::Duration;
 use brooklet::{Activity, Histogram, StallReason};
 use serde::Serialize;
 
-/// What a store did in a while, and what it has at the end of it. Times are in seconds, shares from 0 to 1; what nothing can be
-/// said of is null.
+/// What a store did in a while, and what it has at the end of it. Times are in seconds, shares from
+/// 0 to 1; what nothing can be said of is null.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Point {
     /// Its number; each point has the next.

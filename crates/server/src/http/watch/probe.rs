@@ -28,7 +28,8 @@ pub(super) async fn metrics(State(watch): State<Watch>) -> Response {
     ([(header::CONTENT_TYPE, TEXT)], text).into_response()
 }
 
-/// The process lives. Restarting it helps where the store stopped, but that is for who watches `/readyz` to decide.
+/// The process lives. Restarting it helps where the store stopped, but that is for who watches
+/// `/readyz` to decide.
 pub(super) async fn healthz(State(watch): State<Watch>) -> Response {
     let stopped = watch.store().and_then(|store| store.activity().stopped);
     Json(json!({ "alive": true, "uptime_seconds": watch.now().as_secs(), "stopped": stopped }))

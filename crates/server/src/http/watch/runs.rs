@@ -1,5 +1,5 @@
-//! The runs, for a picture of them. Asking for them takes a lock that maintenance holds while it waits for the device: so one
-//! thread asks, now and then, and the page is told what it said last.
+//! The runs, for a picture of them. Asking for them takes a lock that maintenance holds while it
+//! waits for the device: so one thread asks, now and then, and the page is told what it said last.
 
 use std::sync::Mutex;
 use std::time::Duration;

@@ -73,7 +73,8 @@ pub fn wait(call: &mut Call<'_>) -> Done {
     wait_for_copies(call, until, InVain::Replicas)
 }
 
-/// `WAITAOF numlocal numreplicas timeout`: this server's copy is on stable media once the client's last write is durable.
+/// `WAITAOF numlocal numreplicas timeout`: this server's copy is on stable media once the client's
+/// last write is durable.
 pub fn waitaof(call: &mut Call<'_>) -> Done {
     let (here, elsewhere) = (call.integer(1)?, call.integer(2)?);
     if !(0..=1).contains(&here) {

@@ -1,5 +1,6 @@
-//! Hashes: a log of what was set and removed, the head, that is written anew where it grew long. They are kept in memory whole
-//! while they are in use, so they are for some hundred fields, and not for millions.
+//! Hashes: a log of what was set and removed, the head, that is written anew where it grew long.
+//! They are kept in memory whole while they are in use, so they are for some hundred fields, and
+//! not for millions.
 
 use std::collections::BTreeMap;
 

@@ -52,7 +52,8 @@ pub struct Spec {
 pub enum Where {
     /// It has none.
     Nowhere,
-    /// From a word to a word, each so many words after the last; a negative end counts from the last word.
+    /// From a word to a word, each so many words after the last; a negative end counts from the
+    /// last word.
     Range(usize, i32, usize),
     /// Their number is this word, and they follow it.
     Counted(usize),
@@ -165,7 +166,8 @@ impl Spec {
                 request.iter().skip(at + 1).take(count).collect()
             }
             Where::Streams => {
-                // The word may be a group's or a consumer's name as well: options are passed as the command passes them.
+                // The word may be a group's or a consumer's name as well: options are passed as the
+                // command passes them.
                 let (mut at, is) =
                     (1, |at: usize, word: &str| request[at].eq_ignore_ascii_case(word.as_bytes()));
                 while at < end && !is(at, "STREAMS") {

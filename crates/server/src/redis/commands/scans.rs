@@ -1,7 +1,8 @@
 //! Walks through keys, and through the fields of a hash, a portion at a time.
 //!
-//! A cursor is a number that stands for a walk in this server's memory: what it goes through is fixed when it begins, so that
-//! whatever is there all the while is given once. A walk that nobody takes up again is forgotten when many others have begun.
+//! A cursor is a number that stands for a walk in this server's memory: what it goes through is
+//! fixed when it begins, so that whatever is there all the while is given once. A walk that nobody
+//! takes up again is forgotten when many others have begun.
 
 use bytes::Bytes;
 

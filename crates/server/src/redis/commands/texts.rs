@@ -37,7 +37,8 @@ pub fn getset(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
-/// When something expires that is given as a number: `EX`, `PX` from now on, `EXAT`, `PXAT` by the clock.
+/// When something expires that is given as a number: `EX`, `PX` from now on, `EXAT`, `PXAT` by the
+/// clock.
 pub fn expiry(call: &Call<'_>, unit: &str, at: usize) -> Result<u64, Fail> {
     let n = call.integer(at)?;
     let millis = if unit.starts_with('P') { Some(n) } else { n.checked_mul(1000) };

@@ -23,8 +23,8 @@ pub fn discard(call: &mut Call<'_>) -> Done {
     Ok(())
 }
 
-/// Does all that was gathered. What one of the commands is refused for is told in its place; what the store fails at takes all of
-/// it back.
+/// Does all that was gathered. What one of the commands is refused for is told in its place; what
+/// the store fails at takes all of it back.
 pub fn exec(call: &mut Call<'_>) -> Done {
     let Some(queue) = call.client.queue.take() else {
         return Err(Fail::err("EXEC without MULTI"));

@@ -104,7 +104,8 @@ fn tell_outline(call: &mut Call<'_>, stream: &Stream, first: Option<&Entry>) {
     let meta = stream.kept.meta;
     call.reply().bulk("length");
     call.reply().int(stream.len() as i64);
-    // What Redis has in the leaves of a tree are here the portions of the log that are trimmed together.
+    // What Redis has in the leaves of a tree are here the portions of the log that are trimmed
+    // together.
     let (seqs, portion) = (stream.seqs(), call.engine.settings.stream_portion());
     let portions = if seqs.is_empty() { 0 } else { (seqs.end - 1) / portion - seqs.start / portion + 1 };
     for (name, n) in [("radix-tree-keys", portions), ("radix-tree-nodes", portions + 1)] {

@@ -19,8 +19,8 @@ const TOGETHER_BYTES: usize = 256 << 10;
 type Together = SmallVec<[&'static Spec; TOGETHER]>;
 
 impl Engine {
-    /// The commands, from the first request on, that may be done as one commit: nobody can tell that from a commit for each,
-    /// since no client watches a key, or waits for one.
+    /// The commands, from the first request on, that may be done as one commit: nobody can tell
+    /// that from a commit for each, since no client watches a key, or waits for one.
     pub(super) fn together(&self, client: &Client, requests: &VecDeque<Args>) -> Together {
         let is_seen = client.queue.is_some() || client.replies != Replies::On;
         if is_seen || requests.len() < 2 || !self.waiting.is_empty() || !self.watching.is_empty() {
@@ -36,8 +36,8 @@ impl Engine {
         requests.iter().take(TOGETHER).map_while(command).collect()
     }
 
-    /// Does several requests as one commit, which costs less than one for each; whether it did. Where the commit is refused,
-    /// nothing was done, and they are done one by one.
+    /// Does several requests as one commit, which costs less than one for each; whether it did.
+    /// Where the commit is refused, nothing was done, and they are done one by one.
     pub(super) fn several(&mut self, client: &mut Client, requests: &mut VecDeque<Args>) -> bool {
         let commands = self.together(client, requests);
         let count = commands.len();

@@ -1,4 +1,5 @@
-//! What goes by itself: commits become durable, keys expire, waiting ends, idle clients are let go of.
+//! What goes by itself: commits become durable, keys expire, waiting ends, idle clients are let go
+//! of.
 
 use std::time::Duration;
 
@@ -121,8 +122,9 @@ impl Engine {
         }
     }
 
-    /// The store has stopped: what is not acknowledged never will be, and whether it was done is not known. Clients that wait for
-    /// such replies are let go of, since only a lost connection says so.
+    /// The store has stopped: what is not acknowledged never will be, and whether it was done is
+    /// not known. Clients that wait for such replies are let go of, since only a lost connection
+    /// says so.
     pub fn note_stopped(&mut self, why: &str) {
         self.stopped.get_or_insert_with(|| why.to_owned());
         let acknowledged = self.keys.acknowledged();

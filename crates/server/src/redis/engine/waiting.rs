@@ -1,4 +1,5 @@
-//! Clients that wait for keys to have something, in the order in which they came, and for commits to be on stable media.
+//! Clients that wait for keys to have something, in the order in which they came, and for commits
+//! to be on stable media.
 
 use brooklet::Error;
 use bytes::Bytes;
@@ -74,8 +75,8 @@ impl Engine {
                 Err(error) => Err(Fail::Store(error)),
             };
             if let Err(Fail::Wait(_)) = again {
-                // It keeps its place in the queues. That it asked may have been a change: of a key whose time had come, of a
-                // consumer that came.
+                // It keeps its place in the queues. That it asked may have been a change: of a key
+                // whose time had come, of a consumer that came.
                 client.cut(start);
                 self.keys.take_seen();
                 client.wait = Some(wait);
@@ -108,7 +109,8 @@ impl Engine {
         })
     }
 
-    /// Ends a client's waiting: with an error, or as if its time were up. Whether it waited for a key.
+    /// Ends a client's waiting: with an error, or as if its time were up. Whether it waited for a
+    /// key.
     pub fn unblock(&mut self, id: ClientId, error: Option<&str>) -> bool {
         let Some(mut client) = self.clients.remove(&id) else { return false };
         let is_waiting = client.wait.is_some();

@@ -1,9 +1,11 @@
-//! A log as the server sees it: what the store shows, and on top of that what was committed and is not durable yet.
+//! A log as the server sees it: what the store shows, and on top of that what was committed and is
+//! not durable yet.
 //!
-//! The store shows durable entries only. A command must see those before it at once, so each log that is written to keeps its
-//! newest entries here until they are durable: those from `solid` on. Entries below are read from the store, which has them
-//! whatever is still on its way: trims only take what `first` hides, and what a truncation or a deletion cuts off lies at or
-//! above `solid` from then on.
+//! The store shows durable entries only. A command must see those before it at once, so each log
+//! that is written to keeps its newest entries here until they are durable: those from `solid` on.
+//! Entries below are read from the store, which has them whatever is still on its way: trims only
+//! take what `first` hides, and what a truncation or a deletion cuts off lies at or above `solid`
+//! from then on.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -143,7 +145,8 @@ impl Body {
 mod tests {
     use super::*;
 
-    /// Any operations, with what was committed becoming durable at any time after: what is read is what a plain list has.
+    /// Any operations, with what was committed becoming durable at any time after: what is read is
+    /// what a plain list has.
     #[test]
     fn what_is_on_its_way_is_read_like_what_is_there() {
         let mut seed = 7_u64;

@@ -8,8 +8,9 @@
 //!    ◀─ LPUSH appends here                RPUSH appends here ─▶
 //! ```
 //!
-//! Either end grows by appending, and shrinks by truncating the log of that end or, where that has nothing left, by trimming the
-//! other. What changes in the middle rewrites the shorter of the two sides of it.
+//! Either end grows by appending, and shrinks by truncating the log of that end or, where that has
+//! nothing left, by trimming the other. What changes in the middle rewrites the shorter of the two
+//! sides of it.
 
 use std::ops::Range;
 

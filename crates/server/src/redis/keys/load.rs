@@ -12,7 +12,8 @@ use super::stream::{Id, Kept, Stream};
 use super::{Keyspace, Value, names};
 
 impl Keyspace {
-    /// The slot of a key, which is brought into the cache if need be. A key whose time has come is deleted.
+    /// The slot of a key, which is brought into the cache if need be. A key whose time has come is
+    /// deleted.
     pub fn open(&mut self, database: &[u8], name: &[u8]) -> Result<SlotId, Error> {
         let mut plain = std::mem::take(&mut self.scratch);
         names::write_plain(database, name, &mut plain);
@@ -44,7 +45,8 @@ impl Keyspace {
         Ok(id)
     }
 
-    /// A key does not expire then any more: what was noted of that would stay until the time had come.
+    /// A key does not expire then any more: what was noted of that would stay until the time had
+    /// come.
     pub(super) fn forget_deadline(&mut self, expire: Option<u64>, plain: &LogKey) {
         if let Some(at) = expire {
             self.deadlines.remove(&(at, plain.clone()));

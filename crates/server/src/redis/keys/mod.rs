@@ -1,14 +1,17 @@
-//! The keys of all databases, as commands see them: one after another, each seeing all that those before it did.
+//! The keys of all databases, as commands see them: one after another, each seeing all that those
+//! before it did.
 //!
-//! Commands run on one thread at a time, against a cache of keys that lies upon the store. What a command does to a key takes
-//! effect here at once, and is gathered as operations on logs, which become one commit at its end, or at the end of the
-//! transaction that it is part of. Commits are numbered: an *epoch* each. A reply waits until the epochs are acknowledged that it
-//! tells of; so nobody hears of what a crash could take back.
+//! Commands run on one thread at a time, against a cache of keys that lies upon the store. What a
+//! command does to a key takes effect here at once, and is gathered as operations on logs, which
+//! become one commit at its end, or at the end of the transaction that it is part of. Commits are
+//! numbered: an *epoch* each. A reply waits until the epochs are acknowledged that it tells of; so
+//! nobody hears of what a crash could take back.
 //!
 //! Invariants:
-//! 1. A key that is not in the cache is on stable media as it is: only those leave whose last epoch is durable.
-//! 2. Where a commit is refused, nothing of it stays: its keys leave the cache, after all that was committed before is durable,
-//!    and are read from the store again.
+//! 1. A key that is not in the cache is on stable media as it is: only those leave whose last epoch
+//!    is durable.
+//! 2. Where a commit is refused, nothing of it stays: its keys leave the cache, after all that was
+//!    committed before is durable, and are read from the store again.
 //! 3. Nobody else writes to the logs of these spaces while they are served.
 
 mod batch;
@@ -160,7 +163,8 @@ impl Keyspace {
         (self.cache.len(), self.cache.bytes())
     }
 
-    /// The epoch that a reply has to wait for which tells of what was looked at since the last call.
+    /// The epoch that a reply has to wait for which tells of what was looked at since the last
+    /// call.
     pub fn take_seen(&mut self) -> u64 {
         std::mem::take(&mut self.seen)
     }
@@ -195,7 +199,8 @@ impl Keyspace {
             self.forget_untouched();
             return Ok(done);
         }
-        // What keys are then is not what the store would put this upon: it is to say why it stopped, and nothing else.
+        // What keys are then is not what the store would put this upon: it is to say why it
+        // stopped, and nothing else.
         let refused = if self.is_stopped { self.store.flush().err() } else { None };
         let ticket = match refused.map_or_else(|| self.batch.commit(&self.store), Err) {
             Ok(ticket) => ticket,
@@ -270,8 +275,8 @@ impl Keyspace {
         if self.touched.is_empty() {
             return;
         }
-        // The store shows durable entries only, and the keys are to be read from it again. Where it has stopped, nothing
-        // becomes durable any more, and what it shows is all there is.
+        // The store shows durable entries only, and the keys are to be read from it again. Where it
+        // has stopped, nothing becomes durable any more, and what it shows is all there is.
         if let Err(error) = self.store.flush() {
             tracing::warn!(%error, "a refused commit is taken back, while nothing can be written");
         }
@@ -342,8 +347,8 @@ impl Keyspace {
         (self.acknowledged, self.durable) = (self.epoch, self.epoch);
     }
 
-    /// Lets go of what was looked at longest ago, as far as memory is short. Keys of the command at hand stay where they are
-    /// until then.
+    /// Lets go of what was looked at longest ago, as far as memory is short. Keys of the command at
+    /// hand stay where they are until then.
     pub fn trim_cache(&mut self) {
         self.cache.trim(self.durable);
     }

@@ -1,6 +1,7 @@
 //! Which logs a key of a database has.
 //!
-//! Database `d` is the space of that name. Key `k` of it is spread over these logs, of which most keys have one or two:
+//! Database `d` is the space of that name. Key `k` of it is spread over these logs, of which most
+//! keys have one or two:
 //!
 //! | log | holds |
 //! | --- | --- |
@@ -9,8 +10,8 @@
 //! | `d/` 0 `sk` | a stream: its entries |
 //! | `d/` 0 `hk` | the [head](super::head): what kind of value the key has, its time to live, and all of a small value |
 //!
-//! A list that was pushed to on the right alone, and does not expire, is the log `d/k` and nothing else: what any other program
-//! appended there is a list, too.
+//! A list that was pushed to on the right alone, and does not expire, is the log `d/k` and nothing
+//! else: what any other program appended there is a list, too.
 
 use smallvec::SmallVec;
 
@@ -19,10 +20,12 @@ pub const MAX_NAME: usize = brooklet::MAX_KEY - 64 - 3;
 
 const SEPARATOR: u8 = b'/';
 
-/// A log's key. Short ones lie in place: among many keys each look elsewhere finds nothing in the processor's caches.
+/// A log's key. Short ones lie in place: among many keys each look elsewhere finds nothing in the
+/// processor's caches.
 pub type LogKey = SmallVec<[u8; 24]>;
 
-/// The name of a key's own log, by which the key is known everywhere. Written to `to`, which is emptied.
+/// The name of a key's own log, by which the key is known everywhere. Written to `to`, which is
+/// emptied.
 pub fn write_plain(database: &[u8], name: &[u8], to: &mut Vec<u8>) {
     to.clear();
     to.extend_from_slice(database);

@@ -10,8 +10,8 @@ use super::head::Snapshot;
 use super::names::{self, Role};
 use super::{Keyspace, Value, load};
 
-/// The keys of a database, as they were when they were asked for: in order, but for those that were changed last, which come
-/// first.
+/// The keys of a database, as they were when they were asked for: in order, but for those that were
+/// changed last, which come first.
 pub struct Keys {
     /// What is not durable yet, of which the store's word does not count: whether the key is there.
     changed: BTreeMap<Bytes, bool>,
@@ -142,7 +142,8 @@ impl Keyspace {
             let Some((at, key)) = self.deadlines.first().filter(|(at, _)| *at <= self.now).cloned() else {
                 return Ok(false);
             };
-            // Opening a key whose time has come deletes it; one that was given more time, or none, stays.
+            // Opening a key whose time has come deletes it; one that was given more time, or none,
+            // stays.
             self.open_plain(&key)?;
             self.forget_deadline(Some(at), &key);
         }
@@ -166,7 +167,8 @@ impl Keyspace {
     }
 }
 
-/// When the keys of a store expire, database by database: what is found by going through their heads.
+/// When the keys of a store expire, database by database: what is found by going through their
+/// heads.
 pub fn deadlines(
     store: &brooklet::Store,
     database: &[u8],

@@ -1,11 +1,11 @@
 //! A stream: a log of entries, and what its head keeps of it.
 //!
-//! An entry that is deleted from the middle of a log cannot leave it: its id is *gone*, and kept in the head until trimming has
-//! passed it. Groups, consumers and what was delivered but not acknowledged live in the head, too; each command that changes
-//! them adds one [`Delta`] to it.
+//! An entry that is deleted from the middle of a log cannot leave it: its id is *gone*, and kept in
+//! the head until trimming has passed it. Groups, consumers and what was delivered but not
+//! acknowledged live in the head, too; each command that changes them adds one [`Delta`] to it.
 //!
-//! An entry of the log is: its id, as two varints of 7 bits a byte, and then until the end, field and value in turn, each a varint of its length
-//! and its bytes.
+//! An entry of the log is: its id, as two varints of 7 bits a byte, and then until the end, field
+//! and value in turn, each a varint of its length and its bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -148,7 +148,8 @@ pub struct Group {
     pub read: Option<u64>,
     /// What was delivered and not acknowledged.
     pub pending: BTreeMap<Id, Pending>,
-    /// The consumers, each with the time when it was last seen, in milliseconds since the Unix epoch.
+    /// The consumers, each with the time when it was last seen, in milliseconds since the Unix
+    /// epoch.
     pub consumers: BTreeMap<Bytes, u64>,
 }
 
@@ -218,7 +219,8 @@ pub enum Delta {
 impl Kept {
     /// Does what a delta says; what is not there is not changed.
     pub fn apply(&mut self, delta: Delta) {
-        // Names that stay are copied: what came with them in the same packet is not to stay as well.
+        // Names that stay are copied: what came with them in the same packet is not to stay as
+        // well.
         let kept = |name: &Bytes| Bytes::copy_from_slice(name);
         match delta {
             Delta::Meta(meta) => self.meta = meta,

@@ -108,8 +108,8 @@ impl Client {
         self.ask(&request.split(' ').collect::<Vec<_>>())
     }
 
-    /// A reply as text: errors after a minus, numbers after a colon, words and bytes as they are, nothing as `nil`, arrays in
-    /// brackets, maps in braces.
+    /// A reply as text: errors after a minus, numbers after a colon, words and bytes as they are,
+    /// nothing as `nil`, arrays in brackets, maps in braces.
     pub fn reply(&mut self) -> String {
         self.try_reply().expect("a reply")
     }

@@ -54,7 +54,8 @@ fn what_makes_no_sense_is_told_and_ends_the_connection() {
     assert_eq!(server.client().say("PING"), "PONG");
 }
 
-/// Replies that nobody takes: no more requests are done than what they may take, and in the end the client is let go of.
+/// Replies that nobody takes: no more requests are done than what they may take, and in the end the
+/// client is let go of.
 #[test]
 fn who_does_not_read_is_let_go_of_and_others_are_served() {
     let server = server();

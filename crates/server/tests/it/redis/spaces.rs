@@ -1,4 +1,5 @@
-//! Databases are spaces: their classes hold for what clients do, and those that change by themselves are none.
+//! Databases are spaces: their classes hold for what clients do, and those that change by
+//! themselves are none.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Conversations, each a file: lines `> REQUEST`, and under each the reply. They say the same to a server that is started anew
-//! between any two of their requests.
+//! Conversations, each a file: lines `> REQUEST`, and under each the reply. They say the same to a
+//! server that is started anew between any two of their requests.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! A device that does not answer: what is shown without it is shown, and no more threads than a few wait for it.
+//! A device that does not answer: what is shown without it is shown, and no more threads than a few
+//! wait for it.
 
 use std::sync::{Arc, Condvar, Mutex};
 

@@ -1,4 +1,5 @@
-//! Rings written block by block, each then damaged in every block, in its header and in its payload.
+//! Rings written block by block, each then damaged in every block, in its header and in its
+//! payload.
 
 use brooklet_io::{MemVolume, Volume};
 
@@ -82,7 +83,8 @@ impl Ring {
 #[test]
 fn a_damaged_block_hides_no_other() {
     let mut ring = Ring::at(32 << 10);
-    // Three openings; blocks of several sizes; the end of the lap is skipped, and the ring goes on in the next one.
+    // Three openings; blocks of several sizes; the end of the lap is skipped, and the ring goes on
+    // in the next one.
     let lens = [100, 9000, 50, 5000, 11_000, 300, 700, 7000, 60];
     let epochs = [1, 1, 1, 2, 2, 2, 3, 3, 3];
     let places: Vec<u64> = lens
@@ -125,8 +127,8 @@ fn two_damaged_blocks_are_two_holes() {
     assert_eq!(stretches, [(2, Some(4)), (6, Some(7))]);
 }
 
-/// What an earlier recovery dropped is still there behind the end, and fits in every way but that nothing leads from it to
-/// a block of the last opening.
+/// What an earlier recovery dropped is still there behind the end, and fits in every way but that
+/// nothing leads from it to a block of the last opening.
 #[test]
 fn a_block_that_was_dropped_once_does_not_fill_a_hole() {
     let mut ring = Ring::at(0);
@@ -143,13 +145,15 @@ fn a_block_that_was_dropped_once_does_not_fill_a_hole() {
     ring.put(2, 3, 3000);
     let (blocks, holes) = ring.around(ring.start(2, 4), &[]);
     assert!(blocks == ring.blocks && holes.is_empty());
-    // Both blocks of the later opening go. The store was opened again since then, and nothing was written.
+    // Both blocks of the later opening go. The store was opened again since then, and nothing was
+    // written.
     let (blocks, holes) = ring.around(ring.start(3, 4), &[first + 24, first + 4096 + 24]);
     assert!(blocks == ring.blocks[..2]);
     assert_eq!((holes.len(), holes[0].next), (1, None));
 }
 
-/// Nobody knows of block 4 that it was acknowledged: a recovery may drop it, and what is behind with it.
+/// Nobody knows of block 4 that it was acknowledged: a recovery may drop it, and what is behind
+/// with it.
 #[test]
 fn what_a_recovery_may_drop_does_not_fill_a_hole() {
     let mut ring = Ring::at(0);

@@ -112,8 +112,9 @@ fn options_that_no_log_can_have_are_refused() {
     }
 }
 
-/// The newest trim point is lost to rot: the older one comes back with the same epoch, and what was written over since
-/// shows as damage, or what was not is there again. Never a wrong byte, and never a silent cut.
+/// The newest trim point is lost to rot: the older one comes back with the same epoch, and what was
+/// written over since shows as damage, or what was not is there again. Never a wrong byte, and
+/// never a silent cut.
 #[test]
 fn a_lost_trim_shows_as_damage_or_does_nothing() {
     let mut damaged = 0;

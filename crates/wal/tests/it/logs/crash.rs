@@ -21,7 +21,8 @@ fn run(seed: u64, steps: u32, fault: Option<Fault>) -> (Script, Result<(), LogEr
     (script, ended)
 }
 
-/// What a cut left: opened at once, or with the power going again at any operation of that; then used, closed and opened.
+/// What a cut left: opened at once, or with the power going again at any operation of that; then
+/// used, closed and opened.
 fn recovers(image: &[u8], model: &Model, acked: &[bool], seed: u64) {
     for again in [None, Some(0), Some(1), Some(2), Some(3)] {
         let volume = MemVolume::from_image(image.to_vec(), seed);
@@ -86,7 +87,8 @@ pub fn every_power_cut_leaves_a_prefix_with_all_that_was_acknowledged() {
     assert!(cuts > 1500 && during_resize > 30 && created > 10, "{cuts}, {during_resize}, {created}");
 }
 
-/// Errors of the device, and short transfers: nothing that was acknowledged is lost, and the log stops for good.
+/// Errors of the device, and short transfers: nothing that was acknowledged is lost, and the log
+/// stops for good.
 #[test]
 fn a_failed_write_stops_the_log_and_loses_nothing_that_was_acknowledged() {
     for seed in 0..300 {
@@ -95,7 +97,8 @@ fn a_failed_write_stops_the_log_and_loses_nothing_that_was_acknowledged() {
         let (mut script, ended) =
             run(seed, 60, Some(Fault::ErrorAfter { operations, kind, sticky: seed % 2 == 0 }));
         let Some(log) = script.log.take() else { continue };
-        // Growing the volume failed before the log had anything to do with it, or the log has stopped.
+        // Growing the volume failed before the log had anything to do with it, or the log has
+        // stopped.
         if !matches!(ended, Ok(()) | Err(LogError::Wal(WalError::Io(_)))) {
             assert!(matches!(log.append(b"x"), Err(WalError::Stopped(_))), "it goes on after {ended:?}");
             assert!(matches!(log.trim(log.next()), Err(LogError::Wal(WalError::Stopped(_)))));
@@ -140,8 +143,9 @@ fn whatever_is_done_in_whatever_order_the_log_is_its_model() {
     assert!(counts.iter().all(|count| *count > 50), "{all:?}");
 }
 
-/// Two blocks in flight, of which only the later reaches the disk. The log goes on without both, and by chance writes the
-/// very same bytes as before in place of the first: the second must not come back behind it.
+/// Two blocks in flight, of which only the later reaches the disk. The log goes on without both,
+/// and by chance writes the very same bytes as before in place of the first: the second must not
+/// come back behind it.
 #[test]
 pub fn a_block_of_an_earlier_crash_never_follows_a_new_one() {
     let full = |byte: u8| {

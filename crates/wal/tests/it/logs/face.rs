@@ -112,8 +112,8 @@ fn a_full_ring_refuses_those_who_do_not_wait_and_lets_others_go_on_after_a_trim(
     log.try_append(&[4; 3000]).unwrap();
 }
 
-/// A trim takes no room in the ring, so none is kept free for it: records fill it but for the sector that a lap's end may
-/// cost, and a full log is trimmed all the same.
+/// A trim takes no room in the ring, so none is kept free for it: records fill it but for the
+/// sector that a lap's end may cost, and a full log is trimmed all the same.
 #[test]
 fn a_log_keeps_no_reserve() {
     let (_, log) = fresh();
@@ -194,7 +194,8 @@ fn statistics_tell_how_the_log_stands() {
     assert_eq!(log.identity(), 7);
 }
 
-/// Whatever acknowledged block is damaged is named, with its LSN, by the opening and by whoever reads it.
+/// Whatever acknowledged block is damaged is named, with its LSN, by the opening and by whoever
+/// reads it.
 #[test]
 fn damage_to_what_was_acknowledged_is_an_error_that_names_the_lsn() {
     let (volume, log) = fresh();
@@ -289,7 +290,8 @@ impl Layer for Hanging {
     }
 }
 
-/// Whoever waits with a limit is answered although the device is not; what hangs becomes durable when it goes on.
+/// Whoever waits with a limit is answered although the device is not; what hangs becomes durable
+/// when it goes on.
 #[test]
 fn a_device_that_hangs_in_a_write_does_not_hold_who_waits_with_a_limit() {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));

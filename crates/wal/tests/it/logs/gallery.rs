@@ -1,5 +1,5 @@
-//! Seeded bugs of the log: deliberate breaks, each of which the power cuts must catch. A build with the feature `seeded-bugs`
-//! plants them.
+//! Seeded bugs of the log: deliberate breaks, each of which the power cuts must catch. A build with
+//! the feature `seeded-bugs` plants them.
 
 use std::panic::catch_unwind;
 

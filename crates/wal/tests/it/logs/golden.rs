@@ -9,8 +9,8 @@ use brooklet_wal::{Log, Lsn};
 
 use crate::logs::model::{KIB, drive, options, read};
 
-/// A log with everything that the label and its records can say: trimmed inside a batch, wrapped, resized and not yet
-/// settled, not closed. All behind the last block is zero and left out.
+/// A log with everything that the label and its records can say: trimmed inside a batch, wrapped,
+/// resized and not yet settled, not closed. All behind the last block is zero and left out.
 fn written() -> Vec<u8> {
     let volume = MemVolume::new(1);
     let log =

@@ -12,7 +12,8 @@ fn record(n: u64) -> Vec<u8> {
     (0..1 + n * 37 % 3000).map(|i| (n + i) as u8).collect()
 }
 
-/// A trim and new blocks overtake a reader that has begun: it gives right records, and then says what happened.
+/// A trim and new blocks overtake a reader that has begun: it gives right records, and then says
+/// what happened.
 #[test]
 fn a_reader_that_is_overtaken_says_so() {
     let volume = MemVolume::new(1);
@@ -39,8 +40,8 @@ fn a_reader_that_is_overtaken_says_so() {
     }
 }
 
-/// Two threads append so many records, one reads all the time, one trims what it has read, one resizes. Every record is read once, in
-/// order, each as it was given.
+/// Two threads append so many records, one reads all the time, one trims what it has read, one
+/// resizes. Every record is read once, in order, each as it was given.
 pub fn all_at_once(volume: Arc<dyn Volume>, records: u64) {
     let options = LogOptions::new().ring_size(256 * KIB).largest_record(4 << 10).block_size(8 << 10);
     let log = Log::create(volume.clone(), options.clone()).unwrap();
@@ -117,7 +118,8 @@ fn readers_trims_and_resizes_go_on_while_others_append() {
     all_at_once(Arc::new(MemVolume::new(3)), 5000);
 }
 
-/// In a ring of so many blocks that not each is marked, a trim to where the last resize was still ends its settling.
+/// In a ring of so many blocks that not each is marked, a trim to where the last resize was still
+/// ends its settling.
 #[test]
 fn a_large_ring_settles_when_it_is_trimmed_to_its_resize() {
     const MIB: u64 = 1 << 20;
@@ -141,8 +143,8 @@ fn a_large_ring_settles_when_it_is_trimmed_to_its_resize() {
     }
 }
 
-/// A reader starts in a block before its first record, where not each block is marked. A trim that keeps the record frees
-/// that block, whose space the volume even gives back: the reader goes on.
+/// A reader starts in a block before its first record, where not each block is marked. A trim that
+/// keeps the record frees that block, whose space the volume even gives back: the reader goes on.
 #[test]
 fn a_reader_goes_on_when_the_blocks_before_its_records_are_freed() {
     const MIB: u64 = 1 << 20;

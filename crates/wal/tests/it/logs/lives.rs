@@ -1,5 +1,5 @@
-//! One life after another: power cuts, kills and openings that fail, in a row, with work in between; and what rot of a slot
-//! of the label adds to that.
+//! One life after another: power cuts, kills and openings that fail, in a row, with work in
+//! between; and what rot of a slot of the label adds to that.
 
 use std::sync::Arc;
 
@@ -74,7 +74,8 @@ fn no_life_loses_what_an_earlier_one_was_told() {
     println!("{lives} lives");
 }
 
-/// What a killed process left in the cache of the device is read by the next, and then the power goes.
+/// What a killed process left in the cache of the device is read by the next, and then the power
+/// goes.
 #[test]
 pub fn what_was_read_after_a_kill_survives_a_power_cut() {
     let mut cached = 0;
@@ -96,8 +97,8 @@ pub fn what_was_read_after_a_kill_survives_a_power_cut() {
     assert!(cached > 100, "{cached}");
 }
 
-/// The newest slot of the label is lost to rot. The other is that of a trim before, maybe, whose blocks may be written over:
-/// then it is damage, and never a log that ends too early.
+/// The newest slot of the label is lost to rot. The other is that of a trim before, maybe, whose
+/// blocks may be written over: then it is damage, and never a log that ends too early.
 #[test]
 fn a_lost_slot_never_cuts_the_log() {
     let (mut damaged, mut whole) = (0, 0);

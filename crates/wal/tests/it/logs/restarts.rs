@@ -1,5 +1,5 @@
-//! Restarts on the same disk after a write or a flush that failed, without a power cut between: what reads back need not
-//! be on the medium. Then work, and a power cut.
+//! Restarts on the same disk after a write or a flush that failed, without a power cut between:
+//! what reads back need not be on the medium. Then work, and a power cut.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -93,8 +93,8 @@ pub fn nothing_that_was_acknowledged_rests_on_what_only_a_cache_holds() {
     (0..3000).for_each(|seed| story(seed, &|disk| Arc::new(disk.clone())));
 }
 
-/// Such a volume has every block written again that no other block vouches for. Sectors that a power cut turns into garbage
-/// while they are written again are beyond it, so no cut falls there.
+/// Such a volume has every block written again that no other block vouches for. Sectors that a
+/// power cut turns into garbage while they are written again are beyond it, so no cut falls there.
 #[test]
 pub fn a_volume_that_knows_no_medium_has_its_last_blocks_written_again() {
     (0..1000).for_each(|seed| story(seed, &|disk| Arc::new(Blind(disk.clone()))));

@@ -1,4 +1,5 @@
-//! Power cuts: what is left is what the commits up to one of them made, and nobody was told of more.
+//! Power cuts: what is left is what the commits up to one of them made, and nobody was told of
+//! more.
 
 use brooklet::io::{Fault, Rng};
 
@@ -45,7 +46,8 @@ fn ask(world: &mut World, asker: &mut Asker, rng: &mut Rng) {
     world.ask(id, &request);
 }
 
-/// What the store is after the power was cut, and who was told of what: one of the states from that on.
+/// What the store is after the power was cut, and who was told of what: one of the states from that
+/// on.
 fn cut(world: World, seed: u64, by_close: bool) -> World {
     let by_close = by_close && world.store.close().is_ok();
     let (states, told) = (world.people.states.clone(), world.people.told);

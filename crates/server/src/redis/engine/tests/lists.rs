@@ -37,7 +37,8 @@ fn is_left(word: &[u8]) -> bool {
     word.starts_with(b"L")
 }
 
-/// The elements from one place to another, both included and counted from the end where they are negative.
+/// The elements from one place to another, both included and counted from the end where they are
+/// negative.
 fn places(args: &[Bytes], len: usize) -> (usize, usize) {
     let at = |word: &Bytes| {
         let n = number(word);
@@ -148,7 +149,8 @@ fn move_one(model: &mut Model, args: &[Bytes], out: &mut Reply) -> Result<bool, 
     Ok(true)
 }
 
-/// Does a command that waits where there is nothing; whether there was something. One that was woken by a key looks there alone.
+/// Does a command that waits where there is nothing; whether there was something. One that was
+/// woken by a key looks there alone.
 pub fn call_or_wait(
     model: &mut Model,
     args: &[Bytes],

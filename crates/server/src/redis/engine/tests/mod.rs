@@ -48,7 +48,8 @@ pub struct World {
 }
 
 impl World {
-    /// An empty one, with so many bytes of memory for keys. The first place in the store's options is a capacity, or none.
+    /// An empty one, with so many bytes of memory for keys. The first place in the store's options
+    /// is a capacity, or none.
     pub fn new(seed: u64, cache: usize, capacity: Option<u64>) -> Self {
         let (volume, clock) = (MemVolume::new(seed), Arc::new(ManualClock::default()));
         let mut options = options(&clock, seed);
@@ -98,7 +99,8 @@ impl World {
         self.story.push(format!("{id}: {requests:?}"));
         self.engine.run(id, &mut requests.to_vec().into());
         requests.iter().for_each(|request| self.people.ask(id, request));
-        // Where the device fails just then, what it leaves of that is not known, and nobody is told any more.
+        // Where the device fails just then, what it leaves of that is not known, and nobody is told
+        // any more.
         if self.engine.stopped.is_none() {
             self.compare(&format!("{requests:?}"));
         }

@@ -1,4 +1,5 @@
-//! What keys are and what commands do to them, said as plainly as can be: everything in memory, nothing on its way.
+//! What keys are and what commands do to them, said as plainly as can be: everything in memory,
+//! nothing on its way.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! Clients of the [model](super::model): their transactions, what they watch and wait for, and what each is told, by when.
+//! Clients of the [model](super::model): their transactions, what they watch and wait for, and what
+//! each is told, by when.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -107,7 +108,8 @@ impl People {
         }
     }
 
-    /// Commits what was done; the commit, or 0 where there is none. What changed goes to those who watch it.
+    /// Commits what was done; the commit, or 0 where there is none. What changed goes to those who
+    /// watch it.
     fn commit(&mut self) -> (usize, Vec<Bytes>) {
         let touched = std::mem::take(&mut self.model.touched);
         if touched.is_empty() {

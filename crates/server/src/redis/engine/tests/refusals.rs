@@ -99,7 +99,8 @@ fn noise(rng: &mut Rng, len: u64) -> String {
     (0..len).map(|_| char::from(b'!' + (rng.next() % 90) as u8)).collect()
 }
 
-/// The device fails: who waits for what did not become durable is let go of, reads go on, and writes are told why not.
+/// The device fails: who waits for what did not become durable is let go of, reads go on, and
+/// writes are told why not.
 #[test]
 fn a_failing_device_is_told() {
     for seed in 0..60 {
@@ -127,7 +128,8 @@ fn a_failing_device_is_told() {
         world.engine.note_stopped(&why);
         let ids: Vec<u64> = world.people.all.keys().copied().collect();
         for id in ids {
-            // What is not killed got everything that it was told, which what it tells of became durable.
+            // What is not killed got everything that it was told, which what it tells of became
+            // durable.
             let ready = world.engine.take_ready(id);
             let client = world.engine.client(id).unwrap();
             if !client.is_killed {
@@ -176,7 +178,8 @@ fn keys_expire_for_readers_of_a_store_that_has_stopped() {
     }
 }
 
-/// A refused transaction takes with it only what it did itself, and not what is on its way of those before.
+/// A refused transaction takes with it only what it did itself, and not what is on its way of those
+/// before.
 #[test]
 fn what_was_done_before_a_refused_transaction_stays() {
     let mut world = World::new(1, 1 << 20, None);
@@ -209,7 +212,8 @@ fn what_is_wrong_is_told_before_anything_is_done() {
     assert_eq!(world.state(), world.people.model.keys);
 }
 
-/// Asking again may change a key though there is still nothing: that is committed there and then, and by nobody else later.
+/// Asking again may change a key though there is still nothing: that is committed there and then,
+/// and by nobody else later.
 #[test]
 fn what_a_waiting_client_changes_by_asking_again_is_no_ones_else() {
     let mut world = World::new(1, 1 << 20, None);

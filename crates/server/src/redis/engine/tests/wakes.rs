@@ -1,4 +1,5 @@
-//! Whoever drives a client's connection is woken when there is something for it, whoever it is that takes note first.
+//! Whoever drives a client's connection is woken when there is something for it, whoever it is that
+//! takes note first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,8 @@ impl Wake for Count {
     }
 }
 
-/// Runs a request of a client until it waits for a commit; then something happens, of which it has to hear.
+/// Runs a request of a client until it waits for a commit; then something happens, of which it has
+/// to hear.
 fn is_woken(request: &str, happens: impl FnOnce(&mut World)) -> bool {
     let mut world = World::new(1, 1 << 20, None);
     let id = world.engine.connect(String::new(), String::new()).unwrap();
