@@ -2,8 +2,8 @@
 //! memory may do: the other half of `tests/shuttle`, where every atomic operation counts as
 //! sequentially consistent.
 //!
-//! `MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-many-seeds=0..16" cargo +nightly miri test -p brooklet --test miri`
-//! tries 16 ways.
+//! With `MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-many-seeds=0..16"`, the command
+//! `cargo +nightly miri test -p brooklet --test miri` tries 16 ways.
 
 use std::sync::Arc;
 

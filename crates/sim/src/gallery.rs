@@ -99,18 +99,18 @@ pub const BUGS: &[Bug] = &[
         Seed(24),
     ),
     bug(
-        "instalment-frees-early",
-        "what an instalment merged is given back before the superblock points elsewhere",
+        "compaction-step-frees-early",
+        "what a compaction step merged is given back before the superblock points elsewhere",
         Seed(157),
     ),
     bug(
-        "instalment-forgets-the-others",
-        "an instalment of a merge drops what the ones before it made",
+        "compaction-step-forgets-the-others",
+        "a compaction step of a merge drops what the ones before it made",
         Seed(0),
     ),
     bug(
         "merge-key-off-by-one",
-        "the next instalment of a merge begins with the last log of the one before",
+        "the next compaction step of a merge begins with the last log of the one before",
         Seed(3),
     ),
     bug(

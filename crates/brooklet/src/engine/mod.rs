@@ -153,7 +153,7 @@ impl Inner {
         &self,
         poisoned: PoisonError<MutexGuard<'a, Maintenance>>,
     ) -> MutexGuard<'a, Maintenance> {
-        self.stop(io::Error::other("a thread panicked while it had the keeper"));
+        self.stop(io::Error::other("a thread panicked while it held the lock of maintenance"));
         poisoned.into_inner()
     }
 
@@ -334,7 +334,10 @@ impl Handle {
                 thread.map_err(Error::io("starting a thread"))
             };
             let run = spawn("brooklet-commit", Box::new(move || committer.run()))?;
-            let keep = spawn("brooklet-keep", Box::new(inner.watched("the keeper", |inner| inner.keep())))?;
+            let keep = spawn(
+                "brooklet-maint",
+                Box::new(inner.watched("the maintenance thread", |inner| inner.run_maintenance())),
+            )?;
             // Set here and not by the thread, which might look whether it is wanted while it cannot
             // be woken yet.
             inner.maintenance_thread.get_or_init(|| keep.thread().clone());

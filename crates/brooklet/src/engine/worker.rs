@@ -59,7 +59,7 @@ impl Inner {
         let checkpointing = maintenance.is_checkpointing();
         let begun = self.options.clock.now();
         // What a panic leaves half done is not worked on again: the store has stopped.
-        let worked = caught("the keeper", || maintenance.step(&context, wanted));
+        let worked = caught("maintenance", || maintenance.step(&context, wanted));
         let worked = worked.unwrap_or_else(|panic| Err(maintenance.stop_after(&context, panic)));
         if !matches!(worked, Ok(false)) {
             self.counters.slices.record(self.options.clock.now().saturating_sub(begun));
@@ -159,7 +159,7 @@ impl Inner {
 
     /// The maintenance thread: steps at the pace that the load asks for, and sleeps until there is
     /// something to do.
-    pub(super) fn keep(&self) {
+    pub(super) fn run_maintenance(&self) {
         while !self.closing.load(Ordering::Acquire) {
             let begun = self.options.clock.now();
             match self.maintain() {
@@ -358,7 +358,8 @@ mod tests {
         assert!(inner.maintain().unwrap() && inner.maintenance().is_checkpointing());
         inner.state().frozen = None;
         let stopped = |error: Error| {
-            let named = |why: &str| why.contains("the keeper panicked: a draining checkpoint has its tier");
+            let named =
+                |why: &str| why.contains("maintenance panicked: a draining checkpoint has its memtable");
             assert!(matches!(&error, Error::Stopped { why } if named(why)), "{error}");
         };
         stopped(inner.maintain().unwrap_err());
@@ -399,7 +400,7 @@ mod tests {
         }));
         assert!(panicked.is_err());
         let stopped = |error: Error| {
-            let named = |why: &str| why.contains("a thread panicked while it had the keeper");
+            let named = |why: &str| why.contains("a thread panicked while it held the lock of maintenance");
             assert!(matches!(&error, Error::Stopped { why } if named(why)), "{error}");
         };
         stopped(store.checkpoint().unwrap_err());

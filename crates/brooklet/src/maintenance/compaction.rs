@@ -368,7 +368,7 @@ impl Maintenance {
         (inputs, bottom): (Vec<u64>, bool),
         build: Build,
     ) -> Result<(), BuildError> {
-        assert!(build.got_on(), "an instalment of nothing would be followed by others for ever");
+        assert!(build.got_on(), "a compaction step of nothing would be followed by others for ever");
         let mut next = build.input.next_log().map(<[u8]>::to_vec);
         if next.is_some() && !build.log().is_empty() && bug("merge-key-off-by-one") {
             next = Some(build.log().to_vec());
@@ -393,7 +393,7 @@ impl Maintenance {
             news.end(&into);
         }
         let News { runs, merged, freed } = news;
-        let early = bug(if is_last { "runs-are-freed-early" } else { "instalment-frees-early" });
+        let early = bug(if is_last { "runs-are-freed-early" } else { "compaction-step-frees-early" });
         if early {
             freed.iter().for_each(|table| self.heap.give(table.extent()));
         }
@@ -429,7 +429,7 @@ impl Maintenance {
     /// The run that a merge makes, with what a compaction step added to it.
     fn joined(&self, runs: &RunSet, made: RunMeta, sealed: &[Arc<Table>]) -> Arc<Run> {
         let so_far = runs.merge().map(|(into, _)| into).filter(|into| into.meta.id == made.id);
-        let so_far = so_far.filter(|_| !bug("instalment-forgets-the-others"));
+        let so_far = so_far.filter(|_| !bug("compaction-step-forgets-the-others"));
         let (before, tables) =
             so_far.map_or((RunMeta::default(), &[][..]), |run| (run.meta(), &run.tables[..]));
         let meta = RunMeta {

@@ -74,7 +74,7 @@ pub struct MaintenanceStats {
     pub checkpoints: u64,
     /// Compactions done.
     pub compactions: u64,
-    /// Instalments of compactions done: each frees some of the space that merging frees.
+    /// Steps of compactions done: each frees some of the space that merging frees.
     pub compaction_steps: u64,
     /// Runs in which nothing lived any more, freed without being read.
     pub dead_runs: u64,
@@ -424,7 +424,7 @@ impl Maintenance {
         }
         let mut state = context.state();
         state.complete();
-        let memtable = state.frozen.clone().expect("a draining checkpoint has its tier");
+        let memtable = state.frozen.clone().expect("a draining checkpoint has its memtable");
         let runs = state.runs.clone();
         drop(state);
         let bottom = runs.is_empty();

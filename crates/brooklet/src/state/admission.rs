@@ -293,7 +293,8 @@ mod tests {
         assert!(room.request_space(Some(second), request(7, false)).is_err());
     }
 
-    /// Maintenance found no room for the first, and meanwhile others freed some and the second came.
+    /// Maintenance found no room for the first, and meanwhile others freed some and the second
+    /// came.
     #[test]
     fn a_request_is_not_refused_by_a_look_that_was_before_it() {
         let mut room = Room::default();

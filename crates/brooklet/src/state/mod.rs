@@ -81,7 +81,7 @@ pub(crate) struct StoreState {
     /// Logs whose sizes are being looked up for a commit: they stay in the active memtable until
     /// that is done. A log is here as often as there are such commits.
     counting: Vec<Box<[u8]>>,
-    /// Tallies made so far.
+    /// `EntrySizes` made so far.
     tallies: u64,
     /// The commit at hand: the log of each operation, the effects, and what each log was before
     /// them.

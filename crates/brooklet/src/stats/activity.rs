@@ -10,8 +10,8 @@ use crate::model::space_config::SpaceInfo;
 use crate::run::table_cache::LookupStats;
 use crate::sync::held;
 
-/// What [`Store::activity`](crate::Store::activity) tells. Counters are since opening, and only grow; times are in
-/// [`Histogram`]s.
+/// What [`Store::activity`](crate::Store::activity) tells. Counters are since opening, and only
+/// grow; times are in [`Histogram`]s.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Activity {

@@ -137,7 +137,7 @@ impl View {
     /// Reads entries of a log, as [`Store::read`] does.
     ///
     /// # Errors
-    /// As that.
+    /// Same errors as [`Store::read`].
     pub fn read(&self, key: impl AsRef<[u8]>, range: impl RangeBounds<u64>) -> Result<Entries, Error> {
         self.here()?;
         let key = key.as_ref();

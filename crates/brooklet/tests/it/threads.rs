@@ -246,8 +246,8 @@ fn commits_that_are_refused_do_not_fill_the_memory() {
     eventually("the memory stays within its budget", || store.info().unwrap().memtable_bytes <= 256 << 10);
 }
 
-/// Found under the thread sanitizer, which held the keeper up: commits that came while a checkpoint
-/// went on asked for none, and after it nobody did.
+/// Found under the thread sanitizer, which held maintenance up: commits that came while a
+/// checkpoint went on asked for none, and after it nobody did.
 #[test]
 fn what_comes_during_a_checkpoint_is_weighed_after_it() {
     let options = Options::new().ring_size(1 << 20).memory_budget(256 << 10).max_payload(1 << 16);

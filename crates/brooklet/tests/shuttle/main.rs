@@ -60,7 +60,7 @@ fn readers_see_commits_whole_and_their_own_writes() {
 fn checkpoints_and_compactions_change_nothing_that_readers_see() {
     explore("brooklet::keeping", 3_000, || {
         let world = World::new(MILLI);
-        // Three runs: the next makes the keeper merge them by itself.
+        // Three runs: the next makes maintenance merge them by itself.
         for writer in [0, 1, 0] {
             world.append(writer, 700, Durability::Durable).unwrap().wait().unwrap();
             world.commit_pair(writer).unwrap().wait().unwrap();

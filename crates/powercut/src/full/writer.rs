@@ -32,7 +32,7 @@ pub enum Line {
     Refused(usize, String),
     /// Everything that was tried so far is acknowledged.
     Kept(usize),
-    /// An instalment of a merge was published, and the merge goes on.
+    /// A compaction step of a merge was published, and the merge goes on.
     Merged,
     /// A writer is done.
     Done,
@@ -141,7 +141,7 @@ fn live(args: &Args) -> anyhow::Result<()> {
     Ok(store.close()?)
 }
 
-/// Tells of each instalment of a merge, so that the disk can be filled in the midst of one.
+/// Tells of each compaction step of a merge, so that the disk can be filled in the midst of one.
 fn tell_merges(store: &Store, ended: &AtomicBool) {
     let mut last = 0;
     while !ended.load(Ordering::Relaxed) {

@@ -10,7 +10,7 @@ use brooklet::io::{Layer, MemVolume, Persist, Volume};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     Reads,
-    /// Of which there are some for each instalment of a merge.
+    /// Of which there are some for each compaction step of a merge.
     CachedWrites,
 }
 

@@ -67,7 +67,7 @@ pub fn steady(subject: &mut Subject<'_>, load: Load, rate: f64, span: Duration) 
     })?;
     let info = subject.store.info()?;
     let after = info.maintenance;
-    // Without either, the keeper has only looked whether there is something to do.
+    // Without either, maintenance has only looked whether there is something to do.
     let worked = after != before || info.checkpointing || info.compacting;
     let windows = if worked { windows } else { windows.map(|_| Windows::default()) };
     let bytes = offered.iter().map(|offered| offered.bytes).sum();

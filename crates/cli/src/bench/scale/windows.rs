@@ -46,13 +46,13 @@ impl Windows {
     }
 }
 
-/// Looks at the keeper's thread until it is told to stop. The store is not asked: to answer, it
+/// Looks at the maintenance thread until it is told to stop. The store is not asked: to answer, it
 /// would have to take the locks that appends and checkpoints wait for. A thread that rests between
 /// two slices of work rests for a tenth of a second at most; one that has nothing to do wakes up
 /// once a second. `None` where the system does not tell of threads.
 pub fn watch(begin: Instant, stop: &AtomicBool) -> Option<Windows> {
     exact_timers();
-    let maintenance = thread_named("brooklet-keep")?;
+    let maintenance = thread_named("brooklet-maint")?;
     let mut windows = Windows::default();
     let (mut looked, mut before) = (begin.elapsed(), switches_of(&maintenance)?);
     while !stop.load(Ordering::Relaxed) {

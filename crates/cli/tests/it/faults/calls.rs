@@ -105,7 +105,7 @@ fn try_answers(answers: &[Answer]) -> Fault {
             let filter = ["-P", store.to_str().unwrap(), "-e", &trace];
             let inject = format!("inject={call}:{answer}:when={when}");
             let Some(ended) = append(&mut log, 1_500, &filter, &inject) else {
-                // How often the keeper reads hangs on how many of its checkpoints fall together.
+                // How often maintenance reads hangs on how many of its checkpoints fall together.
                 assert!(codes.contains(&0), "{inject}: no such call was made");
                 let _ = fs::remove_file(&log.store);
                 continue;

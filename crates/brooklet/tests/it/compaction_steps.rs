@@ -1,5 +1,5 @@
-//! Merging in instalments: cut anywhere, gone on with, read meanwhile; and runs in a heap of many
-//! small holes.
+//! Merging in compaction steps: cut anywhere, gone on with, read meanwhile; and runs in a heap of
+//! many small holes.
 
 use crate::common;
 use crate::common::busy;
@@ -52,7 +52,7 @@ fn same(found: &Logs, logs: &Logs, when: &str) {
     }
 }
 
-/// Merges all, and gives the instalments and the writes that took.
+/// Merges all, and gives the compaction steps and the writes that took.
 fn compact(volume: &MemVolume) -> (u64, u64) {
     let store = open(volume).unwrap();
     let before = volume.counts().written_bytes;
@@ -68,7 +68,7 @@ fn compact(volume: &MemVolume) -> (u64, u64) {
 fn a_merge_that_is_cut_goes_on_where_it_was() {
     let (image, logs) = runs(9, 500);
     let (whole, all_bytes) = compact(&MemVolume::from_image(image.clone(), 1));
-    assert!(whole > 3, "{whole} instalments");
+    assert!(whole > 3, "{whole} compaction steps");
     let (mut cut, mut resumed, mut least) = (0, 0, whole);
     for operations in 0.. {
         let volume = MemVolume::from_image(image.clone(), operations);
@@ -109,11 +109,11 @@ fn a_merge_that_is_cut_goes_on_where_it_was() {
             resumed += 1;
             assert!(
                 rest < whole && bytes < all_bytes,
-                "{rest} of {whole} instalments, {bytes} of {all_bytes} bytes"
+                "{rest} of {whole} compaction steps, {bytes} of {all_bytes} bytes"
             );
         }
         // The one that was being published when the power went may count or not.
-        assert!(rest <= least + 1, "{rest} instalments were left, after {least}");
+        assert!(rest <= least + 1, "{rest} compaction steps were left, after {least}");
         least = least.min(rest);
         check(&volume);
         same(
@@ -141,7 +141,7 @@ fn readers_hold_what_instalments_free() {
             seen = info.maintenance.compaction_steps;
             let mut now = contents(&store).unwrap();
             now.remove(&b"other"[..]);
-            same(&now, &logs, &format!("after {seen} instalments"));
+            same(&now, &logs, &format!("after {seen} compaction steps"));
             held.extend(logs.keys().map(|key| (key.clone(), store.read(key, ..).unwrap())));
             listings.push(store.scan("").unwrap());
             // What is free is written over.
@@ -152,7 +152,7 @@ fn readers_hold_what_instalments_free() {
             break;
         }
     }
-    assert!(seen > 5, "{seen} instalments");
+    assert!(seen > 5, "{seen} compaction steps");
     for (key, entries) in held {
         let entries: Vec<Vec<u8>> = entries.map(|entry| entry.unwrap().payload.to_vec()).collect();
         assert!(entries == logs[&key].entries);
@@ -163,8 +163,8 @@ fn readers_hold_what_instalments_free() {
     }
 }
 
-/// Checkpoints have their turn between two instalments, however long somebody waits for all to be
-/// merged: so nobody who appends meanwhile is refused for want of room in the ring.
+/// Checkpoints have their turn between two compaction steps, however long somebody waits for all to
+/// be merged: so nobody who appends meanwhile is refused for want of room in the ring.
 #[test]
 fn checkpoints_go_on_beside_a_merge_of_all() {
     let (image, mut logs) = runs(50, 10);
