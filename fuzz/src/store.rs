@@ -168,7 +168,7 @@ fn seams(image: &[u8], ring: Option<usize>) -> Vec<Seam> {
     let mut seams = Vec::new();
     if len > 0 {
         let manifest = &image[offset..offset + len];
-        for [base, len, sum] in decode_manifest(manifest, sum).expect("sound").segments {
+        for [base, len, sum] in decode_manifest(manifest, sum).expect("sound").tables {
             let (base, end) = (base as usize, (base + len) as usize);
             let named = manifest.windows(8).position(|word| word == sum.to_le_bytes());
             let named = offset + named.expect("it is named there");
