@@ -46,7 +46,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         Ok(Arc::new(bytes) as Arc<dyn Source>)
     };
     let is_right = changed[44..] == table[44..] && changed[..12] == table[..12] && kept_now == *kept;
-    let read = View::of_parts(&changed, 1 << 20, open).and_then(|view| read(&view));
+    let read = View::from_parts(&changed, 1 << 20, open).and_then(|view| read(&view));
     match read {
         Ok(_) => {}
         Err(Error::Damaged { .. } | Error::NewerFormat { .. }) => assert!(!is_right),
