@@ -16,14 +16,15 @@ use brooklet::io::seeded::bug;
 use brooklet::io::system_seed;
 use brooklet::{Moment, Offloaded, Part, PartName, Store, View};
 
-use crate::backups::{expect_no_next, find_latest, moment_of, read_record};
+use crate::backups::{find_latest, moment_of};
 use crate::bucket::Bucket;
 use crate::error::Error;
 use crate::note::{Memory, Note};
+use crate::objects::Created;
 use crate::parts::Parts;
 use crate::prune::{self, Pruned};
 use crate::record::{HEAD, Place, Record, RecordHead, Upload, name_of};
-use crate::request::Created;
+use crate::records::{expect_no_next, read_record};
 use crate::shipping::{Beginning, Shipped, Shipping};
 use crate::upload::{OBJECT, Uploading};
 

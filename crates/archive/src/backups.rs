@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::{Moment, View};
-use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
 use crate::bucket::Bucket;
 use crate::error::{self, Error};
 use crate::moments::{self, Found};
+use crate::objects::Listed;
 use crate::parts::Parts;
-use crate::record::{BACKUPS, Defect, HEAD, IN_USE, Record, RecordHead, TOMBSTONE, VERSION, name_of};
-use crate::request::Listed;
-use crate::shipping;
+use crate::record::{BACKUPS, HEAD, IN_USE, Record, TOMBSTONE, name_of};
+use crate::records::{head_of, read_record};
+use crate::{Which, shipping};
 
 /// Memory for look-ups in a backup, in bytes.
 const LOOK_UPS: usize = 32 << 20;
@@ -25,25 +25,6 @@ const AT_ONCE: usize = 4;
 
 /// So many records are asked at a time of when they were taken.
 const HEADS_AT_ONCE: usize = 32;
-
-/// Which backup.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Which {
-    /// The last one, and all commits that were shipped behind it.
-    #[default]
-    Latest,
-    /// The store as it was at this time, since the Unix epoch, by the clock of the store's host:
-    /// the last backup of before, and the commits behind it that were durable by then. Between two
-    /// backups that takes commits that were [shipped](crate::Archive::follow), all of them: else it
-    /// is [`Error::Hole`]. After all that the archive knows it is the last that it knows, and
-    /// [`View::taken`] says of when that is.
-    ///
-    /// Where the clock was set back, so that it passed this time more than once, it is the time at
-    /// which the store was backed up, or committed to, least long before.
-    At(Duration),
-    /// The one of this number alone.
-    Number(u64),
-}
 
 /// A backup, as it is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,7 +233,9 @@ impl Backup {
                 match self.find(&view, &commits, time, next)? {
                     Some(Found::Known(moment)) => (commits, Some(moment)),
                     Some(Found::Hole { from, to }) => return Err(Error::Hole { from, to }),
-                    None => return Err(Error::NoBackup(format!("{self:?} is not of {}", error::told(time)))),
+                    None => {
+                        return Err(Error::NoBackup(format!("{self:?} is not of {}", error::told(time))));
+                    }
                 }
             }
         };
@@ -345,49 +328,9 @@ pub(crate) fn find_latest(bucket: &Bucket, known: Option<u64>) -> Result<Option<
     }
 }
 
-/// Refuses where another backup follows one: that is another host's.
-pub(crate) fn expect_no_next(bucket: &Bucket, number: u64) -> Result<(), Error> {
-    let next = number + 1;
-    if bucket.get(&name_of(next), Some(HEAD as u64))?.is_none() {
-        return Ok(());
-    }
-    let owner = read_record(bucket, next).map_or("another host".into(), |record| record.owner);
-    Err(Error::Owned { owner, number: next })
-}
-
-pub(crate) fn read_record(bucket: &Bucket, number: u64) -> Result<Record, Error> {
-    let data = read(bucket, number, None)?;
-    Record::decode(&data)
-        .and_then(|record| is_of(number, record.number).map(|()| record))
-        .map_err(told(bucket, number))
-}
-
-fn head_of(bucket: &Bucket, number: u64, data: &[u8]) -> Result<RecordHead, Error> {
-    RecordHead::decode(data)
-        .and_then(|head| is_of(number, head.number).map(|()| head))
-        .map_err(told(bucket, number))
-}
-
 /// When a backup was taken, and of which place in the store's log it is.
 pub(crate) fn moment_of(bucket: &Bucket, record: &Record) -> Result<Moment, Error> {
     let located = Parts::new(bucket, 0).of(Arc::new(record.clone()));
     let view = View::from_parts(&record.table, 0, |name| located.open(name))?;
     Ok(Moment { lsn: view.lsn(), time: record.taken })
-}
-
-fn read(bucket: &Bucket, number: u64, most: Option<u64>) -> Result<Bytes, Error> {
-    let none = || Error::NoBackup(format!("there is no backup {number} in {bucket}, or no more"));
-    bucket.get(&name_of(number), most)?.filter(|data| data[..] != TOMBSTONE[..]).ok_or_else(none)
-}
-
-fn is_of(number: u64, found: u64) -> Result<(), Defect> {
-    if number == found { Ok(()) } else { Err("it is the record of another backup".into()) }
-}
-
-fn told(bucket: &Bucket, number: u64) -> impl FnOnce(Defect) -> Error {
-    let object = bucket.full(&name_of(number));
-    move |defect| match defect {
-        Defect::Version(found) => Error::NewerFormat { object, found, known: VERSION },
-        Defect::Other(what) => Error::Damaged { object, what: what.into() },
-    }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
 use object_store::ObjectStore;
@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 use crate::address;
 use crate::error::Error;
-use crate::request::{Pending, Request};
+use crate::request::{Counters, Pending, Request};
 
 /// A place in an object store; a handle that is cheap to clone.
 #[derive(Clone)]
@@ -25,16 +25,6 @@ struct Shared {
     /// There until this is dropped.
     runtime: Option<Runtime>,
     costs: Arc<Counters>,
-}
-
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub puts: AtomicU64,
-    pub gets: AtomicU64,
-    pub lists: AtomicU64,
-    pub deletes: AtomicU64,
-    pub sent: AtomicU64,
-    pub received: AtomicU64,
 }
 
 /// What was asked of a bucket, as services count it; what their libraries tried again is not in it.

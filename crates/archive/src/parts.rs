@@ -10,12 +10,12 @@ use brooklet::PartName;
 use brooklet::codex::Source;
 use bytes::Bytes;
 
-use crate::backups::Which;
 use crate::bucket::Bucket;
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::record::{Place, Record, Upload, name_of};
 use crate::remote::{Memory, RemotePart, RemoteUpload};
+use crate::which::Which;
 
 /// Reads what was [offloaded](crate::Archive::offload) from a store; a handle that is cheap to
 /// clone.

@@ -12,11 +12,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::backups::read_record;
 use crate::bucket::Bucket;
 use crate::error::Error;
+use crate::objects::Listed;
 use crate::record::{BACKUPS, BUNDLES, COMMITS, IN_USE, TOMBSTONE, name_of};
-use crate::request::Listed;
+use crate::records::read_record;
 
 /// So many objects are deleted at a time.
 const AT_ONCE: usize = 1000;

@@ -20,10 +20,10 @@ use brooklet::io::seeded::bug;
 use brooklet::{Commits, Follower, Lost, Moment, Store, View};
 use bytes::Bytes;
 
-use crate::backups::expect_no_next;
 use crate::bucket::Bucket;
 use crate::error::Error;
 use crate::record::{COMMITS, Upload};
+use crate::records::expect_no_next;
 
 /// So many bytes of commits wait at most to be taken; where it is more, they are lost to shipping.
 pub(crate) const WAITING: usize = 64 << 20;

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 
-use crate::stores::{Done, Op, Outcome, Peer, Result, Transactions};
+use crate::outcome::{Done, Outcome, Result};
+use crate::peer::{Op, Peer, Transactions};
 
 /// A store of transactions that takes single operations.
 pub struct Batched<T: Transactions> {

@@ -5,7 +5,9 @@
 //! those that have none, `promise` lets tasks await what callbacks tell, `table` sums up.
 
 mod batch;
+mod outcome;
 mod payloads;
+mod peer;
 mod plan;
 mod promise;
 mod run;
@@ -19,7 +21,8 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
-use stores::{Kind, Result};
+use outcome::Result;
+use stores::Kind;
 
 /// Brooklet and other stores side by side: the same workloads, durable acknowledgements, one run.
 #[derive(Parser)]
@@ -50,7 +53,8 @@ struct Args {
 fn main() -> Result<()> {
     let args = Args::parse();
     if let Some(task) = &args.child {
-        let told = serde_json::from_str(task).map_err(stores::Error::from).and_then(|task| works::run(&task));
+        let told =
+            serde_json::from_str(task).map_err(outcome::Error::from).and_then(|task| works::run(&task));
         println!("{}", serde_json::to_string(&told.map_err(|error| error.to_string()))?);
         return Ok(());
     }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use crate::stores::{Awaited, Done, Outcome, Result};
+use crate::outcome::{Awaited, Done, Outcome, Result};
 
 /// An operation on its way.
 #[derive(Default)]

@@ -6,8 +6,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::outcome::Result;
 use crate::plan::{DATA, IDLE, ONE, Plan, RESTED, Work};
-use crate::stores::{Kind, Result};
+use crate::stores::Kind;
 use crate::system;
 use crate::works::{Data, Figures, READY, Step, Task};
 

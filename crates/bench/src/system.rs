@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::fs::{Advice, fadvise, major, minor, stat, syncfs};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::stores::Result;
+use crate::outcome::Result;
 
 /// Bytes that the device under a directory has been made to write so far, by anyone; `None` where
 /// it does not tell.

@@ -16,7 +16,7 @@ pub(crate) const HERE: &str = "this process has it open already";
 #[non_exhaustive]
 pub enum Error {
     /// A key is empty or over 1,024 bytes.
-    #[error("a key of {len} bytes is not allowed: use 1 to {} bytes", crate::MAX_KEY)]
+    #[error("a key of {len} bytes is not allowed: use 1 to {} bytes", crate::limits::MAX_KEY)]
     InvalidKey {
         /// Its length in bytes.
         len: usize,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brooklet_wal::slot::InSlot;
+use brooklet_wal::slot::SlotContent;
 use bytes::Bytes;
 
 use crate::error::Error;

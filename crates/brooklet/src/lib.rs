@@ -58,6 +58,7 @@ mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod limits;
 mod maintenance;
 mod memory_space;
 mod memtable;
@@ -80,12 +81,13 @@ pub use counters::{ReadStats, StallReason, StallStats};
 pub use engine::memory_dump::Dumped;
 pub use error::{Error, ErrorKind, Expected, Found, KeyText};
 pub use format::manifest::PartName;
+pub use limits::MAX_KEY;
 pub use maintenance::MaintenanceStats;
 pub use maintenance::snapshot::MaintenanceSnapshot;
+pub use model::Bounds;
 pub use model::commit::{Commit, Durability};
 pub use model::retention::Retention;
 pub use model::space_config::{Class, MemoryConfig, MemoryInfo, SpaceConfig, SpaceInfo, WhenFull};
-pub use model::{Bounds, MAX_KEY};
 pub use options::{Create, Options};
 pub use read::scan::{LogInfo, Logs};
 pub use read::{Entries, Entry};

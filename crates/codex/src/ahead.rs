@@ -5,8 +5,8 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::format::Ptr;
-use crate::reader::fetch;
 use crate::source::Source;
+use crate::source::fetch;
 
 /// The least and the most that is read at once; it doubles from one read to the next.
 const STRIDE: [usize; 2] = [64 << 10, 256 << 10];

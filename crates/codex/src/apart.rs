@@ -7,7 +7,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::block::Stored;
 use crate::error::{Result, damaged};
-use crate::format::{MAX_VALUE, PIECE, Ptr, take_varint, u32_at, u64_at};
+use crate::format::{PIECE, Ptr, take_varint, u32_at, u64_at};
+use crate::limits::MAX_VALUE;
 use crate::reader::Reader;
 use crate::source::Source;
 

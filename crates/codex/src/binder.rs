@@ -8,9 +8,10 @@ use std::io;
 use std::mem;
 
 use crate::block::BlockBuilder;
-use crate::builder::{BuilderOptions, Summary};
 use crate::error::Result;
-use crate::format::{FOOTER, FRAME_HEAD, Footer, PLAIN, POINTER, Ptr, VERSION, encode_frame, sum, u64_at};
+use crate::format::{FOOTER, FRAME_HEAD, Footer, PLAIN, POINTER, Ptr, encode_frame, sum, u64_at};
+use crate::limits::VERSION;
+use crate::options::BuilderOptions;
 use crate::pack::Packed;
 
 /// An index block has this many children at least, however long the keys, so that the levels come
@@ -236,6 +237,22 @@ impl<W: io::Write> Output<W> {
 
 /// Files with sound checksums that no builder should have made: only
 /// [`Reader::verify`](crate::Reader::verify) can tell.
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Length of the file, in bytes.
+    pub len: u64,
+    /// Entries.
+    pub entries: u64,
+    /// Data blocks before compressing, in bytes.
+    pub raw_bytes: u64,
+    /// Data blocks.
+    pub blocks: u64,
+    /// The footer's checksum. Covers the whole file by the checksums below it; see
+    /// [`Reader::open`](crate::Reader::open).
+    pub footer_sum: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;

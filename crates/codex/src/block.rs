@@ -10,7 +10,8 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::error::{Result, damaged};
-use crate::format::{APART, MAX_KEY, POINTER, Ptr, RESTART_EVERY, put_varint, take_varint, u32_at};
+use crate::format::{APART, POINTER, Ptr, RESTART_EVERY, put_varint, take_varint, u32_at};
+use crate::limits::MAX_KEY;
 
 /// Puts a block together, entry by entry.
 #[derive(Debug, Default)]

@@ -3,75 +3,12 @@
 
 use std::io;
 
-use crate::binder::{Binder, Output};
+use crate::binder::{Binder, Output, Summary};
 use crate::error::{Error, Result};
-use crate::format::{FOOTER, MAX_KEY, MAX_METADATA, MAX_VALUE};
+use crate::format::FOOTER;
+use crate::limits::{MAX_KEY, MAX_METADATA, MAX_VALUE};
+use crate::options::BuilderOptions;
 use crate::pack::Packer;
-
-/// The smallest and largest target for a block: what is smaller is all overhead, what is larger is
-/// slow to read in.
-const BLOCK_SIZES: std::ops::RangeInclusive<usize> = 64..=16 << 20;
-
-/// How to build a codex.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BuilderOptions {
-    /// Target for a block before compressing, in bytes, held to 64 B ..= 16 MiB. A read takes in at
-    /// least one block; a longer entry gets a block of its own. Default 16 KiB: a few device pages
-    /// once compressed.
-    pub block_size: usize,
-    /// Compress blocks by LZ4, where that saves 1/16 or more. Where it does not, the blocks that
-    /// follow go without trying, at most 15 of them. Default `true`.
-    pub compress: bool,
-    /// Bits of filter for each hash given to [`Builder::add_filter`]; 0 for no filter. Default 10:
-    /// one in a hundred questions about absent items is answered "maybe". 12: one in two hundred.
-    pub bits_per_item: u32,
-    /// The caller's seed for those hashes, kept in the footer, so that nobody who cannot read the
-    /// file can choose items that its filter takes for one another. Default 0.
-    pub filter_seed: u64,
-    /// The caller's identity for the file, kept in the footer. Default 0.
-    pub id: u64,
-    /// From so many bytes on, at least 1, a value lies apart from its block, in pieces of 64 KiB: a
-    /// part of it is read without the rest ([`Reader::get_part`](crate::Reader::get_part)), and
-    /// whoever looks for keys passes it by. Default 64 KiB; `usize::MAX` for never.
-    pub apart_from: usize,
-}
-
-impl Default for BuilderOptions {
-    fn default() -> Self {
-        BuilderOptions {
-            block_size: 16 << 10,
-            compress: true,
-            bits_per_item: 10,
-            filter_seed: 0,
-            id: 0,
-            apart_from: 64 << 10,
-        }
-    }
-}
-
-impl BuilderOptions {
-    /// These, within their limits.
-    pub(crate) fn sound(self) -> Self {
-        let block_size = self.block_size.clamp(*BLOCK_SIZES.start(), *BLOCK_SIZES.end());
-        BuilderOptions { block_size, apart_from: self.apart_from.max(1), ..self }
-    }
-}
-
-/// What was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// Length of the file, in bytes.
-    pub len: u64,
-    /// Entries.
-    pub entries: u64,
-    /// Data blocks before compressing, in bytes.
-    pub raw_bytes: u64,
-    /// Data blocks.
-    pub blocks: u64,
-    /// The footer's checksum. Covers the whole file by the checksums below it; see
-    /// [`Reader::open`](crate::Reader::open).
-    pub footer_sum: u64,
-}
 
 /// Builds a codex from sorted entries, writing to `W` from front to back.
 ///

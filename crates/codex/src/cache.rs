@@ -28,7 +28,8 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 
 use crate::block::Block;
-use crate::directory::{Held, Piece, stays};
+use crate::class::{Class, stays};
+use crate::directory::{Held, Piece};
 use crate::filter::{key_hash, mix};
 
 /// Memory that an entry costs besides what is kept.
@@ -158,37 +159,6 @@ impl Kept {
                 Kept::Filter(_, _, bytes) => *bytes,
                 Kept::Value(key, value) => key.len() + value.len(),
             }
-    }
-}
-
-/// What something is; the higher, the longer it stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    Data,
-    Value,
-    /// An index block of the lowest level.
-    Leaf,
-    /// Part of a filter.
-    Filter,
-    /// An index block above those.
-    Index,
-    /// The directory of a filter.
-    Directory,
-}
-
-impl Class {
-    fn is_data(self) -> bool {
-        matches!(self, Class::Data | Class::Value)
-    }
-
-    /// Laps it stays though nobody asks for it.
-    pub fn laps(self) -> u8 {
-        match self {
-            Class::Data => 0,
-            Class::Value | Class::Leaf => 4,
-            Class::Filter => 6,
-            Class::Index | Class::Directory => 7,
-        }
     }
 }
 

@@ -59,6 +59,13 @@ pub struct Cursor<R> {
     ahead: Ahead,
 }
 
+impl<S: Source> Reader<S> {
+    /// A cursor that borrows this reader. [`Cursor::new`] makes one that shares it.
+    pub fn cursor(&self) -> Cursor<&Self> {
+        Cursor::new(self)
+    }
+}
+
 impl<S: Source, R: Deref<Target = Reader<S>>> Cursor<R> {
     /// A cursor before the first entry. Reads nothing yet.
     pub fn new(reader: R) -> Self {

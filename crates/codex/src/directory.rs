@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::block::{Block, Spot};
-use crate::cache::Class;
+use crate::class::{Class, stays};
 use crate::error::{Result, damaged};
 use crate::filter::Filter;
 use crate::format::Ptr;
@@ -198,14 +198,6 @@ impl Held {
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What is asked for gets one lap more than its class starts with.
-pub(crate) fn stays(laps: &AtomicU8, class: Class) {
-    let most = class.laps() + 1;
-    if laps.load(Ordering::Relaxed) != most {
-        laps.store(most, Ordering::Relaxed);
     }
 }
 

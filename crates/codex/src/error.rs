@@ -27,7 +27,7 @@ pub enum Error {
     /// The file was written by a later release.
     #[error(
         "codex format version {version} is newer than {}, the last one known here; use a newer release",
-        crate::VERSION
+        crate::limits::VERSION
     )]
     Newer {
         /// The format version in the file.

@@ -5,11 +5,9 @@
 //! Of a fence eight bytes are kept, those behind what all have in common. Where these do not tell,
 //! the index does.
 
-use crate::block::{Spot, shared_len};
+use crate::block::{Block, Spot, shared_len};
 use crate::error::{Result, damaged};
-use crate::format::Ptr;
-use crate::reader::{Reader, check_bounds};
-use crate::source::Source;
+use crate::format::{Ptr, check_bounds};
 
 /// So many blocks at most have fences, at 32 bytes each.
 const MOST: u64 = 1 << 20;
@@ -41,20 +39,27 @@ impl Fences {
         (1..=MOST).contains(&blocks)
     }
 
-    /// Goes through the index of a file.
-    pub fn of<S: Source>(reader: &Reader<S>) -> Result<Self> {
-        let (mut keys, mut blocks) = (Vec::new(), Vec::new());
-        if let Some((root, limit)) = reader.root() {
+    /// Goes through the index of a file of `blocks` data blocks, whose root is given with the byte
+    /// it has to end by, and lies `levels` levels above the data. `load` reads a block, of which
+    /// the same is given.
+    pub fn new(
+        root: Option<(Ptr, u64)>,
+        levels: usize,
+        blocks: u64,
+        mut load: impl FnMut(Ptr, u64) -> Result<Block>,
+    ) -> Result<Self> {
+        let (mut keys, mut found) = (Vec::new(), Vec::new());
+        if let Some((root, limit)) = root {
             let mut take = |key: &[u8], ptr| {
                 // As many as the footer says, and not as many as an index may claim.
-                if blocks.len() as u64 == reader.blocks() {
+                if found.len() as u64 == blocks {
                     return damaged(root.offset, "the index leads to more blocks than there are");
                 }
                 keys.push(key.to_vec());
-                blocks.push(ptr);
+                found.push(ptr);
                 Ok(())
             };
-            walk(reader, root, limit, reader.levels(), &mut take)?;
+            walk(&mut load, root, limit, levels, &mut take)?;
         }
         let second = keys.get(1).or(keys.first());
         let common = match (second, keys.last()) {
@@ -62,7 +67,7 @@ impl Fences {
             _ => Vec::new(),
         };
         let words = keys.iter().map(|key| key.strip_prefix(&common[..]).map_or(0, word)).collect();
-        Ok(Self { common, words, blocks })
+        Ok(Self { common, words, blocks: found })
     }
 
     /// Where `key` is.
@@ -114,8 +119,8 @@ fn word(key: &[u8]) -> u64 {
 }
 
 /// Goes through the index from the block at `ptr` on, which is `level` levels above the data.
-fn walk<S: Source>(
-    reader: &Reader<S>,
+fn walk(
+    load: &mut impl FnMut(Ptr, u64) -> Result<Block>,
     ptr: Ptr,
     limit: u64,
     level: usize,
@@ -127,11 +132,11 @@ fn walk<S: Source>(
         return take(&[], ptr);
     }
     let mut spot = Spot::default();
-    spot.enter(reader.block(ptr, limit)?);
+    spot.enter(load(ptr, limit)?);
     while spot.step()? {
         let child = spot.ptr()?;
         check_bounds(child, ptr.offset)?;
-        if level == 1 { take(spot.key(), child)? } else { walk(reader, child, ptr.offset, level - 1, take)? }
+        if level == 1 { take(spot.key(), child)? } else { walk(load, child, ptr.offset, level - 1, take)? }
     }
     Ok(())
 }
@@ -141,7 +146,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::{Builder, BuilderOptions};
+    use crate::{Builder, BuilderOptions, Reader};
 
     fn reader(keys: &[Vec<u8>]) -> Reader<Bytes> {
         let options = BuilderOptions { block_size: 64, bits_per_item: 0, ..BuilderOptions::default() };
@@ -167,7 +172,10 @@ mod tests {
         let mut told = 0;
         for keys in [numbers("", 3), numbers("a/long/beginning/of/all/", 7), short, one, apart, Vec::new()] {
             let reader = reader(&keys);
-            let fences = Fences::of(&reader).unwrap();
+            let fences = Fences::new(reader.root(), reader.levels(), reader.blocks(), |ptr, limit| {
+                reader.block(ptr, limit)
+            });
+            let fences = fences.unwrap();
             let near = keys.iter().flat_map(|key| {
                 let (mut less, mut more) = (key.clone(), key.clone());
                 less.pop();

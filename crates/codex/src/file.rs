@@ -33,15 +33,18 @@ use std::{fmt, mem};
 use tempfile::NamedTempFile;
 
 use crate::arena::Arena;
-use crate::binder::{Binder, Output};
-use crate::builder::{BuilderOptions, Summary, check_len, check_lens};
+use crate::binder::{Binder, Output, Summary};
+use crate::builder::{check_len, check_lens};
 use crate::error::{Error, Result};
-use crate::format::MAX_METADATA;
+use crate::limits::MAX_METADATA;
 use crate::merge::{Merge, pack_entry};
+use crate::options::{BuilderOptions, FileOptions};
 use crate::pack::{Packed, Packer};
+use crate::progress::{OnProgress, Progress, report};
 use crate::sort::{Scratch, Segment, Sorted};
 use crate::spill::Spill;
 use crate::write::Writer;
+
 pub use sorter::Sorter;
 
 /// Bytes of a segment: not too few, as each range takes a look at all segments.
@@ -50,66 +53,6 @@ const SEGMENT: usize = 16 << 20;
 const LEAST_SEGMENT: usize = if cfg!(test) { 8 << 10 } else { 1 << 20 };
 /// What sorting a segment takes, in segments: itself, its slots, and what comes of it.
 const SORTING: usize = 3;
-
-/// What becomes of entries with the same key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Duplicates {
-    /// They are an error: [`Error::Duplicate`], as soon as it is noticed.
-    #[default]
-    Refuse,
-    /// The one that was given first stays.
-    First,
-    /// The one that was given last stays.
-    Last,
-}
-
-/// How to build a codex file.
-#[derive(Clone, Debug)]
-pub struct FileOptions {
-    /// How blocks, filter and footer are made. The filter, unless [`BuilderOptions::bits_per_item`]
-    /// is 0, is of the [`key_hash`](crate::key_hash) of each key. Default: no filter, as a file by
-    /// itself is mostly asked for what it has; blocks of 4 KiB, as that is what looking up a key
-    /// costs; and else as in [`BuilderOptions`].
-    pub blocks: BuilderOptions,
-    /// Bytes of memory for entries that are being sorted, about; past that they go into a file at
-    /// work beside the target. Index (a thousandth of the file, about) and filter come on top.
-    /// Default 1 GiB.
-    pub memory: usize,
-    /// How many threads sort and pack. Default 0: as many as there are cores.
-    pub threads: usize,
-    /// What becomes of entries with the same key. Default [`Duplicates::Refuse`].
-    pub duplicates: Duplicates,
-    /// Whether a file that has the name already is replaced. Default `false`.
-    pub replace: bool,
-}
-
-impl Default for FileOptions {
-    fn default() -> Self {
-        FileOptions {
-            blocks: BuilderOptions { block_size: 4 << 10, bits_per_item: 0, ..BuilderOptions::default() },
-            memory: 1 << 30,
-            threads: 0,
-            duplicates: Duplicates::default(),
-            replace: false,
-        }
-    }
-}
-
-/// How far a [`FileBuilder`] is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Entries taken in.
-    pub entries: u64,
-    /// Bytes of their keys and values.
-    pub bytes: u64,
-    /// Ranges merged, of those that are being merged now, and how many these are; 0 of 0 while
-    /// entries are taken in.
-    pub merged: u64,
-    /// See `merged`.
-    pub to_merge: u64,
-}
-
-pub(crate) type OnProgress = Box<dyn FnMut(Progress) -> ControlFlow<()> + Send>;
 
 /// Builds a codex file from entries in any order, in bounded memory, with all cores.
 ///
@@ -286,7 +229,7 @@ impl FileBuilder {
         } else {
             self.sort_open()?;
         }
-        tell(&mut self.on_progress, &self.progress)?;
+        report(&mut self.on_progress, &self.progress)?;
         self.failed = false;
         Ok(())
     }
@@ -454,13 +397,6 @@ impl FileBuilder {
         }
         File::open(folder(&self.path))?.sync_all()?;
         Ok(summary)
-    }
-}
-
-pub(crate) fn tell(on_progress: &mut Option<OnProgress>, progress: &Progress) -> Result<()> {
-    match on_progress.as_mut().map(|tell| tell(*progress)) {
-        Some(ControlFlow::Break(())) => Err(Error::Cancelled),
-        _ => Ok(()),
     }
 }
 

@@ -70,20 +70,10 @@ use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
 use crate::error::{Error, Result, damaged};
+use crate::limits::{MAX_BLOCK, VERSION};
 
-/// The last format version that is written and read.
-pub const VERSION: u32 = 3;
 /// The version that is written where no value is long.
 pub(crate) const PLAIN: u32 = 2;
-/// The longest key, in bytes: 64 KiB.
-pub const MAX_KEY: usize = 64 << 10;
-/// The longest value, in bytes: 128 KiB less than a GiB.
-pub const MAX_VALUE: usize = MAX_BLOCK - (128 << 10);
-/// The longest metadata, in bytes: 1 MiB.
-pub const MAX_METADATA: usize = 1 << 20;
-
-/// The longest block before compressing: one entry of the longest key and value fits.
-pub(crate) const MAX_BLOCK: usize = 1 << 30;
 /// More levels than any file has: each has at most half as many blocks as the one below, and mostly
 /// far fewer.
 pub(crate) const MAX_LEVELS: u32 = 64;
@@ -331,6 +321,11 @@ impl Footer {
         }
         Ok(footer)
     }
+}
+
+/// Refuses a pointer to what does not end by `limit`.
+pub(crate) fn check_bounds(ptr: Ptr, limit: u64) -> Result<()> {
+    if ptr.end() > limit { damaged(ptr.offset, "a pointer leads out of its bounds") } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -51,10 +51,12 @@
 //!
 //! # The rooms
 //!
-//! - `format`: the layout of the file; the only description there is.
+//! - `format`: the layout of the file; the only description there is. `limits`: the most it takes.
+//!   `options`, `progress`: what callers set, and how builders report.
 //! - `block`: sorted entries in a block, and a place among them. `apart`: long values, which lie
 //!   outside.
-//! - `filter`: the bloom filter, in parts. `directory`: the way to them. `cache`: [`Cache`].
+//! - `filter`: the bloom filter, in parts. `directory`: the way to them. `cache`: [`Cache`];
+//!   `class`: how long it keeps the kinds of things.
 //! - `pack`: sorted entries become blocks. `binder`: blocks become a file. `builder`: [`Builder`],
 //!   which does both at once.
 //! - `file`: [`FileBuilder`]. `arena`, `sort`: entries in memory. `spill`: sorted stretches of them
@@ -74,6 +76,7 @@ mod binder;
 mod block;
 mod builder;
 mod cache;
+mod class;
 mod cursor;
 mod directory;
 mod error;
@@ -85,10 +88,14 @@ mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod limits;
 mod map;
 #[cfg(unix)]
 mod merge;
+mod options;
 mod pack;
+#[cfg(unix)]
+mod progress;
 mod range;
 mod reader;
 #[cfg(unix)]
@@ -102,16 +109,22 @@ mod verify;
 #[cfg(unix)]
 mod write;
 
-pub use builder::{Builder, BuilderOptions, Summary};
+pub use binder::Summary;
+pub use builder::Builder;
 pub use bytes::Bytes;
 pub use cache::{Cache, CacheStats};
 pub use cursor::Cursor;
 pub use error::{Error, Result};
 #[cfg(unix)]
-pub use file::{Duplicates, FileBuilder, FileOptions, Progress, Sorter};
+pub use file::{FileBuilder, Sorter};
 pub use filter::key_hash;
-pub use format::{MAX_KEY, MAX_METADATA, MAX_VALUE, VERSION};
+pub use limits::{MAX_KEY, MAX_METADATA, MAX_VALUE, VERSION};
 pub use map::Map;
+pub use options::BuilderOptions;
+#[cfg(unix)]
+pub use options::{Duplicates, FileOptions};
+#[cfg(unix)]
+pub use progress::Progress;
 pub use range::Range;
 pub use reader::Reader;
 pub use source::Source;

@@ -9,11 +9,11 @@ use std::ops::ControlFlow;
 
 use crate::arena::Arena;
 use crate::block::shared_len;
-use crate::builder::BuilderOptions;
 use crate::error::{Error, Result};
-use crate::file::{Duplicates, OnProgress, Progress, tell};
 use crate::filter::key_hash;
+use crate::options::{BuilderOptions, Duplicates};
 use crate::pack::{Packed, Packer};
+use crate::progress::{OnProgress, Progress, report};
 use crate::sort::{Entry, RANGE, Slot, Sorted, entry_at, prefix, put_entry, settle, settled, sort_slots};
 use crate::spill::Spill;
 use crate::turns::in_turns;
@@ -91,7 +91,7 @@ impl<'a> Merge<'a> {
         let work = |job, room: &mut Room| self.pack(job, room);
         in_turns(self.jobs(), threads, work, |packed| {
             progress.merged += 1;
-            tell(on_progress, progress)?;
+            report(on_progress, progress)?;
             take(packed)
         })?;
         (progress.merged, progress.to_merge) = (0, 0);
@@ -113,7 +113,7 @@ impl<'a> Merge<'a> {
             |job, room: &mut Room| self.copy(job, room),
             |entries: Arena| {
                 progress.merged += 1;
-                tell(on_progress, progress)?;
+                report(on_progress, progress)?;
                 let mut at = 0;
                 while at < entries.len() {
                     let Entry { key, value, whole } = entry_at(&entries, at);

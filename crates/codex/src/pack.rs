@@ -8,9 +8,9 @@ use std::mem;
 use std::ops::Range;
 
 use crate::block::BlockBuilder;
-use crate::builder::BuilderOptions;
 use crate::filter::FilterBuilder;
 use crate::format::{FRAME_HEAD, PIECE, Ptr, encode_frame, put_varint, sum};
+use crate::options::BuilderOptions;
 
 /// Bytes of a list's entry for one piece.
 const LISTED: usize = 12;

@@ -6,7 +6,6 @@
 //! each of them small. Of a file in memory, the index is passed by once look-ups are many
 //! (`fences.rs`).
 
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -14,14 +13,14 @@ use bytes::Bytes;
 
 use crate::ahead::Ahead;
 use crate::block::{Aim, Block, Spot, Stored};
-use crate::cache::{Cache, Class, Kept, Key};
-use crate::cursor::Cursor;
+use crate::cache::{Cache, Kept, Key};
+use crate::class::Class;
 use crate::directory::{Answer, Directory, Held, Piece};
 use crate::error::{Error, Result, damaged};
 use crate::fences::{Fences, Place};
 use crate::filter::Filter;
-use crate::format::{FOOTER, Footer, Ptr, decode_frame, is_raw, u64_at};
-use crate::source::Source;
+use crate::format::{FOOTER, Footer, Ptr, check_bounds, decode_frame, is_raw, u64_at};
+use crate::source::{Source, fetch};
 
 /// Budget of the cache of a reader that is given none, in bytes.
 const CACHE: usize = 32 << 20;
@@ -248,7 +247,18 @@ impl<S: Source> Reader<S> {
         }
         let enough = Fences::suit(self.blocks())
             && self.asked.fetch_add(1, Ordering::Relaxed) == self.blocks() / FENCED;
-        if enough { self.fences.get_or_init(|| Fences::of(self).ok()).as_ref() } else { None }
+        if enough {
+            self.fences
+                .get_or_init(|| {
+                    Fences::new(self.root(), self.levels(), self.blocks(), |ptr, limit| {
+                        self.block(ptr, limit)
+                    })
+                    .ok()
+                })
+                .as_ref()
+        } else {
+            None
+        }
     }
 
     /// The same, without a look at fences.
@@ -263,11 +273,6 @@ impl<S: Source> Reader<S> {
             return Ok(Some((self.block(ptr, limit)?, true)));
         }
         self.kept_block(ptr, limit, Class::Data).map(Some)
-    }
-
-    /// A cursor that borrows this reader. [`Cursor::new`] makes one that shares it.
-    pub fn cursor(&self) -> Cursor<&Self> {
-        Cursor::new(self)
     }
 
     /// Memory that its filter and index blocks take in the cache now, in bytes.
@@ -377,11 +382,6 @@ impl<S: Source> Drop for Reader<S> {
     }
 }
 
-/// Refuses a pointer to what does not end by `limit`.
-pub(crate) fn check_bounds(ptr: Ptr, limit: u64) -> Result<()> {
-    if ptr.end() > limit { damaged(ptr.offset, "a pointer leads out of its bounds") } else { Ok(()) }
-}
-
 /// Reads the footer; gives it, where it is and its checksum.
 pub(crate) fn read_footer(
     source: &impl Source,
@@ -396,14 +396,6 @@ pub(crate) fn read_footer(
         return damaged(footer_at, "the source gave another length than asked for");
     };
     Ok((Footer::decode(data, footer_at, expected)?, footer_at, u64_at(data, FOOTER - 8)))
-}
-
-/// Reads from the source. Its end is damage: whoever asks knows the file to be longer.
-pub(crate) fn fetch(source: &impl Source, offset: u64, len: usize) -> Result<Bytes> {
-    source.read(offset, len).or_else(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => damaged(offset, "the file is cut short"),
-        _ => Err(error.into()),
-    })
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::mem;
 use crate::arena::Arena;
 use crate::block::shared_len;
 use crate::error::{Error, Result};
-use crate::file::Duplicates;
 use crate::format::{put_varint, sum, take_varint};
+use crate::options::Duplicates;
 
 /// A range of a file that is packed by itself has so many bytes of keys and values, on average;
 /// tests have many of them.

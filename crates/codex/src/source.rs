@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::error::{Result, damaged};
 use bytes::Bytes;
 
 /// Random access to the bytes of a file: memory, a file, a range of a device, an object in a store.
@@ -77,4 +78,12 @@ impl<T: Source + ?Sized> Source for &T {
     fn is_memory(&self) -> bool {
         (**self).is_memory()
     }
+}
+
+/// Reads from the source. Its end is damage: whoever asks knows the file to be longer.
+pub(crate) fn fetch(source: &impl Source, offset: u64, len: usize) -> Result<Bytes> {
+    source.read(offset, len).or_else(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => damaged(offset, "the file is cut short"),
+        _ => Err(error.into()),
+    })
 }

@@ -10,7 +10,11 @@ use std::ptr::NonNull;
 
 use bytes::Bytes;
 
-use crate::{SECTOR, stream};
+use crate::stream;
+
+/// Alignment, in bytes, of every offset, length and buffer address: the largest logical block size
+/// in common use.
+pub const SECTOR: usize = 4096;
 
 /// A byte buffer whose address and capacity are multiples of [`SECTOR`].
 ///
@@ -31,15 +35,15 @@ pub struct AlignedBuf {
 
 /// Bytes of an [`AlignedBuf`] that are written while others append behind them.
 #[derive(Debug)]
-pub struct Hole {
+pub struct Reservation {
     at: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: whoever made the hole promised that nobody else touches its bytes.
-unsafe impl Send for Hole {}
+unsafe impl Send for Reservation {}
 
-impl Hole {
+impl Reservation {
     /// Writes the bytes.
     ///
     /// # Panics
@@ -47,7 +51,7 @@ impl Hole {
     pub fn fill(self, data: &[u8]) {
         assert!(data.len() == self.len, "{} bytes for a hole of {}", data.len(), self.len);
         // SAFETY: the buffer is alive and nobody touches these bytes, as promised to
-        // `AlignedBuf::hole`; `data` is borrowed, so it is not them.
+        // `AlignedBuf::reservation`; `data` is borrowed, so it is not them.
         unsafe { stream::copy(data.as_ptr(), self.at.as_ptr(), self.len) };
     }
 }
@@ -78,7 +82,7 @@ impl AlignedBuf {
         buf
     }
 
-    /// Bytes in it. Not by way of the slice, whose bytes a [`Hole`] may be filling.
+    /// Bytes in it. Not by way of the slice, whose bytes a [`Reservation`] may be filling.
     #[expect(clippy::len_without_is_empty, reason = "the slice has it")]
     pub fn len(&self) -> usize {
         self.len
@@ -101,8 +105,8 @@ impl AlignedBuf {
     pub fn extend(&mut self, data: &[u8]) {
         assert!(data.len() <= self.room(), "{} bytes do not fit in {}", data.len(), self.room());
         // SAFETY: the bytes from `len` on are the buffer's and as many as asserted; `data` is
-        // borrowed from elsewhere, since `&mut self` is unique. Only they are touched: a `Hole`
-        // before them may be filled at the same time.
+        // borrowed from elsewhere, since `&mut self` is unique. Only they are touched: a
+        // `Reservation` before them may be filled at the same time.
         unsafe { self.ptr.as_ptr().add(self.len).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
         self.len += data.len();
     }
@@ -125,12 +129,12 @@ impl AlignedBuf {
     /// # Safety
     /// Until the hole is dropped, the buffer must not be dropped, cleared or dereferenced; it may
     /// be moved, [`extend`](Self::extend)ed, and [overwritten](Self::overwrite) elsewhere.
-    pub unsafe fn hole(&mut self, len: usize) -> Hole {
+    pub unsafe fn reservation(&mut self, len: usize) -> Reservation {
         assert!(len <= self.room(), "{len} bytes do not fit in {}", self.room());
         // SAFETY: within the capacity, as asserted.
         let at = unsafe { self.ptr.add(self.len) };
         self.len += len;
-        Hole { at, len }
+        Reservation { at, len }
     }
 
     /// Sets the length; bytes that come into view are zero.
@@ -234,9 +238,9 @@ mod tests {
         let mut buf = AlignedBuf::new(SECTOR);
         buf.extend(b"before ");
         // SAFETY: the buffer is only extended until the thread that fills the hole has ended.
-        let hole = unsafe { buf.hole(4) };
+        let reservation = unsafe { buf.reservation(4) };
         std::thread::scope(|scope| {
-            scope.spawn(move || hole.fill(b"hole"));
+            scope.spawn(move || reservation.fill(b"hole"));
             buf.extend(b" behind");
             assert_eq!(buf.len(), 18);
         });

@@ -107,9 +107,9 @@ impl Volume for Capped {
         self.within.shrink(size)
     }
 
-    fn secure(&self, range: Range<u64>) -> io::Result<()> {
+    fn allocate_range(&self, range: Range<u64>) -> io::Result<()> {
         self.limit.check("space", range.start, range.end.saturating_sub(range.start))?;
-        self.within.secure(range)
+        self.within.allocate_range(range)
     }
 
     fn punch(&self, range: Range<u64>) -> io::Result<bool> {

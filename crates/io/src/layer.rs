@@ -145,8 +145,8 @@ impl<L: Layer> Volume for L {
         self.below().shrink(size)
     }
 
-    fn secure(&self, range: Range<u64>) -> io::Result<()> {
-        self.below().secure(range)
+    fn allocate_range(&self, range: Range<u64>) -> io::Result<()> {
+        self.below().allocate_range(range)
     }
 
     fn punch(&self, range: Range<u64>) -> io::Result<bool> {

@@ -31,22 +31,19 @@ mod stream;
 pub mod sync;
 #[doc(hidden)]
 pub mod tether;
-mod threads;
-#[cfg(target_os = "linux")]
-mod uring;
 mod volume;
 
-pub use buffer::{AlignedBuf, Hole};
+pub use buffer::{AlignedBuf, Reservation, SECTOR};
 pub use capped::capped;
 pub use clock::{Clock, ManualClock, Rng, SystemClock, exact_timers, system_seed};
 pub use counts::Counts;
-pub use disk::{Disk, Fault, Lie, Lied};
+pub use disk::{Disk, Fault, SilentFault, SilentFaultRecord};
 pub use file::{Durable, FileOptions, FileVolume, OpenMode, is_open_here, process_exists, read_unlocked};
 pub use files::{Files, SystemFiles, publish};
 pub use layer::Layer;
 pub use mem::{MemFiles, MemVolume};
 pub use process::Process;
 pub use volume::{
-    BlockDevice, Completion, Op, Persist, Queue, SECTOR, Volume, VolumeInfo, read_exact_at,
-    read_medium_exact_at, write_all_at,
+    BlockDevice, Completion, Op, Persist, Queue, Volume, VolumeInfo, read_exact_at, read_medium_exact_at,
+    write_all_at,
 };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::disk::{Disk, Fault, Lied};
+use crate::disk::{Disk, Fault, SilentFaultRecord};
 use crate::volume::assert_aligned;
 use crate::{Completion, Counts, Op, Persist, Queue, SECTOR, Volume, VolumeInfo};
 
@@ -113,8 +113,8 @@ impl MemVolume {
     }
 
     /// The writes that the disk lied about.
-    pub fn lied(&self) -> Vec<Lied> {
-        self.disk().lied().to_vec()
+    pub fn silent_faults(&self) -> Vec<SilentFaultRecord> {
+        self.disk().silent_faults().to_vec()
     }
 
     /// Flips a bit ([`Disk::flip`]).
@@ -202,8 +202,8 @@ impl Volume for MemVolume {
         self.disk().shrink(size)
     }
 
-    fn secure(&self, range: Range<u64>) -> io::Result<()> {
-        self.disk().secure(range)
+    fn allocate_range(&self, range: Range<u64>) -> io::Result<()> {
+        self.disk().allocate_range(range)
     }
 
     fn punch(&self, range: Range<u64>) -> io::Result<bool> {

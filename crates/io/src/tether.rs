@@ -114,8 +114,8 @@ impl Volume for Tether {
         self.ask("shrinking the volume", |volume| volume.shrink(size))
     }
 
-    fn secure(&self, range: Range<u64>) -> io::Result<()> {
-        self.ask("securing space of the volume", |volume| volume.secure(range))
+    fn allocate_range(&self, range: Range<u64>) -> io::Result<()> {
+        self.ask("securing space of the volume", |volume| volume.allocate_range(range))
     }
 
     fn punch(&self, range: Range<u64>) -> io::Result<bool> {

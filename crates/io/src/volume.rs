@@ -16,11 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::seeded::bug;
-use crate::{AlignedBuf, Counts};
-
-/// Alignment, in bytes, of every offset, length and buffer address: the largest logical block size
-/// in common use.
-pub const SECTOR: usize = 4096;
+use crate::{AlignedBuf, Counts, SECTOR};
 
 /// Whether a write must be on stable media by the time it completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +120,7 @@ pub trait Volume: Send + Sync + fmt::Debug {
     ///
     /// Fails as [`grow`](Self::grow) does where there is no room. By default space is always there,
     /// as a device's is. A volume around another one passes this on.
-    fn secure(&self, range: Range<u64>) -> io::Result<()> {
+    fn allocate_range(&self, range: Range<u64>) -> io::Result<()> {
         let _ = range;
         Ok(())
     }

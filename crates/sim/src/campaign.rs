@@ -5,9 +5,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once};
 
-use crate::ledger::Violation;
+use crate::checker::CheckCounts;
+use crate::oracle::Violation;
 use crate::plan::Plan;
-use crate::witness::Tally;
 use crate::world::{Stats, World};
 
 /// A run that went wrong.
@@ -78,8 +78,8 @@ pub struct Totals {
     pub steps: u64,
     /// Commits acknowledged.
     pub acknowledged: u64,
-    /// What witnesses saw.
-    pub tally: Tally,
+    /// What checkers found.
+    pub counts: CheckCounts,
     /// Runs in which the store stopped.
     pub stopped: u64,
     /// Runs in which it was full.
@@ -95,7 +95,7 @@ impl Totals {
         self.seeds += 1;
         self.steps += stats.steps;
         self.acknowledged += stats.acknowledged;
-        self.tally.add(&stats.tally);
+        self.counts.add(&stats.counts);
         self.stopped += stats.stopped;
         self.full += stats.full;
         self.damaged += stats.damaged;
@@ -154,7 +154,7 @@ fn run_twice_now_and_then(seed: u64) -> Result<(Stats, bool), Failure> {
         return Ok((stats, false));
     }
     let again = run(&plan, false)?;
-    let same = (again.acknowledged, again.tally) == (stats.acknowledged, stats.tally);
+    let same = (again.acknowledged, again.counts) == (stats.acknowledged, stats.counts);
     if again.trace != stats.trace || !same {
         let what = format!("two runs left different traces: {:x} and {:x}", stats.trace, again.trace);
         return Err(Failure { what, story: Vec::new() });

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use brooklet_sim::budget::Budget;
 use brooklet_sim::campaign::{self, Totals};
-use brooklet_sim::gallery::{self, BUGS, Bug, Caught};
-use brooklet_sim::ledger::Violation;
+use brooklet_sim::mutations::{self, BUGS, Bug, Caught};
+use brooklet_sim::oracle::Violation;
 use brooklet_sim::plan::Plan;
 use brooklet_sim::shrink::shrink;
 use brooklet_sim::sweep::damage::{Flips, Sectors};
@@ -71,7 +71,7 @@ enum Command {
     },
     /// Plants deliberate defects, one at a time, and sees each caught (needs a build with
     /// --features seeded-bugs)
-    Gallery {
+    Mutations {
         /// Only this one, and the story of how it is caught
         name: Option<String>,
     },
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
         (None, Some(Command::Sectors { stride })) => {
             job.sweep("sector-sweep", Sectors::new(stride), &format!("sectors --stride {stride}"))
         }
-        (None, Some(Command::Gallery { name })) => job.gallery(name.as_deref()),
+        (None, Some(Command::Mutations { name })) => job.mutations(name.as_deref()),
         (None, Some(Command::Report { file, into })) => counts::report(&file, into.as_deref()),
         (None, None) => job.run(0, None, 0),
     };
@@ -133,7 +133,7 @@ fn replay(seed: u64) -> Result<(), String> {
         "all is well: {} steps, {} commits acknowledged, {} crash points, trace {:016x}",
         stats.steps,
         stats.acknowledged,
-        stats.tally.total(),
+        stats.counts.total(),
         stats.trace
     );
     Ok(())
@@ -151,7 +151,7 @@ impl Job {
     /// The command that does this again.
     fn command(&self, command: &str) -> String {
         let seconds = self.seconds.map_or(String::new(), |seconds| format!(" --seconds {seconds}"));
-        let feature = if command.starts_with("gallery") { " --features seeded-bugs" } else { "" };
+        let feature = if command.starts_with("mutations") { " --features seeded-bugs" } else { "" };
         format!("cargo run --release -p brooklet-sim{feature} -- {command}{seconds}")
     }
 
@@ -159,9 +159,9 @@ impl Job {
         let wanted = seeds.unwrap_or(if self.seconds.is_some() { u64::MAX } else { 1000 });
         let enough = |totals: &Totals| {
             if totals.seeds.is_multiple_of(500) {
-                eprintln!("{} seeds, {} crash points ...", totals.seeds, totals.tally.total());
+                eprintln!("{} seeds, {} crash points ...", totals.seeds, totals.counts.total());
             }
-            totals.seeds >= wanted && totals.tally.total() >= points || self.budget.is_spent()
+            totals.seeds >= wanted && totals.counts.total() >= points || self.budget.is_spent()
         };
         let totals = campaign::run_many(from, self.threads, enough).map_err(|(seed, failure)| {
             format!(
@@ -169,7 +169,7 @@ impl Job {
                 failure.what
             )
         })?;
-        let rate = totals.tally.total() as f64 / self.counts.seconds() / self.threads as f64;
+        let rate = totals.counts.total() as f64 / self.counts.seconds() / self.threads as f64;
         println!(
             "{} seeds from {from} on ({} run twice, with equal traces): {} steps, {} commits acknowledged; {} crash \
              points ({:?} by depth of recovery), {:.0} a second a core; {} restarts on a disk that failed; {} entries read back after crashes; the store \
@@ -178,11 +178,11 @@ impl Job {
             totals.repeated,
             totals.steps,
             totals.acknowledged,
-            totals.tally.total(),
-            totals.tally.points,
+            totals.counts.total(),
+            totals.counts.points,
             rate,
-            totals.tally.restarts,
-            totals.tally.entries,
+            totals.counts.restarts,
+            totals.counts.entries,
             totals.stopped,
             totals.full,
             totals.damaged
@@ -190,8 +190,8 @@ impl Job {
         let seeds = seeds.map_or(String::new(), |seeds| format!(" --seeds {seeds}"));
         self.counts.add(json!({
             "kind": "simulation", "name": "seeds", "from": from, "seeds": totals.seeds, "repeated": totals.repeated,
-            "steps": totals.steps, "acknowledged": totals.acknowledged, "points": totals.tally.total(),
-            "depths": totals.tally.points, "restarts": totals.tally.restarts, "entries": totals.tally.entries, "per_second_per_core": rate.round(),
+            "steps": totals.steps, "acknowledged": totals.acknowledged, "points": totals.counts.total(),
+            "depths": totals.counts.points, "restarts": totals.counts.restarts, "entries": totals.counts.entries, "per_second_per_core": rate.round(),
             "command": self.command(&format!("run --from {from}{seeds} --points {points}")),
         }))
     }
@@ -216,8 +216,8 @@ impl Job {
         }))
     }
 
-    fn gallery(&self, name: Option<&str>) -> Result<(), String> {
-        if !gallery::can_plant() {
+    fn mutations(&self, name: Option<&str>) -> Result<(), String> {
+        if !mutations::can_plant() {
             return Err("this build cannot plant bugs: build it with --features seeded-bugs".into());
         }
         let chosen: Vec<_> =
@@ -234,7 +234,7 @@ impl Job {
                 fail(format!("not caught: {}", bug.name));
             }
         };
-        gallery::hunt_all(&chosen, self.threads, &self.budget, name.is_some(), &note);
+        mutations::hunt_all(&chosen, self.threads, &self.budget, name.is_some(), &note);
         let failed = failed.into_inner().expect("no panics");
         println!(
             "{} of {} seeded bugs caught in {:.0} s",
@@ -258,7 +258,7 @@ impl Job {
         caught.story.iter().for_each(|line| println!("    {line}"));
         self.counts.add(json!({
             "kind": "bug", "name": bug.name, "what": bug.what, "by": caught.by.to_string(), "said": first,
-            "command": self.command(&format!("gallery {}", bug.name)),
+            "command": self.command(&format!("mutations {}", bug.name)),
         }))
     }
 }

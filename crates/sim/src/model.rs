@@ -7,9 +7,9 @@ use std::sync::Arc;
 use brooklet::io::Rng;
 use brooklet::{Bounds, Bytes, Commit, Error, Retention};
 
-mod keeping;
+mod retention;
 
-pub use keeping::{Moment, shown};
+pub use retention::{Moment, shown};
 
 /// A log: its first number and its entries, and what it keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -165,8 +165,8 @@ impl Refusal {
     }
 }
 
-/// Does a commit to the model that boarded at `now`, whole or not at all; gives the numbers of its
-/// entries.
+/// Does a commit to the model that were appended at `now`, whole or not at all; gives the numbers
+/// of its entries.
 pub fn apply(logs: &mut Logs, changes: &[Change], now: u64) -> Result<Vec<u64>, Refusal> {
     for change in changes {
         match change {
@@ -341,7 +341,7 @@ impl Habits {
             5 => Change::Delete(key),
             6 => Change::ExpectNext(key, if rng.percent(80) { next } else { next + 1 }),
             7 => Change::ExpectAbsent(key),
-            _ => Change::Retain(key, keeping::draw(rng)),
+            _ => Change::Retain(key, retention::draw(rng)),
         }
     }
 }

@@ -8,12 +8,13 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::io::{Fault, Lie, ManualClock, MemVolume, Rng, SECTOR};
+use brooklet::io::{Fault, ManualClock, MemVolume, Rng, SECTOR, SilentFault};
 use brooklet::{CheckReport, Create, Error, Options, Store};
 
-use crate::elsewhere;
+use crate::faulty_volume::{FaultyVolume, Zones};
+use crate::interrupt::{Interrupt, Meanwhile};
 use crate::model::Habits;
-use crate::stage::{Stage, Zones};
+use crate::offload_store;
 
 /// How hard a run is on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,38 +63,38 @@ impl Shape {
             .bounds_cache(self.remembered)
             .write_interval(self.interval)
             .create(Create::Never)
-            .offload_reader(elsewhere::open)
+            .offload_reader(offload_store::open)
             .threads(false)
             .environment(clock.clone(), seed)
     }
 
     /// What stands for the store's volumes on a disk.
-    pub fn stage(&self, disk: MemVolume) -> Stage {
-        Stage::new(disk, Zones::new(self.ring, self.apart))
+    pub fn volume(&self, disk: MemVolume) -> FaultyVolume {
+        FaultyVolume::new(disk, Zones::new(self.ring, self.apart))
     }
 
     /// Makes an empty store of this shape.
-    pub fn create(&self, stage: &Stage, clock: &Arc<ManualClock>, seed: u64) -> Result<Store, Error> {
+    pub fn create(&self, volume: &FaultyVolume, clock: &Arc<ManualClock>, seed: u64) -> Result<Store, Error> {
         let options = self.options(clock, seed);
-        match stage.volumes() {
+        match volume.volumes() {
             (data, Some(ring)) => options.create_on_with_ring(data, ring),
             (data, None) => options.create_on(data),
         }
     }
 
     /// Opens a store of this shape.
-    pub fn open(&self, stage: &Stage, clock: &Arc<ManualClock>, seed: u64) -> Result<Store, Error> {
+    pub fn open(&self, volume: &FaultyVolume, clock: &Arc<ManualClock>, seed: u64) -> Result<Store, Error> {
         let options = self.options(clock, seed);
-        match stage.volumes() {
+        match volume.volumes() {
             (data, Some(ring)) => options.open_on_with_ring(data, ring),
             (data, None) => options.open_on(data),
         }
     }
 
     /// Checks everything that a closed store holds.
-    pub fn check(&self, stage: &Stage) -> Result<CheckReport, Error> {
-        let (data, ring) = stage.volumes();
-        Options::new().offload_reader(elsewhere::open).check_on(data, ring)
+    pub fn check(&self, volume: &FaultyVolume) -> Result<CheckReport, Error> {
+        let (data, ring) = volume.volumes();
+        Options::new().offload_reader(offload_store::open).check_on(data, ring)
     }
 }
 
@@ -192,51 +193,6 @@ impl fmt::Display for Act {
             Act::Hang(n) => write!(f, "a write hangs, after {n} more"),
             Act::Fail(fault) => write!(f, "the disk will misbehave: {fault:?}"),
             Act::Rot => write!(f, "the closed store rots"),
-        }
-    }
-}
-
-/// What happens in the middle of a step, between two operations on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meanwhile {
-    /// A power cut here is tried out, on a copy.
-    Cut,
-    /// The death of the process here is tried out, on a copy: what it wrote is there, durable or
-    /// not.
-    Kill,
-    /// Other callers write, and wait where they may.
-    Write(u64),
-    /// Another caller reads a log.
-    Read,
-    /// The store's own work goes on.
-    Work,
-}
-
-/// Before which operation on the disk something happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Any.
-    Anywhere,
-    /// One on the superblock: while a checkpoint or a compaction takes effect.
-    Superblock,
-}
-
-/// Something that happens in the middle of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interrupt {
-    /// Operations on the disk before it, at least.
-    pub after: u64,
-    /// What the operation to come is on.
-    pub place: Place,
-    /// What.
-    pub what: Meanwhile,
-}
-
-impl Interrupt {
-    fn draw(rng: &mut Rng, spread: u64, what: Meanwhile) -> Self {
-        match rng.percent(30) {
-            true => Self { after: rng.below(3), place: Place::Superblock, what },
-            false => Self { after: rng.below(spread), place: Place::Anywhere, what },
         }
     }
 }
@@ -467,7 +423,7 @@ impl Menu {
             (Class::Calm, _) => Act::Work,
             (Class::Mixed, _) | (_, 0) => Act::Fail(Fault::ShortTransfers),
             (_, 1 | 2) => error(rng),
-            (_, 3) => Act::Fail(Fault::LieAfter { writes: 0, lie: Lie::Lost }),
+            (_, 3) => Act::Fail(Fault::LieAfter { writes: 0, fault: SilentFault::Lost }),
             (_, 4) => Act::Fail(Fault::Full(0)),
             _ => Act::Rot,
         };
@@ -552,12 +508,17 @@ fn detailed(act: Act, rng: &mut Rng) -> Act {
             Act::Fail(Fault::ReadErrorAfter { reads: rng.below(20), kind, sticky })
         }
         Act::Fail(Fault::LieAfter { .. }) => {
-            let lie =
-                [Lie::Lost, Lie::Shorn, Lie::Misdirected, Lie::Flipped, Lie::Stale][rng.below(5) as usize];
+            let fault = [
+                SilentFault::Lost,
+                SilentFault::Shorn,
+                SilentFault::Misdirected,
+                SilentFault::Flipped,
+                SilentFault::Stale,
+            ][rng.below(5) as usize];
             let after = rng.below(40);
-            Act::Fail(match lie {
-                Lie::Stale => Fault::StaleReadAfter { reads: after },
-                lie => Fault::LieAfter { writes: after, lie },
+            Act::Fail(match fault {
+                SilentFault::Stale => Fault::StaleReadAfter { reads: after },
+                fault => Fault::LieAfter { writes: after, fault },
             })
         }
         // The room that is left, in sectors; the world adds what the store has by then.

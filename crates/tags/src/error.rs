@@ -1,6 +1,6 @@
 //! What can go wrong.
 
-use crate::format::{MAX_ID, MAX_NAME, MAX_TAG, MAX_TAGS};
+use crate::limits::{MAX_ID, MAX_NAME, MAX_TAG, MAX_TAGS};
 
 /// An error of a call. It had no effect, unless the store [stopped](brooklet::Error::Stopped).
 #[derive(Clone, Debug, thiserror::Error)]

@@ -22,15 +22,7 @@ use brooklet_wal::{put_varint, take_varint};
 use roaring::{RoaringBitmap, RoaringTreemap};
 
 use crate::error::{Error, Result};
-
-/// The most bytes of a name, an id and a tag.
-pub const MAX_NAME: usize = 64;
-/// See above.
-pub const MAX_ID: usize = 512;
-/// See above.
-pub const MAX_TAG: usize = 512;
-/// The most tags of a record.
-pub const MAX_TAGS: usize = 1 << 16;
+use crate::limits::{MAX_ID, MAX_NAME, MAX_TAG, MAX_TAGS};
 
 /// Ordinals of a window.
 pub(crate) const WINDOW: u64 = 1 << 16;

@@ -44,12 +44,13 @@
 mod error;
 mod format;
 mod index;
+mod limits;
 mod query;
 mod settle;
 mod tags;
 
 pub use brooklet::Bytes;
 pub use error::{Error, Result};
-pub use format::{MAX_ID, MAX_NAME, MAX_TAG, MAX_TAGS};
+pub use limits::{MAX_ID, MAX_NAME, MAX_TAG, MAX_TAGS};
 pub use query::{Found, Query, Records};
 pub use tags::{Options, Record, Tags, Written};

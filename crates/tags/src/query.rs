@@ -6,8 +6,9 @@ use brooklet::Bytes;
 use roaring::RoaringTreemap;
 
 use crate::error::{Error, Result};
-use crate::format::{Change, MAX_TAG, WINDOW};
+use crate::format::{Change, WINDOW};
 use crate::index::load;
+use crate::limits::MAX_TAG;
 use crate::tags::{Record, Shared, Tags};
 
 /// What records are looked for; see [`Tags::find`].

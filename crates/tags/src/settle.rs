@@ -101,7 +101,7 @@ impl Shared {
             }
             drop(self.store.commit(&commit)?);
         }
-        // What boarded before is on stable media with it.
+        // what was appended before is on stable media with it.
         let (key, watermark) = (self.keys.watermark(), encode_watermark(upto));
         self.store.snapshot(key, watermark)?.wait()?;
         self.drop_journals(upto, dead, changed)

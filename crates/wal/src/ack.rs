@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use brooklet_io::Process;
 
-use crate::block::Block;
+use crate::block_handle::Block;
+use crate::calls::Callback;
 use crate::error::WalError;
-use crate::listeners::Callback;
 use crate::shared::Shared;
 
 /// Resolves once the record's block and all blocks before it are on stable media.
@@ -103,8 +103,8 @@ impl Ack {
         }
         let shared = self.shared()?;
         shared.may_wait()?;
-        let (tell, told) = sync_channel(1);
-        let (mut slot, waker) = (None, Arc::new(Teller(tell)).into());
+        let (notify, told) = sync_channel(1);
+        let (mut slot, waker) = (None, Arc::new(Teller(notify)).into());
         let heard = self.block.listen_as_task(&mut slot, &waker);
         if heard.is_some() {
             shared.see_to(heard);

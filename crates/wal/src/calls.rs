@@ -21,9 +21,11 @@ use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
 
 use crate::error::WalError;
-use crate::listeners::Callback;
 use crate::sync::thread::{self, Builder, JoinHandle, ThreadId};
 use crate::sync::{Condvar, Mutex, MutexGuard};
+
+/// A function to call with how a block ended.
+pub(crate) type Callback = Box<dyn FnOnce(Result<(), WalError>) + Send>;
 
 /// What is to be called as some blocks have ended.
 pub(crate) struct Call {

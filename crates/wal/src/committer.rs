@@ -13,8 +13,8 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{Completion, Op, Persist, Queue, exact_timers, write_all_at};
 
 use crate::alarm::Alarm;
-use crate::core::{Rest, Taken, Urge, Write};
-use crate::shared::Resting;
+use crate::core::{CommitterWait, Taken, Write, WriteReason};
+use crate::shared::CommitterHandle;
 use crate::sync::thread;
 use crate::wal::Wal;
 
@@ -118,7 +118,7 @@ impl Committer {
             let flying = self.queue.in_flight() > 0;
             return if flying { Pause::Write(Duration::MAX) } else { Pause::Ended };
         }
-        if let Some(taken) = core.take(Urge::Due(now)) {
+        if let Some(taken) = core.take(WriteReason::Due(now)) {
             drop(core);
             self.start(taken);
             return Pause::None;
@@ -129,7 +129,7 @@ impl Committer {
             let due = if paced && core.has_slot() { core.due() } else { None };
             self.exact = due.is_some();
             let until = due.unwrap_or(Duration::MAX);
-            core.rest = Some(Rest::Flying { until });
+            core.rest = Some(CommitterWait::Flying { until });
             return Pause::Write(until.saturating_sub(now));
         }
         let idle = core.is_idle() && core.durable() == self.last_durable;
@@ -154,7 +154,7 @@ impl Committer {
             None => Duration::MAX,
         };
         self.exact = paced && core.due().is_some();
-        core.rest = Some(Rest::Parked { until });
+        core.rest = Some(CommitterWait::Parked { until });
         Pause::Sleep(until.saturating_sub(now))
     }
 
@@ -164,7 +164,7 @@ impl Committer {
     /// If the log has had another committer that ran.
     pub fn run(mut self) {
         let shared = self.wal.shared.clone();
-        let resting = Resting { thread: thread::current(), flying: self.queue.waker() };
+        let resting = CommitterHandle { thread: thread::current(), flying: self.queue.waker() };
         assert!(shared.committer.set(resting).is_ok(), "a log has one committer");
         if shared.lock().is_paced() {
             exact_timers();

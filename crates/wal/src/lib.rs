@@ -1,10 +1,10 @@
 //! A ring write-ahead log that acknowledges only what is on stable media.
 //!
-//! Records of any size up to a limit board the open *block*; a block is compressed, chained to the
-//! one before by its checksum, and written to the ring in one durable write; several are in flight
-//! at once; none is acknowledged before all blocks before it are safe. After a crash every
-//! acknowledged record is read back, or it is an error that says which one is damaged; what was in
-//! flight is there in order and without gaps, or not.
+//! Records of any size up to a limit are appended to the open *block*; a block is compressed,
+//! chained to the one before by its checksum, and written to the ring in one durable write; several
+//! are in flight at once; none is acknowledged before all blocks before it are safe. After a crash
+//! every acknowledged record is read back, or it is an error that says which one is damaged; what
+//! was in flight is there in order and without gaps, or not.
 //!
 //! # A first program
 //!
@@ -55,14 +55,16 @@
 //! ```
 //! use std::sync::Arc;
 //! use brooklet_io::{MemVolume, SystemClock, Volume};
-//! use brooklet_wal::{Config, Cursor, Records, Start, Wal, WalError, Zone, recover};
+//! use brooklet_wal::{Config, Cursor, Opening, Records, Start, Wal, WalError, Zone, recover};
 //!
 //! # fn main() -> Result<(), WalError> {
 //! let volume = Arc::new(MemVolume::new(1));
 //! volume.grow(1 << 20)?;
 //! let zone = Zone { offset: 0, size: 1 << 20, store: 42 };
 //! let first = Cursor { seq: 1, ..Cursor::default() };
-//! let wal = Wal::open(volume.clone(), zone, Config::default(), (0, first, 1), Arc::new(SystemClock::new()), Arc::new(()));
+//! let opening = Opening { tail: 0, next: first, epoch: 1 };
+//! let clock = Arc::new(SystemClock::new());
+//! let wal = Wal::open(volume.clone(), zone, Config::default(), opening, clock, Arc::new(()));
 //! let (_, ack) = wal.append(b"hello")?;
 //! ack.wait()?; // on stable media
 //!
@@ -77,19 +79,20 @@
 //! # }
 //! ```
 //!
-//! The rooms: `format` (the bytes of a block), `ring` and `map` (where blocks go), `core` (every
-//! decision), `tuner` and `pace` (how blocks are made, and when they may go), `seal` and
-//! `compress`, `block`, `listeners`, `ack` and `calls` (who is told, and where), `histogram`,
-//! `wal`, `shared`, `committer` and `alarm` (the drivers), `tape` and `recover` (reading back),
-//! `secure` (what an opening does about the last blocks), `resize`, `log` (the log that stands
-//! alone), `slot` (the envelope of its label, and of the store's superblock).
+//! The rooms: `config`, `format` (the bytes of a block), `ring` and `map` (where blocks go), `core`
+//! (every decision), `tuner` and `pace` (how blocks are made, and when they may go), `seal` and
+//! `compress`, `block_handle`, `listeners`, `ack` and `calls` (who is told, and where),
+//! `histogram`, `wal`, `shared`, `committer` and `alarm` (the drivers), `read_ahead` and `recover`
+//! (reading back), `secure` (what an opening does about the last blocks), `resize`, `log` (the log
+//! that stands alone), `slot` (the envelope of its label, and of the store's superblock).
 
 mod ack;
 mod alarm;
-mod block;
+mod block_handle;
 mod calls;
 mod committer;
 mod compress;
+mod config;
 mod core;
 mod error;
 mod format;
@@ -101,25 +104,28 @@ mod listeners;
 mod log;
 mod map;
 mod pace;
+mod read_ahead;
 mod recover;
 mod resize;
 mod ring;
 mod seal;
 mod secure;
 mod shared;
+mod sink;
 #[doc(hidden)]
 pub mod slot;
-mod tape;
+
 mod tuner;
 mod wal;
 
-pub use crate::core::{Boarded, Stages, WalStats};
+pub use crate::core::{Appended, Stages, WalStats};
 pub use ack::Ack;
-pub use block::Block;
+pub use block_handle::Block;
 #[doc(hidden)]
 pub use brooklet_io::sync;
 pub use calls::Hush;
 pub use committer::{Committer, Pause};
+pub use config::{Config, MIN_RING, Zone, max_record};
 pub use error::WalError;
 pub use format::{Codec, Header, Records, checksum, put_varint, take_varint};
 pub use histogram::{Histogram, SharedHistogram};
@@ -127,5 +133,6 @@ pub use log::{Log, LogError, LogOptions, LogStats, Lsn, Reader};
 pub use recover::{End, Found, Hole, Recovery, Start, recover};
 pub use ring::Cursor;
 pub use secure::{recover_secured, secure};
-pub use shared::Untold;
-pub use wal::{Config, MIN_RING, Sink, Wal, Zone, max_record};
+pub use shared::PendingNotify;
+pub use sink::Sink;
+pub use wal::{Opening, Wal};

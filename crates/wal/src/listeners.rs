@@ -2,12 +2,9 @@
 
 use std::task::Waker;
 
-use crate::calls::Call;
+use crate::calls::{Call, Callback};
 use crate::error::WalError;
 use crate::sync::thread::Thread;
-
-/// A function to call with how a block ended.
-pub(crate) type Callback = Box<dyn FnOnce(Result<(), WalError>) + Send>;
 
 /// What became of someone who began to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +80,7 @@ impl Listeners {
     }
 
     /// Wakes the threads; returns how many are woken in all, and what is to be called.
-    pub fn tell(self, result: Result<(), WalError>) -> (u64, Call) {
+    pub fn notify(self, result: Result<(), WalError>) -> (u64, Call) {
         let woken = self.threads.len() + self.tasks.len();
         self.threads.iter().for_each(Thread::unpark);
         (woken as u64, Call { tasks: self.tasks, callbacks: self.callbacks, result })

@@ -16,6 +16,8 @@ use std::ops::Range;
 
 use brooklet_io::SECTOR;
 
+use crate::config::Zone;
+
 /// Positions from `from` on, as long as nothing newer begins: `from` lies at `offset`, later ones
 /// behind, round and round in `size` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +134,28 @@ impl Map {
         let Some(old) = self.before else { return span(&self.current) && tail >= self.current.from };
         let order = old.from <= tail && tail < self.current.from && self.current.from - tail <= old.size;
         span(&self.current) && span(&old) && order && self.limit(tail) > self.current.from
+    }
+}
+
+/// Where a ring lies on its volume, whose it is, and where in it positions lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// Offset of the ring's first byte on the volume.
+    pub zone: u64,
+    pub store: u64,
+    pub map: Map,
+}
+
+impl Layout {
+    /// Where `position` lies on the volume.
+    pub fn offset(&self, position: u64) -> u64 {
+        self.zone + self.map.at(position)
+    }
+}
+
+impl From<Zone> for Layout {
+    fn from(Zone { offset, size, store }: Zone) -> Self {
+        Self { zone: offset, store, map: Map::new(size) }
     }
 }
 

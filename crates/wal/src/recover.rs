@@ -42,14 +42,14 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{SECTOR, Volume};
 use bytes::Bytes;
 
-use crate::block::Block;
+use crate::block_handle::Block;
 use crate::compress;
+use crate::config::{Zone, max_record};
 use crate::error::WalError;
 use crate::format::{HEADER, Header, Records, checksum};
-use crate::map::Map;
+use crate::map::Layout;
+use crate::read_ahead::ReadAhead;
 use crate::ring::Cursor;
-use crate::tape::Tape;
-use crate::wal::{Zone, max_record};
 pub use holes::{Found, Hole};
 
 /// What the superblock knows of the log.
@@ -102,28 +102,6 @@ pub struct Recovery {
     /// Blocks that an opening for reading only shows though it cannot tell whether they are on the
     /// medium.
     pub unproven: u64,
-}
-
-/// Where a ring lies on its volume, whose it is, and where in it positions lie.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
-    /// Offset of the ring's first byte on the volume.
-    pub zone: u64,
-    pub store: u64,
-    pub map: Map,
-}
-
-impl Layout {
-    /// Where `position` lies on the volume.
-    pub fn offset(&self, position: u64) -> u64 {
-        self.zone + self.map.at(position)
-    }
-}
-
-impl From<Zone> for Layout {
-    fn from(Zone { offset, size, store }: Zone) -> Self {
-        Self { zone: offset, store, map: Map::new(size) }
-    }
 }
 
 /// The header of the next block, with its checksum, or why there is no such block.
@@ -234,7 +212,7 @@ fn walk(
 
 /// A walk along the ring, a block at a time.
 pub(crate) struct Walk<'a> {
-    tape: Tape<'a>,
+    read_ahead: ReadAhead<'a>,
     layout: Layout,
     start: Start,
     /// What was found so far; how the log ended is known after the last block.
@@ -248,7 +226,7 @@ pub(crate) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// A walk from `start`, over what lies before position `limit`.
     pub fn new(volume: &'a dyn Volume, layout: Layout, start: Start, limit: u64) -> Result<Self, WalError> {
-        let tape = Tape::new(volume, layout, start.cursor.position, limit)?;
+        let read_ahead = ReadAhead::new(volume, layout, start.cursor.position, limit)?;
         let (next, end) = (start.cursor, End::Clean);
         let found = Recovery {
             next,
@@ -261,23 +239,23 @@ impl<'a> Walk<'a> {
             withheld: 0,
             unproven: 0,
         };
-        Ok(Self { tape, layout, start, found, unwitnessed: VecDeque::new(), over: false })
+        Ok(Self { read_ahead, layout, start, found, unwitnessed: VecDeque::new(), over: false })
     }
 
     /// The next block; `None` at the end.
     pub fn next(&mut self) -> Result<Option<(Arc<Block>, Header)>, WalError> {
-        let Self { tape, layout, start, found, unwitnessed, .. } = self;
+        let Self { read_ahead, layout, start, found, unwitnessed, .. } = self;
         if start.clean && found.next.seq == start.acked + 1 {
-            found.bytes_read = tape.bytes_read();
+            found.bytes_read = read_ahead.bytes_read();
             return Ok(None);
         }
-        let (header, chain) = match follow(tape, layout, *start, found)? {
+        let (header, chain) = match follow(read_ahead, layout, *start, found)? {
             Ok(next) => next,
             Err(why) => return self.end(why).map(|()| None),
         };
-        let data = payload(tape, &header)?.map_err(|what| damaged(found, what.into()))?;
+        let data = payload(read_ahead, &header)?.map_err(|what| damaged(found, what.into()))?;
         let end = header.position + header.disk_len() as u64;
-        tape.release(end);
+        read_ahead.release(end);
         let from = Cursor { position: header.position, ..found.next };
         found.next =
             Cursor { position: end, seq: header.seq + 1, lsn: header.lsn + u64::from(header.raw_len), chain };
@@ -295,14 +273,14 @@ impl<'a> Walk<'a> {
 
     /// Tells the end of the log from damage, where no block follows because of `why`.
     fn end(&mut self, why: &'static str) -> Result<(), WalError> {
-        let Self { tape, layout, start, found, .. } = self;
+        let Self { read_ahead, layout, start, found, .. } = self;
         if start.acked >= found.next.seq && !bug("superblock-is-no-witness") {
             return Err(damaged(found, format!("{why}; the superblock says it was acknowledged")));
         }
         if why == BEYOND {
             return Err(damaged(found, format!("{why}, whose newest trim point is lost")));
         }
-        let behind = evidence(tape, layout, *start, found.next)?;
+        let behind = evidence(read_ahead, layout, *start, found.next)?;
         if let Some(witness) = behind.witness
             && !bug("cut-instead-of-error")
         {
@@ -310,15 +288,15 @@ impl<'a> Walk<'a> {
             return Err(damaged(found, what));
         }
         found.end = if behind.dropped > 0 || why != NO_BLOCK { End::Torn(behind.dropped) } else { End::Open };
-        found.bytes_read = tape.bytes_read();
+        found.bytes_read = read_ahead.bytes_read();
         Ok(())
     }
 }
 
 /// The payload of a block whose checksum held. If it makes no sense all the same, it is not torn:
 /// it is not what was written.
-fn payload(tape: &mut Tape<'_>, header: &Header) -> std::io::Result<Result<Bytes, &'static str>> {
-    let bytes = tape.at(header.position, header.disk_len())?.expect("just read");
+fn payload(read_ahead: &mut ReadAhead<'_>, header: &Header) -> std::io::Result<Result<Bytes, &'static str>> {
+    let bytes = read_ahead.at(header.position, header.disk_len())?.expect("just read");
     let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
     let Some(data) = compress::open(header.codec, stored, header.raw_len as usize) else {
         return Ok(Err("the payload does not decompress"));
@@ -346,24 +324,29 @@ fn is_of_later_lap(layout: &Layout, start: Start, header: &Header, position: u64
 /// Looks for the next block where it should be: right behind, or at the start of the next lap if it
 /// did not fit.
 ///
-/// The start of the lap is peeked at: the tape goes there only for what may be the next block, and
-/// comes back if that is torn.
-fn follow(tape: &mut Tape<'_>, layout: &Layout, start: Start, found: &Recovery) -> std::io::Result<Next> {
+/// The start of the lap is peeked at: the reader goes there only for what may be the next block,
+/// and comes back if that is torn.
+fn follow(
+    read_ahead: &mut ReadAhead<'_>,
+    layout: &Layout,
+    start: Start,
+    found: &Recovery,
+) -> std::io::Result<Next> {
     let position = found.next.position;
-    let here = judge(tape.at(position, SECTOR)?, layout, start, found, position);
-    let here = whole(tape, here)?;
+    let here = judge(read_ahead.at(position, SECTOR)?, layout, start, found, position);
+    let here = whole(read_ahead, here)?;
     let (left, size) = (layout.map.lap_left(position), layout.map.size_at(position));
     let gap_possible = left < size && left <= (max_record(size) + 2 * SECTOR) as u64;
     if gap_possible && here.is_err_and(|why| why != LATER_LAP) {
         let lap = position + left;
-        let there = judge(tape.peek(lap)?, layout, start, found, lap);
+        let there = judge(read_ahead.peek(lap)?, layout, start, found, lap);
         if there.is_ok_and(|(header, _)| header.disk_len() as u64 > left) {
-            tape.seek(lap);
-            let there = whole(tape, there)?;
+            read_ahead.seek(lap);
+            let there = whole(read_ahead, there)?;
             if there.is_ok() {
                 return Ok(there);
             }
-            tape.seek(position);
+            read_ahead.seek(position);
         }
     }
     Ok(here)
@@ -396,9 +379,9 @@ fn judge(sector: Option<&[u8]>, layout: &Layout, start: Start, found: &Recovery,
 }
 
 /// Reads the block whose header is the next one's: the next block is only what is there whole.
-fn whole(tape: &mut Tape<'_>, next: Next) -> std::io::Result<Next> {
+fn whole(read_ahead: &mut ReadAhead<'_>, next: Next) -> std::io::Result<Next> {
     let Ok((header, _)) = next else { return Ok(next) };
-    let Some(bytes) = tape.at(header.position, header.disk_len())? else { return Ok(Err(BEYOND)) };
+    let Some(bytes) = read_ahead.at(header.position, header.disk_len())? else { return Ok(Err(BEYOND)) };
     let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
     let damaged = checksum(stored) != header.payload_sum && !bug("payload-sum-is-ignored");
     Ok(if damaged { Err("the payload is damaged") } else { next })
@@ -413,12 +396,17 @@ struct Behind {
 
 /// Reads the rest of the ring for blocks that were written after the missing one: of this lap, or
 /// of a later one, which is there if the trim point is not the newest.
-fn evidence(tape: &mut Tape<'_>, layout: &Layout, start: Start, missing: Cursor) -> std::io::Result<Behind> {
+fn evidence(
+    read_ahead: &mut ReadAhead<'_>,
+    layout: &Layout,
+    start: Start,
+    missing: Cursor,
+) -> std::io::Result<Behind> {
     let mut behind = Behind { witness: None, dropped: 0 };
     let mut position = missing.position;
-    while position < tape.limit() {
-        tape.release(position);
-        let bytes = tape.at(position, SECTOR)?.expect("within the tape");
+    while position < read_ahead.limit() {
+        read_ahead.release(position);
+        let bytes = read_ahead.at(position, SECTOR)?.expect("within the tape");
         if let Some((header, _)) = Header::decode(bytes)
             && (header.position == position || is_of_later_lap(layout, start, &header, position))
             && header.store == layout.store

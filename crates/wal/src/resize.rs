@@ -1,9 +1,9 @@
 //! Resizing a ring while it is in use.
 //!
-//! Steps: nothing boards any more; what boarded becomes durable, so that the log ends where the new
-//! span begins; the new map is recorded; the ring goes on in it. Whoever appends meanwhile waits
-//! for room: for the blocks in flight, and for the record. A crash before the record leaves the
-//! ring as it was; after it, the new map says the same of every block there is.
+//! Steps: nothing is appended any more; what was appended becomes durable, so that the log ends
+//! where the new span begins; the new map is recorded; the ring goes on in it. Whoever appends
+//! meanwhile waits for room: for the blocks in flight, and for the record. A crash before the
+//! record leaves the ring as it was; after it, the new map says the same of every block there is.
 
 use crate::core::Limits;
 use crate::error::WalError;
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::sync::thread::Thread;
 use crate::wal::Wal;
 
-/// Lets records board again, however the resize ended.
+/// Allows appends again, however the resize ended.
 struct Paused<'a>(&'a Shared);
 
 impl Drop for Paused<'_> {

@@ -1,4 +1,4 @@
-//! Sealing: from the bytes that boarded to the bytes that are written.
+//! Sealing: from the bytes that were appended to the bytes that are written.
 //!
 //! Works outside every lock. What depends on the order of blocks (position, chain, acknowledged
 //! number) is added by [`Sealed::stamp`] when the block is placed.

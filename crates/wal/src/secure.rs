@@ -24,11 +24,12 @@ use std::sync::Arc;
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, Volume, read_exact_at, read_medium_exact_at, write_all_at};
 
-use crate::block::Block;
+use crate::block_handle::Block;
+use crate::config::Zone;
 use crate::error::WalError;
 use crate::format::{HEADER, Header, checksum};
-use crate::recover::{Found, Layout, Recovery, Start, Walk, recover_around};
-use crate::wal::Zone;
+use crate::map::Layout;
+use crate::recover::{Found, Recovery, Start, Walk, recover_around};
 
 /// Makes every block that recovery found safe from a power cut. Call it after a flush of `volume`,
 /// before the opening is recorded; `start` and `found` are those of the recovery.

@@ -6,8 +6,8 @@
 //! [`Committer`](crate::Committer) serves those who do not wait.
 //!
 //! Locks: `core` is held for short steps only, never across I/O, compression, the sink or a
-//! wake-up. The sink may take locks of its own; callers may hold those while they board, so nothing
-//! here boards or waits inside the sink. Code of users runs where `calls` says.
+//! wake-up. The sink may take locks of its own; callers may hold those while they append, so
+//! nothing here appends or waits inside the sink. Code of users runs where `calls` says.
 //!
 //! A panic of the volume, of the sink or of a driver is a failed write: it stops the log, and
 //! everyone is told.
@@ -22,15 +22,16 @@ use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
 use brooklet_io::{Clock, Persist, Process, Volume, write_all_at};
 
-use crate::block::Block;
+use crate::block_handle::Block;
 use crate::calls::{Calls, Expected, take_tasks, wake_all};
-use crate::core::{Core, Next, Rest, Taken, Urge, Way, Write};
+use crate::config::Config;
+use crate::core::{BlockTimes, CommitterWait, Core, Next, Taken, Write, WriteReason};
 use crate::error::WalError;
 use crate::listeners::{Heard, Listeners};
 use crate::seal::{Pool, seal};
+use crate::sink::Sink;
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Mutex, MutexGuard};
-use crate::wal::{Config, Sink};
 
 pub(crate) struct Shared {
     core: Mutex<Core>,
@@ -41,7 +42,7 @@ pub(crate) struct Shared {
     pub config: Config,
     pub clock: Arc<dyn Clock>,
     pub sink: Arc<dyn Sink>,
-    pub committer: OnceLock<Resting>,
+    pub committer: OnceLock<CommitterHandle>,
     pub calls: Arc<Calls>,
     /// The process that opened the log.
     pub process: Process,
@@ -58,7 +59,7 @@ pub(crate) enum Turn {
 }
 
 /// Ends the committer's rests.
-pub(crate) struct Resting {
+pub(crate) struct CommitterHandle {
     pub thread: Thread,
     pub flying: Waker,
 }
@@ -126,7 +127,7 @@ impl Shared {
         let mut core = self.lock();
         let alone = core.is_paced() && self.committer.get().is_none();
         let now = if alone { self.clock.now() } else { Duration::ZERO };
-        match core.take(if alone { Urge::Alone(now) } else { Urge::Wanted }) {
+        match core.take(if alone { WriteReason::Alone(now) } else { WriteReason::Wanted }) {
             Some(taken) => Turn::Drive(taken),
             None if alone => core.held_back(now).map_or(Turn::Wait, Turn::Sleep),
             None => Turn::Wait,
@@ -186,16 +187,16 @@ impl Shared {
     }
 
     fn try_seal_and_place(&self, taken: Taken) -> Result<Write, WalError> {
-        let way = Way::begun(taken.boarded, self.clock.now());
-        let way = (taken.records > 0).then_some(way);
-        // Passengers copy their records without waiting for anything, so this is short.
-        while taken.block.is_boarding() {
+        let times = BlockTimes::begun(taken.appended, self.clock.now());
+        let times = (taken.records > 0).then_some(times);
+        // Writers copy their records without waiting for anything, so this is short.
+        while taken.block.is_being_filled() {
             thread::yield_now();
         }
         let sealed = seal(&self.pool, taken.buf, taken.records, taken.effort);
         let now = self.clock.now();
         let mut core = self.lock();
-        let placed = core.place(taken.block, sealed, way, now);
+        let placed = core.place(taken.block, sealed, times, now);
         let waiters = std::mem::take(&mut core.room_waiters);
         let next = core.next_driver();
         drop(core);
@@ -226,9 +227,9 @@ impl Shared {
             drop(core);
             if let Err(panic) = caught("the log's sink", || self.sink.durable(&blocks)) {
                 // They are in the window no more.
-                let untold = self.fail(panic);
+                let pending = self.fail(panic);
                 self.end(&blocks, Err(self.failed()), expected);
-                return drop(untold);
+                return drop(pending);
             }
             let now = self.clock.now();
             let mut core = self.lock();
@@ -238,9 +239,9 @@ impl Shared {
             let listeners = finish(&blocks, &Ok(()));
             let next = core.next_driver();
             drop(core);
-            // The next write starts before this one's passengers are told.
+            // The next write starts before this one's waiters are told.
             self.wake(next);
-            let woken = self.tell(listeners, &Ok(()), expected);
+            let woken = self.notify(listeners, &Ok(()), expected);
             if woken > 0 {
                 self.lock().stats.wakes += woken;
             }
@@ -248,18 +249,18 @@ impl Shared {
     }
 
     /// Stops the log for good.
-    pub fn fail(&self, error: io::Error) -> Untold<'_> {
+    pub fn fail(&self, error: io::Error) -> PendingNotify<'_> {
         tracing::error!(%error, "a write to the log failed; nothing more is acknowledged");
         self.stop(|core| core.fail(error))
     }
 
     /// Stops the log as `how` says.
-    pub fn stop(&self, how: impl FnOnce(&mut Core) -> Vec<Arc<Block>>) -> Untold<'_> {
+    pub fn stop(&self, how: impl FnOnce(&mut Core) -> Vec<Arc<Block>>) -> PendingNotify<'_> {
         let mut core = self.lock();
         let blocks = how(&mut core);
         let waiters = std::mem::take(&mut core.room_waiters);
         let rest = core.rest.take();
-        Untold { shared: self, blocks, waiters, rest, expected: Some(self.calls.expect()) }
+        PendingNotify { shared: self, blocks, waiters, rest, expected: Some(self.calls.expect()) }
     }
 
     /// Lets a block's end, or the next driver, come to whoever waits for it.
@@ -272,25 +273,30 @@ impl Shared {
     }
 
     /// Lets the committer go on, if it rests.
-    pub fn end_rest(&self, rest: Option<Rest>) {
+    pub fn end_rest(&self, rest: Option<CommitterWait>) {
         if let (Some(rest), Some(committer)) = (rest, self.committer.get()) {
             match rest {
-                Rest::Parked { .. } => committer.thread.unpark(),
-                Rest::Flying { .. } => committer.flying.wake_by_ref(),
+                CommitterWait::Parked { .. } => committer.thread.unpark(),
+                CommitterWait::Flying { .. } => committer.flying.wake_by_ref(),
             }
         }
     }
 
     /// Ends `blocks`, and tells everyone who listens.
     fn end(&self, blocks: &[Arc<Block>], result: Result<(), WalError>, expected: Expected<'_>) {
-        self.tell(finish(blocks, &result), &result, expected);
+        self.notify(finish(blocks, &result), &result, expected);
     }
 
     /// Wakes the threads that listen, and has the rest called. Returns how many were woken.
-    fn tell(&self, listeners: Vec<Listeners>, result: &Result<(), WalError>, expected: Expected<'_>) -> u64 {
+    fn notify(
+        &self,
+        listeners: Vec<Listeners>,
+        result: &Result<(), WalError>,
+        expected: Expected<'_>,
+    ) -> u64 {
         let (mut calls, mut woken) = (Vec::new(), 0);
         for listeners in listeners {
-            let (count, call) = listeners.tell(result.clone());
+            let (count, call) = listeners.notify(result.clone());
             woken += count;
             calls.push(call);
         }
@@ -315,15 +321,15 @@ impl Drop for Shared {
 /// Those who wait on a log that was stopped. They are told when this is dropped; callbacks may be
 /// called then, so let go of all locks before.
 #[must_use = "whoever waits is told when it is dropped"]
-pub struct Untold<'a> {
+pub struct PendingNotify<'a> {
     shared: &'a Shared,
     blocks: Vec<Arc<Block>>,
     waiters: Vec<Thread>,
-    rest: Option<Rest>,
+    rest: Option<CommitterWait>,
     expected: Option<Expected<'a>>,
 }
 
-impl Drop for Untold<'_> {
+impl Drop for PendingNotify<'_> {
     fn drop(&mut self) {
         if let Some(expected) = self.expected.take() {
             self.shared.end(&self.blocks, Err(self.shared.failed()), expected);
@@ -333,7 +339,7 @@ impl Drop for Untold<'_> {
     }
 }
 
-impl fmt::Debug for Untold<'_> {
+impl fmt::Debug for PendingNotify<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Untold({:?})", self.blocks)
     }

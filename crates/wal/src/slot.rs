@@ -27,7 +27,7 @@ pub const LEN: usize = 512;
 const SUM: usize = LEN - 8;
 
 /// What is kept in slots.
-pub trait InSlot: Copy {
+pub trait SlotContent: Copy {
     /// First bytes of a slot that holds such a thing.
     const MAGIC: [u8; 8];
     /// Newest format version that is known.
@@ -151,7 +151,7 @@ pub fn seal(slot: &mut [u8]) {
 }
 
 /// Writes `what` into slots of a volume, one write after the other.
-pub fn write<T: InSlot>(
+pub fn write<T: SlotContent>(
     volume: &dyn Volume,
     mut slots: impl Iterator<Item = usize>,
     what: &T,
@@ -166,7 +166,7 @@ pub fn write<T: InSlot>(
 /// it before: nobody acted on a slot that a cache holds and the medium does not.
 ///
 /// Each by a read of its own: one that gives what was there before must not hide the newest.
-pub fn read<T: InSlot>(volume: &dyn Volume, count: usize) -> io::Result<Vec<Slot<T>>> {
+pub fn read<T: SlotContent>(volume: &dyn Volume, count: usize) -> io::Result<Vec<Slot<T>>> {
     let mut buf = AlignedBuf::zeroed(count * SECTOR);
     let at_once = if bug("slots-are-read-at-once") { count.max(1) } else { 1 };
     for (piece, at) in buf.chunks_mut(at_once * SECTOR).zip((0..).step_by(at_once * SECTOR)) {
@@ -181,7 +181,7 @@ pub fn read<T: InSlot>(volume: &dyn Volume, count: usize) -> io::Result<Vec<Slot
 ///
 /// # Errors
 /// The version of a slot that is of a newer format.
-pub fn choose<T: InSlot>(slots: &[Slot<T>]) -> Result<Option<(usize, T)>, u32> {
+pub fn choose<T: SlotContent>(slots: &[Slot<T>]) -> Result<Option<(usize, T)>, u32> {
     let newer =
         slots.iter().find_map(|slot| if let Slot::Newer(version) = slot { Some(*version) } else { None });
     if let Some(version) = newer {
@@ -210,7 +210,7 @@ mod tests {
     const CURSOR: Cursor = Cursor { position: 1 << 50, seq: 2 << 50, lsn: 3 << 50, chain: 4 << 50 };
     const THING: Thing = Thing { id: 5 << 70 | 6, cursor: CURSOR, rank: 7 };
 
-    impl InSlot for Thing {
+    impl SlotContent for Thing {
         const MAGIC: [u8; 8] = *b"A THING.";
         const FORMAT: u32 = 3;
 

@@ -1,4 +1,4 @@
-//! The log as its users hold it: boarding, waiting for room, cutting and trimming, ending.
+//! The log as its users hold it: appending, waiting for room, cutting and trimming, ending.
 
 use std::fmt;
 use std::io;
@@ -9,104 +9,33 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{Clock, SECTOR, Volume};
 
 use crate::ack::Ack;
-use crate::block::Block;
+use crate::block_handle::Block;
 use crate::calls::Hush;
-use crate::core::{Boarded, Core, Filling, Limits, Setup, Stages, WalStats};
+use crate::config::{Config, MIN_RING, Zone};
+use crate::core::{Appended, Core, Limits, OpenBlock, Setup, Stages, WalStats};
 use crate::error::WalError;
-use crate::format::{Codec, HEADER, disk_len};
+use crate::map::Layout;
 use crate::pace::Pace;
-use crate::recover::Layout;
 use crate::ring::Cursor;
 use crate::seal::Pool;
-use crate::shared::{Shared, Turn, Untold};
+use crate::shared::{PendingNotify, Shared, Turn};
+use crate::sink::Sink;
 use crate::sync::thread::{self, Thread};
 use crate::tuner::Settings;
-
-/// Sees every block become durable, in order, before anybody is told.
-pub trait Sink: Send + Sync {
-    /// The blocks are on stable media, and all before them.
-    fn durable(&self, blocks: &[Arc<Block>]);
-}
-
-impl Sink for () {
-    fn durable(&self, _: &[Arc<Block>]) {}
-}
-
-/// Where a ring lies on its volume, and whose it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Zone {
-    /// Offset of the ring's first byte on the volume; a multiple of the sector size.
-    pub offset: u64,
-    /// Bytes of the ring; a multiple of the sector size. The space must be allocated and written
-    /// before.
-    pub size: u64,
-    /// Identity of the store: blocks of another are never taken for ours.
-    pub store: u64,
-}
-
-/// How a log works. The defaults suit a local solid-state disk.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Most bytes of a block, before compression. 1 MiB. That is what a log starts with; it finds
-    /// out under load whether smaller ones serve better. What waits for a block that fills slowly
-    /// is written before it is full.
-    pub block_size: usize,
-    /// Most writes in flight at once. 16: enough to hide a cloud volume's latency. A log starts
-    /// with 4 and finds out.
-    pub depth: usize,
-    /// The strongest codec in use. [`Codec::Zstd`]. A log starts with [`Codec::Lz4`]; where that
-    /// costs more time than it saves it finds out and steps back, and where a stronger one costs no
-    /// throughput it steps up.
-    pub codec: Codec,
-    /// The least time from the start of a write to the start of the next, for a volume that is paid
-    /// for by the operation: 1/3000 s, say. None: zero. Where there is a pace, only a
-    /// [`Committer`](crate::Committer) writes.
-    pub interval: Duration,
-    /// Most bytes written in a second, for a volume that is paid for by the byte. No limit: zero.
-    pub rate: u64,
-    /// How long an append may rest when nobody waits for it. 1 ms.
-    pub linger: Duration,
-    /// Part of the ring, in percent, that only records which free space may use. 12: trims still
-    /// find room when everything else is full.
-    pub reserve_percent: u8,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            block_size: 1 << 20,
-            depth: 16,
-            codec: Codec::Zstd,
-            interval: Duration::ZERO,
-            rate: 0,
-            linger: Duration::from_millis(1),
-            reserve_percent: 12,
-        }
-    }
-}
 
 /// Records of so many bytes are copied outside the lock, by streaming stores: copying them takes
 /// longer than taking the lock once more.
 const LONG: usize = 8 << 10;
 
-/// Largest record that a ring of `size` bytes takes: with a lap's end before it and the reserve, it
-/// fits in an empty one.
-pub fn max_record(size: u64) -> usize {
-    // Lengths are 32 bits wide in a block; less than a gigabyte leaves room for what is added to a
-    // record on its way.
-    (size / 3 / SECTOR as u64 * SECTOR as u64)
-        .min((1 << 30) - (1 << 20))
-        .saturating_sub((SECTOR + HEADER) as u64) as usize
-}
-
-/// What follows from the ring's size, and what was asked for.
-pub(crate) fn limits(config: &Config, size: u64) -> Limits {
-    let block_size = config.block_size.min(size as usize / 8);
-    // A record that frees space finds room for a block of the usual size, wherever the ring stands.
-    let reserve = size * u64::from(config.reserve_percent) / 100;
-    let least = if config.reserve_percent > 0 { disk_len(block_size) + 2 * SECTOR } else { 0 };
-    let reserve = reserve.max(least as u64);
-    Limits { block_size, max_record: max_record(size), reserve }
+/// Where a log that is opened goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Ring position of the oldest live block.
+    pub tail: u64,
+    /// Where the next block goes.
+    pub next: Cursor,
+    /// Number of this opening: larger than that of every earlier one, and durable already.
+    pub epoch: u64,
 }
 
 /// A ring write-ahead log, open for appending. Clones are handles to the same log.
@@ -121,23 +50,21 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// Opens the ring for appending at `next`, with live blocks from ring position `tail` on.
-    ///
-    /// `epoch` must be larger than that of every earlier opening, and durable already. Every block
-    /// that becomes durable is shown to `sink` before it is acknowledged.
+    /// Opens the ring for appending. Every block that becomes durable is shown to `sink` before it
+    /// is acknowledged.
     pub fn open(
         volume: Arc<dyn Volume>,
         zone: Zone,
         config: Config,
-        (tail, next, epoch): (u64, Cursor, u64),
+        opening: Opening,
         clock: Arc<dyn Clock>,
         sink: Arc<dyn Sink>,
     ) -> Self {
         assert!(zone.size >= MIN_RING, "a ring of {} bytes is too small", zone.size);
         assert!(zone.offset.is_multiple_of(SECTOR as u64), "a ring starts at a sector");
-        let limits = limits(&config, zone.size);
+        let limits = Limits::new(&config, zone.size);
         let pool = Pool::new(limits.block_size);
-        Self::open_in(volume, zone.into(), (config, limits, pool), (tail, next, epoch), clock, sink)
+        Self::open_in(volume, zone.into(), (config, limits, pool), opening, clock, sink)
     }
 
     /// [`open`](Self::open), in a ring that may have been resized, within given limits.
@@ -145,15 +72,15 @@ impl Wal {
         volume: Arc<dyn Volume>,
         layout: Layout,
         (config, limits, pool): (Config, Limits, Arc<Pool>),
-        (tail, next, epoch): (u64, Cursor, u64),
+        opening: Opening,
         clock: Arc<dyn Clock>,
         sink: Arc<dyn Sink>,
     ) -> Self {
         let Limits { block_size, max_record, reserve } = limits;
-        let setup = Setup { store: layout.store, epoch, max_record, reserve };
+        let setup = Setup { store: layout.store, epoch: opening.epoch, max_record, reserve };
         let most = Settings { codec: config.codec, block_size, depth: config.depth.max(1) };
         let pace = Pace { interval: config.interval, rate: config.rate };
-        let core = Core::new(setup, (most, pace), pool.clone(), layout.map, tail, next);
+        let core = Core::new(setup, (most, pace), pool.clone(), layout.map, opening.tail, opening.next);
         Self { shared: Arc::new(Shared::new(core, pool, (volume, layout.zone), config, clock, sink)) }
     }
 
@@ -172,30 +99,31 @@ impl Wal {
         freeing: bool,
         within: Duration,
         encode: impl FnOnce(&mut dyn FnMut(&[u8])),
-    ) -> Result<Boarded, WalError> {
-        self.board(bound, freeing, within, |open| open.push(bound, encode))
+    ) -> Result<Appended, WalError> {
+        self.append_with(bound, freeing, within, |open| open.push(bound, encode))
     }
 
-    fn board(
+    fn append_with(
         &self,
         bound: usize,
         freeing: bool,
         within: Duration,
-        put: impl FnOnce(&mut Filling) -> usize,
-    ) -> Result<Boarded, WalError> {
+        put: impl FnOnce(&mut OpenBlock) -> usize,
+    ) -> Result<Appended, WalError> {
         let shared = &*self.shared;
         shared.here()?;
         let mut core = shared.lock();
-        let boarded = core.board(bound, freeing, (within, || shared.clock.now()), put)?;
-        let rest = core.disturb();
+        let appended = core.append(bound, freeing, (within, || shared.clock.now()), put)?;
+        let rest = core.should_wake();
         drop(core);
         shared.end_rest(rest);
-        Ok(boarded)
+        Ok(appended)
     }
 
     /// Takes a record, `head` and then `record`, into the open block, as
-    /// [`try_append`](Self::try_append) does. A long one is copied while others board behind it.
-    pub(crate) fn try_append_slice(&self, head: &[u8], record: &[u8]) -> Result<Boarded, WalError> {
+    /// [`try_append`](Self::try_append) does. A long one is copied while others are appended behind
+    /// it.
+    pub(crate) fn try_append_slice(&self, head: &[u8], record: &[u8]) -> Result<Appended, WalError> {
         let (len, linger) = (head.len().saturating_add(record.len()), self.shared.config.linger);
         if len < LONG {
             return self.try_append(len, false, linger, |out| {
@@ -203,14 +131,14 @@ impl Wal {
                 out(record);
             });
         }
-        let mut berth = None;
-        let boarded = self.board(len, false, linger, |open| {
-            let (offset, room) = open.push_hole(head, record.len());
-            berth = Some(room);
+        let mut reservation = None;
+        let appended = self.append_with(len, false, linger, |open| {
+            let (offset, room) = open.push_reserved(head, record.len());
+            reservation = Some(room);
             offset
         })?;
-        berth.expect("boarding gave it").fill(record);
-        Ok(boarded)
+        reservation.expect("the record was appended").fill(record);
+        Ok(appended)
     }
 
     /// Appends a record, waiting for room where there is none.
@@ -219,12 +147,12 @@ impl Wal {
     /// [`WalError::TooLarge`], [`WalError::Stopped`] and [`WalError::Closed`];
     /// [`WalError::WouldWait`] where it would have to wait in a waker; [`WalError::Forked`] in a
     /// process that did not open the log. Nothing was taken.
-    pub fn append(&self, record: &[u8]) -> Result<(Boarded, Ack), WalError> {
+    pub fn append(&self, record: &[u8]) -> Result<(Appended, Ack), WalError> {
         loop {
             match self.try_append_slice(&[], record) {
-                Ok(boarded) => {
-                    let ack = self.ack(boarded.block.clone());
-                    return Ok((boarded, ack));
+                Ok(appended) => {
+                    let ack = self.ack(appended.block.clone());
+                    return Ok((appended, ack));
                 }
                 Err(WalError::Busy | WalError::Full { .. }) => self.wait_for_room()?,
                 Err(error) => return Err(error),
@@ -232,7 +160,7 @@ impl Wal {
         }
     }
 
-    /// The acknowledgement of what boarded a block.
+    /// The acknowledgement of what was appended a block.
     pub fn ack(&self, block: Arc<Block>) -> Ack {
         Ack::new(&self.shared, block)
     }
@@ -254,7 +182,7 @@ impl Wal {
             Turn::Wait => {
                 let mut core = shared.lock();
                 core.room_waiters.push(thread::current());
-                let rest = core.disturb();
+                let rest = core.should_wake();
                 drop(core);
                 shared.end_rest(rest);
                 // Woken by a placement or a trim; the bound covers a wake-up that came before the
@@ -276,7 +204,7 @@ impl Wal {
     pub fn cut(&self) -> u64 {
         let mut core = self.shared.lock();
         let seq = core.cut();
-        let rest = core.disturb();
+        let rest = core.should_wake();
         drop(core);
         self.shared.end_rest(rest);
         seq
@@ -304,16 +232,16 @@ impl Wal {
         waiters.iter().for_each(Thread::unpark);
     }
 
-    /// Makes everything that boarded before the call durable.
+    /// Makes everything that was appended before the call durable.
     pub fn flush(&self) -> Result<(), WalError> {
         self.shared.here()?;
-        let block = self.shared.lock().last_boarded();
+        let block = self.shared.lock().last_appended();
         block.map_or(Ok(()), |block| self.shared.wait(&block))
     }
 
-    /// Ends the log: makes what boarded durable, refuses what comes later, and tells where the log
-    /// ended. When it returns, every callback has been called, but for those behind one that this
-    /// is called in.
+    /// Ends the log: makes what was appended durable, refuses what comes later, and tells where the
+    /// log ended. When it returns, every callback has been called, but for those behind one that
+    /// this is called in.
     ///
     /// # Errors
     /// Why the log stopped, [`WalError::Closed`] where it was closed before;
@@ -395,7 +323,7 @@ impl Wal {
     }
 
     /// Stops the log because the store around it failed; nothing more is acknowledged.
-    pub fn fail(&self, error: io::Error) -> Untold<'_> {
+    pub fn fail(&self, error: io::Error) -> PendingNotify<'_> {
         self.shared.fail(error)
     }
 
@@ -423,8 +351,3 @@ impl fmt::Debug for Wal {
         }
     }
 }
-
-/// Bytes of the smallest ring that works: four records of a sector each.
-pub const MIN_RING: u64 = 64 << 10;
-
-const _: () = assert!(MIN_RING as usize / 4 > SECTOR + HEADER);

@@ -4,10 +4,10 @@ mod archive;
 mod common;
 mod damage;
 mod faults;
-#[cfg(feature = "seeded-bugs")]
-mod gallery;
 mod hanging;
 mod moments;
+#[cfg(feature = "seeded-bugs")]
+mod mutations;
 mod offload;
 #[cfg(feature = "aws")]
 mod s3;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use brooklet::Store;
 
-use super::{Awaited, Done, Op, Peer, Result};
+use crate::outcome::{Awaited, Done, Result};
+use crate::peer::{Op, Peer};
 
 pub const SETTING: &str = "defaults; threads wait for a ticket, tasks await it, callbacks are left on it; a snapshot is one operation";
 

@@ -7,7 +7,8 @@ use brooklet::io::{
     AlignedBuf, FileOptions, FileVolume, OpenMode, Persist, Rng, SECTOR, Volume, write_all_at,
 };
 
-use super::{Done, Op, Peer, Result};
+use crate::outcome::{Done, Result};
+use crate::peer::{Op, Peer};
 
 pub const SETTING: &str = "a durable 4 KiB write for each append that is waited for; in bulk, the same bytes in durable \
     256 KiB writes, one after another";

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use super::{MEMORY, Op, Result, Transactions, key, seq_of};
+use super::{MEMORY, key, seq_of};
+use crate::outcome::Result;
+use crate::peer::{Op, Transactions};
 
 pub const SETTING: &str = "each batch persisted with SyncData (fdatasync, which also keeps a file's new size; SyncAll is \
     slower and keeps no more); batches by the bench, since it syncs under its journal's lock; LZ4, 128 MiB cache; a \

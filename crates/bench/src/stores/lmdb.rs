@@ -6,7 +6,9 @@ use std::path::Path;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvOpenOptions};
 
-use super::{Op, Result, Transactions, key, seq_of};
+use super::{key, seq_of};
+use crate::outcome::Result;
+use crate::peer::{Op, Transactions};
 
 pub const SETTING: &str = "a sync with each commit (its default); batches by the bench, since it has one writer at a \
     time; its cache is the system's; a snapshot deletes each entry in the same transaction";

@@ -10,8 +10,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use brooklet::io::{AlignedBuf, Persist, write_all_at};
 
 use super::device::{self, BYTES};
-use super::{Done, Op, Peer, Result, Transactions};
 use crate::batch::Batched;
+use crate::outcome::{Done, Result};
+use crate::peer::{Op, Peer, Transactions};
 
 pub const SETTING: &str = "waiting threads share a buffer, a lock and a condition, and whoever finds no write going on \
     writes for all; callbacks and bulk by the bench's batches; uncompressed, and nothing is indexed";

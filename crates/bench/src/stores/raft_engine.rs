@@ -6,7 +6,8 @@ use std::path::Path;
 use protobuf::well_known_types::BytesValue;
 use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize};
 
-use super::{Op, Result, Transactions};
+use crate::outcome::Result;
+use crate::peer::{Op, Transactions};
 
 pub const SETTING: &str = "write with sync; its own write groups merge waiting threads, the bench's batches \
     callbacks; log files are written with zeros beforehand; a snapshot compacts the log in the same batch; batches over \

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use redb::{Database, Durability, ReadableDatabase, TableDefinition};
 
-use super::{MEMORY, Op, Result, Transactions, key, seq_of};
+use super::{MEMORY, key, seq_of};
+use crate::outcome::Result;
+use crate::peer::{Op, Transactions};
 
 pub const SETTING: &str = "Durability::Immediate, one-phase commit with checksums (its default); batches by the bench, \
     since it has one writer at a time; 128 MiB cache; a snapshot removes each entry in the same transaction";

@@ -7,7 +7,9 @@ use rocksdb::{
     WriteOptions,
 };
 
-use super::{MEMORY, Op, Result, Transactions, key, seq_of};
+use super::{MEMORY, key, seq_of};
+use crate::outcome::Result;
+use crate::peer::{Op, Transactions};
 
 pub const SETTING: &str = "write with sync; its own write groups merge waiting threads, the bench's batches callbacks; \
     log files are used again, LZ4, bloom filters, 64 MiB memtables, 128 MiB block cache; a snapshot deletes each entry \

@@ -5,7 +5,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use rusqlite::{Connection, params};
 
-use super::{MEMORY, Op, Result, Transactions};
+use super::MEMORY;
+use crate::outcome::Result;
+use crate::peer::{Op, Transactions};
 
 pub const SETTING: &str = "WAL, synchronous=FULL, exclusive locking, checkpoints every 64 MiB, 128 MiB cache; batches by \
     the bench, since it has one writer at a time; a table without row ids; a snapshot deletes the range in the same \

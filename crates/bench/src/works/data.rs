@@ -8,8 +8,10 @@ use brooklet::io::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::Figures;
+use crate::outcome::Result;
 use crate::payloads::{DELTA, Payloads};
-use crate::stores::{Kind, Op, Peer, Result};
+use crate::peer::{Op, Peer};
+use crate::stores::Kind;
 use crate::system;
 
 /// Logs with some entries each.

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::tasks::{self, Task};
 use super::write::{Load, Ops, Written};
+use crate::outcome::{Outcome, Result};
 use crate::payloads::Payloads;
-use crate::stores::{Outcome, Peer, Result};
+use crate::peer::Peer;
 use crate::system;
 
 /// What may still be handed in, given back by callbacks.

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::outcome::Result;
 use crate::payloads::Payloads;
-use crate::stores::{Kind, Result};
+use crate::stores::Kind;
 
 pub use data::{Data, Left};
 pub use write::{How, Load, Until};

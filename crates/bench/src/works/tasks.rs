@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use crate::stores::Result;
+use crate::outcome::Result;
 
 /// A task.
 pub type Task<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;

@@ -10,8 +10,10 @@ use brooklet::io::Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{Figures, flight};
+use crate::outcome::Result;
 use crate::payloads::Payloads;
-use crate::stores::{Kind, Op, Peer, Result};
+use crate::peer::{Op, Peer};
+use crate::stores::Kind;
 use crate::system;
 
 /// Logs that are appended to.

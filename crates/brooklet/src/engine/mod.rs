@@ -21,13 +21,14 @@ use brooklet_io::Process;
 use brooklet_io::panics::caught;
 use brooklet_io::seeded::bug;
 use brooklet_io::tether::Tether;
-use brooklet_wal::{Block, Committer, Config, Hush, Pause, Recovery, Sink, Wal};
+use brooklet_wal::{Block, Committer, Config, Hush, Opening, Pause, Recovery, Sink, Wal};
 
 use crate::counters::Counters;
 use crate::engine::expiry::Expiry;
 use crate::engine::memory::MemorySpaces;
 use crate::engine::recovery::Opened;
 use crate::error::Error;
+use crate::format::superblock::Superblock;
 use crate::maintenance::Maintenance;
 use crate::maintenance::pace::{Ages, Quiet};
 use crate::maintenance::snapshot::MaintenanceSnapshot;
@@ -114,7 +115,11 @@ pub(crate) struct SharedState(Mutex<StoreState>);
 
 impl Sink for SharedState {
     fn durable(&self, blocks: &[Arc<Block>]) {
-        self.0.lock().expect("no panics").publish(blocks).expect("effects were checked when they boarded");
+        self.0
+            .lock()
+            .expect("no panics")
+            .publish(blocks)
+            .expect("effects were checked when they were appended");
     }
 }
 
@@ -276,9 +281,10 @@ impl Handle {
         let wal = (!options.read_only).then(|| {
             let Options { block_size, depth, linger, interval, rate, .. } = options;
             let config = Config { block_size, depth, linger, interval, rate, ..Config::default() };
-            let at = (superblock.trim.position, recovery.next, superblock.epoch);
+            let Superblock { trim, epoch, .. } = superblock;
+            let opening = Opening { tail: trim.position, next: recovery.next, epoch };
             let ring = volumes.ring().clone();
-            Wal::open(ring, superblock.zone(), config, at, options.clock.clone(), state.clone())
+            Wal::open(ring, superblock.zone(), config, opening, options.clock.clone(), state.clone())
         });
         let committer = wal.as_ref().map(Committer::new).transpose();
         let committer = committer.map_err(Error::io("starting the committer"))?;

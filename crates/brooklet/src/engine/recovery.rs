@@ -15,7 +15,7 @@ use crate::format::manifest::{Manifest, Merging, RunMeta, TableMeta};
 use crate::format::ring_label::{self, Label};
 use crate::format::run_entry::head_key;
 use crate::format::superblock::{COPIES, FORMAT, Place, RING_OFFSET, SCRATCH, Slot, Superblock, write_note};
-use crate::model::MAX_KEY;
+use crate::limits::MAX_KEY;
 use crate::options::Options;
 use crate::read::ReadView;
 use crate::run::RunSet;
@@ -354,7 +354,7 @@ fn fill_holes(opened: &Opened) -> Result<(), Error> {
     let Opened { volumes, superblock, .. } = opened;
     let ring = volumes.ring.as_ref().map(|ring| (ring, superblock.ring_end()));
     for (volume, end) in [(&volumes.data, superblock.heap_offset())].into_iter().chain(ring) {
-        volume.secure(0..end).map_err(|e| match volume.info().name {
+        volume.allocate_range(0..end).map_err(|e| match volume.info().name {
             _ if is_full(&e) => Error::Full { what: "the ring, whose file has holes", why: e.to_string() },
             name => Error::io(format!("making sure of the space of {name}"))(e),
         })?;

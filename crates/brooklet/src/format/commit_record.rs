@@ -24,8 +24,9 @@
 
 use brooklet_wal::{put_varint, take_varint};
 
+use crate::limits::MAX_KEY;
 use crate::model::retention_state::{RetentionState, State};
-use crate::model::{Bounds, Effect, MAX_KEY};
+use crate::model::{Bounds, Effect};
 
 const SAME_KEY: u8 = 0x80;
 const WITH_BOUNDS: u8 = 0x40;

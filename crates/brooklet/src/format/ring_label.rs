@@ -34,7 +34,7 @@
 //! are missing without a trace if the ring's copy ends before them.
 
 use brooklet_io::{Persist, Volume};
-use brooklet_wal::slot::{self, Fields, InSlot, Slot};
+use brooklet_wal::slot::{self, Fields, Slot, SlotContent};
 
 use crate::error::Error;
 use crate::format::superblock::{COPIES, RING_OFFSET, Superblock};
@@ -134,7 +134,7 @@ impl Label {
     }
 }
 
-impl InSlot for Label {
+impl SlotContent for Label {
     const MAGIC: [u8; 8] = *b"BRKRING\0";
     const FORMAT: u32 = 1;
 

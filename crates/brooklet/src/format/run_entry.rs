@@ -24,8 +24,9 @@ use brooklet_wal::{put_varint, take_varint};
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
+use crate::limits::MAX_KEY;
 use crate::model::retention_state::{Ageing, RetentionState};
-use crate::model::{Bounds, MAX_KEY, Piece};
+use crate::model::{Bounds, Piece};
 
 /// Bytes after which a chunk is full: of payloads, and one for each.
 pub(crate) const CHUNK: usize = 16 << 10;

@@ -47,7 +47,7 @@ use std::ops::Range;
 
 use brooklet_io::seeded::bug;
 use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, write_all_at};
-use brooklet_wal::slot::{self, Fields, InSlot};
+use brooklet_wal::slot::{self, Fields, SlotContent};
 use brooklet_wal::{Cursor, Zone};
 
 use crate::error::Error;
@@ -188,7 +188,7 @@ impl Superblock {
     }
 }
 
-impl InSlot for Superblock {
+impl SlotContent for Superblock {
     const MAGIC: [u8; 8] = *b"BROOKLET";
     const FORMAT: u32 = FORMAT;
 

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::seeded::bug;
-use brooklet_wal::{Cursor, Untold, Wal};
+use brooklet_wal::{Cursor, PendingNotify, Wal};
 
 use crate::error::{Error, described, is_full};
 use crate::format::superblock::Superblock;
@@ -111,7 +111,7 @@ pub(crate) struct Context<'a> {
     pub quiet: Duration,
     /// Whom maintenance's failure concerns. Their callbacks may ask for maintenance, so they are
     /// told with the context's end, after maintenance's lock was let go of.
-    pub untold: Cell<Option<Untold<'a>>>,
+    pub untold: Cell<Option<PendingNotify<'a>>>,
 }
 
 impl Context<'_> {

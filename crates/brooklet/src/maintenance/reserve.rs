@@ -209,7 +209,7 @@ impl Maintenance {
     /// Makes `want` bytes ready, or as many as can be had: loose ones are secured, and then the
     /// volume grows. Tells how many.
     pub(super) fn make(&mut self, want: u64) -> Result<u64, BuildError> {
-        let secured = self.secure(want)?;
+        let secured = self.allocate_loose(want)?;
         let mut grown = 0;
         let mut step = self.growth().max(want.saturating_sub(secured));
         while secured + grown < want && step > 0 {
@@ -222,14 +222,14 @@ impl Maintenance {
     }
 
     /// Secures loose extents, up to `want` bytes; tells how many.
-    fn secure(&mut self, want: u64) -> Result<u64, BuildError> {
+    fn allocate_loose(&mut self, want: u64) -> Result<u64, BuildError> {
         let (mut made, mut failed) = (0, 0);
         let unsecured: Vec<Extent> = self.heap.unsecured().collect();
         for extent in unsecured {
             let (mut at, mut len) = (extent.offset, self.growth());
             while at < extent.end() && made < want {
                 let part = Extent { offset: at, len: len.min(extent.end() - at) };
-                match self.volumes.data.secure(part.offset..part.end()) {
+                match self.volumes.data.allocate_range(part.offset..part.end()) {
                     Ok(()) => {
                         self.heap.secured(part);
                         made += part.len;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::error::Error;
-use crate::model::MAX_KEY;
+use crate::limits::MAX_KEY;
 
 /// The longest key that lies in place: with it, a [`Key`] is as large as three words.
 const SHORT: usize = 22;

@@ -21,9 +21,6 @@ use std::ops::Range;
 
 use brooklet_io::seeded::bug;
 
-/// Longest key, in bytes.
-pub const MAX_KEY: usize = 1024;
-
 /// A log's bounds: it holds the entries `first..next`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {

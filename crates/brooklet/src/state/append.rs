@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::seeded::bug;
-use brooklet_wal::{Boarded, Wal, WalError};
+use brooklet_wal::{Appended, Wal, WalError};
 
 use crate::error::{Error, Expected, Found, KeyText};
 use crate::format::commit_record;
@@ -63,7 +63,7 @@ impl From<Error> for Retry {
 
 /// A commit that appended.
 pub(crate) struct Accepted {
-    pub appended: Boarded,
+    pub appended: Appended,
     /// The number of every entry, in the order of the operations that added them.
     pub seqs: Seqs,
     /// Whether it is acknowledged at once.

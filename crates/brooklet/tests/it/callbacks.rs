@@ -274,7 +274,7 @@ impl Clock for Broken {
     }
 }
 
-/// A panic while a commit boards: what readers see may be half changed, and nobody is given
+/// A panic while a commit is appended: what readers see may be half changed, and nobody is given
 /// anything of it.
 #[test]
 fn a_panic_while_the_store_changes_stops_it_by_name() {

@@ -34,7 +34,7 @@ fn store(seed: u64) -> Store {
         };
         match ticket {
             Ok(ticket) => drop(ticket),
-            // Its end had boarded already.
+            // Its end was appended already.
             Err(Error::UnknownLog { .. }) => {}
             Err(error) => panic!("{error}"),
         }

@@ -133,8 +133,8 @@ fn a_store_is_opened_by_its_path_alone() {
     assert_eq!(store.info().unwrap().ring_size, 64 << 20);
 }
 
-/// The memory stays within its budget without anybody writing on: what boarded while a checkpoint
-/// went on is written by another right behind it.
+/// The memory stays within its budget without anybody writing on: what was appended while a
+/// checkpoint went on is written by another right behind it.
 #[test]
 fn what_comes_during_a_checkpoint_starts_the_next_by_itself() {
     let options = manual().ring_size(1 << 20).memory_budget(256 << 10);

@@ -27,7 +27,7 @@ fn a_store_refuses_a_child_and_loses_nothing() {
     let follower = store.follow(1 << 20).unwrap();
     let (mut entries, mut logs) = (store.read("log", ..).unwrap(), store.scan("").unwrap());
     let mut walk = view.walk("").unwrap();
-    let ticket = store.append("log", "1: boarded before the fork").unwrap();
+    let ticket = store.append("log", "1: appended before the fork").unwrap();
     let mut kept = Some((store, ticket, space, memory, view));
     let said = in_child(|| {
         let (store, ticket, space, memory, view) = kept.take().unwrap();
@@ -88,7 +88,7 @@ fn a_store_refuses_a_child_and_loses_nothing() {
     store.abandon();
     let store = options().open(&path).unwrap();
     let entries = &contents(&store).unwrap()[&b"log"[..]].entries;
-    assert_eq!(entries, &[&b"0"[..], b"1: boarded before the fork", b"2: after the fork"]);
+    assert_eq!(entries, &[&b"0"[..], b"1: appended before the fork", b"2: after the fork"]);
 }
 
 /// The child had the file open for as long as it lived, and with it the lock.

@@ -22,14 +22,14 @@ mod forged;
 mod fork;
 mod forks;
 mod full;
-#[cfg(feature = "seeded-bugs")]
-mod gallery;
 mod golden;
 mod import;
 mod kept;
 mod liars;
 mod lookups;
 mod metrics;
+#[cfg(feature = "seeded-bugs")]
+mod mutations;
 mod names;
 mod offload;
 mod parts;

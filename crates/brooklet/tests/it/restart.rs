@@ -207,7 +207,8 @@ pub fn an_old_copy_of_the_superblock_is_not_taken_for_all() {
         disk.write_at(0, &aligned, Persist::Durable).unwrap();
         let reader = options(1).read_only(true).open_on(Arc::new(disk.clone())).unwrap();
         assert_eq!(reader.read("log", ..).unwrap().flatten().count(), 2);
-        let meant: Vec<u64> = disk.lied().iter().map(|lied| lied.meant.start / SECTOR as u64).collect();
+        let meant: Vec<u64> =
+            disk.silent_faults().iter().map(|silent| silent.meant.start / SECTOR as u64).collect();
         assert_eq!(meant, [reads], "the copies are what is read first");
     }
 }

@@ -155,7 +155,7 @@ fn a_store_closes_while_others_use_it() {
                     0 => ticket.wait().unwrap(),
                     1 => block_on(ticket).unwrap(),
                     _ => ticket.on_done(move |result| {
-                        result.expect("closing makes durable what boarded");
+                        result.expect("closing makes durable what was appended");
                         drop(store);
                     }),
                 }

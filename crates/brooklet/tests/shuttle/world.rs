@@ -16,9 +16,9 @@ use crate::stage::{Stage, Ticking, others, rng};
 pub struct World {
     pub stage: Arc<Stage>,
     store: Store,
-    /// By writer, how many entries of its log boarded, and how many are acknowledged.
+    /// By writer, how many entries of its log were appended, and how many are acknowledged.
     known: Arc<Mutex<BTreeMap<u64, (u64, u64)>>>,
-    /// Commits of pairs that boarded.
+    /// Commits of pairs that were appended.
     pairs: Arc<AtomicUsize>,
     /// Callbacks that have not ended.
     looking: Arc<AtomicUsize>,
@@ -95,7 +95,7 @@ impl World {
         (0..count).map(|n| self.spawn(move |world| run(world, n))).collect()
     }
 
-    /// Appends to the writer's log. What boards without being refused is there after closing.
+    /// Appends to the writer's log. What is appended without being refused is there after closing.
     pub fn append(&self, writer: u64, len: u64, durability: Durability) -> Result<Ticket, Error> {
         let next = self.known.lock().unwrap().entry(writer).or_default().0;
         let ticket = self.store.append_with(key(writer), payload(writer, next, len), durability)?;
@@ -107,8 +107,8 @@ impl World {
     /// Says that all that the writer appended is acknowledged.
     pub fn acked(&self, writer: u64) {
         let known = &mut *self.known.lock().unwrap();
-        let (boarded, acked) = known.get_mut(&writer).unwrap();
-        *acked = *boarded;
+        let (appended, acked) = known.get_mut(&writer).unwrap();
+        *acked = *appended;
     }
 
     /// Adds the same entry to two logs.
@@ -194,7 +194,8 @@ impl World {
         self.end_and_check(Vec::new());
     }
 
-    /// Lets go of the store, once the threads have ended, and finds all that boarded on its volume.
+    /// Lets go of the store, once the threads have ended, and finds all that was appended on its
+    /// volume.
     pub fn end_and_check(self, threads: Vec<JoinHandle<()>>) {
         let World { stage, store, known, pairs, .. } = self;
         drop(store);
@@ -208,8 +209,8 @@ impl World {
         let pair = logs.get(&b"pair/a"[..]);
         assert_eq!(pair, logs.get(&b"pair/b"[..]), "a commit is there whole");
         assert_eq!(pair.map_or(0, Log::next), pairs.load(Ordering::Relaxed) as u64);
-        for (writer, (boarded, _)) in known {
-            assert_eq!(check_log(&logs, writer), boarded, "all that boarded is there");
+        for (writer, (appended, _)) in known {
+            assert_eq!(check_log(&logs, writer), appended, "all that was appended is there");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Forward and back: appending what documents and histories hold, and reading all of it again.
 //!
-//! Entries of one log board in order, each before the next is begun: a log belongs to one writer.
-//! What must hold afterwards is that every log has exactly the entries it was given, and that they
-//! make the text they should.
+//! Entries of one log are appended in order, each before the next is begun: a log belongs to one
+//! writer. What must hold afterwards is that every log has exactly the entries it was given, and
+//! that they make the text they should.
 
 use std::thread;
 use std::time::Instant;

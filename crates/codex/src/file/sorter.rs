@@ -4,9 +4,11 @@ use std::mem;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use super::{FileBuilder, FileOptions, Progress};
+use super::FileBuilder;
 use crate::error::Result;
 use crate::merge::Merge;
+use crate::options::FileOptions;
+use crate::progress::Progress;
 
 /// Brings entries that come in any order into the order of their keys, in bounded memory, with all
 /// cores.

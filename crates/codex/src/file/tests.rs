@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::filter::mix;
-use crate::{Reader, key_hash};
+use crate::{Duplicates, FileOptions, Reader, key_hash};
 
 /// Little enough that some hundred KiB are spilled.
 const LITTLE: usize = 256 << 10;

@@ -1,6 +1,8 @@
 //! Files whose checksums hold and whose numbers cannot be: each is refused for what it says, before
 //! it is followed.
 
+use std::io;
+
 use super::*;
 use crate::block::BlockBuilder;
 use crate::format::{POINTER, encode_frame, sum};

@@ -57,7 +57,7 @@ pub enum Fault {
         /// Writes that are still carried out as they should be.
         writes: u64,
         /// What becomes of that one.
-        lie: Lie,
+        fault: SilentFault,
     },
     /// The disk has room for so many bytes, those in holes not counted. Growing, and filling holes,
     /// beyond that fails with [`io::ErrorKind::StorageFull`].
@@ -70,7 +70,7 @@ pub enum Fault {
 
 /// What becomes of a write, or of a read, that is reported as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub enum SilentFault {
     /// A read gives what was there before.
     Stale,
     /// It leaves no trace: what was there before stays.
@@ -85,9 +85,9 @@ pub enum Lie {
 
 /// A write or a read that a disk lied about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lied {
+pub struct SilentFaultRecord {
     /// What became of it.
-    pub lie: Lie,
+    pub fault: SilentFault,
     /// Where it should have gone, or was to come from, in bytes.
     pub meant: Range<u64>,
     /// Where it went instead, if it was misdirected.
@@ -101,7 +101,7 @@ pub(super) struct Plan {
     pub(super) error: Option<ErrorPlan>,
     pub(super) flush_error: Option<ErrorPlan>,
     pub(super) read_error: Option<ErrorPlan>,
-    pub(super) lie: Option<(u64, Lie)>,
+    pub(super) fault: Option<(u64, SilentFault)>,
     pub(super) full: Option<u64>,
     pub(super) short: bool,
     pub(super) panics: bool,
@@ -124,7 +124,7 @@ impl Plan {
             Fault::ReadErrorAfter { reads, kind, sticky } => {
                 self.read_error = Some(ErrorPlan { operations: reads, kind, sticky });
             }
-            Fault::LieAfter { writes, lie } => self.lie = Some((writes, lie)),
+            Fault::LieAfter { writes, fault } => self.fault = Some((writes, fault)),
             Fault::Full(size) => self.full = Some(size),
             Fault::ShortTransfers => self.short = true,
             Fault::Panics => self.panics = true,

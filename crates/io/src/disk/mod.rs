@@ -17,7 +17,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use self::fault::{ErrorPlan, Plan};
-pub use self::fault::{Fault, Lie, Lied};
+pub use self::fault::{Fault, SilentFault, SilentFaultRecord};
 use self::holes::Holes;
 use self::media::{Media, Tearing};
 use self::pages::Pages;
@@ -42,7 +42,7 @@ pub struct Disk {
     failures: u64,
     off: bool,
     plan: Plan,
-    lied: Vec<Lied>,
+    silent: Vec<SilentFaultRecord>,
     tearing: Tearing,
     holes: Holes,
 }
@@ -70,7 +70,7 @@ impl Disk {
             failures: 0,
             off: false,
             plan: Plan::default(),
-            lied: Vec::new(),
+            silent: Vec::new(),
             tearing: Tearing { piece: TEAR, garbage: true },
             holes: Holes::default(),
         }
@@ -105,8 +105,8 @@ impl Disk {
     pub fn killed(&mut self) -> Self {
         let media = self.media.killed(&mut self.rng);
         let rng = Rng::new(self.rng.next());
-        let (lied, holes) = (self.lied.clone(), self.holes.clone());
-        Self { media, lied, holes, tearing: self.tearing, ..Self::with(rng) }
+        let (silent, holes) = (self.silent.clone(), self.holes.clone());
+        Self { media, silent, holes, tearing: self.tearing, ..Self::with(rng) }
     }
 
     /// What reads see.
@@ -146,8 +146,8 @@ impl Disk {
     }
 
     /// The writes that the disk lied about.
-    pub fn lied(&self) -> &[Lied] {
-        &self.lied
+    pub fn silent_faults(&self) -> &[SilentFaultRecord] {
+        &self.silent
     }
 
     /// Writes that a power cut now may lose or tear.
@@ -242,7 +242,11 @@ impl Disk {
         if old != buf {
             buf.copy_from_slice(&old);
             self.plan.stale = None;
-            self.lied.push(Lied { lie: Lie::Stale, meant: offset..offset + buf.len() as u64, landed: None });
+            self.silent.push(SilentFaultRecord {
+                fault: SilentFault::Stale,
+                meant: offset..offset + buf.len() as u64,
+                landed: None,
+            });
         }
     }
 
@@ -255,7 +259,7 @@ impl Disk {
             let message = format!("a write of {} bytes at {offset} passes the end, {size}", data.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        self.secure(offset..offset + data.len() as u64)?;
+        self.allocate_range(offset..offset + data.len() as u64)?;
         let start = offset as usize;
         self.counts.writes += 1;
         self.counts.durable_writes += u64::from(persist == Persist::Durable);
@@ -273,11 +277,11 @@ impl Disk {
             }
         }
         let data = &data[..self.transfer(data.len(), unit)];
-        match &mut self.plan.lie {
-            Some((0, lie)) => {
-                let lie = *lie;
-                self.plan.lie = None;
-                self.lie(lie, start, data, persist);
+        match &mut self.plan.fault {
+            Some((0, fault)) => {
+                let fault = *fault;
+                self.plan.fault = None;
+                self.fault(fault, start, data, persist);
             }
             Some((left, _)) => {
                 *left -= 1;
@@ -332,7 +336,7 @@ impl Disk {
     }
 
     /// Fills the holes in `range`.
-    pub fn secure(&mut self, range: Range<u64>) -> io::Result<()> {
+    pub fn allocate_range(&mut self, range: Range<u64>) -> io::Result<()> {
         self.check_power()?;
         let missing = self.holes.within(&range);
         if missing > 0 {
@@ -427,29 +431,33 @@ impl Disk {
     }
 
     /// Carries a write out in another way than it was asked for.
-    fn lie(&mut self, lie: Lie, start: usize, data: &[u8], persist: Persist) {
+    fn fault(&mut self, fault: SilentFault, start: usize, data: &[u8], persist: Persist) {
         let mut landed = None;
-        match lie {
+        match fault {
             // There was something before, too, and it stays.
-            Lie::Lost | Lie::Stale => {}
-            Lie::Shorn => {
+            SilentFault::Lost | SilentFault::Stale => {}
+            SilentFault::Shorn => {
                 let part = self.rng.below((data.len() / TEAR) as u64) as usize * TEAR;
                 self.media.land(start, &data[..part], persist);
             }
-            Lie::Misdirected => {
+            SilentFault::Misdirected => {
                 let places = (self.media.len() - data.len()) / TEAR + 1;
                 let at = self.rng.below(places as u64) as usize * TEAR;
                 self.media.land(at, data, persist);
                 landed = Some(at as u64..(at + data.len()) as u64);
             }
-            Lie::Flipped => {
+            SilentFault::Flipped => {
                 let mut data = data.to_vec();
                 let at = self.rng.below(data.len() as u64) as usize;
                 data[at] ^= 1 << self.rng.below(8);
                 self.media.land(start, &data, persist);
             }
         }
-        self.lied.push(Lied { lie, meant: start as u64..(start + data.len()) as u64, landed });
+        self.silent.push(SilentFaultRecord {
+            fault,
+            meant: start as u64..(start + data.len()) as u64,
+            landed,
+        });
     }
 }
 

@@ -5,14 +5,14 @@ use super::*;
 const S: usize = crate::SECTOR;
 
 /// Writes ones over the second of four sectors while the disk lies.
-fn lied(lie: Lie, seed: u64) -> (Vec<u8>, Lied) {
+fn silent(fault: SilentFault, seed: u64) -> (Vec<u8>, SilentFaultRecord) {
     let mut disk = Disk::new(vec![0; 4 * S], seed);
-    disk.fail(Fault::LieAfter { writes: 1, lie });
+    disk.fail(Fault::LieAfter { writes: 1, fault });
     disk.write(0, &[0; S], Persist::Durable, S).unwrap();
     assert_eq!(disk.write(S as u64, &[0xff; S], Persist::Durable, S).unwrap(), S, "it sounds well");
-    let told = disk.lied().to_vec();
+    let told = disk.silent_faults().to_vec();
     disk.write(3 * S as u64, &[2; S], Persist::Durable, S).unwrap();
-    assert_eq!(disk.lied(), told, "it lies once");
+    assert_eq!(disk.silent_faults(), told, "it lies once");
     assert_eq!(disk.crash(), disk.image());
     (disk.image()[..3 * S].to_vec(), told[0].clone())
 }
@@ -22,13 +22,13 @@ fn a_disk_lies_in_four_ways() {
     let ones = |image: &[u8]| image.iter().map(|b| u64::from(b.count_ones())).sum::<u64>();
     let whole = S as u64 * 8;
     for seed in 0..50 {
-        let (image, told) = lied(Lie::Lost, seed);
+        let (image, told) = silent(SilentFault::Lost, seed);
         assert_eq!((ones(&image), told.meant.clone()), (0, S as u64..2 * S as u64));
-        let (image, _) = lied(Lie::Shorn, seed);
+        let (image, _) = silent(SilentFault::Shorn, seed);
         assert!(ones(&image) < whole && ones(&image) % (TEAR as u64 * 8) == 0);
-        let (image, _) = lied(Lie::Flipped, seed);
+        let (image, _) = silent(SilentFault::Flipped, seed);
         assert_eq!(ones(&image), whole - 1);
-        let (image, told) = lied(Lie::Misdirected, seed);
+        let (image, told) = silent(SilentFault::Misdirected, seed);
         let landed = told.landed.unwrap();
         let there = &image[landed.start as usize..(landed.end as usize).min(image.len())];
         assert!(there.iter().all(|&b| b == 0xff), "{landed:?}");
@@ -103,10 +103,13 @@ fn a_stale_read_gives_what_was_there_when_the_fault_was_planned_and_once() {
         assert!(buf.iter().all(|&byte| byte == buf[0]));
         buf[0]
     };
-    assert_eq!((read(&mut disk, 0), disk.lied().len()), (2, 0), "its turn has not come");
-    assert_eq!((read(&mut disk, 1), disk.lied().len()), (1, 0), "nothing else was ever there");
+    assert_eq!((read(&mut disk, 0), disk.silent_faults().len()), (2, 0), "its turn has not come");
+    assert_eq!((read(&mut disk, 1), disk.silent_faults().len()), (1, 0), "nothing else was ever there");
     assert_eq!(read(&mut disk, 0), 1);
-    assert_eq!(disk.lied(), [Lied { lie: Lie::Stale, meant: 0..S as u64, landed: None }]);
+    assert_eq!(
+        disk.silent_faults(),
+        [SilentFaultRecord { fault: SilentFault::Stale, meant: 0..S as u64, landed: None }]
+    );
     assert_eq!(read(&mut disk, 0), 2);
     // Beyond the end that the disk had there were zeros.
     disk.fail(Fault::StaleReadAfter { reads: 0 });

@@ -15,9 +15,9 @@ use super::inner::FileInner;
 #[cfg(target_os = "linux")]
 use super::inner::{is_refusal, retry};
 #[cfg(target_os = "linux")]
-use crate::seeded::bug;
+use super::uring::UringQueue;
 #[cfg(target_os = "linux")]
-use crate::uring::UringQueue;
+use crate::seeded::bug;
 #[cfg(target_os = "linux")]
 use crate::{AlignedBuf, SECTOR};
 

@@ -59,7 +59,7 @@ impl FileInner {
         self.file.set_len(size).inspect_err(|_| self.size.store(old, Ordering::Release))
     }
 
-    pub(super) fn secure(&self, range: Range<u64>) -> io::Result<()> {
+    pub(super) fn allocate_range(&self, range: Range<u64>) -> io::Result<()> {
         let _resizing = self.resize.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_inside(&range)?;
         // Holes are punched on Linux only, and elsewhere allocating may cut what follows.

@@ -7,6 +7,7 @@
 //! - `backend`: direct I/O and io_uring, used where they can be relied on; `direct`: whether direct
 //!   I/O is; `watch`: whether the file is still there, looked at beside each write; `held`: which
 //!   files this process has open.
+//! - `thread_queue`, `uring`: queues of operations, by threads and by io_uring.
 //! - `grow`: the size, and the space; `holes`: space that is
 //!   there and holds nothing, taken without asking for more.
 //! - `cached`: reads by way of the page cache, for look-ups.
@@ -22,9 +23,9 @@ pub use self::held::is_open_here;
 use self::inner::FileInner;
 pub(crate) use self::open::sync_folder;
 pub use self::open::{process_exists, read_unlocked};
-use crate::threads::ThreadQueue;
+use self::thread_queue::ThreadQueue;
 #[cfg(target_os = "linux")]
-use crate::uring::UringQueue;
+use self::uring::UringQueue;
 use crate::{Counts, Persist, Queue, Volume, VolumeInfo};
 
 mod backend;
@@ -44,7 +45,10 @@ mod resident;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod thread_queue;
 mod tune;
+#[cfg(target_os = "linux")]
+mod uring;
 mod watch;
 
 /// Largest depth of a queue: kernels limit their rings, to several times as many.
@@ -178,8 +182,8 @@ impl Volume for FileVolume {
         self.inner.shrink(size)
     }
 
-    fn secure(&self, range: Range<u64>) -> io::Result<()> {
-        self.inner.secure(range)
+    fn allocate_range(&self, range: Range<u64>) -> io::Result<()> {
+        self.inner.allocate_range(range)
     }
 
     fn punch(&self, range: Range<u64>) -> io::Result<bool> {

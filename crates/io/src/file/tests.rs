@@ -8,7 +8,7 @@ use crate::{AlignedBuf, Op, SECTOR, read_exact_at, write_all_at};
 mod cached;
 mod durable;
 #[cfg(feature = "seeded-bugs")]
-mod gallery;
+mod mutations;
 
 pub(super) fn filled(len: usize, byte: u8) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(len);
@@ -330,13 +330,13 @@ fn space_is_given_back_and_taken_again() {
     }
     assert!(allocated(&path) + 2 * MIB <= before + (64 << 10), "{} of {before}", allocated(&path));
     assert_eq!(volume.size().unwrap(), 4 * MIB);
-    volume.secure(2 * MIB..4 * MIB).unwrap();
+    volume.allocate_range(2 * MIB..4 * MIB).unwrap();
     volume.read_at(0, &mut data).unwrap();
     let at = |mib: usize| data[mib << 20];
     assert_eq!((at(0), at(1), at(2), at(3)), (7, 0, 0, 7), "what was not given back stays");
     volume.flush().unwrap();
     assert!(allocated(&path) + MIB <= before + (64 << 10) && allocated(&path) + MIB + (64 << 10) >= before);
-    assert!(volume.punch(3 * MIB..5 * MIB).is_err() && volume.secure(3 * MIB..5 * MIB).is_err());
+    assert!(volume.punch(3 * MIB..5 * MIB).is_err() && volume.allocate_range(3 * MIB..5 * MIB).is_err());
 }
 
 /// As on XFS where nothing is free: see `secure`.

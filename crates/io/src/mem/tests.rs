@@ -308,8 +308,8 @@ fn a_hole_takes_no_room_until_it_is_filled() {
         volume.write_at(4 * S, &data[..SECTOR], Persist::Cached).unwrap_err().kind(),
         io::ErrorKind::StorageFull
     );
-    assert!(volume.secure(2 * S..4 * S).is_err() && volume.grow(9 * S).is_err());
-    volume.secure(0..3 * S).unwrap();
+    assert!(volume.allocate_range(2 * S..4 * S).is_err() && volume.grow(9 * S).is_err());
+    volume.allocate_range(0..3 * S).unwrap();
     volume.shrink(3 * S).unwrap();
     assert_eq!(volume.taken(), 3 * S);
 }

@@ -9,9 +9,9 @@ use brooklet::{Bytes, Commit, Create, Entry, Error, Options, Store, check_volume
 
 use super::{Sweep, Swept};
 use crate::campaign::guarded;
-use crate::ledger::{Expectation, Seen, Tolerance, Violation, violated};
+use crate::faulty_volume::Evidence;
 use crate::model::{Log, Logs, text};
-use crate::stage::Evidence;
+use crate::oracle::{Expectation, Seen, Tolerance, Violation, violated};
 
 /// What a device tears by, in bytes.
 const PIECE: usize = 512;

@@ -10,7 +10,7 @@ use brooklet::io::{Fault, MemVolume, Rng};
 use super::damage::Specimen;
 use super::{Sweep, Swept};
 use crate::campaign::{self, guarded};
-use crate::ledger::{Violation, violated};
+use crate::oracle::{Violation, violated};
 use crate::plan::{Act, Class, Plan, Rest, Step};
 use crate::world::Stats;
 

@@ -6,7 +6,7 @@ pub mod errors;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::budget::Budget;
-use crate::ledger::Violation;
+use crate::oracle::Violation;
 
 /// Places in which something goes wrong, one at a time.
 pub trait Sweep: Sync {

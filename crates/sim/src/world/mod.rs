@@ -1,11 +1,11 @@
-//! The world: the real store on a stage, everybody who uses it, and what they know of it.
+//! The world: the real store on a faulty volume, everybody who uses it, and what they know of it.
 //!
 //! One thread plays everybody. Where others come in between two operations of the disk, they come
-//! through the stage's door, so a world is entered while it acts: its state is locked for short
+//! through the volume's door, so a world is entered while it acts: its state is locked for short
 //! moments only, never across the store.
 
-mod deeds;
-mod fate;
+mod crash;
+mod operations;
 mod space;
 
 use std::collections::VecDeque;
@@ -15,12 +15,13 @@ use std::time::Duration;
 use brooklet::io::{Clock, ManualClock, MemVolume, Rng};
 use brooklet::{Bytes, Entries, Error, Store, View};
 
-use crate::elsewhere;
-use crate::ledger::{Expectation, Ledger, Tolerance, Violation, violated};
+use crate::checker::{CheckCounts, Checker, End, Left};
+use crate::faulty_volume::{Evidence, FaultyVolume, Interleaver};
+use crate::interrupt::Meanwhile;
 use crate::model::{Log, Logs};
-use crate::plan::{Act, Class, Meanwhile, Plan, Step};
-use crate::stage::{Evidence, Guest, Stage};
-use crate::witness::{End, Left, Tally, Witness};
+use crate::offload_store;
+use crate::oracle::{Expectation, Oracle, Tolerance, Violation, violated};
+use crate::plan::{Act, Class, Plan, Step};
 
 /// How a run went.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,8 +30,8 @@ pub struct Stats {
     pub steps: u64,
     /// Commits acknowledged.
     pub acknowledged: u64,
-    /// What witnesses saw.
-    pub tally: Tally,
+    /// What checkers found.
+    pub counts: CheckCounts,
     /// Runs in which the store stopped, was full, or met damage.
     pub stopped: u64,
     /// See above.
@@ -61,7 +62,7 @@ struct When {
 
 struct State {
     rng: Rng,
-    ledger: Ledger,
+    oracle: Oracle,
     held: VecDeque<Held>,
     /// Views, and what they showed.
     views: VecDeque<(View, Logs)>,
@@ -94,13 +95,13 @@ impl State {
 pub struct World {
     plan: Arc<Plan>,
     clock: Arc<ManualClock>,
-    stage: Mutex<Stage>,
+    volume: Mutex<FaultyVolume>,
     store: Mutex<Option<Store>>,
     state: Mutex<State>,
     me: Weak<World>,
 }
 
-impl Guest for World {
+impl Interleaver for World {
     fn enter(&self, what: Meanwhile, in_ring: bool) {
         let noticed = self.notice_import();
         let done = match what {
@@ -128,11 +129,11 @@ impl World {
     /// A world with an empty store. `tell` says that the story is wanted.
     pub fn new(plan: Arc<Plan>, tell: bool) -> Result<Arc<Self>, Violation> {
         let clock = Arc::new(ManualClock::default());
-        let stage = plan.shape.stage(MemVolume::new(plan.seed));
+        let volume = plan.shape.volume(MemVolume::new(plan.seed));
         let past = (plan.class == Class::Violent).then(VecDeque::new);
         let state = State {
             rng: Rng::new(plan.seed),
-            ledger: Ledger { past, ..Ledger::default() },
+            oracle: Oracle { past, ..Oracle::default() },
             held: VecDeque::new(),
             views: VecDeque::new(),
             taken: Vec::new(),
@@ -145,18 +146,18 @@ impl World {
             stats: Stats::default(),
             story: tell.then(Vec::new),
         };
-        elsewhere::clear();
-        let store = plan.shape.create(&stage, &clock, plan.seed);
+        offload_store::clear();
+        let store = plan.shape.create(&volume, &clock, plan.seed);
         let store = store.or_else(|error| violated(format!("an empty store cannot be made: {error}")))?;
         let world = Arc::new_cyclic(|me| Self {
             plan,
             clock,
-            stage: Mutex::new(stage),
+            volume: Mutex::new(volume),
             store: Mutex::new(Some(store)),
             state: Mutex::new(state),
             me: me.clone(),
         });
-        world.stage().invite(world.me.clone());
+        world.volume().invite(world.me.clone());
         Ok(world)
     }
 
@@ -169,8 +170,8 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stage(&self) -> Stage {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn volume(&self) -> FaultyVolume {
+        self.volume.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn store(&self) -> Option<Store> {
@@ -187,7 +188,7 @@ impl World {
 
     /// Adds a line to the story.
     fn tell(&self, line: impl FnOnce() -> String) {
-        let indent = if self.stage().is_entered() { "  meanwhile: " } else { "" };
+        let indent = if self.volume().is_entered() { "  meanwhile: " } else { "" };
         if let Some(story) = &mut self.state().story {
             story.push(format!("{indent}{}", line()));
         }
@@ -209,11 +210,11 @@ impl World {
     /// How it went so far.
     pub fn stats(&self) -> Stats {
         let state = self.state();
-        let acknowledged = state.ledger.acknowledged;
-        let stage = self.stage();
-        let trace = state.stats.trace ^ stage.trace();
+        let acknowledged = state.oracle.acknowledged;
+        let volume = self.volume();
+        let trace = state.stats.trace ^ volume.trace();
         let first = match state.stats.first {
-            (0, ..) => stage.history(),
+            (0, ..) => volume.history(),
             first => first,
         };
         Stats { acknowledged, first, trace, ..state.stats }
@@ -231,13 +232,13 @@ impl World {
     }
 
     fn step(&self, step: &Step) -> Result<(), Violation> {
-        let lied = !self.stage().disk.lied().is_empty();
+        let silent = !self.volume().disk.silent_faults().is_empty();
         {
             let mut state = self.state();
             state.rng = Rng::new(step.seed);
             state.stats.steps += 1;
             // Earlier states matter from the step on in which the disk lies.
-            if let Some(past) = state.ledger.past.as_mut().filter(|_| !lied) {
+            if let Some(past) = state.oracle.past.as_mut().filter(|_| !silent) {
                 past.clear();
             }
         }
@@ -245,14 +246,14 @@ impl World {
         // pass.
         let alone = matches!(step.act, Act::ReadAll | Act::Punctual(_));
         let interrupts = step.interrupts.iter().filter(|i| !alone || i.what == Meanwhile::Cut);
-        self.stage().begin(&interrupts.copied().collect::<Vec<_>>());
+        self.volume().begin(&interrupts.copied().collect::<Vec<_>>());
         self.act(step.act)?;
-        self.stage().begin(&[]);
+        self.volume().begin(&[]);
         if let Some(violation) = self.state().violation.take() {
             return Err(violation);
         }
-        self.state().ledger.hear()?;
-        let (capacity, size) = (self.plan.shape.capacity, self.stage().data_size());
+        self.state().oracle.hear()?;
+        let (capacity, size) = (self.plan.shape.capacity, self.volume().data_size());
         if capacity > 0 && size > capacity {
             return violated(format!("the store takes {size} bytes, and may take {capacity}"));
         }
@@ -311,7 +312,7 @@ impl World {
         let Err(error) = result else { return Ok(()) };
         self.tell(|| format!("  -> {error}"));
         let mut state = self.state();
-        let damaged = state.damaged || !self.stage().disk.lied().is_empty();
+        let damaged = state.damaged || !self.volume().disk.silent_faults().is_empty();
         let excused = match &error {
             // A run that does not read back as it was just written is a failed write.
             Error::Stopped { .. } => state.faulty || damaged,
@@ -326,8 +327,8 @@ impl World {
         }
         match error {
             Error::Stopped { .. } => {
-                state.ledger.settle()?;
-                state.ledger.stopped = true;
+                state.oracle.settle()?;
+                state.oracle.stopped = true;
             }
             Error::Full { .. } => state.stats.full = 1,
             Error::Damaged { .. } => state.stats.damaged = 1,
@@ -337,9 +338,9 @@ impl World {
     }
 
     fn tolerance(&self) -> Tolerance {
-        let stage = self.stage();
+        let volume = self.volume();
         let damaged = self.state().damaged;
-        match stage.evidence() {
+        match volume.evidence() {
             Evidence::NotNeeded if damaged => Tolerance { damaged, evidence: Evidence::There },
             evidence => Tolerance { damaged: damaged || evidence != Evidence::NotNeeded, evidence },
         }
@@ -348,13 +349,13 @@ impl World {
     fn expectation(&self) -> Result<Expectation, Violation> {
         let tolerance = self.tolerance();
         let mut state = self.state();
-        state.ledger.settle()?;
-        Ok(state.ledger.expectation(tolerance, self.now()))
+        state.oracle.settle()?;
+        Ok(state.oracle.expectation(tolerance, self.now()))
     }
 
     /// Takes what such an end here would leave, to be examined after the step.
     fn take(&self, end: End) {
-        let disk = self.stage().disk;
+        let disk = self.volume().disk;
         let left = Left::of(&disk, end, disk.operations());
         match self.expectation() {
             Ok(expected) => self.state().taken.push((left, expected)),
@@ -372,9 +373,9 @@ impl World {
 
     fn examine(&self, left: Left, expected: &Expectation) -> Result<(), Violation> {
         let rng = Rng::new(self.state().rng.next());
-        let mut witness = Witness { shape: &self.plan.shape, rng, tally: Tally::default() };
-        let examined = witness.examine(left, expected);
-        self.state().stats.tally.add(&witness.tally);
+        let mut checker = Checker { shape: &self.plan.shape, rng, counts: CheckCounts::default() };
+        let examined = checker.examine(left, expected);
+        self.state().stats.counts.add(&checker.counts);
         examined
     }
 }

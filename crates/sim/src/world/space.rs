@@ -5,8 +5,8 @@ use std::time::Duration;
 use brooklet::{Class, Error, MemoryConfig, SpaceConfig, Store};
 
 use super::World;
-use crate::ledger::{Silo, Violation};
 use crate::model::SPACE;
+use crate::oracle::{Silo, Violation};
 use crate::plan::Rest;
 
 /// Bytes of memory of the space: more than there ever is.
@@ -26,22 +26,22 @@ impl World {
             Rest::Memory => Class::Memory(MemoryConfig::new(MEMORY)),
         });
         let was_in_memory = is_in_memory(&store);
-        self.state().ledger.begin_dump();
+        self.state().oracle.begin_dump();
         let done = match store.space(SPACE) {
             Ok(space) => space.configure(config),
             Err(_) => store.create_space(SPACE, config).map(drop),
         };
         {
             let mut state = self.state();
-            state.ledger.settle()?;
+            state.oracle.settle()?;
             let moved_within = done.is_ok() && was_in_memory;
             // Of a store that has stopped nobody knows which it is, before it is opened again.
             if !matches!(done, Err(Error::Stopped { .. })) {
-                let ledger = &mut state.ledger;
-                ledger.end_dump(moved_within.then_some(false));
+                let oracle = &mut state.oracle;
+                oracle.end_dump(moved_within.then_some(false));
                 match is_in_memory(&store) {
-                    true => drop(ledger.silo.get_or_insert_with(|| Silo::of(&ledger.durable))),
-                    false => ledger.silo = None,
+                    true => drop(oracle.silo.get_or_insert_with(|| Silo::of(&oracle.durable))),
+                    false => oracle.silo = None,
                 }
             }
         }
@@ -51,7 +51,7 @@ impl World {
     /// Makes durable what is in memory.
     pub(super) fn dump(&self) -> Result<(), Violation> {
         let Ok(space) = self.open_store().space(SPACE) else { return Ok(()) };
-        self.state().ledger.begin_dump();
+        self.state().oracle.begin_dump();
         let dumped = space.dump();
         self.tell(|| format!("  -> {dumped:?}"));
         let counts = match &dumped {
@@ -59,7 +59,7 @@ impl World {
             Err(Error::Stopped { .. }) => None,
             Err(_) => Some(false),
         };
-        self.state().ledger.end_dump(counts);
+        self.state().oracle.end_dump(counts);
         match dumped {
             Err(Error::InvalidSpace(_)) if !is_in_memory(&self.open_store()) => Ok(()),
             dumped => self.excuse(dumped.map(drop)),

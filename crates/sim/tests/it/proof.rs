@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use brooklet_sim::budget::Budget;
 use brooklet_sim::campaign::{run, run_many};
-use brooklet_sim::ledger::Violation;
+use brooklet_sim::oracle::Violation;
 use brooklet_sim::plan::Plan;
 use brooklet_sim::sweep::damage::{Flips, Sectors};
 use brooklet_sim::sweep::errors::Errors;
@@ -42,7 +42,7 @@ fn seeds_pass_and_meet_what_they_are_for() {
     });
     println!("{totals:?}");
     // A simulation in which nothing happens finds nothing.
-    assert!(totals.tally.points.iter().all(|&points| points > seeds / 4), "{:?}", totals.tally);
+    assert!(totals.counts.points.iter().all(|&points| points > seeds / 4), "{:?}", totals.counts);
     assert!(totals.repeated > 0 && totals.acknowledged > 50 * seeds);
     if seeds >= 600 {
         assert!(totals.stopped > 0 && totals.full > 0 && totals.damaged > 0, "{totals:?}");

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use brooklet_io::AlignedBuf;
 
-use super::{Core, Filling, MAX_CLOSED};
-use crate::block::Block;
+use super::{Core, MAX_CLOSED, OpenBlock};
+use crate::block_handle::Block;
 use crate::format::{Codec, HEADER, disk_len};
 use crate::seal::Effort;
 use crate::sync::thread::Thread;
@@ -24,15 +24,15 @@ pub(crate) struct Taken {
     pub block: Arc<Block>,
     pub buf: AlignedBuf,
     pub records: u32,
-    /// When the first of them boarded.
-    pub boarded: Duration,
+    /// When the first of them was appended.
+    pub appended: Duration,
     /// Whether to compress it.
     pub effort: Effort,
 }
 
 /// Why the open block may be closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Urge {
+pub(crate) enum WriteReason {
     /// Somebody waits for it.
     Wanted,
     /// Somebody waits for it at this time, and no committer's thread is there to keep the pace.
@@ -44,19 +44,19 @@ pub(crate) enum Urge {
 /// Who should go on driving.
 pub(crate) enum Next {
     Thread(Thread),
-    Committer(Rest),
+    Committer(CommitterWait),
 }
 
 /// How the committer rests. `until` is when it looks again by itself; `Duration::MAX`: never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub(crate) enum CommitterWait {
     /// Nothing of its own is in flight.
     Parked { until: Duration },
     /// It waits for a write to end; there may be a slot for another.
     Flying { until: Duration },
 }
 
-impl Rest {
+impl CommitterWait {
     fn until(self) -> Duration {
         match self {
             Self::Parked { until } | Self::Flying { until } => until,
@@ -66,13 +66,15 @@ impl Rest {
 
 impl Core {
     /// Whether a driver may take a block now.
-    fn may_take(&self, urge: Urge) -> bool {
+    fn may_take(&self, reason: WriteReason) -> bool {
         let block_size = self.tuner.settings().block_size;
         if self.failure.is_some() || self.taken.is_some() || !self.has_slot() {
             return false;
         }
         let paced = self.is_paced();
-        if paced && !matches!(urge, Urge::Due(now) | Urge::Alone(now) if now >= self.pacer.next()) {
+        if paced
+            && !matches!(reason, WriteReason::Due(now) | WriteReason::Alone(now) if now >= self.pacer.next())
+        {
             return false;
         }
         if !self.closed.is_empty() {
@@ -85,16 +87,16 @@ impl Core {
         // its own.
         let worth = self.flying == 0 || paced || self.open.buf.len() >= block_size / 8;
         worth
-            && match urge {
-                Urge::Wanted | Urge::Alone(_) => true,
-                Urge::Due(now) => self.open.deadline <= now || self.open.block.is_wanted(),
+            && match reason {
+                WriteReason::Wanted | WriteReason::Alone(_) => true,
+                WriteReason::Due(now) => self.open.deadline <= now || self.open.block.is_wanted(),
             }
     }
 
-    /// Takes the oldest block that waits, closing the open one if nothing else does and `urge` says
-    /// so.
-    pub fn take(&mut self, urge: Urge) -> Option<Taken> {
-        if !self.may_take(urge) {
+    /// Takes the oldest block that waits, closing the open one if nothing else does and `reason`
+    /// says so.
+    pub fn take(&mut self, reason: WriteReason) -> Option<Taken> {
+        if !self.may_take(reason) {
             return None;
         }
         if self.closed.is_empty() {
@@ -115,8 +117,8 @@ impl Core {
             Codec::Raw => Effort::None,
             codec => Effort::Compress(codec),
         };
-        let Filling { block, buf, records, boarded, .. } = filled;
-        Some(Taken { block, buf, records, boarded, effort })
+        let OpenBlock { block, buf, records, appended, .. } = filled;
+        Some(Taken { block, buf, records, appended, effort })
     }
 
     /// Whether some placed block, or the superblock, tells all that is acknowledged.
@@ -136,8 +138,8 @@ impl Core {
         self.close_open();
         let filled = self.closed.pop_front()?;
         self.taken = Some((filled.block.clone(), disk_len(filled.buf.len() - HEADER)));
-        let Filling { block, buf, boarded, .. } = filled;
-        Some(Taken { block, buf, records: 0, boarded, effort: Effort::None })
+        let OpenBlock { block, buf, appended, .. } = filled;
+        Some(Taken { block, buf, records: 0, appended, effort: Effort::None })
     }
 
     /// Who should drive next, if anything can be taken and somebody wants it.
@@ -147,7 +149,7 @@ impl Core {
             let work = self.failure.is_none() && self.has_slot() && self.is_wanted();
             return if late && work { self.rest.take().map(Next::Committer) } else { None };
         }
-        if !self.may_take(Urge::Wanted) || !self.is_wanted() {
+        if !self.may_take(WriteReason::Wanted) || !self.is_wanted() {
             return None;
         }
         let waiting = self.closed.iter().map(|f| &f.block).chain([&self.open.block]);
@@ -159,13 +161,13 @@ impl Core {
     }
 
     /// The committer's rest, if the open block's deadline or a backlog must end it.
-    pub fn disturb(&mut self) -> Option<Rest> {
+    pub fn should_wake(&mut self) -> Option<CommitterWait> {
         let rest = self.rest?;
         // What is due while a write is in flight goes on filling until that ends, unless there is a
         // pace.
-        let bound = matches!(rest, Rest::Parked { .. }) || self.is_paced() && self.has_slot();
+        let bound = matches!(rest, CommitterWait::Parked { .. }) || self.is_paced() && self.has_slot();
         let due = bound && self.due().is_some_and(|due| due < rest.until());
-        let wake = due || self.may_take(Urge::Wanted) && self.is_wanted();
+        let wake = due || self.may_take(WriteReason::Wanted) && self.is_wanted();
         if wake { self.rest.take() } else { None }
     }
 

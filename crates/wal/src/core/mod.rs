@@ -1,10 +1,11 @@
-//! The decisions of the log: what boards, what is sealed, where it goes, when it counts as durable.
+//! The decisions of the log: what is appended, what is sealed, where it goes, when it counts as
+//! durable.
 //!
 //! A plain state machine: no clock, no thread, no I/O. Drivers hold it under a lock, ask it what to
 //! do, do that outside the lock, and tell it how it went:
 //!
 //! ```text
-//! board ──▶ open ──▶ closed ──take──▶ (seal) ──place──▶ in flight ──complete──▶ release ──▶ durable
+//! append ──▶ open ──▶ closed ──take──▶ (seal) ──place──▶ in flight ──complete──▶ release ──▶ durable
 //! ```
 //!
 //! Invariants:
@@ -16,7 +17,7 @@
 //! 4. After a failure nothing is accepted, taken, placed or released.
 
 mod drive;
-mod filling;
+mod open_block;
 mod resize;
 mod stages;
 
@@ -28,8 +29,8 @@ use std::time::Duration;
 use brooklet_io::seeded::bug;
 use bytes::Bytes;
 
-use self::filling::FRAME;
-use crate::block::Block;
+use self::open_block::FRAME;
+use crate::block_handle::Block;
 use crate::error::WalError;
 use crate::format::{Codec, HEADER, Header, disk_len};
 use crate::map::Map;
@@ -39,11 +40,11 @@ use crate::seal::{Pool, Sealed};
 use crate::sync::thread::Thread;
 use crate::tuner::{Done, Settings, Tuner};
 
-pub(crate) use self::drive::{Next, Rest, Taken, Urge};
-pub(crate) use self::filling::Filling;
+pub(crate) use self::drive::{CommitterWait, Next, Taken, WriteReason};
+pub(crate) use self::open_block::OpenBlock;
 pub(crate) use self::resize::Limits;
+pub(crate) use self::stages::BlockTimes;
 pub use self::stages::Stages;
-pub(crate) use self::stages::Way;
 
 /// What a log is opened with, and what its ring's size allows.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +55,7 @@ pub(crate) struct Setup {
     pub reserve: u64,
 }
 
-/// Closed blocks that may wait for the compressor before boarding is refused. Few: what is small
+/// Closed blocks that may wait for the compressor before appending is refused. Few: what is small
 /// stays in caches.
 const MAX_CLOSED: usize = 3;
 
@@ -64,7 +65,7 @@ struct InFlight {
     shrinks: bool,
     done: bool,
     /// Of a block with records.
-    way: Option<Way>,
+    times: Option<BlockTimes>,
 }
 
 /// A placed block, to be written durably.
@@ -76,9 +77,9 @@ pub(crate) struct Write {
     pub data: Bytes,
 }
 
-/// Where a record boarded.
+/// Where a record was appended.
 #[derive(Clone, Debug)]
-pub struct Boarded {
+pub struct Appended {
     /// Log position of the record.
     pub lsn: u64,
     /// The block it rides in.
@@ -129,8 +130,8 @@ pub(crate) struct Core {
     pacer: Pacer,
     pool: Arc<Pool>,
     ring: Ring,
-    open: Filling,
-    closed: VecDeque<Filling>,
+    open: OpenBlock,
+    closed: VecDeque<OpenBlock>,
     closed_bytes: u64,
     /// The block between take and place, and its bytes in the ring if it does not shrink.
     taken: Option<(Arc<Block>, usize)>,
@@ -151,16 +152,16 @@ pub(crate) struct Core {
     told: u64,
     releasing: bool,
     /// The ways of the blocks that are being released.
-    ending: Vec<Way>,
+    ending: Vec<BlockTimes>,
     closing: bool,
-    /// The ring is about to change: nothing boards.
+    /// The ring is about to change: nothing is appended.
     paused: bool,
     marks: VecDeque<(u64, Option<Cursor>)>,
     failure: Option<WalError>,
     /// Blocks that were closed when the log stopped.
-    wrecked: Vec<Filling>,
+    wrecked: Vec<OpenBlock>,
     /// What the committer rests for; `None` while it runs.
-    pub rest: Option<Rest>,
+    pub rest: Option<CommitterWait>,
     pub room_waiters: Vec<Thread>,
     pub stats: WalStats,
     pub stages: Stages,
@@ -175,7 +176,7 @@ impl Core {
         tail: u64,
         next: Cursor,
     ) -> Self {
-        let open = Filling::new(&pool, next.seq);
+        let open = OpenBlock::new(&pool, next.seq);
         Self {
             setup,
             tuner: Tuner::new(most),
@@ -222,7 +223,7 @@ impl Core {
     }
 
     /// The newest block that holds a record and may not be durable yet.
-    pub fn last_boarded(&self) -> Option<Arc<Block>> {
+    pub fn last_appended(&self) -> Option<Arc<Block>> {
         if self.open.records > 0 { Some(self.open.block.clone()) } else { self.last.clone() }
     }
 
@@ -237,13 +238,13 @@ impl Core {
     /// appends it to the block and tells where in the payload it starts.
     ///
     /// `spare` lets it into the reserve that is kept for records that free space.
-    pub fn board(
+    pub fn append(
         &mut self,
         bound: usize,
         spare: bool,
         (within, now): (Duration, impl Fn() -> Duration),
-        put: impl FnOnce(&mut Filling) -> usize,
-    ) -> Result<Boarded, WalError> {
+        put: impl FnOnce(&mut OpenBlock) -> usize,
+    ) -> Result<Appended, WalError> {
         self.check()?;
         if self.closing {
             return Err(WalError::Closed);
@@ -271,7 +272,7 @@ impl Core {
             open.deadline = open.deadline.min(now.saturating_add(within));
             open.within = within;
             if open.records == 0 {
-                open.boarded = now;
+                open.appended = now;
             }
         }
         let start = open.buf.len();
@@ -279,7 +280,7 @@ impl Core {
         let lsn = self.next_lsn + (start - HEADER) as u64;
         self.stats.records += 1;
         let block = open.block.clone();
-        Ok(Boarded { lsn, block, offset, used: self.ring.used(), earliest: self.earliest(now) })
+        Ok(Appended { lsn, block, offset, used: self.ring.used(), earliest: self.earliest(now) })
     }
 
     /// When the open block may be written at the earliest, by the pace that is kept.
@@ -318,7 +319,7 @@ impl Core {
     fn close_open(&mut self) {
         self.pool.set_block_size(self.tuner.settings().block_size);
         let next_seq = self.open.block.seq() + 1;
-        let filled = std::mem::replace(&mut self.open, Filling::new(&self.pool, next_seq));
+        let filled = std::mem::replace(&mut self.open, OpenBlock::new(&self.pool, next_seq));
         let len = filled.buf.len() - HEADER;
         self.next_lsn += len as u64;
         self.stats.raw_bytes += len as u64;
@@ -355,7 +356,7 @@ impl Core {
         &mut self,
         block: Arc<Block>,
         sealed: Sealed,
-        way: Option<Way>,
+        times: Option<BlockTimes>,
         now: Duration,
     ) -> Result<Write, WalError> {
         self.check()?;
@@ -365,7 +366,7 @@ impl Core {
         );
         let (len, raw_len, shrinks) = (sealed.disk_len(), sealed.raw_len(), sealed.shrinks());
         self.closed_bytes -= disk_len(raw_len) as u64;
-        let position = self.ring.place(len as u64).expect("boarding saw to the room");
+        let position = self.ring.place(len as u64).expect("appending checked the room");
         let seq = block.seq();
         assert!(seq == self.next.seq, "blocks are placed in the order of their numbers");
         // An empty block only tells; it needs no telling itself.
@@ -389,8 +390,8 @@ impl Core {
             *cursor = Some(self.next);
         }
         self.shrinks = shrinks.unwrap_or(self.shrinks);
-        let way = way.map(|way| Way { placed: now, ..way });
-        self.in_flight.push_back(InFlight { block, raw_len, shrinks: self.shrinks, done: false, way });
+        let times = times.map(|times| BlockTimes { placed: now, ..times });
+        self.in_flight.push_back(InFlight { block, raw_len, shrinks: self.shrinks, done: false, times });
         self.flying += 1;
         self.tuner.busy(now);
         self.pacer.charge(len as u64, now);
@@ -407,7 +408,7 @@ impl Core {
         let first = self.in_flight.front().expect("a completed block is in flight").block.seq();
         let flown = &mut self.in_flight[(seq - first) as usize];
         flown.done = true;
-        flown.way.iter_mut().for_each(|way| way.written = now);
+        flown.times.iter_mut().for_each(|times| times.written = now);
         let (raw_len, shrinks) = (flown.raw_len, flown.shrinks);
         self.flying -= 1;
         self.tuner.done(Done { raw_len, shrinks, others: self.flying }, now);
@@ -426,7 +427,7 @@ impl Core {
         let mut blocks = Vec::with_capacity(1);
         while self.in_flight.front().is_some_and(|f| f.done || bug("acknowledged-in-flight")) {
             let ended = self.in_flight.pop_front().expect("looked at");
-            self.ending.extend(ended.way);
+            self.ending.extend(ended.times);
             blocks.push(ended.block);
         }
         Some(blocks)
@@ -438,7 +439,7 @@ impl Core {
         assert!(last == self.durable + blocks.len() as u64, "the window slides without gaps");
         self.durable = last;
         self.releasing = false;
-        self.ending.drain(..).for_each(|way| self.stages.record(&way, now));
+        self.ending.drain(..).for_each(|times| self.stages.record(&times, now));
     }
 
     /// Stops the log for good; returns every block that will not become durable.
@@ -456,7 +457,7 @@ impl Core {
         // Its driver will find the log stopped.
         blocks.extend(self.taken.take().map(|(block, _)| block));
         blocks.extend(self.closed.iter().map(|f| f.block.clone()));
-        // Passengers may still write into the buffers of blocks that nobody will take.
+        // Writers may still write into the buffers of blocks that nobody will take.
         self.wrecked.extend(self.closed.drain(..));
         blocks.push(self.open.block.clone());
         blocks

@@ -1,7 +1,10 @@
 //! What changes when the ring gets another size; `crate::resize` has the steps.
 
-use super::filling::FRAME;
+use brooklet_io::SECTOR;
+
+use super::open_block::FRAME;
 use super::{Core, Setup};
+use crate::config::{Config, max_record};
 use crate::format::disk_len;
 use crate::map::Map;
 use crate::ring::Ring;
@@ -14,17 +17,30 @@ pub(crate) struct Limits {
     pub reserve: u64,
 }
 
+impl Limits {
+    /// The limits of a log as `config` asks for it, in a ring of `size` bytes.
+    pub fn new(config: &Config, size: u64) -> Self {
+        let block_size = config.block_size.min(size as usize / 8);
+        // A record that frees space finds room for a block of the usual size, wherever the ring
+        // stands.
+        let reserve = size * u64::from(config.reserve_percent) / 100;
+        let least = if config.reserve_percent > 0 { disk_len(block_size) + 2 * SECTOR } else { 0 };
+        let reserve = reserve.max(least as u64);
+        Self { block_size, max_record: max_record(size), reserve }
+    }
+}
+
 impl Core {
     pub fn map(&self) -> Map {
         *self.ring.map()
     }
 
-    /// Lets nothing board until [`resume`](Self::resume).
+    /// Refuses appends until [`resume`](Self::resume).
     pub fn pause(&mut self) {
         self.paused = true;
     }
 
-    /// Lets records board again.
+    /// Allows appends again.
     pub fn resume(&mut self) {
         self.paused = false;
     }

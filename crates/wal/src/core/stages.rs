@@ -24,28 +24,28 @@ pub struct Stages {
 
 /// When a block came to each stage.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
-    pub boarded: Duration,
+pub(crate) struct BlockTimes {
+    pub appended: Duration,
     pub taken: Duration,
     pub placed: Duration,
     pub written: Duration,
 }
 
-impl Way {
+impl BlockTimes {
     /// Of a block that somebody takes now.
-    pub fn begun(boarded: Duration, now: Duration) -> Self {
-        Self { boarded, taken: now, placed: now, written: now }
+    pub fn begun(appended: Duration, now: Duration) -> Self {
+        Self { appended, taken: now, placed: now, written: now }
     }
 }
 
 impl Stages {
     /// Takes note of a block that is acknowledged now.
-    pub(super) fn record(&mut self, way: &Way, now: Duration) {
-        self.wait.record(way.taken.saturating_sub(way.boarded));
-        self.seal.record(way.placed.saturating_sub(way.taken));
-        self.write.record(way.written.saturating_sub(way.placed));
-        self.ack.record(now.saturating_sub(way.written));
-        self.whole.record(now.saturating_sub(way.boarded));
+    pub(super) fn record(&mut self, times: &BlockTimes, now: Duration) {
+        self.wait.record(times.taken.saturating_sub(times.appended));
+        self.seal.record(times.placed.saturating_sub(times.taken));
+        self.write.record(times.written.saturating_sub(times.placed));
+        self.ack.record(now.saturating_sub(times.written));
+        self.whole.record(now.saturating_sub(times.appended));
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use brooklet_io::{Clock, Layer, ManualClock, MemVolume, Persist, Volume};
 
     use super::*;
-    use crate::{Config, Cursor, Sink, Wal, Zone};
+    use crate::{Config, Cursor, Opening, Sink, Wal, Zone};
 
     const WAIT: Duration = Duration::from_millis(3);
     const WRITE: Duration = Duration::from_millis(20);
@@ -93,7 +93,7 @@ mod tests {
         let volume = MemVolume::new(7);
         volume.grow(1 << 20).unwrap();
         let zone = Zone { offset: 0, size: 1 << 20, store: 1 };
-        let at = (0, Cursor { seq: 1, ..Cursor::default() }, 1);
+        let at = Opening { tail: 0, next: Cursor { seq: 1, ..Cursor::default() }, epoch: 1 };
         let slow = Arc::new(Slow(volume, clock.clone()));
         let wal = Wal::open(slow, zone, Config::default(), at, clock.clone(), Arc::new(Sees(clock.clone())));
         assert_eq!(wal.stages(), Stages::default());

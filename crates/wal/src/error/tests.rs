@@ -12,7 +12,7 @@ use std::time::Duration;
 use brooklet_io::{Fault, ManualClock, MemVolume, Volume};
 
 use super::*;
-use crate::{Committer, Config, Cursor, Start, Wal, Zone, recover};
+use crate::{Committer, Config, Cursor, Opening, Start, Wal, Zone, recover};
 
 #[path = "../../tests/common/fork.rs"]
 mod fork;
@@ -46,7 +46,14 @@ fn log() -> (MemVolume, Wal) {
     volume.grow(ZONE.size).unwrap();
     let clock = Arc::new(ManualClock::default());
     let config = Config { block_size: 4096, ..Config::default() };
-    let wal = Wal::open(Arc::new(volume.clone()), ZONE, config, (0, FIRST, 1), clock, Arc::new(()));
+    let wal = Wal::open(
+        Arc::new(volume.clone()),
+        ZONE,
+        config,
+        Opening { tail: 0, next: FIRST, epoch: 1 },
+        clock,
+        Arc::new(()),
+    );
     (volume, wal)
 }
 
@@ -55,7 +62,7 @@ fn fill(write: bool) -> WalError {
     let (_, wal) = log();
     loop {
         match wal.try_append(4000, false, Duration::MAX, |out| out(&[1; 4000])) {
-            Ok(boarded) if write => wal.ack(boarded.block).wait().unwrap(),
+            Ok(appended) if write => wal.ack(appended.block).wait().unwrap(),
             Ok(_) => {}
             Err(error) => return error,
         }

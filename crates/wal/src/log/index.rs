@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Lsn;
-use crate::block::Block;
+use crate::block_handle::Block;
 use crate::ring::Cursor;
+use crate::sink::Sink;
 use crate::sync::{Mutex, MutexGuard};
-use crate::wal::Sink;
 
 /// Most blocks whose place is kept: 512 KiB of memory. In a ring that holds more, every second is
 /// forgotten, and so on; trims then free the ring up to a block a little before the one asked for.

@@ -29,11 +29,11 @@ use std::ops::Range;
 use brooklet_io::seeded::bug;
 use brooklet_io::{Persist, SECTOR, Volume};
 
+use crate::config::MIN_RING;
+use crate::map::Layout;
 use crate::map::{Map, Span};
-use crate::recover::Layout;
 use crate::ring::Cursor;
-use crate::slot::{self, Fields, InSlot};
-use crate::wal::MIN_RING;
+use crate::slot::{self, Fields, SlotContent};
 
 /// Bytes before the ring.
 pub(crate) const RING_OFFSET: u64 = 64 << 10;
@@ -97,7 +97,7 @@ impl Label {
     }
 }
 
-impl InSlot for Label {
+impl SlotContent for Label {
     const MAGIC: [u8; 8] = *b"BRKRING1";
     const FORMAT: u32 = 1;
 

@@ -1,20 +1,20 @@
 //! The log that stands alone: a volume, its label, and records in order.
 //!
-//! A [`Log`] is the engine ([`Wal`]) and the keeper of its label. It adds no step to the way of an
+//! A [`Log`] is the engine ([`Wal`]) and the store of its label. It adds no step to the way of an
 //! append.
 //!
 //! Invariants:
 //! - What the label says is durable before anything rests on it: an epoch before its first block, a
 //!   trim before the ring is freed, a map before the first block that lies by it.
-//! - `keeper` is held over every change of the label, so that trims, resizes and closing follow one
-//!   another.
+//! - `label_store` is held over every change of the label, so that trims, resizes and closing
+//!   follow one another.
 //! - The index knows of a trim before the ring does, so that whoever holds the index finds in the
 //!   ring whatever the index names.
 
 mod error;
 mod index;
-mod keeper;
 mod label;
+mod label_store;
 mod open;
 mod options;
 mod reader;
@@ -34,19 +34,19 @@ pub use options::LogOptions;
 pub use reader::Reader;
 
 use self::index::Tracker;
-use self::keeper::Keeper;
 use self::label::{Label, SCRATCH};
+use self::label_store::LabelStore;
 use self::open::Found;
 use crate::ack::Ack;
 use crate::committer::{Committer, Pause};
-use crate::core::{Boarded, WalStats};
+use crate::core::{Appended, WalStats};
 use crate::error::WalError;
-use crate::recover::Layout;
+use crate::map::Layout;
 use crate::seal::Pool;
 use crate::secure::secure_in;
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Mutex, MutexGuard};
-use crate::wal::Wal;
+use crate::wal::{Opening, Wal};
 
 /// Log sequence number: names a record, and orders it among the others. LSNs grow with every
 /// record, by different steps.
@@ -91,7 +91,7 @@ pub struct Log {
     /// Where the ring lies, as it was at the opening.
     base: Layout,
     tracker: Arc<Tracker>,
-    keeper: Mutex<Keeper>,
+    label_store: Mutex<LabelStore>,
     driver: Mutex<Driver>,
 }
 
@@ -174,7 +174,7 @@ impl Log {
             volume.clone(),
             label.layout(),
             (options.config, limits, pool),
-            (label.trim.position, recovery.next, label.epoch),
+            Opening { tail: label.trim.position, next: recovery.next, epoch: label.epoch },
             options.clock.clone(),
             tracker.clone(),
         );
@@ -185,9 +185,9 @@ impl Log {
         } else {
             Driver::Stepped(Box::new(committer))
         };
-        let keeper = Mutex::new(Keeper { on_volume, settles });
+        let label_store = Mutex::new(LabelStore { on_volume, settles });
         let (id, epoch, base, driver) = (label.id, label.epoch, label.layout(), Mutex::new(driver));
-        Ok(Self { wal, volume, options, id, epoch, base, tracker, keeper, driver })
+        Ok(Self { wal, volume, options, id, epoch, base, tracker, label_store, driver })
     }
 
     /// Appends a record, waiting for room where there is none: until something is
@@ -208,7 +208,7 @@ impl Log {
     /// [`WalError::Busy`] where too much waits to be written, or a resize is under way, and what
     /// [`append`](Self::append) says; nothing was taken.
     pub fn try_append(&self, record: &[u8]) -> Result<(Lsn, Ack), WalError> {
-        self.boarded(record.len(), self.wal.try_append_slice(&[record::ONE], record))
+        self.appended(record.len(), self.wal.try_append_slice(&[record::ONE], record))
     }
 
     /// Appends records that are there together after a crash, or not at all; waits for room as
@@ -229,8 +229,8 @@ impl Log {
     pub fn try_append_batch(&self, records: &[&[u8]]) -> Result<(Lsn, Ack), WalError> {
         let len = record::batch_len(records).unwrap_or(usize::MAX);
         let linger = self.options.config.linger;
-        let boarded = self.wal.try_append(len, false, linger, |out| record::encode_batch(out, records));
-        self.boarded(len - record::KIND, boarded)
+        let appended = self.wal.try_append(len, false, linger, |out| record::encode_batch(out, records));
+        self.appended(len - record::KIND, appended)
     }
 
     /// Makes every record appended before the call durable.
@@ -281,7 +281,7 @@ impl Log {
     /// [`WalError::Stopped`] where a write failed, [`WalError::Closed`] where the log was closed
     /// already, [`WalError::WouldWait`] in a waker.
     pub fn close(&self) -> Result<(), LogError> {
-        // Whoever has the keeper may wait for the committer.
+        // Whoever has the label store may wait for the committer.
         self.wal.may_wait()?;
         let closed = self.end();
         self.wal.join_callbacks();
@@ -290,13 +290,13 @@ impl Log {
 
     fn end(&self) -> Result<(), LogError> {
         let _hush = self.wal.hush();
-        let mut keeper = self.keeper();
+        let mut label_store = self.label_store();
         self.run_committer();
         let end = self.wal.end()?;
         self.join();
-        let old = keeper.on_volume.label;
+        let old = label_store.on_volume.label;
         let label = Label { generation: old.generation + 1, acked: end.seq - 1, clean: true, ..old };
-        keeper.on_volume.write_both(&*self.volume, label)?;
+        label_store.on_volume.write_both(&*self.volume, label)?;
         Ok(())
     }
 
@@ -338,7 +338,7 @@ impl Log {
 
     /// How the log stands.
     pub fn stats(&self) -> LogStats {
-        // Not by the keeper, who may be waiting for a device that hangs.
+        // Not by the label store, who may be waiting for a device that hangs.
         let (epoch, settling) = (self.epoch, self.wal.map().before.is_some());
         let index = self.tracker.lock();
         let (first, durable) = (index.first(), Lsn(index.end().lsn));
@@ -361,9 +361,9 @@ impl Log {
     }
 
     /// What became of a record of `len` bytes besides its kind.
-    fn boarded(&self, len: usize, boarded: Result<Boarded, WalError>) -> Result<(Lsn, Ack), WalError> {
-        match boarded {
-            Ok(boarded) => Ok((Lsn(boarded.lsn), self.wal.ack(boarded.block))),
+    fn appended(&self, len: usize, appended: Result<Appended, WalError>) -> Result<(Lsn, Ack), WalError> {
+        match appended {
+            Ok(appended) => Ok((Lsn(appended.lsn), self.wal.ack(appended.block))),
             Err(WalError::TooLarge { limit, .. }) => {
                 Err(WalError::TooLarge { len, limit: limit - record::KIND })
             }

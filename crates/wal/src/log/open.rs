@@ -10,12 +10,12 @@ use super::index::Index;
 use super::label::{Label, SLOTS};
 use super::options::LogOptions;
 use super::record::KIND;
+use crate::core::Limits;
 use crate::error::WalError;
 use crate::format::Header;
 use crate::recover::{Recovery, Start, recover_in};
 use crate::ring::Cursor;
-use crate::slot::{self, InSlot, Slot};
-use crate::wal::limits;
+use crate::slot::{self, Slot, SlotContent};
 
 /// Bytes at either end of a volume that are looked at before a log is made there.
 const ENDS: u64 = 1 << 20;
@@ -50,7 +50,7 @@ impl Labelled {
 pub(crate) fn create(volume: &dyn Volume, options: &LogOptions) -> Result<(), LogError> {
     options.check()?;
     LogOptions::check_size(options.ring_size)?;
-    let most = limits(&options.config, options.ring_size).max_record - KIND;
+    let most = Limits::new(&options.config, options.ring_size).max_record - KIND;
     if let Some(asked) = options.largest_record.filter(|asked| *asked > most) {
         let size = options.ring_size;
         let what = format!(
@@ -105,7 +105,7 @@ pub(crate) fn allocate(volume: &dyn Volume, from: u64, to: u64) -> Result<(), io
 /// Sees to it that the space is there which creation laid out, and every write after this relies
 /// on: a copy may have been made with holes in it.
 pub(crate) fn fill_holes(volume: &dyn Volume, label: &Label) -> Result<(), io::Error> {
-    volume.secure(0..label.end()).map_err(|e| {
+    volume.allocate_range(0..label.end()).map_err(|e| {
         let what = format!("the log in {} has holes, and needs all of its space: {e}", volume.info().name);
         io::Error::new(e.kind(), what)
     })

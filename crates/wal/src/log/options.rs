@@ -9,7 +9,8 @@ use super::error::LogError;
 use super::label::MAX_RING;
 use super::record::KIND;
 use crate::core::Limits;
-use crate::wal::{Config, MIN_RING, limits};
+
+use crate::config::{Config, MIN_RING};
 
 /// Blocks from one sector to what a record can be at most.
 const BLOCKS: std::ops::RangeInclusive<usize> = SECTOR..=64 << 20;
@@ -163,7 +164,7 @@ impl LogOptions {
 
     /// What a ring of `size` bytes takes. Limits count the engine's records, which bear their kind.
     pub(crate) fn limits(&self, size: u64) -> Limits {
-        let limits = limits(&self.config, size);
+        let limits = Limits::new(&self.config, size);
         let asked = self.largest_record.map_or(usize::MAX, |largest| largest.saturating_add(KIND));
         Limits { max_record: limits.max_record.min(asked), ..limits }
     }

@@ -14,7 +14,8 @@ use super::error::LogError;
 use super::record;
 use super::{Log, Lsn};
 use crate::error::WalError;
-use crate::recover::{Layout, Start, Walk};
+use crate::map::Layout;
+use crate::recover::{Start, Walk};
 use crate::ring::Cursor;
 
 /// The records of a log, in order, up to what was durable when it was made: see [`Log::recover`].

@@ -34,13 +34,13 @@ impl Log {
         self.wal.may_wait()?;
         LogOptions::check_size(bytes)?;
         let _hush = self.wal.hush();
-        let mut untold = None;
-        let mut keeper = self.keeper();
+        let mut pending = None;
+        let mut label_store = self.label_store();
         self.check()?;
-        if let Some(span) = keeper.settles {
+        if let Some(span) = label_store.settles {
             return Err(LogError::Settling { until: Lsn(span.lsn) });
         }
-        let old = keeper.on_volume.label;
+        let old = label_store.on_volume.label;
         if bytes == old.map.current.size {
             return Ok(());
         }
@@ -54,9 +54,9 @@ impl Log {
         let resized = self.wal.resize(bytes, limits, |map, end| {
             let label = Label { map, acked: end.seq - 1, ..old };
             if !bug("log-resize-is-not-recorded") {
-                self.record(&mut keeper, &mut untold, label)?;
+                self.record(&mut label_store, &mut pending, label)?;
             }
-            keeper.settles = map.before.map(|_| end);
+            label_store.settles = map.before.map(|_| end);
             Ok(())
         })?;
         if let Err(free) = resized {
@@ -64,7 +64,7 @@ impl Log {
             self.give_back(volume_size.max(old.end()));
             return Err(LogError::NoRoom { size: bytes, free });
         }
-        let end = keeper.on_volume.label.end();
+        let end = label_store.on_volume.label.end();
         if end < old.end() {
             self.give_back(end);
         }

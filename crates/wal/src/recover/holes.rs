@@ -19,7 +19,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Recovery, Start, Walk, follow, is_of_later_lap, judge};
-use crate::block::Block;
+use crate::block_handle::Block;
 use crate::compress;
 use crate::error::WalError;
 use crate::format::{HEADER, Header, checksum};
@@ -81,7 +81,7 @@ impl Walk<'_> {
             self.found.next = Cursor { position, seq, lsn, chain };
         } else {
             self.over = true;
-            self.found.bytes_read = self.tape.bytes_read();
+            self.found.bytes_read = self.read_ahead.bytes_read();
             return Ok(hole);
         }
         self.found.witnessed = self.found.next;
@@ -92,16 +92,16 @@ impl Walk<'_> {
     /// The missing block's header, where that is whole: right behind the block before, or at the
     /// start of the next lap.
     fn header_of_missing(&mut self) -> std::io::Result<Option<(Header, u64)>> {
-        let Self { tape, layout, start, found, .. } = self;
+        let Self { read_ahead, layout, start, found, .. } = self;
         let position = found.next.position;
         let lap = position + layout.map.lap_left(position);
         for at in [position, lap] {
-            if at >= tape.limit() {
+            if at >= read_ahead.limit() {
                 continue;
             }
-            tape.seek(at);
-            if let Ok((header, sum)) = judge(tape.at(at, SECTOR)?, layout, *start, found, at)
-                && header.position + header.disk_len() as u64 <= tape.limit()
+            read_ahead.seek(at);
+            if let Ok((header, sum)) = judge(read_ahead.at(at, SECTOR)?, layout, *start, found, at)
+                && header.position + header.disk_len() as u64 <= read_ahead.limit()
             {
                 return Ok(Some((header, sum)));
             }
@@ -111,7 +111,7 @@ impl Walk<'_> {
 
     /// What a damaged block's payload may have been.
     fn remains(&mut self, header: &Header) -> std::io::Result<Option<Bytes>> {
-        let bytes = self.tape.at(header.position, header.disk_len())?;
+        let bytes = self.read_ahead.at(header.position, header.disk_len())?;
         let stored = bytes.map(|bytes| &bytes[HEADER..HEADER + header.stored_len as usize]);
         Ok(stored.and_then(|stored| compress::open(header.codec, stored, header.raw_len as usize)))
     }
@@ -120,12 +120,12 @@ impl Walk<'_> {
     fn search(&mut self) -> std::io::Result<Option<Header>> {
         let acked = self.most_acked()?;
         let mut position = self.found.next.position;
-        while position < self.tape.limit() {
-            self.tape.seek(position);
+        while position < self.read_ahead.limit() {
+            self.read_ahead.seek(position);
             if let Some(header) = self.candidate(position, acked)?
                 && self.is_proven(&header)?
             {
-                self.tape.seek(position);
+                self.read_ahead.seek(position);
                 return Ok(Some(header));
             }
             position += SECTOR as u64;
@@ -136,11 +136,11 @@ impl Walk<'_> {
     /// The highest number of a block that was acknowledged, by all that the ring and the superblock
     /// say.
     fn most_acked(&mut self) -> std::io::Result<u64> {
-        let Self { tape, layout, start, found, .. } = self;
+        let Self { read_ahead, layout, start, found, .. } = self;
         let (mut acked, mut position) = (start.acked, found.next.position);
-        while position < tape.limit() {
-            tape.seek(position);
-            let header = Header::decode(tape.at(position, SECTOR)?.expect("within the tape"));
+        while position < read_ahead.limit() {
+            read_ahead.seek(position);
+            let header = Header::decode(read_ahead.at(position, SECTOR)?.expect("within the tape"));
             let ours = header.filter(|(header, _)| {
                 let there = header.position == position;
                 header.store == layout.store && (there || is_of_later_lap(layout, *start, header, position))
@@ -154,9 +154,10 @@ impl Walk<'_> {
     /// A whole block at `position` that may be part of the log, behind missing ones that were all
     /// acknowledged.
     fn candidate(&mut self, position: u64, acked: u64) -> std::io::Result<Option<Header>> {
-        let Self { tape, layout, start, found, .. } = self;
+        let Self { read_ahead, layout, start, found, .. } = self;
         let Start { epoch, acked: known, .. } = *start;
-        let Some((header, _)) = Header::decode(tape.at(position, SECTOR)?.expect("within the tape")) else {
+        let Some((header, _)) = Header::decode(read_ahead.at(position, SECTOR)?.expect("within the tape"))
+        else {
             return Ok(None);
         };
         let ours = header.store == layout.store && header.position == position;
@@ -167,20 +168,20 @@ impl Walk<'_> {
         if !(ours && behind && timely && fits) || header.epoch < found.epoch {
             return Ok(None);
         }
-        let Some(bytes) = tape.at(position, header.disk_len())? else { return Ok(None) };
+        let Some(bytes) = read_ahead.at(position, header.disk_len())? else { return Ok(None) };
         let stored = &bytes[HEADER..HEADER + header.stored_len as usize];
         Ok((checksum(stored) == header.payload_sum).then_some(header))
     }
 
     /// Whether a candidate is of the last opening, or leads to a block that is.
     fn is_proven(&mut self, header: &Header) -> std::io::Result<bool> {
-        let Self { tape, layout, start, .. } = self;
+        let Self { read_ahead, layout, start, .. } = self;
         let &Header { position, seq, lsn, previous: chain, mut epoch, .. } = header;
         let next = Cursor { position, seq, lsn, chain };
         let mut found = Recovery { next, epoch, ..self.found };
         while epoch < start.epoch {
-            tape.seek(found.next.position);
-            let Ok((header, chain)) = follow(tape, layout, *start, &found)? else { return Ok(false) };
+            read_ahead.seek(found.next.position);
+            let Ok((header, chain)) = follow(read_ahead, layout, *start, &found)? else { return Ok(false) };
             let position = header.position + header.disk_len() as u64;
             let lsn = header.lsn + u64::from(header.raw_len);
             found.next = Cursor { position, seq: header.seq + 1, lsn, chain };

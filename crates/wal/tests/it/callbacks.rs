@@ -11,7 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use brooklet_io::{Layer, ManualClock, MemVolume, Volume};
-use brooklet_wal::{Ack, Block, Config, Cursor, Log, LogError, LogOptions, Sink, Wal, WalError, Zone};
+use brooklet_wal::{
+    Ack, Block, Config, Cursor, Log, LogError, LogOptions, Opening, Sink, Wal, WalError, Zone,
+};
 
 const ZONE: Zone = Zone { offset: 0, size: 256 << 10, store: 7 };
 const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
@@ -22,7 +24,14 @@ const LONG: Duration = Duration::from_secs(60);
 fn undriven(volume: Arc<dyn Volume>, sink: Arc<dyn Sink>) -> Wal {
     volume.grow(ZONE.size).unwrap();
     let config = Config { block_size: 4096, ..Config::default() };
-    Wal::open(volume, ZONE, config, (0, FIRST, 1), Arc::new(ManualClock::default()), sink)
+    Wal::open(
+        volume,
+        ZONE,
+        config,
+        Opening { tail: 0, next: FIRST, epoch: 1 },
+        Arc::new(ManualClock::default()),
+        sink,
+    )
 }
 
 fn log() -> Arc<Log> {

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brooklet_io::{Completion, Layer, MemVolume, Op, Queue, SystemClock, Volume};
-use brooklet_wal::{Committer, Config, Cursor, Wal, Zone};
+use brooklet_wal::{Committer, Config, Cursor, Opening, Wal, Zone};
 
 const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
 
@@ -136,7 +136,14 @@ fn held(config: Config, test: impl FnOnce(&Wal, &Gate)) {
     let gate = held.gate.clone();
     let zone = Zone { offset: 0, size: 1 << 20, store: 7 };
     let clock = Arc::new(SystemClock::new());
-    let wal = Wal::open(Arc::new(held), zone, config, (0, FIRST, 1), clock, Arc::new(()));
+    let wal = Wal::open(
+        Arc::new(held),
+        zone,
+        config,
+        Opening { tail: 0, next: FIRST, epoch: 1 },
+        clock,
+        Arc::new(()),
+    );
     let committer = Committer::new(&wal).unwrap();
     let committer = thread::spawn(move || committer.run());
     test(&wal, &gate);

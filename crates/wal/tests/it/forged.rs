@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use brooklet_io::{ManualClock, MemVolume, SECTOR, Volume};
 use brooklet_wal::{
-    Codec, Config, Cursor, End, Header, Records, Recovery, Start, Wal, WalError, Zone, checksum, recover,
+    Codec, Config, Cursor, End, Header, Opening, Records, Recovery, Start, Wal, WalError, Zone, checksum,
+    recover,
 };
 
 const SIZE: u64 = 64 << 10;
@@ -19,7 +20,14 @@ fn forged(forge: impl FnOnce(&mut Header, &mut Vec<u8>)) -> MemVolume {
     volume.grow(SIZE).unwrap();
     let config = Config { block_size: 4096, ..Config::default() };
     let clock = Arc::new(ManualClock::default());
-    let wal = Wal::open(Arc::new(volume.clone()), ZONE, config, (0, FIRST, 1), clock, Arc::new(()));
+    let wal = Wal::open(
+        Arc::new(volume.clone()),
+        ZONE,
+        config,
+        Opening { tail: 0, next: FIRST, epoch: 1 },
+        clock,
+        Arc::new(()),
+    );
     for n in 0..3 {
         wal.append(&[n; 100]).unwrap().1.wait().unwrap();
     }
@@ -147,7 +155,14 @@ fn whoever_takes_the_blocks_may_refuse_them() {
         let zone = Zone { size, ..ZONE };
         let clock = Arc::new(ManualClock::default());
         let config = Config { block_size: 4096, ..Config::default() };
-        let wal = Wal::open(Arc::new(volume.clone()), zone, config, (0, FIRST, 1), clock, Arc::new(()));
+        let wal = Wal::open(
+            Arc::new(volume.clone()),
+            zone,
+            config,
+            Opening { tail: 0, next: FIRST, epoch: 1 },
+            clock,
+            Arc::new(()),
+        );
         for n in 0..10 {
             wal.append(&[n; 100]).unwrap().1.wait().unwrap();
         }

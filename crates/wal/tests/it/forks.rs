@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use brooklet_io::{FileOptions, FileVolume, ManualClock, MemVolume, OpenMode, Volume};
-use brooklet_wal::{Config, Cursor, Log, LogError, LogOptions, Wal, WalError, Zone};
+use brooklet_wal::{Config, Cursor, Log, LogError, LogOptions, Opening, Wal, WalError, Zone};
 
 use crate::fork::in_child;
 
@@ -13,7 +13,14 @@ pub fn a_child_is_refused() {
     let (zone, first) =
         (Zone { offset: 0, size: 256 << 10, store: 7 }, Cursor { seq: 1, ..Cursor::default() });
     let (clock, config) = (Arc::new(ManualClock::default()), Config::default());
-    let wal = Wal::open(Arc::new(volume), zone, config, (0, first, 1), clock, Arc::new(()));
+    let wal = Wal::open(
+        Arc::new(volume),
+        zone,
+        config,
+        Opening { tail: 0, next: first, epoch: 1 },
+        clock,
+        Arc::new(()),
+    );
     let (_, ack) = wal.append(b"a record").unwrap();
     let said = in_child(|| format!("{:?} {:?}", ack.wait(), wal.append(b"another").map(drop)));
     assert_eq!(said, "Err(Forked) Err(Forked)");
@@ -33,7 +40,7 @@ fn a_log_refuses_a_child_and_loses_nothing() {
     let open = |mode| FileVolume::open(&path, mode, FileOptions::default()).map(Arc::new);
     let log = Log::create(open(OpenMode::Create).unwrap(), LogOptions::new().ring_size(1 << 20)).unwrap();
     log.append(b"first").unwrap().1.wait().unwrap();
-    let (_, ack) = log.append(b"boarded before the fork").unwrap();
+    let (_, ack) = log.append(b"appended before the fork").unwrap();
     let next = log.next();
     let mut kept = Some((log, ack));
     let said = in_child(|| {
@@ -66,7 +73,7 @@ fn a_log_refuses_a_child_and_loses_nothing() {
     drop(ack);
     let log = Log::open(open(OpenMode::ReadWrite).unwrap(), LogOptions::new()).unwrap();
     let records: Vec<_> = log.recover().map(|record| record.unwrap().1).collect();
-    assert_eq!(records, [&b"first"[..], b"boarded before the fork", b"behind the fork"]);
+    assert_eq!(records, [&b"first"[..], b"appended before the fork", b"behind the fork"]);
 }
 
 /// A child is a process as any other.

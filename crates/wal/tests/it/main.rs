@@ -7,9 +7,9 @@ mod forged;
 #[path = "../common/fork.rs"]
 mod fork;
 mod forks;
-#[cfg(feature = "seeded-bugs")]
-mod gallery;
 mod logs;
+#[cfg(feature = "seeded-bugs")]
+mod mutations;
 mod pace;
 mod recovery;
 mod room;

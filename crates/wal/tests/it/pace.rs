@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brooklet_io::{Layer, ManualClock, MemVolume, Op, Persist, Queue, SystemClock, Volume};
-use brooklet_wal::{Codec, Committer, Config, Cursor, Wal, Zone};
+use brooklet_wal::{Codec, Committer, Config, Cursor, Opening, Wal, Zone};
 
 const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
 const RING: u64 = 8 << 20;
@@ -50,7 +50,14 @@ fn paced(config: Config, load: impl FnOnce(&Wal)) -> Vec<(Instant, usize)> {
     let volume = Watched { within, writes: Arc::default() };
     let zone = Zone { offset: 0, size: RING, store: 7 };
     let clock = Arc::new(SystemClock::new());
-    let wal = Wal::open(Arc::new(volume.clone()), zone, config, (0, FIRST, 1), clock, Arc::new(()));
+    let wal = Wal::open(
+        Arc::new(volume.clone()),
+        zone,
+        config,
+        Opening { tail: 0, next: FIRST, epoch: 1 },
+        clock,
+        Arc::new(()),
+    );
     let committer = Committer::new(&wal).unwrap();
     let committer = thread::spawn(move || committer.run());
     load(&wal);
@@ -124,7 +131,14 @@ fn an_empty_block_keeps_the_interval_too() {
     let interval = Duration::from_secs(1);
     let config = Config { interval, linger: Duration::ZERO, ..Config::default() };
     let clock = Arc::new(ManualClock::default());
-    let wal = Wal::open(Arc::new(volume), zone, config, (0, FIRST, 1), clock.clone(), Arc::new(()));
+    let wal = Wal::open(
+        Arc::new(volume),
+        zone,
+        config,
+        Opening { tail: 0, next: FIRST, epoch: 1 },
+        clock.clone(),
+        Arc::new(()),
+    );
     let mut committer = Committer::new(&wal).unwrap();
     wal.append(b"x").unwrap();
     let mut blocks_after = |time| {

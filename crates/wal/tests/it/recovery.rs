@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use brooklet_io::{ManualClock, MemVolume, SECTOR, Volume};
 use brooklet_wal::{
-    Ack, Committer, Config, Cursor, End, Header, Pause, Records, Recovery, Start, Wal, WalError, Zone,
-    recover,
+    Ack, Committer, Config, Cursor, End, Header, Opening, Pause, Records, Recovery, Start, Wal, WalError,
+    Zone, recover,
 };
 
 const SIZE: u64 = 64 << 10;
@@ -21,7 +21,7 @@ const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
 fn open(volume: &MemVolume, tail: u64, next: Cursor, epoch: u64) -> Wal {
     let config = Config { block_size: 4096, ..Config::default() };
     let clock = Arc::new(ManualClock::default());
-    Wal::open(Arc::new(volume.clone()), ZONE, config, (tail, next, epoch), clock, Arc::new(()))
+    Wal::open(Arc::new(volume.clone()), ZONE, config, Opening { tail, next, epoch }, clock, Arc::new(()))
 }
 
 fn fresh() -> (MemVolume, Wal) {
@@ -213,16 +213,16 @@ fn laps_and_gaps_at_their_ends_are_followed() {
 #[test]
 fn a_full_ring_refuses_and_takes_again_after_a_trim() {
     let (_, wal) = fresh();
-    let mut boarded = 0;
+    let mut appended = 0;
     let full = loop {
         match wal.try_append(3000, false, Duration::ZERO, |out| out(&[1; 3000])) {
-            Ok(_) => boarded += 1,
+            Ok(_) => appended += 1,
             Err(WalError::Busy) => wal.wait_for_room().unwrap(),
             Err(error) => break error,
         }
         wal.flush().unwrap();
     };
-    assert!(matches!(full, WalError::Full { .. }) && boarded > 8, "{full} after {boarded}");
+    assert!(matches!(full, WalError::Full { .. }) && appended > 8, "{full} after {appended}");
     let freeing = wal.try_append(10, true, Duration::ZERO, |out| out(b"trim"));
     assert!(freeing.is_ok(), "what frees space finds room: {freeing:?}");
     let cut = wal.cut();

@@ -1,12 +1,12 @@
-//! What boards finds its place: records of all sizes, piled up before they are written, on rings of
-//! all sizes.
+//! What is appended finds its place: records of all sizes, piled up before they are written, on
+//! rings of all sizes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet_io::{ManualClock, MemVolume, Rng, Volume};
-use brooklet_wal::{Config, Cursor, Wal, WalError, Zone, max_record};
+use brooklet_wal::{Config, Cursor, Opening, Wal, WalError, Zone, max_record};
 
 fn pile_up(seed: u64) {
     let mut rng = Rng::new(seed);
@@ -17,7 +17,14 @@ fn pile_up(seed: u64) {
     let config = Config { reserve_percent: rng.below(30) as u8, ..Config::default() };
     let first = Cursor { seq: 1, ..Cursor::default() };
     let clock = Arc::new(ManualClock::default());
-    let wal = Wal::open(Arc::new(volume), zone, config, (0, first, 1), clock, Arc::new(()));
+    let wal = Wal::open(
+        Arc::new(volume),
+        zone,
+        config,
+        Opening { tail: 0, next: first, epoch: 1 },
+        clock,
+        Arc::new(()),
+    );
     let noise: Vec<u8> = (0..max_record(size)).map(|_| rng.next() as u8).collect();
     let mut cuts = VecDeque::new();
     for _ in 0..600 {
@@ -50,7 +57,7 @@ fn pile_up(seed: u64) {
 }
 
 #[test]
-fn what_boards_finds_its_place() {
+fn what_is_appended_finds_its_place() {
     for seed in 0..400 {
         pile_up(seed);
     }

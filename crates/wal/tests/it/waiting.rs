@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use brooklet_io::{Fault, ManualClock, MemVolume, Rng, SECTOR, SystemClock, Volume};
 use brooklet_wal::{
-    Committer, Config, Cursor, Pause, Records, Start, Wal, WalError, Zone, max_record, recover,
+    Committer, Config, Cursor, Opening, Pause, Records, Start, Wal, WalError, Zone, max_record, recover,
 };
 
 const FIRST: Cursor = Cursor { position: 0, seq: 1, lsn: 0, chain: 0 };
@@ -23,7 +23,14 @@ fn open(size: u64, seed: u64, config: Config) -> (MemVolume, Wal) {
     let volume = MemVolume::new(seed);
     volume.grow(size).unwrap();
     let clock = Arc::new(ManualClock::default());
-    let wal = Wal::open(Arc::new(volume.clone()), zone(size), config, (0, FIRST, 1), clock, Arc::new(()));
+    let wal = Wal::open(
+        Arc::new(volume.clone()),
+        zone(size),
+        config,
+        Opening { tail: 0, next: FIRST, epoch: 1 },
+        clock,
+        Arc::new(()),
+    );
     (volume, wal)
 }
 
@@ -54,17 +61,20 @@ fn records_of_any_length_come_back_as_they_were() {
     {
         let mut record = vec![rng.next() as u8; len];
         record.iter_mut().step_by(101).for_each(|byte| *byte = rng.next() as u8);
-        let (boarded, ack) = wal.append(&record).unwrap();
+        let (appended, ack) = wal.append(&record).unwrap();
         wal.append(b"right behind").unwrap();
         ack.wait().unwrap();
-        assert!(boarded.block.data()[boarded.offset..][..len] == record, "{len} bytes, as readers see them");
+        assert!(
+            appended.block.data()[appended.offset..][..len] == record,
+            "{len} bytes, as readers see them"
+        );
         expected.extend([record, b"right behind".to_vec()]);
     }
     wal.flush().unwrap();
     assert!(read(&volume, size) == expected, "as recovery sees them");
 }
 
-/// Long records are copied while others board around them: each is whole, and at its place.
+/// Long records are copied while others are appended around them: each is whole, and at its place.
 #[test]
 fn records_copied_side_by_side_do_not_mix() {
     let size = 64 << 20;
@@ -80,10 +90,10 @@ fn records_copied_side_by_side_do_not_mix() {
             let wal = &wal;
             scope.spawn(move || {
                 for i in 0..100 {
-                    let (boarded, ack) = wal.append(&record(thread, i)).unwrap();
+                    let (appended, ack) = wal.append(&record(thread, i)).unwrap();
                     if i % 7 == 0 {
                         ack.wait().unwrap();
-                        assert!(boarded.block.data()[boarded.offset..].starts_with(&record(thread, i)));
+                        assert!(appended.block.data()[appended.offset..].starts_with(&record(thread, i)));
                     }
                 }
             });
@@ -101,7 +111,7 @@ fn records_copied_side_by_side_do_not_mix() {
 
 /// Whoever drives a block waits for the records that are still being copied into it.
 #[test]
-fn a_block_is_written_when_its_last_passenger_sits() {
+fn a_block_is_written_when_its_last_writer_is_done() {
     let size = 64 << 20;
     let (volume, wal) = open(size, 1, Config { block_size: 8 << 20, ..Config::default() });
     let (long, done) = (vec![9; 3 << 20], std::sync::atomic::AtomicBool::new(false));
@@ -125,7 +135,7 @@ fn a_block_is_written_when_its_last_passenger_sits() {
 /// A log that stops while records are copied into its blocks keeps the memory that they are copied
 /// to.
 #[test]
-fn stopping_while_records_board_is_sound() {
+fn stopping_while_records_are_appended_is_sound() {
     for seed in 0..20 {
         let (volume, wal) = open(1 << 20, seed, Config { block_size: 16 << 10, ..Config::default() });
         let kind = std::io::ErrorKind::Other;
@@ -148,7 +158,7 @@ fn an_append_waits_for_the_ring_to_be_trimmed() {
     let (_, wal) = open(64 << 10, 1, small());
     let cut = loop {
         match wal.try_append(3000, false, Duration::ZERO, |out| out(&[1; 3000])) {
-            Ok(boarded) => wal.ack(boarded.block).wait().unwrap(),
+            Ok(appended) => wal.ack(appended.block).wait().unwrap(),
             Err(WalError::Full { .. }) => break wal.cut(),
             Err(error) => panic!("{error}"),
         }
@@ -197,8 +207,8 @@ fn a_write_that_ends_well_after_another_failed_acknowledges_nothing() {
         wal.append(b"safe").unwrap().1.wait().unwrap();
         let mut acks = Vec::new();
         for n in 0..4 {
-            let boarded = wal.try_append(3000, false, Duration::ZERO, |out| out(&[n; 3000])).unwrap();
-            acks.push(wal.ack(boarded.block));
+            let appended = wal.try_append(3000, false, Duration::ZERO, |out| out(&[n; 3000])).unwrap();
+            acks.push(wal.ack(appended.block));
         }
         let kind = std::io::ErrorKind::Other;
         volume.fail(Fault::ErrorAfter { operations: 0, kind, sticky: false });
@@ -243,14 +253,21 @@ fn abandoning_tells_those_who_wait_that_the_log_is_closed() {
     assert_eq!(read(&volume, 64 << 10), [] as [Vec<u8>; 0]);
 }
 
-/// A log that is being closed takes nothing more; what had boarded is made durable first.
+/// A log that is being closed takes nothing more; what was appended is made durable first.
 #[test]
 fn closing_refuses_what_comes_later_and_keeps_what_came_before() {
     let volume = MemVolume::new(1);
     let size = 1 << 20;
     volume.grow(size).unwrap();
     let clock = Arc::new(SystemClock::default());
-    let wal = Wal::open(Arc::new(volume.clone()), zone(size), small(), (0, FIRST, 1), clock, Arc::new(()));
+    let wal = Wal::open(
+        Arc::new(volume.clone()),
+        zone(size),
+        small(),
+        Opening { tail: 0, next: FIRST, epoch: 1 },
+        clock,
+        Arc::new(()),
+    );
     let committer = Committer::new(&wal).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| committer.run());

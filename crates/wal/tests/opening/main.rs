@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use brooklet_io::{ManualClock, MemVolume, SECTOR, Volume};
 use brooklet_wal::{
-    Codec, Config, Cursor, End, Header, Recovery, Start, Wal, WalError, Zone, checksum, max_record,
+    Codec, Config, Cursor, End, Header, Opening, Recovery, Start, Wal, WalError, Zone, checksum, max_record,
     put_varint, recover,
 };
 
 use self::heap::most_held;
 
 const MIB: u64 = 1 << 20;
-/// What the tape and the blocks that wait take of a ring of small blocks.
+/// What the reader and the blocks that wait take of a ring of small blocks.
 const FEW: u64 = 12 * MIB;
 
 /// The heap is one: these tests take turns.
@@ -43,7 +43,14 @@ impl Ring {
             Config { block_size: 64 << 10, codec: Codec::Raw, reserve_percent: 0, ..Config::default() };
         let (tail, clock) = (Cursor { seq: 1, ..Cursor::default() }, Arc::new(ManualClock::default()));
         let within = Arc::new(volume.clone());
-        let wal = Wal::open(within, zone(size), config, (0, tail, 1), clock, Arc::new(()));
+        let wal = Wal::open(
+            within,
+            zone(size),
+            config,
+            Opening { tail: 0, next: tail, epoch: 1 },
+            clock,
+            Arc::new(()),
+        );
         Self { volume, wal, size, tail }
     }
 

@@ -161,7 +161,7 @@ fn closing_keeps_all_that_it_did_not_refuse() {
                     Err(WalError::Closed) => return,
                     Err(error) => panic!("{error}"),
                 };
-                // Whatever boarded is made durable by closing, if by nobody else.
+                // Whatever was appended is made durable by closing, if by nobody else.
                 match writer {
                     0 => world.wait(&append).unwrap(),
                     1 => world.call_back(&append, false),

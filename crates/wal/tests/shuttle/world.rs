@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use brooklet_io::{MemVolume, Rng, Volume};
 use brooklet_wal::{
-    Ack, Block, Boarded, Committer, Config, Cursor, Records, Sink, Start, Wal, WalError, Zone, recover,
+    Ack, Appended, Block, Committer, Config, Cursor, Opening, Records, Sink, Start, Wal, WalError, Zone,
+    recover,
 };
 use shuttle::thread::{self, JoinHandle};
 
@@ -27,13 +28,13 @@ pub struct World {
 /// What is known from outside. Its lock is never held while another thread may go on.
 #[derive(Default)]
 struct State {
-    appends: Vec<Appended>,
+    appends: Vec<Known>,
     /// What went wrong in a callback, where a panic would be caught.
     mistakes: Vec<String>,
     trimmed: Option<Cursor>,
 }
 
-struct Appended {
+struct Known {
     lsn: u64,
     record: Vec<u8>,
     ack: Ack,
@@ -42,7 +43,7 @@ struct Appended {
 
 pub struct Append {
     id: usize,
-    boarded: Boarded,
+    appended: Appended,
     pub ack: Ack,
 }
 
@@ -76,7 +77,14 @@ impl World {
         let seen = Arc::new(Seen { stage: stage.clone(), last: Mutex::new(0) });
         let config = Config { block_size: 8 << 10, depth: 2, linger, interval, ..Config::default() };
         let volume = Arc::new(stage.clone());
-        let wal = Wal::open(volume, ZONE, config, (0, FIRST, 1), Arc::new(Ticking::default()), seen.clone());
+        let wal = Wal::open(
+            volume,
+            ZONE,
+            config,
+            Opening { tail: 0, next: FIRST, epoch: 1 },
+            Arc::new(Ticking::default()),
+            seen.clone(),
+        );
         Self { stage, wal, seen, state: Arc::default() }
     }
 
@@ -98,10 +106,10 @@ impl World {
     pub fn append(&self, writer: u64, n: u64, len: usize) -> Result<Append, WalError> {
         let mut noise = Rng::new(writer << 32 | n);
         let record: Vec<u8> = (0..len as u64 + writer).map(|_| noise.next() as u8).collect();
-        let (boarded, ack) = self.wal.append(&record)?;
+        let (appended, ack) = self.wal.append(&record)?;
         let mut state = self.state.lock().unwrap();
-        state.appends.push(Appended { lsn: boarded.lsn, record, ack: ack.clone(), told: None });
-        Ok(Append { id: state.appends.len() - 1, boarded, ack })
+        state.appends.push(Known { lsn: appended.lsn, record, ack: ack.clone(), told: None });
+        Ok(Append { id: state.appends.len() - 1, appended, ack })
     }
 
     pub fn wait(&self, append: &Append) -> Result<(), WalError> {
@@ -112,9 +120,9 @@ impl World {
 
     /// Leaves a callback, and waits for it on the thread if `wait` says so.
     pub fn call_back(&self, append: &Append, wait: bool) {
-        let (world, id, seq, me) = (self.clone(), append.id, append.boarded.block.seq(), thread::current());
+        let (world, id, seq, me) = (self.clone(), append.id, append.appended.block.seq(), thread::current());
         append.ack.on_done(move |result| {
-            world.tell(id, seq, result.is_ok());
+            world.notify(id, seq, result.is_ok());
             me.unpark();
         });
         while wait && self.state.lock().unwrap().appends[append.id].told.is_none() {
@@ -137,10 +145,10 @@ impl World {
     /// Takes note of how an append ended.
     pub fn told(&self, append: &Append, result: Result<(), WalError>) {
         assert_eq!(append.ack.is_done(), result.is_ok());
-        self.tell(append.id, append.boarded.block.seq(), result.is_ok());
+        self.notify(append.id, append.appended.block.seq(), result.is_ok());
     }
 
-    fn tell(&self, id: usize, seq: u64, durable: bool) {
+    fn notify(&self, id: usize, seq: u64, durable: bool) {
         let safe = self.stage.is_safe(seq);
         let shown = *self.seen.last.lock().unwrap() >= seq;
         let late = durable && !self.acks_before(id).iter().all(Ack::is_done);
@@ -167,7 +175,7 @@ impl World {
     }
 
     /// Appends that were never told how they ended.
-    fn untold(&self) -> usize {
+    fn pending(&self) -> usize {
         self.state.lock().unwrap().appends.iter().filter(|append| append.told.is_none()).count()
     }
 
@@ -185,7 +193,7 @@ impl World {
     ) {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let end = self.wal.close().expect("nothing failed");
-        assert_eq!(self.untold(), 0, "closing returns after all callbacks");
+        assert_eq!(self.pending(), 0, "closing returns after all callbacks");
         committer.into_iter().for_each(|committer| committer.join().unwrap());
         self.check(end);
     }
@@ -198,7 +206,7 @@ impl World {
         let taken = self.taken();
         assert_eq!(records, taken[taken.len() - records.len()..], "exactly what it took is there");
         assert!(self.state.lock().unwrap().trimmed.is_some() || records.len() == taken.len());
-        assert_eq!(self.untold(), 0, "everyone is told how it ended");
+        assert_eq!(self.pending(), 0, "everyone is told how it ended");
         self.check_tales();
     }
 
@@ -211,7 +219,7 @@ impl World {
         let acked = state.appends.iter().filter(|append| append.told == Some(true));
         assert!(acked.clone().all(|append| records.contains(&append.record)), "what was acked is lost");
         drop(state);
-        assert_eq!(self.untold(), 0, "everyone is told how it ended");
+        assert_eq!(self.pending(), 0, "everyone is told how it ended");
         self.check_tales();
     }
 

@@ -123,11 +123,11 @@ fn nothing_comes_back_while_terms_are_on_their_way() {
         }
         clock.advance(HOUR / 2 + LATE);
         assert_eq!(store.bounds("log").unwrap(), bounds(1, 2));
-        // Boarded, and nobody drives it.
+        // Appended, and nobody drives it.
         let ticket = store.retain("log", Retention::new()).unwrap();
         for _ in 0..5 {
             clock.advance(HOUR / 4);
-            assert_eq!(store.bounds("log").unwrap(), bounds(1, 2), "as of when the terms boarded");
+            assert_eq!(store.bounds("log").unwrap(), bounds(1, 2), "as of when the terms were appended");
             assert_eq!(store.scan("").unwrap().next().unwrap().unwrap().bounds, bounds(1, 2));
             assert_eq!(store.read("log", ..).unwrap().count(), 1);
             assert!(!ticket.is_durable());

@@ -18,7 +18,7 @@ fn cut(seed: u64, operations: u64) -> bool {
     let volume = MemVolume::new(seed);
     let store = options(&clock, seed).create_on(Arc::new(volume.clone())).unwrap();
     volume.fail(Fault::PowerOffAfter(operations));
-    // The states after each commit that boarded, and how many of them were acknowledged.
+    // The states after each commit that was appended, and how many of them were acknowledged.
     let (mut states, mut acked) = (vec![Logs::default()], 0);
     let mut gone: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
     let mut dead = false;

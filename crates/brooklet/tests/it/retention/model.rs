@@ -19,7 +19,7 @@ pub struct Log {
     pub retention: Retention,
 }
 
-/// All logs, as boarded.
+/// All logs, as appended.
 #[derive(Clone, Debug, Default)]
 pub struct Logs(pub BTreeMap<Vec<u8>, Log>);
 

@@ -66,7 +66,7 @@ fn run(seed: u64, jumps: bool) {
                     }
                     Err(error) => panic!("{when}: {error}"),
                 }
-                // Some commits are on their way to disk while others board.
+                // Some commits are on their way to disk while others are appended.
                 if rng.percent(70) {
                     store.flush().unwrap();
                 }

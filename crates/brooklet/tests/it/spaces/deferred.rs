@@ -56,7 +56,7 @@ fn acknowledgements_wait_for_a_device_that_does_not_keep_up() {
     let games = store.create_space("games", deferred()).unwrap();
     while store.step().unwrap() {}
     let mut acked = Vec::new();
-    // Nobody drives the log: what boards stays in memory.
+    // Nobody drives the log: what is appended stays in memory.
     for n in 0..100 {
         let ticket = games.append("7", format!("{n}")).unwrap();
         let is_acked = |ticket: brooklet::Ticket| {

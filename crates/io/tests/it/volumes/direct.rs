@@ -49,11 +49,11 @@ fn space_is_secured_where_it_cannot_be_allocated() {
     assert_eq!(noted("space is not allocated in advance"), 1, "{:?}", volume.info());
     let taken = || fs::metadata(&path).unwrap().blocks() * 512;
     assert!(taken() < 64 << 10, "{}", taken());
-    volume.secure(0..1 << 20).unwrap();
+    volume.allocate_range(0..1 << 20).unwrap();
     volume.flush().unwrap();
     assert!(taken() >= 1 << 20, "{}", taken());
     assert!(
-        volume.grow(1 << 30).is_ok() && volume.secure(0..1 << 30).is_err(),
+        volume.grow(1 << 30).is_ok() && volume.allocate_range(0..1 << 30).is_err(),
         "there is less room than that"
     );
 }

@@ -4,9 +4,9 @@
 use brooklet_io::{MemVolume, Volume};
 
 use super::*;
+use crate::config::Zone;
 use crate::format::{Codec, disk_len};
 use crate::recover::{Start, recover, recover_around};
-use crate::wal::Zone;
 
 const ZONE: Zone = Zone { offset: 0, size: 64 << 10, store: 7 };
 

@@ -4,10 +4,10 @@ mod bad;
 mod crash;
 mod face;
 mod files;
-#[cfg(feature = "seeded-bugs")]
-mod gallery;
 mod golden;
 mod live;
 mod lives;
 pub mod model;
+#[cfg(feature = "seeded-bugs")]
+mod mutations;
 mod restarts;

@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use crate::file::inner::FileInner;
+use super::inner::FileInner;
 use crate::panics::caught;
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard};

@@ -1,4 +1,4 @@
-//! The gallery of seeded bugs: deliberate breaks of the store, each of which the simulator must
+//! The catalogue of seeded bugs: deliberate breaks of the store, each of which the simulator must
 //! catch.
 //!
 //! A build with `--features seeded-bugs` can plant them ([`brooklet::io::seeded`]); any other build

@@ -10,7 +10,7 @@ use brooklet::io::seeded;
 use super::Bug;
 use crate::budget::Budget;
 use crate::campaign::{self, Failure};
-use crate::ledger::Violation;
+use crate::oracle::Violation;
 use crate::plan::Plan;
 use crate::shrink::shrink;
 use crate::sweep::damage::{Flips, Sectors};

@@ -1,9 +1,9 @@
-//! A block as its passengers see it: when it is durable, and the memory it keeps.
+//! A block as its waiters see it: when it is durable, and the memory it keeps.
 //!
-//! Lifecycle, told once: a block is *open* while records board it, *closed* when no more may,
-//! *placed* when it has its position and checksum, *durable* when it and all blocks before it are
-//! on stable media and the sink has seen it - or *failed*. `place` is set when the block is placed;
-//! `state` moves once, from pending to one of the ends.
+//! Lifecycle, told once: a block is *open* while records are appended to it, *closed* when no more
+//! may, *placed* when it has its position and checksum, *durable* when it and all blocks before it
+//! are on stable media and the sink has seen it - or *failed*. `place` is set when the block is
+//! placed; `state` moves once, from pending to one of the ends.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -34,8 +34,8 @@ struct Placed {
 pub struct Block {
     seq: u64,
     state: AtomicU8,
-    /// Passengers who still write their records into it.
-    boarding: AtomicU32,
+    /// Writers that still write their records into it.
+    writers: AtomicU32,
     place: OnceLock<Placed>,
     /// Why it failed, if it did; set before `state` says so.
     failure: OnceLock<WalError>,
@@ -45,7 +45,7 @@ pub struct Block {
 impl Block {
     pub(crate) fn new(seq: u64) -> Self {
         let (state, place, failure) = (AtomicU8::new(PENDING), OnceLock::new(), OnceLock::new());
-        Self { seq, state, boarding: AtomicU32::new(0), place, failure, listeners: Mutex::default() }
+        Self { seq, state, writers: AtomicU32::new(0), place, failure, listeners: Mutex::default() }
     }
 
     /// A block read back from the ring, or from wherever it was kept: durable from the start.
@@ -78,19 +78,19 @@ impl Block {
         &self.place.get().expect("the payload of a block is shared once it is placed").data
     }
 
-    /// A passenger begins to write its record.
-    pub(crate) fn begin_boarding(&self) {
-        self.boarding.fetch_add(1, Ordering::Relaxed);
+    /// A writer begins to write its record.
+    pub(crate) fn begin_writing(&self) {
+        self.writers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A passenger has written its record.
-    pub(crate) fn end_boarding(&self) {
-        self.boarding.fetch_sub(1, Ordering::Release);
+    /// A writer has written its record.
+    pub(crate) fn end_writing(&self) {
+        self.writers.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether some passenger still writes its record. No more join once the block is closed.
-    pub(crate) fn is_boarding(&self) -> bool {
-        self.boarding.load(Ordering::Acquire) > 0
+    /// Whether some writer still writes its record. No more join once the block is closed.
+    pub(crate) fn is_being_filled(&self) -> bool {
+        self.writers.load(Ordering::Acquire) > 0
     }
 
     /// Where a placed block starts, and where the log goes on behind it.

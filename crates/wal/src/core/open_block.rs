@@ -1,29 +1,29 @@
-//! The block that fills: records board it, one behind the other, until it is closed.
+//! The block that fills: records are appended to it, one behind the other, until it is closed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet_io::{AlignedBuf, Hole};
+use brooklet_io::{AlignedBuf, Reservation};
 
-use crate::block::Block;
+use crate::block_handle::Block;
 use crate::format::HEADER;
 use crate::seal::Pool;
 
 /// Bytes a record needs besides its own: its length, which has 30 bits.
 pub(super) const FRAME: usize = 5;
 
-pub(crate) struct Filling {
+pub(crate) struct OpenBlock {
     pub block: Arc<Block>,
     pub buf: AlignedBuf,
     pub records: u32,
-    /// When its first record boarded.
-    pub boarded: Duration,
+    /// When its first record was appended.
+    pub appended: Duration,
     /// When it must be on its way, and the least time that a record of it was given.
     pub deadline: Duration,
     pub within: Duration,
 }
 
-impl Filling {
+impl OpenBlock {
     pub fn new(pool: &Pool, seq: u64) -> Self {
         let mut buf = pool.take(HEADER);
         buf.set_len(HEADER);
@@ -31,14 +31,14 @@ impl Filling {
             block: Arc::new(Block::new(seq)),
             buf,
             records: 0,
-            boarded: Duration::ZERO,
+            appended: Duration::ZERO,
             deadline: Duration::MAX,
             within: Duration::MAX,
         }
     }
 
-    /// Whether a record of `bound` bytes may board: the block stays within its size, or the record
-    /// is its first.
+    /// Whether a record of `bound` bytes may be appended: the block stays within its size, or the
+    /// record is its first.
     pub fn fits(&self, bound: usize, block_size: usize) -> bool {
         let end = self.buf.len() + bound + FRAME;
         end <= self.buf.capacity() && (end <= block_size || self.records == 0)
@@ -69,36 +69,36 @@ impl Filling {
 
     /// Appends the frame of a record, its `head`, and room for the `len` bytes behind that, which
     /// are written meanwhile.
-    pub fn push_hole(&mut self, head: &[u8], len: usize) -> (usize, Berth) {
+    pub fn push_reserved(&mut self, head: &[u8], len: usize) -> (usize, RecordReservation) {
         let width = length_width(head.len() + len);
         self.buf.extend(&padded_length(head.len() + len, width)[..width]);
         let offset = self.buf.len();
         self.buf.extend(head);
-        self.block.begin_boarding();
-        // SAFETY: while the block is boarding, the buffer is only moved and extended: whoever takes
-        // the block waits for `is_boarding` to end, and `stop` keeps the buffers that nobody will
-        // take.
-        let hole = unsafe { self.buf.hole(len) };
+        self.block.begin_writing();
+        // SAFETY: while the block is appending, the buffer is only moved and extended: whoever
+        // takes the block waits for `is_being_filled` to end, and `stop` keeps the buffers that
+        // nobody will take.
+        let reservation = unsafe { self.buf.reservation(len) };
         self.records += 1;
-        (offset - HEADER, Berth { hole: Some(hole), block: self.block.clone() })
+        (offset - HEADER, RecordReservation { reservation: Some(reservation), block: self.block.clone() })
     }
 }
 
-/// A record's place in a block, to be written by its owner while others board behind it.
-pub(crate) struct Berth {
-    hole: Option<Hole>,
+/// A record's place in a block, to be written by its owner while others are appended behind it.
+pub(crate) struct RecordReservation {
+    reservation: Option<Reservation>,
     block: Arc<Block>,
 }
 
-impl Berth {
+impl RecordReservation {
     pub fn fill(mut self, record: &[u8]) {
-        self.hole.take().expect("filled once").fill(record);
+        self.reservation.take().expect("filled once").fill(record);
     }
 }
 
-impl Drop for Berth {
+impl Drop for RecordReservation {
     fn drop(&mut self) {
-        self.block.end_boarding();
+        self.block.end_writing();
     }
 }
 

@@ -23,7 +23,7 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::file::inner::{FileInner, copy, is_refusal, retry};
+use super::inner::{FileInner, copy, is_refusal, retry};
 use crate::seeded::bug;
 use crate::{AlignedBuf, Completion, Op, Persist, Queue, SECTOR};
 

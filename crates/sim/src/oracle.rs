@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use brooklet::{Bytes, Entry, Error, LogInfo, Store, Ticket};
 
+use crate::faulty_volume::Evidence;
 use crate::model::{self, Change, Log, Logs, Moment, text};
-use crate::stage::Evidence;
 
 /// Something that must not be: what, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,11 +18,11 @@ pub fn violated<T>(what: impl Into<String>) -> Result<T, Violation> {
     Err(Violation(what.into()))
 }
 
-/// A commit that boarded and was not seen to be durable yet.
+/// A commit that was appended and was not seen to be durable yet.
 pub struct Flight {
     /// What it changes.
     pub changes: Arc<[Change]>,
-    /// When it boarded, in milliseconds.
+    /// When it was appended, in milliseconds.
     pub at: u64,
     /// It was acknowledged at once, whether durable or not.
     pub deferred: bool,
@@ -52,13 +52,13 @@ impl Flight {
     }
 }
 
-/// Commits, in the order in which they boarded.
+/// Commits, in the order in which they were appended.
 #[derive(Default)]
-pub struct Ledger {
+pub struct Oracle {
     /// The state after every acknowledged commit; what readers see.
     pub durable: Logs,
-    /// The state after every commit that boarded.
-    pub boarded: Logs,
+    /// The state after every commit that was appended.
+    pub appended: Logs,
     /// Those in between.
     pub flying: VecDeque<Flight>,
     /// Of those that became durable, the ones whose callback waits until the store lets go of its
@@ -103,7 +103,7 @@ impl Silo {
 /// Earlier states that are kept at most.
 const PAST: usize = 400;
 
-impl Ledger {
+impl Oracle {
     /// Takes note of what has become durable.
     pub fn settle(&mut self) -> Result<(), Violation> {
         while self.flying.front().is_some_and(Flight::is_acknowledged) {
@@ -125,7 +125,7 @@ impl Ledger {
             }
         }
         if self.flying.iter().any(Flight::is_acknowledged) {
-            return violated("a commit is acknowledged before one that boarded earlier");
+            return violated("a commit is acknowledged before one that was appended earlier");
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Ledger {
         if let Some(past) = &mut self.past {
             past.push_back(self.durable.clone());
         }
-        for logs in [&mut self.durable, &mut self.boarded] {
+        for logs in [&mut self.durable, &mut self.appended] {
             if model::apply(logs, changes, at).is_err() {
                 return violated("a commit in memory is on logs of which one is not durable yet");
             }
@@ -194,7 +194,7 @@ impl Ledger {
         if let Some(past) = &mut self.past {
             past.push_back(self.durable.clone());
         }
-        for logs in [&mut self.durable, &mut self.boarded] {
+        for logs in [&mut self.durable, &mut self.appended] {
             model::apply(logs, &changes, at).expect("appends are always accepted");
         }
         if let Some(watched) = &mut self.watched {

@@ -5,7 +5,7 @@
 //! off at once, faults meet whichever of the two is at work, and a flush is that of one volume
 //! only.
 //!
-//! That door is how one thread plays many: where a real store would be in the middle of a
+//! That hook is how one thread plays many: where a real store would be in the middle of a
 //! checkpoint while others write, the simulated one is in the middle of an operation on its volume,
 //! and the volume lets the others in.
 
@@ -22,15 +22,17 @@ use brooklet::io::{
 };
 use twox_hash::XxHash3_64;
 
-use crate::plan::{Interrupt, Meanwhile, Place};
-use crate::witness::RING_OFFSET;
+use crate::interrupt::{Interrupt, Meanwhile, Place};
 
-/// Who comes in through the door.
-pub trait Guest: Send + Sync {
+/// Enters through the hook.
+pub trait Interleaver: Send + Sync {
     /// Called between two operations. `in_ring` says that the one to come is on the ring, so that
     /// somebody may be waiting for it: whoever comes in must not wait for the log then.
     fn enter(&self, what: Meanwhile, in_ring: bool);
 }
+
+/// Offset of the ring on its volume, in bytes.
+pub const RING_OFFSET: u64 = 64 << 10;
 
 /// Operations that no step takes, many times over: a store that does so many waits for something
 /// that never comes.
@@ -62,9 +64,9 @@ impl Zones {
     }
 }
 
-/// A volume with a door, or one of two. Clones are handles to the same one.
+/// A volume with a hook, or one of two. Clones are handles to the same one.
 #[derive(Clone)]
-pub struct Stage {
+pub struct FaultyVolume {
     /// The disk.
     pub disk: MemVolume,
     shared: Arc<Shared>,
@@ -79,13 +81,13 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    guest: Option<Weak<dyn Guest>>,
+    interleaver: Option<Weak<dyn Interleaver>>,
     /// What happens in the middle of the step at hand, and the operations since it began.
     interrupts: Vec<Interrupt>,
     operations: u64,
     /// Reads by way of a cache so far.
     cached: u64,
-    /// Somebody came in through the door and is not out again.
+    /// Somebody came in through the hook and is not out again.
     busy: bool,
     /// Somebody has been in since the step began.
     disturbed: bool,
@@ -108,8 +110,8 @@ pub enum Evidence {
     There,
 }
 
-impl Stage {
-    /// A stage on `disk`, whose store lies in `zones`.
+impl FaultyVolume {
+    /// A volume on `disk`, whose store lies in `zones`.
     pub fn new(disk: MemVolume, zones: Zones) -> Self {
         let part = zones.data..u64::MAX;
         let shared = Shared { state: Mutex::default(), zones };
@@ -128,9 +130,9 @@ impl Stage {
         (self.disk.image_len() as u64).saturating_sub(self.shared.zones.data)
     }
 
-    /// Lets `guest` come in.
-    pub fn invite(&self, guest: Weak<dyn Guest>) {
-        self.state().guest = Some(guest);
+    /// Lets `interleaver` come in.
+    pub fn invite(&self, interleaver: Weak<dyn Interleaver>) {
+        self.state().interleaver = Some(interleaver);
     }
 
     /// Begins a step, with what is to happen in the middle of it.
@@ -155,7 +157,7 @@ impl Stage {
     pub fn evidence(&self) -> Evidence {
         match self.state().evidence {
             // The disk lied about a write that nobody was left to hear of.
-            Evidence::NotNeeded if !self.disk.lied().is_empty() => self.evidence_after_a_lie(),
+            Evidence::NotNeeded if !self.disk.silent_faults().is_empty() => self.evidence_after_a_lie(),
             evidence => evidence,
         }
     }
@@ -165,7 +167,7 @@ impl Stage {
         !self.state().disturbed
     }
 
-    /// Whether a call comes from within another, through the door.
+    /// Whether a call comes from within another, through the hook.
     pub fn is_entered(&self) -> bool {
         self.state().busy
     }
@@ -174,9 +176,9 @@ impl Stage {
     fn evidence_after_a_lie(&self) -> Evidence {
         let ring = &self.shared.zones.ring;
         let touches = |range: &Range<u64>| range.start < ring.end && ring.start < range.end;
-        let lied = self.disk.lied();
+        let silent = self.disk.silent_faults();
         let concerned =
-            lied.iter().any(|lie| touches(&lie.meant) || lie.landed.as_ref().is_some_and(touches));
+            silent.iter().any(|fault| touches(&fault.meant) || fault.landed.as_ref().is_some_and(touches));
         if concerned { Evidence::None } else { Evidence::There }
     }
 
@@ -185,8 +187,8 @@ impl Stage {
     }
 
     /// Takes note of what the disk has lied about since it had told so many lies.
-    fn notice(&self, lies_before: usize) {
-        if self.disk.lied().len() > lies_before {
+    fn notice(&self, silent_before: usize) {
+        if self.disk.silent_faults().len() > silent_before {
             self.state().evidence = self.evidence_after_a_lie();
         }
     }
@@ -203,10 +205,10 @@ impl Stage {
             let due = |i: &Interrupt| i.after <= state.operations && fits(i.place) && !state.busy;
             let Some(due) = state.interrupts.iter().position(due) else { break };
             let Interrupt { what, .. } = state.interrupts.remove(due);
-            let Some(guest) = state.guest.as_ref().and_then(Weak::upgrade) else { continue };
+            let Some(interleaver) = state.interleaver.as_ref().and_then(Weak::upgrade) else { continue };
             (state.busy, state.disturbed) = (true, true);
             drop(state);
-            guest.enter(what, self.in_ring(at));
+            interleaver.enter(what, self.in_ring(at));
             self.state().busy = false;
         }
         // The note of who has the store open names a process, which is another one each time.
@@ -226,10 +228,10 @@ impl Stage {
         alone
     }
 
-    fn write_ended(&self, at: u64, tells: bool, lies_before: usize) {
+    fn write_ended(&self, at: u64, tells: bool, silent_before: usize) {
         let mut state = self.state();
         state.in_flight -= u64::from(self.in_ring(at));
-        if self.disk.lied().len() > lies_before {
+        if self.disk.silent_faults().len() > silent_before {
             state.evidence = self.evidence_after_a_lie();
         } else if tells {
             state.evidence = Evidence::There;
@@ -237,13 +239,13 @@ impl Stage {
     }
 }
 
-impl fmt::Debug for Stage {
+impl fmt::Debug for FaultyVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stage({:?})", self.disk)
     }
 }
 
-impl Volume for Stage {
+impl Volume for FaultyVolume {
     fn info(&self) -> VolumeInfo {
         self.disk.info()
     }
@@ -260,7 +262,7 @@ impl Volume for Stage {
         let offset = self.part.start + offset;
         self.knock(0, offset, &[]);
         let len = (buf.len() as u64).min(self.part.end.saturating_sub(offset));
-        let lies = self.disk.lied().len();
+        let lies = self.disk.silent_faults().len();
         let read = self.disk.read_at(offset, &mut buf[..len as usize]);
         self.notice(lies);
         read
@@ -270,7 +272,7 @@ impl Volume for Stage {
         let offset = self.part.start + offset;
         self.knock(0, offset, &[]);
         let len = (buf.len() as u64).min(self.part.end.saturating_sub(offset));
-        let lies = self.disk.lied().len();
+        let lies = self.disk.silent_faults().len();
         let read = self.disk.read_medium(offset, &mut buf[..len as usize]);
         self.notice(lies);
         read
@@ -309,7 +311,7 @@ impl Volume for Stage {
         assert!(offset + data.len() as u64 <= self.part.end, "a write passes the end of the ring's volume");
         self.knock(1 + persist as u8, offset, data);
         let tells = self.write_began(offset);
-        let lies = self.disk.lied().len();
+        let lies = self.disk.silent_faults().len();
         let result = panic::catch_unwind(AssertUnwindSafe(|| self.disk.write_at(offset, data, persist)));
         let whole = matches!(&result, Ok(Ok(n)) if *n == data.len());
         self.write_ended(offset, tells && whole, lies);
@@ -332,8 +334,8 @@ impl Volume for Stage {
         self.disk.shrink(self.part.start + size)
     }
 
-    fn secure(&self, range: Range<u64>) -> io::Result<()> {
-        self.disk.secure(self.part.start + range.start..self.part.start + range.end)
+    fn allocate_range(&self, range: Range<u64>) -> io::Result<()> {
+        self.disk.allocate_range(self.part.start + range.start..self.part.start + range.end)
     }
 
     fn punch(&self, range: Range<u64>) -> io::Result<bool> {
@@ -343,12 +345,12 @@ impl Volume for Stage {
 
     fn queue(&self, depth: usize) -> io::Result<Box<dyn Queue>> {
         let queue = self.disk.queue(depth)?;
-        Ok(Box::new(StageQueue { stage: self.clone(), queue, writes: Vec::new() }))
+        Ok(Box::new(StageQueue { volume: self.clone(), queue, writes: Vec::new() }))
     }
 }
 
 struct StageQueue {
-    stage: Stage,
+    volume: FaultyVolume,
     queue: Box<dyn Queue>,
     /// Token and place of each write in flight, and whether it tells what came before it.
     writes: Vec<(u64, u64, bool)>,
@@ -357,11 +359,11 @@ struct StageQueue {
 impl Queue for StageQueue {
     fn submit(&mut self, token: u64, mut op: Op) {
         match &mut op {
-            Op::Read { offset, .. } | Op::Write { offset, .. } => *offset += self.stage.part.start,
+            Op::Read { offset, .. } | Op::Write { offset, .. } => *offset += self.volume.part.start,
         }
         if let Op::Write { offset, data, persist } = &op {
-            self.stage.knock(6 + *persist as u8, *offset, data);
-            let tells = self.stage.write_began(*offset);
+            self.volume.knock(6 + *persist as u8, *offset, data);
+            let tells = self.volume.write_began(*offset);
             self.writes.push((token, *offset, tells));
         }
         self.queue.submit(token, op);
@@ -369,16 +371,16 @@ impl Queue for StageQueue {
 
     fn reap(&mut self, wait: bool, out: &mut Vec<Completion>) {
         if self.queue.in_flight() > 0 {
-            self.stage.knock(8, self.stage.shared.zones.ring.start, &[]);
+            self.volume.knock(8, self.volume.shared.zones.ring.start, &[]);
         }
-        let lies = self.stage.disk.lied().len();
+        let lies = self.volume.disk.silent_faults().len();
         let before = out.len();
         self.queue.reap(wait, out);
-        self.stage.notice(lies);
+        self.volume.notice(lies);
         for completion in &out[before..] {
             if let Some(at) = self.writes.iter().position(|(token, ..)| *token == completion.token) {
                 let (_, offset, tells) = self.writes.swap_remove(at);
-                self.stage.write_ended(offset, tells && completion.result.is_ok(), lies);
+                self.volume.write_ended(offset, tells && completion.result.is_ok(), lies);
             }
         }
     }
@@ -398,6 +400,6 @@ impl Queue for StageQueue {
 
 impl Drop for StageQueue {
     fn drop(&mut self) {
-        self.stage.state().in_flight -= self.writes.len() as u64;
+        self.volume.state().in_flight -= self.writes.len() as u64;
     }
 }

@@ -11,11 +11,11 @@ use super::open::Labelled;
 use super::{Log, Lsn};
 use crate::error::WalError;
 use crate::ring::Cursor;
-use crate::shared::Untold;
+use crate::shared::PendingNotify;
 use crate::sync::MutexGuard;
 
 /// The label, and what it takes to change it.
-pub(super) struct Keeper {
+pub(super) struct LabelStore {
     pub on_volume: Labelled,
     /// Where the newest span starts, while blocks of the one before live.
     pub settles: Option<Cursor>,
@@ -34,8 +34,8 @@ impl Log {
     pub fn trim(&self, lsn: Lsn) -> Result<(), LogError> {
         self.wal.may_wait()?;
         let _hush = self.wal.hush();
-        let mut untold = None;
-        let mut keeper = self.keeper();
+        let mut pending = None;
+        let mut label_store = self.label_store();
         self.check()?;
         if lsn <= self.first() {
             return Ok(());
@@ -51,16 +51,16 @@ impl Log {
             let index = self.tracker.lock();
             (index.locate(lsn), index.end())
         };
-        if let Some(settles) = keeper.settles.filter(|span| span.lsn <= lsn.0 && span.seq > trim.seq) {
+        if let Some(settles) = label_store.settles.filter(|span| span.lsn <= lsn.0 && span.seq > trim.seq) {
             trim = settles;
         }
-        let old = keeper.on_volume.label;
+        let old = label_store.on_volume.label;
         if bug("log-trims-the-next-block") {
             trim = end;
         }
         let mut label = Label { trim, first: lsn.0, acked: end.seq - 1, ..old };
         label.map.settle(trim.position);
-        self.record(&mut keeper, &mut untold, label)?;
+        self.record(&mut label_store, &mut pending, label)?;
         self.tracker.lock().trim(trim, lsn);
         self.wal.trim(trim);
         if label.end() < old.end() {
@@ -71,27 +71,27 @@ impl Log {
 
     /// Makes `label` durable as the next: in both slots where its map is another, else in one.
     ///
-    /// Whoever must be told that this failed is left in `untold`, which outlives the lock on the
+    /// Whoever must be told that this failed is left in `pending`, which outlives the lock on the
     /// keeper: a callback may ask the log for what needs that lock.
     pub(super) fn record<'a>(
         &'a self,
-        keeper: &mut Keeper,
-        untold: &mut Option<Untold<'a>>,
+        label_store: &mut LabelStore,
+        pending: &mut Option<PendingNotify<'a>>,
         label: Label,
     ) -> Result<(), WalError> {
-        let old = keeper.on_volume.label;
+        let old = label_store.on_volume.label;
         let label = Label { generation: old.generation + 1, ..label };
         let written = if label.map == old.map || bug("log-resizes-one-slot") {
-            keeper.on_volume.write_one(&*self.volume, label)
+            label_store.on_volume.write_one(&*self.volume, label)
         } else {
-            keeper.on_volume.write_both(&*self.volume, label)
+            label_store.on_volume.write_both(&*self.volume, label)
         };
         if let Err(error) = written {
             // Which label counts is not known until the next opening.
-            *untold = Some(self.wal.fail(error));
+            *pending = Some(self.wal.fail(error));
             self.check()?;
         }
-        keeper.settles = keeper.settles.filter(|_| label.map.before.is_some());
+        label_store.settles = label_store.settles.filter(|_| label.map.before.is_some());
         Ok(())
     }
 
@@ -102,8 +102,8 @@ impl Log {
         }
     }
 
-    pub(super) fn keeper(&self) -> MutexGuard<'_, Keeper> {
-        self.keeper.lock().unwrap_or_else(|poisoned| {
+    pub(super) fn label_store(&self) -> MutexGuard<'_, LabelStore> {
+        self.label_store.lock().unwrap_or_else(|poisoned| {
             // Which label counts is not known.
             drop(self.wal.fail(io::Error::other("a thread panicked while it changed the label")));
             poisoned.into_inner()

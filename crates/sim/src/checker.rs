@@ -1,4 +1,4 @@
-//! The witness: opens what a power cut left, cuts the power again while it recovers, and says
+//! The checker: opens what a power cut left, cuts the power again while it recovers, and says
 //! whether it is right.
 
 use std::io::ErrorKind;
@@ -9,20 +9,18 @@ use std::time::Duration;
 use brooklet::io::{Clock, Fault, ManualClock, MemVolume, Rng};
 use brooklet::{Error, Store};
 
-use crate::ledger::{Expectation, Seen, Tolerance, Violation, violated};
+use crate::faulty_volume::{FaultyVolume, Interleaver};
+use crate::interrupt::{Interrupt, Meanwhile, Place};
 use crate::model::{Logs, Moment, shown};
-use crate::plan::{Interrupt, Meanwhile, Place, Shape};
-use crate::stage::{Guest, Stage};
+use crate::oracle::{Expectation, Seen, Tolerance, Violation, violated};
+use crate::plan::Shape;
 
 /// A power cut during recovery, during the recovery from that, and so on: at most so deep.
 pub const DEPTH: usize = 3;
 
-/// Offset of the ring on its volume, in bytes.
-pub const RING_OFFSET: u64 = 64 << 10;
-
-/// What witnesses have seen.
+/// What checkers have found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct CheckCounts {
     /// Crash images that were opened and compared, by how deep in recovery the power went: 0 is at
     /// work.
     pub points: [u64; DEPTH + 1],
@@ -35,14 +33,14 @@ pub struct Tally {
     pub entries: u64,
 }
 
-impl Tally {
+impl CheckCounts {
     /// All crash points.
     pub fn total(&self) -> u64 {
         self.points.iter().sum()
     }
 
     /// Adds another's counts.
-    pub fn add(&mut self, other: &Tally) {
+    pub fn add(&mut self, other: &CheckCounts) {
         self.points.iter_mut().zip(other.points).for_each(|(mine, theirs)| *mine += theirs);
         self.restarts += other.restarts;
         self.refused += other.refused;
@@ -85,7 +83,7 @@ struct Taker {
     taken: Mutex<Vec<Left>>,
 }
 
-impl Guest for Taker {
+impl Interleaver for Taker {
     fn enter(&self, what: Meanwhile, _: bool) {
         let by = if what == Meanwhile::Kill { End::Killed } else { End::Cut };
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,34 +93,34 @@ impl Guest for Taker {
 }
 
 /// Opens crash images of stores of one shape.
-pub struct Witness<'a> {
+pub struct Checker<'a> {
     /// The shape.
     pub shape: &'a Shape,
     /// Where chances come from.
     pub rng: Rng,
     /// What was seen.
-    pub tally: Tally,
+    pub counts: CheckCounts,
 }
 
-impl Witness<'_> {
+impl Checker<'_> {
     /// Opens what was left and compares what it shows with what it may show.
     pub fn examine(&mut self, left: Left, expected: &Expectation) -> Result<(), Violation> {
         self.at_depth(left, expected, 0)
     }
 
     fn at_depth(&mut self, left: Left, expected: &Expectation, depth: usize) -> Result<(), Violation> {
-        self.tally.points[depth] += 1;
+        self.counts.points[depth] += 1;
         let Left { disk, by } = left;
-        let stage = self.shape.stage(disk.clone());
+        let volume = self.shape.volume(disk.clone());
         let taker = Arc::new(Taker { disk: disk.clone(), taken: Mutex::default() });
-        let guest: Weak<dyn Guest> = Arc::downgrade(&(taker.clone() as Arc<dyn Guest>));
-        stage.invite(guest);
+        let interleaver: Weak<dyn Interleaver> = Arc::downgrade(&(taker.clone() as Arc<dyn Interleaver>));
+        volume.invite(interleaver);
         let clock = Arc::new(ManualClock::default());
         clock.advance(Duration::from_millis(expected.now));
         let end = if by == End::Cut { "a power cut" } else { "a kill" };
         let words = format!("{end}{}", " while recovering from one".repeat(depth));
         let within = |Violation(what): Violation| Violation(format!("{words}: {what}"));
-        let opened = self.open(&stage, &clock, (by, depth));
+        let opened = self.open(&volume, &clock, (by, depth));
         let known = match opened {
             Ok(store) => {
                 let known = self.look(&store, expected).map_err(within)?;
@@ -140,7 +138,7 @@ impl Witness<'_> {
                 }
             }
             Err(error) if is_refusal(&error, expected.tolerance) => {
-                self.tally.refused += 1;
+                self.counts.refused += 1;
                 None
             }
             Err(error) => return violated(format!("{words}: the store does not open: {error}")),
@@ -170,7 +168,7 @@ impl Witness<'_> {
     /// once more on the same disk. After that it is a good disk.
     fn open(
         &mut self,
-        stage: &Stage,
+        volume: &FaultyVolume,
         clock: &Arc<ManualClock>,
         (by, depth): (End, usize),
     ) -> Result<Store, Error> {
@@ -178,23 +176,23 @@ impl Witness<'_> {
         // so.
         if self.rng.percent(if by == End::Killed { 50 } else { 8 }) {
             let (kind, sticky) = (ErrorKind::Other, false);
-            stage.disk.fail(match self.rng.below(5) {
+            volume.disk.fail(match self.rng.below(5) {
                 0 => Fault::ErrorAfter { operations: self.rng.below(8), kind, sticky },
                 1 => Fault::ReadErrorAfter { reads: self.rng.below(6), kind, sticky },
                 _ => Fault::FlushErrorAfter { flushes: self.rng.below(4) / 2, kind, sticky },
             });
         }
         loop {
-            stage.begin(&self.ends(depth));
-            let failures = stage.disk.failures();
-            let opened = self.shape.open(stage, clock, self.rng.next());
-            stage.begin(&[]);
+            volume.begin(&self.ends(depth));
+            let failures = volume.disk.failures();
+            let opened = self.shape.open(volume, clock, self.rng.next());
+            volume.begin(&[]);
             match opened {
-                Err(Error::Io { .. } | Error::Stopped { .. }) if stage.disk.failures() > failures => {
-                    self.tally.restarts += 1;
+                Err(Error::Io { .. } | Error::Stopped { .. }) if volume.disk.failures() > failures => {
+                    self.counts.restarts += 1;
                 }
                 opened => {
-                    stage.disk.heal();
+                    volume.disk.heal();
                     return opened;
                 }
             }
@@ -221,7 +219,7 @@ impl Witness<'_> {
         let thorough = self.rng.percent(20);
         let seen = Seen::of(store, expected.tolerance.damaged, thorough)?;
         let seen = seen.or_else(|error| violated(format!("what was recovered does not read: {error}")))?;
-        self.tally.entries += seen.logs.values().map(|log| log.entries.len() as u64).sum::<u64>();
+        self.counts.entries += seen.logs.values().map(|log| log.entries.len() as u64).sum::<u64>();
         expected.admit(&seen.at(Moment::at(expected.now)))
     }
 
@@ -234,7 +232,7 @@ impl Witness<'_> {
         known: &Logs,
     ) -> Result<(), Violation> {
         let key = b"the life after";
-        let deeds = || -> Result<(), Error> {
+        let operations = || -> Result<(), Error> {
             drop(store.append(key, b"goes on")?);
             store.flush()?;
             store.checkpoint()?;
@@ -242,7 +240,7 @@ impl Witness<'_> {
             store.append(key, b"and on")?.wait()?;
             store.close()
         };
-        let done = panic::catch_unwind(AssertUnwindSafe(deeds)).unwrap_or_else(|panicked| {
+        let done = panic::catch_unwind(AssertUnwindSafe(operations)).unwrap_or_else(|panicked| {
             // Dropping the last handle would close a store that is in no state to be closed.
             std::mem::forget(store.clone());
             panic::resume_unwind(panicked)
@@ -257,13 +255,13 @@ impl Witness<'_> {
             Err(error) => return violated(format!("the recovered store fails: {error}")),
         }
         drop(store);
-        let stage = self.shape.stage(disk.crashed(self.rng.next()));
-        let report = self.shape.check(&stage);
+        let volume = self.shape.volume(disk.crashed(self.rng.next()));
+        let report = self.shape.check(&volume);
         let report = report.or_else(|error| violated(format!("the check fails: {error}")))?;
         if let Some(finding) = report.findings.first() {
             return violated(format!("the recovered store is not sound: {}", finding.what));
         }
-        let again = self.shape.open(&stage, clock, 1);
+        let again = self.shape.open(&volume, clock, 1);
         let again = again.or_else(|error| violated(format!("it does not open once more: {error}")))?;
         let seen =
             Seen::of(&again, false, true)?.or_else(|error| violated(format!("it does not read: {error}")))?;

@@ -11,14 +11,14 @@ use std::io;
 
 use brooklet_io::{AlignedBuf, Completion, Op, Queue, SECTOR, Volume, read_exact_at};
 
-use crate::recover::Layout;
+use crate::map::Layout;
 
 /// Bytes of one read.
 const CHUNK: u64 = 1 << 20;
 /// Reads in flight.
 const AHEAD: usize = 4;
 
-pub(crate) struct Tape<'a> {
+pub(crate) struct ReadAhead<'a> {
     volume: &'a dyn Volume,
     layout: Layout,
     queue: Box<dyn Queue>,
@@ -27,7 +27,7 @@ pub(crate) struct Tape<'a> {
     /// Next position to ask for, and the end of what may be asked for.
     ask: u64,
     limit: u64,
-    /// Bytes of the longest chunk: a tape may be shorter than one read.
+    /// Bytes of the longest chunk: the reader may be shorter than one read.
     chunk: usize,
     /// Chunks that came before their turn, by position. An error counts only if the turn comes.
     early: BTreeMap<u64, io::Result<AlignedBuf>>,
@@ -40,8 +40,8 @@ pub(crate) struct Tape<'a> {
     read: u64,
 }
 
-impl<'a> Tape<'a> {
-    /// A tape over the positions `from..limit` of a ring.
+impl<'a> ReadAhead<'a> {
+    /// The reader over the positions `from..limit` of a ring.
     pub fn new(volume: &'a dyn Volume, layout: Layout, from: u64, limit: u64) -> io::Result<Self> {
         Ok(Self {
             volume,
@@ -60,7 +60,7 @@ impl<'a> Tape<'a> {
         })
     }
 
-    /// The first position past the tape.
+    /// The first position past the reader.
     pub fn limit(&self) -> u64 {
         self.limit
     }
@@ -70,8 +70,8 @@ impl<'a> Tape<'a> {
         self.read
     }
 
-    /// The bytes from `position` on, at least `len` of them; `None` past the end of the tape. All
-    /// from where the tape stands is read: [`seek`](Self::seek) first where `position` is far
+    /// The bytes from `position` on, at least `len` of them; `None` past the end of the reader. All
+    /// from where the reader stands is read: [`seek`](Self::seek) first where `position` is far
     /// ahead.
     pub fn at(&mut self, position: u64, len: usize) -> io::Result<Option<&[u8]>> {
         assert!(position >= self.base, "a tape turns back only when it is told to");
@@ -89,7 +89,7 @@ impl<'a> Tape<'a> {
         Ok(Some(&self.window[(position - self.base) as usize..]))
     }
 
-    /// The sector at `position`, as far ahead as may be, while the tape stays where it stands;
+    /// The sector at `position`, as far ahead as may be, while the reader stays where it stands;
     /// `None` past its end.
     pub fn peek(&mut self, position: u64) -> io::Result<Option<&[u8]>> {
         let end = position + SECTOR as u64;
@@ -186,22 +186,24 @@ mod tests {
         let layout = Layout { zone: 0, store: 1, map: Map::new(size) };
         // From the middle of the ring, once round.
         let (from, limit) = (size / 2 + SECTOR as u64, size / 2 + SECTOR as u64 + size);
-        let mut tape = Tape::new(&volume, layout, from, limit).unwrap();
+        let mut read_ahead = ReadAhead::new(&volume, layout, from, limit).unwrap();
         let mut rng = Rng::new(1);
         for _ in 0..300 {
             let position = from + rng.below(size / SECTOR as u64) * SECTOR as u64;
             let first = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().unwrap()) * 8;
-            if position >= tape.base {
-                assert_eq!(first(tape.peek(position).unwrap().unwrap()), position % size);
+            if position >= read_ahead.base {
+                assert_eq!(first(read_ahead.peek(position).unwrap().unwrap()), position % size);
             }
-            tape.seek(position);
+            read_ahead.seek(position);
             let end = limit.min(position + rng.below(3 * CHUNK));
             for position in (position..end).step_by(SECTOR) {
-                assert_eq!(first(tape.at(position, 8).unwrap().unwrap()), position % size);
-                tape.release(position);
+                assert_eq!(first(read_ahead.at(position, 8).unwrap().unwrap()), position % size);
+                read_ahead.release(position);
             }
-            assert!(tape.early.range(..tape.base).next().is_none());
-            assert!(tape.queue.in_flight() + tape.early.len() + tape.spare.len() <= AHEAD + 1);
+            assert!(read_ahead.early.range(..read_ahead.base).next().is_none());
+            assert!(
+                read_ahead.queue.in_flight() + read_ahead.early.len() + read_ahead.spare.len() <= AHEAD + 1
+            );
         }
     }
 }

@@ -9,9 +9,9 @@ use brooklet::io::{Clock, ManualClock, MemVolume};
 use brooklet::{Bytes, Durability, Entry, Error, LogInfo, Options, View, Walked};
 
 use super::{Held, State, When, World};
-use crate::elsewhere;
-use crate::ledger::{Flight, Seen, Violation, violated};
 use crate::model::{self, Change, Log, Logs, Moment, Refusal, text};
+use crate::offload_store;
+use crate::oracle::{Flight, Seen, Violation, violated};
 
 /// Steps that a store may take at one moment.
 const TIMELY: usize = 1000;
@@ -21,8 +21,8 @@ impl World {
         let store = self.open_store();
         self.notice_import()?;
         let changes: Arc<[Change]> = {
-            let State { rng, ledger, .. } = &mut *self.state();
-            (0..n).map(|_| self.plan.habits.change(rng, &ledger.boarded)).collect()
+            let State { rng, oracle, .. } = &mut *self.state();
+            (0..n).map(|_| self.plan.habits.change(rng, &oracle.appended)).collect()
         };
         let mut commit = model::commit(&changes);
         if let Some(bound) = deferred {
@@ -31,7 +31,7 @@ impl World {
         let outer = self.watch();
         let result = if may_wait { store.commit(&commit) } else { store.commit_now(&commit) };
         let durable = self.watched(outer)?;
-        let (damaged, others) = (self.tolerance().damaged, !self.stage().was_undisturbed());
+        let (damaged, others) = (self.tolerance().damaged, !self.volume().was_undisturbed());
         self.tell(|| {
             let words: Vec<String> = changes.iter().map(|change| change.to_string()).collect();
             let bound = deferred.map_or("", |_| " (deferred)");
@@ -39,8 +39,8 @@ impl World {
             format!("{}{bound}{end}", words.join(", "))
         });
         let mut state = self.state();
-        let mut after = state.ledger.boarded.clone();
-        // Whoever came in between boarded before it, and since then no time has passed.
+        let mut after = state.oracle.appended.clone();
+        // Whoever came in between was appended before it, and since then no time has passed.
         let now = self.now();
         let refuses = |state: &Logs, error: &Error| {
             model::apply(&mut state.clone(), &changes, now).is_err_and(|refusal| refusal.is(error))
@@ -48,17 +48,17 @@ impl World {
         let rests = |error: &Error| durable.iter().any(|state| refuses(state, error));
         match (result, model::apply(&mut after, &changes, now)) {
             (Ok(ticket), Ok(seqs)) if ticket.is_in_memory() && ticket.seqs() == seqs => {
-                state.ledger.remember(&changes, now)
+                state.oracle.remember(&changes, now)
             }
-            (Ok(_), _) if state.ledger.stopped => violated("a store that has stopped accepts a commit"),
+            (Ok(_), _) if state.oracle.stopped => violated("a store that has stopped accepts a commit"),
             (Ok(ticket), Ok(seqs)) => {
                 if ticket.seqs() != seqs {
                     return violated(format!("numbers {:?} were given, not {seqs:?}", ticket.seqs()));
                 }
-                state.ledger.boarded = after;
+                state.oracle.appended = after;
                 let deferred = ticket.is_done();
-                let panics = self.plan.seed.is_multiple_of(4) && state.ledger.acknowledged % 16 == 15;
-                state.ledger.flying.push_back(Flight::new(changes, now, ticket, (deferred, panics)));
+                let panics = self.plan.seed.is_multiple_of(4) && state.oracle.acknowledged % 16 == 15;
+                state.oracle.flying.push_back(Flight::new(changes, now, ticket, (deferred, panics)));
                 Ok(())
             }
             // While a refusal waits, others may come in; then it is of a state before them.
@@ -92,24 +92,24 @@ impl World {
     pub(super) fn import(&self, count: u64) -> Result<(), Violation> {
         let store = self.open_store();
         let (changes, seed): (Arc<[Change]>, u64) = {
-            let State { rng, ledger, .. } = &mut *self.state();
-            (self.plan.habits.new_logs(count, rng, &ledger.boarded).into(), rng.next())
+            let State { rng, oracle, .. } = &mut *self.state();
+            (self.plan.habits.new_logs(count, rng, &oracle.appended).into(), rng.next())
         };
         if changes.is_empty() {
             return Ok(());
         }
         let file = exported(&changes, seed);
         let file = file.or_else(|error| violated(format!("a store in memory fails: {error}")))?;
-        self.state().ledger.import = Some((changes.clone(), self.now()));
-        let stopped = self.state().ledger.stopped;
+        self.state().oracle.import = Some((changes.clone(), self.now()));
+        let stopped = self.state().oracle.stopped;
         let imported = store.import().export(&file, "");
         self.tell(|| format!("  {count} logs -> {imported:?}"));
         self.notice_import()?;
         let damaged = self.tolerance().damaged;
         let mut state = self.state();
-        let came_in = state.ledger.import.is_none();
+        let came_in = state.oracle.import.is_none();
         let exists =
-            |state: &State| changes.iter().any(|change| state.ledger.boarded.contains_key(change.key()));
+            |state: &State| changes.iter().any(|change| state.oracle.appended.contains_key(change.key()));
         match imported {
             Ok(_) if stopped => violated("a store that has stopped takes an import"),
             Ok(_) => {
@@ -117,26 +117,26 @@ impl World {
                 if !came_in && !state.faulty && !damaged {
                     return violated("an import was told to be there, and nobody sees it");
                 }
-                state.ledger.settle()?;
-                state.ledger.adopt();
+                state.oracle.settle()?;
+                state.oracle.adopt();
                 Ok(())
             }
             Err(error) if came_in && !matches!(error, Error::Stopped { .. }) => {
                 violated(format!("an import is there, and was refused: {error}"))
             }
             Err(Error::InMemory { .. }) => {
-                state.ledger.import = None;
+                state.oracle.import = None;
                 Ok(())
             }
             Err(Error::LogExists { .. }) => {
-                state.ledger.import = None;
+                state.oracle.import = None;
                 // Whoever came in between may have made and deleted one.
-                let others = !self.stage().was_undisturbed();
+                let others = !self.volume().was_undisturbed();
                 if others || exists(&state) { Ok(()) } else { violated("an import is refused for nothing") }
             }
             Err(error) => {
                 if !matches!(error, Error::Stopped { .. }) {
-                    state.ledger.import = None;
+                    state.oracle.import = None;
                 }
                 drop(state);
                 self.excuse(Err::<(), _>(error))
@@ -150,17 +150,17 @@ impl World {
         let Some(store) = self.store() else { return Ok(()) };
         let own = {
             let mut state = self.state();
-            state.ledger.settle()?;
-            let ledger = &state.ledger;
-            let Some((changes, _)) = &ledger.import else { return Ok(()) };
+            state.oracle.settle()?;
+            let oracle = &state.oracle;
+            let Some((changes, _)) = &oracle.import else { return Ok(()) };
             let flying = |key: &Bytes| {
-                ledger.flying.iter().any(|flight| flight.changes.iter().any(|it| it.key() == key))
+                oracle.flying.iter().any(|flight| flight.changes.iter().any(|it| it.key() == key))
             };
-            let made = |key: &Bytes| ledger.durable.contains_key(key) || flying(key);
+            let made = |key: &Bytes| oracle.durable.contains_key(key) || flying(key);
             changes.iter().map(Change::key).find(|key| !made(key)).cloned()
         };
         if own.is_some_and(|key| store.bounds(&key).is_ok()) {
-            self.state().ledger.adopt();
+            self.state().oracle.adopt();
         }
         Ok(())
     }
@@ -171,8 +171,8 @@ impl World {
         for _ in 0..500 {
             {
                 let mut state = self.state();
-                state.ledger.settle()?;
-                if state.ledger.flying.is_empty() {
+                state.oracle.settle()?;
+                if state.oracle.flying.is_empty() {
                     return Ok(());
                 }
             }
@@ -181,7 +181,7 @@ impl World {
                 return self.excuse(Err::<(), _>(error));
             }
         }
-        if self.state().faulty || self.stage().is_entered() {
+        if self.state().faulty || self.volume().is_entered() {
             return Ok(());
         }
         violated("a commit never becomes durable")
@@ -191,10 +191,10 @@ impl World {
     /// when its bound is over.
     pub(super) fn punctual(&self, ms: u64) -> Result<(), Violation> {
         let bound = Duration::from_millis(ms);
-        let last = |state: &State| state.ledger.flying.back().map(|flight| flight.changes.clone());
+        let last = |state: &State| state.oracle.flying.back().map(|flight| flight.changes.clone());
         let before = last(&self.state());
         self.commit(1, Some(bound), true)?;
-        let deferred = self.state().ledger.flying.back().is_some_and(|flight| flight.deferred);
+        let deferred = self.state().oracle.flying.back().is_some_and(|flight| flight.deferred);
         let own = last(&self.state()).filter(|own| before.is_none_or(|before| !Arc::ptr_eq(own, &before)));
         let over = self.clock.now() + bound;
         let store = self.open_store();
@@ -209,9 +209,9 @@ impl World {
             }
         }
         let mut state = self.state();
-        state.ledger.settle()?;
+        state.oracle.settle()?;
         let is_own = |flight: &Flight| own.as_ref().is_some_and(|own| Arc::ptr_eq(own, &flight.changes));
-        if deferred && !state.faulty && state.ledger.flying.iter().any(is_own) {
+        if deferred && !state.faulty && state.oracle.flying.iter().any(is_own) {
             return violated(format!(
                 "a commit was acknowledged, and is not durable {ms} ms later, as it was promised"
             ));
@@ -275,22 +275,22 @@ impl World {
 
     /// When a reader looks at the age of a log's entries.
     fn looked_at(&self, key: &Bytes) -> u64 {
-        self.state().ledger.moment(self.now()).of(key)
+        self.state().oracle.moment(self.now()).of(key)
     }
 
     /// Begins to take note of every durable state.
     pub(super) fn watch(&self) -> Option<Vec<Logs>> {
         let mut state = self.state();
-        let now = state.ledger.durable.clone();
-        state.ledger.watched.replace(vec![now])
+        let now = state.oracle.durable.clone();
+        state.oracle.watched.replace(vec![now])
     }
 
     /// The states since then; goes on with an outer watch, which they belong to as well.
     pub(super) fn watched(&self, outer: Option<Vec<Logs>>) -> Result<Vec<Logs>, Violation> {
         let mut state = self.state();
-        state.ledger.settle()?;
-        let states = state.ledger.watched.take().expect("the watch was begun");
-        state.ledger.watched = outer.map(|mut outer| {
+        state.oracle.settle()?;
+        let states = state.oracle.watched.take().expect("the watch was begun");
+        state.oracle.watched = outer.map(|mut outer| {
             outer.extend(states.iter().cloned());
             outer
         });
@@ -304,10 +304,10 @@ impl World {
             Err(error) => return self.excuse(Err::<(), _>(error)),
         };
         let mut state = self.state();
-        state.ledger.settle()?;
-        let difference = seen.at(state.ledger.moment(self.now())).difference(&state.ledger.durable);
-        let unseen = state.ledger.flying.iter().any(|flight| flight.deferred);
-        if unseen && !state.faulty && !state.damaged && !state.ledger.stopped {
+        state.oracle.settle()?;
+        let difference = seen.at(state.oracle.moment(self.now())).difference(&state.oracle.durable);
+        let unseen = state.oracle.flying.iter().any(|flight| flight.deferred);
+        if unseen && !state.faulty && !state.damaged && !state.oracle.stopped {
             return violated("a deferred commit is acknowledged at once, and readers do not see it");
         }
         if difference.is_empty() {
@@ -385,7 +385,8 @@ impl World {
             rng.below(2) * rng.below(60_000)
         };
         let all = |_| ControlFlow::Continue(());
-        let offloaded = elsewhere::keep(&store).and_then(|()| store.offload(most, elsewhere::find, all));
+        let offloaded =
+            offload_store::keep(&store).and_then(|()| store.offload(most, offload_store::find, all));
         self.tell(|| format!("  {most} bytes are to stay -> {offloaded:?}"));
         self.excuse(offloaded.map(drop))
     }
@@ -394,8 +395,8 @@ impl World {
     pub(super) fn use_stopped(&self) -> Result<(), Violation> {
         {
             let mut state = self.state();
-            state.ledger.settle()?;
-            state.ledger.stopped = true;
+            state.oracle.settle()?;
+            state.oracle.stopped = true;
             // It may have stopped while it was being closed.
             state.closing = true;
         }
@@ -403,7 +404,7 @@ impl World {
         self.read_all()?;
         let mut state = self.state();
         state.closing = false;
-        state.ledger.settle()
+        state.oracle.settle()
     }
 
     pub(super) fn release(&self) -> Result<(), Violation> {

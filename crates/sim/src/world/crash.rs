@@ -3,16 +3,16 @@
 use std::io::ErrorKind;
 use std::sync::{PoisonError, Weak};
 
-use brooklet::io::{Fault, Lie, MemVolume, Rng, SECTOR};
+use brooklet::io::{Fault, MemVolume, Rng, SECTOR, SilentFault};
 use brooklet::{Error, Store};
 
 use super::space::is_in_memory;
 use super::{State, World};
-use crate::ledger::{Expectation, Seen, Silo, Violation, violated};
+use crate::checker::{End, is_refusal};
+use crate::faulty_volume::{Evidence, Interleaver};
 use crate::model::Moment;
+use crate::oracle::{Expectation, Seen, Silo, Violation, violated};
 use crate::plan::Class;
-use crate::stage::{Evidence, Guest};
-use crate::witness::{End, is_refusal};
 
 /// What a disk tears and rots by, in bytes.
 const PIECE: usize = 512;
@@ -27,7 +27,7 @@ impl World {
         if !expected.unknown.is_empty() {
             return violated("closing cleanly leaves a commit that is not durable");
         }
-        let image = self.stage().disk.crash();
+        let image = self.volume().disk.crash();
         let other = {
             let State { faulty, rng, older, .. } = &mut *self.state();
             *older = Some(image.clone());
@@ -45,14 +45,14 @@ impl World {
         {
             let mut state = self.state();
             state.closing = true;
-            state.ledger.begin_dump();
+            state.oracle.begin_dump();
         }
         let closed = self.open_store().close();
         let fine = closed.is_ok();
         {
             let mut state = self.state();
             state.closing = false;
-            state.ledger.end_dump(fine.then_some(true));
+            state.oracle.end_dump(fine.then_some(true));
         }
         self.excuse(closed)?;
         if fine {
@@ -78,11 +78,11 @@ impl World {
     /// Cuts the power. The disk that comes back is a good one.
     pub(super) fn cut(&self) -> Result<(), Violation> {
         let expected = self.expectation()?;
-        let image = self.stage().disk.crash();
+        let image = self.volume().disk.crash();
         self.let_go();
         let seed = {
             let mut state = self.state();
-            state.stats.tally.points[0] += 1;
+            state.stats.counts.points[0] += 1;
             state.rng.next()
         };
         self.set_disk(MemVolume::from_image(image, seed));
@@ -95,7 +95,7 @@ impl World {
         // With a recent tier that is empty nothing needs the log for a while but those who commit.
         self.excuse(self.open_store().checkpoint())?;
         self.wait()?;
-        self.stage().disk.fail(Fault::HangAfter { writes });
+        self.volume().disk.fail(Fault::HangAfter { writes });
         for _ in 0..3 {
             self.commit(1, None, false)?;
             for _ in 0..4 {
@@ -104,13 +104,13 @@ impl World {
             let stopped = self.open_store().info().map_or(true, |info| info.stopped.is_some());
             if stopped {
                 // Another fault came first. Nobody would know of the write that hangs later.
-                self.stage().disk.fail(Fault::HangAfter { writes: u64::MAX });
+                self.volume().disk.fail(Fault::HangAfter { writes: u64::MAX });
                 return Ok(());
             }
         }
         self.take(End::Cut);
         self.kill()?;
-        self.stage().disk.heal();
+        self.volume().disk.heal();
         Ok(())
     }
 
@@ -123,31 +123,31 @@ impl World {
 
     /// Puts the store's next life on another disk.
     fn set_disk(&self, disk: MemVolume) {
-        let stage = self.plan.shape.stage(disk);
-        stage.invite(self.me.clone() as Weak<dyn Guest>);
-        let old = std::mem::replace(&mut *self.stage.lock().unwrap_or_else(PoisonError::into_inner), stage);
+        let volume = self.plan.shape.volume(disk);
+        volume.invite(self.me.clone() as Weak<dyn Interleaver>);
+        let old = std::mem::replace(&mut *self.volume.lock().unwrap_or_else(PoisonError::into_inner), volume);
         let mut state = self.state();
         state.stats.trace = state.stats.trace.rotate_left(1) ^ old.trace();
         (state.faulty, state.full) = (false, self.plan.shape.capacity > 0);
         if state.stats.first.0 == 0 {
             state.stats.first = old.history();
         }
-        state.damaged |= !old.disk.lied().is_empty();
+        state.damaged |= !old.disk.silent_faults().is_empty();
     }
 
     /// Tells the disk to misbehave from now on.
     pub(super) fn fail(&self, fault: Fault) -> Result<(), Violation> {
-        let stage = self.stage();
+        let volume = self.volume();
         let mut state = self.state();
         let fault = match fault {
             Fault::LieAfter { .. } | Fault::StaleReadAfter { .. }
-                if state.damaged || !stage.disk.lied().is_empty() =>
+                if state.damaged || !volume.disk.silent_faults().is_empty() =>
             {
                 return Ok(());
             }
             Fault::Full(sectors) => {
                 state.full = true;
-                let size = stage.disk.image_len() as u64;
+                let size = volume.disk.image_len() as u64;
                 Fault::Full(size + sectors * SECTOR as u64)
             }
             fault => fault,
@@ -161,9 +161,9 @@ impl World {
         );
         // The volume is a user's, whose code may panic where it should return an error.
         if state.faulty && state.rng.percent(20) {
-            stage.disk.fail(Fault::Panics);
+            volume.disk.fail(Fault::Panics);
         }
-        stage.disk.fail(fault);
+        volume.disk.fail(fault);
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl World {
     pub(super) fn rot(&self) -> Result<(), Violation> {
         {
             let state = self.state();
-            if state.damaged || state.faulty || self.stage().evidence() != Evidence::NotNeeded {
+            if state.damaged || state.faulty || self.volume().evidence() != Evidence::NotNeeded {
                 return Ok(());
             }
         }
@@ -179,7 +179,7 @@ impl World {
             return Ok(());
         }
         let expected = self.expectation()?;
-        let mut image = self.stage().disk.crash();
+        let mut image = self.volume().disk.crash();
         let line = {
             let State { rng, older, damaged, .. } = &mut *self.state();
             *damaged = true;
@@ -226,9 +226,9 @@ impl World {
             if self.open_once(expected)? {
                 return Ok(());
             }
-            self.state().stats.tally.restarts += 1;
+            self.state().stats.counts.restarts += 1;
         }
-        let (image, seed) = (self.stage().disk.crash(), self.state().rng.next());
+        let (image, seed) = (self.volume().disk.crash(), self.state().rng.next());
         self.tell(|| "  the power is cut".into());
         self.set_disk(MemVolume::from_image(image, seed));
         self.open_once(expected)?;
@@ -244,18 +244,20 @@ impl World {
 
     /// `false` where the disk failed, and everything is as it was.
     fn open_once(&self, expected: &Expectation) -> Result<bool, Violation> {
-        let stage = self.stage();
+        let volume = self.volume();
         // What failed before is over: from now on only what is still to fail is an excuse.
-        self.state().faulty = stage.disk.is_to_fail();
+        self.state().faulty = volume.disk.is_to_fail();
         let seed = self.state().rng.next();
-        let lies = stage.disk.lied().len();
-        let opened = self.plan.shape.open(&stage, &self.clock, seed);
+        let lies = volume.disk.silent_faults().len();
+        let opened = self.plan.shape.open(&volume, &self.clock, seed);
         // The disk may lie while the store is being opened, too.
-        let tolerance = if stage.disk.lied().is_empty() { expected.tolerance } else { self.tolerance() };
+        let tolerance =
+            if volume.disk.silent_faults().is_empty() { expected.tolerance } else { self.tolerance() };
         let expected = &Expectation { tolerance, ..expected.clone() };
         // An opening that was given old bytes of the ring takes them for its end, and nothing tells
         // it otherwise.
-        let was_stale = || stage.disk.lied()[lies..].iter().any(|lied| lied.lie == Lie::Stale);
+        let was_stale =
+            || volume.disk.silent_faults()[lies..].iter().any(|silent| silent.fault == SilentFault::Stale);
         let is_failure = |error: &Error| {
             self.state().faulty
                 && matches!(error, Error::Io { .. } | Error::Stopped { .. } | Error::Full { .. })
@@ -311,13 +313,13 @@ impl World {
             return Ok(true);
         }
         let mut state = self.state();
-        let ledger = &mut state.ledger;
-        ledger.silo = in_memory.then(|| Silo::of(&known));
-        ledger.epoch = info.epoch;
-        ledger.land();
-        ledger.import = None;
-        ledger.stopped = false;
-        (ledger.durable, ledger.boarded) = (known.clone(), known);
+        let oracle = &mut state.oracle;
+        oracle.silo = in_memory.then(|| Silo::of(&known));
+        oracle.epoch = info.epoch;
+        oracle.land();
+        oracle.import = None;
+        oracle.stopped = false;
+        (oracle.durable, oracle.appended) = (known.clone(), known);
         drop(state);
         self.set_store(Some(store));
         Ok(true)

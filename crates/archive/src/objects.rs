@@ -1,0 +1,148 @@
+//! The objects in a bucket: written, read, listed and deleted.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{Error as Refusal, ObjectStoreExt, PutMode};
+
+use crate::bucket::Bucket;
+use crate::error::Error;
+use crate::record::{TOMBSTONE, number_of};
+use crate::request::{Pending, again, count};
+
+/// Names that one request lists at most, of most services.
+const LISTED_AT_ONCE: u64 = 1000;
+
+impl Bucket {
+    /// Writes an object of a name that nobody else uses.
+    pub(crate) fn put(&self, name: &str, data: Bytes) -> Pending<()> {
+        let request = self.request(name);
+        self.begin(async move {
+            let put = || {
+                count(&request.costs.puts, 1);
+                count(&request.costs.sent, data.len() as u64);
+                request.store.put(&request.path, data.clone().into())
+            };
+            again(put).await.map(drop).map_err(request.failed("writing"))
+        })
+    }
+
+    /// Writes an object unless there is one of that name. It is tried once: whether a try that
+    /// failed had an effect is for the caller to find out.
+    pub(crate) fn create(&self, name: &str, data: Bytes) -> Result<Created, Error> {
+        let request = self.request(name);
+        let create = self.begin(async move {
+            count(&request.costs.puts, 1);
+            count(&request.costs.sent, data.len() as u64);
+            match request.store.put_opts(&request.path, data.into(), PutMode::Create.into()).await {
+                Ok(_) => Ok(Created::Done),
+                // What a service calls a failed condition differs; either says that there is one.
+                Err(Refusal::AlreadyExists { .. } | Refusal::Precondition { .. }) => Ok(Created::Exists),
+                Err(refusal) => Err(request.failed("creating")(refusal)),
+            }
+        });
+        create.wait()
+    }
+
+    /// Reads an object, or the first `most` bytes of it, if it is there.
+    pub(crate) fn get(&self, name: &str, most: Option<u64>) -> Result<Option<Bytes>, Error> {
+        self.begin_get(name, most).wait()
+    }
+
+    /// Begins to do so.
+    pub(crate) fn begin_get(&self, name: &str, most: Option<u64>) -> Pending<Option<Bytes>> {
+        let request = self.request(name);
+        self.begin(async move { request.get(most.map(|most| 0..most)).await })
+    }
+
+    /// Reads part of an object, which is as long as that.
+    pub(crate) fn range(&self, name: &str, range: Range<u64>) -> Pending<Bytes> {
+        let request = self.request(name);
+        self.begin(async move {
+            let len = range.end - range.start;
+            match request.get(Some(range)).await {
+                Ok(Some(data)) if data.len() as u64 == len => Ok(data),
+                Ok(Some(_)) => {
+                    Err(Error::Damaged { object: request.object, what: "it is shorter than it was".into() })
+                }
+                Ok(None) => Err(Error::Missing { object: request.object }),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// The objects whose names begin so, up to a `/`, in the order of names.
+    pub(crate) fn list(&self, prefix: &str) -> Result<Vec<Listed>, Error> {
+        let request = self.request(prefix);
+        let found = self.begin(async move {
+            let list = || {
+                count(&request.costs.lists, 1);
+                request.store.list(Some(&request.path)).try_collect::<Vec<_>>()
+            };
+            let found = again(list).await.map_err(request.failed("listing"))?;
+            count(&request.costs.lists, found.len() as u64 / LISTED_AT_ONCE);
+            Ok(found)
+        });
+        let listed = |object: object_store::ObjectMeta| Listed {
+            name: self.name_of(&object.location),
+            bytes: object.size,
+            written: object.last_modified.timestamp_millis().max(0) as u64,
+        };
+        let mut found: Vec<Listed> = found.wait()?.into_iter().map(listed).collect();
+        found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// Deletes objects; those that are gone already are as good as deleted.
+    pub(crate) fn delete(&self, names: &[String]) -> Result<(), Error> {
+        let paths: Vec<Path> = names.iter().map(|name| self.request(name).path).collect();
+        let request = self.request("");
+        let delete = self.begin(async move {
+            count(&request.costs.deletes, paths.len() as u64);
+            let delete = || {
+                let paths = stream::iter(paths.clone()).map(Ok).boxed();
+                let gone = |deleted| async {
+                    match deleted {
+                        Ok(_) | Err(Refusal::NotFound { .. }) => Ok(()),
+                        Err(refusal) => Err(refusal),
+                    }
+                };
+                request.store.delete_stream(paths).then(gone).try_collect::<()>()
+            };
+            again(delete).await.map_err(request.failed("deleting objects in"))
+        });
+        delete.wait()
+    }
+}
+
+/// An object, as it is listed.
+pub(crate) struct Listed {
+    /// Its name within the bucket.
+    pub name: String,
+    pub bytes: u64,
+    /// When it was written, by the bucket's clock, in milliseconds since the Unix epoch.
+    pub written: u64,
+}
+
+impl Listed {
+    /// The number that its name has after `under`.
+    pub fn number(&self, under: &str) -> Option<u64> {
+        number_of(self.name.strip_prefix(under)?.strip_prefix('/')?)
+    }
+
+    pub fn is_tombstone(&self) -> bool {
+        self.bytes == TOMBSTONE.len() as u64
+    }
+}
+
+/// What became of creating an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Created {
+    /// It is there.
+    Done,
+    /// There was one of that name already; it may be this one, where a first try came through
+    /// unnoticed.
+    Exists,
+}

@@ -1,0 +1,42 @@
+//! How long the kinds of things stay in the cache.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// What something is; the higher, the longer it stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Data,
+    Value,
+    /// An index block of the lowest level.
+    Leaf,
+    /// Part of a filter.
+    Filter,
+    /// An index block above those.
+    Index,
+    /// The directory of a filter.
+    Directory,
+}
+
+/// What is asked for gets one lap more than its class starts with.
+pub(crate) fn stays(laps: &AtomicU8, class: Class) {
+    let most = class.laps() + 1;
+    if laps.load(Ordering::Relaxed) != most {
+        laps.store(most, Ordering::Relaxed);
+    }
+}
+
+impl Class {
+    pub fn is_data(self) -> bool {
+        matches!(self, Class::Data | Class::Value)
+    }
+
+    /// Laps it stays though nobody asks for it.
+    pub fn laps(self) -> u8 {
+        match self {
+            Class::Data => 0,
+            Class::Value | Class::Leaf => 4,
+            Class::Filter => 6,
+            Class::Index | Class::Directory => 7,
+        }
+    }
+}
