@@ -1,7 +1,7 @@
 //! `brooklet-peers`: Brooklet and other stores side by side, on the same workloads in one run.
 //!
 //! `plan` has the workloads and the marks, `run` has child processes carry them out, `works` is
-//! what a child does, `stores` holds the stores behind one face, `batch` is the group commit for
+//! what a child does, `stores` holds the stores behind one trait, `batch` is the group commit for
 //! those that have none, `promise` lets tasks await what callbacks tell, `table` sums up.
 
 mod batch;

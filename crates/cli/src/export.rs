@@ -17,11 +17,11 @@ use indicatif::{HumanBytes, ProgressBar};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
-use crate::beside::Beside;
 use crate::failure::{Failure, Kind};
 use crate::logs::LogRow;
-use crate::out::{Octets, Out, spinner};
-use crate::stop;
+use crate::output::{Octets, Output, spinner};
+use crate::signals;
+use crate::store_args::StoreArgs;
 
 /// So many bytes are written before more is told of them.
 const AT_ONCE: u64 = 1 << 20;
@@ -57,13 +57,13 @@ enum Format {
 }
 
 /// Writes logs and their entries.
-pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let target = args.to.as_deref().filter(|to| *to != Path::new("-"));
     if let Some(to) = target.filter(|to| !args.force && to.symlink_metadata().is_ok()) {
         return Err(taken(to));
     }
-    stop::listen()?;
-    let store = beside.open_to_read(&args.store)?;
+    signals::listen()?;
+    let store = store_args.open_to_read(&args.store)?;
     let view = store.view()?;
     let bar = spinner();
     let chosen = match (&args.prefix, &args.log) {
@@ -84,7 +84,7 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
             Format::Codex => codex(&view, chosen, &mut to).map(|told| (told, None)),
         };
         // Whoever stops it makes a write fail.
-        stop::check().and(told)
+        signals::check().and(told)
     };
     let Some(target) = target else {
         // What is exported is what is printed.
@@ -205,7 +205,7 @@ struct Watched<'a> {
 
 impl Write for Watched<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if stop::asked() {
+        if signals::asked() {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let written = self.to.write(data)?;

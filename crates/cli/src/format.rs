@@ -7,10 +7,10 @@ use brooklet::{Formatted, Options};
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use crate::beside::Beside;
 use crate::failure::Failure;
-use crate::out::Out;
+use crate::output::Output;
 use crate::size::size;
+use crate::store_args::StoreArgs;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -30,7 +30,7 @@ pub struct Args {
 }
 
 /// Makes an empty store.
-pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let mut options = Options::new();
     if let Some(bytes) = args.ring_size {
         options = options.ring_size(bytes);
@@ -38,7 +38,7 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     if let Some(bytes) = args.capacity {
         options = options.capacity(bytes);
     }
-    if let Some(ring) = &beside.ring {
+    if let Some(ring) = &store_args.ring {
         options = options.ring_at(ring);
     }
     out.put(&Made::from(options.format(&args.place, args.force)?))

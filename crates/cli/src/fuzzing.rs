@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::codex::input::{self, Format, Wrong};
 use crate::import::{Line, Refused, Source, each_line};
-use crate::out::Octets;
+use crate::output::Octets;
 use crate::replay::history::History;
 use crate::replay::trace::{self, Text, Trace};
 use crate::{Cli, Command};

@@ -11,10 +11,10 @@ use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use crate::beside::Beside;
 use crate::failure::{Failure, Kind};
 use crate::logs::LogRow;
-use crate::out::{Out, progress};
+use crate::output::{Output, progress};
+use crate::store_args::StoreArgs;
 
 #[derive(Args)]
 pub struct Inspect {
@@ -31,8 +31,8 @@ pub struct Only {
 }
 
 /// Prints the map of a store, or the bounds of a log.
-pub fn inspect(args: Inspect, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
-    let store = beside.open_to_read(&args.store)?;
+pub fn inspect(args: Inspect, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    let store = store_args.open_to_read(&args.store)?;
     match args.log {
         Some(log) => {
             let log = log.as_bytes();
@@ -49,9 +49,9 @@ pub fn inspect(args: Inspect, beside: &Beside, out: &mut Out) -> Result<(), Fail
 }
 
 /// Checks every checksum and invariant of a closed store.
-pub fn check(args: Only, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+pub fn check(args: Only, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let bar = progress(0, "checking");
-    let report = beside.options()?.check(&args.store, &mut |done, total| {
+    let report = store_args.options()?.check(&args.store, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     })?;
@@ -71,22 +71,22 @@ pub fn check(args: Only, beside: &Beside, out: &mut Out) -> Result<(), Failure> 
 }
 
 /// Writes what is recent to a run.
-pub fn checkpoint(args: Only, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
-    upkeep(&args, beside, out, Store::checkpoint)
+pub fn checkpoint(args: Only, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    upkeep(&args, store_args, out, Store::checkpoint)
 }
 
 /// Merges all runs into one.
-pub fn compact(args: Only, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
-    upkeep(&args, beside, out, Store::compact)
+pub fn compact(args: Only, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    upkeep(&args, store_args, out, Store::compact)
 }
 
 fn upkeep(
     args: &Only,
-    beside: &Beside,
-    out: &mut Out,
+    store_args: &StoreArgs,
+    out: &mut Output,
     work: impl FnOnce(&Store) -> Result<(), brooklet::Error>,
 ) -> Result<(), Failure> {
-    let store = beside.open(&args.store)?;
+    let store = store_args.open(&args.store)?;
     work(&store)?;
     let info = store.info()?;
     store.close()?;

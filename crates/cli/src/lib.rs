@@ -10,7 +10,6 @@
 
 mod archive;
 mod bench;
-mod beside;
 mod codex;
 mod demo;
 mod device;
@@ -24,15 +23,16 @@ mod import;
 mod inspect;
 mod latency;
 mod logs;
-mod out;
+mod output;
 mod plot;
 mod probe;
 mod replay;
 mod serve;
+mod signals;
 mod size;
 mod soak;
 mod space;
-mod stop;
+mod store_args;
 mod tags;
 mod top;
 
@@ -42,9 +42,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use beside::Beside;
 use failure::{EXIT_CODES, Failure, Kind};
-use out::Out;
+use output::Output;
+use store_args::StoreArgs;
 
 /// A store for millions of small append-only logs, in one file
 #[derive(Parser)]
@@ -54,7 +54,7 @@ struct Cli {
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
-    beside: Beside,
+    store_args: StoreArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -129,7 +129,7 @@ enum Command {
 
 /// Runs the command that the process's arguments ask for.
 pub fn main() -> ExitCode {
-    let Cli { json, beside, command } = Cli::parse();
+    let Cli { json, store_args, command } = Cli::parse();
     let (level, as_json) = match &command {
         Command::Serve(args) => ("info", args.logs_json()),
         _ => ("warn", false),
@@ -141,34 +141,34 @@ pub fn main() -> ExitCode {
     } else {
         log.with_ansi(stderr().is_terminal()).init()
     }
-    match run(command, &beside, &mut Out::new(json)) {
+    match run(command, &store_args, &mut Output::new(json)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.end(json),
     }
 }
 
-fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let done = match command {
-        Command::Format(args) => format::run(args, beside, out),
-        Command::Append(args) => logs::append(args, beside, out),
-        Command::Read(args) => logs::read(args, beside, out),
-        Command::Trim(args) => logs::trim(args, beside, out),
-        Command::Truncate(args) => logs::truncate(args, beside, out),
-        Command::Retain(args) => logs::retain(args, beside, out),
-        Command::Delete(log) => logs::delete(log, beside, out),
-        Command::List(args) => logs::list(args, beside, out),
-        Command::Export(args) => export::run(args, beside, out),
-        Command::Import(args) => import::run(args, beside, out),
-        Command::Archive(args) => archive::run(args, beside, out),
-        Command::Restore(args) => archive::restore(args, beside, out),
-        Command::Space(args) => space::run(args, beside, out),
-        Command::Tags(args) => tags::run(args, beside, out),
-        Command::Inspect(args) => inspect::inspect(args, beside, out),
-        Command::Check(args) => inspect::check(args, beside, out),
-        Command::Checkpoint(args) => inspect::checkpoint(args, beside, out),
-        Command::Compact(args) => inspect::compact(args, beside, out),
-        Command::Serve(args) => serve::run(args, beside, out),
-        _ if !beside.is_empty() => {
+        Command::Format(args) => format::run(args, store_args, out),
+        Command::Append(args) => logs::append(args, store_args, out),
+        Command::Read(args) => logs::read(args, store_args, out),
+        Command::Trim(args) => logs::trim(args, store_args, out),
+        Command::Truncate(args) => logs::truncate(args, store_args, out),
+        Command::Retain(args) => logs::retain(args, store_args, out),
+        Command::Delete(log) => logs::delete(log, store_args, out),
+        Command::List(args) => logs::list(args, store_args, out),
+        Command::Export(args) => export::run(args, store_args, out),
+        Command::Import(args) => import::run(args, store_args, out),
+        Command::Archive(args) => archive::run(args, store_args, out),
+        Command::Restore(args) => archive::restore(args, store_args, out),
+        Command::Space(args) => space::run(args, store_args, out),
+        Command::Tags(args) => tags::run(args, store_args, out),
+        Command::Inspect(args) => inspect::inspect(args, store_args, out),
+        Command::Check(args) => inspect::check(args, store_args, out),
+        Command::Checkpoint(args) => inspect::checkpoint(args, store_args, out),
+        Command::Compact(args) => inspect::compact(args, store_args, out),
+        Command::Serve(args) => serve::run(args, store_args, out),
+        _ if !store_args.is_empty() => {
             let what = "--ring, --archive and --metrics are for commands that open a store";
             Err(Failure::new(Kind::Usage, what))
         }

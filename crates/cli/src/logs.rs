@@ -12,10 +12,10 @@ use brooklet::{Bounds, Commit, Create, Entry, Retention, Store, Ticket};
 use clap::Args;
 use serde::Serialize;
 
-use crate::beside::Beside;
 use crate::failure::Failure;
-use crate::out::{Octets, Out};
+use crate::output::{Octets, Output};
 use crate::size::{age, size};
+use crate::store_args::StoreArgs;
 
 /// A log of a store.
 #[derive(Args)]
@@ -130,9 +130,9 @@ pub struct List {
 }
 
 /// Appends entries, and prints their numbers once they are on stable media.
-pub fn append(args: Append, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+pub fn append(args: Append, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let create = if args.no_create { Create::Never } else { Create::IfMissing };
-    let mut options = beside.options()?.create(create);
+    let mut options = store_args.options()?.create(create);
     if let Some(bytes) = args.ring_size {
         options = options.ring_size(bytes);
     }
@@ -201,8 +201,8 @@ fn append_lines(
 }
 
 /// Prints entries.
-pub fn read(args: Read, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
-    let store = beside.open_to_read(&args.log.store)?;
+pub fn read(args: Read, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    let store = store_args.open_to_read(&args.log.store)?;
     let from = args.from.map_or(Bound::Unbounded, Bound::Included);
     let to = args.to.map_or(Bound::Unbounded, Bound::Excluded);
     let entries = store.read(args.log.key(), (from, to))?;
@@ -219,26 +219,26 @@ pub fn read(args: Read, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
 }
 
 /// Drops old entries.
-pub fn trim(args: Trim, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
-    change(&args.log, beside, out, |store, key| match (args.what.before, args.what.keep_last) {
+pub fn trim(args: Trim, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    change(&args.log, store_args, out, |store, key| match (args.what.before, args.what.keep_last) {
         (Some(before), _) => store.trim(key, before),
         (_, n) => store.keep_last(key, n.expect("one of the two is required")),
     })
 }
 
 /// Drops new entries.
-pub fn truncate(args: Truncate, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
-    change(&args.log, beside, out, |store, key| store.truncate(key, args.from))
+pub fn truncate(args: Truncate, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    change(&args.log, store_args, out, |store, key| store.truncate(key, args.from))
 }
 
 /// Does something to a log that is there, and prints what is left.
 fn change(
     log: &Log,
-    beside: &Beside,
-    out: &mut Out,
+    store_args: &StoreArgs,
+    out: &mut Output,
     act: impl FnOnce(&Store, &[u8]) -> Result<Ticket, brooklet::Error>,
 ) -> Result<(), Failure> {
-    let store = beside.open(&log.store)?;
+    let store = store_args.open(&log.store)?;
     act(&store, log.key())?.wait()?;
     let (bounds, retention) = (store.bounds(log.key())?, store.retention(log.key())?);
     store.close()?;
@@ -246,24 +246,24 @@ fn change(
 }
 
 /// Sets what a log keeps; those limits that are not told are lifted.
-pub fn retain(args: Retain, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+pub fn retain(args: Retain, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let Limits { entries, bytes, age, none: _ } = args.limits;
     let mut retention = Retention::new();
     (retention.entries, retention.bytes, retention.age) = (entries, bytes, age);
-    change(&args.log, beside, out, |store, key| store.retain(key, retention))
+    change(&args.log, store_args, out, |store, key| store.retain(key, retention))
 }
 
 /// Drops a log.
-pub fn delete(log: Log, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
-    let store = beside.open(&log.store)?;
+pub fn delete(log: Log, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    let store = store_args.open(&log.store)?;
     store.delete(log.key())?.wait()?;
     store.close()?;
     out.put(&Deleted { key: Octets::key(log.key()), deleted: true })
 }
 
 /// Prints the logs and their bounds.
-pub fn list(args: List, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
-    let store = beside.open_to_read(&args.store)?;
+pub fn list(args: List, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    let store = store_args.open_to_read(&args.store)?;
     let prefix = args.prefix.as_deref().map(OsStr::as_bytes).unwrap_or_default();
     for log in store.scan(prefix)?.take(args.limit.unwrap_or(usize::MAX)) {
         let log = log?;

@@ -12,10 +12,10 @@ use brooklet_server::{Address, Addresses, CancellationToken, Config, Error};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::beside::Beside;
 use crate::failure::{Failure, Kind};
-use crate::out::Out;
+use crate::output::Output;
 use crate::size::size;
+use crate::store_args::StoreArgs;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -196,7 +196,7 @@ fn listen_for_signals() -> Result<CancellationToken, Failure> {
     Ok(stop)
 }
 
-pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let asked = args.given.clone().or(args.file()?);
     let given = asked.clone().or(Given::defaults());
     if args.print_config {
@@ -207,7 +207,7 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     let config = given.config()?;
     let stop = listen_for_signals()?;
     let payload = config.settings.max_bulk + (1 << 10);
-    let options = beside
+    let options = store_args
         .options()?
         .create(Create::IfMissing)
         .ring_size(given.ring_size.unwrap_or(RING))
@@ -235,9 +235,9 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
 }
 
 /// Tells where clients come in.
-fn tell(out: &mut Out, addresses: &Addresses) -> Result<(), Failure> {
-    for (face, all) in [("Redis", &addresses.redis), ("HTTP", &addresses.http)] {
-        all.iter().try_for_each(|at| out.line(format_args!("{face} at {at}")))?;
+fn tell(out: &mut Output, addresses: &Addresses) -> Result<(), Failure> {
+    for (frontend, all) in [("Redis", &addresses.redis), ("HTTP", &addresses.http)] {
+        all.iter().try_for_each(|at| out.line(format_args!("{frontend} at {at}")))?;
     }
     out.document(addresses)?;
     out.flush()

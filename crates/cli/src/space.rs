@@ -8,10 +8,10 @@ use brooklet::{Class, Create, MemoryConfig, Retention, SpaceConfig, SpaceInfo, S
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use crate::beside::Beside;
 use crate::failure::Failure;
-use crate::out::Out;
+use crate::output::Output;
 use crate::size::{age, size};
+use crate::store_args::StoreArgs;
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -177,10 +177,10 @@ impl Asks {
 }
 
 /// Runs the command.
-pub fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     match command {
         Command::List { store } => {
-            let store = beside.options()?.read_only(true).open(store)?;
+            let store = store_args.options()?.read_only(true).open(store)?;
             let spaces: Vec<Row> = store.spaces().iter().map(Row::of).collect();
             if spaces.is_empty() {
                 out.line("no spaces")?;
@@ -190,24 +190,24 @@ pub fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failu
             Ok(store.close()?)
         }
         Command::Create { space: Named { store, name }, asks } => {
-            let store = beside.options()?.create(Create::IfMissing).open(store)?;
+            let store = store_args.options()?.create(Create::IfMissing).open(store)?;
             store.create_space(&name, asks.of(SpaceConfig::new()))?;
             show(&store, &name, out)
         }
         Command::Set { space: Named { store, name }, asks } => {
-            let store = beside.options()?.open(store)?;
+            let store = store_args.options()?.open(store)?;
             let space = store.space(&name)?;
             space.configure(asks.of(space.info()?.config))?;
             show(&store, &name, out)
         }
         Command::Dump(Named { store, name }) => {
-            let store = beside.options()?.open(store)?;
+            let store = store_args.options()?.open(store)?;
             let dumped = store.space(&name)?.dump()?;
             out.put(&Written { logs: dumped.logs, entries: dumped.entries, bytes: dumped.bytes })?;
             Ok(store.close()?)
         }
         Command::Remove(Named { store, name }) => {
-            let store = beside.options()?.open(store)?;
+            let store = store_args.options()?.open(store)?;
             store.remove_space(&name)?;
             Ok(store.close()?)
         }
@@ -215,7 +215,7 @@ pub fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failu
 }
 
 /// Tells what a space is by now.
-fn show(store: &Store, name: &str, out: &mut Out) -> Result<(), Failure> {
+fn show(store: &Store, name: &str, out: &mut Output) -> Result<(), Failure> {
     out.put(&Row::of(&store.space(name)?.info()?))?;
     Ok(store.close()?)
 }

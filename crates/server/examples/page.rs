@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use brooklet::io::Rng;
 use brooklet::{Options, Retention, SpaceConfig, Store};
-use brooklet_server::busy::Busy;
+use brooklet_server::hot_logs::HotLogs;
 use brooklet_server::http::watch::{Watch, router};
 use serde_json::json;
 
@@ -38,7 +38,7 @@ fn store(path: &Path) -> Result<Store, brooklet::Error> {
 }
 
 /// Writes and reads as a small shop does, with quieter and busier times.
-fn work(store: &Store, busy: &Busy, seed: u64) -> Result<(), brooklet::Error> {
+fn work(store: &Store, hot_logs: &HotLogs, seed: u64) -> Result<(), brooklet::Error> {
     let mut rng = Rng::new(seed);
     for n in 0.. {
         let magnitude = rng.below(16);
@@ -53,7 +53,7 @@ fn work(store: &Store, busy: &Busy, seed: u64) -> Result<(), brooklet::Error> {
             ),
         ] {
             let ticket = store.append(&key, &payload)?;
-            busy.note(key.as_bytes(), 1, payload.len() as u64);
+            hot_logs.note(key.as_bytes(), 1, payload.len() as u64);
             if rng.percent(20) {
                 ticket.wait()?;
             }
@@ -71,11 +71,11 @@ fn work(store: &Store, busy: &Busy, seed: u64) -> Result<(), brooklet::Error> {
     Ok(())
 }
 
-/// What the faces of a server would tell.
+/// What the frontends of a server would tell.
 fn clients() -> serde_json::Value {
     json!([
-        { "address": "10.0.0.7:51234", "face": "redis", "connected_seconds": 5423.0, "commands_per_second": 312.0, "received_bytes": 48_200_113 },
-        { "address": "10.0.0.9:40112", "face": "http", "connected_seconds": 12.5, "commands_per_second": 0.8, "received_bytes": 5120 },
+        { "address": "10.0.0.7:51234", "frontend": "redis", "connected_seconds": 5423.0, "commands_per_second": 312.0, "received_bytes": 48_200_113 },
+        { "address": "10.0.0.9:40112", "frontend": "http", "connected_seconds": 12.5, "commands_per_second": 0.8, "received_bytes": 5120 },
     ])
 }
 
@@ -92,8 +92,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let store = store(&folder.path().join("shop.brooklet"))?;
     watch.ready(store.clone());
     for seed in 1..=3 {
-        let (store, busy) = (store.clone(), watch.busy().clone());
-        thread::spawn(move || match work(&store, &busy, seed) {
+        let (store, hot_logs) = (store.clone(), watch.hot_logs().clone());
+        thread::spawn(move || match work(&store, &hot_logs, seed) {
             Ok(()) | Err(brooklet::Error::Closed) => {}
             Err(error) => eprintln!("a writer ended: {error}"),
         });

@@ -7,7 +7,7 @@
 #![expect(clippy::disallowed_methods, reason = "a server drives real time and threads")]
 #![forbid(unsafe_code)]
 
-pub mod busy;
+pub mod hot_logs;
 pub mod http;
 pub mod net;
 pub mod redis;

@@ -1,4 +1,4 @@
-//! A server: its faces, started and stopped together.
+//! A server: its frontends, started and stopped together.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -132,7 +132,7 @@ async fn bind(
 /// Refuses to be open to other machines without a password.
 fn check_wide(listeners: &[Listener], users: &Users) -> Result<(), Error> {
     match listeners.iter().find(|listener| listener.is_wide()) {
-        Some(wide) if users.stranger().is_some() => Err(Error::Config(format!(
+        Some(wide) if users.default_user().is_some() => Err(Error::Config(format!(
             "{} can be reached from other machines, and no password is set: set one, or listen on 127.0.0.1",
             wide.address()
         ))),
@@ -140,7 +140,7 @@ fn check_wide(listeners: &[Listener], users: &Users) -> Result<(), Error> {
     }
 }
 
-/// Threads for a face, so that what one of them waits for does not keep the other.
+/// Threads for a frontend, so that what one of them waits for does not keep the other.
 fn runtime(name: &str, threads: usize) -> Result<Runtime, Error> {
     let mut builder = match threads {
         0 | 1 => Builder::new_current_thread(),
@@ -172,12 +172,12 @@ pub fn serve(
     let addresses = |all: &[Listener]| all.iter().map(Listener::address).collect();
     let addresses = Addresses { redis: addresses(&redis), http: addresses(&web) };
     let watch = Watch::new();
-    let needs_password = users.stranger().is_none();
+    let needs_password = users.default_user().is_none();
     let shared =
-        Shared::new(store.clone(), users, config.settings.clone(), config.cache, watch.busy().clone());
+        Shared::new(store.clone(), users, config.settings.clone(), config.cache, watch.hot_logs().clone());
     let http = Http::new(store.clone(), config.streams.clone(), stop.clone())?;
     watch.ready(store.clone());
-    let face = web_face(
+    let frontend = web_frontend(
         web,
         http,
         watch.clone(),
@@ -186,7 +186,7 @@ pub fn serve(
         config.streams.clone(),
         stop.clone(),
     );
-    let face = for_http.spawn(face);
+    let frontend = for_http.spawn(frontend);
     ready(&addresses);
     for_redis.block_on(async {
         shared.serve(redis, stop.clone()).await;
@@ -194,14 +194,14 @@ pub fn serve(
         stop.cancelled().await;
     });
     watch.stopping();
-    if let Err(error) = for_http.block_on(face) {
-        tracing::error!(%error, "the HTTP face did not end as it should");
+    if let Err(error) = for_http.block_on(frontend) {
+        tracing::error!(%error, "the HTTP frontend did not end as it should");
     }
     Ok(store.close()?)
 }
 
 /// Serves HTTP: streams, and what the server shows of itself.
-async fn web_face(
+async fn web_frontend(
     listeners: Vec<Listener>,
     http: Http,
     watch: Watch,

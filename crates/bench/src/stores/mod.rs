@@ -1,4 +1,4 @@
-//! The stores that are compared, behind one face: a file each.
+//! The stores that are compared, behind one trait: a file each.
 //!
 //! A log's entry is a pair of key and value wherever the store has no logs of its own: the key is
 //! the log's number and the entry's number, big-endian, so that a log's entries are neighbours; the

@@ -2,6 +2,7 @@
 
 mod amplification;
 mod apart;
+mod api;
 mod cached;
 mod callbacks;
 mod common;
@@ -14,7 +15,6 @@ mod devices;
 mod errors;
 mod examples;
 mod extremes;
-mod face;
 mod files;
 mod follow;
 mod forged;

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{BUCKETS, Costs, WhichArgs, moment};
 use crate::failure::{Failure, Kind};
-use crate::out::{Out, progress};
+use crate::output::{Output, progress};
 
 /// Arguments of `brooklet backups`.
 #[derive(clap::Args)]
@@ -24,7 +24,7 @@ pub struct Args {
 }
 
 /// Lists backups, or tells of one.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let bucket = Bucket::open(&args.bucket)?;
     if args.verify || args.which.backup.is_some() || args.which.at.is_some() {
         let backup = bucket.backup(args.which.which())?;
@@ -42,7 +42,7 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-fn verify(bucket: &Bucket, backup: &Backup, out: &mut Out) -> Result<(), Failure> {
+fn verify(bucket: &Bucket, backup: &Backup, out: &mut Output) -> Result<(), Failure> {
     let bar = progress(backup.stored_bytes(), "reading");
     let verified = backup.verify(&mut |bytes| bar.set_position(bytes));
     bar.finish_and_clear();

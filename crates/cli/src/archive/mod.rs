@@ -14,11 +14,11 @@ use brooklet_archive::{Archive, Archived, Bucket, Pruned};
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use crate::beside::Beside;
 use crate::failure::{Failure, Kind};
-use crate::out::{Out, spinner};
+use crate::output::{Output, spinner};
+use crate::signals;
 use crate::size::{age, size};
-use crate::stop;
+use crate::store_args::StoreArgs;
 pub use backups::{Args as BackupsArgs, run as backups};
 pub use restore::{Args as RestoreArgs, run as restore};
 
@@ -59,8 +59,8 @@ pub struct Args {
 }
 
 /// Backs up a store, and offloads some of it.
-pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
-    stop::listen()?;
+pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    signals::listen()?;
     let note = match (args.note, args.store.metadata().is_ok_and(|store| store.file_type().is_block_device()))
     {
         (Some(note), _) => note,
@@ -77,7 +77,7 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
         }
     };
     let bucket = Bucket::open(&args.bucket)?;
-    let store = beside.options_with(&bucket)?.open(&args.store)?;
+    let store = store_args.options_with(&bucket)?.open(&args.store)?;
     let owner =
         args.owner.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     let mut archive = Archive::new(bucket.clone(), note, owner)?;
@@ -91,14 +91,14 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
         archive.backup(&store, |progress| {
             let (done, of) = (HumanBytes(progress.bytes), HumanBytes(progress.of));
             bar.set_message(format!("uploading: {done} of {of}"));
-            stop::go_on()
+            signals::go_on()
         })?
     };
     let pruned = args.keep.map(|keep| archive.prune(keep, args.dry_run)).transpose()?;
     let offload = |most| {
         archive.offload(&store, most, |bytes| {
             bar.set_message(format!("offloading: {}", HumanBytes(bytes)));
-            stop::go_on()
+            signals::go_on()
         })
     };
     let offloaded = args.offload.map(offload).transpose()?;

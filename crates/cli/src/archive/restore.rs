@@ -10,11 +10,11 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
 use super::{BUCKETS, Chosen, Costs, WhichArgs, moment};
-use crate::beside::Beside;
 use crate::failure::Failure;
-use crate::out::{Out, spinner};
+use crate::output::{Output, spinner};
+use crate::signals;
 use crate::size::size;
-use crate::stop;
+use crate::store_args::StoreArgs;
 
 /// Arguments of `brooklet restore`.
 #[derive(clap::Args)]
@@ -45,8 +45,8 @@ pub struct Args {
 }
 
 /// Restores logs.
-pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
-    stop::listen()?;
+pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    signals::listen()?;
     let bucket = Bucket::open(&args.bucket)?;
     let backup = bucket.backup(args.which.which())?;
     let mut report = Report {
@@ -71,9 +71,9 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     let bar = spinner();
     let is_whole = args.chosen.prefix.is_none() && args.chosen.log.is_none();
     let restored = if is_whole && !args.store.try_exists()? {
-        copy(&args, &view, beside, &bar)?
+        copy(&args, &view, store_args, &bar)?
     } else {
-        import(&args, &view, beside, &bar)?
+        import(&args, &view, store_args, &bar)?
     };
     bar.finish_and_clear();
     report.restored = Some(restored);
@@ -82,10 +82,10 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
 }
 
 /// Makes a new store of all of it.
-fn copy(args: &Args, view: &View, beside: &Beside, bar: &ProgressBar) -> Result<Restored, Failure> {
-    let store = beside.options()?.copy_damaged(args.damaged).copy(&args.store, view, |bytes| {
+fn copy(args: &Args, view: &View, store_args: &StoreArgs, bar: &ProgressBar) -> Result<Restored, Failure> {
+    let store = store_args.options()?.copy_damaged(args.damaged).copy(&args.store, view, |bytes| {
         bar.set_message(format!("restoring: {}", HumanBytes(bytes)));
-        stop::go_on()
+        signals::go_on()
     });
     let store = store.map_err(|error| match error {
         error @ brooklet::Error::Damaged { .. } => {
@@ -117,20 +117,20 @@ fn copy(args: &Args, view: &View, beside: &Beside, bar: &ProgressBar) -> Result<
 }
 
 /// Brings some of it, or all, into a store.
-fn import(args: &Args, view: &View, beside: &Beside, bar: &ProgressBar) -> Result<Restored, Failure> {
+fn import(args: &Args, view: &View, store_args: &StoreArgs, bar: &ProgressBar) -> Result<Restored, Failure> {
     let prefix = args.chosen.prefix.as_deref().unwrap_or_default().as_bytes();
     let log = args.chosen.log.as_deref().map(OsStrExt::as_bytes);
     if let Some(log) = log {
         // A log that is not there makes no store.
         view.bounds(log)?;
     }
-    let store = beside.options()?.create(Create::IfMissing).open(&args.store)?;
+    let store = store_args.options()?.create(Create::IfMissing).open(&args.store)?;
     let bar = bar.clone();
     let existing = if args.skip_existing { Existing::Skip } else { Existing::Refuse };
     let import = store.import().existing(existing).watch(move |so_far| {
         let (entries, bytes) = (HumanCount(so_far.entries), HumanBytes(so_far.bytes));
         bar.set_message(format!("restoring: {entries} entries, {bytes}"));
-        stop::go_on()
+        signals::go_on()
     });
     let imported = match log {
         Some(log) => import.log(view, log)?,

@@ -11,7 +11,7 @@ use super::load::deltas_of_200;
 use super::row::{Rounds, Table};
 use super::table::Mark;
 use crate::failure::Failure;
-use crate::out::Out;
+use crate::output::Output;
 use crate::size::{count, size};
 
 /// Arguments of `brooklet bench archive`.
@@ -43,7 +43,7 @@ const CACHE: u64 = 1 << 30;
 const NONE: &str = "none";
 
 /// Measures, and prints the table.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let mut puts = Rounds::new("archive", "PUT requests of all logs, new", "a GiB");
     let mut again = Rounds::new("archive", "PUT requests of all logs, changed", "a GiB");
     let mut archived = Rounds::new("archive", "all logs, new", "s");

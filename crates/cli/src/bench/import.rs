@@ -11,7 +11,7 @@ use super::row::{Rounds, Row, Table};
 use super::system::Cpu;
 use super::table::Mark;
 use crate::failure::{Failure, Kind};
-use crate::out::Out;
+use crate::output::Output;
 use crate::size::{count, size};
 
 /// Arguments of `brooklet bench import`.
@@ -76,7 +76,7 @@ const SECTIONS: &[Section] = &[
 ];
 
 /// Measures, and prints the table.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let only = args.only.as_deref().unwrap_or_default();
     let chosen: Vec<_> = SECTIONS.iter().filter(|(name, ..)| name.contains(only)).collect();
     if chosen.is_empty() {

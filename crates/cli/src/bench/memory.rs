@@ -11,7 +11,7 @@ use super::load::{Payloads, deltas_of_200, keystrokes};
 use super::row::{Rounds, Row, Table};
 use super::table::Mark;
 use crate::failure::Failure;
-use crate::out::Out;
+use crate::output::Output;
 use crate::size::{count, size};
 
 /// Arguments of `brooklet bench memory`.
@@ -42,7 +42,7 @@ const SECTIONS: &[Section] = &[
 ];
 
 /// Measures, and prints the table.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for (section, payloads, logs) in SECTIONS {
         rows.extend(measure(section, &args, &payloads(), *logs)?);

@@ -20,7 +20,7 @@ pub mod table;
 mod wal;
 
 use crate::failure::Failure;
-use crate::out::Out;
+use crate::output::Output;
 
 /// Arguments of `brooklet bench`.
 #[derive(clap::Args)]
@@ -53,7 +53,7 @@ enum What {
 }
 
 /// Runs the measurements and prints the table.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     match args.what {
         Some(What::Wal(args)) => wal::run(args, out),
         Some(What::Scale(args)) => scale::run(args, out),

@@ -17,7 +17,7 @@ use super::plain::{DEVICE_BYTES, PlainGroupCommit};
 use super::table::{Mark, median, paired};
 use crate::device::Device;
 use crate::failure::Failure;
-use crate::out::Out;
+use crate::output::Output;
 
 /// Arguments of `brooklet bench` without more words.
 #[derive(clap::Args)]
@@ -65,7 +65,7 @@ impl Row {
 }
 
 /// Runs the measurements and prints the table.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     if let Some(path) = &args.fill {
         return fill_and_die(path);
     }

@@ -18,9 +18,9 @@ use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
-use crate::out::{Octets, Out, progress, spinner};
+use crate::output::{Octets, Output, progress, spinner};
+use crate::signals;
 use crate::size::size;
-use crate::stop;
 use input::{Format, Wrong};
 
 /// Arguments of `brooklet codex`.
@@ -130,7 +130,7 @@ pub struct Of {
 }
 
 /// Runs what was asked for.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     match args {
         Args::Build(args) => build(&args, out),
         Args::Get(args) => get(&args, out),
@@ -140,8 +140,8 @@ pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
     }
 }
 
-fn build(args: &Build, out: &mut Out) -> Result<(), Failure> {
-    stop::listen()?;
+fn build(args: &Build, out: &mut Output) -> Result<(), Failure> {
+    signals::listen()?;
     let blocks = BuilderOptions {
         block_size: args.block_size as usize,
         compress: !args.no_compress,
@@ -164,7 +164,7 @@ fn build(args: &Build, out: &mut Out) -> Result<(), Failure> {
             0 => told.set_message(format!("taking in: {} entries", HumanCount(progress.entries))),
             all => told.set_message(format!("merging: {} of {all} ranges", progress.merged)),
         }
-        stop::go_on()
+        signals::go_on()
     });
     let standard = [PathBuf::from("-")];
     for input in if args.inputs.is_empty() { &standard[..] } else { &args.inputs } {
@@ -187,7 +187,7 @@ fn take_in(input: &Path, format: Format, builder: &mut FileBuilder) -> Result<()
     let took = input::entries(format, reader, |key, value| {
         // Whoever waits for an input that does not come is to be able to stop, too.
         stopped += 1;
-        if stopped.is_multiple_of(1024) && stop::asked() {
+        if stopped.is_multiple_of(1024) && signals::asked() {
             return Err(brooklet_codex::Error::Cancelled);
         }
         builder.add(key, value).map(ControlFlow::Continue)
@@ -224,7 +224,7 @@ fn named(path: &Path, error: brooklet_codex::Error) -> Failure {
     }
 }
 
-fn get(args: &Get, out: &mut Out) -> Result<(), Failure> {
+fn get(args: &Get, out: &mut Output) -> Result<(), Failure> {
     let (reader, key) = (open(&args.codex)?, args.key.as_bytes());
     let part = args.from..args.to.unwrap_or(u64::MAX);
     let value = reader.get_part(key, part).map_err(|error| named(&args.codex, error))?;
@@ -235,7 +235,7 @@ fn get(args: &Get, out: &mut Out) -> Result<(), Failure> {
     if args.raw { out.raw(&value) } else { out.put(&Entry::new(key, Some(&value))) }
 }
 
-fn scan(args: Scan, out: &mut Out) -> Result<(), Failure> {
+fn scan(args: Scan, out: &mut Output) -> Result<(), Failure> {
     let reader = open(&args.codex)?;
     let own = |key: Option<OsString>| key.map(OsString::into_vec);
     let range = match args.prefix {
@@ -254,7 +254,7 @@ fn scan(args: Scan, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-fn stat(args: &Of, out: &mut Out) -> Result<(), Failure> {
+fn stat(args: &Of, out: &mut Output) -> Result<(), Failure> {
     let reader = open(&args.codex)?;
     let ends = [reader.range::<&[u8]>(..).next(), reader.range::<&[u8]>(..).next_back()];
     let [first, last] = ends.map(|end| end.transpose().map(|end| end.map(|(key, _)| key)));
@@ -274,7 +274,7 @@ fn stat(args: &Of, out: &mut Out) -> Result<(), Failure> {
     })
 }
 
-fn verify(args: &Of, out: &mut Out) -> Result<(), Failure> {
+fn verify(args: &Of, out: &mut Output) -> Result<(), Failure> {
     let reader = open(&args.codex)?;
     let bar = progress(reader.len(), "verifying");
     let found =

@@ -1,12 +1,12 @@
 //! `demo`: a store is killed while it is written to, again and again, and everything it
 //! acknowledged is there.
 //!
-//! `story` says what is written, `victim` writes it in a process of its own, `ledger` compares,
+//! `story` says what is written, `victim` writes it in a process of its own, `oracle` compares,
 //! `measure` times. The acknowledgements are kept outside the victim, so that its end cannot touch
 //! them.
 
-mod ledger;
 mod measure;
+mod oracle;
 mod story;
 pub mod victim;
 
@@ -24,8 +24,8 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Kind};
 use crate::latency::Micros;
-use crate::out::Out;
-use ledger::Ledger;
+use crate::output::Output;
+use oracle::Oracle;
 
 /// The store's name in its directory.
 const STORE: &str = "demo.brooklet";
@@ -35,7 +35,7 @@ const ROUNDS: u32 = 3;
 const MANY: usize = 64;
 
 /// Tells the story.
-pub fn run(out: &mut Out) -> Result<(), Failure> {
+pub fn run(out: &mut Output) -> Result<(), Failure> {
     let made = tempfile::Builder::new().prefix("brooklet-demo-").tempdir_in(".");
     let dir = made.map_err(Failure::io("making a temporary directory here"))?;
     let dir = dir.path();
@@ -44,12 +44,12 @@ pub fn run(out: &mut Out) -> Result<(), Failure> {
     victim::options().create(Create::New).open(dir.join(STORE))?.close()?;
 
     let mut rng = Rng::new(system_seed());
-    let mut ledger = Ledger::new();
+    let mut oracle = Oracle::new();
     let rounds = (1..=ROUNDS).map(|round| {
         out.tell(format_args!("\nRound {round}: a process starts 8 writers. They append, snapshot, trim,"))?;
         out.tell("and commit to two logs at once; each acknowledgement is kept outside of that process.")?;
         let time = Duration::from_millis(1_000 + rng.below(2_000));
-        kill_and_check(dir, round, time, &mut ledger, out)
+        kill_and_check(dir, round, time, &mut oracle, out)
     });
     let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
 
@@ -60,7 +60,7 @@ pub fn run(out: &mut Out) -> Result<(), Failure> {
     store.close()?;
     out.tell("")?;
     out.put(&Report {
-        acknowledged: ledger.acknowledged,
+        acknowledged: oracle.acknowledged,
         lost: 0,
         rounds,
         device_micros: Micros::from(&device),
@@ -76,10 +76,10 @@ fn kill_and_check(
     dir: &Path,
     round: u32,
     time: Duration,
-    ledger: &mut Ledger,
-    out: &mut Out,
+    oracle: &mut Oracle,
+    out: &mut Output,
 ) -> Result<Round, Failure> {
-    let acknowledged = run_victim(dir, round, time, ledger)?;
+    let acknowledged = run_victim(dir, round, time, oracle)?;
     out.tell(format_args!(
         "  ✓ killed (SIGKILL) after {:.1} s in mid-flight: {} entries acknowledged",
         time.as_secs_f64(),
@@ -96,7 +96,7 @@ fn kill_and_check(
         info.runs.len()
     ))?;
 
-    let audit = ledger.audit(&store)?;
+    let audit = oracle.audit(&store)?;
     store.close()?;
     drop(store);
     if let [first, ..] = &*audit.wrong {
@@ -136,7 +136,7 @@ fn open_again(path: &Path) -> Result<(Store, Duration), Failure> {
 }
 
 /// Starts the victim, takes down what it acknowledges, and kills it.
-fn run_victim(dir: &Path, round: u32, time: Duration, ledger: &mut Ledger) -> Result<u64, Failure> {
+fn run_victim(dir: &Path, round: u32, time: Duration, oracle: &mut Oracle) -> Result<u64, Failure> {
     let own = std::env::current_exe().map_err(Failure::io("finding this program"))?;
     let mut command = Command::new(own);
     command.arg("demo-writer").arg(dir).args(["--round", &round.to_string()]);
@@ -144,7 +144,7 @@ fn run_victim(dir: &Path, round: u32, time: Duration, ledger: &mut Ledger) -> Re
     let mut victim = started.map_err(Failure::io("starting the writing process"))?;
     let output = victim.stdout.take().expect("it was asked for");
     let (acknowledged, status) = thread::scope(|scope| {
-        let taking = scope.spawn(|| ledger.take(output));
+        let taking = scope.spawn(|| oracle.take(output));
         thread::sleep(time);
         let killed = victim.kill().and_then(|()| victim.wait());
         (taking.join().expect("no panics"), killed)

@@ -15,11 +15,11 @@ use brooklet_codex::{Map, Reader};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
-use crate::beside::Beside;
 use crate::failure::{Failure, Kind};
-use crate::out::{Out, spinner};
+use crate::output::{Output, spinner};
+use crate::signals;
 use crate::size::size;
-use crate::stop;
+use crate::store_args::StoreArgs;
 pub use lines::{Line, Refused, Source, each_line};
 
 /// Arguments of `brooklet import`.
@@ -90,7 +90,7 @@ impl Format {
 }
 
 /// Brings in logs.
-pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let format = args.format.or_else(|| Format::of_name(&args.input)).ok_or_else(|| {
         let what =
             format!("{}: its name does not tell how it is written; say so by --format", args.input.display());
@@ -99,17 +99,17 @@ pub fn run(args: Args, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
     if args.prefix.is_some() && matches!(format, Format::Ndjson | Format::Csv) {
         return Err(Failure::new(Kind::Usage, "--prefix is for exports and stores"));
     }
-    stop::listen()?;
+    signals::listen()?;
     // What cannot be read makes no store.
     let input = Input::open(&args, format)?;
     let create = if args.no_create { Create::Never } else { Create::IfMissing };
-    let store = beside.options()?.create(create).open(&args.store)?;
+    let store = store_args.options()?.create(create).open(&args.store)?;
     let bar = spinner();
     let told = bar.clone();
     let existing = if args.skip_existing { Existing::Skip } else { Existing::Refuse };
     let import = store.import().existing(existing).memory(args.memory as usize).watch(move |so_far| {
         told.set_message(format!("writing: {} entries", HumanCount(so_far.entries)));
-        stop::go_on()
+        signals::go_on()
     });
     let imported = input.take(&args, import, &bar)?;
     bar.finish_and_clear();
@@ -134,8 +134,8 @@ impl Input {
             Format::Codex => return Ok(Input::Codex(crate::codex::open(path)?)),
             Format::Store => {
                 let (ring, archive) = (args.input_ring.clone(), args.input_archive.clone());
-                let beside = Beside { ring, archive, metrics: None };
-                return Ok(Input::Store(beside.open_to_read(path)?));
+                let store_args = StoreArgs { ring, archive, metrics: None };
+                return Ok(Input::Store(store_args.open_to_read(path)?));
             }
         };
         let reader: Box<dyn BufRead> = if path == Path::new("-") {
@@ -182,12 +182,12 @@ impl Input {
 /// The folder for files at work: beside the store, or, where that is a device, the one for such
 /// files.
 fn scratch(args: &Args) -> PathBuf {
-    let beside = args.store.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let store_args = args.store.parent().filter(|parent| !parent.as_os_str().is_empty());
     let is_device = args.store.metadata().is_ok_and(|store| store.file_type().is_block_device());
     match &args.scratch {
         Some(folder) => folder.clone(),
         None if is_device => std::env::temp_dir(),
-        None => beside.unwrap_or(Path::new(".")).to_path_buf(),
+        None => store_args.unwrap_or(Path::new(".")).to_path_buf(),
     }
 }
 
@@ -203,7 +203,7 @@ impl Taking<'_> {
         self.taken += 1;
         if self.taken.is_multiple_of(1024) {
             // Whoever waits for an input that does not come is to be able to stop, too.
-            stop::check()?;
+            signals::check()?;
             self.bar.set_message(format!("taking in: {} lines", HumanCount(self.taken)));
         }
         match line {

@@ -25,7 +25,7 @@ use serde::Serialize;
 use tempfile::NamedTempFile;
 
 use crate::failure::{Failure, Kind};
-use crate::stop;
+use crate::signals;
 
 /// What kind of place is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -183,7 +183,7 @@ fn first_not_zero(volume: &dyn Volume, part: std::ops::Range<u64>) -> Result<Opt
     let mut buf = AlignedBuf::zeroed(CHUNK as usize);
     let mut at = part.start;
     while at < part.end {
-        stop::check()?;
+        signals::check()?;
         let chunk = &mut buf[..(part.end - at).min(CHUNK) as usize];
         read_exact_at(volume, at, chunk)?;
         if let Some(i) = chunk.iter().position(|&b| b != 0) {

@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::guard::PlainFile;
 use super::plan::{LARGEST, Spot, Way};
 use crate::latency::{Latencies, latencies};
-use crate::stop;
+use crate::signals;
 
 /// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -92,7 +92,7 @@ impl<'a> Area<'a> {
     pub fn fill(&mut self, slice: Duration) -> io::Result<()> {
         let start = Instant::now();
         let mut done = 0;
-        while done < self.bytes && !stop::asked() && (done < LARGEST as u64 || start.elapsed() < slice) {
+        while done < self.bytes && !signals::asked() && (done < LARGEST as u64 || start.elapsed() < slice) {
             let len = (self.bytes - done).min(LARGEST as u64) as usize;
             write_all_at(self.volume, done, &self.payload(len), Persist::Cached)?;
             done += len as u64;
@@ -168,7 +168,7 @@ impl<'a> Area<'a> {
         let mut tally = Tally::new();
         let begin = Instant::now();
         loop {
-            if !stop::asked() && (tally.samples() < spot.depth as u64 || begin.elapsed() < slice) {
+            if !signals::asked() && (tally.samples() < spot.depth as u64 || begin.elapsed() < slice) {
                 for (slot, buf) in idle.drain(..) {
                     let offset = self.take(spot.size);
                     started[slot] = Instant::now();
@@ -290,7 +290,7 @@ impl Tally {
     }
 
     fn wants_more(&self, slice: Duration) -> bool {
-        !stop::asked() && (self.samples() == 0 || self.begin.elapsed() < slice)
+        !signals::asked() && (self.samples() == 0 || self.begin.elapsed() < slice)
     }
 
     fn add(&mut self, took: Duration, bytes: usize) {

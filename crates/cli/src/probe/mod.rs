@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use brooklet::io::{Durable, FileOptions, Volume};
 
 use crate::failure::Failure;
-use crate::out::{Out, progress};
+use crate::output::{Output, progress};
 use crate::plot::{free_to_write, write_new};
+use crate::signals;
 use crate::size::{self, size};
-use crate::stop;
 use guard::{Ground, LEAST};
 use measure::{Area, Cell, Tally};
 use plan::{Budget, PASSES, plan};
@@ -63,11 +63,11 @@ fn footprint(text: &str) -> Result<u64, String> {
 }
 
 /// Measures, and prints what was found.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     if let Some(file) = &args.plot {
         free_to_write(file)?;
     }
-    stop::listen()?;
+    signals::listen()?;
     let start = Instant::now();
     // Both ways to make writes durable are measured; what the volume would choose does not matter
     // here.
@@ -117,7 +117,7 @@ fn measure(ground: &mut Ground, time: Duration) -> Result<Measured, Failure> {
     let mut area = Area::new(&ground.volume, ground.bytes);
     if writes {
         area.fill(time / 5).map_err(Failure::io("filling the part to be measured"))?;
-        stop::check()?;
+        signals::check()?;
     }
     let spots = plan(writes, area.bytes(), ground.plain.as_ref().map(|plain| plain.room()));
     let mut shares = PASSES * (WAITS.len() + spots.len());
@@ -126,7 +126,7 @@ fn measure(ground: &mut Ground, time: Duration) -> Result<Measured, Failure> {
     for wait in WAITS {
         let slice = budget.slice(shares).map(|slice| slice * PASSES as u32);
         timers.extend(slice.into_iter().flat_map(|slice| timer::measure(wait, slice)));
-        stop::check()?;
+        signals::check()?;
         shares -= PASSES;
         bar.inc(PASSES as u64);
     }
@@ -137,7 +137,7 @@ fn measure(ground: &mut Ground, time: Duration) -> Result<Measured, Failure> {
                 let doing =
                     format!("measuring {:?} of {} bytes, {} at once", spot.way, spot.size, spot.depth);
                 passes.push(area.measure(spot, slice, ground.plain.as_mut()).map_err(Failure::io(doing))?);
-                stop::check()?;
+                signals::check()?;
             }
             shares -= 1;
             bar.inc(1);

@@ -6,7 +6,7 @@ use brooklet::io::exact_timers;
 use serde::Serialize;
 
 use crate::latency::latencies;
-use crate::stop;
+use crate::signals;
 
 /// The waits measured: the interval of a volume of 3,000 operations a second, and the default
 /// `linger`.
@@ -59,7 +59,7 @@ pub fn measure(asked: Duration, slice: Duration) -> [Timer; 3] {
 fn waits(wait: Wait, asked: Duration, spin: Duration, slice: Duration) -> Timer {
     let mut late = latencies();
     let begin = Instant::now();
-    while late.is_empty() || !stop::asked() && begin.elapsed() < slice {
+    while late.is_empty() || !signals::asked() && begin.elapsed() < slice {
         let until = Instant::now() + asked;
         std::thread::sleep(asked - spin);
         while Instant::now() < until {

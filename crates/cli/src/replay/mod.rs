@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::failure::Failure;
 use crate::latency::{Latencies, Micros};
-use crate::out::{Out, progress};
+use crate::output::{Output, progress};
 use crate::size::size;
 use drive::{Document, Manner};
 use history::{History, Log};
@@ -66,7 +66,7 @@ enum When {
 }
 
 /// Replays, reads back, compares.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let (history, traces) = match &args.git {
         Some(path) => (Some(History::load(path, args.limit)?), Vec::new()),
         None => {

@@ -1,7 +1,7 @@
 //! Whether the store holds what it must: the acknowledgements of a round against the store as it is
 //! found.
 //!
-//! A writer hands in its deeds one after another, over logs that are its own. After a kill the
+//! A writer hands in its operations one after another, over logs that are its own. After a kill the
 //! store must stand as it did after one of them: the last that was acknowledged, or a later one of
 //! those that were in flight, the same one for all of the writer's logs. So what was acknowledged
 //! is there, in order and byte for byte; a commit is there whole or not at all; and what is there
@@ -15,7 +15,7 @@ use brooklet::{Bounds, Error, ErrorKind, Store};
 
 use super::log::Log;
 use super::payload::Payloads;
-use super::story::{Deed, Story, key};
+use super::story::{Operation, Story, key};
 
 /// Threads that read.
 const READERS: usize = 2;
@@ -124,27 +124,27 @@ impl std::fmt::Display for Found {
 }
 
 impl Audit {
-    /// Compares what a writer did in its round, of which so many deeds were acknowledged, and at
-    /// most `open` more were begun. What is found is what counts from now on.
+    /// Compares what a writer did in its round, of which so many operations were acknowledged, and
+    /// at most `open` more were begun. What is found is what counts from now on.
     pub fn writer(&mut self, eyes: Eyes<'_>, story: &mut Story, acknowledged: u64, open: u64) {
         let mut touched = vec![false; story.logs.len()];
         for _ in 0..acknowledged {
-            let deed = story.next();
-            deed.done().iter().for_each(|(log, _)| touched[*log as usize] = true);
-            story.apply(&deed);
+            let operation = story.next();
+            operation.done().iter().for_each(|(log, _)| touched[*log as usize] = true);
+            story.apply(&operation);
         }
         let mut before = BTreeMap::new();
-        let mut deeds = Vec::new();
+        let mut operations = Vec::new();
         for _ in 0..open {
-            let deed = story.next();
-            for &(log, _) in deed.done() {
+            let operation = story.next();
+            for &(log, _) in operation.done() {
                 before.entry(log).or_insert_with(|| story.logs[log as usize].clone());
                 touched[log as usize] = false;
             }
-            story.apply(&deed);
-            deeds.push(deed);
+            story.apply(&operation);
+            operations.push(operation);
         }
-        let settled = self.open(eyes, story, before, &deeds);
+        let settled = self.open(eyes, story, before, &operations);
         settled.into_iter().for_each(|(log, state)| story.logs[log as usize] = state);
         let touched = (0..).zip(touched).filter_map(|(log, touched)| touched.then_some(log));
         self.compare(eyes, story, touched.collect());
@@ -161,14 +161,14 @@ impl Audit {
         self.compare(eyes, story, (0..story.logs.len() as u32).collect());
     }
 
-    /// Finds the moment at which the logs of deeds in flight stand; the logs as they were at it.
-    /// `before` holds them as they were before the first of these deeds.
+    /// Finds the moment at which the logs of operations in flight stand; the logs as they were at
+    /// it. `before` holds them as they were before the first of these operations.
     fn open(
         &mut self,
         eyes: Eyes<'_>,
         story: &Story,
         before: BTreeMap<u32, Log>,
-        deeds: &[Deed],
+        operations: &[Operation],
     ) -> BTreeMap<u32, Log> {
         let mut found = BTreeMap::new();
         for &log in before.keys() {
@@ -183,9 +183,9 @@ impl Audit {
         self.logs += found.len() as u64;
         let mut now = before.clone();
         let mut ever: BTreeMap<u32, bool> = found.keys().map(|log| (*log, false)).collect();
-        for done in 0..=deeds.len() {
+        for done in 0..=operations.len() {
             if done > 0 {
-                let steps = deeds[done - 1].done();
+                let steps = operations[done - 1].done();
                 steps
                     .iter()
                     .for_each(|(log, step)| story.redo(now.get_mut(log).expect("it is in flight"), *step));
@@ -201,7 +201,7 @@ impl Audit {
         for log in &never {
             let acknowledged = found[log].compare(story.number(*log), &before[log]);
             let what = acknowledged.expect_err("it does not fit");
-            self.tell(format!("{what}, or as one of the {} deeds in flight left it", deeds.len()));
+            self.tell(format!("{what}, or as one of the {} deeds in flight left it", operations.len()));
         }
         if never.is_empty() {
             let logs: Vec<String> =
@@ -255,7 +255,7 @@ mod tests {
     const DEEDS: u64 = 400;
     const OPEN: u64 = 8;
 
-    /// A store to which a story of one writer was told, but for the last deeds of it.
+    /// A store to which a story of one writer was told, but for the last operations of it.
     struct Stage {
         store: Store,
         payloads: Payloads,
@@ -281,17 +281,17 @@ mod tests {
             stage
         }
 
-        /// Does the story's next deed, as far as `does` says so of its steps.
-        fn tell(&self, story: &mut Story, does: impl Fn(usize) -> bool) -> Deed {
-            let deed = story.next();
-            story.apply(&deed);
-            let numbers = numbers(story, deed.done());
-            for (i, (&(log, step), seq)) in deed.done().iter().zip(numbers).enumerate() {
+        /// Does the story's next operation, as far as `does` says so of its steps.
+        fn tell(&self, story: &mut Story, does: impl Fn(usize) -> bool) -> Operation {
+            let operation = story.next();
+            story.apply(&operation);
+            let numbers = numbers(story, operation.done());
+            for (i, (&(log, step), seq)) in operation.done().iter().zip(numbers).enumerate() {
                 if does(i) {
                     self.step(log, step, seq);
                 }
             }
-            deed
+            operation
         }
 
         fn step(&self, log: u32, step: Step, seq: Option<u32>) {
@@ -309,7 +309,7 @@ mod tests {
             ticket.unwrap().wait().unwrap();
         }
 
-        /// What an audit says that knows of so many acknowledged deeds.
+        /// What an audit says that knows of so many acknowledged operations.
         fn audit(mut self, acknowledged: u64) -> Vec<String> {
             let mut audit = Audit::default();
             let eyes = Eyes { store: &self.store, payloads: &self.payloads };
@@ -328,13 +328,14 @@ mod tests {
         story
     }
 
-    /// Some log of several entries after so many deeds, which those in flight do not touch; and it.
+    /// Some log of several entries after so many operations, which those in flight do not touch;
+    /// and it.
     fn a_long_log() -> (u32, Log) {
         let (mut story, mut in_flight) = (story(), Vec::new());
         for i in 0..DEEDS + OPEN {
-            let deed = story.next();
-            story.apply(&deed);
-            in_flight.extend(deed.done().iter().filter(|_| i >= DEEDS).map(|op| op.0));
+            let operation = story.next();
+            story.apply(&operation);
+            in_flight.extend(operation.done().iter().filter(|_| i >= DEEDS).map(|op| op.0));
         }
         let is_long = |log: &u32| story.logs[*log as usize].stamps().len() > 3;
         let log = (0..LOGS).find(|log| is_long(log) && !in_flight.contains(log));
@@ -369,11 +370,11 @@ mod tests {
             let stage = Stage::new(at);
             let mut telling = story();
             (0..at).for_each(|_| {
-                let deed = telling.next();
-                telling.apply(&deed);
+                let operation = telling.next();
+                telling.apply(&operation);
             });
-            let deed = stage.tell(&mut telling, |i| i == 0);
-            if deed.done().len() > 2 {
+            let operation = stage.tell(&mut telling, |i| i == 0);
+            if operation.done().len() > 2 {
                 halves += 1;
                 told += u32::from(!stage.audit(at).is_empty());
             }
@@ -386,8 +387,8 @@ mod tests {
     fn whatever_is_done_behind_its_back_is_told() {
         let (number, log) = a_long_log();
         let (last, stamp) = (u64::from(log.next) - 1, *log.stamps().last().unwrap());
-        type Deed = fn(&Stage, u32, u64, u32) -> brooklet::Ticket;
-        let harm: [(&str, Deed, &str); 7] = [
+        type Operation = fn(&Stage, u32, u64, u32) -> brooklet::Ticket;
+        let harm: [(&str, Operation, &str); 7] = [
             ("an entry goes", |stage, log, last, _| stage.store.truncate(key(log), last).unwrap(), "must be"),
             ("the first goes", |stage, log, last, _| stage.store.trim(key(log), last).unwrap(), "must be"),
             (

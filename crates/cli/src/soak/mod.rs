@@ -4,15 +4,15 @@
 //! `log` is the model of a log, `story` what writers do, `payload` what they write; `writer` is the
 //! process that is killed, `told` what it tells; `round` starts, hears and kills it, `audit`
 //! compares, `report` sums up. What is acknowledged is kept here, outside of the process that is
-//! killed: for each writer the number of its deeds that are done.
+//! killed: for each writer the number of its operations that are done.
 
+mod acks;
 mod audit;
 mod log;
 mod payload;
 mod report;
 mod round;
 mod story;
-mod told;
 pub mod writer;
 
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use brooklet::io::{Rng, system_seed};
 use brooklet::{Commit, Create, Options};
 
 use crate::failure::Failure;
-use crate::out::Out;
+use crate::output::Output;
 use crate::size::{count, size};
 use audit::{Audit, Eyes};
 use log::Log;
@@ -98,7 +98,7 @@ struct Plan<'a> {
 }
 
 /// Fills, kills, compares, and tells what came of it.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let seed = args.seed.unwrap_or_else(system_seed);
     let made = tempfile::Builder::new().prefix("brooklet-soak-").tempdir_in(&args.dir);
     let dir = made.map_err(Failure::io(format!("making a directory in {}", args.dir.display())))?;
@@ -202,7 +202,7 @@ impl<'a> Soak<'a> {
         self.stories.iter_mut().for_each(|story| story.begin(self.plan.seed, round));
         let told =
             round::run(&self.plan, round, &self.stories, end, |told| self.say(self.report.so_far(told)))?;
-        self.say(format_args!("round {round}: {end:?}, {} deeds acknowledged; comparing", told.deeds()));
+        self.say(format_args!("round {round}: {end:?}, {} deeds acknowledged; comparing", told.operations()));
         self.report.take(&told, end);
         if let Some(what) = &told.wrong {
             self.audit.wrong.push(format!("round {round}: {what}"));

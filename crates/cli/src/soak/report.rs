@@ -7,9 +7,9 @@ use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 
 use super::Args;
+use super::acks::Work;
 use super::audit::Audit;
 use super::round::{End, Told};
-use super::told::Work;
 use crate::bench::table::median;
 
 /// What the command prints.
@@ -20,7 +20,7 @@ pub struct Report {
     seed: u64,
     seconds: f64,
     /// Deeds that were acknowledged, and the bytes of payload that were handed in for them.
-    deeds: u64,
+    operations: u64,
     payload_bytes: u64,
     kills: u64,
     closes: u64,
@@ -71,7 +71,7 @@ impl Report {
             writers: args.writers(),
             seed,
             seconds: 0.0,
-            deeds: 0,
+            operations: 0,
             payload_bytes: 0,
             kills: 0,
             closes: 0,
@@ -98,7 +98,7 @@ impl Report {
             End::Kill(_) => &mut self.kills,
             End::Close(_) => &mut self.closes,
         } += 1;
-        self.deeds += told.deeds();
+        self.operations += told.operations();
         self.payload_bytes += told.bytes();
         self.ring_written += told.ring_written;
         let (all, Work { checkpoints, compactions, dead_runs, heap_written }) = (&mut self.work, told.work);
@@ -124,12 +124,12 @@ impl Report {
 
     /// Where it stands in the midst of a round.
     pub fn so_far(&self, told: &Told) -> String {
-        let deeds = HumanCount(self.deeds + told.deeds());
+        let operations = HumanCount(self.operations + told.operations());
         let (bytes, kills) = (HumanBytes(self.payload_bytes + told.bytes()), self.kills);
         let (checkpoints, compactions) =
             (self.work.checkpoints + told.work.checkpoints, self.work.compactions + told.work.compactions);
         format!(
-            "{deeds} deeds acknowledged, {bytes}; {kills} kills, {checkpoints} checkpoints, {compactions} compactions"
+            "{operations} deeds acknowledged, {bytes}; {kills} kills, {checkpoints} checkpoints, {compactions} compactions"
         )
     }
 }
@@ -142,7 +142,7 @@ impl Display for Report {
         writeln!(
             f,
             "  acknowledged   {} deeds, {} of payload",
-            count(self.deeds),
+            count(self.operations),
             bytes(self.payload_bytes)
         )?;
         writeln!(

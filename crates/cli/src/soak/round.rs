@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use brooklet::io::Rng;
 
+use super::acks::{Line, Work};
 use super::story::Story;
-use super::told::{Line, Work};
 use super::{Args, Plan};
 use crate::failure::{Failure, Kind};
 
@@ -59,7 +59,7 @@ impl Told {
         match line {
             Line::Opened(took) => self.opened = Some(took),
             Line::First(took) => self.first = Some(took),
-            Line::Done { writer, deeds, bytes } => self.done[writer as usize] = (deeds, bytes),
+            Line::Done { writer, operations, bytes } => self.done[writer as usize] = (operations, bytes),
             Line::Figures(work, ring) => (self.work, self.ring_written) = (work, ring),
             Line::Wrong(what) => self.wrong = Some(what),
             Line::Closed => self.closed = true,
@@ -67,8 +67,8 @@ impl Told {
     }
 
     /// Deeds of all writers.
-    pub fn deeds(&self) -> u64 {
-        self.done.iter().map(|(deeds, _)| deeds).sum()
+    pub fn operations(&self) -> u64 {
+        self.done.iter().map(|(operations, _)| operations).sum()
     }
 
     /// Payload bytes of all writers.

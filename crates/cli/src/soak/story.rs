@@ -1,6 +1,6 @@
-//! What a writer does: deeds that follow from the seed, the round and the writer's logs alone. The
-//! process that is killed and the one that checks it both derive them, so that nothing but the
-//! number of acknowledged deeds passes between them.
+//! What a writer does: operations that follow from the seed, the round and the writer's logs alone.
+//! The process that is killed and the one that checks it both derive them, so that nothing but the
+//! number of acknowledged operations passes between them.
 
 use brooklet::ErrorKind;
 use brooklet::io::Rng;
@@ -32,7 +32,7 @@ pub type Op = (u32, Step);
 
 /// What a writer does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum Operation {
     /// All of it or nothing, safe at once or a little later.
     Commit { ops: Vec<Op>, deferred: bool },
     /// What the store must refuse so, without any effect.
@@ -62,12 +62,12 @@ impl Story {
     }
 
     /// What comes next. It is still to be [applied](Self::apply).
-    pub fn next(&mut self) -> Deed {
+    pub fn next(&mut self) -> Operation {
         let log = self.pick();
         let exists = self.logs[log as usize].exists;
         match self.rng.below(200) {
-            0..6 => Deed::Look(log),
-            6 => Deed::Flush,
+            0..6 => Operation::Look(log),
+            6 => Operation::Flush,
             7..14 => self.refused(log),
             14..34 => {
                 let mut logs: Vec<u32> = (0..1 + self.rng.below(6)).map(|_| self.pick()).collect();
@@ -94,9 +94,9 @@ impl Story {
     }
 
     /// Counts it as done.
-    pub fn apply(&mut self, deed: &Deed) {
+    pub fn apply(&mut self, operation: &Operation) {
         let round = self.round;
-        deed.done().iter().for_each(|&(log, step)| self.logs[log as usize].apply(step, round));
+        operation.done().iter().for_each(|&(log, step)| self.logs[log as usize].apply(step, round));
     }
 
     /// Takes a step of this round on another copy of a log.
@@ -115,9 +115,9 @@ impl Story {
         self.logs[log as usize].stamp_in(self.round)
     }
 
-    fn commit(&mut self, ops: impl FnOnce(&mut Self) -> Vec<Op>) -> Deed {
+    fn commit(&mut self, ops: impl FnOnce(&mut Self) -> Vec<Op>) -> Operation {
         let ops = ops(self);
-        Deed::Commit { ops, deferred: self.rng.percent(15) }
+        Operation::Commit { ops, deferred: self.rng.percent(15) }
     }
 
     /// A step that the log can take.
@@ -140,7 +140,7 @@ impl Story {
         }
     }
 
-    fn refused(&mut self, log: u32) -> Deed {
+    fn refused(&mut self, log: u32) -> Operation {
         let &Log { exists, next, .. } = &self.logs[log as usize];
         let (other, never) = (self.pick(), Step::Append(NEVER));
         let (ops, with) = match self.rng.below(5) {
@@ -151,14 +151,14 @@ impl Story {
             3 => (vec![(log, never), (log, Step::Truncate(next + 2))], ErrorKind::NotFound),
             _ => (vec![(log, Step::Truncate(next + 1))], ErrorKind::NotFound),
         };
-        Deed::Refused { ops, with }
+        Operation::Refused { ops, with }
     }
 }
 
-impl Deed {
+impl Operation {
     /// The steps that take effect.
     pub fn done(&self) -> &[Op] {
-        if let Deed::Commit { ops, .. } = self { ops } else { &[] }
+        if let Operation::Commit { ops, .. } = self { ops } else { &[] }
     }
 }
 
@@ -170,19 +170,19 @@ mod tests {
     fn both_sides_tell_the_same_story() {
         let tell = |seed| {
             let mut story = Story::new(1, 2, vec![Log::filled(); 50]);
-            let mut deeds = Vec::new();
+            let mut operations = Vec::new();
             for round in 1..4 {
                 story.begin(seed, round);
                 for _ in 0..2000 {
-                    let deed = story.next();
-                    story.apply(&deed);
-                    deeds.push(deed);
+                    let operation = story.next();
+                    story.apply(&operation);
+                    operations.push(operation);
                 }
             }
-            deeds
+            operations
         };
-        let deeds = tell(3);
-        assert!(deeds == tell(3) && deeds != tell(4));
+        let operations = tell(3);
+        assert!(operations == tell(3) && operations != tell(4));
         for what in [
             "Append",
             "Snapshot",
@@ -198,7 +198,10 @@ mod tests {
             "Look",
             "Flush",
         ] {
-            assert!(deeds.iter().any(|deed| format!("{deed:?}").contains(what)), "{what} never comes");
+            assert!(
+                operations.iter().any(|operation| format!("{operation:?}").contains(what)),
+                "{what} never comes"
+            );
         }
     }
 

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use brooklet::io::Rng;
 use brooklet::{Commit, Create, Durability, Options, Store, Ticket};
 
+use super::acks::Line;
 use super::audit::Eyes;
 use super::log::{Log, Step};
 use super::payload::{Mix, Payloads};
-use super::story::{Deed, Op, Story, key};
-use super::told::Line;
+use super::story::{Op, Operation, Story, key};
 use crate::failure::{Failure, Kind};
 
 /// Deeds of a writer that are begun and not told to be done.
@@ -136,25 +136,25 @@ impl Stage<'_> {
             waiting: VecDeque::new(),
         };
         while !self.stopped() {
-            let deed = story.next();
-            story.apply(&deed);
-            match &deed {
-                Deed::Commit { ops, deferred } => line.commit(&story, ops, *deferred)?,
-                Deed::Refused { ops, with } => match line.hand_in(&story, ops, false) {
+            let operation = story.next();
+            story.apply(&operation);
+            match &operation {
+                Operation::Commit { ops, deferred } => line.commit(&story, ops, *deferred)?,
+                Operation::Refused { ops, with } => match line.hand_in(&story, ops, false) {
                     Err(error) if error.kind() == *with => {}
                     other => {
                         let told = other.map(|(ticket, _)| ticket.seqs().to_vec());
-                        return Err(Failure::no(format!("{deed:?} was not refused: {told:?}")));
+                        return Err(Failure::no(format!("{operation:?} was not refused: {told:?}")));
                     }
                 },
-                Deed::Look(log) => {
+                Operation::Look(log) => {
                     line.waiting.iter().try_for_each(|(ticket, _)| ticket.wait())?;
                     let found = self.eyes.look(story.number(*log));
                     let fits =
                         found.and_then(|found| found.compare(story.number(*log), &story.logs[*log as usize]));
                     fits.map_err(Failure::no)?;
                 }
-                Deed::Flush => self.eyes.store.flush()?,
+                Operation::Flush => self.eyes.store.flush()?,
             }
             line.done += 1;
             line.drain(OPEN)?;
@@ -216,7 +216,7 @@ struct Told<'a> {
     done: u64,
     told: u64,
     bytes: u64,
-    /// Commits in flight, and the numbers of their deeds.
+    /// Commits in flight, and the numbers of their operations.
     waiting: VecDeque<(Ticket, u64)>,
 }
 
@@ -255,7 +255,7 @@ impl Told<'_> {
         Ok((ticket, numbers.into_iter().flatten().map(u64::from).collect()))
     }
 
-    /// Takes note of what is durable, until fewer than `most` deeds are open, and tells of it.
+    /// Takes note of what is durable, until fewer than `most` operations are open, and tells of it.
     fn drain(&mut self, most: u64) -> Result<(), Failure> {
         let open = |front: Option<&(Ticket, u64)>, done: u64| front.map_or(0, |(_, number)| done - number);
         while let Some((ticket, _)) = self.waiting.front() {
@@ -269,7 +269,7 @@ impl Told<'_> {
         let told = self.done - open(self.waiting.front(), self.done);
         if told > self.told {
             self.told = told;
-            tell(Line::Done { writer: self.writer, deeds: told, bytes: self.bytes })?;
+            tell(Line::Done { writer: self.writer, operations: told, bytes: self.bytes })?;
             if !self.stage.first.swap(true, Ordering::Relaxed) {
                 tell(Line::First(self.stage.begin.elapsed()))?;
             }

@@ -14,10 +14,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use indicatif::HumanCount;
 use serde::Serialize;
 
-use crate::beside::Beside;
 use crate::failure::{Failure, Kind};
-use crate::out::{Octets, Out, spinner};
-use crate::stop;
+use crate::output::{Octets, Output, spinner};
+use crate::signals;
+use crate::store_args::StoreArgs;
 use words::Fields;
 
 #[derive(Subcommand)]
@@ -142,8 +142,8 @@ impl Place {
         Ok(Tags::open(store, &self.name, Options::new())?)
     }
 
-    fn read(&self, beside: &Beside) -> Result<Tags, Failure> {
-        self.tags(&beside.open_to_read(&self.store)?)
+    fn read(&self, store_args: &StoreArgs) -> Result<Tags, Failure> {
+        self.tags(&store_args.open_to_read(&self.store)?)
     }
 }
 
@@ -160,7 +160,7 @@ impl Wanted {
 }
 
 /// Runs the command.
-pub fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
+pub fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     match command {
         Command::Put { place, id, payload, tags } => {
             let payload = match payload {
@@ -172,16 +172,16 @@ pub fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failu
                     payload
                 }
             };
-            let store = beside.options()?.create(Create::IfMissing).open(&place.store)?;
+            let store = store_args.options()?.create(Create::IfMissing).open(&place.store)?;
             place.tags(&store)?.put(id, tags, payload)?.wait()?;
             Ok(store.close()?)
         }
-        Command::Get { place, id } => match place.read(beside)?.get(&id)? {
+        Command::Get { place, id } => match place.read(store_args)?.get(&id)? {
             Some(Record { tags, payload, .. }) => out.put(&Row::of(id.as_bytes(), &tags, &payload, None)),
             None => Err(Failure::new(Kind::NotFound, format!("there is no record {id}: put it first"))),
         },
         Command::Find { place, wanted, limit, before, raw } => {
-            let tags = place.read(beside)?;
+            let tags = place.read(store_args)?;
             let query = wanted.of(&tags).limit(limit.unwrap_or(u64::MAX)).before(before.unwrap_or(u64::MAX));
             for found in query.run()? {
                 let Found { id, tags, payload, cursor, .. } = found?;
@@ -195,32 +195,32 @@ pub fn run(command: Command, beside: &Beside, out: &mut Out) -> Result<(), Failu
             Ok(())
         }
         Command::Count { place, wanted } => {
-            let count = wanted.of(&place.read(beside)?).count()?;
+            let count = wanted.of(&place.read(store_args)?).count()?;
             out.put(&Count { count })
         }
         Command::List { place, prefix } => {
-            for tag in place.read(beside)?.tags(prefix)? {
+            for tag in place.read(store_args)?.tags(prefix)? {
                 let (tag, records) = tag?;
                 out.put(&Tag { tag: Octets::tag(&tag), records })?;
             }
             Ok(())
         }
         Command::Remove { place, id } => {
-            let store = beside.options()?.open(&place.store)?;
+            let store = store_args.options()?.open(&place.store)?;
             let removed = place.tags(&store)?.remove(&id)?;
             removed.map_or(Ok(()), |written| written.wait())?;
             Ok(store.close()?)
         }
-        Command::Import(args) => import(&args, beside, out),
+        Command::Import(args) => import(&args, store_args, out),
     }
 }
 
-fn import(args: &Import, beside: &Beside, out: &mut Out) -> Result<(), Failure> {
-    stop::listen()?;
+fn import(args: &Import, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
+    signals::listen()?;
     let is_json = args.input.extension().is_some_and(|end| end == "ndjson" || end == "jsonl");
     let format = args.format.unwrap_or(if is_json { Format::Ndjson } else { Format::Text });
     let mut input = open(&args.input)?;
-    let store = beside.options()?.create(Create::IfMissing).open(&args.place.store)?;
+    let store = store_args.options()?.create(Create::IfMissing).open(&args.place.store)?;
     let tags = args.place.tags(&store)?;
     let name = args.input.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (bar, mut line, mut imported) = (spinner(), Vec::new(), Imported::default());
@@ -247,7 +247,7 @@ fn import(args: &Import, beside: &Beside, out: &mut Out) -> Result<(), Failure> 
         // Nobody waits for one alone: what comes last is waited for.
         drop(tags.put(id, found, content).map_err(|error| malformed(error.to_string()))?);
         if number.is_multiple_of(1024) {
-            stop::check_done()?;
+            signals::check_done()?;
             bar.set_message(format!("{} records", HumanCount(number)));
         }
     }

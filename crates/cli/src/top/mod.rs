@@ -1,7 +1,7 @@
 //! `top`: a store at work, live, by the metrics that its process writes to a file. `text` reads
-//! that, `look` makes rates of two moments, `view` shows them.
+//! that, `sample` makes rates of two moments, `view` shows them.
 
-mod look;
+mod sample;
 mod text;
 mod view;
 
@@ -12,13 +12,13 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use console::Term;
-use look::Look;
+use sample::Sample;
 use serde::Serialize;
 use text::Told;
 use view::View;
 
 use crate::failure::{Failure, Kind};
-use crate::out::Out;
+use crate::output::Output;
 use crate::size::age;
 
 /// Time between two looks at whether the file is a new one.
@@ -44,7 +44,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
-    look: &'a Look,
+    sample: &'a Sample,
     #[serde(skip)]
     page: &'a str,
 }
@@ -56,7 +56,7 @@ impl std::fmt::Display for Shown<'_> {
 }
 
 /// Shows look after look, until the store is closed.
-pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let terminal = (!out.is_json() && stdout().is_terminal()).then(Term::stdout);
     let name = args.file.display().to_string();
     let (mut before, mut view, mut looks) = (first(&args.file)?, View::default(), 0);
@@ -71,7 +71,7 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
         let passed = written.duration_since(before.0).unwrap_or_default();
         let is_new = passed >= args.every;
         if is_new {
-            view.push(Look::between(&before.1, &told, passed.as_secs_f64()));
+            view.push(Sample::between(&before.1, &told, passed.as_secs_f64()));
             before = (written, told);
             looks += 1;
         }
@@ -88,8 +88,8 @@ pub fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
             }
             None if is_new => {
                 let page = view.page(&name, width, silent);
-                let look = view.last().expect("it was just taken");
-                out.put(&Shown { look, page: &page })?;
+                let sample = view.last().expect("it was just taken");
+                out.put(&Shown { sample, page: &page })?;
                 out.flush()?;
             }
             _ => {}

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use super::look::Look;
+use super::sample::Sample;
 
 /// Looks that are kept for the sparklines.
 const KEPT: usize = 240;
@@ -16,18 +16,18 @@ const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'
 /// What was seen so far.
 #[derive(Default)]
 pub struct View {
-    looks: VecDeque<Look>,
+    looks: VecDeque<Sample>,
 }
 
 impl View {
-    pub fn push(&mut self, look: Look) {
+    pub fn push(&mut self, sample: Sample) {
         if self.looks.len() == KEPT {
             self.looks.pop_front();
         }
-        self.looks.push_back(look);
+        self.looks.push_back(sample);
     }
 
-    pub fn last(&self) -> Option<&Look> {
+    pub fn last(&self) -> Option<&Sample> {
         self.looks.back()
     }
 
@@ -41,7 +41,7 @@ impl View {
 
     /// One figure of the last looks, as many as there is room for; the largest of them is as high
     /// as it gets.
-    fn spark(&self, width: usize, of: impl Fn(&Look) -> f64) -> String {
+    fn spark(&self, width: usize, of: impl Fn(&Sample) -> f64) -> String {
         let room = width.saturating_sub(FIGURES).max(SHORTEST);
         let values: Vec<f64> = self.looks.iter().rev().take(room).map(of).collect();
         let most = values.iter().copied().fold(0.0, f64::max);
@@ -54,7 +54,7 @@ impl View {
 struct Page<'a> {
     view: &'a View,
     name: &'a str,
-    last: &'a Look,
+    last: &'a Sample,
     width: usize,
     silent: Option<Duration>,
 }
@@ -86,21 +86,21 @@ impl Page<'_> {
         f: &mut fmt::Formatter<'_>,
         name: &str,
         shown: fn(f64) -> String,
-        of: impl Fn(&Look) -> f64,
+        of: impl Fn(&Sample) -> f64,
     ) -> fmt::Result {
         writeln!(f, "  {name:<14} {:>11}  {}", shown(of(self.last)), self.view.spark(self.width, of))
     }
 
     fn rates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f)?;
-        self.line(f, "commits/s", count, |look| look.commits_per_second)?;
-        self.line(f, "reads/s", count, |look| look.reads_per_second)?;
-        self.line(f, "durable, p50", micros, |look| look.commit_p50.unwrap_or_default())?;
-        self.line(f, "durable, p99", micros, |look| look.commit_p99.unwrap_or_default())?;
-        self.line(f, "written/s", bytes, |look| look.written_bytes_per_second)?;
-        self.line(f, "ring", percent, |look| look.ring)?;
-        self.line(f, "memory", percent, |look| look.memory)?;
-        self.line(f, "stalled", percent, Look::stalled)
+        self.line(f, "commits/s", count, |sample| sample.commits_per_second)?;
+        self.line(f, "reads/s", count, |sample| sample.reads_per_second)?;
+        self.line(f, "durable, p50", micros, |sample| sample.commit_p50.unwrap_or_default())?;
+        self.line(f, "durable, p99", micros, |sample| sample.commit_p99.unwrap_or_default())?;
+        self.line(f, "written/s", bytes, |sample| sample.written_bytes_per_second)?;
+        self.line(f, "ring", percent, |sample| sample.ring)?;
+        self.line(f, "memory", percent, |sample| sample.memory)?;
+        self.line(f, "stalled", percent, Sample::stalled)
     }
 
     fn writes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -110,7 +110,7 @@ impl Page<'_> {
             "\n  a write       {}",
             last.stages.iter().map(|s| format!("{:>10}", s.stage)).collect::<String>()
         )?;
-        let row = |of: fn(&super::look::Stage) -> Option<f64>| -> String {
+        let row = |of: fn(&super::sample::Stage) -> Option<f64>| -> String {
             last.stages.iter().map(|stage| format!("{:>10}", of(stage).map_or("-".into(), micros))).collect()
         };
         writeln!(f, "    p50         {}", row(|stage| stage.p50))?;
@@ -219,7 +219,7 @@ fn figure(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::look::{Space, Stage, Stall};
+    use super::super::sample::{Space, Stage, Stall};
     use super::*;
 
     #[test]
@@ -235,11 +235,11 @@ mod tests {
         let mut view = View::default();
         assert_eq!(view.page("s.prom", 80, None), "s.prom: looking\n");
         for n in 0..300 {
-            view.push(Look { commits_per_second: f64::from(n), ..Look::default() });
+            view.push(Sample { commits_per_second: f64::from(n), ..Sample::default() });
         }
         let stall = |reason: &str, share| Stall { reason: reason.into(), per_second: 9.0, share, now: 0.0 };
         let space = "games".to_owned();
-        view.push(Look {
+        view.push(Sample {
             commits_per_second: 150.0,
             stages: vec![Stage { stage: "write", p50: Some(120.0), p99: None }],
             stalls: vec![stall("ring", 0.4), stall("heap", 0.0)],
@@ -252,7 +252,7 @@ mod tests {
                 memory_bytes: 5e6,
             }],
             stopped: true,
-            ..Look::default()
+            ..Sample::default()
         });
         let page = view.page("s.prom", 50, Some(Duration::from_secs(7)));
         let has = |part: &str| assert!(page.contains(part), "{part}\n{page}");

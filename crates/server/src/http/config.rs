@@ -1,8 +1,8 @@
-//! What the HTTP face may be told, and the default of each with its reason.
+//! What the HTTP frontend may be told, and the default of each with its reason.
 
 use std::time::Duration;
 
-/// Limits and habits of the HTTP face.
+/// Limits and habits of the HTTP frontend.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where streams lie: what follows this in a path names the stream. `/v1/stream/`, where

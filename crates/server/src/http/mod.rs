@@ -1,4 +1,4 @@
-//! The HTTP face: Durable Streams, below a prefix of the path ([`Config::prefix`]); and in
+//! The HTTP frontend: Durable Streams, below a prefix of the path ([`Config::prefix`]); and in
 //! [`watch`], what the server shows of itself.
 //!
 //! ```no_run

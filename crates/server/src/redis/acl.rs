@@ -262,7 +262,7 @@ impl Users {
     }
 
     /// Who a client is that has not said so; nobody, where a password is needed.
-    pub fn stranger(&self) -> Option<Arc<User>> {
+    pub fn default_user(&self) -> Option<Arc<User>> {
         self.get(DEFAULT).filter(|user| user.is_on && user.no_password).cloned()
     }
 
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_wrong_rule_changes_nothing() {
         let mut users = Users::new(Some("pw"));
-        assert!(users.stranger().is_none() && users.log_in(DEFAULT, b"pw").is_some_and(|u| u.may_all()));
+        assert!(users.default_user().is_none() && users.log_in(DEFAULT, b"pw").is_some_and(|u| u.may_all()));
         for wrong in ["x", "+nonsense", "+@nonsense", "%X~a", "#abc", "<never", "", "+get|x"] {
             assert!(users.set("eve", ["on", wrong]).is_err(), "{wrong}");
         }

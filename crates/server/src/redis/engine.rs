@@ -4,7 +4,7 @@
 //! hands in requests, takes replies out as they become ready, and tells it when commits are
 //! durable. So the same requests in the same order always do the same.
 
-mod several;
+mod batch;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -24,7 +24,7 @@ use super::keys::{Committed, Keys, Keyspace};
 use super::proto::Args;
 use super::settings::Settings;
 use super::stats::Stats;
-use crate::busy::Busy;
+use crate::hot_logs::HotLogs;
 
 /// Everything that clients share.
 pub struct Engine {
@@ -38,7 +38,7 @@ pub struct Engine {
     pub stats: Stats,
     /// Walks through keys that are under way.
     pub scans: Scans,
-    busy: Arc<Busy>,
+    hot_logs: Arc<HotLogs>,
     clients: HashMap<ClientId, Box<Client>>,
     next_client: ClientId,
     /// Who waits for an epoch to be acknowledged, in order.
@@ -48,7 +48,7 @@ pub struct Engine {
     /// Until when they wait, by the steady clock.
     deadlines: BTreeSet<(u64, ClientId)>,
     /// Who waits for an epoch to be on stable media.
-    for_media: Vec<ClientId>,
+    waiting_durable: Vec<ClientId>,
     watching: HashMap<Bytes, Vec<ClientId>>,
     /// Keys that changed since those who wait were looked after.
     changed: VecDeque<Bytes>,
@@ -62,7 +62,7 @@ pub struct Engine {
     pub stopped: Option<String>,
     /// Whether it says goodbye to everybody.
     is_leaving: bool,
-    chance: u64,
+    rng: u64,
 }
 
 /// Walks through keys that are under way, of which the oldest is forgotten where there are too
@@ -97,20 +97,20 @@ impl Scans {
 
 impl Engine {
     /// One without clients, at the start of the steady clock.
-    pub fn new(keys: Keyspace, users: Users, settings: Settings, busy: Arc<Busy>, chance: u64) -> Self {
+    pub fn new(keys: Keyspace, users: Users, settings: Settings, hot_logs: Arc<HotLogs>, rng: u64) -> Self {
         Self {
             keys,
             users,
             settings,
             stats: Stats::new(0),
             scans: Scans::default(),
-            busy,
+            hot_logs,
             clients: HashMap::new(),
             next_client: 0,
             promised: VecDeque::new(),
             waiting: HashMap::new(),
             deadlines: BTreeSet::new(),
-            for_media: Vec::new(),
+            waiting_durable: Vec::new(),
             watching: HashMap::new(),
             changed: VecDeque::new(),
             steady: 0,
@@ -118,16 +118,16 @@ impl Engine {
             has_deadline: false,
             stopped: None,
             is_leaving: false,
-            chance: chance | 1,
+            rng: rng | 1,
         }
     }
 
     /// A number that is hard to foretell from the last.
-    pub fn draw(&mut self) -> u64 {
-        self.chance ^= self.chance << 13;
-        self.chance ^= self.chance >> 7;
-        self.chance ^= self.chance << 17;
-        self.chance
+    pub fn next_random(&mut self) -> u64 {
+        self.rng ^= self.rng << 13;
+        self.rng ^= self.rng >> 7;
+        self.rng ^= self.rng << 17;
+        self.rng
     }
 
     /// Lets a client in; `None` where there are too many, or its first words say so.
@@ -142,7 +142,7 @@ impl Engine {
         }
         self.next_client += 1;
         let id = self.next_client;
-        let client = Client::new(id, address, local, self.users.stranger(), self.steady);
+        let client = Client::new(id, address, local, self.users.default_user(), self.steady);
         self.clients.insert(id, Box::new(client));
         Ok(id)
     }
@@ -186,7 +186,7 @@ impl Engine {
             && !client.is_killed
             && has_room(&client, self.settings.soft_output)
         {
-            if self.several(&mut client, requests) {
+            if self.batch(&mut client, requests) {
                 continue;
             }
             let Some(request) = requests.pop_front() else { break };
@@ -362,7 +362,7 @@ impl Engine {
         if self.keys.epoch().is_multiple_of(SAMPLE)
             && let Some(key) = self.keys.changed().next()
         {
-            self.busy.note(key, SAMPLE, committed.bytes * SAMPLE);
+            self.hot_logs.note(key, SAMPLE, committed.bytes * SAMPLE);
         }
         client.wrote = self.keys.epoch();
         client.note_epoch(committed.epoch);

@@ -27,14 +27,14 @@ pub struct Wait {
     /// What is asked again when one of them changes.
     pub request: Vec<Bytes>,
     /// What it is told when the time is up.
-    pub in_vain: InVain,
+    pub timeout_reply: TimeoutReply,
     /// Whether it waits as a member of a group, which may go.
     pub of_group: bool,
 }
 
 /// What a client is told that waited in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InVain {
+pub enum TimeoutReply {
     /// Nothing, where an array could be.
     NullArray,
     /// Nothing, where bytes could be.

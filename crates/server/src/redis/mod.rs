@@ -1,4 +1,4 @@
-//! The Redis face: RESP, on a store.
+//! The Redis frontend: RESP, on a store.
 //!
 //! `proto` reads requests, `reply` writes replies, `connection` moves the bytes of one client.
 //! `engine` does what is asked for, one request after another, by `commands`, on `keys`. `serve`

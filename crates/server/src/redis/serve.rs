@@ -16,7 +16,7 @@ use super::engine::Engine;
 use super::keys::Keyspace;
 use super::now::Now;
 use super::settings::Settings;
-use crate::busy::Busy;
+use crate::hot_logs::HotLogs;
 use crate::net::{Incoming, Listener, RELIEF};
 
 /// How long a clean stop waits for replies to leave.
@@ -47,11 +47,11 @@ fn wall() -> u64 {
 }
 
 impl Shared {
-    /// An engine on a store, with so many bytes of memory for keys. It takes note in `busy` of what
-    /// is written to.
-    pub fn new(store: Store, users: Users, settings: Settings, cache: usize, busy: Arc<Busy>) -> Self {
+    /// An engine on a store, with so many bytes of memory for keys. It takes note in `hot_logs` of
+    /// what is written to.
+    pub fn new(store: Store, users: Users, settings: Settings, cache: usize, hot_logs: Arc<HotLogs>) -> Self {
         let wall = wall();
-        let engine = Engine::new(Keyspace::new(store, cache, wall), users, settings, busy, wall);
+        let engine = Engine::new(Keyspace::new(store, cache, wall), users, settings, hot_logs, wall);
         let engine = Arc::new(Mutex::new(engine));
         Self {
             engine,

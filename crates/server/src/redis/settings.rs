@@ -2,7 +2,7 @@
 
 use super::glob::matches;
 
-/// Settings of the Redis face.
+/// Settings of the Redis frontend.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Most clients at once.

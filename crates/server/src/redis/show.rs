@@ -1,4 +1,4 @@
-//! What the Redis face tells where the server shows itself.
+//! What the Redis frontend tells where the server shows itself.
 
 use std::fmt::Write as _;
 

@@ -49,7 +49,7 @@ async function moves(page) {
     const line = await page.locator(`#chart-${id} path.line`).first().getAttribute("d");
     assert(line.split("L").length > 2, `chart ${id} has a line: ${line}`);
   }
-  await eventually("the busiest logs are told", async () => (await page.locator("#busy tbody tr").count()) >= 5);
+  await eventually("the busiest logs are told", async () => (await page.locator("#hot-logs tbody tr").count()) >= 5);
   await eventually("runs are told", async () => (await page.locator("#runs tbody tr").count()) >= 1, 60);
   assert.equal(await page.locator("#extra-clients tbody tr").count(), 2);
   assert.match(await text(page, "#extra-clients"), /48\.2\sMB/, "what faces tell has units");

@@ -19,7 +19,7 @@ use super::row::{Rounds, Row, Table};
 use super::system::Cpu;
 use super::table::Mark;
 use crate::failure::{Failure, Kind};
-use crate::out::Out;
+use crate::output::Output;
 use crate::size::{count, size};
 pub use entries::mix;
 use entries::{Entries, Numbers, Titles};
@@ -63,7 +63,7 @@ const SECTIONS: &[(&str, Measure)] = &[
 ];
 
 /// Measures, and prints the table.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let only = args.only.unwrap_or_default();
     let chosen: Vec<_> = SECTIONS.iter().filter(|(name, _)| name.contains(&only)).collect();
     if chosen.is_empty() {
@@ -134,7 +134,7 @@ pub fn timed<T>(memory: usize, work: impl FnOnce() -> Result<T, Failure>) -> Res
 /// Keys that are numbers, unsorted and sorted.
 fn numbers(rig: &Rig, section: &'static str, entries: &Numbers) -> Result<Vec<Row>, Failure> {
     let mut unsorted = Rounds::new(section, "unsorted", "s");
-    let mut beside = Rounds::new(section, "unsorted", "s");
+    let mut store_args = Rounds::new(section, "unsorted", "s");
     let mut sorted = Rounds::new(section, "sorted", "s");
     let in_order = entries.sorted();
     for _ in 0..rig.rounds {
@@ -152,13 +152,13 @@ fn numbers(rig: &Rig, section: &'static str, entries: &Numbers) -> Result<Vec<Ro
         unsorted.note("write", write);
         unsorted.note("cores", any.cores);
         unsorted.note("MB", any.summary.len as f64 / 1e6);
-        beside.pair(any.took, ascending.took);
+        store_args.pair(any.took, ascending.took);
         sorted.pair(ascending.took, write);
         sorted.note("cores", ascending.cores);
     }
     Ok(vec![
         unsorted.row("sorting the keys by 2 threads, then writing the bytes", Mark::AtMost(1.5)),
-        beside.row("the same, sorted", Mark::AtMost(2.0)),
+        store_args.row("the same, sorted", Mark::AtMost(2.0)),
         sorted.row("writing the bytes", None).remark("mark: ratio at most 1.25, or a core busy"),
     ])
 }

@@ -30,7 +30,7 @@ use crate::bench::wal::ring;
 use crate::device::Device;
 use crate::failure::Failure;
 use crate::latency::{Latencies, latencies, micros, record};
-use crate::out::Out;
+use crate::output::Output;
 use crate::plot::{free_to_write, write_new};
 use crate::size::{self, count};
 use points::{Points, Settings};
@@ -89,7 +89,7 @@ fn left_alone(text: &str) -> Result<Duration, String> {
 }
 
 /// Runs the measurements and prints the table.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let largest = args.logs.iter().copied().max().expect("clap asks for one");
     if let Some(path) = &args.fill {
         return restart::fill_and_die(path, args.ring_size, largest);

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use crate::bench::row::Row;
 use crate::failure::{Failure, Kind};
-use crate::out::Out;
+use crate::output::Output;
 use crate::size::{self, size};
 use report::Table;
 use rig::{Ground, Rig};
@@ -91,7 +91,7 @@ const SECTIONS: [(&str, Measure); 10] = [
 ];
 
 /// Runs the measurements and prints the table.
-pub fn run(args: Args, out: &mut Out) -> Result<(), Failure> {
+pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     if let Some(path) = &args.fill {
         return recovery::fill_and_die(path, args.ring_size);
     }

@@ -163,8 +163,8 @@ fn kills_over_ext4_on_a_loop_device() {
 /// system. It lies beside this test where the whole workspace was built.
 fn library_kills(at: &Path) -> Result<(), String> {
     let own = std::env::current_exe().unwrap();
-    let beside = fs::read_dir(own.parent().unwrap()).unwrap().map(|file| file.unwrap().path());
-    let tests = beside.filter(|path| {
+    let store_args = fs::read_dir(own.parent().unwrap()).unwrap().map(|file| file.unwrap().path());
+    let tests = store_args.filter(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("kill-") && path.extension().is_none()
     });

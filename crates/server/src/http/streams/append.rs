@@ -8,10 +8,10 @@ use axum::http::header::HeaderMap;
 use axum::http::{Response, StatusCode};
 use bytes::Bytes;
 
-use super::about::{About, Change, Closing, Form, Producer};
 use super::draft::Draft;
 use super::headers::{self as names, Batch};
 use super::json;
+use super::metadata::{Change, Closing, Form, Metadata, Producer};
 use super::offset::Offset;
 use super::reply::{Refusal, set};
 use super::stream::{Stream, Written};
@@ -69,22 +69,22 @@ impl Streams {
 
     fn append(&self, stream: &Arc<Stream>, request: &Request) -> Result<Done, Refusal> {
         let mut written = stream.turn(&self.store)?;
-        let about = stream.alive(&written)?;
-        if let Some(closing) = &about.closed {
+        let metadata = stream.alive(&written)?;
+        if let Some(closing) = &metadata.closed {
             return already_closed(stream, &written, closing, request);
         }
-        let messages = self.messages(about, request)?;
+        let messages = self.messages(metadata, request)?;
         let now = time::now();
         let mut change = Change::default();
         if let Some(batch) = &request.batch {
-            match next(about.producers.get(&batch.id), batch, now)? {
+            match next(metadata.producers.get(&batch.id), batch, now)? {
                 Some(producer) => change.producer = Some((batch.id.clone(), producer)),
-                None => return Ok(done(&written, about.producers.get(&batch.id), true)),
+                None => return Ok(done(&written, metadata.producers.get(&batch.id), true)),
             }
         }
         if let Some(seq) = &request.seq {
-            if about.seq.as_ref().is_some_and(|last| last >= seq) {
-                let last = about.seq.as_deref().unwrap_or_default();
+            if metadata.seq.as_ref().is_some_and(|last| last >= seq) {
+                let last = metadata.seq.as_deref().unwrap_or_default();
                 let why = format!(
                     "Stream-Seq {seq:?} does not come after {last:?}, the last one: send a later one"
                 );
@@ -93,7 +93,7 @@ impl Streams {
             change.seq = Some(seq.clone());
         }
         change.closed = request.closes.then(|| Closing::by(request.batch.as_ref()));
-        change.touched = stream.touch(&about.outline);
+        change.touched = stream.touch(&metadata.identity);
         let producer = change.producer.as_ref().map(|(_, producer)| *producer);
         self.commit(stream, &mut written, &change, &messages)?;
         Ok(done(&written, producer.as_ref(), messages.is_empty()))
@@ -111,7 +111,7 @@ impl Streams {
         written.draft_change(&stream.name, change, &mut draft);
         let data: Arc<str> = stream.name.data().into();
         messages.iter().for_each(|message| draft.append(data.clone(), message.clone()));
-        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.doubt(refusal))?;
+        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.invalidate(refusal))?;
         written.changed(change);
         written.appended(messages, &ticket);
         stream.announce(written, &ticket);
@@ -119,17 +119,17 @@ impl Streams {
     }
 
     /// The messages of a body, which must be of the stream's type.
-    fn messages(&self, about: &About, request: &Request) -> Result<Vec<Bytes>, Refusal> {
+    fn messages(&self, metadata: &Metadata, request: &Request) -> Result<Vec<Bytes>, Refusal> {
         if request.body.is_empty() {
             return Ok(Vec::new());
         }
         let content_type = request.content_type.as_deref().unwrap_or_default();
-        if !about.outline.is_of_type(content_type) {
-            let of = &about.outline.content_type;
+        if !metadata.identity.is_of_type(content_type) {
+            let of = &metadata.identity.content_type;
             let why = format!("the stream is of type {of}, not {content_type}: send what is of its type");
             return Err(Refusal::conflict(why));
         }
-        let messages = self.split(about.outline.form(), &request.body)?;
+        let messages = self.split(metadata.identity.form(), &request.body)?;
         if messages.is_empty() {
             return Err(Refusal::invalid("the array is empty: send a message at least"));
         }
@@ -191,7 +191,7 @@ fn next(known: Option<&Producer>, batch: &Batch, now: u64) -> Result<Option<Prod
 }
 
 fn done(written: &Written, producer: Option<&Producer>, is_quiet: bool) -> Done {
-    let closed = written.about.as_ref().is_some_and(|about| about.closed.is_some());
+    let closed = written.metadata.as_ref().is_some_and(|metadata| metadata.closed.is_some());
     let producer = producer.map(|producer| (producer.epoch, producer.seq));
     Done { version: written.version(), end: written.end(), closed, producer, is_quiet }
 }

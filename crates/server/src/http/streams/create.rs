@@ -10,9 +10,9 @@ use axum::http::{Response, StatusCode};
 use brooklet::Ticket;
 use bytes::Bytes;
 
-use super::about::{About, Change, Closing, Fork, Form, Outline};
 use super::draft::Draft;
 use super::headers::{self as names, Expiry, ForkFrom};
+use super::metadata::{Change, Closing, Fork, Form, Identity, Metadata};
 use super::name::Name;
 use super::offset::Offset;
 use super::reply::{Refusal, set};
@@ -37,7 +37,7 @@ struct Request {
 struct Made {
     is_new: bool,
     version: u64,
-    outline: Arc<Outline>,
+    identity: Arc<Identity>,
     end: Offset,
     closed: bool,
 }
@@ -80,28 +80,28 @@ impl Streams {
 
     fn create(&self, stream: &Arc<Stream>, request: &Request) -> Result<Made, Refusal> {
         let mut written = stream.turn(&self.store)?;
-        if let Some(about) = existing(stream, &written)? {
-            return confirm(stream, &written, about, request);
+        if let Some(metadata) = existing(stream, &written)? {
+            return confirm(stream, &written, metadata, request);
         }
         if let Some(source) = &request.source {
             // It would be a fork of itself.
             return Err(Refusal::unknown(source));
         }
         let content_type = request.content_type.as_deref().unwrap_or(DEFAULT_TYPE);
-        let outline = outline(content_type, request.expiry.unwrap_or(Expiry::Never), None);
-        let messages = self.split(outline.form(), &request.body)?;
+        let identity = identity(content_type, request.expiry.unwrap_or(Expiry::Never), None);
+        let messages = self.split(identity.form(), &request.body)?;
         let mut draft = Draft::default();
-        let about = prepare(stream, &written, outline, request.closes, &messages, &mut draft)?;
-        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.doubt(refusal))?;
-        Ok(finish(stream, &mut written, about, &messages, &ticket))
+        let metadata = prepare(stream, &written, identity, request.closes, &messages, &mut draft)?;
+        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.invalidate(refusal))?;
+        Ok(finish(stream, &mut written, metadata, &messages, &ticket))
     }
 
     fn fork(&self, stream: &Arc<Stream>, source: &Arc<Stream>, request: &Request) -> Result<Made, Refusal> {
         // Only who holds this takes a second turn while in one.
         let _family = self.family.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut written = stream.turn(&self.store)?;
-        if let Some(about) = existing(stream, &written)? {
-            return confirm(stream, &written, about, request);
+        if let Some(metadata) = existing(stream, &written)? {
+            return confirm(stream, &written, metadata, request);
         }
         let mut source_written = source.turn(&self.store)?;
         let origin = source.alive(&source_written).map_err(|refusal| match refusal.status {
@@ -110,27 +110,28 @@ impl Streams {
             }
             _ => refusal,
         })?;
-        let of = &origin.outline.content_type;
-        if let Some(asked) = request.content_type.as_ref().filter(|asked| !origin.outline.is_of_type(asked)) {
+        let of = &origin.identity.content_type;
+        if let Some(asked) = request.content_type.as_ref().filter(|asked| !origin.identity.is_of_type(asked))
+        {
             let why = format!("the source is of type {of}, not {asked}: send its type, or none");
             return Err(Refusal::conflict(why));
         }
         let Branch { fork, begun } = self.branch(source, &source_written, origin, request)?;
-        let expiry = request.expiry.unwrap_or(origin.outline.expiry());
-        let outline = outline(of, expiry, Some(fork));
-        let mut messages = self.split(outline.form(), &request.body)?;
+        let expiry = request.expiry.unwrap_or(origin.identity.expiry());
+        let identity = identity(of, expiry, Some(fork));
+        let mut messages = self.split(identity.form(), &request.body)?;
         begun.into_iter().for_each(|begun| messages.insert(0, begun));
         let change = Change { forks: Some(origin.forks.saturating_add(1)), ..Change::default() };
         let mut draft = Draft::default();
         source_written.draft_change(&source.name, &change, &mut draft);
-        let about = prepare(stream, &written, outline, request.closes, &messages, &mut draft)?;
+        let metadata = prepare(stream, &written, identity, request.closes, &messages, &mut draft)?;
         let ticket = draft.commit(&self.store).inspect_err(|refusal| {
-            written.doubt(refusal);
-            source_written.doubt(refusal);
+            written.invalidate(refusal);
+            source_written.invalidate(refusal);
         })?;
         source_written.changed(&change);
         source.announce(&mut source_written, &ticket);
-        Ok(finish(stream, &mut written, about, &messages, &ticket))
+        Ok(finish(stream, &mut written, metadata, &messages, &ticket))
     }
 
     /// Works out where a fork begins.
@@ -138,7 +139,7 @@ impl Streams {
         &self,
         source: &Arc<Stream>,
         written: &Written,
-        origin: &About,
+        origin: &Metadata,
         request: &Request,
     ) -> Result<Branch, Refusal> {
         let end = written.end().0;
@@ -152,14 +153,14 @@ impl Streams {
         if at > end {
             return Err(beyond());
         }
-        let depth = origin.outline.depth().saturating_add(1);
+        let depth = origin.identity.depth().saturating_add(1);
         if depth > MAX_DEPTH {
             let why =
                 format!("stream {} is a fork of a fork, {MAX_DEPTH} deep: fork one before it", source.name);
             return Err(Refusal::invalid(why));
         }
         let fork = |base| Fork { source: source.name.as_str().into(), base, offset: at, sub, depth };
-        if origin.outline.form() == Form::Json || sub == 0 {
+        if origin.identity.form() == Form::Json || sub == 0 {
             let base = at.checked_add(sub).filter(|base| *base <= end).ok_or_else(beyond)?;
             return Ok(Branch { fork: fork(base), begun: None });
         }
@@ -168,7 +169,7 @@ impl Streams {
         }
         // Only what is durable can be read.
         self.store.flush()?;
-        let message = self.message(&source.name, &origin.outline, at)?;
+        let message = self.message(&source.name, &origin.identity, at)?;
         let cut = usize::try_from(sub).ok().filter(|cut| *cut <= message.len()).ok_or_else(|| {
             let len = message.len();
             Refusal::invalid(format!(
@@ -186,11 +187,11 @@ impl Streams {
 fn prepare(
     stream: &Stream,
     written: &Written,
-    outline: Outline,
+    identity: Identity,
     closes: bool,
     messages: &[Bytes],
     draft: &mut Draft,
-) -> Result<About, Refusal> {
+) -> Result<Metadata, Refusal> {
     let data = stream.name.data();
     if written.own() > 0 {
         let why =
@@ -199,9 +200,9 @@ fn prepare(
     }
     let now = time::now();
     stream.begin(now);
-    let about = About {
-        due: stream.expires(&outline).map(super::sweep::minute_after),
-        outline: Arc::new(outline),
+    let metadata = Metadata {
+        due: stream.expires(&identity).map(super::sweep::minute_after),
+        identity: Arc::new(identity),
         touched: now,
         closed: closes.then(|| Closing::by(None)),
         seq: None,
@@ -209,25 +210,25 @@ fn prepare(
         forks: 0,
         gone: false,
     };
-    written.draft_new(&stream.name, &about, draft);
+    written.draft_new(&stream.name, &metadata, draft);
     let data: Arc<str> = data.into();
     messages.iter().for_each(|message| draft.append(data.clone(), message.clone()));
-    Ok(about)
+    Ok(metadata)
 }
 
 /// What was drafted is committed.
 fn finish(
     stream: &Arc<Stream>,
     written: &mut Written,
-    about: About,
+    metadata: Metadata,
     messages: &[Bytes],
     ticket: &Ticket,
 ) -> Made {
-    let (outline, closed) = (about.outline.clone(), about.closed.is_some());
-    written.became(about);
+    let (identity, closed) = (metadata.identity.clone(), metadata.closed.is_some());
+    written.committed(metadata);
     written.appended(messages, ticket);
     let version = stream.announce(written, ticket);
-    Made { is_new: true, version, outline, end: written.end(), closed }
+    Made { is_new: true, version, identity, end: written.end(), closed }
 }
 
 /// Where the client finds the stream: as it wrote it, and by the scheme that whoever is before the
@@ -240,34 +241,39 @@ fn url(head: &Parts) -> String {
     host.map_or(path.into(), |host| format!("{scheme}://{host}{path}"))
 }
 
-fn outline(content_type: &str, expiry: Expiry, fork: Option<Fork>) -> Outline {
+fn identity(content_type: &str, expiry: Expiry, fork: Option<Fork>) -> Identity {
     let (ttl, expires) = match expiry {
         Expiry::Never => (None, None),
         Expiry::Idle(seconds) => (Some(seconds), None),
         Expiry::At(at) => (None, Some(at)),
     };
-    Outline { id: time::nanos(), content_type: content_type.into(), ttl, expires, fork }
+    Identity { id: time::nanos(), content_type: content_type.into(), ttl, expires, fork }
 }
 
 /// The stream that is there already, if there is one.
-fn existing<'a>(stream: &Stream, written: &'a Written) -> Result<Option<&'a About>, Refusal> {
-    match &written.about {
+fn existing<'a>(stream: &Stream, written: &'a Written) -> Result<Option<&'a Metadata>, Refusal> {
+    match &written.metadata {
         None => Ok(None),
-        Some(about) if about.gone => Err(Refusal::conflict(format!(
+        Some(metadata) if metadata.gone => Err(Refusal::conflict(format!(
             "stream {} was deleted, and is kept for its forks: choose another name, or delete those first",
             stream.name
         ))),
-        Some(about) => Ok(Some(about)),
+        Some(metadata) => Ok(Some(metadata)),
     }
 }
 
 /// Makes sure that a stream that is there is what was asked for.
-fn confirm(stream: &Stream, written: &Written, about: &About, request: &Request) -> Result<Made, Refusal> {
-    let outline = &about.outline;
+fn confirm(
+    stream: &Stream,
+    written: &Written,
+    metadata: &Metadata,
+    request: &Request,
+) -> Result<Made, Refusal> {
+    let identity = &metadata.identity;
     let is_fork = request.fork.is_some();
     let asked_type = request.content_type.as_deref().or((!is_fork).then_some(DEFAULT_TYPE));
     let asked_expiry = request.expiry.or((!is_fork).then_some(Expiry::Never));
-    let same_fork = match (&outline.fork, &request.fork) {
+    let same_fork = match (&identity.fork, &request.fork) {
         (None, None) => true,
         (Some(fork), Some(asked)) => {
             let is_there = |at: Offset| (at.0, asked.sub) == (fork.offset, fork.sub);
@@ -276,17 +282,23 @@ fn confirm(stream: &Stream, written: &Written, about: &About, request: &Request)
         }
         _ => false,
     };
-    let difference = if asked_type.is_some_and(|asked| !outline.is_of_type(asked)) {
-        format!("its type is {}", outline.content_type)
-    } else if asked_expiry.is_some_and(|asked| asked != outline.expiry()) {
+    let difference = if asked_type.is_some_and(|asked| !identity.is_of_type(asked)) {
+        format!("its type is {}", identity.content_type)
+    } else if asked_expiry.is_some_and(|asked| asked != identity.expiry()) {
         "it expires otherwise".into()
-    } else if request.closes != about.closed.is_some() {
+    } else if request.closes != metadata.closed.is_some() {
         format!("it is {}", if request.closes { "open" } else { "closed" })
     } else if !same_fork {
         "it was forked otherwise".into()
     } else {
         let (end, closed) = (written.end(), request.closes);
-        return Ok(Made { is_new: false, version: written.version(), outline: outline.clone(), end, closed });
+        return Ok(Made {
+            is_new: false,
+            version: written.version(),
+            identity: identity.clone(),
+            end,
+            closed,
+        });
     };
     let name = &stream.name;
     Err(Refusal::conflict(format!("there is a stream {name} already, and {difference}: choose another name")))
@@ -297,7 +309,7 @@ impl Made {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = if self.is_new { StatusCode::CREATED } else { StatusCode::OK };
         let headers = response.headers_mut();
-        set(headers, header::CONTENT_TYPE, &self.outline.content_type);
+        set(headers, header::CONTENT_TYPE, &self.identity.content_type);
         set(headers, names::NEXT_OFFSET, self.end);
         if self.is_new {
             set(headers, header::LOCATION, url);

@@ -8,9 +8,9 @@ use axum::http::header::{self, HeaderMap};
 use axum::http::{Response, StatusCode, Uri};
 use bytes::Bytes;
 
-use super::about::{Change, Form, Outline};
 use super::headers as names;
 use super::json;
+use super::metadata::{Change, Form, Identity};
 use super::offset::{Offset, Start};
 use super::read::Chunk;
 use super::reply::{Refusal, set};
@@ -88,14 +88,14 @@ impl Request {
 impl Streams {
     pub fn head(&self, stream: &Stream) -> Result<Response<Body>, Refusal> {
         let seen = stream.seen();
-        let outline = seen.alive(&stream.name)?;
+        let identity = seen.alive(&stream.name)?;
         let mut response = Response::new(Body::empty());
         let headers = response.headers_mut();
-        set(headers, header::CONTENT_TYPE, &outline.content_type);
+        set(headers, header::CONTENT_TYPE, &identity.content_type);
         set(headers, header::CACHE_CONTROL, "no-store");
         set(headers, names::NEXT_OFFSET, seen.end);
-        outline.ttl.inspect(|ttl| set(headers, names::TTL, ttl));
-        outline.expires.inspect(|at| set(headers, names::EXPIRES_AT, time::format(*at)));
+        identity.ttl.inspect(|ttl| set(headers, names::TTL, ttl));
+        identity.expires.inspect(|at| set(headers, names::EXPIRES_AT, time::format(*at)));
         if seen.closed {
             set(headers, names::CLOSED, "true");
         }
@@ -109,17 +109,17 @@ impl Streams {
         headers: &HeaderMap,
     ) -> Result<Response<Body>, Refusal> {
         let seen = stream.seen();
-        let outline = seen.alive(&stream.name)?;
-        self.note_use(&stream, &outline);
+        let identity = seen.alive(&stream.name)?;
+        self.note_use(&stream, &identity);
         match request.live {
             Some(Live::Events) => self.events(stream, request, seen),
             Some(Live::LongPoll) => self.long_poll(&stream, request, seen).await,
             None => {
                 let from = request.from(&seen)?;
                 let skips = request.start == Start::Beginning;
-                let chunk = self.read(&stream, &outline, from, seen.end.0, skips).await?;
+                let chunk = self.read(&stream, &identity, from, seen.end.0, skips).await?;
                 let shared = self.config.shared;
-                let reply = Reply { outline: &outline, from, chunk, seen: &seen, cursor: None, shared };
+                let reply = Reply { identity: &identity, from, chunk, seen: &seen, cursor: None, shared };
                 match headers.get(header::IF_NONE_MATCH) {
                     Some(known) if request.start != Start::Now && matches(known.as_bytes(), &reply.tag()) => {
                         Ok(reply.unchanged())
@@ -132,8 +132,8 @@ impl Streams {
 
     /// Takes note that a stream is read, in the store if it should know of that. Nobody waits for
     /// it.
-    fn note_use(self: &Arc<Self>, stream: &Arc<Stream>, outline: &Outline) {
-        let Some(touched) = stream.touch(outline) else { return };
+    fn note_use(self: &Arc<Self>, stream: &Arc<Stream>, identity: &Identity) {
+        let Some(touched) = stream.touch(identity) else { return };
         let (streams, stream) = (self.clone(), stream.clone());
         tokio::spawn(async move {
             let noted = streams.write(&stream, move |streams, stream| {
@@ -152,7 +152,7 @@ impl Streams {
     pub async fn read(
         self: &Arc<Self>,
         stream: &Arc<Stream>,
-        outline: &Arc<Outline>,
+        identity: &Arc<Identity>,
         from: u64,
         end: u64,
         skips: bool,
@@ -160,8 +160,8 @@ impl Streams {
         if from >= end {
             return Ok(Chunk { messages: Vec::new(), next: from });
         }
-        let (stream, outline) = (stream.clone(), outline.clone());
-        self.blocking(&self.reads, move |streams| streams.chunk(&stream.name, &outline, from, end, skips))
+        let (stream, identity) = (stream.clone(), identity.clone());
+        self.blocking(&self.reads, move |streams| streams.chunk(&stream.name, &identity, from, end, skips))
             .await
     }
 
@@ -172,12 +172,12 @@ impl Streams {
         seen: Seen,
     ) -> Result<Response<Body>, Refusal> {
         let from = request.from(&seen)?;
-        let outline = seen.alive(&stream.name)?;
-        let is_over = |seen: &Seen| seen.end.0 > from || seen.closed || !seen.is_of(&outline);
+        let identity = seen.alive(&stream.name)?;
+        let is_over = |seen: &Seen| seen.end.0 > from || seen.closed || !seen.is_of(&identity);
         let mut seen = seen;
         if !is_over(&seen) {
             let _place = self.place()?;
-            let _attendance = stream.attend();
+            let _attendance = stream.hold_open();
             let mut watch = stream.watch();
             tokio::select! {
                 now = watch.wait_for(is_over) => seen = now.expect("the stream is held").clone(),
@@ -185,13 +185,13 @@ impl Streams {
                 () = self.stop.cancelled() => {}
             }
         }
-        if !seen.is_of(&outline) {
+        if !seen.is_of(&identity) {
             return Err(seen.alive(&stream.name).err().unwrap_or_else(|| Refusal::unknown(&stream.name)));
         }
-        let chunk = self.read(stream, &outline, from, seen.end.0, request.start == Start::Beginning).await?;
+        let chunk = self.read(stream, &identity, from, seen.end.0, request.start == Start::Beginning).await?;
         let cursor = Some(time::cursor(request.cursor));
         let shared = self.config.shared;
-        let reply = Reply { outline: &outline, from, chunk, seen: &seen, cursor, shared };
+        let reply = Reply { identity: &identity, from, chunk, seen: &seen, cursor, shared };
         if reply.chunk.messages.is_empty() { Ok(reply.nothing()) } else { Ok(reply.whole(request.start)) }
     }
 }
@@ -199,14 +199,14 @@ impl Streams {
 impl Seen {
     /// Whether it is still the stream of this outline, and not one that was made after it under its
     /// name.
-    pub fn is_of(&self, outline: &Outline) -> bool {
-        !self.gone && self.outline.as_ref().is_some_and(|own| own.id == outline.id)
+    pub fn is_of(&self, identity: &Identity) -> bool {
+        !self.gone && self.identity.as_ref().is_some_and(|own| own.id == identity.id)
     }
 }
 
 /// Messages, and what is told with them.
 struct Reply<'a> {
-    outline: &'a Outline,
+    identity: &'a Identity,
     from: u64,
     chunk: Chunk,
     seen: &'a Seen,
@@ -223,7 +223,7 @@ impl Reply<'_> {
     fn tag(&self) -> String {
         let closed = if self.is_at_end() && self.seen.closed { ":c" } else { "" };
         let (from, next) = (Offset(self.from), Offset(self.chunk.next));
-        format!("\"{:x}:{from}:{next}{closed}\"", self.outline.id)
+        format!("\"{:x}:{from}:{next}{closed}\"", self.identity.id)
     }
 
     fn headers(&self, status: StatusCode) -> Response<Body> {
@@ -243,8 +243,8 @@ impl Reply<'_> {
 
     /// How long caches may give it again: what is there does not change, but it may expire.
     fn caching(&self) -> String {
-        let left = self.outline.expires.map(|at| at.saturating_sub(time::now()) / 1000);
-        let most = left.or(self.outline.ttl).unwrap_or(u64::MAX);
+        let left = self.identity.expires.map(|at| at.saturating_sub(time::now()) / 1000);
+        let most = left.or(self.identity.ttl).unwrap_or(u64::MAX);
         match MAX_AGE.min(most) {
             0 => "no-store".into(),
             age => {
@@ -257,7 +257,7 @@ impl Reply<'_> {
     fn whole(self, start: Start) -> Response<Body> {
         let mut response = self.headers(StatusCode::OK);
         let headers = response.headers_mut();
-        set(headers, header::CONTENT_TYPE, &self.outline.content_type);
+        set(headers, header::CONTENT_TYPE, &self.identity.content_type);
         if start == Start::Now || self.chunk.messages.is_empty() {
             set(headers, header::CACHE_CONTROL, "no-store");
         } else {
@@ -266,7 +266,7 @@ impl Reply<'_> {
         if start != Start::Now {
             set(headers, header::ETAG, self.tag());
         }
-        *response.body_mut() = Body::from(match self.outline.form() {
+        *response.body_mut() = Body::from(match self.identity.form() {
             Form::Json => json::array(&self.chunk.messages).into(),
             Form::Text | Form::Bytes => joined(self.chunk.messages),
         });

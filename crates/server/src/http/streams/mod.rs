@@ -4,7 +4,7 @@
 //! The protocol is that of <https://github.com/durable-streams/durable-streams>. A request is taken
 //! apart (`headers`, `name`, `offset`), finds its stream in memory or in the store (`registry`,
 //! `stream`), and is done by the file of its method: `create`, `append`, `get` (with `sse`),
-//! `remove`. What is known of a stream beside its messages is in `about`.
+//! `remove`. What is known of a stream beside its messages is in `metadata`.
 //!
 //! What it leaves open, or up to the server, is so here: `Stream-Seq` is of a stream, whoever
 //! writes. A producer is known as long as its stream, unless a thousand others were heard of after
@@ -13,7 +13,6 @@
 //! character, and every end of a line is a line feed: such streams are better typed as bytes.
 //! Subscriptions are not offered.
 
-mod about;
 mod append;
 mod body;
 mod create;
@@ -21,6 +20,7 @@ mod draft;
 mod get;
 mod headers;
 mod json;
+mod metadata;
 mod name;
 mod offset;
 mod read;
@@ -140,7 +140,7 @@ impl Streams {
             self.blocking(&self.reads, move |streams| stream.turn(&streams.store).map(drop)).await?;
         }
         let seen = stream.seen();
-        if seen.outline.is_some_and(|outline| !seen.gone && stream.is_expired(&outline)) {
+        if seen.identity.is_some_and(|identity| !seen.gone && stream.is_expired(&identity)) {
             let removed = self.write(&stream, |streams, stream| streams.remove(stream, Why::Expired)).await;
             match removed {
                 Ok(version) => stream.settled(version).await?,

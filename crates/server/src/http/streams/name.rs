@@ -72,7 +72,7 @@ impl Name {
     }
 
     /// The log of what else is known of it.
-    pub fn about(&self) -> String {
+    pub fn metadata(&self) -> String {
         format!("{SPACE}/{RESERVED}/about/{}", self.0)
     }
 
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn the_longest_name_makes_keys_that_are_allowed() {
         let name = Name::new(&"x".repeat(MAX_NAME)).unwrap();
-        for key in [name.data(), name.about(), name.due(9_999_999_999)] {
+        for key in [name.data(), name.metadata(), name.due(9_999_999_999)] {
             assert!(key.len() <= brooklet::MAX_KEY);
         }
         assert!(Name::new(&"x".repeat(MAX_NAME + 1)).is_err());

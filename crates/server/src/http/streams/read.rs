@@ -4,7 +4,7 @@ use brooklet::Error;
 use bytes::Bytes;
 
 use super::Streams;
-use super::about::Outline;
+use super::metadata::Identity;
 use super::name::Name;
 use super::reply::Refusal;
 
@@ -26,7 +26,7 @@ impl Streams {
     pub fn chunk(
         &self,
         name: &Name,
-        outline: &Outline,
+        identity: &Identity,
         from: u64,
         end: u64,
         skips: bool,
@@ -34,15 +34,15 @@ impl Streams {
         let mut chunk = Chunk { messages: Vec::new(), next: from };
         let mut room = self.config.chunk;
         while chunk.next < end && room > 0 {
-            self.read_some(name, outline, &mut chunk, end, &mut room, skips)?;
+            self.read_some(name, identity, &mut chunk, end, &mut room, skips)?;
         }
         Ok(chunk)
     }
 
     /// One message.
-    pub fn message(&self, name: &Name, outline: &Outline, number: u64) -> Result<Bytes, Refusal> {
+    pub fn message(&self, name: &Name, identity: &Identity, number: u64) -> Result<Bytes, Refusal> {
         let mut chunk = Chunk { messages: Vec::new(), next: number };
-        self.read_some(name, outline, &mut chunk, number + 1, &mut 1, false)?;
+        self.read_some(name, identity, &mut chunk, number + 1, &mut 1, false)?;
         chunk.messages.pop().ok_or_else(|| Refusal::unknown(name))
     }
 
@@ -50,22 +50,22 @@ impl Streams {
     fn read_some(
         &self,
         name: &Name,
-        outline: &Outline,
+        identity: &Identity,
         chunk: &mut Chunk,
         end: u64,
         room: &mut usize,
         skips: bool,
     ) -> Result<(), Refusal> {
-        if let Some(fork) = outline.fork.as_ref().filter(|fork| chunk.next < fork.base) {
+        if let Some(fork) = identity.fork.as_ref().filter(|fork| chunk.next < fork.base) {
             let source = Name::new(&fork.source)?;
-            let outline = self.outline(&source)?;
-            if outline.depth() >= fork.depth {
+            let identity = self.identity(&source)?;
+            if identity.depth() >= fork.depth {
                 let what = format!("it is a fork of {source}, which is no less of one");
                 return Err(Error::Damaged { place: format!("stream {name}"), what }.into());
             }
-            return self.read_some(&source, &outline, chunk, end.min(fork.base), room, skips);
+            return self.read_some(&source, &identity, chunk, end.min(fork.base), room, skips);
         }
-        let (base, data) = (outline.base(), name.data());
+        let (base, data) = (identity.base(), name.data());
         let until = end.min(chunk.next.saturating_add(AT_ONCE)) - base;
         let entries = match self.store.read(&data, chunk.next - base..until) {
             Err(Error::OutOfRange { first, next, .. }) if skips && chunk.next - base < first => {
@@ -91,11 +91,11 @@ impl Streams {
     }
 
     /// The outline of a stream that others are forks of, deleted or not.
-    fn outline(&self, name: &Name) -> Result<std::sync::Arc<Outline>, Refusal> {
+    fn identity(&self, name: &Name) -> Result<std::sync::Arc<Identity>, Refusal> {
         let stream = self.registry.get(name);
         if !stream.is_loaded() {
             drop(stream.turn(&self.store)?);
         }
-        stream.seen().outline.ok_or_else(|| Refusal::unknown(name))
+        stream.seen().identity.ok_or_else(|| Refusal::unknown(name))
     }
 }

@@ -8,8 +8,8 @@ use axum::http::{Response, StatusCode};
 use brooklet::Ticket;
 
 use super::Streams;
-use super::about::Change;
 use super::draft::Draft;
+use super::metadata::Change;
 use super::name::Name;
 use super::reply::Refusal;
 use super::stream::{Stream, Written};
@@ -36,12 +36,12 @@ impl Streams {
         // Only who holds this takes a second turn while in one.
         let _family = self.family.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut written = stream.turn(&self.store)?;
-        match (why, &written.about) {
+        match (why, &written.metadata) {
             (Why::Asked, _) => _ = stream.alive(&written)?,
-            (Why::Expired, Some(about)) if !about.gone && stream.is_expired(&about.outline) => {}
+            (Why::Expired, Some(metadata)) if !metadata.gone && stream.is_expired(&metadata.identity) => {}
             (Why::Expired, _) => return Ok(written.version()),
         }
-        if written.about.as_ref().is_some_and(|about| about.forks > 0) {
+        if written.metadata.as_ref().is_some_and(|metadata| metadata.forks > 0) {
             let change = Change { gone: true, ..Change::default() };
             self.commit(stream, &mut written, &change, &[])?;
         } else {
@@ -59,13 +59,13 @@ impl Streams {
         mut draft: Draft,
     ) -> Result<Ticket, Refusal> {
         written.draft_removal(&stream.name, &mut draft);
-        let fork = written.about.as_ref().and_then(|about| about.outline.fork.as_ref());
+        let fork = written.metadata.as_ref().and_then(|metadata| metadata.identity.fork.as_ref());
         let source = fork.and_then(|fork| Some((fork.depth, Name::new(&fork.source).ok()?)));
         let ticket = match source {
             Some((depth, name)) => self.release(&self.registry.get(&name), depth, draft),
             None => draft.commit(&self.store),
         };
-        let ticket = ticket.inspect_err(|refusal| written.doubt(refusal))?;
+        let ticket = ticket.inspect_err(|refusal| written.invalidate(refusal))?;
         written.removed();
         stream.announce(written, &ticket);
         Ok(ticket)
@@ -75,15 +75,15 @@ impl Streams {
     fn release(&self, source: &Arc<Stream>, depth: u32, mut draft: Draft) -> Result<Ticket, Refusal> {
         let mut written = source.turn(&self.store)?;
         // One that is no nearer to the root is no source of it: that way there is no end.
-        let about = written.about.as_ref().filter(|about| about.outline.depth() < depth);
-        let Some(about) = about else { return draft.commit(&self.store) };
-        let forks = about.forks.saturating_sub(1);
-        if about.gone && forks == 0 {
+        let metadata = written.metadata.as_ref().filter(|metadata| metadata.identity.depth() < depth);
+        let Some(metadata) = metadata else { return draft.commit(&self.store) };
+        let forks = metadata.forks.saturating_sub(1);
+        if metadata.gone && forks == 0 {
             return self.erase(source, &mut written, draft);
         }
         let change = Change { forks: Some(forks), ..Change::default() };
         written.draft_change(&source.name, &change, &mut draft);
-        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.doubt(refusal))?;
+        let ticket = draft.commit(&self.store).inspect_err(|refusal| written.invalidate(refusal))?;
         written.changed(&change);
         source.announce(&mut written, &ticket);
         Ok(ticket)

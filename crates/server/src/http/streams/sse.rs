@@ -17,14 +17,14 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
-use super::about::{Form, Outline};
 use super::get::{Request, joined};
 use super::headers as names;
 use super::json;
+use super::metadata::{Form, Identity};
 use super::offset::{Offset, Start};
 use super::read::Chunk;
 use super::reply::{Refusal, set};
-use super::stream::{Attendance, Seen, Stream};
+use super::stream::{HeldOpen, Seen, Stream};
 use super::{Streams, time};
 
 /// A sign of life, which tells a peer that is gone from one that waits.
@@ -34,7 +34,7 @@ const ALIVE: Duration = Duration::from_secs(15);
 struct Events {
     streams: Arc<Streams>,
     stream: Arc<Stream>,
-    outline: Arc<Outline>,
+    identity: Arc<Identity>,
     watch: watch::Receiver<Seen>,
     /// The number of the next message.
     next: u64,
@@ -44,7 +44,7 @@ struct Events {
     is_over: bool,
     until: Instant,
     _place: OwnedSemaphorePermit,
-    _attendance: Attendance,
+    _attendance: HeldOpen,
 }
 
 #[derive(Serialize)]
@@ -66,12 +66,12 @@ impl Streams {
         request: Request,
         seen: Seen,
     ) -> Result<Response<Body>, Refusal> {
-        let outline = seen.alive(&stream.name)?;
-        let is_binary = outline.form() == Form::Bytes;
+        let identity = seen.alive(&stream.name)?;
+        let is_binary = identity.form() == Form::Bytes;
         let events = Events {
             next: request.from(&seen)?,
             streams: self.clone(),
-            outline,
+            identity,
             watch: stream.watch(),
             skips: request.start == Start::Beginning,
             cursor: request.cursor,
@@ -79,7 +79,7 @@ impl Streams {
             is_over: false,
             until: Instant::now() + self.config.events,
             _place: self.place()?,
-            _attendance: stream.attend(),
+            _attendance: stream.hold_open(),
             stream,
         };
         let body = stream::unfold(events, async |mut events| {
@@ -105,7 +105,7 @@ impl Events {
         }
         loop {
             let seen = self.watch.borrow_and_update().clone();
-            if !seen.is_of(&self.outline) {
+            if !seen.is_of(&self.identity) {
                 return None;
             }
             if std::mem::take(&mut self.is_first) || seen.end.0 > self.next || seen.closed {
@@ -121,7 +121,7 @@ impl Events {
     }
 
     async fn tell(&mut self, seen: &Seen) -> Option<Bytes> {
-        let chunk = self.streams.read(&self.stream, &self.outline, self.next, seen.end.0, self.skips).await;
+        let chunk = self.streams.read(&self.stream, &self.identity, self.next, seen.end.0, self.skips).await;
         let chunk = match chunk {
             Ok(chunk) => chunk,
             Err(refusal) => {
@@ -144,7 +144,7 @@ impl Events {
             up_to_date,
             stream_closed,
         };
-        let mut event = data(self.outline.form(), chunk);
+        let mut event = data(self.identity.form(), chunk);
         event.push_str("event: control\ndata:");
         event.push_str(&serde_json::to_string(&control).expect("it is made of text and truth values"));
         event.push_str("\n\n");

@@ -13,9 +13,9 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::about::{About, Change, Outline, read_notes};
 use super::draft::Draft;
 use super::headers::Expiry;
+use super::metadata::{Change, Identity, Metadata, read_notes};
 use super::name::Name;
 use super::offset::Offset;
 use super::reply::Refusal;
@@ -43,7 +43,7 @@ pub struct Written {
     /// How often it changed since it is in memory.
     version: u64,
     /// None: there is no such stream.
-    pub about: Option<About>,
+    pub metadata: Option<Metadata>,
     /// The number of the next note, and the changes since the last whole one.
     notes: u64,
     changes: u64,
@@ -56,7 +56,7 @@ pub struct Written {
 pub struct Seen {
     version: u64,
     /// None: there is no such stream.
-    pub outline: Option<Arc<Outline>>,
+    pub identity: Option<Arc<Identity>>,
     pub end: Offset,
     pub closed: bool,
     pub gone: bool,
@@ -93,7 +93,7 @@ impl Stream {
             // that, it is not there.
             let _ = store.flush();
         }
-        let key = self.name.about();
+        let key = self.name.metadata();
         let (mut notes, mut payloads) = (0, Vec::new());
         match store.read(&key, ..) {
             Ok(entries) => {
@@ -103,8 +103,8 @@ impl Stream {
             Err(Error::UnknownLog { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        let about = read_notes(&payloads);
-        let about = about.map_err(|why| {
+        let metadata = read_notes(&payloads);
+        let metadata = metadata.map_err(|why| {
             let place = format!("log {key}");
             Refusal::from(Error::Damaged { place, what: why })
         })?;
@@ -113,13 +113,13 @@ impl Stream {
             Err(Error::UnknownLog { .. }) => 0,
             Err(error) => return Err(error.into()),
         };
-        if let Some(about) = &about {
+        if let Some(metadata) = &metadata {
             // It may have been used since that was noted.
-            self.touched.fetch_max(about.touched.saturating_add(slack(&about.outline)), Relaxed);
-            self.noted.store(about.touched, Relaxed);
+            self.touched.fetch_max(metadata.touched.saturating_add(slack(&metadata.identity)), Relaxed);
+            self.noted.store(metadata.touched, Relaxed);
         }
         let (version, changes) = (written.version + 1, (payloads.len() as u64).saturating_sub(1));
-        *written = Written { is_loaded: true, version, about, notes, changes, own };
+        *written = Written { is_loaded: true, version, metadata, notes, changes, own };
         self.publish(written.seen(), Ok(()));
         Ok(())
     }
@@ -176,12 +176,12 @@ impl Stream {
     }
 
     /// Takes note that it is used. Gives the time, if the store should know of it too.
-    pub fn touch(&self, outline: &Outline) -> Option<u64> {
-        outline.ttl?;
+    pub fn touch(&self, identity: &Identity) -> Option<u64> {
+        identity.ttl?;
         let now = time::now();
         self.touched.fetch_max(now, Relaxed);
         let noted = self.noted.load(Relaxed);
-        let is_due = now >= noted.saturating_add(slack(outline));
+        let is_due = now >= noted.saturating_add(slack(identity));
         (is_due && self.noted.compare_exchange(noted, now, Relaxed, Relaxed).is_ok()).then_some(now)
     }
 
@@ -192,14 +192,14 @@ impl Stream {
     }
 
     /// Keeps it from falling idle until the guard is dropped.
-    pub fn attend(self: &Arc<Self>) -> Attendance {
+    pub fn hold_open(self: &Arc<Self>) -> HeldOpen {
         self.readers.fetch_add(1, Relaxed);
-        Attendance(self.clone())
+        HeldOpen(self.clone())
     }
 
     /// When it expires, if nothing happens till then.
-    pub fn expires(&self, outline: &Outline) -> Option<u64> {
-        match outline.expiry() {
+    pub fn expires(&self, identity: &Identity) -> Option<u64> {
+        match identity.expiry() {
             Expiry::Never => None,
             Expiry::At(at) => Some(at),
             Expiry::Idle(seconds) => {
@@ -211,24 +211,24 @@ impl Stream {
         }
     }
 
-    pub fn is_expired(&self, outline: &Outline) -> bool {
-        self.expires(outline).is_some_and(|at| at <= time::now())
+    pub fn is_expired(&self, identity: &Identity) -> bool {
+        self.expires(identity).is_some_and(|at| at <= time::now())
     }
 
     /// What is known of it, if it is there.
-    pub fn alive<'a>(&self, written: &'a Written) -> Result<&'a About, Refusal> {
-        match &written.about {
-            Some(about) if about.gone => Err(Refusal::gone(&self.name)),
-            Some(about) if !self.is_expired(&about.outline) => Ok(about),
+    pub fn alive<'a>(&self, written: &'a Written) -> Result<&'a Metadata, Refusal> {
+        match &written.metadata {
+            Some(metadata) if metadata.gone => Err(Refusal::gone(&self.name)),
+            Some(metadata) if !self.is_expired(&metadata.identity) => Ok(metadata),
             _ => Err(Refusal::unknown(&self.name)),
         }
     }
 }
 
 /// A reader that waits at a stream.
-pub struct Attendance(Arc<Stream>);
+pub struct HeldOpen(Arc<Stream>);
 
-impl Drop for Attendance {
+impl Drop for HeldOpen {
     fn drop(&mut self) {
         self.0.touched.fetch_max(time::now(), Relaxed);
         self.0.readers.fetch_sub(1, Relaxed);
@@ -238,16 +238,16 @@ impl Drop for Attendance {
 /// How much later than it was noted a stream may have been used: an eighth of what it may be idle
 /// for, so that readers make few commits. After a crash a stream counts as used that much later,
 /// rather than expire too early.
-fn slack(outline: &Outline) -> u64 {
-    outline.ttl.map_or(0, |seconds| seconds.saturating_mul(125).clamp(1_000, 1 << 40))
+fn slack(identity: &Identity) -> u64 {
+    identity.ttl.map_or(0, |seconds| seconds.saturating_mul(125).clamp(1_000, 1 << 40))
 }
 
 impl Seen {
     /// The outline, if the stream is there.
-    pub fn alive(&self, name: &Name) -> Result<Arc<Outline>, Refusal> {
-        match &self.outline {
+    pub fn alive(&self, name: &Name) -> Result<Arc<Identity>, Refusal> {
+        match &self.identity {
             Some(_) if self.gone => Err(Refusal::gone(name)),
-            Some(outline) => Ok(outline.clone()),
+            Some(identity) => Ok(identity.clone()),
             None => Err(Refusal::unknown(name)),
         }
     }
@@ -263,69 +263,69 @@ impl Written {
     }
 
     pub fn end(&self) -> Offset {
-        let base = self.about.as_ref().map_or(0, |about| about.outline.base());
+        let base = self.metadata.as_ref().map_or(0, |metadata| metadata.identity.base());
         Offset(base.saturating_add(self.own))
     }
 
     fn seen(&self) -> Seen {
-        let about = self.about.as_ref();
+        let metadata = self.metadata.as_ref();
         Seen {
             version: self.version,
-            outline: about.map(|about| about.outline.clone()),
+            identity: metadata.map(|metadata| metadata.identity.clone()),
             end: self.end(),
-            closed: about.is_some_and(|about| about.closed.is_some()),
-            gone: about.is_some_and(|about| about.gone),
+            closed: metadata.is_some_and(|metadata| metadata.closed.is_some()),
+            gone: metadata.is_some_and(|metadata| metadata.gone),
             failed: None,
         }
     }
 
     /// A commit was refused. If it turned out not to be what it was thought to be, it is looked up
     /// at the next turn.
-    pub fn doubt(&mut self, refusal: &Refusal) {
+    pub fn invalidate(&mut self, refusal: &Refusal) {
         self.is_loaded &= !refusal.is_stale;
     }
 
     /// Adds a new stream to a draft.
-    pub fn draft_new(&self, name: &Name, about: &About, draft: &mut Draft) {
-        let key: Arc<str> = name.about().into();
+    pub fn draft_new(&self, name: &Name, metadata: &Metadata, draft: &mut Draft) {
+        let key: Arc<str> = name.metadata().into();
         draft.expect_next(key.clone(), self.notes);
-        draft.snapshot(key.clone(), about.encode());
+        draft.snapshot(key.clone(), metadata.encode());
         // It keeps what it must, whatever the space has its logs keep.
         draft.retain(key, Retention::new());
-        if let Some(due) = about.due {
+        if let Some(due) = metadata.due {
             draft.append(name.due(due), Bytes::new());
         }
     }
 
     /// What was drafted is committed.
-    pub fn became(&mut self, about: About) {
-        (self.about, self.changes) = (Some(about), 0);
+    pub fn committed(&mut self, metadata: Metadata) {
+        (self.metadata, self.changes) = (Some(metadata), 0);
         self.notes += 1;
     }
 
     /// Adds a change to a draft; none, and it still has the stream be what it was thought to be.
     pub fn draft_change(&self, name: &Name, change: &Change, draft: &mut Draft) {
-        let key: Arc<str> = name.about().into();
+        let key: Arc<str> = name.metadata().into();
         draft.expect_next(key.clone(), self.notes);
-        let Some(about) = self.about.as_ref().filter(|_| !change.is_empty()) else { return };
-        if about.is_outgrown(self.changes) {
-            let mut whole = about.clone();
+        let Some(metadata) = self.metadata.as_ref().filter(|_| !change.is_empty()) else { return };
+        if metadata.is_outgrown(self.changes) {
+            let mut whole = metadata.clone();
             whole.apply(change);
             draft.snapshot(key, whole.encode());
         } else {
             draft.append(key, change.encode());
         }
         if let Some(due) = change.due {
-            about.due.inspect(|old| draft.delete(name.due(*old)));
+            metadata.due.inspect(|old| draft.delete(name.due(*old)));
             draft.append(name.due(due), Bytes::new());
         }
     }
 
     /// What was drafted is committed.
     pub fn changed(&mut self, change: &Change) {
-        let Some(about) = self.about.as_mut().filter(|_| !change.is_empty()) else { return };
-        self.changes = if about.is_outgrown(self.changes) { 0 } else { self.changes + 1 };
-        about.apply(change);
+        let Some(metadata) = self.metadata.as_mut().filter(|_| !change.is_empty()) else { return };
+        self.changes = if metadata.is_outgrown(self.changes) { 0 } else { self.changes + 1 };
+        metadata.apply(change);
         self.notes += 1;
     }
 
@@ -338,12 +338,12 @@ impl Written {
 
     /// Adds the stream's end to a draft.
     pub fn draft_removal(&self, name: &Name, draft: &mut Draft) {
-        draft.expect_next(name.about(), self.notes);
-        draft.delete(name.about());
+        draft.expect_next(name.metadata(), self.notes);
+        draft.delete(name.metadata());
         if self.own > 0 {
             draft.delete(name.data());
         }
-        if let Some(due) = self.about.as_ref().and_then(|about| about.due) {
+        if let Some(due) = self.metadata.as_ref().and_then(|metadata| metadata.due) {
             draft.delete(name.due(due));
         }
     }

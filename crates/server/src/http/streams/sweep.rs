@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use super::about::Change;
 use super::draft::Draft;
+use super::metadata::Change;
 use super::name::{DUE, Name};
 use super::remove::Why;
 use super::reply::Refusal;
@@ -68,11 +68,11 @@ impl Streams {
         drop(stream.turn(&self.store)?);
         self.remove(&stream, Why::Expired)?;
         let mut written = stream.turn(&self.store)?;
-        match &written.about {
-            Some(about) if about.due == Some(minute) => {
+        match &written.metadata {
+            Some(metadata) if metadata.due == Some(minute) => {
                 // It was used meanwhile; or it is kept for its forks, and the last of them will
                 // take it along.
-                let expires = stream.expires(&about.outline).filter(|_| !about.gone);
+                let expires = stream.expires(&metadata.identity).filter(|_| !metadata.gone);
                 let due = expires.map_or(LAST_MINUTE, |at| minute_after(at.max(time::now())));
                 let change = Change { due: Some(due), ..Change::default() };
                 self.commit(&stream, &mut written, &change, &[])
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(streams.sweep(soon).unwrap(), 4);
         // That one has a life of its own yet, and is looked at when it ends.
         let again = Name::new("later").unwrap();
-        let due = streams.registry.get(&again).turn(&streams.store).unwrap().about.clone().unwrap().due;
+        let due = streams.registry.get(&again).turn(&streams.store).unwrap().metadata.clone().unwrap().due;
         let kept = ["about/later", "about/stays"].map(|key| format!("streams/__ds/{key}"));
         let due = [again.due(due.unwrap())];
         let data = ["later", "stays"].map(|key| format!("streams/{key}"));
@@ -142,12 +142,12 @@ mod tests {
         let store = brooklet::Store::in_memory(1).unwrap();
         let streams = Streams::new(store, Config::default(), Default::default()).unwrap();
         let stream = make(&streams, "used", &[("stream-ttl", "600")]).await;
-        let due = || stream.turn(&streams.store).unwrap().about.clone().unwrap().due.unwrap();
+        let due = || stream.turn(&streams.store).unwrap().metadata.clone().unwrap().due.unwrap();
         let before = due();
-        let outline = stream.seen().outline.unwrap();
+        let identity = stream.seen().identity.unwrap();
         stream.begin(time::now() + 300_000);
         assert_eq!(streams.sweep(before * MINUTE).unwrap(), 1);
-        assert_eq!(due(), minute_after(stream.expires(&outline).unwrap()));
+        assert_eq!(due(), minute_after(stream.expires(&identity).unwrap()));
         assert!(due() > before);
         let logs = keys(&streams);
         assert!(

@@ -17,7 +17,7 @@ use super::point::{Point, STAGES};
 use super::query::{Query, Refusal};
 use super::runs::{Runs, Told};
 use super::{EVERY, Watch};
-use crate::busy::BusyLog;
+use crate::hot_logs::HotLog;
 
 /// Points that are kept: ten minutes.
 const KEPT: usize = 600;
@@ -62,7 +62,7 @@ impl Watch {
     /// Looks at the store, if nobody has in the last second.
     pub(super) fn look(&self) {
         let now = self.now();
-        self.0.busy.pass(now);
+        self.0.hot_logs.pass(now);
         if let Some(store) = self.store() {
             let mut kept = self.0.history.0.lock().expect("no panics");
             kept.look(|| store.activity(), now, self.0.clock.wall());
@@ -92,7 +92,7 @@ struct Live {
     points: Vec<Point>,
     now: Option<Value>,
     made_of: Option<Told>,
-    busy: Vec<BusyRow>,
+    hot_logs: Vec<BusyRow>,
     extras: Vec<Value>,
 }
 
@@ -101,14 +101,14 @@ struct BusyRow {
     #[serde(flatten)]
     key: Key,
     #[serde(flatten)]
-    log: BusyLog,
+    log: HotLog,
 }
 
 /// `/api/live?since=`: how it is now, and the points behind that of a number.
 pub(super) async fn live(State(watch): State<Watch>, RawQuery(query): RawQuery) -> Result<Response, Refusal> {
     let since = Query::parse(query.as_deref()).number("since")?;
     watch.look();
-    let busiest = watch.busy().top(BUSIEST).into_iter();
+    let busiest = watch.hot_logs().top(BUSIEST).into_iter();
     let live = Live {
         version: env!("CARGO_PKG_VERSION"),
         uptime_seconds: watch.now().as_secs_f64(),
@@ -118,7 +118,7 @@ pub(super) async fn live(State(watch): State<Watch>, RawQuery(query): RawQuery) 
         points: watch.points(since),
         now: watch.store().map(|store| now(&store.activity())),
         made_of: Runs::last(&watch),
-        busy: busiest.map(|log| BusyRow { key: Key::of(&log.key), log }).collect(),
+        hot_logs: busiest.map(|log| BusyRow { key: Key::of(&log.key), log }).collect(),
         extras: watch.extras(),
     };
     Ok(Json(live).into_response())

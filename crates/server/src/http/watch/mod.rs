@@ -27,7 +27,7 @@ use brooklet::io::{Clock, SystemClock};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::busy::Busy;
+use crate::hot_logs::HotLogs;
 use live::History;
 use runs::Runs;
 
@@ -37,7 +37,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// it.
 const BROWSING: usize = 16;
 
-/// Something that a face of the server tells on the page.
+/// Something that a frontend of the server tells on the page.
 pub trait Extra: Send + Sync {
     /// What it is now. It is asked about once a second for each page that is open, and must not
     /// wait for anything.
@@ -56,8 +56,8 @@ impl<F: Fn() -> Value + Send + Sync> Extra for F {
 
 type Append = Box<dyn Fn(&mut String) + Send + Sync>;
 
-/// What the pages show: a store, once it is open, and what the server's faces add. Clones are the
-/// same.
+/// What the pages show: a store, once it is open, and what the server's frontends add. Clones are
+/// the same.
 #[derive(Clone)]
 pub struct Watch(Arc<Inner>);
 
@@ -65,7 +65,7 @@ struct Inner {
     store: OnceLock<Store>,
     stopping: AtomicBool,
     clock: SystemClock,
-    busy: Arc<Busy>,
+    hot_logs: Arc<HotLogs>,
     history: History,
     runs: Runs,
     browsing: Arc<Semaphore>,
@@ -80,7 +80,7 @@ impl Watch {
             store: OnceLock::new(),
             stopping: AtomicBool::new(false),
             clock: SystemClock::new(),
-            busy: Arc::default(),
+            hot_logs: Arc::default(),
             history: History::default(),
             runs: Runs::default(),
             browsing: Arc::new(Semaphore::new(BROWSING)),
@@ -101,9 +101,9 @@ impl Watch {
         self.0.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Where faces take note of what is appended.
-    pub fn busy(&self) -> &Arc<Busy> {
-        &self.0.busy
+    /// Where frontends take note of what is appended.
+    pub fn hot_logs(&self) -> &Arc<HotLogs> {
+        &self.0.hot_logs
     }
 
     /// Has the page show something more, under this name.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::super::fail::{Fail, InVain, Wait};
+use super::super::fail::{Fail, TimeoutReply, Wait};
 use super::super::keys::names;
 use super::{Call, Done, check_name, integer};
 
@@ -50,16 +50,21 @@ pub fn plain_logs(call: &Call<'_>, at: Range<usize>) -> Result<Vec<Bytes>, Fail>
 }
 
 /// Waits for the keys that some words name, or tells at once that there is nothing.
-pub fn waits_for(call: &mut Call<'_>, keys: Range<usize>, until: Option<u64>, in_vain: InVain) -> Done {
+pub fn waits_for(
+    call: &mut Call<'_>,
+    keys: Range<usize>,
+    until: Option<u64>,
+    timeout_reply: TimeoutReply,
+) -> Done {
     if !call.may_wait {
-        match in_vain {
-            InVain::Null => call.reply().null(),
+        match timeout_reply {
+            TimeoutReply::Null => call.reply().null(),
             _ => call.reply().null_array(),
         }
         return Ok(());
     }
     let keys = plain_logs(call, keys)?;
-    Err(Fail::Wait(Wait { keys, until, request: call.args.to_vec(), in_vain, of_group: false }))
+    Err(Fail::Wait(Wait { keys, until, request: call.args.to_vec(), timeout_reply, of_group: false }))
 }
 
 /// `WAIT numreplicas timeout`: there are no replicas to wait for.
@@ -70,7 +75,7 @@ pub fn wait(call: &mut Call<'_>) -> Done {
         call.reply().int(0);
         return Ok(());
     }
-    wait_for_copies(call, until, InVain::Replicas)
+    wait_for_copies(call, until, TimeoutReply::Replicas)
 }
 
 /// `WAITAOF numlocal numreplicas timeout`: this server's copy is on stable media once the client's
@@ -92,9 +97,15 @@ pub fn waitaof(call: &mut Call<'_>) -> Done {
         call.reply().int(0);
         return Ok(());
     }
-    wait_for_copies(call, until, InVain::Media { wrote, is_all: elsewhere == 0 })
+    wait_for_copies(call, until, TimeoutReply::Media { wrote, is_all: elsewhere == 0 })
 }
 
-fn wait_for_copies(call: &mut Call<'_>, until: Option<u64>, in_vain: InVain) -> Done {
-    Err(Fail::Wait(Wait { keys: Vec::new(), until, request: call.args.to_vec(), in_vain, of_group: false }))
+fn wait_for_copies(call: &mut Call<'_>, until: Option<u64>, timeout_reply: TimeoutReply) -> Done {
+    Err(Fail::Wait(Wait {
+        keys: Vec::new(),
+        until,
+        request: call.args.to_vec(),
+        timeout_reply,
+        of_group: false,
+    }))
 }

@@ -36,7 +36,7 @@ pub fn reset(call: &mut Call<'_>) -> Done {
     call.client.queue = None;
     call.engine.unwatch(call.client);
     call.client.database = Bytes::from_static(b"0");
-    call.client.user = call.engine.users.stranger();
+    call.client.user = call.engine.users.default_user();
     call.client.name = Bytes::new();
     call.client.replies = Replies::On;
     call.client.reply.version = Version::Two;
@@ -82,7 +82,7 @@ fn log_in(call: &mut Call<'_>, name: &[u8], password: &[u8]) -> Done {
 pub fn auth(call: &mut Call<'_>) -> Done {
     let (name, password) = match call.args {
         [_, password] => {
-            if call.engine.users.stranger().is_some() {
+            if call.engine.users.default_user().is_some() {
                 return Err(Fail::err(
                     "AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
                 ));

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::super::fail::Fail;
 use super::super::keys::{SlotId, Value};
 use super::super::reply::{Reply, Version};
-use super::texts::float_sum;
+use super::strings::float_sum;
 use super::{Call, Done, integer};
 
 static NONE: BTreeMap<Bytes, Bytes> = BTreeMap::new();
@@ -157,7 +157,7 @@ pub fn hincrby(call: &mut Call<'_>) -> Done {
 }
 
 pub fn hincrbyfloat(call: &mut Call<'_>) -> Done {
-    if super::texts::float(&call.args[3]).is_some_and(f64::is_infinite) {
+    if super::strings::float(&call.args[3]).is_some_and(f64::is_infinite) {
         return Err(Fail::err("value is NaN or Infinity"));
     }
     let id = open(call)?;
@@ -184,7 +184,7 @@ pub fn hrandfield(call: &mut Call<'_>) -> Done {
     let id = open(call)?;
     let all: Vec<(Bytes, Bytes)> = fields(call, id).iter().map(|(f, v)| (f.clone(), v.clone())).collect();
     let Some(count) = count else {
-        let chosen = (call.engine.draw() % (all.len().max(1) as u64)) as usize;
+        let chosen = (call.engine.next_random() % (all.len().max(1) as u64)) as usize;
         let field = all.get(chosen).map(|(field, _)| field);
         call.client.reply.bulk_or_null(field);
         return Ok(());
@@ -192,11 +192,11 @@ pub fn hrandfield(call: &mut Call<'_>) -> Done {
     let chosen: Vec<usize> = if all.is_empty() {
         Vec::new()
     } else if count < 0 {
-        (0..count.unsigned_abs()).map(|_| (call.engine.draw() % all.len() as u64) as usize).collect()
+        (0..count.unsigned_abs()).map(|_| (call.engine.next_random() % all.len() as u64) as usize).collect()
     } else {
         let mut order: Vec<usize> = (0..all.len()).collect();
         for i in (1..order.len()).rev() {
-            order.swap(i, (call.engine.draw() % (i as u64 + 1)) as usize);
+            order.swap(i, (call.engine.next_random() % (i as u64 + 1)) as usize);
         }
         order.truncate(count as usize);
         order

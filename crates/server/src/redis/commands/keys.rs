@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::fail::Fail;
 use super::super::glob::matches;
 use super::super::keys::{SlotId, Value};
-use super::texts::set_or_delete;
+use super::strings::set_or_delete;
 use super::{Call, Done, check_name};
 
 pub fn del(call: &mut Call<'_>) -> Done {
@@ -58,8 +58,8 @@ pub fn dbsize(call: &mut Call<'_>) -> Done {
 
 pub fn randomkey(call: &mut Call<'_>) -> Done {
     let database = call.client.database.clone();
-    let chance = call.engine.draw();
-    let key = call.keys().any_key(&database, chance)?;
+    let rng = call.engine.next_random();
+    let key = call.keys().any_key(&database, rng)?;
     call.reply().bulk_or_null(key);
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::super::fail::{Fail, InVain};
+use super::super::fail::{Fail, TimeoutReply};
 use super::super::keys::{End, SlotId};
 use super::blocking::{seconds, waits_for};
 use super::{Call, Done};
@@ -291,7 +291,7 @@ fn move_or_null(call: &mut Call<'_>, from: End, to: End) -> Done {
 
 fn move_or_wait(call: &mut Call<'_>, from: End, to: End, timeout: usize) -> Done {
     let until = seconds(call, timeout)?;
-    if move_one(call, from, to)? { Ok(()) } else { waits_for(call, 1..2, until, InVain::Null) }
+    if move_one(call, from, to)? { Ok(()) } else { waits_for(call, 1..2, until, TimeoutReply::Null) }
 }
 
 pub fn lmove(call: &mut Call<'_>) -> Done {
@@ -326,7 +326,7 @@ fn pop_first(call: &mut Call<'_>, from: End) -> Done {
             return Ok(());
         }
     }
-    waits_for(call, 1..last, until, InVain::NullArray)
+    waits_for(call, 1..last, until, TimeoutReply::NullArray)
 }
 
 pub fn blpop(call: &mut Call<'_>) -> Done {
@@ -338,7 +338,7 @@ pub fn brpop(call: &mut Call<'_>) -> Done {
 }
 
 /// `numkeys key [key …] LEFT|RIGHT [COUNT n]`, from a word on: the keys, the end and the count.
-fn several(call: &Call<'_>, at: usize) -> Result<(Range<usize>, End, usize), Fail> {
+fn keys_and_end(call: &Call<'_>, at: usize) -> Result<(Range<usize>, End, usize), Fail> {
     let count = super::integer(&call.args[at]).filter(|n| *n > 0);
     let count = count.ok_or_else(|| Fail::err("numkeys should be greater than 0"))?;
     let keys =
@@ -376,7 +376,7 @@ fn pop_several(call: &mut Call<'_>, keys: Range<usize>, from: End, most: usize) 
 }
 
 pub fn lmpop(call: &mut Call<'_>) -> Done {
-    let (keys, from, most) = several(call, 1)?;
+    let (keys, from, most) = keys_and_end(call, 1)?;
     if !pop_several(call, keys, from, most)? {
         call.reply().null_array();
     }
@@ -385,9 +385,9 @@ pub fn lmpop(call: &mut Call<'_>) -> Done {
 
 pub fn blmpop(call: &mut Call<'_>) -> Done {
     let until = seconds(call, 1)?;
-    let (keys, from, most) = several(call, 2)?;
+    let (keys, from, most) = keys_and_end(call, 2)?;
     if pop_several(call, keys.clone(), from, most)? {
         return Ok(());
     }
-    waits_for(call, keys, until, InVain::NullArray)
+    waits_for(call, keys, until, TimeoutReply::NullArray)
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::super::fail::{Fail, InVain, Wait};
+use super::super::fail::{Fail, TimeoutReply, Wait};
 use super::super::keys::SlotId;
 use super::super::keys::stream::{Delta, Entry, Group, Id};
 use super::super::reply::Version;
@@ -268,5 +268,11 @@ fn wait_for(call: &mut Call<'_>, asked: &Asked, starts: &[(usize, SlotId, From)]
         }
     }
     let of_group = asked.group.is_some();
-    Err(Fail::Wait(Wait { keys, until: asked.until, request, in_vain: InVain::NullArray, of_group }))
+    Err(Fail::Wait(Wait {
+        keys,
+        until: asked.until,
+        request,
+        timeout_reply: TimeoutReply::NullArray,
+        of_group,
+    }))
 }

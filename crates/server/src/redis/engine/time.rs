@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Engine;
 use crate::redis::client::{Client, ClientId};
-use crate::redis::fail::{InVain, Wait};
+use crate::redis::fail::{TimeoutReply, Wait};
 use crate::redis::now::Now;
 
 impl Engine {
@@ -108,11 +108,11 @@ impl Engine {
         }
         let durable = self.keys.durable();
         let is_met = |client: &Client| match &client.wait {
-            Some(Wait { in_vain: InVain::Media { wrote, .. }, .. }) => *wrote <= durable,
+            Some(Wait { timeout_reply: TimeoutReply::Media { wrote, .. }, .. }) => *wrote <= durable,
             _ => false,
         };
         let met: Vec<ClientId> = self
-            .for_media
+            .waiting_durable
             .iter()
             .copied()
             .filter(|id| self.clients.get(id).is_some_and(|c| is_met(c)))

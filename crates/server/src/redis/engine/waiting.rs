@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::Engine;
 use crate::redis::client::{Client, ClientId};
 use crate::redis::commands::{self, Call, Spec};
-use crate::redis::fail::{Fail, InVain, Wait, told};
+use crate::redis::fail::{Fail, TimeoutReply, Wait, told};
 use crate::redis::keys::Value;
 
 impl Engine {
@@ -23,8 +23,8 @@ impl Engine {
             self.deadlines.insert((until, client.id));
             self.has_deadline = true;
         }
-        if let InVain::Media { is_all: true, .. } = wait.in_vain {
-            self.for_media.push(client.id);
+        if let TimeoutReply::Media { is_all: true, .. } = wait.timeout_reply {
+            self.waiting_durable.push(client.id);
         }
         client.wait = Some(wait);
     }
@@ -42,7 +42,7 @@ impl Engine {
         if let Some(until) = wait.until {
             self.deadlines.remove(&(until, client.id));
         }
-        self.for_media.retain(|id| *id != client.id);
+        self.waiting_durable.retain(|id| *id != client.id);
         Some(wait)
     }
 
@@ -118,7 +118,7 @@ impl Engine {
             let start = client.written();
             match (self.forget_wait(&mut client), error) {
                 (_, Some(error)) => client.reply.error(error),
-                (Some(wait), None) => self.tell_in_vain(&mut client, wait.in_vain),
+                (Some(wait), None) => self.tell_in_vain(&mut client, wait.timeout_reply),
                 (None, None) => {}
             }
             self.finish(&mut client, start, 0);
@@ -127,12 +127,12 @@ impl Engine {
         is_waiting
     }
 
-    pub(super) fn tell_in_vain(&mut self, client: &mut Client, in_vain: InVain) {
-        match in_vain {
-            InVain::NullArray => client.reply.null_array(),
-            InVain::Null => client.reply.null(),
-            InVain::Replicas => client.reply.int(0),
-            InVain::Media { wrote, .. } => {
+    pub(super) fn tell_in_vain(&mut self, client: &mut Client, timeout_reply: TimeoutReply) {
+        match timeout_reply {
+            TimeoutReply::NullArray => client.reply.null_array(),
+            TimeoutReply::Null => client.reply.null(),
+            TimeoutReply::Replicas => client.reply.int(0),
+            TimeoutReply::Media { wrote, .. } => {
                 client.reply.array(2);
                 client.reply.flag(wrote <= self.keys.durable());
                 client.reply.int(0);

@@ -56,7 +56,7 @@ impl Slot {
         let value = match &self.value {
             Value::Absent => 0,
             Value::List(list) => list.memory(),
-            Value::Text(text) => text.len(),
+            Value::String(text) => text.len(),
             Value::Hash(fields) => fields.iter().map(|(f, v)| f.len() + v.len() + 80).sum(),
             Value::Stream(stream) => stream.body.memory() + size_of_val(&**stream) + stream.kept.size() * 100,
         };

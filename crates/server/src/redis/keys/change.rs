@@ -77,7 +77,7 @@ impl Keyspace {
         let what = match &slot.value {
             Value::Absent => return,
             Value::List(list) => What::List { has_left: list.left().is_there() },
-            Value::Text(text) => What::Text(text.clone()),
+            Value::String(text) => What::String(text.clone()),
             Value::Hash(fields) => What::Hash(fields.clone()),
             Value::Stream(stream) => What::Stream(stream.kept.clone()),
         };
@@ -115,13 +115,13 @@ impl Keyspace {
     pub fn set_text(&mut self, id: SlotId, text: Bytes, expire: Option<u64>) {
         // What came with it in the same packet is not to stay in memory as long as it does.
         let text = Bytes::copy_from_slice(&text);
-        if !matches!(self.value(id), Value::Text(_)) {
+        if !matches!(self.value(id), Value::String(_)) {
             self.delete(id);
         }
         self.touch(id);
         let slot = self.cache.get_mut(id);
         let old = std::mem::replace(&mut slot.expire, expire);
-        slot.value = Value::Text(text);
+        slot.value = Value::String(text);
         let key = slot.key.clone();
         self.forget_deadline(old, &key);
         self.note_deadline(expire, &key);
@@ -329,7 +329,7 @@ impl Keyspace {
         let expire = self.expire(from);
         match self.value(from).clone() {
             Value::Absent => return Ok(()),
-            Value::Text(text) => self.set_text(to, text, None),
+            Value::String(text) => self.set_text(to, text, None),
             Value::Hash(fields) => self.put_fields(to, fields.into_iter().collect()),
             Value::List(list) => {
                 let elements = self.elements(from, 0..list.len())?;

@@ -51,7 +51,7 @@ pub enum What {
         has_left: bool,
     },
     /// A string.
-    Text(Bytes),
+    String(Bytes),
     /// A hash.
     Hash(BTreeMap<Bytes, Bytes>),
     /// A stream: all of it but its entries.
@@ -114,7 +114,7 @@ mod tests {
         let id = Id { ms: 300, seq: 1 };
         let cases: [(Record, &[u8]); 9] = [
             (snapshot(What::List { has_left: true }), &[1, 0, 0xAC, 2, 0, 1]),
-            (snapshot(What::Text(bytes("hi"))), &[1, 0, 0xAC, 2, 1, 2, b'h', b'i']),
+            (snapshot(What::String(bytes("hi"))), &[1, 0, 0xAC, 2, 1, 2, b'h', b'i']),
             (
                 snapshot(What::Hash([(bytes("f"), bytes("v"))].into())),
                 &[1, 0, 0xAC, 2, 2, 1, 1, b'f', 1, b'v'],

@@ -69,7 +69,7 @@ fn load(store: &Store, key: LogKey) -> Result<Slot, Error> {
         return Ok(Slot { key, value, ..Slot::default() });
     };
     let value = match head.what {
-        What::Text(text) => Value::Text(text),
+        What::String(text) => Value::String(text),
         What::Hash(fields) => Value::Hash(fields),
         What::List { has_left } => {
             let left = if has_left { body(store, &names::left(&key))? } else { Body::NONE };

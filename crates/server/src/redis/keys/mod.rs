@@ -47,7 +47,7 @@ pub enum Value {
     /// A list.
     List(List),
     /// A string.
-    Text(Bytes),
+    String(Bytes),
     /// A hash.
     Hash(BTreeMap<Bytes, Bytes>),
     /// A stream.
@@ -65,7 +65,7 @@ impl Value {
         match self {
             Self::Absent => "none",
             Self::List(_) => "list",
-            Self::Text(_) => "string",
+            Self::String(_) => "string",
             Self::Hash(_) => "hash",
             Self::Stream(_) => "stream",
         }

@@ -116,11 +116,11 @@ impl Keyspace {
     }
 
     /// Some key of a database: one of those in memory, or the first.
-    pub fn any_key(&mut self, database: &[u8], chance: u64) -> Result<Option<Bytes>, Error> {
+    pub fn any_key(&mut self, database: &[u8], rng: u64) -> Result<Option<Bytes>, Error> {
         let is_of_it = |slot: &&super::Slot| slot.value.is_there() && names::database(&slot.key) == database;
         let in_memory = self.cache.iter().filter(is_of_it).count() as u64;
         if in_memory > 0 {
-            let chosen = self.cache.iter().filter(is_of_it).nth((chance % in_memory) as usize);
+            let chosen = self.cache.iter().filter(is_of_it).nth((rng % in_memory) as usize);
             return Ok(chosen.map(|slot| Bytes::copy_from_slice(names::name(&slot.key))));
         }
         self.keys(database)?.next().transpose()

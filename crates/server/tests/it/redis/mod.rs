@@ -1,4 +1,4 @@
-//! The Redis face, as clients see it: over sockets, with the bytes of the protocol.
+//! The Redis frontend, as clients see it: over sockets, with the bytes of the protocol.
 
 #![expect(clippy::disallowed_methods, reason = "tests drive real time and threads")]
 

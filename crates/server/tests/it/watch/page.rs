@@ -55,7 +55,7 @@ async fn the_live_view_tells_what_happens_and_only_what_is_new() {
     tokio::spawn(server.watch.clone().keep());
     for _ in 0..50 {
         store.append(b"log\xff", "12345").unwrap().wait().unwrap();
-        server.watch.busy().note(b"log\xff", 1, 5);
+        server.watch.hot_logs().note(b"log\xff", 1, 5);
     }
     store.checkpoint().unwrap();
     let live = async |query: &str| server.get(&format!("/api/live{query}")).await.json();
@@ -72,7 +72,7 @@ async fn the_live_view_tells_what_happens_and_only_what_is_new() {
     assert_eq!(told["now"]["runs"]["entries"], 50);
     assert_eq!(told["made_of"]["runs"][0]["entries"], 50);
     assert_eq!(
-        (&told["busy"][0]["url"], &told["busy"][0]["key"]["binary"]),
+        (&told["hot_logs"][0]["url"], &told["busy"][0]["key"]["binary"]),
         (&"log%FF".into(), &true.into())
     );
     assert_eq!(

@@ -1,8 +1,8 @@
 //! The log that stands alone: [`brooklet_wal::Log`].
 
+mod api;
 mod bad;
 mod crash;
-mod face;
 mod files;
 mod golden;
 mod live;

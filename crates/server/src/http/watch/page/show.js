@@ -73,7 +73,7 @@ export class Live {
     this.extras = new Map();
   }
 
-  show({ points, stages, now, made_of, busy, extras }, span) {
+  show({ points, stages, now, made_of, hot_logs, extras }, span) {
     this.showTiles(points);
     this.charts.forEach((chart) => chart.show(points, span));
     if (now) {
@@ -83,7 +83,7 @@ export class Live {
       showRuns(now, made_of);
       showSpaces(now.spaces);
     }
-    showBusy(busy);
+    showHotLogs(hot_logs);
     this.showExtras(extras);
   }
 
@@ -97,7 +97,7 @@ export class Live {
     });
   }
 
-  // What the faces tell: an array of objects is a table, an object a list of figures.
+  // Extras of the frontends: an array of objects is a table, an object a list of figures.
   showExtras(extras) {
     for (const { name, value } of extras) {
       if (!this.extras.has(name)) {
@@ -210,12 +210,12 @@ function showRuns(now, made) {
   else byId("runs").replaceChildren();
 }
 
-function showBusy(busy) {
-  say(byId("busy-say"), busy.length ? "By entries appended of late; a link shows the log" : "Nothing was appended of late by way of this server");
-  const most = Math.max(...busy.map((log) => log.entries_per_second), 1e-9);
-  const rows = busy.map((log) => [logLink(log), bar(log.entries_per_second / most), shown(log.entries_per_second, "rate"), shown(log.bytes_per_second, "bytesRate")]);
-  if (rows.length) table(byId("busy"), "Busiest logs", [["Log", "name"], ["", "wide"], ["entries", "number"], ["payload", "number"]], rows);
-  else byId("busy").replaceChildren();
+function showHotLogs(logs) {
+  say(byId("hot-logs-say"), logs.length ? "By entries appended of late; a link shows the log" : "Nothing was appended of late by way of this server");
+  const most = Math.max(...logs.map((log) => log.entries_per_second), 1e-9);
+  const rows = logs.map((log) => [logLink(log), bar(log.entries_per_second / most), shown(log.entries_per_second, "rate"), shown(log.bytes_per_second, "bytesRate")]);
+  if (rows.length) table(byId("hot-logs"), "Busiest logs", [["Log", "name"], ["", "wide"], ["entries", "number"], ["payload", "number"]], rows);
+  else byId("hot-logs").replaceChildren();
 }
 
 function showSpaces(spaces) {

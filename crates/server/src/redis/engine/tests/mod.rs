@@ -167,7 +167,7 @@ impl World {
             let plain = keys.key(id).clone();
             let held = match keys.value(id).clone() {
                 Value::Absent => continue,
-                Value::Text(text) => Held::Text(text),
+                Value::String(text) => Held::String(text),
                 Value::Hash(fields) => Held::Hash(fields),
                 Value::List(list) => Held::List(keys.elements(id, 0..list.len()).unwrap()),
                 Value::Stream(stream) => {

@@ -17,7 +17,7 @@ pub type Refused = Result<(), String>;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Held {
     List(Vec<Bytes>),
-    Text(Bytes),
+    String(Bytes),
     Hash(BTreeMap<Bytes, Bytes>),
     Stream(Flow),
 }
@@ -132,7 +132,7 @@ impl Model {
         let key = &args[1];
         let (old, expire) = match self.keys.get(key) {
             None => (None, None),
-            Some(Key { held: Held::Text(text), expire }) => (Some(text.clone()), *expire),
+            Some(Key { held: Held::String(text), expire }) => (Some(text.clone()), *expire),
             Some(Key { expire, .. }) if name == "SET" => (None, *expire),
             Some(_) if name == "MSET" => (None, None),
             Some(_) => return Err(WRONG_TYPE.into()),
@@ -146,16 +146,16 @@ impl Model {
             "APPEND" => {
                 let new = [&old.unwrap_or_default()[..], &args[2]].concat();
                 out.count(new.len());
-                self.put(key, Held::Text(new.into()), expire);
+                self.put(key, Held::String(new.into()), expire);
             }
             "INCR" => {
                 let old = old.map_or(Ok(0), |old| String::from_utf8_lossy(&old).parse::<i64>());
                 let new = old.map_err(|_| NOT_AN_INTEGER.to_owned())? + 1;
                 out.int(new);
-                self.put(key, Held::Text(new.to_string().into()), expire);
+                self.put(key, Held::String(new.to_string().into()), expire);
             }
             "MSET" => {
-                args[1..].chunks(2).for_each(|pair| self.put(&pair[0], Held::Text(pair[1].clone()), None));
+                args[1..].chunks(2).for_each(|pair| self.put(&pair[0], Held::String(pair[1].clone()), None));
                 out.ok();
             }
             _ => {
@@ -169,7 +169,7 @@ impl Model {
                 if (option == b"NX" && is_there) || (option == b"XX" && !is_there) {
                     out.null();
                 } else {
-                    self.put(key, Held::Text(args[2].clone()), expire);
+                    self.put(key, Held::String(args[2].clone()), expire);
                     out.ok();
                 }
             }
@@ -235,7 +235,7 @@ impl Model {
             "TYPE" => out.simple(match key.map(|key| &key.held) {
                 None => "none",
                 Some(Held::List(_)) => "list",
-                Some(Held::Text(_)) => "string",
+                Some(Held::String(_)) => "string",
                 Some(Held::Hash(_)) => "hash",
                 Some(Held::Stream(_)) => "stream",
             }),

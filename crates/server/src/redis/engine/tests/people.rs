@@ -233,7 +233,7 @@ impl People {
                 let wait = Waiting { turn: self.turns, until, request: request.to_vec() };
                 self.person(id).wait = Some(wait);
             }
-            Ok(false) => in_vain(request, out),
+            Ok(false) => timeout_reply(request, out),
             Err(error) => {
                 out.bytes.truncate(start);
                 out.error(&error);
@@ -280,7 +280,7 @@ impl People {
         for person in self.all.values_mut() {
             if person.wait.as_ref().and_then(|wait| wait.until).is_some_and(|until| until <= now) {
                 let wait = person.wait.take().unwrap();
-                in_vain(&wait.request, &mut person.said);
+                timeout_reply(&wait.request, &mut person.said);
                 person.tells_of.push_back((person.got + person.said.bytes.len(), 0));
             }
         }
@@ -290,6 +290,6 @@ impl People {
     }
 }
 
-fn in_vain(request: &[Bytes], out: &mut Reply) {
+fn timeout_reply(request: &[Bytes], out: &mut Reply) {
     if request[0] == "BLMOVE" { out.null() } else { out.null_array() }
 }

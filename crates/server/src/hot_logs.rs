@@ -27,7 +27,7 @@ const LEAST: f64 = 0.01;
 
 /// A log, and what was surely appended to it of late.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BusyLog {
+pub struct HotLog {
     /// Its key.
     #[serde(skip)]
     pub key: Vec<u8>,
@@ -37,19 +37,19 @@ pub struct BusyLog {
     pub bytes_per_second: f64,
 }
 
-/// The busiest logs. Faces [note](Self::note) what they append; the page shows the
+/// The busiest logs. Frontends [note](Self::note) what they append; the page shows the
 /// [top](Self::top).
 ///
 /// ```
-/// use brooklet_server::busy::Busy;
+/// use brooklet_server::hot_logs::HotLogs;
 ///
-/// let busy = Busy::default();
+/// let hot_logs = HotLogs::default();
 /// busy.note(b"orders", 2, 150);
 /// busy.note(b"users", 1, 80);
-/// assert_eq!(busy.top(1)[0].key, b"orders");
+/// assert_eq!(hot_logs.top(1)[0].key, b"orders");
 /// ```
 #[derive(Default)]
-pub struct Busy(Mutex<Table>);
+pub struct HotLogs(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
@@ -77,7 +77,7 @@ struct Slot {
     bytes: f64,
 }
 
-impl Busy {
+impl HotLogs {
     /// Takes note of entries that were appended to a log, and of the bytes of their payloads.
     ///
     /// It takes less than a tenth of a microsecond and allocates nothing for a log that is known.
@@ -94,19 +94,19 @@ impl Busy {
     }
 
     /// The busiest logs, at most `most`, busiest first.
-    pub fn top(&self, most: usize) -> Vec<BusyLog> {
+    pub fn top(&self, most: usize) -> Vec<HotLog> {
         let table = self.table();
         let scale = table.scale();
         let counted = table.heap.iter().map(|&(count, slot)| (count, &table.slots[slot as usize]));
         let rates = counted.map(|(count, slot)| ((count - slot.error) * scale, slot));
-        let mut busy: Vec<(f64, &Slot)> = rates.filter(|(rate, _)| *rate >= LEAST).collect();
-        busy.sort_by(|(a, x), (b, y)| b.total_cmp(a).then_with(|| x.key.cmp(&y.key)));
-        busy.truncate(most);
+        let mut hot_logs: Vec<(f64, &Slot)> = rates.filter(|(rate, _)| *rate >= LEAST).collect();
+        hot_logs.sort_by(|(a, x), (b, y)| b.total_cmp(a).then_with(|| x.key.cmp(&y.key)));
+        hot_logs.truncate(most);
         let told = |(entries_per_second, slot): (f64, &Slot)| {
             let (key, bytes_per_second) = (slot.key.clone(), slot.bytes * scale);
-            BusyLog { key, entries_per_second, bytes_per_second }
+            HotLog { key, entries_per_second, bytes_per_second }
         };
-        busy.into_iter().map(told).collect()
+        hot_logs.into_iter().map(told).collect()
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

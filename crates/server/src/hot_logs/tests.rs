@@ -14,19 +14,19 @@ fn skewed(rng: &mut Rng) -> u64 {
 
 #[test]
 fn a_few_logs_are_counted_exactly() {
-    let (busy, mut rng) = (Busy::default(), Rng::new(1));
+    let (hot_logs, mut rng) = (HotLogs::default(), Rng::new(1));
     let mut exact = BTreeMap::<Vec<u8>, (u64, u64)>::new();
     for _ in 0..50_000 {
         let (key, entries, bytes) = (rng.below(SLOTS as u64), rng.below(5), rng.below(1000));
         let key = format!("log {key}").into_bytes();
-        busy.note(&key, entries, bytes);
+        hot_logs.note(&key, entries, bytes);
         let count = exact.entry(key).or_default();
         *count = (count.0 + entries, count.1 + bytes);
     }
-    let (top, scale) = (busy.top(usize::MAX), busy.table().scale());
+    let (top, scale) = (hot_logs.top(usize::MAX), hot_logs.table().scale());
     assert_eq!(top.len(), exact.len());
     assert!(top.is_sorted_by(|a, b| a.entries_per_second >= b.entries_per_second));
-    for BusyLog { key, entries_per_second, bytes_per_second } in &top {
+    for HotLog { key, entries_per_second, bytes_per_second } in &top {
         let (entries, bytes) = exact[key];
         assert!((entries_per_second / scale - entries as f64).abs() < 1e-6 * entries as f64, "{key:?}");
         assert!((bytes_per_second / scale - bytes as f64).abs() < 1e-6 * bytes as f64, "{key:?}");
@@ -37,21 +37,21 @@ fn a_few_logs_are_counted_exactly() {
 /// it did.
 #[test]
 fn what_is_busy_among_many_is_found_and_never_said_to_be_busier_than_it_is() {
-    let (busy, mut rng) = (Busy::default(), Rng::new(2));
+    let (hot_logs, mut rng) = (HotLogs::default(), Rng::new(2));
     let mut exact = BTreeMap::<Vec<u8>, u64>::new();
     let notes = 300_000;
     for _ in 0..notes {
         let key = skewed(&mut rng).to_be_bytes();
-        busy.note(&key, 1, 10);
+        hot_logs.note(&key, 1, 10);
         *exact.entry(key.to_vec()).or_default() += 1;
     }
     assert!(exact.len() > 50 * SLOTS);
-    let (top, scale) = (busy.top(usize::MAX), busy.table().scale());
+    let (top, scale) = (hot_logs.top(usize::MAX), hot_logs.table().scale());
     for log in &top {
         let (said, was) = (log.entries_per_second / scale, exact[&log.key] as f64);
         assert!(said <= was + 1e-6 && log.bytes_per_second / scale <= 10.0 * was + 1e-6, "{log:?}: {was}");
     }
-    let table = busy.table();
+    let table = hot_logs.table();
     for (key, count) in &exact {
         let counted = table.slots.iter().find(|slot| slot.key == *key);
         assert!(counted.is_none_or(|slot| table.heap[slot.at].0 >= *count as f64), "{key:?}");
@@ -67,16 +67,16 @@ fn what_is_busy_among_many_is_found_and_never_said_to_be_busier_than_it_is() {
 
 #[test]
 fn rates_are_those_of_late_and_what_rests_is_forgotten() {
-    let busy = Busy::default();
+    let hot_logs = HotLogs::default();
     let (mut now, second) = (Duration::from_secs(1_000_000), Duration::from_secs(1));
     let mut run = |seconds: u32, notes: &[(&[u8], u64)]| {
         for _ in 0..seconds {
-            busy.pass(now);
-            notes.iter().for_each(|(key, entries)| busy.note(key, *entries, entries * 100));
+            hot_logs.pass(now);
+            notes.iter().for_each(|(key, entries)| hot_logs.note(key, *entries, entries * 100));
             now += second;
         }
-        busy.pass(now);
-        busy.top(10)
+        hot_logs.pass(now);
+        hot_logs.top(10)
     };
     let is_near = |rate: f64, wanted: f64| assert!((rate / wanted - 1.0).abs() < 0.06, "{rate} {wanted}");
     for seconds in [3, 60, 2 * HALF_LIFE.as_secs() as u32 * LONG as u32] {
@@ -96,14 +96,14 @@ fn rates_are_those_of_late_and_what_rests_is_forgotten() {
 /// A log that came when all places were taken is told rightly long after.
 #[test]
 fn errors_are_forgotten_with_what_they_are_of() {
-    let busy = Busy::default();
-    busy.pass(Duration::ZERO);
-    (0..3 * SLOTS as u64).for_each(|n| busy.note(&n.to_be_bytes(), 1000, 0));
+    let hot_logs = HotLogs::default();
+    hot_logs.pass(Duration::ZERO);
+    (0..3 * SLOTS as u64).for_each(|n| hot_logs.note(&n.to_be_bytes(), 1000, 0));
     let last = (3 * SLOTS as u64 - 1).to_be_bytes();
     let later = HALF_LIFE.mul_f64(LONG + 1.0);
-    busy.pass(later);
-    busy.note(&last, 1, 0);
-    let top = busy.top(10);
+    hot_logs.pass(later);
+    hot_logs.note(&last, 1, 0);
+    let top = hot_logs.top(10);
     assert_eq!((top.len(), &top[0].key[..]), (1, &last[..]));
 }
 
@@ -113,10 +113,10 @@ fn errors_are_forgotten_with_what_they_are_of() {
 fn how_many_nanoseconds_a_note_takes() {
     let (clock, notes) = (SystemClock::new(), 5_000_000);
     for (what, logs) in [("known", 100), ("of all kinds", 1 << 16), ("unknown", u64::MAX)] {
-        let (busy, mut rng) = (Busy::default(), Rng::new(3));
+        let (hot_logs, mut rng) = (HotLogs::default(), Rng::new(3));
         let keys: Vec<String> = (0..1 << 16).map(|_| format!("orders/{}", rng.below(logs))).collect();
         let begun = clock.now();
-        (0..notes).for_each(|n| busy.note(keys[n & 0xffff].as_bytes(), 1, 100));
+        (0..notes).for_each(|n| hot_logs.note(keys[n & 0xffff].as_bytes(), 1, 100));
         let nanos = (clock.now() - begun).as_nanos() / notes as u128;
         println!("{what}: {nanos} ns");
     }

@@ -38,7 +38,7 @@ impl Engine {
 
     /// Does several requests as one commit, which costs less than one for each; whether it did.
     /// Where the commit is refused, nothing was done, and they are done one by one.
-    pub(super) fn several(&mut self, client: &mut Client, requests: &mut VecDeque<Args>) -> bool {
+    pub(super) fn batch(&mut self, client: &mut Client, requests: &mut VecDeque<Args>) -> bool {
         let commands = self.together(client, requests);
         let count = commands.len();
         if count < 2 {

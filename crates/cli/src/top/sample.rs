@@ -7,7 +7,7 @@ use super::text::Told;
 /// What a store did in a while, and what it has at the end of it. Times are in microseconds, shares
 /// from 0 to 1.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Look {
+pub struct Sample {
     /// How long that while was.
     pub seconds: f64,
     pub commits_per_second: f64,
@@ -86,7 +86,7 @@ fn part(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-impl Look {
+impl Sample {
     /// Between two moments, so many seconds apart.
     pub fn between(before: &Told, now: &Told, seconds: f64) -> Self {
         // Where a counter went back, another store was opened: that all came in this while.
@@ -192,12 +192,12 @@ mod tests {
              brooklet_stalls_total{reason=\"ring\"} 5\nbrooklet_stalled_seconds_total{reason=\"ring\"} 1.5\n\
              brooklet_stalled_commits{reason=\"ring\"} 2\nbrooklet_ring_used_bytes 25\nbrooklet_ring_size_bytes 100\n",
         );
-        let look = Look::between(&before, &now, 2.0);
-        assert_eq!((look.commits_per_second, look.reads_per_second, look.ring), (100.0, 20.0, 0.25));
-        assert_eq!(look.reads, [("active".to_owned(), 0.75), ("runs".to_owned(), 0.25)]);
-        let Stall { reason, per_second, share, now: waiting } = &look.stalls[0];
+        let sample = Sample::between(&before, &now, 2.0);
+        assert_eq!((sample.commits_per_second, sample.reads_per_second, sample.ring), (100.0, 20.0, 0.25));
+        assert_eq!(sample.reads, [("active".to_owned(), 0.75), ("runs".to_owned(), 0.25)]);
+        let Stall { reason, per_second, share, now: waiting } = &sample.stalls[0];
         assert_eq!((&reason[..], *per_second, *share, *waiting), ("ring", 2.0, 0.5, 2.0));
-        assert_eq!((look.stalled(), look.commit_p50, look.cache_hits), (0.5, None, None));
-        assert_eq!(Look::between(&now, &before, 1.0).commits_per_second, 100.0, "another store");
+        assert_eq!((sample.stalled(), sample.commit_p50, sample.cache_hits), (0.5, None, None));
+        assert_eq!(Sample::between(&now, &before, 1.0).commits_per_second, 100.0, "another store");
     }
 }

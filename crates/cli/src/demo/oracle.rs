@@ -17,7 +17,7 @@ use brooklet::{Bounds, Error, ErrorKind, Store};
 use crate::demo::story::{LOGS, Step, bounds_at, check, key};
 
 /// The promises, by log.
-pub struct Ledger {
+pub struct Oracle {
     /// For each round, the number that the log has to reach.
     promised: Vec<Vec<u64>>,
     /// Entries acknowledged in all.
@@ -39,7 +39,7 @@ pub struct Audit {
     pub wrong: Vec<String>,
 }
 
-impl Ledger {
+impl Oracle {
     /// No promises.
     pub fn new() -> Self {
         Self { promised: vec![Vec::new(); LOGS as usize], acknowledged: 0 }
@@ -176,9 +176,9 @@ mod tests {
     fn what_was_promised_and_is_there_passes() {
         let store = Store::in_memory(1).unwrap();
         write(&store, 1, &[Step { log: 3, seq: 0 }, Step { log: 3, seq: 1 }], None);
-        let mut ledger = Ledger::new();
-        assert_eq!(ledger.take(&b"3 0\n3"[..]).unwrap(), 1);
-        let audit = ledger.audit(&store).unwrap();
+        let mut oracle = Oracle::new();
+        assert_eq!(oracle.take(&b"3 0\n3"[..]).unwrap(), 1);
+        let audit = oracle.audit(&store).unwrap();
         assert_eq!((audit.logs, audit.lost, audit.wrong.len()), (1, 0, 0), "{:?}", audit.wrong);
     }
 
@@ -186,10 +186,10 @@ mod tests {
     fn what_is_not_there_or_was_written_over_is_told() {
         let store = Store::in_memory(1).unwrap();
         write(&store, 2, &[Step { log: 3, seq: 0 }], None);
-        let mut ledger = Ledger::new();
-        ledger.take(&b"3 0\n4 1\n"[..]).unwrap();
-        ledger.take(&b""[..]).unwrap();
-        let audit = ledger.audit(&store).unwrap();
+        let mut oracle = Oracle::new();
+        oracle.take(&b"3 0\n4 1\n"[..]).unwrap();
+        oracle.take(&b""[..]).unwrap();
+        let audit = oracle.audit(&store).unwrap();
         assert_eq!((audit.lost, audit.wrong.len()), (2, 2), "{:?}", audit.wrong);
     }
 
@@ -197,9 +197,9 @@ mod tests {
     fn half_a_commit_is_told() {
         let store = Store::in_memory(1).unwrap();
         write(&store, 1, &[Step { log: 3, seq: 0 }], Some(Step { log: 4, seq: 0 }));
-        let mut ledger = Ledger::new();
-        ledger.take(&b""[..]).unwrap();
-        let audit = ledger.audit(&store).unwrap();
+        let mut oracle = Oracle::new();
+        oracle.take(&b""[..]).unwrap();
+        let audit = oracle.audit(&store).unwrap();
         assert!(audit.wrong[0].starts_with("of a commit there is (3, 0)"), "{:?}", audit.wrong);
     }
 }

@@ -15,7 +15,7 @@ const TOLD: Duration = Duration::from_secs(1);
 
 /// Where else a store lies.
 #[derive(clap::Args)]
-pub struct Beside {
+pub struct StoreArgs {
     /// Where the store's ring is, if that has a file or block device of its own
     #[arg(long, global = true, value_name = "PATH")]
     pub ring: Option<PathBuf>,
@@ -27,7 +27,7 @@ pub struct Beside {
     pub metrics: Option<PathBuf>,
 }
 
-impl Beside {
+impl StoreArgs {
     /// Whether there is anything.
     pub fn is_empty(&self) -> bool {
         self.ring.is_none() && self.archive.is_none() && self.metrics.is_none()

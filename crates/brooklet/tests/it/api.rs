@@ -1,4 +1,4 @@
-//! The public face in its details: ranges of every kind, tickets of every kind, what is shown for
+//! The public API in its details: ranges of every kind, tickets of every kind, what is shown for
 //! debugging, options.
 
 use std::ops::Bound;

@@ -28,10 +28,10 @@ impl From<MaintenanceStats> for Work {
 pub enum Line {
     /// The store is open, after so long.
     Opened(Duration),
-    /// The first deed was acknowledged, so long after the opening had begun.
+    /// The first operation was acknowledged, so long after the opening had begun.
     First(Duration),
-    /// So many of a writer's deeds are done for good, with so many bytes of payload.
-    Done { writer: u32, deeds: u64, bytes: u64 },
+    /// So many of a writer's operations are done for good, with so many bytes of payload.
+    Done { writer: u32, operations: u64, bytes: u64 },
     /// What the store has done since it was opened, and bytes written to the ring.
     Figures(Work, u64),
     /// Something is wrong.
@@ -45,7 +45,7 @@ impl fmt::Display for Line {
         match self {
             Line::Opened(took) => write!(f, "opened {}", took.as_micros()),
             Line::First(took) => write!(f, "first {}", took.as_micros()),
-            Line::Done { writer, deeds, bytes } => write!(f, "done {writer} {deeds} {bytes}"),
+            Line::Done { writer, operations, bytes } => write!(f, "done {writer} {operations} {bytes}"),
             Line::Figures(work, ring) => {
                 let Work { checkpoints, compactions, dead_runs, heap_written } = work;
                 write!(f, "figures {checkpoints} {compactions} {dead_runs} {heap_written} {ring}")
@@ -69,8 +69,8 @@ impl FromStr for Line {
         match (word, &numbers[..]) {
             ("opened", &[took]) => Ok(Line::Opened(Duration::from_micros(took))),
             ("first", &[took]) => Ok(Line::First(Duration::from_micros(took))),
-            ("done", &[writer, deeds, bytes]) => {
-                Ok(Line::Done { writer: u32::try_from(writer).map_err(drop)?, deeds, bytes })
+            ("done", &[writer, operations, bytes]) => {
+                Ok(Line::Done { writer: u32::try_from(writer).map_err(drop)?, operations, bytes })
             }
             ("figures", &[checkpoints, compactions, dead_runs, heap_written, ring]) => {
                 Ok(Line::Figures(Work { checkpoints, compactions, dead_runs, heap_written }, ring))
@@ -91,7 +91,7 @@ mod tests {
         for line in [
             Line::Opened(Duration::from_micros(7)),
             Line::First(Duration::from_micros(8)),
-            Line::Done { writer: 1, deeds: 2, bytes: 3 },
+            Line::Done { writer: 1, operations: 2, bytes: 3 },
             Line::Figures(work, 5),
             Line::Wrong("all of it".to_owned()),
             Line::Closed,

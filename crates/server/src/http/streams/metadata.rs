@@ -2,7 +2,7 @@
 //!
 //! The log `streams/__ds/about/<name>` holds notes, each an object of JSON with its version `v`:
 //!
-//! - `{"v":1,"whole":{…}}`: all that is known ([`About`]). The first note is one.
+//! - `{"v":1,"whole":{…}}`: all that is known ([`Metadata`]). The first note is one.
 //! - `{"v":1,"change":{…}}`: what became different ([`Change`]), each field with its new value.
 //!
 //! The stream is what the notes say in their order. A note is committed with the messages that it
@@ -29,8 +29,9 @@ const FEW_CHANGES: u64 = 64;
 /// All that is known of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct About {
-    pub outline: Arc<Outline>,
+pub struct Metadata {
+    #[serde(rename = "outline")]
+    pub identity: Arc<Identity>,
     /// When it was last read or written, as far as that was noted.
     pub touched: u64,
     /// The minute in which it is to be looked at, since it may have expired by then.
@@ -54,7 +55,7 @@ pub struct About {
 /// What never changes of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Outline {
+pub struct Identity {
     /// Tells it from streams that had its name before.
     pub id: u64,
     #[serde(rename = "type")]
@@ -126,7 +127,7 @@ pub struct Change {
 struct Note {
     v: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    whole: Option<About>,
+    whole: Option<Metadata>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     change: Option<Change>,
 }
@@ -140,14 +141,14 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-fn encode(whole: Option<About>, change: Option<Change>) -> Vec<u8> {
+fn encode(whole: Option<Metadata>, change: Option<Change>) -> Vec<u8> {
     let note = Note { v: VERSION, whole, change };
     serde_json::to_vec(&note).expect("maps of it have keys of text")
 }
 
 /// Puts notes together, in their order; none make no stream.
-pub fn read_notes<P: AsRef<[u8]>>(notes: impl IntoIterator<Item = P>) -> Result<Option<About>, String> {
-    let mut about: Option<About> = None;
+pub fn read_notes<P: AsRef<[u8]>>(notes: impl IntoIterator<Item = P>) -> Result<Option<Metadata>, String> {
+    let mut metadata: Option<Metadata> = None;
     for note in notes {
         let note = note.as_ref();
         let Version { v } = serde_json::from_slice(note).map_err(|error| error.to_string())?;
@@ -155,16 +156,16 @@ pub fn read_notes<P: AsRef<[u8]>>(notes: impl IntoIterator<Item = P>) -> Result<
             return Err(format!("it has version {v}; this server reads version {VERSION}: upgrade it"));
         }
         let note: Note = serde_json::from_slice(note).map_err(|error| error.to_string())?;
-        match (note.whole, note.change, &mut about) {
-            (Some(whole), None, about) => *about = Some(whole),
-            (None, Some(change), Some(about)) => about.apply(&change),
+        match (note.whole, note.change, &mut metadata) {
+            (Some(whole), None, metadata) => *metadata = Some(whole),
+            (None, Some(change), Some(metadata)) => metadata.apply(&change),
             _ => return Err("a note is neither a stream nor a change of one".into()),
         }
     }
-    Ok(about)
+    Ok(metadata)
 }
 
-impl About {
+impl Metadata {
     pub fn encode(&self) -> Vec<u8> {
         encode(Some(self.clone()), None)
     }
@@ -224,7 +225,7 @@ pub enum Form {
     Bytes,
 }
 
-impl Outline {
+impl Identity {
     pub fn form(&self) -> Form {
         let media_type = media_type(&self.content_type);
         if media_type.eq_ignore_ascii_case("application/json") {
@@ -263,17 +264,17 @@ impl Outline {
 mod tests {
     use super::*;
 
-    fn about() -> About {
+    fn metadata() -> Metadata {
         let fork = Fork { source: "a".into(), base: 3, offset: 2, sub: 5, depth: 1 };
-        let outline = Outline {
+        let identity = Identity {
             id: 7,
             content_type: "text/plain".into(),
             ttl: Some(60),
             expires: None,
             fork: Some(fork),
         };
-        About {
-            outline: Arc::new(outline),
+        Metadata {
+            identity: Arc::new(identity),
             touched: 1_000,
             due: Some(2),
             closed: None,
@@ -299,9 +300,9 @@ mod tests {
             forks: Some(2),
             gone: true,
         };
-        assert_eq!(String::from_utf8(about().encode()).unwrap(), whole);
+        assert_eq!(String::from_utf8(metadata().encode()).unwrap(), whole);
         assert_eq!(String::from_utf8(changed.encode()).unwrap(), change);
-        let mut after = about();
+        let mut after = metadata();
         after.apply(&changed);
         assert_eq!(read_notes([whole, change]).unwrap().unwrap(), after);
         assert_eq!(read_notes([&after.encode()[..]]).unwrap().unwrap(), after);
@@ -310,7 +311,7 @@ mod tests {
 
     #[test]
     fn what_is_no_note_is_refused() {
-        let whole = String::from_utf8(about().encode()).unwrap();
+        let whole = String::from_utf8(metadata().encode()).unwrap();
         let later = whole.replace("\"v\":1", "\"v\":2");
         assert!(read_notes([&later]).unwrap_err().contains("upgrade"));
         for end in 0..whole.len() {
@@ -333,12 +334,12 @@ mod tests {
 
     #[test]
     fn of_too_many_producers_the_one_silent_for_longest_is_forgotten() {
-        let mut about = about();
+        let mut metadata = metadata();
         for i in 0..=MAX_PRODUCERS as u64 {
             let producer = Producer { epoch: 0, seq: i, at: 100 - i.min(1) };
-            about.apply(&Change { producer: Some((format!("p{i}"), producer)), ..Change::default() });
+            metadata.apply(&Change { producer: Some((format!("p{i}"), producer)), ..Change::default() });
         }
-        assert_eq!(about.producers.len(), MAX_PRODUCERS);
-        assert!(!about.producers.contains_key("p1") && about.producers.contains_key("p0"));
+        assert_eq!(metadata.producers.len(), MAX_PRODUCERS);
+        assert!(!metadata.producers.contains_key("p1") && metadata.producers.contains_key("p0"));
     }
 }

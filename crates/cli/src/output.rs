@@ -14,12 +14,12 @@ use serde::{Serialize, Serializer};
 use crate::failure::Failure;
 
 /// The standard output, buffered.
-pub struct Out {
+pub struct Output {
     json: bool,
     to: BufWriter<Stdout>,
 }
 
-impl Out {
+impl Output {
     /// Prints JSON if `json`, text for people otherwise.
     pub fn new(json: bool) -> Self {
         Self { json, to: BufWriter::with_capacity(64 << 10, io::stdout()) }

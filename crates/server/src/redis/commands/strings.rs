@@ -10,7 +10,7 @@ use super::{Call, Done, integer};
 fn text(call: &mut Call<'_>, at: usize) -> Result<(SlotId, Option<Bytes>), Fail> {
     let id = call.open(at)?;
     match call.value(id) {
-        Value::Text(text) => Ok((id, Some(text.clone()))),
+        Value::String(text) => Ok((id, Some(text.clone()))),
         Value::Absent => Ok((id, None)),
         _ => Err(Fail::wrong_type()),
     }
@@ -94,7 +94,7 @@ pub fn set(call: &mut Call<'_>) -> Done {
     }
     let id = call.open(1)?;
     let old = match call.value(id) {
-        Value::Text(text) => Some(text.clone()),
+        Value::String(text) => Some(text.clone()),
         Value::Absent => None,
         _ if gives => return Err(Fail::wrong_type()),
         _ => None,
@@ -146,13 +146,13 @@ pub fn psetex(call: &mut Call<'_>) -> Done {
 }
 
 pub fn mget(call: &mut Call<'_>) -> Done {
-    let mut texts = Vec::with_capacity(call.args.len() - 1);
+    let mut strings = Vec::with_capacity(call.args.len() - 1);
     for at in 1..call.args.len() {
         let id = call.open(at)?;
-        texts.push(if let Value::Text(text) = call.value(id) { Some(text.clone()) } else { None });
+        strings.push(if let Value::String(text) = call.value(id) { Some(text.clone()) } else { None });
     }
-    call.reply().array(texts.len());
-    texts.iter().for_each(|text| call.reply().bulk_or_null(text.as_ref()));
+    call.reply().array(strings.len());
+    strings.iter().for_each(|text| call.reply().bulk_or_null(text.as_ref()));
     Ok(())
 }
 
