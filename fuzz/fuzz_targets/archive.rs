@@ -7,11 +7,10 @@
 
 #![no_main]
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 use arbitrary::{Result, Unstructured};
-use brooklet::Walked;
+use brooklet::WalkItem;
 use brooklet_archive::object_store::memory::InMemory;
 use brooklet_archive::object_store::path::Path;
 use brooklet_archive::{Archive, Bucket, Error, Which};
@@ -38,7 +37,7 @@ fn sample() -> &'static Sample {
         std::fs::create_dir_all(note.parent().expect("it has one")).expect("there is room");
         let mut archive = Archive::new(bucket.clone(), note, "somebody").expect("nothing is noted");
         let store = export::store();
-        archive.backup(&store, |_| ControlFlow::Continue(())).expect("memory takes it");
+        archive.backup(&store, brooklet::Progress::ignore).expect("memory takes it");
         let entries = read(&bucket).expect("it is sound");
         let all = wait::objects(&memory);
         let of = |what: &str| {
@@ -82,7 +81,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
     wait::put(&sample.memory, &sample.object.0, object);
     match read(&sample.bucket) {
         Ok(entries) => assert!(!is_right || entries == sample.entries),
-        Err(Error::Bucket { doing, source }) => panic!("{doing}: {source}"),
+        Err(Error::Bucket { doing, cause }) => panic!("{doing}: {cause}"),
         Err(error) => assert!(!is_right, "{error}"),
     }
     Ok(())
@@ -93,7 +92,7 @@ fn read(bucket: &Bucket) -> std::result::Result<u64, Error> {
     let mut entries = 0;
     let backup = bucket.backup(Which::Number(0))?;
     for walked in backup.view(1 << 20)?.walk("")? {
-        entries += u64::from(matches!(walked?, Walked::Entry(_)));
+        entries += u64::from(matches!(walked?, WalkItem::Entry(_)));
     }
     Ok(entries)
 }

@@ -8,7 +8,7 @@
 use std::sync::OnceLock;
 
 use arbitrary::{Result, Unstructured};
-use brooklet::{Error, Moment, Store, View, Walked};
+use brooklet::{Error, Moment, Store, View, WalkItem};
 use brooklet_fuzz::{export, patches};
 use brooklet_wal::checksum;
 use libfuzzer_sys::fuzz_target;
@@ -18,11 +18,11 @@ fn sample() -> &'static (View, Vec<u8>, u64) {
     static SAMPLE: OnceLock<(View, Vec<u8>, u64)> = OnceLock::new();
     SAMPLE.get_or_init(|| {
         let store = Store::in_memory(1).expect("memory takes a store");
-        let (follower, view) = (store.follow(1 << 20), store.view());
-        let (follower, view) = (follower.expect("it is open"), view.expect("memory takes writes"));
+        let (subscription, view) = (store.subscribe(1 << 20), store.view());
+        let (subscription, view) = (subscription.expect("it is open"), view.expect("memory takes writes"));
         export::fill(&store);
         store.flush().expect("memory takes writes");
-        let mut commits = follower.take().expect("it is not much");
+        let mut commits = subscription.take().expect("it is not much");
         commits.mark(Moment { lsn: view.lsn(), time: 1 });
         let commits = commits.encode();
         let entries = read(&view, &commits, None).expect("it is sound");
@@ -62,7 +62,7 @@ fn read(view: &View, commits: &[u8], until: Option<Moment>) -> std::result::Resu
         view.moments([commits])?;
     }
     for walked in view.with_commits([commits], until)?.walk("")? {
-        entries += u64::from(matches!(walked?, Walked::Entry(_)));
+        entries += u64::from(matches!(walked?, WalkItem::Entry(_)));
     }
     Ok(entries)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arbitrary::{Result, Unstructured};
 use brooklet::codex::{Bytes, Source};
-use brooklet::{Error, View, Walked};
+use brooklet::{Error, View, WalkItem};
 use brooklet_fuzz::export::parts;
 use brooklet_fuzz::patches;
 use brooklet_wal::checksum;
@@ -61,11 +61,11 @@ fn read(view: &View) -> std::result::Result<u64, Error> {
     for walked in view.walk("")? {
         match walked? {
             // A table that says something else of where a part begins leads elsewhere.
-            Walked::Log(log) => match view.bounds(&log.key) {
+            WalkItem::Log(log) => match view.bounds(&log.key) {
                 Ok(_) | Err(Error::UnknownLog { .. }) => {}
                 Err(error) => return Err(error),
             },
-            Walked::Entry(_) => entries += 1,
+            WalkItem::Entry(_) => entries += 1,
         }
     }
     Ok(entries)

@@ -39,7 +39,7 @@ fn damaged(input: &mut Unstructured<'_>) -> Result<()> {
         assert!(!sound);
         return Ok(());
     };
-    let verified = reader.verify(&mut |_| {});
+    let verified = reader.verify(brooklet_codex::Progress::ignore);
     assert_eq!(verified.is_ok(), sound);
     for (n, (key, value)) in entries.iter().enumerate() {
         match reader.get(key) {
@@ -107,7 +107,10 @@ fn read(file: Vec<u8>) {
     let most = len * LZ4_MOST;
     let _ =
         (reader.get_part(b"brook/", 0..9).map_err(expected), reader.value_len(b"brook/a").map_err(expected));
-    let verified = reader.verify(&mut |done| assert!(done <= len as u64));
+    let verified = reader.verify(|done| {
+        assert!(done.bytes <= len as u64);
+        std::ops::ControlFlow::Continue(())
+    });
     let _ = (reader.metadata(), reader.may_contain(b"", 7), reader.may_contain(b"brook/z", 7));
     let mut cursor = reader.cursor();
     let (mut forward, mut ended) = (Vec::new(), false);

@@ -32,8 +32,8 @@ pub fn fill(store: &Store) {
     append("limited", b"entry", 9);
     drop(store.trim("trimmed", 4).expect("it is there"));
     let kept = Retention::new().entries(5).bytes(999).age(Duration::from_secs(9));
-    drop(store.retain("limited", kept).expect("it is there"));
-    drop(store.retain("empty", kept).expect("it makes the log"));
+    drop(store.set_retention("limited", kept).expect("it is there"));
+    drop(store.set_retention("empty", kept).expect("it makes the log"));
 }
 
 fn view() -> View {

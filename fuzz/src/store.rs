@@ -30,7 +30,7 @@ pub struct Sample {
 /// Options of a store that is small and does nothing by itself.
 pub fn options() -> Options {
     let options = Options::new().ring_size(64 << 10).memory_budget(64 << 10).block_size(8 << 10);
-    options.max_payload(9 << 10).threads(false).environment(Arc::new(ManualClock::default()), 5)
+    options.max_payload(9 << 10).threads(false).clock(Arc::new(ManualClock::default())).rng_seed(5)
 }
 
 /// The volumes of a store, and what is done with them.
@@ -61,8 +61,8 @@ impl Volumes {
 
     pub fn check(&self) -> Result<CheckReport, Error> {
         match self.ring.clone() {
-            Some(ring) => check_volume_with_ring(self.data.clone(), ring, &mut |_, _| {}),
-            None => check_volume(self.data.clone(), &mut |_, _| {}),
+            Some(ring) => check_volume_with_ring(self.data.clone(), ring, brooklet::Progress::ignore),
+            None => check_volume(self.data.clone(), brooklet::Progress::ignore),
         }
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use brooklet::io::seeded::bug;
 use brooklet::io::system_seed;
-use brooklet::{Moment, Offloaded, Part, PartName, Store, View};
+use brooklet::{Moment, OffloadReport, Part, PartName, Progress, Store, View};
 
 use crate::backups::{find_latest, moment_of};
 use crate::bucket::Bucket;
@@ -48,16 +48,6 @@ pub struct Archive {
     shipping: Option<Shipping>,
     parts: Option<Parts>,
     opened: bool,
-}
-
-/// How far a backup is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// Bytes that are taken up by now.
-    pub bytes: u64,
-    /// Bytes that have to be.
-    pub of: u64,
 }
 
 /// What was backed up.
@@ -150,7 +140,7 @@ impl Archive {
     /// tries it again. Where something of the ring is lost, so that nobody knows what the logs held
     /// last, nothing is backed up.
     ///
-    /// Tells `watch` how far it is; where that breaks, nothing is backed up. Space of the store
+    /// Reports to `progress`; where that returns `Break`, nothing is backed up. Space of the store
     /// that is read is not used again meanwhile. Takes up to 100 MiB of memory.
     ///
     /// # Errors
@@ -161,7 +151,7 @@ impl Archive {
     pub fn backup(
         &mut self,
         store: &Store,
-        mut watch: impl FnMut(Progress) -> ControlFlow<()>,
+        mut progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Archived, Error> {
         self.expect(store.info()?.id)?;
         // What is lost by now is lost to the time before the backup, and not to the time after it.
@@ -178,14 +168,14 @@ impl Archive {
         archived.is_covered = beginning.as_ref().is_some_and(Beginning::is_closed);
         let upload = Upload { number: archived.number, drawn: draw() };
         let mut uploading = Uploading::new(&self.bucket, upload);
-        let mut progress = Progress { bytes: 0, of: archived.new_bytes };
+        let mut done = 0;
         let (mut parts, mut damaged) = (BTreeMap::new(), BTreeSet::new());
         for part in new {
             let name = part.name();
-            let before = progress.bytes;
+            let before = done;
             let taken = uploading.part(&part, self.there(&name).is_some(), &mut |bytes| {
-                progress.bytes = before + bytes;
-                match watch(progress) {
+                done = before + bytes;
+                match progress(Progress::of_bytes(done, archived.new_bytes)) {
                     ControlFlow::Continue(()) => Ok(()),
                     ControlFlow::Break(()) => Err(Error::Cancelled { what: "the backup" }),
                 }
@@ -259,7 +249,7 @@ impl Archive {
     /// Lets runs go from the store's volume until those that it holds take `most` bytes or less,
     /// the oldest first: from then on the store reads them from the bucket, and is opened with
     /// [`Parts`]. Only those go that the last backup has; each is read back and checked before. See
-    /// [`Store::offload`], also about `watch`.
+    /// [`Store::offload`], also about `progress`.
     ///
     /// What the store needs stays in the archive while it does, as each backup refers to it.
     /// Another host that takes the archive over, with the same store, does not know what this one
@@ -273,17 +263,17 @@ impl Archive {
         &mut self,
         store: &Store,
         most: u64,
-        watch: impl FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<Offloaded, Error> {
+        progress: impl FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<OffloadReport, Error> {
         let id = store.info()?.id;
         self.expect(id)?;
         self.look(id)?;
         self.expect_latest()?;
-        let Some(latest) = self.latest.clone() else { return Ok(Offloaded::default()) };
+        let Some(latest) = self.latest.clone() else { return Ok(OffloadReport::default()) };
         expect_no_next(&self.bucket, latest.number)?;
         let parts = self.parts.get_or_insert_with(|| Parts::new(&self.bucket, READ_AHEAD));
         let located = parts.of(Arc::new(latest));
-        Ok(store.offload(most, |name| located.find(name), watch)?)
+        Ok(store.offload(most, |name| located.find(name), progress)?)
     }
 
     /// Removes backups that are older than `keep`, but for the newest of those, to which the store
@@ -436,9 +426,9 @@ fn owned(number: u64, found: Option<Record>) -> Error {
 
 fn is_denied(error: &Error) -> bool {
     use object_store::Error::{NotImplemented, NotSupported, PermissionDenied, Unauthenticated};
-    let Error::Bucket { source, .. } = error else { return false };
+    let Error::Bucket { cause, .. } = error else { return false };
     matches!(
-        source,
+        cause,
         PermissionDenied { .. } | Unauthenticated { .. } | NotSupported { .. } | NotImplemented { .. }
     )
 }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use brooklet::io::{Clock, SystemClock};
-use brooklet::{Offloaded, Store};
+use brooklet::{OffloadReport, Store};
 
 use crate::archive::{Archive, Archived};
 use crate::error::Error;
@@ -93,7 +93,7 @@ pub struct Status {
     /// What was removed, all in all.
     pub pruned: Pruned,
     /// What was offloaded, all in all, and what is left.
-    pub offloaded: Offloaded,
+    pub offloaded: OffloadReport,
     /// What went wrong since the last time all went well.
     pub error: Option<Arc<Error>>,
     /// Whether it has ended, because another host owns the archive, or it is one of another store,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brooklet::{Moment, View};
+use brooklet::{Moment, Progress, View};
 use twox_hash::XxHash3_64;
 
 use crate::bucket::Bucket;
@@ -16,6 +16,7 @@ use crate::parts::Parts;
 use crate::record::{BACKUPS, HEAD, IN_USE, Record, TOMBSTONE, name_of};
 use crate::records::{head_of, read_record};
 use crate::{Which, shipping};
+use std::ops::ControlFlow;
 
 /// Memory for look-ups in a backup, in bytes.
 const LOOK_UPS: usize = 32 << 20;
@@ -46,7 +47,7 @@ pub struct BackupInfo {
 /// # let (store, new) = (brooklet::Store::in_memory(1)?, brooklet::Store::in_memory(2)?);
 /// # store.append_many("doc/1", ["a", "b"])?.wait()?;
 /// # let mut archive = Archive::new(bucket.clone(), dir.path().join("note"), "a host")?;
-/// # archive.backup(&store, |_| std::ops::ControlFlow::Continue(()))?;
+/// # archive.backup(&store, brooklet::Progress::ignore)?;
 /// let backup = bucket.backup(Which::Latest)?;
 /// let view = backup.view(64 << 20)?;
 /// assert_eq!(view.bounds("doc/1")?.next, 2);       // reads what it needs, and no more
@@ -266,9 +267,11 @@ impl Backup {
     }
 
     /// Reads every object that it needs, and looks whether it is what was written, and whether the
-    /// commits behind it, if they [belong to it](Which), go on from it; tells `progress` how many
-    /// bytes are read by now. Goes on where something is wrong.
-    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Verified {
+    /// commits behind it, if they [belong to it](Which), go on from it; reports to
+    /// `progress`. Goes on where something is wrong; where `progress` returns `Break`, it ends with
+    /// [`Error::Cancelled`] as its last defect.
+    pub fn verify(&self, mut progress: impl FnMut(Progress) -> ControlFlow<()>) -> Verified {
+        let total = self.record.objects.values().map(|object| u64::from(object.len)).sum();
         let mut verified = Verified { objects: 0, bytes: 0, defects: Vec::new() };
         let mut under_way = VecDeque::new();
         let mut objects = self.record.objects.iter();
@@ -292,7 +295,10 @@ impl Backup {
             verified.objects += 1;
             verified.bytes += u64::from(object.len);
             verified.defects.extend(defect);
-            progress(verified.bytes);
+            if progress(Progress::of_bytes(verified.bytes, total)).is_break() {
+                verified.defects.push(Error::Cancelled { what: "the check of a backup" });
+                return verified;
+            }
         }
         verified.defects.extend(self.view(0).err());
         verified

@@ -27,12 +27,12 @@ pub enum Error {
         why: String,
     },
     /// The bucket refused a request, or did not answer, again and again.
-    #[error("{doing} failed: {source}")]
+    #[error("{doing} failed: {cause}")]
     Bucket {
         /// What was being done.
         doing: String,
         /// What it said.
-        source: object_store::Error,
+        cause: object_store::Error,
     },
     /// Another host, or another copy of the store, writes to this archive.
     #[error(
@@ -119,20 +119,20 @@ pub enum Error {
         known: u32,
     },
     /// The note that tells whose the archive is cannot be read, or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {cause}", path.display())]
     Note {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// There can be no cache for what was offloaded.
-    #[error("a cache in {}: {source}", path.display())]
+    #[error("a cache in {}: {cause}", path.display())]
     Cache {
         /// The directory.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Whoever watched gave it up. What was in the archive before is as it was.
     #[error("{what} was given up")]

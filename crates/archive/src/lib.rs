@@ -30,7 +30,7 @@
 //! let bucket = Bucket::open(address)?;                                 // such as s3://bucket/path
 //! let mut archive = Archive::new(bucket.clone(), note, "this host")?;
 //! store.append_many("doc/1", ["a", "b"])?.wait()?;
-//! let archived = archive.backup(&store, |_| ControlFlow::Continue(()))?;
+//! let archived = archive.backup(&store, brooklet::Progress::ignore)?;
 //! assert_eq!((archived.number, archived.new_objects), (0, 1));
 //!
 //! // On another machine:
@@ -74,7 +74,7 @@ mod shipping;
 mod upload;
 mod which;
 
-pub use archive::{Archive, Archived, Progress};
+pub use archive::{Archive, Archived};
 pub use archiver::{Archiver, Schedule, Status};
 pub use backups::{Backup, BackupInfo, Verified};
 pub use bucket::{Bucket, Costs};

@@ -77,14 +77,14 @@ impl Note {
                 Memory::default()
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Memory::default(),
-            Err(source) => return Err(Error::Note { path: path.into(), source }),
+            Err(cause) => return Err(Error::Note { path: path.into(), cause }),
         };
         Ok(Self { path: path.into(), memory })
     }
 
     /// Remembers something else, also after a power cut.
     pub fn set(&mut self, memory: Memory) -> Result<(), Error> {
-        let failed = |source| Error::Note { path: self.path.clone(), source };
+        let failed = |cause| Error::Note { path: self.path.clone(), cause };
         write(&self.path, memory.encode().as_bytes()).map_err(failed)?;
         self.memory = memory;
         Ok(())

@@ -36,8 +36,8 @@ use crate::which::Which;
 /// let store = open()?;
 /// store.append_many("doc/1", ["a", "b"])?.wait()?;
 /// let mut archive = Archive::new(bucket, dir.path().join("note"), "this host")?.with_parts(parts.clone());
-/// archive.backup(&store, |_| ControlFlow::Continue(()))?;
-/// let offloaded = archive.offload(&store, 0, |_| ControlFlow::Continue(()))?;
+/// archive.backup(&store, brooklet::Progress::ignore)?;
+/// let offloaded = archive.offload(&store, 0, brooklet::Progress::ignore)?;
 /// assert_eq!(offloaded.left, 0);
 /// # store.close()?;
 /// # drop(store);
@@ -68,9 +68,9 @@ impl Parts {
     /// # Errors
     /// [`Error::Cache`].
     pub fn cache(self, dir: impl AsRef<Path>, bytes: u64) -> Result<Self, Error> {
-        let cache = Cache::new(dir.as_ref(), bytes).map_err(|source| {
+        let cache = Cache::new(dir.as_ref(), bytes).map_err(|cause| {
             let path = dir.as_ref().to_path_buf();
-            Error::Cache { path, source }
+            Error::Cache { path, cause }
         })?;
         Ok(Self { cache: Some(Arc::new(cache)), ..self })
     }
@@ -91,7 +91,7 @@ impl Parts {
             Error::Store(error) => error,
             error => brooklet::Error::Io {
                 doing: "finding what was offloaded".into(),
-                source: Arc::new(io::Error::other(error)),
+                cause: Arc::new(io::Error::other(error)),
             },
         })?;
         let mut latest = self.latest();

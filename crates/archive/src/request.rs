@@ -46,7 +46,7 @@ pub(crate) fn count(of: &AtomicU64, more: u64) {
 impl Request {
     pub fn failed(&self, doing: &str) -> impl FnOnce(Refusal) -> Error {
         let doing = format!("{doing} {}", self.object);
-        move |source| Error::Bucket { doing, source }
+        move |cause| Error::Bucket { doing, cause }
     }
 
     /// Reads all of an object, or a range as far as it is there.

@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 
 use brooklet::io::seeded::bug;
-use brooklet::{Commits, Follower, Lost, Moment, Store, View};
+use brooklet::{Commits, Lost, Moment, Store, Subscription, View};
 use bytes::Bytes;
 
 use crate::bucket::Bucket;
@@ -60,7 +60,7 @@ pub struct Shipped {
 /// A store that is followed.
 #[derive(Debug)]
 pub(crate) struct Shipping {
-    follower: Follower,
+    subscription: Subscription,
     /// What was taken, and is in no object yet.
     taken: Option<Commits>,
     chain: Option<Chain>,
@@ -101,8 +101,8 @@ impl Beginning {
 
 impl Shipping {
     pub fn begin(store: &Store) -> Result<Self, Error> {
-        let follower = store.follow(WAITING)?;
-        Ok(Self { follower, taken: None, chain: None })
+        let subscription = store.subscribe(WAITING)?;
+        Ok(Self { subscription, taken: None, chain: None })
     }
 
     /// Whether it takes a backup to go on: one that nothing was shipped behind, by whomever.
@@ -112,7 +112,7 @@ impl Shipping {
 
     /// Takes what was committed, for the chain that there is. What is lost is noted there.
     pub fn catch_up(&mut self) {
-        let taken = self.follower.take();
+        let taken = self.subscription.take();
         let Some(chain) = self.chain.as_mut().filter(|chain| chain.lost.is_none()) else { return };
         match taken {
             Ok(commits) => match &mut self.taken {
@@ -127,7 +127,7 @@ impl Shipping {
     pub fn ship(&mut self, bucket: &Bucket) -> Result<Option<Shipped>, Error> {
         let Some(chain) = &mut self.chain else {
             // Nobody will ever need it.
-            let _ = self.follower.take();
+            let _ = self.subscription.take();
             return Ok(None);
         };
         // One object at a time. What is committed meanwhile waits with the store.
@@ -153,7 +153,7 @@ impl Shipping {
     pub fn close(&mut self, bucket: &Bucket, view: &View) -> Result<Beginning, Error> {
         // Before anything else is taken: where this fails, nothing is.
         self.chain.iter_mut().try_for_each(|chain| chain.send(bucket).map(drop))?;
-        let (before, since) = (self.taken.take(), self.follower.take());
+        let (before, since) = (self.taken.take(), self.subscription.take());
         let Some(chain) = &mut self.chain else { return Ok(Beginning { commits: since, is_closed: false }) };
         let (last, commits) = match (chain.lost, since) {
             // All of it: what came after the view's place may have come before its moment.

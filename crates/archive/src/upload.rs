@@ -1,6 +1,7 @@
 //! What a backup adds, on its way into the bucket: one string of bytes, cut into objects.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 
 use brooklet::Part;
 use bytes::{Bytes, BytesMut};
@@ -35,8 +36,10 @@ pub(crate) struct Taken {
 pub(crate) fn check(part: &Part, progress: Watch<'_>) -> Result<Option<brooklet::Error>, Error> {
     let mut told = Ok(());
     let mut verify = || {
-        let mut go_on = |_| told = std::mem::replace(&mut told, Ok(())).and_then(|()| progress(0));
-        part.verify(&mut go_on)
+        part.verify(|_| {
+            told = progress(0);
+            if told.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
     };
     let checked = match verify() {
         // A device that fails once may do better; one that fails again is damaged there.

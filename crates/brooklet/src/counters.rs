@@ -102,6 +102,7 @@ impl StallReason {
 
 /// How commits had to wait for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StallStats {
     /// How often one had to. A commit that waits for one reason after another counts with each.
     pub count: u64,
@@ -173,6 +174,7 @@ impl Drop for Stall<'_> {
 /// How many reads, and questions about a log's bounds, were answered by what: by the newest that
 /// knows the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReadStats {
     /// By the memtable that commits go to.
     pub active: u64,

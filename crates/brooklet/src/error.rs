@@ -281,12 +281,12 @@ pub enum Error {
         why: String,
     },
     /// The operating system refused something.
-    #[error("{doing} failed: {source}")]
+    #[error("{doing} failed: {cause}")]
     Io {
         /// What was being done.
         doing: String,
         /// What the system said.
-        source: Arc<io::Error>,
+        cause: Arc<io::Error>,
     },
 }
 
@@ -365,7 +365,7 @@ impl Error {
 
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let doing = doing.into();
-        move |source| Error::Io { doing, source: Arc::new(source) }
+        move |source| Error::Io { doing, cause: Arc::new(source) }
     }
 
     pub(crate) fn damaged(place: impl Into<String>, what: impl Into<String>) -> Error {
@@ -398,17 +398,17 @@ fn locked(name: &str, holder: &str) -> String {
 
 /// A failure that tells already what was done and where.
 #[derive(Debug, thiserror::Error)]
-#[error("{doing} failed: {source}")]
+#[error("{doing} failed: {cause}")]
 struct Described {
     doing: String,
-    source: io::Error,
+    cause: io::Error,
 }
 
 /// Adds to a failure what was done and where: a store may have two volumes, and the system's words
 /// name neither.
 pub(crate) fn described(doing: &str, volume: &dyn Volume) -> impl FnOnce(io::Error) -> io::Error {
     let doing = format!("{doing} {}", volume.info().name);
-    move |source| io::Error::new(source.kind(), Described { doing, source })
+    move |cause| io::Error::new(cause.kind(), Described { doing, cause })
 }
 
 impl From<WalError> for Error {
@@ -430,7 +430,7 @@ impl From<WalError> for Error {
             WalError::Damaged { seq, position, lsn, what } => {
                 Error::damaged(format!("the ring, block {seq} at position {position} (LSN {lsn})"), what)
             }
-            WalError::Io(source) => Error::Io { doing: "reading the ring".into(), source },
+            WalError::Io(cause) => Error::Io { doing: "reading the ring".into(), cause },
         }
     }
 }

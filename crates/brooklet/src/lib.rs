@@ -29,7 +29,7 @@
 //! ```
 //!
 //! A log keeps everything, or what its [`Retention`] says: by number of entries, by bytes, by age;
-//! see [`Store::retain`].
+//! see [`Store::set_retention`].
 //!
 //! # Limits
 //!
@@ -53,7 +53,7 @@ struct Readme;
 
 mod counters;
 mod engine;
-mod error;
+pub mod error;
 mod format;
 #[cfg(fuzzing)]
 #[doc(hidden)]
@@ -78,14 +78,15 @@ pub(crate) use brooklet_wal::sync;
 pub use brooklet_wal::{End, Histogram, Recovery, Stages, WalStats};
 pub use bytes::Bytes;
 pub use counters::{ReadStats, StallReason, StallStats};
-pub use engine::memory_dump::Dumped;
-pub use error::{Error, ErrorKind, Expected, Found, KeyText};
+pub use engine::memory_dump::DumpReport;
+pub use error::{Error, ErrorKind};
 pub use format::manifest::PartName;
 pub use limits::MAX_KEY;
 pub use maintenance::MaintenanceStats;
 pub use maintenance::snapshot::MaintenanceSnapshot;
 pub use model::Bounds;
 pub use model::commit::{Commit, Durability};
+pub use model::progress::Progress;
 pub use model::retention::Retention;
 pub use model::space_config::{Class, MemoryConfig, MemoryInfo, SpaceConfig, SpaceInfo, WhenFull};
 pub use options::{Create, Options};
@@ -95,7 +96,7 @@ pub use run::table_cache::LookupStats;
 pub use state::subscribers::{Lost, Moment};
 pub use stats::activity::Activity;
 pub use stats::info::{RunInfo, StoreInfo};
-pub use stats::metrics::{Family, Kind, Metrics, Sample, Value};
+pub use stats::metrics;
 pub use store::Store;
 #[doc(hidden)]
 pub use store::check::check_volume_with_ring;
@@ -103,12 +104,12 @@ pub use store::check::{CheckReport, Finding, check, check_volume};
 pub use store::damage::Damage;
 pub use store::space::Space;
 pub use store::ticket::Ticket;
-pub use store::view::{View, Walk, Walked};
-pub use transfer::export::Exported;
-pub use transfer::follow::{Commits, Follower};
+pub use store::view::{View, Walk, WalkItem};
+pub use transfer::export::ExportReport;
 pub use transfer::import::unsorted::Unsorted;
-pub use transfer::import::{Existing, Import, Imported};
-pub use transfer::offload::Offloaded;
+pub use transfer::import::{Existing, Import, ImportReport};
+pub use transfer::offload::OffloadReport;
 pub use transfer::parts::Part;
 pub use transfer::salvage::Salvage;
+pub use transfer::subscribe::{Commits, Subscription};
 pub use volume::device::Formatted;

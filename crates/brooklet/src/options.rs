@@ -331,26 +331,26 @@ impl Options {
         self
     }
 
-    /// The clock and the seed for everything that needs chance: the system's by default.
-    ///
-    /// Whoever knows the seed can name logs such that a filter or a table takes one for another.
-    /// Where strangers name logs, it must be drawn anew for each opening, and told to nobody.
-    pub fn environment(mut self, clock: Arc<dyn Clock>, seed: u64) -> Self {
+    /// Sets the clock that retention by age, pace and statistics go by. Default: the system's.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
-        self.seeded(seed)
+        self
+    }
+
+    /// Sets the seed of all random choices. Default: drawn anew at each opening.
+    ///
+    /// A reader of the seed can choose keys that a filter or a table takes for one another. Where
+    /// strangers choose keys, use the default, or a secret number.
+    pub fn rng_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self.secret = Secret::of_seed(seed);
+        self
     }
 
     /// Where paths lead, instead of to the files of this machine: for simulators.
     #[doc(hidden)]
     pub fn files(mut self, files: Arc<dyn Files>) -> Self {
         self.files = files;
-        self
-    }
-
-    /// With chances that are the same each time.
-    pub(crate) fn seeded(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self.secret = Secret::of_seed(seed);
         self
     }
 
@@ -536,7 +536,7 @@ mod tests {
 
     fn options() -> Options {
         let clock = Arc::new(ManualClock::default());
-        Options::new().max_payload(8 << 10).threads(false).environment(clock, 1)
+        Options::new().max_payload(8 << 10).threads(false).clock(clock).rng_seed(1)
     }
 
     #[test]

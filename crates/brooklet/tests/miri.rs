@@ -12,7 +12,7 @@ use brooklet::{Error, Options, Store};
 
 fn small() -> Store {
     let options = Options::new().ring_size(64 << 10).memory_budget(64 << 10).block_size(4 << 10);
-    let options = options.max_payload(8 << 10).environment(Arc::new(SystemClock::new()), 1);
+    let options = options.max_payload(8 << 10).clock(Arc::new(SystemClock::new())).rng_seed(1);
     // As small as can be, and as large as it gets: miri fills memory byte by byte.
     let capacity = (64 << 10) + (64 << 10) + (1 << 20);
     let volume = MemVolume::from_image(vec![0; capacity as usize], 1);

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use brooklet::{Entry, View, Walked};
+use brooklet::{Entry, View, WalkItem};
 use indicatif::{HumanBytes, ProgressBar};
 use serde::Serialize;
 use tempfile::NamedTempFile;
@@ -114,7 +114,7 @@ enum Chosen<'a> {
 }
 
 fn codex(view: &View, chosen: Chosen<'_>, to: &mut impl Write) -> Result<Exported, Failure> {
-    let brooklet::Exported { logs, entries, bytes, .. } = match chosen {
+    let brooklet::ExportReport { logs, entries, bytes, .. } = match chosen {
         Chosen::Prefix(prefix) => view.export(prefix, to)?,
         Chosen::Log(log) => view.export_log(log, to)?,
     };
@@ -137,12 +137,12 @@ fn lines(
             Err(error @ brooklet::Error::Damaged { .. }) => damage = damage.or(Some(error)),
             Err(error) => return Err(error.into()),
             // The log itself comes before all whose keys begin with its own.
-            Ok(Walked::Log(log)) if only.is_some_and(|only| only != log.key) => break,
-            Ok(Walked::Log(log)) => {
+            Ok(WalkItem::Log(log)) if only.is_some_and(|only| only != log.key) => break,
+            Ok(WalkItem::Log(log)) => {
                 line(to, &LogRow::new(&log.key, log.bounds, log.retention))?;
                 (key, told.logs) = (log.key, told.logs + 1);
             }
-            Ok(Walked::Entry(Entry { seq, payload })) => {
+            Ok(WalkItem::Entry(Entry { seq, payload })) => {
                 line(to, &Row { key: Octets::key(&key), seq, payload: Octets::payload(&payload) })?;
                 told.entries += 1;
             }

@@ -106,8 +106,8 @@ impl From<brooklet::Error> for Failure {
             ErrorKind::Full => Kind::Full,
             // Only opening a file can meet these two.
             _ => match &error {
-                brooklet::Error::Io { source, .. } if absent(source) => Kind::CannotOpen,
-                brooklet::Error::Io { source, .. } if lacks_bytes(source) => Kind::Damaged,
+                brooklet::Error::Io { cause, .. } if absent(cause) => Kind::CannotOpen,
+                brooklet::Error::Io { cause, .. } if lacks_bytes(cause) => Kind::Damaged,
                 _ => Kind::Io,
             },
         };
@@ -152,9 +152,7 @@ impl From<brooklet_archive::Error> for Failure {
             Error::Owned { .. } => Kind::No,
             Error::NoBackup(_) | Error::Hole { .. } => Kind::NotFound,
             Error::OtherStore { .. } | Error::NewerFormat { .. } => Kind::CannotOpen,
-            Error::Bucket { source: PermissionDenied { .. } | Unauthenticated { .. }, .. } => {
-                Kind::CannotOpen
-            }
+            Error::Bucket { cause: PermissionDenied { .. } | Unauthenticated { .. }, .. } => Kind::CannotOpen,
             Error::Missing { .. } | Error::Damaged { .. } => Kind::Damaged,
             Error::Cancelled { .. } => Kind::Interrupted,
             _ => Kind::Io,
@@ -233,7 +231,7 @@ mod tests {
     fn every_error_of_the_store_has_a_kind() {
         let io = |kind: io::ErrorKind| brooklet::Error::Io {
             doing: "opening s".into(),
-            source: std::sync::Arc::new(kind.into()),
+            cause: std::sync::Arc::new(kind.into()),
         };
         for (error, kind) in [
             (brooklet::Error::EmptyCommit, Kind::Usage),

@@ -62,7 +62,7 @@ struct Overwritten {
 
 impl From<Formatted> for Made {
     fn from(made: Formatted) -> Self {
-        let Formatted { name, id, capacity, ring_size, ring, overwritten } = made;
+        let Formatted { name, id, capacity, ring_size, ring, overwritten, .. } = made;
         let overwritten = overwritten.into_iter().map(|(name, bore)| Overwritten { name, bore }).collect();
         Self { name, id: format!("{id:032x}"), capacity, ring_size, ring, overwritten }
     }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::failure::{Failure, Kind};
 use crate::logs::LogRow;
 use crate::output::{Output, progress};
+use crate::signals;
 use crate::store_args::StoreArgs;
 
 #[derive(Args)]
@@ -51,9 +52,10 @@ pub fn inspect(args: Inspect, store_args: &StoreArgs, out: &mut Output) -> Resul
 /// Checks every checksum and invariant of a closed store.
 pub fn check(args: Only, store_args: &StoreArgs, out: &mut Output) -> Result<(), Failure> {
     let bar = progress(0, "checking");
-    let report = store_args.options()?.check(&args.store, &mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
+    let report = store_args.options()?.check(&args.store, |done| {
+        bar.set_length(done.total_bytes.unwrap_or_default());
+        bar.set_position(done.bytes);
+        signals::go_on()
     })?;
     bar.finish_and_clear();
     let findings = report.findings.iter().map(|f| Finding { harmless: f.harmless, what: &f.what }).collect();

@@ -250,7 +250,7 @@ pub fn retain(args: Retain, store_args: &StoreArgs, out: &mut Output) -> Result<
     let Limits { entries, bytes, age, none: _ } = args.limits;
     let mut retention = Retention::new();
     (retention.entries, retention.bytes, retention.age) = (entries, bytes, age);
-    change(&args.log, store_args, out, |store, key| store.retain(key, retention))
+    change(&args.log, store_args, out, |store, key| store.set_retention(key, retention))
 }
 
 /// Drops a log.

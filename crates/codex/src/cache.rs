@@ -66,6 +66,7 @@ pub struct Cache {
 
 /// What a [`Cache`] holds, and what was asked of it since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheStats {
     /// The most bytes it holds.
     pub budget: usize,

@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// Reading or writing failed. A builder writes nothing more after this: discard its file.
     #[error("codex I/O failed: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
 
     /// The file does not hold what was written. Restore it, or read around it; trying again does
     /// not help.
@@ -85,6 +85,12 @@ pub enum Error {
 
 pub(crate) fn damaged<T>(offset: u64, what: &'static str) -> Result<T> {
     Err(Error::Damaged { offset, what })
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Error::Io(error)
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! [`Map`] of a file, a file, memory, or whatever is a [`Source`].
 //!
 //! ```
-//! use brooklet_codex::{Builder, BuilderOptions, Bytes, Reader};
+//! use brooklet_codex::{Builder, BuilderOptions, Bytes, Progress, Reader};
 //!
 //! let mut builder = Builder::new(Vec::new(), BuilderOptions { id: 7, ..Default::default() });
 //! builder.add(b"ash", b"tree")?; // keys come in strictly ascending order
@@ -25,7 +25,7 @@
 //! assert!(cursor.prev()?);
 //! assert_eq!(cursor.key(), b"ash");
 //!
-//! assert_eq!(reader.verify(&mut |_bytes_done| {})?.entries, 2);
+//! assert_eq!(reader.verify(Progress::ignore)?.entries, 2);
 //! # Ok::<(), brooklet_codex::Error>(())
 //! ```
 //!
@@ -94,7 +94,6 @@ mod map;
 mod merge;
 mod options;
 mod pack;
-#[cfg(unix)]
 mod progress;
 mod range;
 mod reader;
@@ -123,7 +122,6 @@ pub use map::Map;
 pub use options::BuilderOptions;
 #[cfg(unix)]
 pub use options::{Duplicates, FileOptions};
-#[cfg(unix)]
 pub use progress::Progress;
 pub use range::Range;
 pub use reader::Reader;

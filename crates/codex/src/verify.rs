@@ -5,16 +5,20 @@
 //! before: every byte of the file is then under a checksum that held, and no block is read twice,
 //! whatever the pointers say.
 
+use std::ops::ControlFlow;
+
 use crate::ahead::Ahead;
 use crate::apart::List;
 use crate::block::Block;
-use crate::error::{Result, damaged};
+use crate::error::{Error, Result, damaged};
 use crate::format::Ptr;
+use crate::progress::Progress;
 use crate::reader::{Reader, read_footer};
 use crate::source::Source;
 
 /// What [`Reader::verify`] found, all of it good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Verified {
     /// Entries.
     pub entries: u64,
@@ -31,11 +35,12 @@ pub struct Verified {
 impl<S: Source> Reader<S> {
     /// Reads the whole file from the source, past what is kept in memory, and checks all there is
     /// to check: checksums, the order of the keys, what index and footer say about the data, that
-    /// no byte is left over. Calls `progress` with the bytes done after each block.
+    /// no byte is left over. Calls `progress` after each block.
     ///
     /// # Errors
-    /// As any read; [`Error::Damaged`](crate::Error::Damaged) says where the first damage is.
-    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<Verified> {
+    /// As any read; [`Error::Damaged`] says where the first damage is. [`Error::Cancelled`] where
+    /// `progress` returned `Break`.
+    pub fn verify(&self, mut progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<Verified> {
         // Anew, as the one from `open` says nothing about the file now.
         let (footer, ..) = read_footer(self.source(), self.len(), Some(self.footer_sum()))?;
         let mut walk = Walk {
@@ -45,7 +50,7 @@ impl<S: Source> Reader<S> {
             found: Verified { entries: 0, blocks: 0, index_blocks: 0, filter_items: 0, bytes: 0 },
             raw_bytes: 0,
             ahead: Ahead::default(),
-            progress,
+            progress: &mut progress,
         };
         if let Some((root, limit)) = self.root() {
             walk.block(self.levels(), root, limit, None)?;
@@ -60,10 +65,10 @@ impl<S: Source> Reader<S> {
         if let (Some(ptr), Some(_)) = (self.footer().metadata.some(), self.metadata()?) {
             follows(end, ptr.offset)?;
             end = ptr.end();
-            walk.done(ptr.len.into());
+            walk.done(ptr.len.into())?;
         }
         follows(end, self.footer_at())?;
-        walk.done(self.len() - self.footer_at());
+        walk.done(self.len() - self.footer_at())?;
         let (found, raw_bytes) = (walk.found, walk.raw_bytes);
         if (found.entries, found.blocks, raw_bytes) != (footer.entries, footer.blocks, footer.raw_bytes) {
             return damaged(self.footer_at(), "the footer's counts are not those of the data");
@@ -90,7 +95,7 @@ struct Walk<'a, S: Source> {
     raw_bytes: u64,
     /// Of data blocks, which come one after the other.
     ahead: Ahead,
-    progress: &'a mut dyn FnMut(u64),
+    progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
 }
 
 impl<S: Source> Walk<'_, S> {
@@ -102,12 +107,12 @@ impl<S: Source> Walk<'_, S> {
             // What lies before it belongs to it.
             let start = self.data(&block, first)?;
             self.span(level, start, ptr.end())?;
-            self.done(ptr.end() - start);
+            self.done(ptr.end() - start)?;
             return Ok(());
         }
         let block = self.reader.block(ptr, limit)?;
         self.span(level, ptr.offset, ptr.end())?;
-        self.done(ptr.len.into());
+        self.done(ptr.len.into())?;
         self.index(level, &block, first)
     }
 
@@ -174,7 +179,7 @@ impl<S: Source> Walk<'_, S> {
             Ok(())
         })?;
         follows(at, root.offset)?;
-        self.done(root.len.into());
+        self.done(root.len.into())?;
         Ok(root.end())
     }
 
@@ -182,12 +187,14 @@ impl<S: Source> Walk<'_, S> {
         follows(end, ptr.offset)?;
         let items = self.reader.filter_part(ptr, limit)?.items();
         self.found.filter_items = self.found.filter_items.saturating_add(items);
-        self.done(ptr.len.into());
+        self.done(ptr.len.into())?;
         Ok(())
     }
 
-    fn done(&mut self, bytes: u64) {
+    fn done(&mut self, bytes: u64) -> Result<()> {
         self.found.bytes += bytes;
-        (self.progress)(self.found.bytes);
+        let progress =
+            Progress { entries: self.found.entries, bytes: self.found.bytes, ..Progress::default() };
+        if (self.progress)(progress).is_break() { Err(Error::Cancelled) } else { Ok(()) }
     }
 }

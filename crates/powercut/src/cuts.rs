@@ -132,7 +132,7 @@ impl Campaign {
         let store = reopen(options().create(Create::Never), path)?;
         self.tally.entries += self.ledger.audit(&store)?;
         store.abandon();
-        let report = brooklet::check(path, &mut |_, _| {})?;
+        let report = brooklet::check(path, brooklet::Progress::ignore)?;
         if let Some(finding) = report.findings.first() {
             return Err(Lost(format!("the check found: {}", finding.what)).into());
         }

@@ -44,8 +44,8 @@ pub struct HotLog {
 /// use brooklet_server::hot_logs::HotLogs;
 ///
 /// let hot_logs = HotLogs::default();
-/// busy.note(b"orders", 2, 150);
-/// busy.note(b"users", 1, 80);
+/// hot_logs.note(b"orders", 2, 150);
+/// hot_logs.note(b"users", 1, 80);
 /// assert_eq!(hot_logs.top(1)[0].key, b"orders");
 /// ```
 #[derive(Default)]

@@ -65,12 +65,12 @@ pub enum Error {
     #[error("{0}")]
     Config(String),
     /// A place to listen at cannot be had.
-    #[error("listening at {address} failed: {source}")]
+    #[error("listening at {address} failed: {cause}")]
     Listen {
         /// The place.
         address: String,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The system gives no threads, or no polling.
     #[error("starting the server failed: {0}")]
@@ -124,7 +124,7 @@ async fn bind(
     let mut listeners = Vec::new();
     for address in addresses {
         let bound = Listener::bind(address, tls).await;
-        listeners.push(bound.map_err(|source| Error::Listen { address: address.to_string(), source })?);
+        listeners.push(bound.map_err(|cause| Error::Listen { address: address.to_string(), cause })?);
     }
     Ok(listeners)
 }

@@ -249,7 +249,7 @@ fn apply_one(logs: &mut Logs, change: &Change, now: u64, seqs: &mut Vec<u64>) ->
 }
 
 /// Turns changes into a commit of the store.
-pub fn commit(changes: &[Change]) -> Commit<'_> {
+pub fn commit(changes: &[Change]) -> Commit {
     let mut commit = Commit::new();
     for change in changes {
         match change {
@@ -259,7 +259,7 @@ pub fn commit(changes: &[Change]) -> Commit<'_> {
             Change::KeepLast(key, n) => commit.keep_last(key, *n),
             Change::Truncate(key, from) => commit.truncate(key, *from),
             Change::Delete(key) => commit.delete(key),
-            Change::Retain(key, retention) => commit.retain(key, *retention),
+            Change::Retain(key, retention) => commit.set_retention(key, *retention),
             Change::ExpectNext(key, next) => commit.expect_next(key, *next),
             Change::ExpectAbsent(key) => commit.expect_absent(key),
         };

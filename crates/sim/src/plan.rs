@@ -65,7 +65,8 @@ impl Shape {
             .create(Create::Never)
             .offload_reader(offload_store::open)
             .threads(false)
-            .environment(clock.clone(), seed)
+            .clock(clock.clone())
+            .rng_seed(seed)
     }
 
     /// What stands for the store's volumes on a disk.

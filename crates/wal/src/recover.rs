@@ -79,6 +79,7 @@ pub enum End {
 
 /// What recovery found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Recovery {
     /// Where the next block goes.
     pub next: Cursor,

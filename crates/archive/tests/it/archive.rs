@@ -31,7 +31,7 @@ fn what_was_backed_up_comes_back() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
     let store = store(1);
     fill(&store, "a", 40, 5000);
-    store.retain("a/0003", Retention::new().entries(1)).unwrap().wait().unwrap();
+    store.set_retention("a/0003", Retention::new().entries(1)).unwrap().wait().unwrap();
     store.trim("a/0004", 1).unwrap().wait().unwrap();
     let mut archive = archive(&memory, &dir.path().join("note"));
     let first = back_up(&mut archive, &store).unwrap();
@@ -181,8 +181,11 @@ fn backups_are_found_by_number_and_by_time() {
     let clock = Arc::new(brooklet::io::ManualClock::default());
     let day = Duration::from_secs(24 * 3600);
     let options = brooklet::Options::new().ring_size(1 << 20).max_payload(64 << 10).threads(false);
-    let store =
-        options.environment(clock.clone(), 5).create_on(Arc::new(brooklet::io::MemVolume::new(1))).unwrap();
+    let store = options
+        .clock(clock.clone())
+        .rng_seed(5)
+        .create_on(Arc::new(brooklet::io::MemVolume::new(1)))
+        .unwrap();
     let bucket = bucket(&memory);
     let none = |which| match bucket.backup(which) {
         Err(Error::NoBackup(what)) => what,
@@ -264,7 +267,14 @@ fn old_backups_go() {
     assert!(pruned.backups == 3 && pruned.objects == 4, "{pruned:?}");
     let bucket = bucket(&memory);
     for number in 3..6u64 {
-        assert!(bucket.backup(Which::Number(number)).unwrap().verify(&mut |_| {}).defects.is_empty());
+        assert!(
+            bucket
+                .backup(Which::Number(number))
+                .unwrap()
+                .verify(brooklet::Progress::ignore)
+                .defects
+                .is_empty()
+        );
         assert!(restored(&bucket, Which::Number(number)) == then[number as usize]);
     }
     assert!(matches!(bucket.backup(Which::Number(2)), Err(Error::NoBackup(_))));
@@ -315,7 +325,7 @@ fn what_is_missing_or_damaged_is_named() {
             }
             let bucket = bucket(&memory);
             let backup = bucket.backup(Which::Latest).unwrap();
-            let verified = backup.verify(&mut |_| {});
+            let verified = backup.verify(brooklet::Progress::ignore);
             assert!(verified.defects.len() == 1 && verified.defects[0].to_string().contains(object.as_ref()));
             let new = common::store(3);
             match backup.view(1 << 20).map(|view| new.import().view(&view, "")) {
@@ -425,7 +435,9 @@ fn commits_are_shipped_behind_a_backup() {
     }
     assert!(bytes > 5 * 1500);
     assert!(restored(&bucket(&memory), Which::Number(0)) == base);
-    assert!(bucket(&memory).backup(Which::Latest).unwrap().verify(&mut |_| {}).defects.is_empty());
+    assert!(
+        bucket(&memory).backup(Which::Latest).unwrap().verify(brooklet::Progress::ignore).defects.is_empty()
+    );
 
     // After an import it takes a backup, which has all of it.
     let other = common::store(2);
@@ -488,7 +500,7 @@ fn what_was_shipped_goes_up_to_a_moment() {
     let clock = Arc::new(brooklet::io::ManualClock::default());
     let options = brooklet::Options::new().ring_size(1 << 20).max_payload(64 << 10).threads(false);
     let volume = Arc::new(brooklet::io::MemVolume::new(1));
-    let store = options.environment(clock.clone(), 5).create_on(volume).unwrap();
+    let store = options.clock(clock.clone()).rng_seed(5).create_on(volume).unwrap();
     let mut archive = archive(&memory, &dir.path().join("note"));
     archive.follow(&store).unwrap();
     let mut then = Vec::new();
@@ -524,7 +536,7 @@ fn what_was_shipped_goes_up_to_a_moment() {
         let error = backup.view(1 << 20).map(drop).unwrap_err();
         assert!(matches!(error, Error::Missing { .. } | Error::Damaged { .. }), "{what}: {error}");
         assert!(error.to_string().contains("commits/00000000000000000002"), "{what}: {error}");
-        assert_eq!(backup.verify(&mut |_| {}).defects.len(), 1, "{what}");
+        assert_eq!(backup.verify(brooklet::Progress::ignore).defects.len(), 1, "{what}");
         assert!(logs(&bucket.backup(Which::Number(2)).unwrap().view(1 << 20).unwrap()) == then[8]);
     };
     memory.delete(first).now_or_never().unwrap().unwrap();
@@ -559,7 +571,7 @@ pub fn an_archive_is_of_one_store() {
         assert!(is_refused(archive.follow(&other).err()), "round {round}");
         assert!(is_refused(back_up(&mut archive, &other).err()), "round {round}");
         assert!(is_refused(archive.plan(&other).err()), "round {round}");
-        let offloaded = archive.offload(&other, 0, |_| ControlFlow::Continue(()));
+        let offloaded = archive.offload(&other, 0, brooklet::Progress::ignore);
         assert!(is_refused(offloaded.err()), "round {round}");
         fill(&mine, &format!("{round}"), 2, 100);
         assert_eq!(back_up(&mut archive, &mine).unwrap().number, round);
@@ -575,7 +587,7 @@ pub fn who_ships_too_late_is_told() {
     let clock = Arc::new(brooklet::io::ManualClock::default());
     let options = brooklet::Options::new().ring_size(8 << 20).max_payload(1 << 20).threads(false);
     let volume = Arc::new(brooklet::io::MemVolume::new(1));
-    let store = options.environment(clock.clone(), 5).create_on(volume).unwrap();
+    let store = options.clock(clock.clone()).rng_seed(5).create_on(volume).unwrap();
     let at = |second: u64| {
         clock.set_wall(Duration::from_secs(second));
         Which::At(Duration::from_secs(second))

@@ -19,7 +19,7 @@ fn all(memory: &Arc<InMemory>) -> BTreeMap<u64, Logs> {
     let bucket = bucket(memory);
     let read = |number| {
         let backup = bucket.backup(Which::Number(number)).unwrap();
-        assert!(backup.verify(&mut |_| {}).defects.is_empty());
+        assert!(backup.verify(brooklet::Progress::ignore).defects.is_empty());
         (number, logs(&backup.view(1 << 20).unwrap()))
     };
     bucket.backups().unwrap().iter().map(|backup| read(backup.number)).collect()

@@ -1,7 +1,6 @@
 //! A request that hangs: only those wait who need its answer.
 
 use std::fmt;
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -150,7 +149,7 @@ fn parts_are_opened_while_a_newer_backup_is_looked_for() {
     let (hanging, dir) = (Arc::new(Hanging::new()), tempfile::tempdir().unwrap());
     let store = large();
     let mut archive = archive(&hanging, &dir.path().join("note"));
-    archive.backup(&store, |_| ControlFlow::Continue(())).unwrap();
+    archive.backup(&store, brooklet::Progress::ignore).unwrap();
     let old = store.view().unwrap().parts()[0].name();
     let parts = Parts::new(&bucket(&hanging), 1 << 20);
     parts.open(old).unwrap();

@@ -77,7 +77,7 @@ struct World {
 
 fn options(clock: &Arc<ManualClock>, seed: u64) -> Options {
     let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10);
-    options.threads(false).environment(clock.clone(), seed)
+    options.threads(false).clock(clock.clone()).rng_seed(seed)
 }
 
 impl World {

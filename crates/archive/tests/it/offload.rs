@@ -2,13 +2,12 @@
 
 use crate::common;
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use brooklet::io::{ManualClock, MemVolume};
-use brooklet::{Create, Offloaded, Options, Retention, Store};
+use brooklet::{Create, OffloadReport, Options, Retention, Store};
 use brooklet_archive::object_store::ObjectStore;
 use brooklet_archive::object_store::memory::InMemory;
 use brooklet_archive::{Archive, Archiver, Bucket, Error, Parts, Schedule, Which};
@@ -19,7 +18,7 @@ fn options() -> Options {
     // No memory of what was looked up, so that the bucket is asked.
     let clock = Arc::new(ManualClock::default());
     let options = Options::new().ring_size(1 << 20).max_payload(64 << 10).threads(false);
-    options.bounds_cache(0).cache_budget(256 << 10).environment(clock, 1)
+    options.bounds_cache(0).cache_budget(256 << 10).clock(clock).rng_seed(1)
 }
 
 /// Opens a store, of which some lies in a bucket.
@@ -33,8 +32,8 @@ fn parts(store: &Arc<impl ObjectStore>) -> Parts {
     Parts::new(&bucket(store), 4 << 20)
 }
 
-fn offload(archive: &mut Archive, store: &Store, most: u64) -> Result<Offloaded, Error> {
-    archive.offload(store, most, |_| ControlFlow::Continue(()))
+fn offload(archive: &mut Archive, store: &Store, most: u64) -> Result<OffloadReport, Error> {
+    archive.offload(store, most, brooklet::Progress::ignore)
 }
 
 /// Backups, retention, restarts and restores go on as of any store, while most of it is elsewhere.
@@ -51,7 +50,7 @@ fn most_of_a_store_lies_in_the_bucket() {
             store.delete(format!("log/{}/0008", round - 3)).unwrap().wait().unwrap();
             store.trim(format!("log/{}/0009", round - 3), 1).unwrap().wait().unwrap();
             let kept = Retention::new().entries(1);
-            store.retain(format!("log/{}/0010", round - 3), kept).unwrap().wait().unwrap();
+            store.set_retention(format!("log/{}/0010", round - 3), kept).unwrap().wait().unwrap();
         }
         let parts = parts(&memory).cache(dir.path(), 1 << 20).unwrap();
         let mut archive = archive(&memory, &note).with_parts(parts.clone());

@@ -5,7 +5,6 @@ use crate::common;
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -41,7 +40,7 @@ fn what_was_backed_up_comes_back() {
     // The clock of the server tells seconds.
     let pruned = archive.prune(Duration::ZERO, false).unwrap();
     assert_eq!(pruned.backups as usize + bucket.backups().unwrap().len(), 4);
-    assert!(bucket.backup(Which::Latest).unwrap().verify(&mut |_| {}).defects.is_empty());
+    assert!(bucket.backup(Which::Latest).unwrap().verify(brooklet::Progress::ignore).defects.is_empty());
     assert!(restored(&bucket, Which::Latest) == then[3]);
 }
 
@@ -122,7 +121,7 @@ fn requests_that_fail_lose_nothing() {
                 assert!(restored(&bucket, Which::Number(archived.number)) == contents(&store));
                 assert_eq!(bucket.backup(Which::Latest).unwrap().number(), archived.number);
             }
-            Err(Error::Bucket { doing, source }) => println!("round {round}: {doing}: {source}"),
+            Err(Error::Bucket { doing, cause }) => println!("round {round}: {doing}: {cause}"),
             Err(error) => panic!("{error}"),
         }
         fill(&store, &format!("{round}/behind"), 10, 300);
@@ -156,7 +155,8 @@ fn requests_that_fail_lose_nothing() {
     assert!(made >= 15 && shipped >= 15 && faults >= 20, "{made} {shipped} {faults}");
     let whole = bucket.backups().unwrap();
     for backup in whole {
-        let verified = bucket.backup(Which::Number(backup.number)).unwrap().verify(&mut |_| {});
+        let verified =
+            bucket.backup(Which::Number(backup.number)).unwrap().verify(brooklet::Progress::ignore);
         assert!(verified.defects.is_empty(), "{:?}", verified.defects);
     }
 }
@@ -180,7 +180,7 @@ fn what_was_offloaded_is_read_from_there() {
         let parts = Parts::new(&harmed, 1 << 20).cache(dir.path(), 1 << 20).unwrap();
         let mut archive = Archive::new(harmed, &note, "here").unwrap().with_parts(parts);
         let done = back_up(&mut archive, &store)
-            .and_then(|_| archive.offload(&store, 50_000, |_| ControlFlow::Continue(())));
+            .and_then(|_| archive.offload(&store, 50_000, brooklet::Progress::ignore));
         match done {
             Ok(done) => offloaded += done.runs,
             Err(error) => println!("round {round}: {error}"),

@@ -299,7 +299,7 @@ mod tests {
         for days in 1..=100 {
             let key = format!("log/{days}");
             let age = Duration::from_millis(24 * days * HOUR);
-            drop(store.retain(&key, Retention::new().age(age)).unwrap());
+            drop(store.set_retention(&key, Retention::new().age(age)).unwrap());
             drop(store.append(&key, "entry").unwrap());
         }
         store.checkpoint().unwrap();

@@ -28,7 +28,7 @@ use crate::sync::{held, thread};
 /// What a dump wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Dumped {
+pub struct DumpReport {
     /// Logs.
     pub logs: u64,
     /// Their entries.
@@ -109,7 +109,7 @@ impl Inner {
     }
 
     /// Makes a memory space a run of the store, if it has changed.
-    pub fn dump(self: &Arc<Self>, memory_space: &MemorySpace) -> Result<Dumped, Error> {
+    pub fn dump(self: &Arc<Self>, memory_space: &MemorySpace) -> Result<DumpReport, Error> {
         self.may_wait()?;
         let _hush = self.hush();
         let _alone = held(&memory_space.dumping);
@@ -118,7 +118,7 @@ impl Inner {
         }
         memory_space.logs().dumped_at = self.options.clock.now();
         if !memory_space.logs().is_changed() {
-            return Ok(Dumped::default());
+            return Ok(DumpReport::default());
         }
         if let Some(why) = self.wal()?.failure() {
             return Err(why.into());
@@ -131,7 +131,7 @@ impl Inner {
         let (rest, complete) = self.begin_dump(memory_space);
         if rest.is_empty() {
             memory_space.logs().end_dump(true);
-            return Ok(Dumped::default());
+            return Ok(DumpReport::default());
         }
         let dumped = self.write_dump(memory_space, rest).and_then(|run| {
             let supersedes = if complete { memory_space.logs().supersedes.clone() } else { Vec::new() };
@@ -142,7 +142,7 @@ impl Inner {
             if complete {
                 memory_space.logs().supersedes = vec![id];
             }
-            Ok(Dumped { logs: logs - tombstones, entries, bytes: run.bytes() })
+            Ok(DumpReport { logs: logs - tombstones, entries, bytes: run.bytes() })
         });
         memory_space.logs().end_dump(dumped.is_ok() || bug("failed-dump-counts"));
         dumped

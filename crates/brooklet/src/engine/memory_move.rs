@@ -99,7 +99,7 @@ impl Inner {
             if !bug("moved-logs-are-remembered") {
                 state.clear_bounds_cache(&self.table_cache);
             }
-            state.followers.lose();
+            state.subscribers.lose();
             drop(state);
             commit()
         });

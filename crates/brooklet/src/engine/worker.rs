@@ -328,10 +328,10 @@ mod tests {
     fn commits_wake_who_waits_for_entries_to_become_too_old() {
         for aged in [false, true] {
             let clock = Arc::new(ManualClock::default());
-            let options = Options::new().threads(false).environment(clock.clone(), 1);
+            let options = Options::new().threads(false).clock(clock.clone()).rng_seed(1);
             let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
             let kept = Retention::new().age(Duration::from_secs(3600));
-            drop(aged.then(|| store.retain("log", kept).unwrap()));
+            drop(aged.then(|| store.set_retention("log", kept).unwrap()));
             store.append("log", "entry").unwrap().wait().unwrap();
             store.checkpoint().unwrap();
             let nap = || {
@@ -415,7 +415,7 @@ mod tests {
         const BUDGET: usize = 256 << 10;
         let volume = MemVolume::new(1);
         let options = Options::new().threads(false).ring_size(2 << 20).max_payload(64 << 10);
-        let options = options.environment(Arc::new(ManualClock::default()), 1);
+        let options = options.clock(Arc::new(ManualClock::default())).rng_seed(1);
         let fill = |store: &Store| drop(store.append("log", [7; 1000]).unwrap());
         let store = options.clone().memory_budget(1 << 20).create_on(Arc::new(volume.clone())).unwrap();
         (0..600).for_each(|_| fill(&store));
@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn what_nobody_looks_up_any_more_leaves_memory_and_then_the_store_rests() {
         let clock = Arc::new(ManualClock::default());
-        let options = Options::new().threads(false).environment(clock.clone(), 1);
+        let options = Options::new().threads(false).clock(clock.clone()).rng_seed(1);
         let store: Store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
         drop(store.append("log", "entry").unwrap());
         store.checkpoint().unwrap();

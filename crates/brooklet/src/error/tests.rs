@@ -48,7 +48,7 @@ errors! {
     EmptyCommit, Invalid, || memory().commit(&Commit::new()).unwrap_err(), ["no operation"];
     InvalidOptions, Invalid, || Options::new().depth(0).open("nowhere").unwrap_err(),
         ["0 writes in flight", "use 1 to 1024"];
-    InvalidRetention, Invalid, || memory().retain("log", Retention::new().entries(u64::MAX)).unwrap_err(),
+    InvalidRetention, Invalid, || memory().set_retention("log", Retention::new().entries(u64::MAX)).unwrap_err(),
         ["a limit of 18446744073709551615 entries", "use at most 2^62"];
     InvalidSpace, Invalid, || memory().create_space("a/b", SpaceConfig::new()).unwrap_err(),
         ["\"a/b\" is no name", "use 1 to 64 letters"];
@@ -86,7 +86,7 @@ errors! {
 
 fn options() -> Options {
     let clock = Arc::new(ManualClock::default());
-    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).environment(clock, 3)
+    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).clock(clock).rng_seed(3)
 }
 
 /// A store with one log that holds entry 1.
@@ -134,7 +134,7 @@ fn in_a_waker() -> Error {
 fn a_commit_too_large() -> Error {
     let mut commit = Commit::new();
     for _ in 0..4 {
-        commit.append("log", &[0; 8000]);
+        commit.append("log", [0; 8000]);
     }
     memory().commit(&commit).unwrap_err()
 }
@@ -294,7 +294,11 @@ fn invalid_import() -> Error {
 fn cancelled() -> Error {
     let other = memory();
     other.append("another", "a").unwrap().wait().unwrap();
-    memory().import().watch(|_| ControlFlow::Break(())).view(&other.view().unwrap(), "another").unwrap_err()
+    memory()
+        .import()
+        .on_progress(|_| ControlFlow::Break(()))
+        .view(&other.view().unwrap(), "another")
+        .unwrap_err()
 }
 
 fn quota_reached() -> Error {

@@ -130,9 +130,9 @@ impl Maintenance {
         let what = format!("it was not merged, nor were {older} older runs; all newer ones were");
         match self.left_out.get(&run.meta.id) {
             // The device may read it another time.
-            Some(Error::Io { source, .. }) if !run.is_damaged() => {
+            Some(Error::Io { cause, .. }) if !run.is_damaged() => {
                 let doing = format!("reading run {} ({what})", run.meta.id);
-                Err(Error::Io { doing, source: source.clone() })
+                Err(Error::Io { doing, cause: cause.clone() })
             }
             _ => {
                 let what = format!("it cannot be read everywhere, so that {what}");

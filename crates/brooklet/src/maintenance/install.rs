@@ -47,7 +47,7 @@ impl Maintenance {
         state.runs = Arc::new(RunSet::new(runs.into_iter().map(|(run, _)| run).collect(), merging, lsn));
         if self.ingestion.is_some() {
             // In the same moment: commits on what was imported may follow at once.
-            state.followers.lose();
+            state.subscribers.lose();
         }
         let written = state.frozen.take_if(|_| trim.is_some());
         // In the same moment: a commit that found the memtable gone and the ring as full as ever

@@ -69,6 +69,7 @@ use crate::volume::allocator::{Extent, Heap};
 
 /// Counters of checkpoints and compaction since opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MaintenanceStats {
     /// Checkpoints done.
     pub checkpoints: u64,

@@ -37,7 +37,8 @@ mod tests {
     fn store() -> Store {
         let options = Options::new().threads(false).ring_size(64 << 20).block_size(64 << 10);
         options
-            .environment(Arc::new(ManualClock::default()), 1)
+            .clock(Arc::new(ManualClock::default()))
+            .rng_seed(1)
             .create_on(Arc::new(MemVolume::new(1)))
             .unwrap()
     }

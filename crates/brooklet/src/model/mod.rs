@@ -13,6 +13,7 @@
 pub mod commit;
 pub mod key;
 pub mod keyed_hash;
+pub mod progress;
 pub mod retention;
 pub mod retention_state;
 pub mod space_config;

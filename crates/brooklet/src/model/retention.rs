@@ -10,7 +10,7 @@ const MOST: u64 = 1 << 62;
 const LONGEST: Duration = Duration::from_secs(31_557_600 * 1000);
 
 /// What a log keeps: its newest entries, within each of the limits that are set. See
-/// [`Store::retain`].
+/// [`Store::set_retention`].
 ///
 /// Without a limit, the default, a log keeps everything.
 ///
@@ -21,18 +21,18 @@ const LONGEST: Duration = Duration::from_secs(31_557_600 * 1000);
 /// use std::time::Duration;
 ///
 /// let week = Duration::from_secs(7 * 24 * 3600);
-/// store.retain("feed", Retention::new().entries(3).bytes(1 << 20).age(week))?.wait()?;
+/// store.set_retention("feed", Retention::new().entries(3).bytes(1 << 20).age(week))?.wait()?;
 /// store.append_many("feed", ["a", "b", "c", "d"])?.wait()?;
 /// assert_eq!(store.bounds("feed")?.first, 1); // "a" went as "d" came
 /// assert_eq!(store.retention("feed")?.entries, Some(3));
 ///
-/// store.retain("feed", Retention::new())?.wait()?; // from now on everything is kept
+/// store.set_retention("feed", Retention::new())?.wait()?; // from now on everything is kept
 /// assert_eq!(store.bounds("feed")?.first, 1); // but what is gone stays gone
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// [`Store::retain`]: crate::Store::retain
+/// [`Store::set_retention`]: crate::Store::set_retention
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retention {

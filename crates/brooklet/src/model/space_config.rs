@@ -145,7 +145,8 @@ pub struct SpaceConfig {
     pub max_logs: Option<u64>,
     /// The most bytes of payloads that its logs may hold together. At most 2^62.
     pub max_bytes: Option<u64>,
-    /// What each of its logs keeps, unless [another limit](crate::Store::retain) is set on it.
+    /// What each of its logs keeps, unless [another limit](crate::Store::set_retention) is set on
+    /// it.
     pub retention: Retention,
 }
 

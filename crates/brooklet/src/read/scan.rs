@@ -21,6 +21,7 @@ use crate::state::spaces::{FIRST, TABLE};
 
 /// A log in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogInfo {
     /// Its key.
     pub key: Vec<u8>,

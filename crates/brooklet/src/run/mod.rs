@@ -25,6 +25,7 @@ use crate::model::retention_state::State;
 use crate::run::table::Table;
 use crate::run::table_cache::TableCache;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use std::ops::ControlFlow;
 
 /// A log that the runs are asked about.
 pub(crate) struct Wanted<'k> {
@@ -232,7 +233,11 @@ impl Run {
     }
 
     /// Reads everything and checks every checksum, and that its keys are less than `end`.
-    pub fn verify(&self, end: Option<&[u8]>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    pub fn verify(
+        &self,
+        end: Option<&[u8]>,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
         let mut before = 0;
         for (i, table) in self.tables.iter().enumerate() {
             let next = self.tables.get(i + 1).map(|next| next.meta.first.as_slice()).or(end);

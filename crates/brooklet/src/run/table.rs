@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
 
 use brooklet_codex::{Builder, Reader, Source};
@@ -309,6 +309,7 @@ impl Table {
     pub fn error(&self, error: brooklet_codex::Error) -> Error {
         match error {
             brooklet_codex::Error::Io(_) => self.unread.store(true, Ordering::Relaxed),
+            brooklet_codex::Error::Cancelled => {}
             _ => self.set_damaged(),
         }
         codex_error(self.run, self.meta.offset, error)
@@ -316,10 +317,14 @@ impl Table {
 
     /// Reads everything and checks every checksum, and that its keys lie between what the manifest
     /// says and `next`.
-    pub fn verify(&self, next: Option<&[u8]>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    pub fn verify(
+        &self,
+        next: Option<&[u8]>,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
         let damaged = |what| Error::damaged(self.place(), what);
         let reader = self.reader()?;
-        reader.verify(progress).map_err(|e| self.error(e))?;
+        reader.verify(|done| progress(done.bytes)).map_err(|e| self.error(e))?;
         let mut cursor = reader.cursor();
         cursor.seek_first().map_err(|e| self.error(e))?;
         if cursor.key() < self.meta.first.as_slice() {
@@ -345,6 +350,7 @@ fn codex_error(run: u64, at: u64, error: brooklet_codex::Error) -> Error {
         brooklet_codex::Error::Newer { version } => {
             Error::NewerFormat { name: place, found: version, known: brooklet_codex::VERSION }
         }
+        brooklet_codex::Error::Cancelled => Error::Cancelled { what: "the check of a run" },
         other => Error::damaged(place, other.to_string()),
     }
 }

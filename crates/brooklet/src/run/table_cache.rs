@@ -49,6 +49,7 @@ pub(crate) struct TableCache {
 /// How logs were looked up in the runs since the store was opened, and what is kept in memory for
 /// that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LookupStats {
     /// How often a run's filter was asked whether the run has a log.
     pub filter_questions: u64,

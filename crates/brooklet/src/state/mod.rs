@@ -31,7 +31,7 @@ use crate::state::admission::Room;
 use crate::state::append::Planned;
 use crate::state::lost::{Doubt, Lost};
 use crate::state::spaces::{SpaceTable, Spaces};
-use crate::state::subscribers::Followers;
+use crate::state::subscribers::Subscribers;
 use crate::state::undo::Undo;
 
 /// Effects of one block, in the order they appended.
@@ -61,7 +61,7 @@ pub(crate) struct StoreState {
     /// `maintenance/ingest.rs`.
     pub ingesting: bool,
     /// Those who are to see each block that is shown.
-    pub followers: Followers,
+    pub subscribers: Subscribers,
     pub bounds_cache: BoundsCache,
     pub spaces: Spaces,
     /// What damage in the ring took, of a store that is open for reading only.
@@ -101,7 +101,7 @@ impl StoreState {
             inherited: 0,
             runs,
             ingesting: false,
-            followers: Followers::default(),
+            subscribers: Subscribers::default(),
             bounds_cache,
             spaces,
             lost: None,
@@ -123,7 +123,7 @@ impl StoreState {
 
     /// Makes durable blocks visible to readers.
     pub fn publish(&mut self, blocks: &[Arc<Block>]) -> Result<(), Error> {
-        self.followers.publish(blocks);
+        self.subscribers.publish(blocks);
         for block in blocks {
             if self.pending.front().is_none_or(|p| p.seq != block.seq()) {
                 continue; // an empty block, which only tells what is acknowledged

@@ -9,7 +9,7 @@ use brooklet_io::{Clock, Process};
 use brooklet_wal::Block;
 
 /// What the store's side and a follower share.
-pub(crate) struct Following {
+pub(crate) struct Subscriber {
     pub store: u128,
     pub most: usize,
     pub clock: Arc<dyn Clock>,
@@ -50,7 +50,7 @@ pub struct Moment {
 /// looked at at once.
 const APART: u64 = 10;
 
-/// Why a [`Follower`](crate::Follower) lacks commits.
+/// Why a [`Subscription`](crate::Subscription) lacks commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lost {
@@ -68,7 +68,7 @@ pub enum Lost {
     Forked,
 }
 
-impl Following {
+impl Subscriber {
     pub fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,27 +116,32 @@ pub(crate) fn millis(clock: &dyn Clock) -> u64 {
 
 /// Those who follow a store.
 #[derive(Default)]
-pub(crate) struct Followers {
-    all: Vec<Weak<Following>>,
+pub(crate) struct Subscribers {
+    all: Vec<Weak<Subscriber>>,
     witnesses: Vec<Weak<Witness>>,
 }
 
-impl Followers {
+impl Subscribers {
     /// Blocks are durable, in order.
     pub fn publish(&mut self, blocks: &[Arc<Block>]) {
-        self.all.retain(|follower| follower.upgrade().inspect(|follower| follower.publish(blocks)).is_some());
+        self.all.retain(|subscription| {
+            subscription.upgrade().inspect(|subscription| subscription.publish(blocks)).is_some()
+        });
         self.witnesses
             .retain(|witness| witness.upgrade().inspect(|witness| witness.publish(blocks)).is_some());
     }
 
     /// From now on it is notified.
-    pub fn add(&mut self, follower: &Arc<Following>) {
-        self.all.push(Arc::downgrade(follower));
+    pub fn add(&mut self, subscription: &Arc<Subscriber>) {
+        self.all.push(Arc::downgrade(subscription));
     }
 
     /// Something came into the store past its log.
     pub fn lose(&mut self) {
-        self.all.iter().filter_map(Weak::upgrade).for_each(|follower| follower.seen().lose(Lost::Unlogged));
+        self.all
+            .iter()
+            .filter_map(Weak::upgrade)
+            .for_each(|subscription| subscription.seen().lose(Lost::Unlogged));
     }
 
     /// From now on it is noted when blocks become durable.

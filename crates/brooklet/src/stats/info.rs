@@ -11,6 +11,7 @@ use crate::run::table_cache::LookupStats;
 
 /// A run, as [`Store::info`](crate::Store::info) tells it.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct RunInfo {
     /// Its number; larger is newer.
     pub id: u64,
@@ -44,6 +45,7 @@ pub struct RunInfo {
 
 /// What [`Store::info`](crate::Store::info) tells.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct StoreInfo {
     /// The volume.
     pub volume: VolumeInfo,

@@ -9,14 +9,19 @@ use brooklet_io::Volume;
 use crate::engine::recovery::{self, Opened};
 use crate::error::Error;
 use crate::format::run_entry::head_key;
+use crate::model::progress::Progress;
 use crate::model::resolve;
 use crate::options::{Create, OffloadReader, Options};
 use crate::read::ReadView;
 use crate::read::scan::{Listed, LogInfo, Logs};
 use crate::volume::{self, Volumes};
+use std::ops::ControlFlow;
+
+type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 /// Something that is wrong with a store.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Finding {
     /// Whether the store still answers rightly in spite of it, because another copy serves.
     pub harmless: bool,
@@ -26,6 +31,7 @@ pub struct Finding {
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct CheckReport {
     /// What is wrong; empty for a sound store.
     pub findings: Vec<Finding>,
@@ -52,22 +58,25 @@ impl CheckReport {
     }
 }
 
-/// Checks the store at `path`, which must not be open for writing. `progress` is told bytes done
-/// and bytes in all.
+/// Checks the store at `path`, which must not be open for writing, and reports to `progress`.
 ///
 /// # Errors
 /// Only where the check itself cannot go on: the store is open elsewhere, is no store, or the
-/// device fails. Damage is no error but a finding.
-pub fn check(path: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
+/// device fails; [`Error::Cancelled`] where `progress` returned `Break`. Damage is no error but a
+/// finding.
+pub fn check(
+    path: impl AsRef<Path>,
+    progress: impl FnMut(Progress) -> ControlFlow<()>,
+) -> Result<CheckReport, Error> {
     Options::new().check(path, progress)
 }
 
 /// Checks the store on a volume.
 pub fn check_volume(
     volume: Arc<dyn Volume>,
-    progress: &mut dyn FnMut(u64, u64),
+    mut progress: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<CheckReport, Error> {
-    check_volumes(&Volumes { data: volume, ring: None }, None, progress)
+    check_volumes(&Volumes { data: volume, ring: None }, None, &mut progress)
 }
 
 /// Checks the store on a volume whose ring lies on another.
@@ -75,9 +84,9 @@ pub fn check_volume(
 pub fn check_volume_with_ring(
     volume: Arc<dyn Volume>,
     ring: Arc<dyn Volume>,
-    progress: &mut dyn FnMut(u64, u64),
+    mut progress: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<CheckReport, Error> {
-    check_volumes(&Volumes { data: volume, ring: Some(ring) }, None, progress)
+    check_volumes(&Volumes { data: volume, ring: Some(ring) }, None, &mut progress)
 }
 
 impl Options {
@@ -85,11 +94,11 @@ impl Options {
     pub fn check(
         self,
         path: impl AsRef<Path>,
-        progress: &mut dyn FnMut(u64, u64),
+        mut progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<CheckReport, Error> {
         let (path, options) = self.read_only(true).create(Create::Never).settled(path.as_ref())?;
         let found = volume::open(&path, &options)?;
-        check_volumes(&found, options.offload_reader, progress)
+        check_volumes(&found, options.offload_reader, &mut progress)
     }
 
     /// The same, of the store on a volume, whose ring may lie on another.
@@ -99,14 +108,14 @@ impl Options {
         data: Arc<dyn Volume>,
         ring: Option<Arc<dyn Volume>>,
     ) -> Result<CheckReport, Error> {
-        check_volumes(&Volumes { data, ring }, self.offload_reader, &mut |_, _| {})
+        check_volumes(&Volumes { data, ring }, self.offload_reader, &mut Progress::ignore)
     }
 }
 
 fn check_volumes(
     volumes: &Volumes,
     offload_reader: Option<OffloadReader>,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: OnProgress<'_>,
 ) -> Result<CheckReport, Error> {
     let options = Options::new().read_only(true).create(Create::Never).threads(false);
     let options = Options { offload_reader, ..options };
@@ -132,21 +141,30 @@ fn check_volumes(
         report.add(false, lost.error().to_string());
     }
     let total = opened.state.runs.iter().map(|r| r.len() * 2).sum::<u64>().max(1);
-    check_runs(&opened, &mut report, total, progress);
+    check_runs(&opened, &mut report, total, progress)?;
     check_logs(&opened, &mut report);
-    progress(total, total);
+    // Nothing is left to cancel.
+    let _ = progress(Progress::of_bytes(total, total));
     Ok(report)
 }
 
-fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &mut dyn FnMut(u64, u64)) {
+fn check_runs(
+    opened: &Opened,
+    report: &mut CheckReport,
+    total: u64,
+    progress: OnProgress<'_>,
+) -> Result<(), Error> {
     let mut before = 0;
     let merging = opened.state.runs.merging();
     for run in opened.state.runs.iter() {
         // What is being made of others ends where those begin to count.
         let end =
             merging.filter(|merging| merging.into == run.meta.id).map(|merging| head_key(&merging.from));
-        if let Err(error) = run.verify(end.as_deref(), &mut |done| progress(before + done, total)) {
-            report.add(false, error.to_string());
+        let report_done = &mut |done| progress(Progress::of_bytes(before + done, total));
+        match run.verify(end.as_deref(), report_done) {
+            Err(Error::Cancelled { .. }) => return Err(Error::Cancelled { what: "the check" }),
+            Err(error) => report.add(false, error.to_string()),
+            Ok(()) => {}
         }
         before += run.len();
         report.runs += 1;
@@ -160,6 +178,7 @@ fn check_runs(opened: &Opened, report: &mut CheckReport, total: u64, progress: &
             format!("{used} bytes in use and {} free do not make {heap}", opened.heap.free_bytes()),
         );
     }
+    Ok(())
 }
 
 /// Reads every log to its end, and compares what lives with what the manifest says. What is known

@@ -61,7 +61,7 @@ impl Store {
 
     /// An empty store in memory, for tests and trials. `seed` makes its chances repeatable.
     pub fn in_memory(seed: u64) -> Result<Self, Error> {
-        let options = Options::new().seeded(seed).ring_size(4 << 20).max_payload(512 << 10);
+        let options = Options::new().rng_seed(seed).ring_size(4 << 20).max_payload(512 << 10);
         options.create_on(Arc::new(MemVolume::new(seed)))
     }
 }
@@ -244,7 +244,7 @@ impl Store {
     /// # Errors
     /// [`Error::InvalidRetention`] where a limit makes no sense; [`Error::UnknownLog`] where there
     /// is neither limit nor log.
-    pub fn retain(&self, key: impl AsRef<[u8]>, retention: Retention) -> Result<Ticket, Error> {
+    pub fn set_retention(&self, key: impl AsRef<[u8]>, retention: Retention) -> Result<Ticket, Error> {
         self.write_one(&key, Action::Retain(retention))
     }
 
@@ -252,15 +252,15 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Conflict`] where an expectation does not hold: it names the log and what was found.
-    pub fn commit(&self, commit: &Commit<'_>) -> Result<Ticket, Error> {
-        self.write(&commit.ops, commit.durability, true)
+    pub fn commit(&self, commit: &Commit) -> Result<Ticket, Error> {
+        commit.with_ops(|ops| self.write(ops, commit.durability, true))
     }
 
     /// [`commit`](Self::commit), but refused with [`Error::Full`] where it would have to wait for
     /// room. For callers that may not wait, such as one that the store's own volume calls back.
     #[doc(hidden)]
-    pub fn commit_now(&self, commit: &Commit<'_>) -> Result<Ticket, Error> {
-        self.write(&commit.ops, commit.durability, false)
+    pub fn commit_now(&self, commit: &Commit) -> Result<Ticket, Error> {
+        commit.with_ops(|ops| self.write(ops, commit.durability, false))
     }
 
     /// Reads entries of a log, as they are now: `..` for all, `5..` from number 5 on, `.rev()` for

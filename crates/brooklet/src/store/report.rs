@@ -34,6 +34,6 @@ impl Store {
     /// The store's metrics: [`activity`](Self::activity) with names.
     /// [`Options::metrics_file`](crate::Options::metrics_file) keeps a file of them.
     pub fn metrics(&self) -> Metrics {
-        Metrics::of(&self.activity())
+        Metrics::from(&self.activity())
     }
 }

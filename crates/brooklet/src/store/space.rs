@@ -3,7 +3,7 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use crate::engine::memory_dump::Dumped;
+use crate::engine::memory_dump::DumpReport;
 use crate::error::Error;
 use crate::model::Bounds;
 use crate::model::commit::{Action, Durability, EnrollScope, Op};
@@ -284,7 +284,7 @@ impl Space {
     /// # Errors
     /// [`Error::InvalidSpace`] where the space is not kept in memory; [`Error::Full`] where there
     /// is no room; [`Error::Stopped`].
-    pub fn dump(&self) -> Result<Dumped, Error> {
+    pub fn dump(&self) -> Result<DumpReport, Error> {
         let Some(memory_space) = self.store.inner().memory_spaces.find(self.name.as_bytes()) else {
             let class = self.info()?.config.class;
             let why =

@@ -85,7 +85,7 @@ impl Store {
         let inner = self.inner();
         let (runs, now, lost) = match &inner.wal {
             Some(_) => {
-                let witness = inner.sound_state()?.followers.witness(inner.options.clock.clone());
+                let witness = inner.sound_state()?.subscribers.witness(inner.options.clock.clone());
                 self.checkpoint()?;
                 // What became durable up to now has come to the state, and is known to the witness.
                 let state = inner.state();
@@ -168,7 +168,7 @@ impl View {
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
     /// # let store = brooklet::Store::in_memory(1)?;
-    /// use brooklet::Walked;
+    /// use brooklet::WalkItem;
     ///
     /// store.append_many("doc/1", ["a", "b"])?.wait()?;
     /// store.append("doc/2", "c")?.wait()?;
@@ -213,7 +213,7 @@ impl std::fmt::Debug for View {
 
 /// What a [`Walk`] comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Walked {
+pub enum WalkItem {
     /// A log; what follows, up to the next one, are its entries.
     Log(LogInfo),
     /// The next entry of the log.
@@ -236,16 +236,16 @@ pub struct Walk {
 }
 
 impl Walk {
-    fn step(&mut self) -> Result<Option<Walked>, Error> {
+    fn step(&mut self) -> Result<Option<WalkItem>, Error> {
         loop {
             if let Some((chunk, seq)) = self.chunk.as_mut().filter(|(chunk, seq)| *seq < chunk.range().end) {
                 let entry = Entry { seq: *seq, payload: given_of(chunk, *seq) };
                 *seq += 1;
-                return Ok(Some(Walked::Entry(entry)));
+                return Ok(Some(WalkItem::Entry(entry)));
             }
             while let Some(entry) = self.out.out().pop() {
                 if let Some(log) = self.take(&entry.key, &entry.value.into())? {
-                    return Ok(Some(Walked::Log(log)));
+                    return Ok(Some(WalkItem::Log(log)));
                 }
                 if self.chunk.is_some() {
                     break;
@@ -290,7 +290,7 @@ impl Walk {
 }
 
 impl Iterator for Walk {
-    type Item = Result<Walked, Error>;
+    type Item = Result<WalkItem, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.over {

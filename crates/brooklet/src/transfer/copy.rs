@@ -14,6 +14,7 @@ use brooklet_io::{AlignedBuf, Persist, SECTOR, Volume, read_exact_at, write_all_
 use crate::error::{Error, is_full};
 use crate::format::manifest::{self, Manifest, TableMeta};
 use crate::format::superblock::{Place, Superblock};
+use crate::model::progress::Progress;
 use crate::options::{Create, Options};
 use crate::run::table::Table;
 use crate::run::table_cache::TableCache;
@@ -31,25 +32,24 @@ const WAITING: usize = 64;
 /// So many threads check, where there are cores for them.
 const CHECKING: usize = 4;
 
-type Watch<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
+type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 impl Options {
     /// Makes a new store at `path` that holds what `view` shows, and opens it: all logs of another
     /// store, or of a backup, as they were. Several times as fast as an [import](Store::import),
     /// which is for stores that are there, and for some of the logs.
     ///
-    /// Tells `watch` how many bytes are copied by now; where that breaks, there is no store. What
-    /// was copied is read back and checked.
+    /// Reports to `progress`; where that returns `Break`, the call fails with
+    /// [`Error::Cancelled`], and there is no store. What was copied is read back and checked.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let dir = tempfile::tempdir()?;
     /// # let (path, store) = (dir.path().join("copy"), brooklet::Store::in_memory(1)?);
-    /// use std::ops::ControlFlow;
-    /// use brooklet::Options;
+    /// use brooklet::{Options, Progress};
     ///
     /// store.append_many("doc", ["a", "b"])?.wait()?;
-    /// let copy = Options::new().copy(&path, &store.view()?, |_| ControlFlow::Continue(()))?;
+    /// let copy = Options::new().copy(&path, &store.view()?, Progress::ignore)?;
     /// assert_eq!(copy.bounds("doc")?.next, 2);
     /// copy.append("doc", "c")?.wait()?;
     /// # Ok(())
@@ -64,11 +64,11 @@ impl Options {
         self,
         path: impl AsRef<Path>,
         view: &View,
-        mut watch: impl FnMut(u64) -> ControlFlow<()>,
+        mut progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Store, Error> {
         let (path, options) = self.create(Create::IfMissing).settled(path.as_ref())?;
         let fill = |volumes: &Volumes, superblock: &mut Superblock| {
-            copy(view, volumes, superblock, &options, &mut watch)
+            copy(view, volumes, superblock, &options, &mut progress)
         };
         if !create::make(&path, &options, fill)? {
             return Err(Error::exists(path.display().to_string()));
@@ -93,7 +93,7 @@ fn copy(
     volumes: &Volumes,
     superblock: &mut Superblock,
     options: &Options,
-    watch: Watch<'_>,
+    progress: OnProgress<'_>,
 ) -> Result<(), Error> {
     view.here()?;
     view.expect_whole()?;
@@ -113,7 +113,7 @@ fn copy(
     let volume = &volumes.data;
     volume.grow(all).map_err(failed(volume))?;
     let table_cache = TableCache::new(volume.clone(), options.cache_budget, Some(0), options.secret);
-    let mut told = |bytes: u64| match watch(bytes) {
+    let mut told = |bytes: u64| match progress(Progress::of_bytes(bytes, all - begin)) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Error::Cancelled { what: "the copy of a store" }),
     };
@@ -190,7 +190,8 @@ struct Written<'a> {
 impl Written<'_> {
     /// Reads it back.
     fn check(&self, table_cache: &TableCache) -> Result<(), Error> {
-        Table::open(table_cache, self.run, self.meta.clone())?.verify(None, &mut |_| {})
+        Table::open(table_cache, self.run, self.meta.clone())?
+            .verify(None, &mut |_| ControlFlow::Continue(()))
     }
 
     /// Compares it with a source that is damaged.

@@ -31,7 +31,8 @@ const VERSION: u32 = 1;
 
 /// What was exported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exported {
+#[non_exhaustive]
+pub struct ExportReport {
     /// Logs.
     pub logs: u64,
     /// Their entries.
@@ -63,7 +64,7 @@ impl View {
     /// fails. What was written then is to be discarded. Where [damage in the
     /// ring](crate::Options::read_only) took something of the store, nothing is written, since
     /// nobody could tell from the file: [`walk`](Self::walk) gives what is left.
-    pub fn export(&self, prefix: impl AsRef<[u8]>, out: impl io::Write) -> Result<Exported, Error> {
+    pub fn export(&self, prefix: impl AsRef<[u8]>, out: impl io::Write) -> Result<ExportReport, Error> {
         let prefix = prefix.as_ref();
         self.write(prefix, |key| key.starts_with(prefix), out)
     }
@@ -72,7 +73,7 @@ impl View {
     ///
     /// # Errors
     /// As that, and [`Error::UnknownLog`].
-    pub fn export_log(&self, key: impl AsRef<[u8]>, out: impl io::Write) -> Result<Exported, Error> {
+    pub fn export_log(&self, key: impl AsRef<[u8]>, out: impl io::Write) -> Result<ExportReport, Error> {
         let key = key.as_ref();
         self.expect_log(key)?;
         self.write(key, |other| other == key, out)
@@ -94,7 +95,7 @@ impl View {
         from: &[u8],
         wanted: impl Fn(&[u8]) -> bool,
         out: impl io::Write,
-    ) -> Result<Exported, Error> {
+    ) -> Result<ExportReport, Error> {
         self.expect_whole()?;
         let failed = |error| match error {
             brooklet_codex::Error::Io(source) => Error::io("writing an export")(source),
@@ -114,7 +115,7 @@ impl View {
         }
         let (logs, entries) = (pieces.logs, pieces.entries);
         let (summary, _) = codex.finish_with(&self.metadata(logs, entries)).map_err(failed)?;
-        Ok(Exported { logs, entries, bytes: summary.len, footer_sum: summary.footer_sum })
+        Ok(ExportReport { logs, entries, bytes: summary.len, footer_sum: summary.footer_sum })
     }
 
     fn metadata(&self, logs: u64, entries: u64) -> Vec<u8> {
@@ -128,7 +129,7 @@ impl View {
     }
 }
 
-impl Exported {
+impl ExportReport {
     /// What a codex file says of itself, where it is an export.
     ///
     /// # Errors
@@ -183,7 +184,7 @@ mod tests {
                 store.append_many([b'l', n], vec![payload; 3]).unwrap().wait().unwrap();
             }
             store.trim("l\x03", 2).unwrap().wait().unwrap();
-            store.retain("limited", Retention::new().entries(2)).unwrap().wait().unwrap();
+            store.set_retention("limited", Retention::new().entries(2)).unwrap().wait().unwrap();
             store.append("limited", [round]).unwrap().wait().unwrap();
             store.append("gone", "x").unwrap().wait().unwrap();
             store.checkpoint().unwrap();
@@ -221,9 +222,9 @@ mod tests {
         logs
     }
 
-    fn open(file: Vec<u8>, exported: Exported) -> Reader<Bytes> {
+    fn open(file: Vec<u8>, exported: ExportReport) -> Reader<Bytes> {
         let reader = Reader::open(file.into(), exported.bytes, Some(exported.footer_sum)).unwrap();
-        reader.verify(&mut |_| {}).unwrap();
+        reader.verify(brooklet_codex::Progress::ignore).unwrap();
         reader
     }
 

@@ -2,8 +2,8 @@
 
 pub mod copy;
 pub mod export;
-pub mod follow;
 pub mod import;
 pub mod offload;
 pub mod parts;
 pub mod salvage;
+pub mod subscribe;

@@ -8,6 +8,7 @@ use brooklet_codex::Source;
 
 use crate::error::Error;
 use crate::format::manifest::PartName;
+use crate::model::progress::Progress;
 use crate::run::Run;
 use crate::run::table::Table;
 use crate::store::Store;
@@ -15,7 +16,7 @@ use crate::store::Store;
 /// What was offloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Offloaded {
+pub struct OffloadReport {
     /// Runs.
     pub runs: usize,
     /// Parts that they consist of.
@@ -32,8 +33,8 @@ impl Store {
     /// wherever [parts](crate::View::parts) of it are kept.
     ///
     /// `kept` gives the bytes of a part that is kept elsewhere, for as long as the store names it;
-    /// `None` ends it. Each part is read back and checked before it goes, and `watch` told how many
-    /// bytes are by now: where that breaks, it ends. From then on the store is opened with
+    /// `None` ends it. Each part is read back and checked before it goes, and reported to
+    /// `progress`: where that returns `Break`, the call ends. From then on the store is opened with
     /// [`Options::offload_reader`](crate::Options::offload_reader), and a look-up in what is old
     /// fails while that is out of reach; commits do not, but those on a log of which only that
     /// knows where it ends.
@@ -57,7 +58,7 @@ impl Store {
     /// }
     ///
     /// let kept = |name| Some(Arc::new(offloaded.get(&name)?.clone()) as Arc<dyn Source>);
-    /// let offloaded = store.offload(0, kept, |_bytes| ControlFlow::Continue(()))?;
+    /// let offloaded = store.offload(0, kept, Progress::ignore)?;
     /// assert_eq!((offloaded.runs, offloaded.left), (1, 0));
     /// assert_eq!(store.read("doc", 1..)?.next().unwrap()?.payload, "b");
     /// # Ok(())
@@ -72,14 +73,15 @@ impl Store {
         &self,
         most: u64,
         mut kept: impl FnMut(PartName) -> Option<Arc<S>>,
-        mut watch: impl FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<Offloaded, Error> {
+        mut progress: impl FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<OffloadReport, Error> {
         let inner = self.inner();
         inner.wal()?;
-        let mut offloaded = Offloaded::default();
+        let (mut offloaded, mut total) = (OffloadReport::default(), None);
         loop {
             let runs = inner.state().runs.clone();
             offloaded.left = runs.here().iter().map(|run| run.bytes()).sum();
+            let total = *total.get_or_insert(offloaded.left.saturating_sub(most));
             let next = if offloaded.left > most { inner.maintenance().may_go(&runs) } else { None };
             // What may go is not to be kept from going.
             drop(runs);
@@ -87,15 +89,12 @@ impl Store {
             let Some(tables) = self.kept(&run, &mut kept)? else { return Ok(offloaded) };
             let mut before = offloaded.bytes;
             for table in &tables {
-                let mut go_on = ControlFlow::Continue(());
-                table.verify(None, &mut |bytes| {
-                    if go_on.is_continue() {
-                        go_on = watch(before + bytes);
-                    }
-                })?;
-                if go_on.is_break() {
+                let checked =
+                    table.verify(None, &mut |bytes| progress(Progress::of_bytes(before + bytes, total)));
+                if matches!(checked, Err(Error::Cancelled { .. })) {
                     return Ok(offloaded);
                 }
+                checked?;
                 before += table.meta.len;
             }
             let context = inner.context()?;

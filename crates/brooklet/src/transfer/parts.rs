@@ -26,10 +26,12 @@ use crate::error::Error;
 use crate::format::manifest::PartName;
 use crate::format::manifest::{self, Manifest, TableMeta};
 use crate::model::keyed_hash::Secret;
+use crate::model::progress::Progress;
 use crate::run::RunSet;
 use crate::run::table::Table;
 use crate::run::table_cache::TableCache;
 use crate::store::view::View;
+use std::ops::ControlFlow;
 
 const MAGIC: &[u8; 8] = b"BRKPARTS";
 const VERSION: u32 = 1;
@@ -53,11 +55,14 @@ impl Part {
         self.0.meta.is_offloaded()
     }
 
-    /// Reads and checks all of it; tells `progress` how many bytes are checked by now.
+    /// Reads and checks all of it, and reports to `progress`.
     ///
     /// # Errors
-    /// [`Error::Damaged`] and [`Error::Io`].
-    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    /// [`Error::Damaged`] and [`Error::Io`]; [`Error::Cancelled`] where `progress` returned
+    /// `Break`.
+    pub fn verify(&self, mut progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<(), Error> {
+        let total = self.0.meta.len;
+        let progress = |done: brooklet_codex::Progress| progress(Progress::of_bytes(done.bytes, total));
         self.0.reader()?.verify(progress).map(drop).map_err(|error| self.0.error(error))
     }
 
@@ -122,7 +127,7 @@ impl View {
     /// let view = store.view()?;
     /// let (table, mut kept) = (view.table(), HashMap::new());
     /// for part in view.parts() {
-    ///     part.verify(&mut |_| {})?;
+    ///     part.verify(Progress::ignore)?;
     ///     kept.insert(part.name(), part.read(0, part.name().len as usize)?);
     /// }
     ///

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::model::Bounds;
 use crate::read::Entries;
 use crate::read::scan::Logs;
-use crate::store::view::{View, Walk, Walked};
+use crate::store::view::{View, Walk, WalkItem};
 
 /// What is left of some logs, as [`View::salvage`] gives it.
 pub struct Salvage<'a> {
@@ -47,7 +47,7 @@ impl View {
 }
 
 impl Salvage<'_> {
-    fn step(&mut self) -> Option<Result<Walked, Error>> {
+    fn step(&mut self) -> Option<Result<WalkItem, Error>> {
         loop {
             match &mut self.at {
                 At::Walk(walk) => match walk.next() {
@@ -60,7 +60,7 @@ impl Salvage<'_> {
                 },
                 At::Logs(logs) => {
                     if let Some(entry) = self.entries.as_mut().and_then(Iterator::next) {
-                        return Some(entry.map(Walked::Entry));
+                        return Some(entry.map(WalkItem::Entry));
                     }
                     self.entries = None;
                     let log = match logs.next()? {
@@ -71,7 +71,7 @@ impl Salvage<'_> {
                         Ok(all) => self.entries = Some(all),
                         Err(error) => return Some(Err(error)),
                     }
-                    return Some(Ok(Walked::Log(log)));
+                    return Some(Ok(WalkItem::Log(log)));
                 }
                 At::End => return None,
             }
@@ -96,13 +96,13 @@ impl Salvage<'_> {
 }
 
 impl Iterator for Salvage<'_> {
-    type Item = Result<Walked, Error>;
+    type Item = Result<WalkItem, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let step = self.step();
         match &step {
-            Some(Ok(Walked::Log(log))) => self.log = Some((log.key.clone(), log.bounds.first)),
-            Some(Ok(Walked::Entry(entry))) => {
+            Some(Ok(WalkItem::Log(log))) => self.log = Some((log.key.clone(), log.bounds.first)),
+            Some(Ok(WalkItem::Entry(entry))) => {
                 self.log = self.log.take().map(|(key, _)| (key, entry.seq + 1));
             }
             Some(Err(Error::Damaged { .. })) => {}

@@ -24,6 +24,7 @@ use crate::volume::{self, Volumes};
 
 /// A store that was made by [`Options::format`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Formatted {
     /// Where the store is.
     pub name: String,

@@ -29,7 +29,7 @@ impl Trial {
     fn new() -> Self {
         let (volume, clock) = (MemVolume::new(1), Arc::new(ManualClock::default()));
         let options = Options::new().ring_size(512 << 10).memory_budget(BUDGET as usize).block_size(32 << 10);
-        let options = options.max_payload(64 << 10).threads(false).environment(clock.clone(), 1);
+        let options = options.max_payload(64 << 10).threads(false).clock(clock.clone()).rng_seed(1);
         let store = options.create_on(Arc::new(volume.clone())).unwrap();
         Self { volume, clock, store, rng: Rng::new(1), payload: 0, appends: 0, most_runs: 0 }
     }

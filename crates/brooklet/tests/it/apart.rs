@@ -21,7 +21,7 @@ const SECTOR: usize = 4096;
 
 fn options(seed: u64) -> Options {
     let clock = Arc::new(ManualClock::default());
-    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).environment(clock, seed)
+    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).clock(clock).rng_seed(seed)
 }
 
 fn small() -> Options {
@@ -96,7 +96,7 @@ fn survive(pair: &[Twin; 2], known: &Known, seed: u64, again: u64, when: &str) {
     }
     let pair = twins(crash(&pair), seed + 1);
     let [data, ring] = pair.clone();
-    let report = check_volume_with_ring(Arc::new(data), Arc::new(ring), &mut |_, _| {}).unwrap();
+    let report = check_volume_with_ring(Arc::new(data), Arc::new(ring), brooklet::Progress::ignore).unwrap();
     assert!(report.findings.iter().all(|finding| finding.harmless), "{when}, twice: {:?}", report.findings);
     let store = open(&pair, seed).unwrap_or_else(|error| panic!("{when}, twice: {error}"));
     known.expect(&contents(&store).unwrap(), &format!("{when}, twice"));
@@ -299,7 +299,7 @@ fn the_ring_in_a_file_of_its_own() {
     assert_eq!(reader.bounds("log").unwrap().next, 2);
     assert_eq!(reader.scan("").unwrap().count(), 8);
     drop(reader);
-    assert!(options().check(&data, &mut |_, _| {}).unwrap().is_sound());
+    assert!(options().check(&data, brooklet::Progress::ignore).unwrap().is_sound());
     options().open(&data).unwrap().compact().unwrap();
 }
 
@@ -365,7 +365,7 @@ fn a_store_without_its_ring_is_told() {
     // others.
     damaged[SECTOR + 40] ^= 1;
     fs::write(&ring, &damaged).unwrap();
-    let report = small().ring_at(&ring).check(&data, &mut |_, _| {}).unwrap();
+    let report = small().ring_at(&ring).check(&data, brooklet::Progress::ignore).unwrap();
     let harmless = report.findings.iter().filter(|f| f.harmless && f.what.contains("the ring's label"));
     assert_eq!((harmless.count(), report.findings.len()), (2, 2), "{:?}", report.findings);
     assert_eq!(small().ring_at(&ring).open(&data).unwrap().bounds("log").unwrap().next, 1);

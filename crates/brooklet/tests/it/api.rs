@@ -11,7 +11,7 @@ use brooklet::{Bounds, Commit, Durability, Error, Options, Store};
 
 fn manual() -> Options {
     let clock = Arc::new(ManualClock::default());
-    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).environment(clock, 3)
+    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).clock(clock).rng_seed(3)
 }
 
 /// A log of entries 2 to 9, half of them in a run.
@@ -176,4 +176,40 @@ fn what_goes_on_by_itself_is_told() {
     assert!(store.step().unwrap() && store.info().unwrap().checkpointing);
     while store.step().unwrap() {}
     assert!(!store.info().unwrap().checkpointing);
+}
+
+/// A caller that has seen enough ends a check, which is no finding.
+#[test]
+fn a_check_is_cancelled_by_its_caller() {
+    let volume = Arc::new(MemVolume::new(7));
+    let store = manual().create_on(volume.clone()).unwrap();
+    store.append("log", vec![1; 5000]).unwrap().wait().unwrap();
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    let mut reports = 0;
+    let cancelled = brooklet::check_volume(volume.clone(), |_| {
+        reports += 1;
+        std::ops::ControlFlow::Break(())
+    });
+    assert!(matches!(cancelled, Err(Error::Cancelled { .. })) && reports == 1, "{cancelled:?}");
+    assert!(brooklet::check_volume(volume, brooklet::Progress::ignore).unwrap().is_sound());
+}
+
+/// A commit owns what it is given, and may be used again.
+#[test]
+fn a_commit_owns_its_keys_and_payloads() {
+    let store = manual().create_on(Arc::new(MemVolume::new(7))).unwrap();
+    let mut commit = Commit::new();
+    for round in 0..3u64 {
+        assert!(commit.is_empty());
+        for n in 0..9 {
+            commit
+                .append(format!("log/{n}"), format!("{round} of {n}"))
+                .expect_next(format!("log/{n}"), round);
+        }
+        store.commit(&commit).unwrap().wait().unwrap();
+        commit.clear();
+    }
+    let last = store.read("log/8", ..).unwrap().last().unwrap().unwrap();
+    assert_eq!((last.seq, &last.payload[..]), (2, &b"2 of 8"[..]));
 }

@@ -279,12 +279,12 @@ impl Clock for Broken {
 #[test]
 fn a_panic_while_the_store_changes_stops_it_by_name() {
     let clock = Arc::new(Broken::default());
-    let store = options().environment(clock.clone(), 1).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let store = options().clock(clock.clone()).rng_seed(1).create_on(Arc::new(MemVolume::new(1))).unwrap();
     store.append("safe", "entry").unwrap().wait().unwrap();
     clock.1.store(true, Ordering::Relaxed);
     let other = store.clone();
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        other.retain("log", brooklet::Retention::new().age(LONG)).map(drop)
+        other.set_retention("log", brooklet::Retention::new().age(LONG)).map(drop)
     }));
     clock.1.store(false, Ordering::Relaxed);
     if panicked.is_err() {

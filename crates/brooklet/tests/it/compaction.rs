@@ -22,7 +22,7 @@ impl Place {
 
     fn options(&self) -> Options {
         let options = Options::new().ring_size(1 << 20).max_payload(64 << 10).memory_budget(4 << 20);
-        options.threads(false).environment(self.clock.clone(), 1)
+        options.threads(false).clock(self.clock.clone()).rng_seed(1)
     }
 
     fn create(&self) -> Store {
@@ -38,7 +38,8 @@ impl Place {
     }
 
     fn check(&self) {
-        let report = brooklet::check_volume(Arc::new(self.volume.clone()), &mut |_, _| {}).unwrap();
+        let report =
+            brooklet::check_volume(Arc::new(self.volume.clone()), brooklet::Progress::ignore).unwrap();
         assert!(report.is_sound(), "{:?}", report.findings);
     }
 }

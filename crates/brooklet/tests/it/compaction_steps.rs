@@ -379,7 +379,7 @@ fn merging_in_whatever_room_ends() {
     for capacity in (4500..7500).step_by(252) {
         let volume = MemVolume::new(1);
         let clock = Arc::new(ManualClock::default());
-        let options = options().ring_size(1 << 20).memory_budget(4 << 20).environment(clock.clone(), 1);
+        let options = options().ring_size(1 << 20).memory_budget(4 << 20).clock(clock.clone()).rng_seed(1);
         let store = options.capacity(capacity << 10).create_on(Arc::new(volume.clone())).unwrap();
         let mut rng = Rng::new(1);
         for _ in 0..6 {

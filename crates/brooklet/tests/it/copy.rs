@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use brooklet::codex::{Bytes, Source};
 use brooklet::io::{Fault, ManualClock, MemVolume, Rng};
-use brooklet::{Create, Error, Options, Retention, Store, View};
+use brooklet::{Create, Error, Options, Progress, Retention, Store, View};
 use common::{contents, seen};
 
 fn options(seed: u64) -> Options {
     let clock = Arc::new(ManualClock::default());
     clock.set_wall(Duration::from_secs(1000));
     let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10);
-    options.threads(false).environment(clock, seed)
+    options.threads(false).clock(clock).rng_seed(seed)
 }
 
 /// A store with some runs, in the midst of a merge where chance has it so.
@@ -29,7 +29,7 @@ fn store(seed: u64) -> Store {
         let ticket = match rng.below(12) {
             0 => store.snapshot(&key, payload),
             1 if store.exists(&key).unwrap() => store.delete(&key),
-            2 => store.retain(&key, Retention::new().entries(4).age(Duration::from_secs(900))),
+            2 => store.set_retention(&key, Retention::new().entries(4).age(Duration::from_secs(900))),
             _ => store.append(&key, payload),
         };
         match ticket {
@@ -66,7 +66,7 @@ fn a_copy_is_what_the_view_shows_and_goes_on() {
         assert!(contents(&copy).unwrap() == now, "seed {seed}");
         copy.close().unwrap();
         drop(copy);
-        let report = brooklet::check_volume(Arc::new(volume.clone()), &mut |_, _| {}).unwrap();
+        let report = brooklet::check_volume(Arc::new(volume.clone()), Progress::ignore).unwrap();
         assert!(report.is_sound(), "seed {seed}: {:?}", report.findings);
         assert!(
             contents(&options(1).create(Create::Never).open_on(Arc::new(volume)).unwrap()).unwrap() == now
@@ -95,26 +95,26 @@ fn files_are_there_as_a_whole_or_not() {
     let (view, path) = (store.view().unwrap(), dir.path().join("copy"));
     let bytes: u64 = view.parts().iter().map(|part| part.name().len).sum();
     let mut told = 0;
-    let watch = |bytes| {
-        assert!(bytes > told);
-        told = bytes;
+    let progress = |done: Progress| {
+        assert!(done.bytes > told && done.total_bytes >= Some(done.bytes));
+        told = done.bytes;
         ControlFlow::Continue(())
     };
-    let copy = Options::new().copy(&path, &view, watch).unwrap();
+    let copy = Options::new().copy(&path, &view, progress).unwrap();
     assert!(contents(&copy).unwrap() == seen(&view) && told >= bytes);
     drop(copy);
-    let refused = Options::new().copy(&path, &view, |_| ControlFlow::Continue(()));
+    let refused = Options::new().copy(&path, &view, Progress::ignore);
     assert!(matches!(refused, Err(Error::Exists { .. })));
     std::fs::remove_file(&path).unwrap();
     let cut = Options::new().copy(&path, &view, |_| ControlFlow::Break(()));
     assert!(matches!(cut, Err(Error::Cancelled { .. })));
     let small = Options::new().ring_size(1 << 20).capacity(3 << 20).max_payload(9 << 10);
-    let full = small.copy(&path, &view, |_| ControlFlow::Continue(()));
+    let full = small.copy(&path, &view, Progress::ignore);
     assert!(matches!(full, Err(Error::Full { .. })), "{bytes}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left over");
     // With its ring in a file of its own.
     let ring = dir.path().join("ring");
-    let copy = Options::new().ring_at(&ring).copy(&path, &view, |_| ControlFlow::Continue(())).unwrap();
+    let copy = Options::new().ring_at(&ring).copy(&path, &view, Progress::ignore).unwrap();
     assert!(contents(&copy).unwrap() == seen(&view) && ring.exists());
 }
 
@@ -175,7 +175,7 @@ fn what_is_damaged_is_not_copied() {
             let copied = options(1).copy_on(Arc::new(MemVolume::new(1)), &damaged).map(drop);
             assert!(matches!(copied, Err(Error::Damaged { .. })), "part {nth}, byte {at}");
             let small = Options::new().ring_size(1 << 20).max_payload(9 << 10);
-            let copied = small.copy(&path, &damaged, |_| ControlFlow::Continue(())).map(drop);
+            let copied = small.copy(&path, &damaged, Progress::ignore).map(drop);
             assert!(matches!(copied, Err(Error::Damaged { .. })), "part {nth}, byte {at}");
             refused += 1;
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brooklet::io::MemVolume;
-use brooklet::{Bytes, Commit, Create, Entry, Error, Options, Store, Walked, check_volume};
+use brooklet::{Bytes, Commit, Create, Entry, Error, Options, Store, WalkItem, check_volume};
 
 fn options() -> Options {
     Options::new().ring_size(256 << 10).max_payload(8 << 10).threads(false)
@@ -36,7 +36,7 @@ fn store() -> (MemVolume, Vec<Logs>) {
     }
     store.checkpoint().unwrap();
     let mut states = vec![contents(&store)];
-    type Deed<'a> = &'a dyn Fn(&mut Commit<'static>);
+    type Deed<'a> = &'a dyn Fn(&mut Commit);
     let deeds: [Deed<'_>; 16] = [
         &|c| _ = c.append("both", b"9"),
         &|c| _ = c.append("new", b"0"),
@@ -160,11 +160,11 @@ fn listings_end_with_an_error(store: &Store, before: &Logs) {
     for step in view.walk("").unwrap() {
         assert!(!ended, "an error ends it");
         match step {
-            Ok(Walked::Log(log)) => {
+            Ok(WalkItem::Log(log)) => {
                 key = log.key;
                 walked.insert(key.clone(), (log.bounds.first, Vec::new()));
             }
-            Ok(Walked::Entry(entry)) => walked.get_mut(&key).unwrap().1.push(entry.payload),
+            Ok(WalkItem::Entry(entry)) => walked.get_mut(&key).unwrap().1.push(entry.payload),
             Err(error) => ended = matches!(error, Error::Damaged { .. }),
         }
     }
@@ -206,7 +206,7 @@ pub fn a_damaged_block_of_the_ring_hides_no_other() {
             if byte > block + 96 {
                 assert!(states[at + 1].keys().filter(touched).all(names), "{damage}");
             }
-            let report = check_volume(Arc::new(volume.clone()), &mut |_, _| {}).unwrap();
+            let report = check_volume(Arc::new(volume.clone()), brooklet::Progress::ignore).unwrap();
             assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
             assert!(report.doubtful > 0 && report.entries > 0);
             let writer = options().create(Create::Never).open_on(Arc::new(volume.clone()));

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use brooklet::io::{Fault, MemVolume, Rng};
-use brooklet::{Entry, Error, Store, Walked};
+use brooklet::{Entry, Error, Store, WalkItem};
 
 type Logs = BTreeMap<String, Vec<Entry>>;
 
@@ -73,11 +73,11 @@ fn salvages(store: &Store, keys: &[String], logs: &Logs) {
     let (mut salvaged, mut key, mut errors) = (Logs::new(), String::new(), 0);
     for walked in view.salvage("").unwrap() {
         match walked {
-            Ok(Walked::Log(log)) => {
+            Ok(WalkItem::Log(log)) => {
                 key = String::from_utf8(log.key).unwrap();
                 assert!(salvaged.insert(key.clone(), Vec::new()).is_none(), "{key} comes twice");
             }
-            Ok(Walked::Entry(entry)) => salvaged.get_mut(&key).unwrap().push(entry),
+            Ok(WalkItem::Entry(entry)) => salvaged.get_mut(&key).unwrap().push(entry),
             Err(Error::Damaged { .. }) => errors += 1,
             Err(error) => panic!("{error}"),
         }

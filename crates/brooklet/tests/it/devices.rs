@@ -101,7 +101,7 @@ fn a_store_on_a_device_keeps_what_it_is_given() {
         }
         assert_eq!(store.bounds("last").unwrap().next, 3);
         drop(store);
-        let report = place.options().check(place.path(), &mut |_, _| {}).unwrap();
+        let report = place.options().check(place.path(), brooklet::Progress::ignore).unwrap();
         assert!(report.is_sound(), "{:?}", report.findings);
         Ok(())
     });
@@ -160,7 +160,7 @@ fn a_full_device_refuses_and_goes_on_once_there_is_room() {
                 store.append("again", noise(n, 4000)).unwrap().wait().unwrap();
             }
             drop(store);
-            assert!(place.options().check(place.path(), &mut |_, _| {}).unwrap().is_sound());
+            assert!(place.options().check(place.path(), brooklet::Progress::ignore).unwrap().is_sound());
         }
         Ok(())
     });
@@ -173,9 +173,10 @@ fn a_device_that_shrank_is_told_with_both_sizes() {
         // The ring alone needs less than the device has.
         let (small, needed) = if place.data.is_some() { (MIB, MIB + (64 << 10)) } else { (7 * MIB, 8 * MIB) };
         place.disk.resize(small);
-        for error in
-            [place.open().unwrap_err(), place.options().check(place.path(), &mut |_, _| {}).unwrap_err()]
-        {
+        for error in [
+            place.open().unwrap_err(),
+            place.options().check(place.path(), brooklet::Progress::ignore).unwrap_err(),
+        ] {
             let Error::Shrunk { name, needed: told, size } = &error else { panic!("{error}") };
             assert_eq!((name.as_str(), *told, *size), (place.disk.path.to_str().unwrap(), needed, small));
         }

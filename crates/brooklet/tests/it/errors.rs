@@ -5,8 +5,9 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brooklet::error::{Expected, Found};
 use brooklet::io::{Fault, ManualClock, MemVolume};
-use brooklet::{Commit, Create, Error, ErrorKind, Expected, Found, Options, Store};
+use brooklet::{Commit, Create, Error, ErrorKind, Options, Store};
 
 fn small() -> Options {
     Options::new().ring_size(1 << 20).max_payload(64 << 10)
@@ -20,7 +21,7 @@ fn memory() -> (MemVolume, Store) {
 
 fn manual() -> Options {
     let clock = Arc::new(ManualClock::default());
-    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).environment(clock, 3)
+    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).clock(clock).rng_seed(3)
 }
 
 /// Found by power cuts of a virtual machine, where every process that makes the store has the same
@@ -143,7 +144,7 @@ fn files_that_are_no_store() {
     assert_eq!(fs::read(path("text")).unwrap(), vec![b'x'; 200_000], "a file that is not ours is left alone");
     let error = small().create(Create::Never).open(path("missing")).unwrap_err();
     assert!(
-        matches!(&error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound),
+        matches!(&error, Error::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound),
         "{error}"
     );
     assert!(matches!(small().create(Create::New).open(path("text")), Err(Error::Exists { .. })));
@@ -277,7 +278,7 @@ fn a_file_without_permission() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     match small().open(&path) {
         Err(error) => assert!(
-            matches!(&error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied),
+            matches!(&error, Error::Io { cause, .. } if cause.kind() == std::io::ErrorKind::PermissionDenied),
             "{error}"
         ),
         Ok(_) => eprintln!("this user may open everything; nothing to see"),

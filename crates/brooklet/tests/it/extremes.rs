@@ -11,7 +11,7 @@ const LIMIT: usize = 64 << 10;
 fn options() -> Options {
     let clock = Arc::new(ManualClock::default());
     let options = Options::new().ring_size(1 << 20).max_payload(LIMIT).memory_budget(LIMIT);
-    options.cache_budget(256 << 10).threads(false).environment(clock, 1)
+    options.cache_budget(256 << 10).threads(false).clock(clock).rng_seed(1)
 }
 
 fn noise(seed: u64, len: usize) -> Vec<u8> {
@@ -27,7 +27,7 @@ fn read(store: &Store, log: &str) -> Vec<Vec<u8>> {
 
 fn check(store: Store, volume: Arc<MemVolume>) {
     store.close().unwrap();
-    let report = brooklet::check_volume(volume, &mut |_, _| {}).unwrap();
+    let report = brooklet::check_volume(volume, brooklet::Progress::ignore).unwrap();
     assert!(report.is_sound(), "{report:?}");
 }
 

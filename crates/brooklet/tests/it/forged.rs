@@ -26,7 +26,7 @@ const FIRST: usize = 128;
 
 fn options() -> Options {
     let clock = Arc::new(ManualClock::default());
-    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).environment(clock, 3)
+    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).clock(clock).rng_seed(3)
 }
 
 /// A closed store of three runs that hold ten entries each of the same log; the image.
@@ -80,7 +80,7 @@ fn open(image: Vec<u8>) -> Result<Store, Error> {
 }
 
 fn check(image: Vec<u8>) -> CheckReport {
-    brooklet::check_volume(Arc::new(MemVolume::from_image(image, 1)), &mut |_, _| {}).unwrap()
+    brooklet::check_volume(Arc::new(MemVolume::from_image(image, 1)), brooklet::Progress::ignore).unwrap()
 }
 
 #[track_caller]

@@ -24,7 +24,7 @@ fn a_store_refuses_a_child_and_loses_nothing() {
     let memory = store.create_space("memory", memory).unwrap();
     memory.append("log", "in memory").unwrap().wait().unwrap();
     let view = store.view().unwrap();
-    let follower = store.follow(1 << 20).unwrap();
+    let subscription = store.subscribe(1 << 20).unwrap();
     let (mut entries, mut logs) = (store.read("log", ..).unwrap(), store.scan("").unwrap());
     let mut walk = view.walk("").unwrap();
     let ticket = store.append("log", "1: appended before the fork").unwrap();
@@ -42,7 +42,7 @@ fn a_store_refuses_a_child_and_loses_nothing() {
             store.checkpoint(),
             store.compact(),
             store.view().map(drop),
-            store.follow(1).map(drop),
+            store.subscribe(1).map(drop),
             store.info().map(drop),
             store.create_space("another", SpaceConfig::new()).map(drop),
             store.remove_space("space"),
@@ -70,7 +70,7 @@ fn a_store_refuses_a_child_and_loses_nothing() {
         let (sender, told) = std::sync::mpsc::channel();
         ticket.on_done(move |result| sender.send(result).unwrap());
         let called = matches!(told.try_recv(), Ok(Err(Error::Forked)));
-        let taken = follower.take().is_err();
+        let taken = subscription.take().is_err();
         // A store of its own is another matter.
         let own = Store::in_memory(1).and_then(|store| {
             store.append("log", "x")?.wait()?;

@@ -71,7 +71,7 @@ fn sound(store: Store, volume: &Arc<dyn Volume>) {
     let before = contents(&store).unwrap();
     store.close().unwrap();
     drop(store);
-    let report = brooklet::check_volume(volume.clone(), &mut |_, _| {}).unwrap();
+    let report = brooklet::check_volume(volume.clone(), brooklet::Progress::ignore).unwrap();
     assert!(report.is_sound(), "{report:?}");
     let store = options().open_on(volume.clone()).unwrap();
     assert!(contents(&store).unwrap() == before, "another store after opening it again");
@@ -165,7 +165,8 @@ fn a_refused_commit_leaves_no_trace() {
 fn a_commit_that_never_fits_is_refused_at_once() {
     let clock = Arc::new(ManualClock::default());
     let volume = MemVolume::new(1);
-    let options = Options::new().ring_size(8 * MIB).max_payload(2 << 20).threads(false).environment(clock, 1);
+    let options =
+        Options::new().ring_size(8 * MIB).max_payload(2 << 20).threads(false).clock(clock).rng_seed(1);
     let store = options.capacity(8 * MIB + (64 << 10) + MIB).create_on(Arc::new(volume.clone())).unwrap();
     store.append("log", b"small").unwrap().wait().unwrap();
     let checkpoints = store.info().unwrap().maintenance.checkpoints;
@@ -184,7 +185,7 @@ fn a_store_without_threads_is_never_stuck() {
         let volume = MemVolume::new(seed);
         let mut rng = Rng::new(seed);
         let capacity = (256 << 10) + (64 << 10) + 4 * MIB + rng.below(64) * 4096;
-        let options = options().threads(false).environment(clock.clone(), seed).capacity(capacity);
+        let options = options().threads(false).clock(clock.clone()).rng_seed(seed).capacity(capacity);
         let store = options.create_on(Arc::new(volume.clone())).unwrap();
         for round in 0..3 {
             let (key_len, payload) =

@@ -14,7 +14,6 @@
 use crate::common;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +30,7 @@ const SECTOR: usize = 4096;
 
 fn options() -> Options {
     let clock = Arc::new(ManualClock::default());
-    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).environment(clock, 42)
+    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).clock(clock).rng_seed(42)
 }
 
 /// Exercises every kind of record, run entry and superblock field.
@@ -56,12 +55,12 @@ fn fill(store: &Store, format: u32) -> Logs {
     if format >= 4 {
         let all = Retention::new().entries(7).bytes(30).age(Duration::from_secs(100));
         for checkpointed in [true, false] {
-            wait(store.retain("limited", all));
+            wait(store.set_retention("limited", all));
             wait(
                 store
                     .append_many("limited", ["one", "two", "three", "four", "five", "six", "seven", "eight"]),
             );
-            wait(store.retain("few", Retention::new().entries(1)));
+            wait(store.set_retention("few", Retention::new().entries(1)));
             wait(store.append("few", "x"));
             if checkpointed {
                 store.checkpoint().unwrap();
@@ -185,7 +184,7 @@ fn what_was_offloaded_is_named_as_it_was() {
     let mut parts = Bytes::from(std::fs::read(path("v1.parts")).unwrap());
     let mut cut = |part: &Part| (part.name(), Arc::new(parts.split_to(part.name().len as usize)));
     let kept: BTreeMap<PartName, Arc<Bytes>> = store.view().unwrap().parts().iter().map(&mut cut).collect();
-    store.offload(0, |name| kept.get(&name).cloned(), |_| ControlFlow::Continue(())).unwrap();
+    store.offload(0, |name| kept.get(&name).cloned(), brooklet::Progress::ignore).unwrap();
     store.close().unwrap();
     drop(store);
     for golden in [compare("v5.offloaded", volume.image()), golden("v4.offloaded")] {
@@ -201,9 +200,9 @@ fn what_was_offloaded_is_named_as_it_was() {
 #[test]
 fn commits_are_told_as_they_were() {
     let store = options().create_on(Arc::new(MemVolume::new(42))).unwrap();
-    let (follower, empty) = (store.follow(1 << 20).unwrap(), store.view().unwrap());
+    let (subscription, empty) = (store.subscribe(1 << 20).unwrap(), store.view().unwrap());
     let contents = fill(&store, 4);
-    let mut commits = follower.take().unwrap();
+    let mut commits = subscription.take().unwrap();
     let plain = compare_bytes("v1.commits", &commits.encode());
     commits.mark(Moment { lsn: commits.end().unwrap(), time: commits.taken() });
     let marked = compare_bytes("v1-marked.commits", &commits.encode());
@@ -216,7 +215,7 @@ fn commits_are_told_as_they_were() {
 fn format_1_still_opens() {
     let contents = fill(&options().create_on(Arc::new(MemVolume::new(42))).unwrap(), 1);
     let golden = golden("v1.store");
-    let report = brooklet::check_volume(golden.clone(), &mut |_, _| {}).unwrap();
+    let report = brooklet::check_volume(golden.clone(), brooklet::Progress::ignore).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
     let store = options().read_only(true).open_on(golden.clone()).unwrap();
     assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
@@ -245,7 +244,8 @@ fn still_opens(format: u32) {
     let blank = || Arc::new(MemVolume::new(42));
     let contents = fill(&options().create_on_with_ring(blank(), blank()).unwrap(), format);
     let golden = (golden(&format!("v{format}.store")), golden(&format!("v{format}.ring")));
-    let report = check_volume_with_ring(golden.0.clone(), golden.1.clone(), &mut |_, _| {}).unwrap();
+    let report =
+        check_volume_with_ring(golden.0.clone(), golden.1.clone(), brooklet::Progress::ignore).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
     let store = options().read_only(true).open_on_with_ring(golden.0.clone(), golden.1.clone()).unwrap();
     assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");
@@ -289,7 +289,8 @@ fn format_5_is_what_it_was() {
     let create = options().create_on_with_ring(Arc::new(data.clone()), Arc::new(ring.clone()));
     let contents = fill(&create.unwrap(), 5);
     let golden = (compare("v5.store", data.image()), compare("v5.ring", ring.image()));
-    let report = check_volume_with_ring(golden.0.clone(), golden.1.clone(), &mut |_, _| {}).unwrap();
+    let report =
+        check_volume_with_ring(golden.0.clone(), golden.1.clone(), brooklet::Progress::ignore).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
     let store = options().read_only(true).open_on_with_ring(golden.0, golden.1).unwrap();
     assert_eq!(common::contents(&store).unwrap(), contents, "the golden store reads as it always did");

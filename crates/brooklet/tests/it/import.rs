@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use brooklet::codex::{Bytes, Reader};
 use brooklet::io::{Fault, ManualClock, MemVolume, Rng};
-use brooklet::{Commit, Error, Existing, Import, Imported, Options, Retention, Store, Walked};
+use brooklet::{Commit, Error, Existing, Import, ImportReport, Options, Retention, Store, WalkItem};
 use busy::{Before, Busy};
 use common::{Log, Logs, contents, seen};
 use small::{check, noise, open, options};
@@ -32,8 +32,8 @@ fn fill(store: &Store, name: &str, seed: u64) {
                 0 => drop(store.trim(&key, store.bounds(&key).unwrap().next).unwrap()),
                 1 => drop(store.truncate(&key, store.bounds(&key).unwrap().first + 1).unwrap()),
                 2 => drop(store.delete(&key).unwrap()),
-                3 => drop(store.retain(&key, Retention::new().entries(4).bytes(2000)).unwrap()),
-                4 => drop(store.retain(&key, Retention::new().age(Duration::from_secs(60))).unwrap()),
+                3 => drop(store.set_retention(&key, Retention::new().entries(4).bytes(2000)).unwrap()),
+                4 => drop(store.set_retention(&key, Retention::new().age(Duration::from_secs(60))).unwrap()),
                 _ => {}
             }
         }
@@ -70,7 +70,7 @@ enum Way {
 const WAYS: [Way; 3] = [Way::View, Way::Export, Way::Unsorted];
 
 impl Way {
-    fn import(self, import: Import, source: &Store) -> Result<Imported, Error> {
+    fn import(self, import: Import, source: &Store) -> Result<ImportReport, Error> {
         let view = source.view().unwrap();
         match self {
             Way::View => import.view(&view, ""),
@@ -86,11 +86,11 @@ impl Way {
                 let mut rest: Vec<(Vec<u8>, Vec<Bytes>)> = Vec::new();
                 for walked in view.walk("").unwrap() {
                     match walked.unwrap() {
-                        Walked::Log(log) => {
+                        WalkItem::Log(log) => {
                             unsorted.log(&log.key, log.bounds.first, log.retention).unwrap();
                             rest.push((log.key, Vec::new()));
                         }
-                        Walked::Entry(entry) => rest.last_mut().unwrap().1.push(entry.payload),
+                        WalkItem::Entry(entry) => rest.last_mut().unwrap().1.push(entry.payload),
                     }
                 }
                 rest.iter_mut().for_each(|(_, entries)| entries.reverse());
@@ -425,7 +425,7 @@ fn what_is_given_up_leaves_nothing_and_takes_no_space() {
     for way in WAYS {
         for after in [0, 1, 2] {
             let mut told = 0;
-            let import = store.import().watch(move |_| {
+            let import = store.import().on_progress(move |_| {
                 told += 1;
                 if told > after { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
@@ -550,7 +550,7 @@ fn a_damaged_export_is_refused_as_a_whole() {
 #[test]
 fn limits_and_first_numbers_are_taken_as_said() {
     let clock = Arc::new(ManualClock::default());
-    let store = options().environment(clock.clone(), 1).create_on(Arc::new(MemVolume::new(2))).unwrap();
+    let store = options().clock(clock.clone()).rng_seed(1).create_on(Arc::new(MemVolume::new(2))).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let mut import = store.import().memory(1 << 20).unsorted(dir.path()).unwrap();
     let hour = Duration::from_secs(3600);

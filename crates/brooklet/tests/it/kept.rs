@@ -74,8 +74,8 @@ pub fn a_small_payload_has_memory_of_its_own() {
     store.checkpoint().unwrap();
     assert!(alone()[0]);
     let walked = store.view().unwrap().walk("").unwrap().filter_map(|walked| match walked.unwrap() {
-        brooklet::Walked::Log(_) => None,
-        brooklet::Walked::Entry(entry) => Some(entry.payload.is_unique()),
+        brooklet::WalkItem::Log(_) => None,
+        brooklet::WalkItem::Entry(entry) => Some(entry.payload.is_unique()),
     });
     assert!(walked.take(1).all(|alone| alone));
 }

@@ -31,7 +31,7 @@ impl Layer for Liar {
 fn a_run_that_does_not_read_back_stops_the_store_and_loses_nothing() {
     let options = || {
         let clock = Arc::new(ManualClock::default());
-        Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).environment(clock, 3)
+        Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).clock(clock).rng_seed(3)
     };
     let volume = Liar { within: MemVolume::new(3), lies: Arc::default() };
     let store = options().create_on(Arc::new(volume.clone())).unwrap();

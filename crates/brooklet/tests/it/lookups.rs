@@ -11,7 +11,7 @@ fn options() -> Options {
 
 fn seeded(seed: u64) -> Options {
     let clock = Arc::new(ManualClock::default());
-    Options::new().ring_size(8 << 20).max_payload(64 << 10).threads(false).environment(clock, seed)
+    Options::new().ring_size(8 << 20).max_payload(64 << 10).threads(false).clock(clock).rng_seed(seed)
 }
 
 /// A payload as long as the middle of what the benchmarks use.

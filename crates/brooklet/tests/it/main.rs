@@ -16,7 +16,6 @@ mod errors;
 mod examples;
 mod extremes;
 mod files;
-mod follow;
 mod forged;
 #[path = "../../../wal/tests/common/fork.rs"]
 mod fork;
@@ -38,5 +37,6 @@ mod restart;
 mod retention;
 mod scan;
 mod spaces;
+mod subscribe;
 mod threads;
 mod view;

@@ -32,7 +32,8 @@ impl Place {
 
     fn options(&self, files: &MemFiles) -> Options {
         let options = Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false);
-        let options = options.environment(Arc::new(ManualClock::default()), 1).files(Arc::new(files.clone()));
+        let options =
+            options.clock(Arc::new(ManualClock::default())).rng_seed(1).files(Arc::new(files.clone()));
         self.ring.iter().fold(options, |options, ring| options.ring_at(ring))
     }
 
@@ -53,7 +54,7 @@ impl Place {
         };
         match self.options(files).create(Create::Never).open(&self.data) {
             Ok(store) => assert!(read(&store) >= 1 || !made, "{story}: the entry is lost"),
-            Err(Error::Io { source, .. }) if source.kind() == NotFound && !there(&self.data) => {
+            Err(Error::Io { cause, .. }) if cause.kind() == NotFound && !there(&self.data) => {
                 assert!(!made, "{story}: the store is lost");
                 // By itself a ring is in nobody's way; the error says what to do.
                 if let Some(ring) = self.ring.as_deref().filter(|ring| there(ring)) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use brooklet::codex::{Bytes, Source};
 use brooklet::io::{Fault, ManualClock, MemVolume, Rng};
-use brooklet::{Create, Error, Offloaded, Options, PartName, Retention, Store};
+use brooklet::{Create, Error, OffloadReport, Options, PartName, Retention, Store};
 use common::{contents, seen};
 
 /// Where parts are kept.
@@ -31,8 +31,8 @@ impl Elsewhere {
         self.0.lock().unwrap().get(&name).cloned().map(Arc::new)
     }
 
-    fn offload(&self, store: &Store, most: u64) -> Result<Offloaded, Error> {
-        store.offload(most, |name| self.get(name), |_| ControlFlow::Continue(()))
+    fn offload(&self, store: &Store, most: u64) -> Result<OffloadReport, Error> {
+        store.offload(most, |name| self.get(name), brooklet::Progress::ignore)
     }
 
     fn options(&self, seed: u64) -> Options {
@@ -45,7 +45,7 @@ fn bare(seed: u64) -> Options {
     let clock = Arc::new(ManualClock::default());
     clock.set_wall(Duration::from_secs(1000));
     let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10);
-    options.threads(false).environment(clock, seed)
+    options.threads(false).clock(clock).rng_seed(seed)
 }
 
 fn act(store: &Store, rng: &mut Rng, times: u64) {
@@ -55,7 +55,7 @@ fn act(store: &Store, rng: &mut Rng, times: u64) {
         let ticket = match rng.below(14) {
             0 => store.snapshot(&key, payload),
             1 if store.exists(&key).unwrap() => store.delete(&key),
-            2 => store.retain(&key, Retention::new().entries(4).age(Duration::from_secs(900))),
+            2 => store.set_retention(&key, Retention::new().entries(4).age(Duration::from_secs(900))),
             3 if store.exists(&key).unwrap() => {
                 let next = store.bounds(&key).unwrap().next;
                 store.trim(&key, next / 2)
@@ -206,8 +206,8 @@ fn what_is_damaged_elsewhere_does_not_go() {
     let offloaded = store.offload(
         0,
         |name| elsewhere.get(name),
-        |bytes| {
-            told = bytes;
+        |done| {
+            told = done.bytes;
             ControlFlow::Break(())
         },
     );
@@ -238,7 +238,7 @@ fn what_is_out_of_reach_is_told() {
     }
     elsewhere.keep(&store);
     let kept = |name| Some(Arc::new(Switch((*elsewhere.get(name)?).clone(), gone.clone(), asked.clone())));
-    assert_eq!(store.offload(0, kept, |_| ControlFlow::Continue(())).unwrap().left, 0);
+    assert_eq!(store.offload(0, kept, brooklet::Progress::ignore).unwrap().left, 0);
     *gone.lock().unwrap() = true;
     let error =
         store.read("old/7", ..).and_then(|mut entries| entries.next().expect("an entry")).unwrap_err();

@@ -20,7 +20,7 @@ fn fill(store: &Store, name: &str) {
     for log in 0..40u8 {
         store.append_many(format!("{name}/{log}"), [[log; 400], [!log; 400]]).unwrap().wait().unwrap();
     }
-    store.retain(format!("{name}/3"), Retention::new().entries(1)).unwrap().wait().unwrap();
+    store.set_retention(format!("{name}/3"), Retention::new().entries(1)).unwrap().wait().unwrap();
     store.trim(format!("{name}/4"), 1).unwrap().wait().unwrap();
 }
 
@@ -119,7 +119,7 @@ fn what_was_changed_elsewhere_is_noticed() {
         }
     }
     let lost = |_| {
-        Err(Error::Io { doing: "reading a bucket".into(), source: Arc::new(std::io::Error::other("gone")) })
+        Err(Error::Io { doing: "reading a bucket".into(), cause: Arc::new(std::io::Error::other("gone")) })
     };
     assert!(matches!(View::from_parts(&table, 0, lost), Err(Error::Io { .. })));
     assert!(seen(&open(&table, &parts).unwrap()) == logs);

@@ -5,8 +5,9 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brooklet::error::{Expected, Found};
 use brooklet::io::{Clock, Fault, ManualClock, MemVolume, Rng};
-use brooklet::{Commit, Durability, Error, Expected, Found, Options, SpaceConfig, Store};
+use brooklet::{Commit, Durability, Error, Options, SpaceConfig, Store};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -15,7 +16,7 @@ fn options() -> Options {
 }
 
 fn with_clock(options: Options, clock: &Arc<ManualClock>) -> Options {
-    options.environment(clock.clone(), 7)
+    options.clock(clock.clone()).rng_seed(7)
 }
 
 fn made(options: Options) -> (MemVolume, Store, Arc<ManualClock>) {
@@ -121,7 +122,7 @@ pub fn a_deferred_commit_is_not_acknowledged_before_a_pace_that_breaks_its_bound
     let (interval, bound) = (2000 * MILLI, 20 * MILLI);
     let clock = Arc::new(ManualClock::default());
     let options = Options::new().ring_size(1 << 20).max_payload(64 << 10).block_size(4 << 10).threads(false);
-    let options = options.write_interval(interval).environment(clock.clone(), 7);
+    let options = options.write_interval(interval).clock(clock.clone()).rng_seed(7);
     let store = options.create_on(Arc::new(MemVolume::new(7))).unwrap();
     let deferred = || store.append_with("log", [7; 3000], Durability::Deferred(bound)).unwrap();
     store.append("warm", "up").unwrap().wait().unwrap();

@@ -11,7 +11,7 @@ use brooklet::{Options, Store};
 
 fn options(seed: u64) -> Options {
     let clock = Arc::new(ManualClock::default());
-    Options::new().ring_size(128 << 10).max_payload(16 << 10).threads(false).environment(clock, seed)
+    Options::new().ring_size(128 << 10).max_payload(16 << 10).threads(false).clock(clock).rng_seed(seed)
 }
 
 /// A volume that cannot distinguish the medium from the cache in front of it.

@@ -8,7 +8,7 @@ use brooklet::{Class, LogInfo, Logs, MemoryConfig, Options, SpaceConfig, Store};
 
 fn store(volume: &MemVolume) -> Store {
     let options = Options::new().ring_size(1 << 20).max_payload(16 << 10).threads(false);
-    options.environment(Arc::new(ManualClock::default()), 7).create_on(Arc::new(volume.clone())).unwrap()
+    options.clock(Arc::new(ManualClock::default())).rng_seed(7).create_on(Arc::new(volume.clone())).unwrap()
 }
 
 fn all(logs: Logs) -> Vec<LogInfo> {

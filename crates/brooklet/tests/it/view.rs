@@ -28,7 +28,7 @@ fn write(store: &Store, rng: &mut Rng) {
                 &key,
                 store.bounds(&key).unwrap().next.saturating_sub(1).max(store.bounds(&key).unwrap().first),
             ),
-            3 => store.retain(&key, Retention::new().entries(4 + rng.below(9))),
+            3 => store.set_retention(&key, Retention::new().entries(4 + rng.below(9))),
             4 => store.snapshot(&key, &payload),
             _ => store.append(&key, &payload),
         };
@@ -170,10 +170,11 @@ fn entries_grow_too_old_for_views_that_are_taken_later() {
     let clock = Arc::new(ManualClock::default());
     let store = options()
         .threads(false)
-        .environment(clock.clone(), 1)
+        .clock(clock.clone())
+        .rng_seed(1)
         .create_on(Arc::new(MemVolume::new(7)))
         .unwrap();
-    store.retain("log", Retention::new().age(Duration::from_secs(60))).unwrap().wait().unwrap();
+    store.set_retention("log", Retention::new().age(Duration::from_secs(60))).unwrap().wait().unwrap();
     // More than one chunk of a run holds.
     let old = vec![vec![b'o'; 2_000]; 40];
     store.append_many("log", &old).unwrap().wait().unwrap();

@@ -2,7 +2,6 @@
 //! imports, offloading, followers, callbacks, and panics.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,7 +82,7 @@ fn a_space_moves_beside_those_who_use_it() {
 fn other(logs: u64) -> Store {
     let options = Options::new().threads(false).ring_size(64 << 10).memory_budget(64 << 10);
     let options =
-        options.block_size(8 << 10).max_payload(9 << 10).environment(Arc::new(ManualClock::default()), 2);
+        options.block_size(8 << 10).max_payload(9 << 10).clock(Arc::new(ManualClock::default())).rng_seed(2);
     let store = options.create_on(Arc::new(MemVolume::new(2))).unwrap();
     for n in 0..logs {
         store.append(format!("space/{n}"), 0_u64.to_le_bytes()).unwrap().wait().unwrap();
@@ -129,7 +128,7 @@ fn readers_notice_nothing_of_runs_that_leave() {
         });
         let offload = world.spawn(move |world| {
             let kept = |name| kept.get(&name).map(|bytes| Arc::new(bytes.clone()) as Arc<dyn Source>);
-            world.store().offload(0, kept, |_| ControlFlow::Continue(())).unwrap();
+            world.store().offload(0, kept, brooklet::Progress::ignore).unwrap();
         });
         [reader, writer, offload].into_iter().for_each(|thread| thread.join().unwrap());
         world.look();
@@ -141,18 +140,18 @@ fn readers_notice_nothing_of_runs_that_leave() {
 fn a_follower_gets_every_commit_once() {
     explore("brooklet::followers", 1_500, || {
         let world = World::new(MILLI);
-        let follower = world.store().follow(1 << 20).unwrap();
+        let subscription = world.store().subscribe(1 << 20).unwrap();
         let view = world.store().view().unwrap();
         let writers = world.spawn_all(2, |world, writer| {
             (0..3).for_each(|_| world.append(writer, 700, Durability::Durable).unwrap().wait().unwrap());
         });
-        let mut taken = follower.take().unwrap();
+        let mut taken = subscription.take().unwrap();
         for _ in 0..rng().below(20) {
             others();
-            taken.extend(follower.take().unwrap());
+            taken.extend(subscription.take().unwrap());
         }
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        taken.extend(follower.take().unwrap());
+        taken.extend(subscription.take().unwrap());
         let later = view.with_commits([taken.encode()], None).unwrap();
         let next = |writer| later.bounds(crate::world::key(writer)).unwrap().next;
         assert_eq!((next(0), next(1)), (3, 3));

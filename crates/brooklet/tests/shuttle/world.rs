@@ -43,7 +43,7 @@ fn check_payload(writer: u64, seq: u64, found: &[u8]) {
 
 fn options(linger: Duration, clock: Arc<dyn Clock>) -> Options {
     let options = Options::new().ring_size(64 << 10).memory_budget(64 << 10).block_size(8 << 10);
-    options.max_payload(9 << 10).linger(linger).depth(2).environment(clock, 1)
+    options.max_payload(9 << 10).linger(linger).depth(2).clock(clock).rng_seed(1)
 }
 
 /// An iterator that was made before other things happened.

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::{BUCKETS, Costs, WhichArgs, moment};
 use crate::failure::{Failure, Kind};
 use crate::output::{Output, progress};
+use crate::signals;
 
 /// Arguments of `brooklet backups`.
 #[derive(clap::Args)]
@@ -44,7 +45,10 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
 
 fn verify(bucket: &Bucket, backup: &Backup, out: &mut Output) -> Result<(), Failure> {
     let bar = progress(backup.stored_bytes(), "reading");
-    let verified = backup.verify(&mut |bytes| bar.set_position(bytes));
+    let verified = backup.verify(|done| {
+        bar.set_position(done.bytes);
+        signals::go_on()
+    });
     bar.finish_and_clear();
     let defects: Vec<String> = verified.defects.iter().map(ToString::to_string).collect();
     for defect in &defects {

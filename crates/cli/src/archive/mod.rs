@@ -9,7 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use brooklet::Offloaded;
+use brooklet::OffloadReport;
 use brooklet_archive::{Archive, Archived, Bucket, Pruned};
 use indicatif::HumanBytes;
 use serde::Serialize;
@@ -89,15 +89,16 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
         archive.plan(&store)?
     } else {
         archive.backup(&store, |progress| {
-            let (done, of) = (HumanBytes(progress.bytes), HumanBytes(progress.of));
+            let (done, of) =
+                (HumanBytes(progress.bytes), HumanBytes(progress.total_bytes.unwrap_or_default()));
             bar.set_message(format!("uploading: {done} of {of}"));
             signals::go_on()
         })?
     };
     let pruned = args.keep.map(|keep| archive.prune(keep, args.dry_run)).transpose()?;
     let offload = |most| {
-        archive.offload(&store, most, |bytes| {
-            bar.set_message(format!("offloading: {}", HumanBytes(bytes)));
+        archive.offload(&store, most, |done| {
+            bar.set_message(format!("offloading: {}", HumanBytes(done.bytes)));
             signals::go_on()
         })
     };
@@ -153,8 +154,8 @@ struct Away {
     left: u64,
 }
 
-impl From<Offloaded> for Away {
-    fn from(Offloaded { runs, parts, bytes, left, .. }: Offloaded) -> Self {
+impl From<OffloadReport> for Away {
+    fn from(OffloadReport { runs, parts, bytes, left, .. }: OffloadReport) -> Self {
         Self { runs, parts, bytes, left }
     }
 }

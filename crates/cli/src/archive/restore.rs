@@ -83,8 +83,8 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
 
 /// Makes a new store of all of it.
 fn copy(args: &Args, view: &View, store_args: &StoreArgs, bar: &ProgressBar) -> Result<Restored, Failure> {
-    let store = store_args.options()?.copy_damaged(args.damaged).copy(&args.store, view, |bytes| {
-        bar.set_message(format!("restoring: {}", HumanBytes(bytes)));
+    let store = store_args.options()?.copy_damaged(args.damaged).copy(&args.store, view, |done| {
+        bar.set_message(format!("restoring: {}", HumanBytes(done.bytes)));
         signals::go_on()
     });
     let store = store.map_err(|error| match error {
@@ -127,7 +127,7 @@ fn import(args: &Args, view: &View, store_args: &StoreArgs, bar: &ProgressBar) -
     let store = store_args.options()?.create(Create::IfMissing).open(&args.store)?;
     let bar = bar.clone();
     let existing = if args.skip_existing { Existing::Skip } else { Existing::Refuse };
-    let import = store.import().existing(existing).watch(move |so_far| {
+    let import = store.import().existing(existing).on_progress(move |so_far| {
         let (entries, bytes) = (HumanCount(so_far.entries), HumanBytes(so_far.bytes));
         bar.set_message(format!("restoring: {entries} entries, {bytes}"));
         signals::go_on()
@@ -137,7 +137,7 @@ fn import(args: &Args, view: &View, store_args: &StoreArgs, bar: &ProgressBar) -
         None => import.view(view, prefix)?,
     };
     store.close()?;
-    let brooklet::Imported { logs, entries, bytes, skipped, .. } = imported;
+    let brooklet::ImportReport { logs, entries, bytes, skipped, .. } = imported;
     Ok(Restored { logs, entries, bytes, skipped, damaged: false })
 }
 

@@ -75,7 +75,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         archived.pair(took, disk);
 
         let backup = bucket.backup(Which::Latest)?;
-        let (link, _) = timed(0, || Ok(backup.verify(&mut |_| {})))?;
+        let (link, _) = timed(0, || Ok(backup.verify(brooklet::Progress::ignore)))?;
         let (took, _) = timed(0, || {
             let view = bucket.backup(Which::Latest)?.view(args.memory as usize)?;
             let go_on = |_| ControlFlow::Continue(());
@@ -105,7 +105,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         // What is being merged does not go.
         store.compact()?;
         back_up(&mut archive, &store)?;
-        archive.offload(&store, 0, |_| ControlFlow::Continue(()))?;
+        archive.offload(&store, 0, brooklet::Progress::ignore)?;
         store.close()?;
         drop(store);
         let parts = Parts::new(&bucket, args.memory as usize).cache(&dir, CACHE)?;
@@ -149,5 +149,5 @@ fn append(store: &Store, logs: u64, each: u64) -> Result<(), Failure> {
 }
 
 fn back_up(archive: &mut Archive, store: &Store) -> Result<Archived, Failure> {
-    Ok(archive.backup(store, |_| ControlFlow::Continue(()))?)
+    Ok(archive.backup(store, brooklet::Progress::ignore)?)
 }

@@ -277,8 +277,11 @@ fn stat(args: &Of, out: &mut Output) -> Result<(), Failure> {
 fn verify(args: &Of, out: &mut Output) -> Result<(), Failure> {
     let reader = open(&args.codex)?;
     let bar = progress(reader.len(), "verifying");
-    let found =
-        reader.verify(&mut |done| bar.set_position(done)).map_err(|error| named(&args.codex, error))?;
+    let found = reader.verify(|done| {
+        bar.set_position(done.bytes);
+        signals::go_on()
+    });
+    let found = found.map_err(|error| named(&args.codex, error))?;
     bar.finish_and_clear();
     out.put(&Verified {
         sound: true,

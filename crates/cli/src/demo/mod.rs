@@ -111,7 +111,7 @@ fn kill_and_check(
         "  ✓ {entries} entries in {logs} logs read; {pairs} commits over two, none half done"
     ))?;
 
-    let report = brooklet::check(dir.join(STORE), &mut |_, _| {})?;
+    let report = brooklet::check(dir.join(STORE), brooklet::Progress::ignore)?;
     if let Some(finding) = report.findings.first() {
         return Err(Failure::no(format!("the check found: {}", finding.what)));
     }

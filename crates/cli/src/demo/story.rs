@@ -52,7 +52,7 @@ impl Step {
     }
 
     /// Adds the step to a commit; `payload` is what [`payload`](Self::payload) gave.
-    pub fn put<'a>(self, key: &'a str, payload: &'a [u8], commit: &mut Commit<'a>) {
+    pub fn put<'a>(self, key: &'a str, payload: &'a [u8], commit: &mut Commit) {
         match self.kind() {
             Kind::Append => commit.append(key, payload),
             Kind::Snapshot => commit.snapshot(key, payload),

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use brooklet::{Create, Existing, Exported, Import, Unsorted};
+use brooklet::{Create, Existing, ExportReport, Import, Unsorted};
 use brooklet_codex::{Map, Reader};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
@@ -107,14 +107,14 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     let bar = spinner();
     let told = bar.clone();
     let existing = if args.skip_existing { Existing::Skip } else { Existing::Refuse };
-    let import = store.import().existing(existing).memory(args.memory as usize).watch(move |so_far| {
+    let import = store.import().existing(existing).memory(args.memory as usize).on_progress(move |so_far| {
         told.set_message(format!("writing: {} entries", HumanCount(so_far.entries)));
         signals::go_on()
     });
     let imported = input.take(&args, import, &bar)?;
     bar.finish_and_clear();
     store.close()?;
-    let brooklet::Imported { logs, entries, bytes, skipped, .. } = imported;
+    let brooklet::ImportReport { logs, entries, bytes, skipped, .. } = imported;
     out.put(&Imported { logs, entries, bytes, skipped })
 }
 
@@ -149,11 +149,13 @@ impl Input {
         Ok(Input::Lines(source, reader))
     }
 
-    fn take(self, args: &Args, import: Import, bar: &ProgressBar) -> Result<brooklet::Imported, Failure> {
+    fn take(self, args: &Args, import: Import, bar: &ProgressBar) -> Result<brooklet::ImportReport, Failure> {
         let prefix = args.prefix.as_deref().unwrap_or_default().as_bytes();
         match self {
             Input::Store(other) => Ok(import.view(&other.view()?, prefix)?),
-            Input::Codex(reader) if Exported::of(&reader)?.is_some() => Ok(import.export(&reader, prefix)?),
+            Input::Codex(reader) if ExportReport::of(&reader)?.is_some() => {
+                Ok(import.export(&reader, prefix)?)
+            }
             Input::Codex(reader) => {
                 let mut taking = Taking { import: import.unsorted(scratch(args))?, bar, taken: 0 };
                 for entry in reader.prefix(prefix) {

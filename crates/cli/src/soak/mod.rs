@@ -241,7 +241,7 @@ impl<'a> Soak<'a> {
     fn check(&mut self) {
         self.say("checking");
         let begin = Instant::now();
-        match brooklet::check(self.plan.store, &mut |_, _| {}) {
+        match brooklet::check(self.plan.store, brooklet::Progress::ignore) {
             Ok(report) => {
                 let flaws = report.findings.into_iter().filter(|finding| !finding.harmless);
                 self.audit.wrong.extend(flaws.map(|finding| format!("check: {}", finding.what)));

@@ -20,7 +20,7 @@ fn place() -> Place {
     store.checkpoint().unwrap();
     store.append("a/1", [0xff, 0]).unwrap().wait().unwrap();
     store.append([0xfe, b'b'], "grün").unwrap().wait().unwrap();
-    store.retain("a/10", Retention::new().entries(5)).unwrap().wait().unwrap();
+    store.set_retention("a/10", Retention::new().entries(5)).unwrap().wait().unwrap();
     store.append("gone", "x").unwrap().wait().unwrap();
     store.delete("gone").unwrap().wait().unwrap();
     store.close().unwrap();

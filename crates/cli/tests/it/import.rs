@@ -20,7 +20,7 @@ fn place() -> Place {
     store.append("a/1", [0xff, 0]).unwrap().wait().unwrap();
     store.append([0xfe, b'b'], "grün").unwrap().wait().unwrap();
     let kept = Retention::new().entries(5).bytes(900).age(Duration::from_secs(3600));
-    store.retain("a/10", kept).unwrap().wait().unwrap();
+    store.set_retention("a/10", kept).unwrap().wait().unwrap();
     store.close().unwrap();
     place
 }

@@ -62,7 +62,7 @@ fn files(dir: &TempDir) -> Vec<String> {
 fn assert_holds(file: Vec<u8>, entries: &BTreeMap<Vec<u8>, Vec<u8>>) {
     let len = file.len() as u64;
     let reader = Reader::open(Bytes::from(file), len, None).unwrap();
-    let verified = reader.verify(&mut |_| {}).unwrap();
+    let verified = reader.verify(Progress::ignore).unwrap();
     assert_eq!((verified.entries, verified.bytes), (entries.len() as u64, len));
     assert_eq!(reader.metadata().unwrap().as_deref(), Some(&b"told"[..]));
     let mut cursor = reader.cursor();

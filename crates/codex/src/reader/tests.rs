@@ -159,7 +159,7 @@ fn with_filter(gaps: [&[u8]; 3]) -> Vec<u8> {
 fn a_question_goes_to_the_part_of_its_key() {
     let data = Bytes::from(with_filter([b""; 3]));
     let reader = open(data.clone(), data.len()).unwrap();
-    assert_eq!(reader.verify(&mut |_| {}).unwrap().filter_items, 2);
+    assert_eq!(reader.verify(crate::Progress::ignore).unwrap().filter_items, 2);
     for (key, answer) in [(b"a", false), (b"b", false), (b"j", false), (b"k", true), (b"z", true)] {
         assert_eq!(reader.may_contain(key, 7).unwrap(), answer, "{key:?}");
     }
@@ -170,7 +170,7 @@ fn bytes_between_the_parts_of_a_filter_are_noticed() {
     for gaps in [[&b"x"[..], b"", b""], [b"", b"x", b""], [b"", b"", b"x"]] {
         let data = Bytes::from(with_filter(gaps));
         let reader = open(data.clone(), data.len()).unwrap();
-        refused(reader.verify(&mut |_| {}), "do not follow one another");
+        refused(reader.verify(crate::Progress::ignore), "do not follow one another");
     }
 }
 

@@ -43,7 +43,7 @@ fn long_values_come_back_whole_and_in_part() {
         let options = BuilderOptions { compress, apart_from, block_size: 512, ..Default::default() };
         let (len, file) = build(options);
         let reader = Reader::open(Bytes::from(file), len, None).unwrap();
-        assert_eq!(reader.verify(&mut |_| {}).unwrap().bytes, len);
+        assert_eq!(reader.verify(brooklet_codex::Progress::ignore).unwrap().bytes, len);
         let mut cursor = reader.cursor();
         for long in lens() {
             let (key, value) = (long.to_be_bytes(), value(long));
@@ -98,7 +98,7 @@ fn damage_to_a_piece_is_noticed_by_who_reads_it() {
         let reader = Reader::open(Bytes::from(file), len, None).unwrap();
         assert!(matches!(reader.get_part(&key, 3 * PIECE..3 * PIECE + 1), Err(Error::Damaged { .. })));
         assert!(matches!(reader.get(&key), Err(Error::Damaged { .. })));
-        assert!(matches!(reader.verify(&mut |_| {}), Err(Error::Damaged { .. })));
+        assert!(matches!(reader.verify(brooklet_codex::Progress::ignore), Err(Error::Damaged { .. })));
         assert_eq!(reader.get_part(&key, 0..3 * PIECE).unwrap().unwrap().len() as u64, 3 * PIECE);
         assert_eq!(reader.value_len(&key).unwrap(), Some(5 * PIECE + 77));
     }

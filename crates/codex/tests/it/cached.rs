@@ -79,7 +79,7 @@ fn what_is_asked_for_singly_goes_through_the_cache_and_all_else_does_not() {
     assert_eq!(ask(&reader), 0);
     let before = reader.source().cached_reads.load(Ordering::Relaxed);
     assert!(before > u64::from(KEYS));
-    reader.verify(&mut |_| {}).unwrap();
+    reader.verify(brooklet_codex::Progress::ignore).unwrap();
     assert_eq!(reader.source().cached_reads.load(Ordering::Relaxed), before, "a check asks the file");
     assert!(reader.source().reads.load(Ordering::Relaxed) > 10);
 }
@@ -108,5 +108,5 @@ fn damage_of_the_file_is_told_where_the_cache_has_nothing_better() {
     damaged.iter_mut().take(100).for_each(|byte| *byte ^= 1);
     let reader = open(Cached { cached: damaged.clone(), file: damaged, ..Cached::default() });
     assert!(matches!(reader.get(&key(0)), Err(Error::Damaged { .. })));
-    assert!(reader.verify(&mut |_| {}).is_err());
+    assert!(reader.verify(brooklet_codex::Progress::ignore).is_err());
 }

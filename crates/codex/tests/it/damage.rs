@@ -62,7 +62,7 @@ fn each_flipped_bit_is_noticed() {
                 match Reader::open(Bytes::from(bad.clone()), summary.len, expected) {
                     Ok(reader) => {
                         assert!(bit / 8 < footer_at, "bit {bit} of the footer passed");
-                        let result = reader.verify(&mut |_| {});
+                        let result = reader.verify(brooklet_codex::Progress::ignore);
                         assert!(matches!(result, Err(Error::Damaged { .. })), "bit {bit} passed: {result:?}");
                         never_wrong(&reader, &map);
                     }
@@ -108,7 +108,7 @@ fn stale_and_misplaced_bytes_are_noticed() {
             continue;
         }
         if let Ok(reader) = Reader::open(Bytes::from(mixed), summary.len, Some(summary.footer_sum)) {
-            assert!(reader.verify(&mut |_| {}).is_err());
+            assert!(reader.verify(brooklet_codex::Progress::ignore).is_err());
             never_wrong(&reader, &new);
         }
     }
@@ -124,7 +124,7 @@ fn bytes_left_over_are_noticed() {
     let longer = [&file[..footer_at], b"gap", &file[footer_at..]].concat();
     let len = longer.len() as u64;
     let reader = Reader::open(Bytes::from(longer), len, None).unwrap();
-    assert!(matches!(reader.verify(&mut |_| {}), Err(Error::Damaged { .. })));
+    assert!(matches!(reader.verify(brooklet_codex::Progress::ignore), Err(Error::Damaged { .. })));
 }
 
 proptest! {
@@ -141,7 +141,7 @@ proptest! {
         }
         for (len, expected) in [(bad.len() as u64, None), (summary.len, Some(summary.footer_sum))] {
             if let Ok(reader) = Reader::open(Bytes::from(bad.clone()), len, expected) {
-                prop_assert_eq!(reader.verify(&mut |_| {}).is_ok(), bad == file);
+                prop_assert_eq!(reader.verify(brooklet_codex::Progress::ignore).is_ok(), bad == file);
                 never_wrong(&reader, &map);
             }
         }

@@ -59,7 +59,7 @@ fn read_back(file: Vec<u8>, filter_seed: u64) {
     assert!(!cursor.next().unwrap());
     let key = entry(50).0;
     assert!((1000..1100).filter(|&hash| reader.may_contain(&key, hash).unwrap()).count() < 10);
-    let verified = reader.verify(&mut |_| {}).unwrap();
+    let verified = reader.verify(brooklet_codex::Progress::ignore).unwrap();
     assert!(verified.index_blocks > 2 && verified.filter_items == 10);
 }
 

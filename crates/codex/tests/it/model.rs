@@ -121,7 +121,12 @@ proptest! {
         prop_assert_eq!((reader.id(), reader.filter_seed(), reader.entries()), (3, 5, map.len() as u64));
 
         let mut done = 0;
-        let verified = reader.verify(&mut |bytes| done = bytes).unwrap();
+        let verified = reader.verify(|progress| {
+            done = progress.bytes;
+            std::ops::ControlFlow::Continue(())
+        });
+        let verified = verified.unwrap();
+        prop_assert!(summary.blocks == 0 || matches!(reader.verify(|_| std::ops::ControlFlow::Break(())), Err(Error::Cancelled)));
         prop_assert_eq!((verified.entries, verified.bytes), (map.len() as u64, summary.len));
         prop_assert_eq!((done, verified.blocks), (summary.len, summary.blocks));
     }
@@ -184,7 +189,7 @@ fn long_keys_and_values_are_taken_and_longer_ones_refused() {
     let reader = open(summary, file);
     assert_eq!(reader.blocks(), 10, "each has a block of its own");
     assert!(map.iter().all(|(key, value)| reader.get(key).unwrap().unwrap() == *value));
-    reader.verify(&mut |_| {}).unwrap();
+    reader.verify(brooklet_codex::Progress::ignore).unwrap();
 
     let mut builder = Builder::new(Vec::new(), options);
     assert!(matches!(builder.add(&[0; MAX_KEY + 1], b""), Err(Error::TooLarge { what: "the key", .. })));
@@ -231,7 +236,7 @@ fn a_reader_is_shared_between_threads_and_says_what_it_holds() {
     let index = reader.memory();
     assert!(index > 0 && reader.may_contain(&5u32.to_be_bytes(), 5).unwrap());
     assert!(reader.memory() > index);
-    assert!(reader.verify(&mut |_| {}).unwrap().index_blocks > 10);
+    assert!(reader.verify(brooklet_codex::Progress::ignore).unwrap().index_blocks > 10);
 }
 
 #[cfg(unix)]
@@ -246,7 +251,7 @@ fn a_file_on_disk_is_read_and_a_missing_end_is_damage() {
         Reader::open(std::fs::File::open(&path).unwrap(), summary.len, Some(summary.footer_sum)).unwrap();
     assert_eq!(reader.get(&9u32.to_be_bytes()).unwrap().unwrap(), [7; 100][..]);
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10).unwrap();
-    assert!(matches!(reader.verify(&mut |_| {}), Err(Error::Damaged { .. })));
+    assert!(matches!(reader.verify(brooklet_codex::Progress::ignore), Err(Error::Damaged { .. })));
     let mut cursor = Cursor::new(&reader);
     assert!(cursor.next().is_err() && !cursor.valid());
     assert!(matches!(cursor.next(), Err(Error::Lost)));

@@ -304,7 +304,7 @@ impl Story<'_> {
         } else {
             store.abandon();
         }
-        let report = brooklet::check(&path, &mut |_, _| {})?;
+        let report = brooklet::check(&path, brooklet::Progress::ignore)?;
         match report.findings.first() {
             Some(finding) => lost(format!("the check found: {}", finding.what)),
             None => Ok(()),

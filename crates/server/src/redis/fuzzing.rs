@@ -30,7 +30,7 @@ struct Talker {
 
 fn options(clock: &Arc<ManualClock>) -> Options {
     let options = Options::new().ring_size(256 << 10).memory_budget(128 << 10).max_payload(32 << 10);
-    options.cache_budget(256 << 10).threads(false).environment(clock.clone(), 1)
+    options.cache_budget(256 << 10).threads(false).clock(clock.clone()).rng_seed(1)
 }
 
 fn engine(store: &Store, now: u64) -> Engine {

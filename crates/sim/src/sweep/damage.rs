@@ -34,7 +34,7 @@ const TOUCHED: usize = 3;
 
 fn options() -> Options {
     let clock = Arc::new(ManualClock::default());
-    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).environment(clock, 5)
+    Options::new().ring_size(64 << 10).max_payload(8 << 10).threads(false).clock(clock).rng_seed(5)
 }
 
 impl Specimen {
@@ -222,7 +222,7 @@ impl Specimen {
 /// Whether the check finds nothing; and whether it finds more than a bad copy of what is there
 /// elsewhere.
 fn check(disk: &MemVolume) -> Result<(bool, bool), Violation> {
-    match check_volume(Arc::new(disk.clone()), &mut |_, _| {}) {
+    match check_volume(Arc::new(disk.clone()), brooklet::Progress::ignore) {
         Ok(report) => Ok((report.is_sound(), report.findings.iter().any(|finding| !finding.harmless))),
         Err(Error::NewerFormat { .. } | Error::NotAStore { .. }) => Ok((false, true)),
         Err(error) => violated(format!("the check itself fails: {error}")),

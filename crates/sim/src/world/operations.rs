@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use brooklet::codex::Reader;
 use brooklet::io::{Clock, ManualClock, MemVolume};
-use brooklet::{Bytes, Durability, Entry, Error, LogInfo, Options, View, Walked};
+use brooklet::{Bytes, Durability, Entry, Error, LogInfo, Options, View, WalkItem};
 
 use super::{Held, State, When, World};
 use crate::model::{self, Change, Log, Logs, Moment, Refusal, text};
@@ -441,12 +441,12 @@ fn all_of(view: &View) -> Result<Logs, Error> {
     let (mut logs, mut key) = (Logs::new(), Bytes::new());
     for walked in view.walk("")? {
         match walked? {
-            Walked::Log(LogInfo { key: log, bounds, retention }) => {
+            WalkItem::Log(LogInfo { key: log, bounds, retention, .. }) => {
                 key = log.into();
                 let log = Log { first: bounds.first, retention, ..Log::default() };
                 logs.insert(key.clone(), log.into());
             }
-            Walked::Entry(entry) => {
+            WalkItem::Entry(entry) => {
                 let log = logs.get_mut(&key).expect("a log comes before its entries");
                 Arc::make_mut(log).entries.push(entry.payload);
             }
@@ -459,7 +459,8 @@ fn all_of(view: &View) -> Result<Logs, Error> {
 fn exported(changes: &[Change], seed: u64) -> Result<Reader<Bytes>, Error> {
     let options = Options::new().ring_size(256 << 10).max_payload(9 << 10).threads(false);
     let store = options
-        .environment(Arc::new(ManualClock::default()), seed)
+        .clock(Arc::new(ManualClock::default()))
+        .rng_seed(seed)
         .create_on(Arc::new(MemVolume::new(seed)))?;
     for change in changes {
         store.commit(&model::commit(std::slice::from_ref(change)))?.wait()?;

@@ -14,7 +14,7 @@ fn options() -> brooklet::Options {
         .block_size(4096)
         .memory_budget(64 << 10)
         .max_payload(9 << 10);
-    options.threads(false).environment(Arc::new(ManualClock::default()), 5)
+    options.threads(false).clock(Arc::new(ManualClock::default())).rng_seed(5)
 }
 
 fn open(volume: &MemVolume, recent: usize) -> (Store, Tags) {

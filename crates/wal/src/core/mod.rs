@@ -95,6 +95,7 @@ pub struct Appended {
 
 /// Counters since opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WalStats {
     /// Records accepted.
     pub records: u64,

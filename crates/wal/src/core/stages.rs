@@ -7,6 +7,7 @@ use crate::histogram::Histogram;
 /// How long blocks with records took for each stage of their way, since opening. A stage begins
 /// where the one before ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stages {
     /// From the block's first record until somebody takes it to write it: it fills, waits for a
     /// slot, and for the pace.

@@ -104,6 +104,7 @@ enum Driver {
 
 /// What a log has done since it was opened, and how it stands.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LogStats {
     /// The engine's counters, and how full the ring is. Each batch counts as one record.
     pub ring: WalStats,

@@ -3,12 +3,11 @@
 pub mod faulty;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use brooklet::io::MemVolume;
-use brooklet::{Options, Store, View, Walked};
+use brooklet::{Options, Store, View, WalkItem};
 use brooklet_archive::object_store::ObjectStore;
 use brooklet_archive::{Archive, Archived, Bucket, Error, Which};
 
@@ -28,7 +27,7 @@ pub fn archive(store: &Arc<impl ObjectStore>, note: &Path) -> Archive {
 }
 
 pub fn back_up(archive: &mut Archive, store: &Store) -> Result<Archived, Error> {
-    archive.backup(store, |_| ControlFlow::Continue(()))
+    archive.backup(store, brooklet::Progress::ignore)
 }
 
 /// Adds to logs whose keys begin with `name`; no codec shrinks much of it.
@@ -50,11 +49,11 @@ pub fn logs(view: &View) -> Logs {
     let mut last = Vec::new();
     for walked in view.walk("").unwrap() {
         match walked.unwrap() {
-            Walked::Log(log) => {
+            WalkItem::Log(log) => {
                 last.clone_from(&log.key);
                 logs.insert(log.key, (log.bounds.first, Vec::new()));
             }
-            Walked::Entry(entry) => logs.get_mut(&last).unwrap().1.push(entry.payload.to_vec()),
+            WalkItem::Entry(entry) => logs.get_mut(&last).unwrap().1.push(entry.payload.to_vec()),
         }
     }
     logs

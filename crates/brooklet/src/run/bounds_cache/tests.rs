@@ -153,7 +153,7 @@ fn options(seed: u64, places: u64) -> Options {
     let clock = Arc::new(ManualClock::default());
     let options =
         Options::new().ring_size(64 << 10).memory_budget(64 << 10).max_payload(8 << 10).threads(false);
-    options.bounds_cache(places as usize * SET).environment(clock, seed)
+    options.bounds_cache(places as usize * SET).clock(clock).rng_seed(seed)
 }
 
 #[test]

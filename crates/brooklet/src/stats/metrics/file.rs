@@ -41,6 +41,6 @@ impl Inner {
 /// Puts a whole document in the place of the one before.
 fn write(file: &MetricsFile, inner: &Inner) -> io::Result<()> {
     let part = file.part();
-    fs::write(&part, Metrics::of(&inner.activity()).to_string())?;
+    fs::write(&part, Metrics::from(&inner.activity()).to_string())?;
     fs::rename(part, &file.path)
 }

@@ -35,6 +35,7 @@ pub struct Metrics {
 
 /// Samples of one name.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Family {
     /// `brooklet_…`; counters end with `_total`.
     pub name: &'static str,
@@ -59,6 +60,7 @@ pub enum Kind {
 
 /// A value of a metric.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Sample {
     /// A name and a value that tell it from others of the same name; of all metrics none needs more
     /// than one.
@@ -81,9 +83,11 @@ impl Metrics {
     pub fn families(&self) -> &[Family] {
         &self.families
     }
+}
 
-    /// Those of what a store told.
-    pub fn of(activity: &Activity) -> Self {
+/// The same counters as [`Activity`], for Prometheus.
+impl From<&Activity> for Metrics {
+    fn from(activity: &Activity) -> Self {
         Self { families: list::list(activity) }
     }
 }

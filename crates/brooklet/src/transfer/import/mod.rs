@@ -18,12 +18,13 @@ use brooklet_codex::{Reader, Source};
 use crate::error::Error;
 use crate::format::run_entry::{PieceWriter, escape};
 use crate::maintenance::merge::Input;
+use crate::model::progress::Progress;
 use crate::run::writer::Pending;
 use crate::run::writer::read_error;
 use crate::state::spaces::FIRST;
 use crate::store::Store;
 use crate::store::view::View;
-use crate::transfer::export::{Exported, export_error};
+use crate::transfer::export::{ExportReport, export_error};
 use crate::transfer::import::run::NewRun;
 use crate::transfer::import::unsorted::Unsorted;
 
@@ -38,10 +39,10 @@ pub enum Existing {
     Skip,
 }
 
-/// What was imported, or is by now.
+/// What was imported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Imported {
+pub struct ImportReport {
     /// Logs.
     pub logs: u64,
     /// Their entries.
@@ -52,14 +53,14 @@ pub struct Imported {
     pub skipped: u64,
 }
 
-type Watch = Box<dyn FnMut(Imported) -> ControlFlow<()> + Send>;
+type OnProgress = Box<dyn FnMut(Progress) -> ControlFlow<()> + Send>;
 
 /// An import that is about to begin; see [`Store::import`].
 pub struct Import {
     store: Store,
     existing: Existing,
     memory: usize,
-    watch: Option<Watch>,
+    on_progress: Option<OnProgress>,
 }
 
 impl Store {
@@ -92,7 +93,7 @@ impl Store {
     /// # }
     /// ```
     pub fn import(&self) -> Import {
-        Import { store: self.clone(), existing: Existing::default(), memory: 256 << 20, watch: None }
+        Import { store: self.clone(), existing: Existing::default(), memory: 256 << 20, on_progress: None }
     }
 }
 
@@ -110,10 +111,10 @@ impl Import {
         self
     }
 
-    /// Tells `watch` from time to time how far the import is. Where that breaks, the import ends
+    /// Calls `f` from time to time with the progress. Where that returns `Break`, the import ends
     /// with [`Error::Cancelled`].
-    pub fn watch(mut self, watch: impl FnMut(Imported) -> ControlFlow<()> + Send + 'static) -> Self {
-        self.watch = Some(Box::new(watch));
+    pub fn on_progress(mut self, f: impl FnMut(Progress) -> ControlFlow<()> + Send + 'static) -> Self {
+        self.on_progress = Some(Box::new(f));
         self
     }
 
@@ -124,7 +125,7 @@ impl Import {
     /// [`Error::LogExists`]; [`Error::Full`] where there is no room; what reading the view fails
     /// with; [`Error::Stopped`]. After any of them nothing was imported; only after
     /// [`Error::Stopped`] it may have been, which the next opening tells.
-    pub fn view(self, view: &View, prefix: impl AsRef<[u8]>) -> Result<Imported, Error> {
+    pub fn view(self, view: &View, prefix: impl AsRef<[u8]>) -> Result<ImportReport, Error> {
         let prefix = prefix.as_ref();
         self.take(view, prefix, |key| key.starts_with(prefix))
     }
@@ -133,14 +134,14 @@ impl Import {
     ///
     /// # Errors
     /// As that, and [`Error::UnknownLog`].
-    pub fn log(self, view: &View, key: impl AsRef<[u8]>) -> Result<Imported, Error> {
+    pub fn log(self, view: &View, key: impl AsRef<[u8]>) -> Result<ImportReport, Error> {
         let key = key.as_ref();
         view.expect_log(key)?;
         self.take(view, key, |other| other == key)
     }
 
     /// Imports the logs of a view from `from` on, as long as they are wanted.
-    fn take(self, view: &View, from: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Result<Imported, Error> {
+    fn take(self, view: &View, from: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Result<ImportReport, Error> {
         view.here()?;
         view.expect_whole()?;
         let mut run = self.begin()?;
@@ -171,8 +172,12 @@ impl Import {
     /// # Errors
     /// As [`view`](Self::view); [`Error::InvalidImport`] where the file is something else, or makes
     /// no sense; [`Error::Damaged`].
-    pub fn export<S: Source>(self, file: &Reader<S>, prefix: impl AsRef<[u8]>) -> Result<Imported, Error> {
-        if Exported::of(file)?.is_none() {
+    pub fn export<S: Source>(
+        self,
+        file: &Reader<S>,
+        prefix: impl AsRef<[u8]>,
+    ) -> Result<ImportReport, Error> {
+        if ExportReport::of(file)?.is_none() {
             return Err(Error::InvalidImport("it is a codex file, but no export of a store".into()));
         }
         let mut from = Vec::new();
@@ -197,7 +202,7 @@ impl Import {
     }
 
     fn begin(self) -> Result<NewRun, Error> {
-        NewRun::new(self.store, self.existing, self.watch)
+        NewRun::new(self.store, self.existing, self.on_progress)
     }
 }
 

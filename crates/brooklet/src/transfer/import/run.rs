@@ -13,13 +13,14 @@ use crate::format::manifest::RunMeta;
 use crate::format::run_entry::{Chunk, Head, PieceWriter, filter_hash, head_carried_over, split_key};
 use crate::maintenance::ingest::{Ingestion, refuse_common};
 use crate::model::Bounds;
+use crate::model::progress::Progress;
 use crate::model::retention_state::Ageing;
 use crate::run::table::Entry;
 use crate::run::writer::Pending;
 use crate::run::writer::RunWriter;
 use crate::run::{Run, RunSet};
 use crate::store::Store;
-use crate::transfer::import::{Existing, Imported, Watch};
+use crate::transfer::import::{Existing, ImportReport, OnProgress};
 
 /// So many logs are looked for in the same runs. They are held meanwhile, and with them what
 /// merging would free.
@@ -35,7 +36,7 @@ const IMPORT: &str = "the import in the heap";
 pub(super) struct NewRun {
     store: Store,
     existing: Existing,
-    watch: Option<Watch>,
+    on_progress: Option<OnProgress>,
     writer: Writer,
     /// Runs that were there all the time: no log of this one is in them.
     known: BTreeSet<u64>,
@@ -49,12 +50,12 @@ pub(super) struct NewRun {
     seen: u64,
     meta: RunMeta,
     ageing: Option<Ageing>,
-    imported: Imported,
+    imported: ImportReport,
     told: u64,
 }
 
 impl NewRun {
-    pub fn new(store: Store, existing: Existing, watch: Option<Watch>) -> Result<Self, Error> {
+    pub fn new(store: Store, existing: Existing, on_progress: Option<OnProgress>) -> Result<Self, Error> {
         store.inner().may_wait()?;
         // So that what was committed before is in the runs, and logs that are there already are
         // noticed at once.
@@ -67,7 +68,7 @@ impl NewRun {
             writer: Writer::new(store.shared(), IMPORT, RunWriter::new(id, Some(Vec::new())))?,
             store,
             existing,
-            watch,
+            on_progress,
             known,
             runs,
             key: Vec::new(),
@@ -77,7 +78,7 @@ impl NewRun {
             seen: 0,
             meta: RunMeta { id, ..RunMeta::default() },
             ageing: None,
-            imported: Imported::default(),
+            imported: ImportReport::default(),
             told: 0,
         })
     }
@@ -199,14 +200,16 @@ impl NewRun {
             return Ok(());
         }
         self.told = self.imported.bytes + TOLD;
-        match self.watch.as_mut().map(|watch| watch(self.imported)) {
+        let ImportReport { logs, entries, bytes, .. } = self.imported;
+        let progress = Progress { logs, entries, bytes, ..Progress::default() };
+        match self.on_progress.as_mut().map(|report| report(progress)) {
             Some(ControlFlow::Break(())) => Err(Error::Cancelled { what: "the import" }),
             _ => Ok(()),
         }
     }
 
     /// Makes the run part of the store.
-    pub fn finish(mut self) -> Result<Imported, Error> {
+    pub fn finish(mut self) -> Result<ImportReport, Error> {
         self.end_log()?;
         self.told = 0;
         self.tell()?;

@@ -30,7 +30,7 @@ use crate::model::{Bounds, Piece};
 use crate::run::writer::Pending;
 use crate::transfer::import::gathered::Gathered;
 use crate::transfer::import::run::NewRun;
-use crate::transfer::import::{Import, Imported};
+use crate::transfer::import::{Import, ImportReport};
 
 /// An import of entries in any order; see [`Store::import`](crate::Store::import). Dropping it
 /// leaves nothing behind.
@@ -107,7 +107,7 @@ impl Unsorted {
     ///
     /// # Errors
     /// As [`Import::view`].
-    pub fn finish(self) -> Result<Imported, Error> {
+    pub fn finish(self) -> Result<ImportReport, Error> {
         let Self { import, mut sorter, scratch, .. } = self;
         let mut logs = Logs::new(import.begin()?, &scratch);
         let mut failed = None;

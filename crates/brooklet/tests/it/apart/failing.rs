@@ -24,7 +24,7 @@ fn made(options: Options, seed: u64) -> ([Twin; 2], Store) {
 
 /// With the store's own threads, and several blocks for a few appends.
 fn threaded(seed: u64) -> Options {
-    options(seed).threads(true).block_size(4 << 10).environment(Arc::new(SystemClock::new()), seed)
+    options(seed).threads(true).block_size(4 << 10).clock(Arc::new(SystemClock::new())).rng_seed(seed)
 }
 
 fn fails_after(operations: u64, kind: ErrorKind, sticky: bool) -> Fault {

@@ -23,7 +23,7 @@ fn entries_of(pair: &[Twin; 2]) -> Result<u64, Error> {
 
 fn checked(pair: &[Twin; 2]) -> Result<bool, Error> {
     let [data, ring] = pair.clone();
-    Ok(check_volume_with_ring(Arc::new(data), Arc::new(ring), &mut |_, _| {})?.is_sound())
+    Ok(check_volume_with_ring(Arc::new(data), Arc::new(ring), brooklet::Progress::ignore)?.is_sound())
 }
 
 /// Opens for writing, appends, and closes or goes as if killed; gives both volumes as they are

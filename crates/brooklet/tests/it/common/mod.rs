@@ -10,7 +10,7 @@ pub mod twin;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use brooklet::{Error, Part, Store, View, Walked};
+use brooklet::{Error, Part, Store, View, WalkItem};
 
 /// A log: its first number and its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub fn seen(view: &View) -> Logs {
 /// The view of a view's parts, which are kept in memory.
 pub fn elsewhere(view: &View) -> View {
     let keep = |part: Part| {
-        part.verify(&mut |_| {}).unwrap();
+        part.verify(brooklet::Progress::ignore).unwrap();
         (part.name(), part.read(0, part.name().len as usize).unwrap())
     };
     let kept: BTreeMap<_, _> = view.parts().into_iter().map(keep).collect();
@@ -89,12 +89,12 @@ pub fn walked(view: &View, prefix: &str) -> Logs {
     let mut last = None;
     for walked in view.walk(prefix).unwrap() {
         match walked.unwrap() {
-            Walked::Log(log) => {
+            WalkItem::Log(log) => {
                 assert!(last.as_ref().is_none_or(|last| *last < log.key), "logs come in order");
                 logs.insert(log.key.clone(), Log { first: log.bounds.first, entries: Vec::new() });
                 last = Some(log.key);
             }
-            Walked::Entry(entry) => {
+            WalkItem::Entry(entry) => {
                 let log = logs.get_mut(last.as_ref().expect("a log comes first")).unwrap();
                 assert_eq!(entry.seq, log.next());
                 log.entries.push(entry.payload.to_vec());

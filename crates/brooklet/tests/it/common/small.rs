@@ -9,7 +9,7 @@ use brooklet::{Error, Options, Store};
 pub fn options() -> Options {
     let clock = Arc::new(ManualClock::default());
     let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10);
-    options.threads(false).environment(clock, 5)
+    options.threads(false).clock(clock).rng_seed(5)
 }
 
 /// Opens a store of these.
@@ -20,7 +20,7 @@ pub fn open(volume: &MemVolume) -> Result<Store, Error> {
 /// Checks all that a closed store holds.
 #[track_caller]
 pub fn check(volume: &MemVolume) {
-    let report = brooklet::check_volume(Arc::new(volume.clone()), &mut |_, _| {}).unwrap();
+    let report = brooklet::check_volume(Arc::new(volume.clone()), brooklet::Progress::ignore).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
 }
 

@@ -16,7 +16,7 @@ const LATE: Duration = Duration::from_secs(3600 / 64);
 #[test]
 fn readers_leave_out_what_is_too_old() {
     let (store, clock, _) = store();
-    store.retain("log", Retention::new().age(HOUR)).unwrap().wait().unwrap();
+    store.set_retention("log", Retention::new().age(HOUR)).unwrap().wait().unwrap();
     for checkpointed in [false, true] {
         let first = store.bounds("log").unwrap().next;
         store.append("log", "old").unwrap().wait().unwrap();
@@ -43,7 +43,7 @@ fn readers_leave_out_what_is_too_old() {
 #[test]
 fn a_clock_that_jumps_ahead_and_back_takes_nothing_away_by_reads() {
     let (mut store, clock, volume) = store();
-    drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
+    drop(store.set_retention("log", Retention::new().age(HOUR)).unwrap());
     store.append("log", "entry").unwrap().wait().unwrap();
     for round in 0..3 {
         clock.set_wall(9 * HOUR);
@@ -61,7 +61,7 @@ fn a_clock_that_jumps_ahead_and_back_takes_nothing_away_by_reads() {
 #[test]
 fn what_a_commit_dropped_stays_away_whatever_the_clock_says() {
     let (store, clock, _) = store();
-    drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
+    drop(store.set_retention("log", Retention::new().age(HOUR)).unwrap());
     store.append("log", "entry").unwrap().wait().unwrap();
     clock.set_wall(2 * HOUR);
     store.append("log", "next").unwrap().wait().unwrap();
@@ -81,7 +81,7 @@ fn what_a_commit_dropped_stays_away_whatever_the_clock_says() {
 fn what_a_trim_found_too_old_stays_away() {
     for keep_last in [false, true] {
         let (store, clock, _) = store();
-        drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
+        drop(store.set_retention("log", Retention::new().age(HOUR)).unwrap());
         store.append_many("log", ["x"; 5]).unwrap().wait().unwrap();
         clock.set_wall(3 * HOUR);
         assert_eq!(store.bounds("log").unwrap(), bounds(5, 5));
@@ -96,11 +96,11 @@ fn what_a_trim_found_too_old_stays_away() {
 fn an_age_that_is_lifted_or_longer_brings_nothing_back() {
     for longer in [Retention::new(), Retention::new().age(100 * HOUR)] {
         let (store, clock, _) = store();
-        drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
+        drop(store.set_retention("log", Retention::new().age(HOUR)).unwrap());
         store.append("log", "entry").unwrap().wait().unwrap();
         clock.advance(HOUR + LATE);
         assert_eq!(store.bounds("log").unwrap(), bounds(1, 1));
-        store.retain("log", longer).unwrap().wait().unwrap();
+        store.set_retention("log", longer).unwrap().wait().unwrap();
         assert_eq!(store.bounds("log").unwrap(), bounds(1, 1));
         store.append("log", "entry").unwrap().wait().unwrap();
         clock.advance(9 * HOUR);
@@ -114,7 +114,7 @@ fn an_age_that_is_lifted_or_longer_brings_nothing_back() {
 fn nothing_comes_back_while_terms_are_on_their_way() {
     for checkpointed in [false, true] {
         let (store, clock, _) = store();
-        drop(store.retain("log", Retention::new().age(HOUR)).unwrap());
+        drop(store.set_retention("log", Retention::new().age(HOUR)).unwrap());
         store.append("log", "old").unwrap().wait().unwrap();
         clock.advance(HOUR / 2);
         store.append("log", "young").unwrap().wait().unwrap();
@@ -124,7 +124,7 @@ fn nothing_comes_back_while_terms_are_on_their_way() {
         clock.advance(HOUR / 2 + LATE);
         assert_eq!(store.bounds("log").unwrap(), bounds(1, 2));
         // Appended, and nobody drives it.
-        let ticket = store.retain("log", Retention::new()).unwrap();
+        let ticket = store.set_retention("log", Retention::new()).unwrap();
         for _ in 0..5 {
             clock.advance(HOUR / 4);
             assert_eq!(store.bounds("log").unwrap(), bounds(1, 2), "as of when the terms were appended");
@@ -143,7 +143,7 @@ fn a_log_that_was_there_counts_from_when_its_age_is_set() {
     store.append("log", "entry").unwrap().wait().unwrap();
     store.checkpoint().unwrap();
     clock.advance(9 * HOUR);
-    store.retain("log", Retention::new().age(HOUR)).unwrap().wait().unwrap();
+    store.set_retention("log", Retention::new().age(HOUR)).unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(0, 1));
     clock.advance(HOUR + LATE);
     assert_eq!(store.bounds("log").unwrap(), bounds(1, 1));
@@ -154,9 +154,9 @@ fn a_log_that_was_there_counts_from_when_its_age_is_set() {
 fn an_age_that_is_made_shorter_counts_from_then_on() {
     let (store, clock, _) = store();
     let (long, short) = (Duration::from_secs(64 * 3600), Duration::from_secs(10));
-    store.retain("log", Retention::new().age(long)).unwrap().wait().unwrap();
+    store.set_retention("log", Retention::new().age(long)).unwrap().wait().unwrap();
     store.append("log", "before").unwrap().wait().unwrap();
-    store.retain("log", Retention::new().age(short)).unwrap().wait().unwrap();
+    store.set_retention("log", Retention::new().age(short)).unwrap().wait().unwrap();
     clock.advance(Duration::from_secs(5));
     store.append("log", "after").unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(0, 2));

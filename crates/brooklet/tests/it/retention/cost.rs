@@ -15,12 +15,12 @@ fn a_limit_of_bytes_reads_no_more_than_what_goes() {
     let clock = Arc::new(ManualClock::default());
     let options = || {
         let options = Options::new().ring_size(4 << 20).memory_budget(4 << 20).max_payload(1 << 20);
-        options.threads(false).environment(clock.clone(), 1)
+        options.threads(false).clock(clock.clone()).rng_seed(1)
     };
     let store = options().create_on(Arc::new(MemVolume::new(1))).unwrap();
     let mut rng = Rng::new(1);
     let mut payload = || -> Vec<u8> { (0..100).map(|_| rng.next() as u8).collect() };
-    drop(store.retain("log", Retention::new().bytes(100 * 100_000)).unwrap());
+    drop(store.set_retention("log", Retention::new().bytes(100 * 100_000)).unwrap());
     for _ in 0..1000 {
         let payloads: Vec<_> = (0..100).map(|_| payload()).collect();
         store.append_many("log", payloads).unwrap().wait().unwrap();
@@ -50,11 +50,15 @@ fn a_limit_of_bytes_reads_no_more_than_what_goes() {
 fn whatever_goes_at_once_takes_few_look_ups() {
     let clock = Arc::new(ManualClock::default());
     let options = Options::new().ring_size(8 << 20).memory_budget(32 << 20).max_payload(1 << 20);
-    let store =
-        options.threads(false).environment(clock.clone(), 1).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let store = options
+        .threads(false)
+        .clock(clock.clone())
+        .rng_seed(1)
+        .create_on(Arc::new(MemVolume::new(1)))
+        .unwrap();
     let mut rng = Rng::new(1);
     for log in ["narrowed", "trimmed"] {
-        drop(store.retain(log, Retention::new().bytes(1 << 30)).unwrap());
+        drop(store.set_retention(log, Retention::new().bytes(1 << 30)).unwrap());
         for _ in 0..50 {
             let payloads: Vec<Vec<u8>> =
                 (0..1000).map(|_| (0..100).map(|_| rng.next() as u8).collect()).collect();
@@ -67,12 +71,12 @@ fn whatever_goes_at_once_takes_few_look_ups() {
         (info.lookups.filter_questions, info.runs.len() as u64)
     };
     let (before, runs) = questions();
-    store.retain("narrowed", Retention::new().bytes(1000)).unwrap().wait().unwrap();
+    store.set_retention("narrowed", Retention::new().bytes(1000)).unwrap().wait().unwrap();
     assert_eq!(store.bounds("narrowed").unwrap(), bounds(49_990, 50_000));
     let (between, _) = questions();
     assert!(between - before <= 3 * runs, "{} questions to {runs} runs", between - before);
     store.trim("trimmed", 20_000).unwrap().wait().unwrap();
-    store.retain("trimmed", Retention::new().bytes(30_000 * 100)).unwrap().wait().unwrap();
+    store.set_retention("trimmed", Retention::new().bytes(30_000 * 100)).unwrap().wait().unwrap();
     assert_eq!(store.bounds("trimmed").unwrap(), bounds(20_000, 50_000));
     // Some 150 chunks, twice as many with each look-up.
     let (after, _) = questions();
@@ -86,7 +90,7 @@ fn logs_without_limits_write_what_they_wrote() {
         let store = options(&clock, 1).create_on(Arc::new(MemVolume::new(1))).unwrap();
         if limited {
             let kept = Retention::new().age(std::time::Duration::from_secs(9));
-            store.retain("other", kept).unwrap().wait().unwrap();
+            store.set_retention("other", kept).unwrap().wait().unwrap();
         }
         let before = store.info().unwrap().wal.raw_bytes;
         for _ in 0..10 {
@@ -106,10 +110,14 @@ fn logs_without_limits_write_what_they_wrote() {
 fn terms_count_once_for_each_log_of_a_commit() {
     let clock = Arc::new(ManualClock::default());
     let options = Options::new().ring_size(4 << 20).memory_budget(16 << 20).max_payload(64 << 10);
-    let store =
-        options.threads(false).environment(clock.clone(), 1).create_on(Arc::new(MemVolume::new(1))).unwrap();
+    let store = options
+        .threads(false)
+        .clock(clock.clone())
+        .rng_seed(1)
+        .create_on(Arc::new(MemVolume::new(1)))
+        .unwrap();
     let hour = std::time::Duration::from_secs(3600);
-    drop(store.retain("log", Retention::new().age(hour)).unwrap());
+    drop(store.set_retention("log", Retention::new().age(hour)).unwrap());
     for _ in 0..100 {
         clock.advance(hour / 100);
         store.append("log", "x").unwrap().wait().unwrap();

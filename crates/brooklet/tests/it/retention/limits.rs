@@ -20,9 +20,9 @@ pub fn bounds(first: u64, next: u64) -> Bounds {
 #[test]
 fn the_newest_entries_stay() {
     let (store, ..) = store();
-    drop(store.retain("few", Retention::new().entries(3)).unwrap());
-    drop(store.retain("none", Retention::new().entries(0)).unwrap());
-    drop(store.retain("small", Retention::new().bytes(10)).unwrap());
+    drop(store.set_retention("few", Retention::new().entries(3)).unwrap());
+    drop(store.set_retention("none", Retention::new().entries(0)).unwrap());
+    drop(store.set_retention("small", Retention::new().bytes(10)).unwrap());
     for n in 0..10u8 {
         drop(store.append("few", [n]).unwrap());
         drop(store.append("none", [n]).unwrap());
@@ -43,12 +43,12 @@ fn limits_apply_to_what_is_there() {
     store.append_many("log", (0..500u32).map(|n| n.to_le_bytes())).unwrap().wait().unwrap();
     store.checkpoint().unwrap();
     drop(store.append_many("log", (0..10u32).map(|n| n.to_le_bytes())).unwrap());
-    store.retain("log", Retention::new().bytes(1_000)).unwrap().wait().unwrap();
+    store.set_retention("log", Retention::new().bytes(1_000)).unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(260, 510));
-    store.retain("log", Retention::new().entries(100)).unwrap().wait().unwrap();
+    store.set_retention("log", Retention::new().entries(100)).unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(410, 510));
     // Lifted: everything is kept, and what is gone stays gone.
-    store.retain("log", Retention::new()).unwrap().wait().unwrap();
+    store.set_retention("log", Retention::new()).unwrap().wait().unwrap();
     store.append_many("log", (0..500u32).map(|n| n.to_le_bytes())).unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(410, 1010));
     assert_eq!(store.retention("log").unwrap(), Retention::new());
@@ -58,7 +58,7 @@ fn limits_apply_to_what_is_there() {
 fn limits_belong_to_the_log() {
     let (mut store, clock, volume) = store();
     let kept = Retention::new().entries(5).bytes(1 << 20).age(Duration::from_secs(3600));
-    store.retain("log", kept).unwrap().wait().unwrap();
+    store.set_retention("log", kept).unwrap().wait().unwrap();
     assert!(store.exists("log").unwrap(), "a retention creates the log");
     for round in 0..4 {
         store.append("log", "x").unwrap().wait().unwrap();
@@ -91,14 +91,14 @@ fn nonsense_is_refused() {
         Retention::new().age(Duration::from_secs(31_557_600 * 1000 + 1)),
         Retention::new().age(Duration::MAX),
     ] {
-        let refused = store.retain("log", wrong).map(|_| ()).unwrap_err();
+        let refused = store.set_retention("log", wrong).map(|_| ()).unwrap_err();
         assert!(matches!(refused, Error::InvalidRetention(_)), "{wrong:?}: {refused}");
     }
     let (nothing, most) = (Retention::new(), Retention::new().entries(most).bytes(most));
-    assert!(matches!(store.retain("log", nothing), Err(Error::UnknownLog { .. })), "nothing to lift");
+    assert!(matches!(store.set_retention("log", nothing), Err(Error::UnknownLog { .. })), "nothing to lift");
     assert!(!store.exists("log").unwrap());
     let most = most.age(Duration::from_secs(31_557_600 * 1000));
-    store.retain("log", most).unwrap().wait().unwrap();
+    store.set_retention("log", most).unwrap().wait().unwrap();
     assert_eq!(store.retention("log").unwrap(), most);
     store.append("log", "x").unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(0, 1));
@@ -109,16 +109,16 @@ fn nonsense_is_refused() {
 #[test]
 fn a_refused_commit_leaves_no_trace_in_what_is_counted() {
     let (store, ..) = store();
-    drop(store.retain("log", Retention::new().bytes(100)).unwrap());
+    drop(store.set_retention("log", Retention::new().bytes(100)).unwrap());
     store.append_many("log", [[1; 10]; 5]).unwrap().wait().unwrap();
     store.checkpoint().unwrap();
     for n in 0..20u64 {
         let mut commit = Commit::new();
-        commit.append("log", &[2; 30]).truncate("log", 2).append("log", &[3; 90]).delete("log");
-        commit.append("log", "anew").retain("log", Retention::new().bytes(5)).delete("no such log");
+        commit.append("log", [2; 30]).truncate("log", 2).append("log", [3; 90]).delete("log");
+        commit.append("log", "anew").set_retention("log", Retention::new().bytes(5)).delete("no such log");
         assert!(store.commit(&commit).is_err());
         let mut commit = Commit::new();
-        commit.append("log", &[4; 90]).truncate("log", 99);
+        commit.append("log", [4; 90]).truncate("log", 99);
         assert!(store.commit(&commit).is_err());
         if n < 5 {
             store.append("log", [5; 10]).unwrap().wait().unwrap();

@@ -182,7 +182,7 @@ impl Logs {
     }
 }
 
-pub fn commit(changes: &[(Vec<u8>, Change)]) -> Commit<'_> {
+pub fn commit(changes: &[(Vec<u8>, Change)]) -> Commit {
     let mut commit = Commit::new();
     for (key, change) in changes {
         match change {
@@ -192,7 +192,7 @@ pub fn commit(changes: &[(Vec<u8>, Change)]) -> Commit<'_> {
             Change::KeepLast(n) => commit.keep_last(key, *n),
             Change::Truncate(from) => commit.truncate(key, *from),
             Change::Delete => commit.delete(key),
-            Change::Retain(retention) => commit.retain(key, *retention),
+            Change::Retain(retention) => commit.set_retention(key, *retention),
         };
     }
     commit

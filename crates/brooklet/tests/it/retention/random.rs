@@ -11,7 +11,7 @@ use crate::retention::model::{Logs, change, commit};
 
 pub fn options(clock: &Arc<ManualClock>, seed: u64) -> Options {
     let options = Options::new().ring_size(256 << 10).memory_budget(256 << 10).max_payload(16 << 10);
-    options.threads(false).environment(clock.clone(), seed)
+    options.threads(false).clock(clock.clone()).rng_seed(seed)
 }
 
 pub fn now(clock: &ManualClock) -> u64 {
@@ -81,7 +81,7 @@ fn run(seed: u64, jumps: bool) {
     logs.compare(&store, now(&clock), "in the end");
     store.close().unwrap();
     drop(store);
-    let report = brooklet::check_volume(volume, &mut |_, _| {}).unwrap();
+    let report = brooklet::check_volume(volume, brooklet::Progress::ignore).unwrap();
     assert!(report.is_sound(), "seed {seed}: {:?}", report.findings);
 }
 

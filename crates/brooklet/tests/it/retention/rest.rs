@@ -14,7 +14,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 fn fill(store: &Store, logs: u32) {
     for log in 0..logs {
         let key = format!("log/{log}");
-        drop(store.retain(&key, Retention::new().age(HOUR)).unwrap());
+        drop(store.set_retention(&key, Retention::new().age(HOUR)).unwrap());
         store.append(&key, [log as u8; 400]).unwrap().wait().unwrap();
     }
     store.checkpoint().unwrap();
@@ -36,7 +36,7 @@ fn bytes(store: &Store) -> u64 {
 fn a_store_at_rest_gives_back_what_is_too_old() {
     let (mut store, clock, volume) = store();
     fill(&store, 600);
-    store.retain("kept", Retention::new()).unwrap_err();
+    store.set_retention("kept", Retention::new()).unwrap_err();
     store.append("kept", "for ever").unwrap().wait().unwrap();
     rest(&store, &clock, HOUR / 2);
     let before = bytes(&store);
@@ -55,7 +55,7 @@ fn a_store_at_rest_gives_back_what_is_too_old() {
         store = options(&clock, 1).open_on(volume.clone()).unwrap();
     }
     drop(store);
-    assert!(brooklet::check_volume(volume, &mut |_, _| {}).unwrap().is_sound());
+    assert!(brooklet::check_volume(volume, brooklet::Progress::ignore).unwrap().is_sound());
 }
 
 /// What little is too old is let lie, and a walk that was done is not done again.
@@ -125,7 +125,7 @@ fn a_sweep_waits_for_room() {
         let pad = "k".repeat(200);
         for log in 0..3000 {
             let key = format!("{log}/{pad}");
-            drop(store.retain(&key, Retention::new().age(HOUR)).unwrap());
+            drop(store.set_retention(&key, Retention::new().age(HOUR)).unwrap());
             store.append(&key, [log as u8; 40]).unwrap().wait().unwrap();
         }
         store.checkpoint().unwrap();
@@ -149,7 +149,7 @@ fn damage_in_one_log_lets_others_be_swept() {
     let (store, clock, volume) = store();
     fill(&store, 50);
     // The newer run knows but one log, and nothing of an age, so that it is not walked through.
-    store.retain("log/23", Retention::new().entries(9)).unwrap().wait().unwrap();
+    store.set_retention("log/23", Retention::new().entries(9)).unwrap().wait().unwrap();
     store.checkpoint().unwrap();
     let run = store.info().unwrap().runs[0];
     store.close().unwrap();
@@ -190,7 +190,7 @@ impl Clock for Hasty {
 #[test]
 fn compacting_drops_what_is_too_old_when_it_begins() {
     let clock = Arc::new(Hasty::default());
-    let options = options(&Arc::default(), 1).environment(clock.clone(), 1);
+    let options = options(&Arc::default(), 1).clock(clock.clone()).rng_seed(1);
     let store = options.create_on(Arc::new(MemVolume::new(1))).unwrap();
     fill(&store, 200);
     // The first half is too old.
@@ -209,7 +209,7 @@ fn compacting_drops_what_is_too_old_when_it_begins() {
 #[test]
 fn a_log_of_long_age_keeps_no_others() {
     let (store, clock, _) = store();
-    drop(store.retain("year", Retention::new().age(24 * 365 * HOUR)).unwrap());
+    drop(store.set_retention("year", Retention::new().age(24 * 365 * HOUR)).unwrap());
     store.append("year", [1; 400]).unwrap().wait().unwrap();
     fill(&store, 40);
     rest(&store, &clock, 3 * HOUR);

@@ -32,7 +32,7 @@ fn filled(entries: u64, kept: Option<u64>) -> Vec<u8> {
     let volume = Arc::new(MemVolume::new(1));
     let store = options(&Arc::default(), 1).create_on(volume.clone()).unwrap();
     if let Some(kept) = kept {
-        store.retain("log", Retention::new().bytes(kept)).unwrap().wait().unwrap();
+        store.set_retention("log", Retention::new().bytes(kept)).unwrap().wait().unwrap();
     }
     append(&store, 0..entries);
     store.compact().unwrap();
@@ -45,7 +45,7 @@ fn filled(entries: u64, kept: Option<u64>) -> Vec<u8> {
 /// what was learned was lost, and whoever had much to look up never got on.
 #[test]
 fn whoever_looks_sizes_up_gets_on_beside_busy_writers() {
-    let narrower = |store: &Store| store.retain("log", Retention::new().bytes(500_000));
+    let narrower = |store: &Store| store.set_retention("log", Retention::new().bytes(500_000));
     let trim = |store: &Store| store.trim("log", 4_000);
     let large = |store: &Store| store.append("log", [7; 10_000]);
     let changes: [(Option<u64>, Change<'_>, u64); 4] = [
@@ -135,13 +135,13 @@ fn cases() -> [Case<'static>; 4] {
         (Some(100_000), &|store| store.append("log", payload(1_000)), bounds(1, 1_001)),
         (Some(100_000), &|store| store.trim("log", 400), bounds(400, 1_000)),
         (Some(100_000), &|store| store.truncate("log", 600), bounds(0, 600)),
-        (None, &|store| store.retain("log", Retention::new().bytes(20_000)), bounds(800, 1_000)),
+        (None, &|store| store.set_retention("log", Retention::new().bytes(20_000)), bounds(800, 1_000)),
     ]
 }
 
 /// So much more fits in as the log's sum leaves, if that is right.
 fn check_sum(store: &Store, next: u64, when: &str) {
-    store.retain("log", Retention::new().bytes(100_000)).unwrap().wait().unwrap();
+    store.set_retention("log", Retention::new().bytes(100_000)).unwrap().wait().unwrap();
     append(store, 0..1_000);
     assert_eq!(store.bounds("log").unwrap(), bounds(next, next + 1_000), "{when}");
 }
@@ -216,7 +216,7 @@ fn large_entries_damaged_on_the_way_are_not_guessed() {
     let entry = |size: u64| payload(size).repeat(size as usize / 100);
     let volume = Arc::new(MemVolume::new(1));
     let store = options(&Arc::default(), 1).create_on(volume.clone()).unwrap();
-    store.retain("log", Retention::new().bytes(216_000)).unwrap().wait().unwrap();
+    store.set_retention("log", Retention::new().bytes(216_000)).unwrap().wait().unwrap();
     for seq in 0..24 {
         store.append("log", entry([6_000, 12_000][seq % 2])).unwrap().wait().unwrap();
     }
@@ -248,7 +248,7 @@ fn a_limit_is_lifted_where_nothing_can_be_read() {
     let volume = Arc::new(MemVolume::new(1));
     let store = options(&clock, 1).create_on(volume.clone()).unwrap();
     let age = Duration::from_secs(1_000);
-    store.retain("log", Retention::new().bytes(100_000).age(age)).unwrap().wait().unwrap();
+    store.set_retention("log", Retention::new().bytes(100_000).age(age)).unwrap().wait().unwrap();
     append(&store, 0..300);
     clock.advance(age / 2);
     append(&store, 300..1_000);
@@ -266,7 +266,7 @@ fn a_limit_is_lifted_where_nothing_can_be_read() {
         store
     };
     let store = open();
-    store.retain("log", Retention::new().entries(900)).unwrap().wait().unwrap();
+    store.set_retention("log", Retention::new().entries(900)).unwrap().wait().unwrap();
     store.append("log", "x").unwrap().wait().unwrap();
     assert_eq!(store.bounds("log").unwrap(), bounds(300, 1_001));
     let store = open();
@@ -296,11 +296,11 @@ fn whatever_drops_entries_passes_over_damage() {
         let Some(store) = damaged() else { continue };
         // Counted anew, what cannot be read counts for its share, as far as there is a sum that it
         // has a share of.
-        store.retain("log", Retention::new().bytes(40_000)).unwrap().wait().unwrap();
+        store.set_retention("log", Retention::new().bytes(40_000)).unwrap().wait().unwrap();
         let first = store.bounds("log").unwrap().first;
         assert_eq!(first, 600, "damage at {at}");
-        store.retain("log", Retention::new()).unwrap().wait().unwrap();
-        store.retain("log", Retention::new().bytes(30_000)).unwrap().wait().unwrap();
+        store.set_retention("log", Retention::new()).unwrap().wait().unwrap();
+        store.set_retention("log", Retention::new().bytes(30_000)).unwrap().wait().unwrap();
         let first = store.bounds("log").unwrap().first;
         assert!((600..=700).contains(&first), "damage at {at}: {first}");
         store.append("log", "x").unwrap().wait().unwrap();

@@ -62,9 +62,9 @@ fn act(store: &Store, rng: &mut Rng) -> bool {
         9 => commit.keep_last(&one, rng.below(3)),
         10 => commit.delete(&one),
         11 => commit.delete(&one).append(&one, &payload).append(&other, &payload),
-        12 => commit.retain(&one, Retention::new().entries(rng.below(6))),
-        13 => commit.retain(&one, Retention::new().bytes(rng.below(2000))).append(&one, &payload),
-        14 => commit.retain(&one, Retention::new()),
+        12 => commit.set_retention(&one, Retention::new().entries(rng.below(6))),
+        13 => commit.set_retention(&one, Retention::new().bytes(rng.below(2000))).append(&one, &payload),
+        14 => commit.set_retention(&one, Retention::new()),
         _ => commit.append(&other, &payload).truncate(&one, within(rng)).append(&one, b"again"),
     };
     let before = store.spaces();

@@ -10,7 +10,7 @@ const BOUND: Duration = Duration::from_millis(40);
 
 fn store(volume: &MemVolume, clock: &Arc<ManualClock>) -> Store {
     let options = Options::new().ring_size(256 << 10).max_payload(9 << 10);
-    options.threads(false).environment(clock.clone(), 5).create_on(Arc::new(volume.clone())).unwrap()
+    options.threads(false).clock(clock.clone()).rng_seed(5).create_on(Arc::new(volume.clone())).unwrap()
 }
 
 fn deferred() -> SpaceConfig {
@@ -88,7 +88,7 @@ fn the_strictest_of_the_logs_counts_and_more_may_be_asked_for() {
     store.create_space("games", deferred()).unwrap();
     store.create_space("bank", SpaceConfig::new()).unwrap();
     while store.step().unwrap() {}
-    let waits = |commit: &mut Commit<'_>| {
+    let waits = |commit: &mut Commit| {
         let ticket = store.commit(commit).unwrap();
         ticket.wait().unwrap();
         ticket.is_durable()

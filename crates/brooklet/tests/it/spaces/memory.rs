@@ -291,7 +291,7 @@ fn what_does_not_fit_into_memory_stays_where_it_is() {
 #[test]
 fn a_dump_is_of_one_moment_and_comes_when_it_is_due() {
     let (volume, clock) = (MemVolume::new(1), Arc::new(ManualClock::default()));
-    let options = || -> Options { options().environment(clock.clone(), 5) };
+    let options = || -> Options { options().clock(clock.clone()).rng_seed(5) };
     let store = options().create_on(Arc::new(volume.clone())).unwrap();
     let every = MemoryConfig::new(1 << 20).dump_every(Duration::from_secs(10));
     let space = store.create_space("s", SpaceConfig::new().class(Class::Memory(every))).unwrap();
@@ -332,19 +332,19 @@ fn dumps_take_the_room_of_those_before() {
 #[test]
 fn limits_hold_in_memory_as_they_do_elsewhere() {
     let (volume, clock) = (MemVolume::new(1), Arc::new(ManualClock::default()));
-    let store = options().environment(clock.clone(), 5).create_on(Arc::new(volume.clone())).unwrap();
+    let store = options().clock(clock.clone()).rng_seed(5).create_on(Arc::new(volume.clone())).unwrap();
     let retention = Retention::new().entries(3);
     let space = store.create_space("s", in_memory(1 << 20).retention(retention)).unwrap();
     for n in 0..5 {
         space.append("few", format!("{n}")).unwrap().wait().unwrap();
     }
     assert_eq!(payloads(&space, "few"), ["2", "3", "4"]);
-    store.retain("s/bytes", Retention::new().bytes(10)).unwrap().wait().unwrap();
+    store.set_retention("s/bytes", Retention::new().bytes(10)).unwrap().wait().unwrap();
     for n in 0..5 {
         space.append("bytes", format!("four{n}")).unwrap().wait().unwrap();
     }
     assert_eq!(payloads(&space, "bytes"), ["four3", "four4"]);
-    store.retain("s/young", Retention::new().age(Duration::from_secs(64))).unwrap().wait().unwrap();
+    store.set_retention("s/young", Retention::new().age(Duration::from_secs(64))).unwrap().wait().unwrap();
     space.append("young", "old").unwrap().wait().unwrap();
     clock.advance(Duration::from_secs(40));
     space.append("young", "new").unwrap().wait().unwrap();
@@ -417,7 +417,7 @@ fn a_damaged_dump_is_set_aside() {
         drop((space, store));
         let store = open(&volume).unwrap();
         assert_eq!(payloads(&store.space("s").unwrap(), "new"), ["n"], "place {place}");
-        assert!(brooklet::check_volume(Arc::new(volume.clone()), &mut |_, _| {}).is_ok());
+        assert!(brooklet::check_volume(Arc::new(volume.clone()), brooklet::Progress::ignore).is_ok());
     }
 }
 

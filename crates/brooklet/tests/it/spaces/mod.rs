@@ -13,7 +13,7 @@ use brooklet::{Error, Options, Store};
 
 fn options() -> Options {
     let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10);
-    options.threads(false).environment(Arc::new(ManualClock::default()), 5)
+    options.threads(false).clock(Arc::new(ManualClock::default())).rng_seed(5)
 }
 
 fn open(volume: &MemVolume) -> Result<Store, Error> {

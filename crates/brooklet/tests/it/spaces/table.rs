@@ -80,7 +80,7 @@ fn a_log_of_a_space_is_one_of_the_store() {
     assert_eq!(a.key("x/y"), b"a/x/y");
     assert_eq!(store.retention("a/x/y").unwrap(), Retention::new().entries(2));
     assert_eq!(a.read("x/y", ..).unwrap().count(), 2);
-    store.retain("a/x/y", Retention::new().entries(9)).unwrap().wait().unwrap();
+    store.set_retention("a/x/y", Retention::new().entries(9)).unwrap().wait().unwrap();
     a.append_many("x/y", ["4", "5"]).unwrap().wait().unwrap();
     assert_eq!(a.bounds("x/y").unwrap().len(), 4, "its own limit");
     a.configure(SpaceConfig::new().retention(Retention::new().entries(3))).unwrap();

@@ -189,7 +189,7 @@ fn reading(rig: &Rig, entries: &Numbers) -> Result<Vec<Row>, Failure> {
         let cache = Arc::new(Cache::new(2 * len as usize));
         let read = Reader::open_with(file.clone(), len, None, cache)?;
         // Once through all of it, so that what can be in memory is.
-        map.verify(&mut |_| {})?;
+        map.verify(brooklet_codex::Progress::ignore)?;
         (0..entries.len()).step_by(40).try_for_each(|at| look_up(&read, entries.get(at)))?;
         // Drawn before, since finding an entry among millions takes half as long as looking it up.
         let drawn = |nth: usize| entries.get(mix((nth ^ round << 40) as u64) as usize % entries.len());

@@ -51,7 +51,7 @@ impl Draft {
                 Step::ExpectNext(next) => commit.expect_next(key, *next),
                 Step::Append(payload) => commit.append(key, payload),
                 Step::Snapshot(payload) => commit.snapshot(key, payload),
-                Step::Retain(retention) => commit.retain(key, *retention),
+                Step::Retain(retention) => commit.set_retention(key, *retention),
                 Step::Delete => commit.delete(key),
             };
         }

@@ -53,7 +53,7 @@ async fn pages_of_logs_make_all_of_them_whatever_their_keys_are() {
 async fn pages_of_entries_make_a_log_in_either_order() {
     let (server, store) = server().await;
     drop(store.append_many("log", (0..100).map(|n| format!("entry {n}"))).unwrap());
-    drop(store.retain("log", Retention::new().entries(73)).unwrap());
+    drop(store.set_retention("log", Retention::new().entries(73)).unwrap());
     store.trim("log", 27).unwrap().wait().unwrap();
     for (order, limit) in [("newest", 10), ("oldest", 10), ("newest", 1), ("oldest", 500)] {
         let (mut found, mut from) = (Vec::new(), String::new());

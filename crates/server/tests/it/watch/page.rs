@@ -72,7 +72,7 @@ async fn the_live_view_tells_what_happens_and_only_what_is_new() {
     assert_eq!(told["now"]["runs"]["entries"], 50);
     assert_eq!(told["made_of"]["runs"][0]["entries"], 50);
     assert_eq!(
-        (&told["hot_logs"][0]["url"], &told["busy"][0]["key"]["binary"]),
+        (&told["hot_logs"][0]["url"], &told["hot_logs"][0]["key"]["binary"]),
         (&"log%FF".into(), &true.into())
     );
     assert_eq!(

@@ -218,5 +218,5 @@ fn words(text: &str) -> Vec<Bytes> {
 
 fn options(clock: &Arc<ManualClock>, seed: u64) -> Options {
     let options = Options::new().ring_size(256 << 10).memory_budget(128 << 10).max_payload(64 << 10);
-    options.cache_budget(256 << 10).threads(false).environment(clock.clone(), seed)
+    options.cache_budget(256 << 10).threads(false).clock(clock.clone()).rng_seed(seed)
 }

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brooklet::io::{ManualClock, MemVolume, Rng};
-use brooklet::{Bytes, Error, Follower, Lost, Moment, Options, Retention, Store, View};
+use brooklet::{Bytes, Error, Lost, Moment, Options, Retention, Store, Subscription, View};
 use common::{contents, seen, walked};
 
 fn store(seed: u64) -> (Store, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::default());
     clock.set_wall(Duration::from_secs(1000));
     let options = Options::new().ring_size(256 << 10).memory_budget(64 << 10).max_payload(9 << 10);
-    let options = options.threads(false).environment(clock.clone(), seed);
+    let options = options.threads(false).clock(clock.clone()).rng_seed(seed);
     (options.create_on(Arc::new(MemVolume::new(seed))).unwrap(), clock)
 }
 
@@ -40,9 +40,9 @@ fn act(store: &Store, clock: &ManualClock, rng: &mut Rng) {
             None => return,
         },
         15 if bounds.is_some() => store.delete(&key),
-        16 => store.retain(&key, Retention::new().entries(3).bytes(1500)),
-        17 => store.retain(&key, Retention::new().age(Duration::from_millis(200))),
-        18 => store.retain(&key, Retention::new()),
+        16 => store.set_retention(&key, Retention::new().entries(3).bytes(1500)),
+        17 => store.set_retention(&key, Retention::new().age(Duration::from_millis(200))),
+        18 => store.set_retention(&key, Retention::new()),
         _ => store.append(&key, payload),
     };
     match ticket {
@@ -55,20 +55,20 @@ fn act(store: &Store, clock: &ManualClock, rng: &mut Rng) {
 
 /// A follower, a view, and the commits behind it so far.
 struct Copy {
-    follower: Follower,
+    subscription: Subscription,
     view: View,
     commits: Vec<Vec<u8>>,
 }
 
 impl Copy {
     fn begin(store: &Store) -> Self {
-        let follower = store.follow(1 << 20).unwrap();
-        Self { view: store.view().unwrap(), follower, commits: Vec::new() }
+        let subscription = store.subscribe(1 << 20).unwrap();
+        Self { view: store.view().unwrap(), subscription, commits: Vec::new() }
     }
 
     /// Tells whether nothing was lost.
     fn take(&mut self) -> bool {
-        let Ok(mut commits) = self.follower.take() else { return false };
+        let Ok(mut commits) = self.subscription.take() else { return false };
         commits.skip_to(self.view.lsn());
         if !commits.is_empty() {
             self.commits.push(commits.encode());
@@ -120,7 +120,7 @@ fn a_view_and_the_commits_behind_it_are_the_store() {
         new.import().view(&copy.now(), "").unwrap();
         assert!(contents(&new).unwrap() == walked(&copy.now(), ""));
         let volume = Arc::new(MemVolume::new(seed));
-        let same = Options::new().environment(its_clock, seed).copy_on(volume, &copy.now()).unwrap();
+        let same = Options::new().clock(its_clock).rng_seed(seed).copy_on(volume, &copy.now()).unwrap();
         assert!(contents(&same).unwrap() == seen(&copy.now()));
     }
 }
@@ -138,7 +138,7 @@ fn commits_go_up_to_a_moment() {
         then.push(contents(&store).unwrap());
     }
     clock.set_wall(Duration::from_secs(2500));
-    let mut commits = copy.follower.take().unwrap();
+    let mut commits = copy.subscription.take().unwrap();
     let last = Moment { lsn: commits.end().unwrap(), time: commits.taken() };
     assert_eq!(last.time, 2_500_000);
     let plain = commits.encode();
@@ -180,8 +180,8 @@ fn a_view_is_dated_as_of_its_place_in_the_log() {
         let clock = Arc::new(ManualClock::default());
         let options = Options::new().ring_size(1 << 20).memory_budget(64 << 10).max_payload(9 << 10);
         let volume = Arc::new(MemVolume::new(seed));
-        let store = options.environment(clock.clone(), seed).create_on(volume).unwrap();
-        let follower = store.follow(64 << 20).unwrap();
+        let store = options.clock(clock.clone()).rng_seed(seed).create_on(volume).unwrap();
+        let subscription = store.subscribe(64 << 20).unwrap();
         let base = store.view().unwrap();
         let done = AtomicBool::new(false);
         let views: Vec<View> = std::thread::scope(|scope| {
@@ -198,7 +198,7 @@ fn a_view_is_dated_as_of_its_place_in_the_log() {
             done.store(true, Ordering::Relaxed);
             views
         });
-        let moments = base.moments([follower.take().unwrap().encode()]).unwrap();
+        let moments = base.moments([subscription.take().unwrap().encode()]).unwrap();
         for view in views {
             let at = moments.partition_point(|moment| moment.lsn <= view.lsn());
             let before = at.checked_sub(1).map_or(0, |before| moments[before].time);
@@ -213,27 +213,27 @@ fn a_view_is_dated_as_of_its_place_in_the_log() {
 #[test]
 fn what_is_missing_is_noticed() {
     let (store, _) = store(1);
-    let follower = store.follow(1000).unwrap();
+    let subscription = store.subscribe(1000).unwrap();
     let view = store.view().unwrap();
     store.append("log", [1; 400]).unwrap().wait().unwrap();
-    let first = follower.take().unwrap();
+    let first = subscription.take().unwrap();
     store.append("log", [2; 400]).unwrap().wait().unwrap();
-    let second = follower.take().unwrap();
-    assert!(follower.take().unwrap().is_empty());
+    let second = subscription.take().unwrap();
+    assert!(subscription.take().unwrap().is_empty());
     // More than is held.
     (0..3).for_each(|_| store.append("log", [3; 400]).unwrap().wait().unwrap());
-    assert_eq!(follower.take().unwrap_err(), Lost::Behind { most: 1000 });
-    assert!(follower.take().unwrap().is_empty(), "it was told once");
+    assert_eq!(subscription.take().unwrap_err(), Lost::Behind { most: 1000 });
+    assert!(subscription.take().unwrap().is_empty(), "it was told once");
     // What came in past the log.
     let (other, _) = self::store(2);
     other.append("other", "x").unwrap().wait().unwrap();
     store.import().view(&other.view().unwrap(), "").unwrap();
     store.append("other", "y").unwrap().wait().unwrap();
-    assert_eq!(follower.take().unwrap_err(), Lost::Unlogged);
+    assert_eq!(subscription.take().unwrap_err(), Lost::Unlogged);
     // A view of afterwards is one to go on from.
     let later = store.view().unwrap();
     store.append("other", "z").unwrap().wait().unwrap();
-    let mut commits = follower.take().unwrap();
+    let mut commits = subscription.take().unwrap();
     commits.skip_to(later.lsn());
     assert!(seen(&later.with_commits([commits.encode()], None).unwrap()) == contents(&store).unwrap());
 
@@ -267,7 +267,7 @@ fn imports_and_commits_on_them_are_told_apart() {
     let source = source.view().unwrap();
     for seed in 0..6 {
         let store = Store::in_memory(seed).unwrap();
-        let follower = store.follow(16 << 20).unwrap();
+        let subscription = store.subscribe(16 << 20).unwrap();
         let view = store.view().unwrap();
         let mut told: Vec<Bytes> = Vec::new();
         std::thread::scope(|scope| {
@@ -277,7 +277,7 @@ fn imports_and_commits_on_them_are_told_apart() {
                 if store.exists("new/7").unwrap() {
                     drop(store.append("new/7", "c").unwrap());
                 }
-                match follower.take() {
+                match subscription.take() {
                     Ok(commits) => told.push(commits.encode().into()),
                     Err(why) => lost = why == Lost::Unlogged,
                 }

@@ -34,7 +34,7 @@ use crate::engine::recovery::table_of;
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::state::spaces::SpaceTable;
-use crate::state::subscribers::{Following, Item, Lost, Moment, Seen, millis};
+use crate::state::subscribers::{Item, Lost, Moment, Seen, Subscriber, millis};
 use crate::store::Store;
 use crate::store::view::{View, run_of};
 
@@ -44,26 +44,26 @@ const VERSION: u32 = 1;
 const HEAD: usize = 28;
 const BLOCK: usize = 28;
 
-/// Somebody who follows a store; see [`Store::follow`].
-pub struct Follower(Arc<Following>);
+/// Somebody who follows a store; see [`Store::subscribe`].
+pub struct Subscription(Arc<Subscriber>);
 
 impl Store {
     /// Everything that is committed from now on, once it is durable, for whoever keeps it
     /// elsewhere: a [view](Self::view) that is taken afterwards, [and the commits behind
     /// it](View::with_commits), are the store at any later moment.
     ///
-    /// What nobody [takes](Follower::take) is held in memory, up to `most` bytes.
+    /// What nobody [takes](Subscription::take) is held in memory, up to `most` bytes.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
     /// # let store = brooklet::Store::in_memory(1)?;
-    /// let follower = store.follow(64 << 20)?;
+    /// let subscription = store.subscribe(64 << 20)?;
     /// store.append("doc", "a")?.wait()?;
     /// let view = store.view()?;
     /// store.append_many("doc", ["b", "c"])?.wait()?;
     /// store.append("other", "x")?.wait()?;
     ///
-    /// let commits = follower.take().expect("it is not much");
+    /// let commits = subscription.take().expect("it is not much");
     /// let later = view.with_commits([commits.encode()], None)?;
     /// assert_eq!((view.bounds("doc")?.next, later.bounds("doc")?.next), (1, 3));
     /// assert_eq!(later.bounds("other")?.next, 1);
@@ -73,21 +73,21 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
-    pub fn follow(&self, most: usize) -> Result<Follower, Error> {
+    pub fn subscribe(&self, most: usize) -> Result<Subscription, Error> {
         let inner = self.inner();
         inner.wal()?;
         let (store, clock) = (inner.maintenance().superblock.id, inner.options.clock.clone());
         let mut state = inner.state();
         let (at, clocks) = (state.runs.lsn(), (millis(&*clock), clock.now().as_millis() as u64));
         let seen = Seen { items: VecDeque::new(), bytes: 0, lost: None, at, clocks };
-        let following =
-            Arc::new(Following { store, most, clock, seen: Mutex::new(seen), process: inner.process });
-        state.followers.add(&following);
-        Ok(Follower(following))
+        let subscriber =
+            Arc::new(Subscriber { store, most, clock, seen: Mutex::new(seen), process: inner.process });
+        state.subscribers.add(&subscriber);
+        Ok(Subscription(subscriber))
     }
 }
 
-impl Follower {
+impl Subscription {
     /// Takes what became durable since this was called last.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Follower {
     }
 }
 
-impl fmt::Debug for Follower {
+impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Follower({} bytes wait)", self.waiting())
     }
@@ -150,8 +150,8 @@ impl Commits {
         })
     }
 
-    /// When they were [taken](Follower::take), in milliseconds since the Unix epoch, by the store's
-    /// clock.
+    /// When they were [taken](Subscription::take), in milliseconds since the Unix epoch, by the
+    /// store's clock.
     pub fn taken(&self) -> u64 {
         self.taken
     }
@@ -278,7 +278,7 @@ impl Behind {
 }
 
 impl View {
-    /// The store as it was after more commits, which were [taken](Follower::take) and
+    /// The store as it was after more commits, which were [taken](Subscription::take) and
     /// [encoded](Commits::encode): after all of them, or after those up to a place in the log, and
     /// as of a time, both of which are a [moment](Self::moments). What the view has already is left
     /// out. Takes memory for all of them.
