@@ -23,7 +23,7 @@ fn sample() -> &'static (View, Vec<u8>, u64) {
         export::fill(&store);
         store.flush().expect("memory takes writes");
         let mut commits = subscription.take().expect("it is not much");
-        commits.mark(Moment { lsn: view.lsn(), time: 1 });
+        commits.mark(Moment { lsn: view.lsn(), time_ms: 1 });
         let commits = commits.encode();
         let entries = read(&view, &commits, None).expect("it is sound");
         (view, commits, entries)
@@ -47,7 +47,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         changed[body..].copy_from_slice(&sum.to_le_bytes());
     }
     let is_right = changed == *commits;
-    match read(view, &changed, (flags & 2 != 0).then_some(Moment { lsn: 0, time: 0 })) {
+    match read(view, &changed, (flags & 2 != 0).then_some(Moment { lsn: 0, time_ms: 0 })) {
         Ok(found) => assert!(!is_right || found == *entries || flags & 2 != 0),
         Err(Error::Damaged { .. } | Error::NewerFormat { .. }) => assert!(!is_right),
         Err(error) => panic!("{error}"),

@@ -60,7 +60,7 @@ pub struct Archived {
     /// Up to where in the store's log; see [`View::lsn`].
     pub lsn: u64,
     /// When the backup was taken, in milliseconds since the Unix epoch, by the store's clock.
-    pub taken: u64,
+    pub taken_ms: u64,
     /// Whether it is a new one: where nothing has changed, the last one still holds.
     pub is_new: bool,
     /// Whether the store can be restored to every moment between the backup before and this one:
@@ -204,7 +204,7 @@ impl Archive {
             number: upload.number,
             drawn: upload.drawn,
             store: view.store_id(),
-            taken: view.taken(),
+            taken: view.taken_ms(),
             object_len: OBJECT as u64,
             owner: self.owner.clone(),
             table: view.table(),
@@ -215,7 +215,7 @@ impl Archive {
         drop(view);
         self.create(record)?;
         if let (Some(shipping), Some(beginning)) = (&mut self.shipping, beginning) {
-            shipping.rebase(upload, Moment { lsn: archived.lsn, time: archived.taken }, beginning);
+            shipping.rebase(upload, Moment { lsn: archived.lsn, time_ms: archived.taken_ms }, beginning);
         }
         Ok(archived)
     }
@@ -362,7 +362,7 @@ impl Archive {
         let archived = Archived {
             number: if unchanged { next - 1 } else { next },
             lsn: view.lsn(),
-            taken: view.taken(),
+            taken_ms: view.taken_ms(),
             is_new: !unchanged,
             is_covered: unchanged && self.shipping.is_some(),
             new_parts: new.len(),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use brooklet::{Moment, Progress, View};
 use twox_hash::XxHash3_64;
@@ -34,7 +34,7 @@ pub struct BackupInfo {
     /// Its number.
     pub number: u64,
     /// When it was written, by the bucket's clock, in milliseconds since the Unix epoch.
-    pub written: u64,
+    pub written_ms: u64,
 }
 
 /// A backup of a store: all its logs as they were at one moment.
@@ -92,7 +92,7 @@ impl Bucket {
     pub fn backups(&self) -> Result<Vec<BackupInfo>, Error> {
         let info = |object: &Listed| {
             let number = object.number(BACKUPS).filter(|_| !object.is_tombstone())?;
-            Some(BackupInfo { number, written: object.written })
+            Some(BackupInfo { number, written_ms: object.written })
         };
         Ok(self.list(BACKUPS)?.iter().filter_map(info).collect())
     }
@@ -157,7 +157,8 @@ impl Bucket {
     }
 }
 
-fn millis(time: Duration) -> u64 {
+fn millis(time: SystemTime) -> u64 {
+    let time = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -169,7 +170,7 @@ impl Backup {
 
     /// When it was taken, in milliseconds since the Unix epoch, by the store's clock, which may
     /// have been set back since the one before.
-    pub fn taken(&self) -> u64 {
+    pub fn taken_ms(&self) -> u64 {
         self.record.taken
     }
 
@@ -233,7 +234,7 @@ impl Backup {
                 let commits = shipping::shipped(&self.bucket, base)?;
                 match self.find(&view, &commits, time, next)? {
                     Some(Found::Known(moment)) => (commits, Some(moment)),
-                    Some(Found::Hole { from, to }) => return Err(Error::Hole { from, to }),
+                    Some(Found::Hole { from, to }) => return Err(Error::Hole { from_ms: from, to_ms: to }),
                     None => {
                         return Err(Error::NoBackup(format!("{self:?} is not of {}", error::told(time))));
                     }
@@ -257,7 +258,7 @@ impl Backup {
         next: Option<Moment>,
     ) -> Result<Option<Found>, Error> {
         let chain = view.moments(commits).map_err(shipping::told(&self.bucket, self.record.upload()))?;
-        Ok(moments::find(Moment { lsn: view.lsn(), time: self.taken() }, &chain, next, time))
+        Ok(moments::find(Moment { lsn: view.lsn(), time_ms: self.taken_ms() }, &chain, next, time))
     }
 
     /// Whether the clock passed a time behind it, as far as the commits say.
@@ -338,5 +339,5 @@ pub(crate) fn find_latest(bucket: &Bucket, known: Option<u64>) -> Result<Option<
 pub(crate) fn moment_of(bucket: &Bucket, record: &Record) -> Result<Moment, Error> {
     let located = Parts::new(bucket, 0).of(Arc::new(record.clone()));
     let view = View::from_parts(&record.table, 0, |name| located.open(name))?;
-    Ok(Moment { lsn: view.lsn(), time: record.taken })
+    Ok(Moment { lsn: view.lsn(), time_ms: record.taken })
 }

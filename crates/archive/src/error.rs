@@ -58,12 +58,12 @@ pub enum Error {
     #[error(
         "what was committed after {} is not in the archive yet: {why}; back the store up: no moment between the two will be \
          restored",
-        told(*since)
+        told(*since_ms)
     )]
     Lost {
         /// The last moment that is known, in milliseconds since the Unix epoch, by the store's
         /// clock.
-        since: u64,
+        since_ms: u64,
         /// Why.
         why: brooklet::Lost,
     },
@@ -72,15 +72,15 @@ pub enum Error {
     #[error(
         "the archive does not know the store between {} and {}, as commits of that time were not shipped, or some were lost: \
          restore it as of the one moment or before, or as of the other or after",
-        told(*from),
-        told(*to)
+        told(*from_ms),
+        told(*to_ms)
     )]
     Hole {
         /// The last moment before that is known, in milliseconds since the Unix epoch, by the
         /// store's clock.
-        from: u64,
+        from_ms: u64,
         /// The first moment that is known again: that of the next backup.
-        to: u64,
+        to_ms: u64,
     },
     /// An [`Archiver`](crate::Archiver) cannot keep its schedule.
     #[error("the schedule cannot be kept: {0}")]

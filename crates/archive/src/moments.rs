@@ -74,19 +74,19 @@ pub(crate) fn find(backup: Moment, chain: &[Moment], next: Option<Moment>, at: u
         Some(*lsn)
     });
     let places: Vec<u64> = [backup.lsn].into_iter().chain(places).collect();
-    let times: Vec<u64> = [&backup].into_iter().chain(chain).map(|moment| moment.time).collect();
+    let times: Vec<u64> = [&backup].into_iter().chain(chain).map(|moment| moment.time_ms).collect();
     let last = times.len() - 1;
-    let end = next.map_or(u64::MAX, |next| next.time);
+    let end = next.map_or(u64::MAX, |next| next.time_ms);
     let (found, _) = passings(&times, end, at).max_by_key(|(index, _)| (times[*index], *index))?;
-    let known = Moment { lsn: places[found], time: at };
+    let known = Moment { lsn: places[found], time_ms: at };
     Some(match next {
         _ if found < last => Found::Known(known),
         // Nobody knows up to when that holds.
-        None => Found::Known(Moment { time: times[last], ..known }),
+        None => Found::Known(Moment { time_ms: times[last], ..known }),
         Some(_) if closed.is_some() || times[last] == at || bug("hole-is-not-looked-for") => {
             Found::Known(known)
         }
-        Some(next) => Found::Hole { from: times[last], to: next.time },
+        Some(next) => Found::Hole { from: times[last], to: next.time_ms },
     })
 }
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     fn moments(all: &[(u64, u64)]) -> Vec<Moment> {
-        all.iter().map(|(lsn, time)| Moment { lsn: *lsn, time: *time }).collect()
+        all.iter().map(|(lsn, time)| Moment { lsn: *lsn, time_ms: *time }).collect()
     }
 
     #[test]
@@ -135,20 +135,20 @@ mod tests {
     /// Before the clock was set back it had gone on, and what was committed then is known.
     #[test]
     fn commits_before_a_clock_is_set_back_are_found() {
-        let (backup, next) = (Moment { lsn: 0, time: 1000 }, Moment { lsn: 30, time: 500 });
+        let (backup, next) = (Moment { lsn: 0, time_ms: 1000 }, Moment { lsn: 30, time_ms: 500 });
         let chain = moments(&[(10, 1010), (20, 1020)]);
         let find = |at| find(backup, &chain, Some(next), at);
-        assert_eq!(find(1015), Some(Found::Known(Moment { lsn: 10, time: 1015 })));
-        assert_eq!(find(1020), Some(Found::Known(Moment { lsn: 20, time: 1020 })));
+        assert_eq!(find(1015), Some(Found::Known(Moment { lsn: 10, time_ms: 1015 })));
+        assert_eq!(find(1020), Some(Found::Known(Moment { lsn: 20, time_ms: 1020 })));
         assert_eq!((find(1021), find(999), find(500)), (None, None, None));
     }
 
     #[test]
     fn a_moment_is_known_or_in_a_hole() {
-        let backup = Moment { lsn: 100, time: 1000 };
+        let backup = Moment { lsn: 100, time_ms: 1000 };
         let chain = moments(&[(110, 1010), (120, 1020), (120, 1030)]);
-        let next = Moment { lsn: 130, time: 1050 };
-        let known = |lsn, time| Some(Found::Known(Moment { lsn, time }));
+        let next = Moment { lsn: 130, time_ms: 1050 };
+        let known = |lsn, time| Some(Found::Known(Moment { lsn, time_ms: time }));
         let hole = |from, to| Some(Found::Hole { from, to });
         for (at, lsn) in [(1000, 100), (1009, 100), (1010, 110), (1019, 110), (1020, 120), (1030, 120)] {
             assert_eq!(find(backup, &chain, Some(next), at), known(lsn, at));
@@ -174,16 +174,16 @@ mod tests {
 
     #[test]
     fn a_clock_that_was_wrong_once_hides_no_commit() {
-        let backup = Moment { lsn: 0, time: 1000 };
+        let backup = Moment { lsn: 0, time_ms: 1000 };
         let all = |wrong| {
-            let mut all: Vec<Moment> = (1..20).map(|n| Moment { lsn: n, time: 1000 + 10 * n }).collect();
-            all[9].time = wrong;
+            let mut all: Vec<Moment> = (1..20).map(|n| Moment { lsn: n, time_ms: 1000 + 10 * n }).collect();
+            all[9].time_ms = wrong;
             all
         };
         for wrong in [0, 999_999] {
             let chain = all(wrong);
             for (index, moment) in chain.iter().enumerate().filter(|(index, _)| *index != 9) {
-                let found = find(backup, &chain, None, moment.time);
+                let found = find(backup, &chain, None, moment.time_ms);
                 assert_eq!(found, Some(Found::Known(*moment)), "commit {index} with {wrong}");
             }
         }

@@ -138,7 +138,7 @@ impl Shipping {
         self.catch_up();
         let chain = self.chain.as_mut().expect("as before");
         if let Some(why) = chain.lost {
-            return Err(Error::Lost { since: chain.known, why });
+            return Err(Error::Lost { since_ms: chain.known, why });
         }
         if let Some(mut commits) = self.taken.take_if(|commits| !commits.is_empty()) {
             commits.mark(chain.now(&commits));
@@ -166,7 +166,7 @@ impl Shipping {
                     None => since,
                 };
                 let commits = all.clone();
-                all.mark(Moment { lsn: view.lsn(), time: view.taken() });
+                all.mark(Moment { lsn: view.lsn(), time_ms: view.taken_ms() });
                 (Some(all), Ok(commits))
             }
             // Up to where it was known, so that the hole is no larger than it must be.
@@ -192,7 +192,7 @@ impl Shipping {
     /// There is a new backup, of a view, and commits are shipped behind that from now on.
     pub fn rebase(&mut self, base: Upload, view: Moment, beginning: Beginning) {
         let lost = beginning.commits.as_ref().err().copied();
-        let Moment { lsn, time: known } = view;
+        let Moment { lsn, time_ms: known } = view;
         self.chain = Some(Chain { base, lsn, end: lsn, place: 0, behind: 0, unsent: None, known, lost });
         self.taken = beginning.commits.ok().filter(|_| !bug("next-chain-begins-late"));
     }
@@ -201,7 +201,7 @@ impl Shipping {
 impl Chain {
     /// When commits were taken, they were all that there were.
     fn now(&self, commits: &Commits) -> Moment {
-        Moment { lsn: commits.end().unwrap_or(self.end), time: commits.taken() }
+        Moment { lsn: commits.end().unwrap_or(self.end), time_ms: commits.taken_ms() }
     }
 
     fn is_long(&self) -> bool {
@@ -218,7 +218,7 @@ impl Chain {
         self.unsent = Some((self.base.commits(self.place), commits.bytes(), data.into()));
         self.place += 1;
         self.behind += commits.bytes();
-        self.known = commits.taken();
+        self.known = commits.taken_ms();
         self.end = commits.end().unwrap_or(self.end);
     }
 

@@ -315,9 +315,10 @@ impl Options {
         self
     }
 
-    /// Starts the store's own threads. Without them nothing happens by itself: a simulator calls
-    /// [`Store::step`](crate::Store::step) instead. On.
-    #[doc(hidden)]
+    /// Sets whether the store starts threads of its own. Without them nothing happens by itself: a
+    /// simulator calls [`Store::step`](crate::Store::step) instead. Default: on. Needs the feature
+    /// `testing`.
+    #[cfg(any(test, feature = "testing"))]
     pub fn threads(mut self, on: bool) -> Self {
         self.threads = on;
         self
@@ -326,6 +327,7 @@ impl Options {
     /// Bytes of the cache budget for what is remembered of logs, where a test wants it to be other
     /// than half of that.
     #[doc(hidden)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn bounds_cache(mut self, bytes: usize) -> Self {
         self.bounds_cache = Some(bytes);
         self

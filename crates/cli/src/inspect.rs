@@ -16,6 +16,7 @@ use crate::logs::LogRow;
 use crate::output::{Output, progress};
 use crate::signals;
 use crate::store_args::StoreArgs;
+use std::time::{Duration, UNIX_EPOCH};
 
 #[derive(Args)]
 pub struct Inspect {
@@ -272,7 +273,7 @@ impl<'a> Map<'a> {
             name: &info.volume.name,
             id: format!("{:032x}", info.id),
             format: info.format,
-            created: info.created,
+            created: info.created.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             epoch: info.epoch,
             generation: info.generation,
             size: info.size,
@@ -316,9 +317,10 @@ impl fmt::Display for Map<'_> {
         let Self { name, id, format, created, epoch, generation, volume, ring, recent, .. } = self;
         let bytes = |n: u64| HumanBytes(n).to_string();
         writeln!(f, "{name}: {}, format {format}, id {id}", bytes(self.size))?;
+        let created = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(*created));
         writeln!(
             f,
-            "created    @{created}, opened {epoch} times for writing, superblock generation {generation}"
+            "created    {created}, opened {epoch} times for writing, superblock generation {generation}"
         )?;
         if self.capacity > 0 {
             writeln!(f, "capacity   {}", bytes(self.capacity))?;

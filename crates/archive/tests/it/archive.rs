@@ -5,7 +5,7 @@ use crate::common;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use brooklet::{Lost, Retention, Store};
 use brooklet_archive::object_store::memory::InMemory;
@@ -191,7 +191,10 @@ fn backups_are_found_by_number_and_by_time() {
         Err(Error::NoBackup(what)) => what,
         other => panic!("{other:?}"),
     };
-    assert!(none(Which::Latest).contains("no backups") && none(Which::At(day)).contains("no backups"));
+    assert!(
+        none(Which::Latest).contains("no backups")
+            && none(Which::At(UNIX_EPOCH + day)).contains("no backups")
+    );
     let mut archive = archive(&memory, &dir.path().join("note"));
     let mut then = Vec::new();
     // The clock is set back on the fourth day. Nothing is shipped: what is between the backups
@@ -200,26 +203,31 @@ fn backups_are_found_by_number_and_by_time() {
         clock.set_wall(day * at);
         fill(&store, &format!("{at}"), 2, 100);
         let archived = back_up(&mut archive, &store).unwrap();
-        then.push((archived.taken, contents(&store)));
+        then.push((archived.taken_ms, contents(&store)));
     }
     let days = then.iter().map(|(taken, _)| *taken as u128 / day.as_millis()).collect::<Vec<_>>();
     assert_eq!(days, [10, 20, 30, 25, 40]);
     for (at, number) in [(10, 0), (20, 1), (25, 3), (30, 2), (40, 4), (4000, 4)] {
-        let backup = bucket.backup(Which::At(day * at)).unwrap();
+        let backup = bucket.backup(Which::At(UNIX_EPOCH + day * at)).unwrap();
         assert_eq!(backup.number(), number, "on day {at}");
         assert!(logs(&backup.view(1 << 20).unwrap()) == then[number as usize].1);
-        assert_eq!((backup.taken(), backup.owner()), (then[number as usize].0, "the host of note"));
+        assert_eq!((backup.taken_ms(), backup.owner()), (then[number as usize].0, "the host of note"));
     }
     for (at, from, to) in [(11, 10, 20), (24, 20, 30), (26, 25, 40), (39, 25, 40)] {
-        let error = bucket.backup(Which::At(day * at)).unwrap().view(1 << 20).map(drop).unwrap_err();
+        let error =
+            bucket.backup(Which::At(UNIX_EPOCH + day * at)).unwrap().view(1 << 20).map(drop).unwrap_err();
         let [from, to] = [from, to].map(|at| (day * at).as_millis() as u64);
         assert!(
-            matches!(error, Error::Hole { from: a, to: b } if (a, b) == (from, to)),
+            matches!(error, Error::Hole { from_ms: a, to_ms: b } if (a, b) == (from, to)),
             "on day {at}: {error}"
         );
         assert!(at != 11 || error.to_string().contains("between 1970-01-11T00:00:00.000Z and 1970-01-21T"));
     }
-    assert!(none(Which::At(day * 9)).contains("1970-01-11"), "{}", none(Which::At(day * 9)));
+    assert!(
+        none(Which::At(UNIX_EPOCH + day * 9)).contains("1970-01-11"),
+        "{}",
+        none(Which::At(UNIX_EPOCH + day * 9))
+    );
     assert!(none(Which::Number(5)).contains("no backup 5"));
     assert_eq!(
         bucket.backups().unwrap().iter().map(|backup| backup.number).collect::<Vec<_>>(),
@@ -262,7 +270,8 @@ fn old_backups_go() {
     assert!(would.backups == 5 && would.objects >= 4, "{would:?}");
     assert_eq!(names(&memory), all);
     // Up to when the fourth was written.
-    let written: Vec<u64> = archive.bucket().backups().unwrap().iter().map(|backup| backup.written).collect();
+    let written: Vec<u64> =
+        archive.bucket().backups().unwrap().iter().map(|backup| backup.written_ms).collect();
     let pruned = archive.prune(Duration::from_millis(written[5] - written[3]), false).unwrap();
     assert!(pruned.backups == 3 && pruned.objects == 4, "{pruned:?}");
     let bucket = bucket(&memory);
@@ -518,9 +527,9 @@ fn what_was_shipped_goes_up_to_a_moment() {
     let bucket = bucket(&memory);
     for (second, then) in then.iter().enumerate() {
         let at = Duration::from_millis(1000 * (1000 + second as u64) + 500);
-        let view = bucket.backup(Which::At(at)).unwrap().view(1 << 20).unwrap();
+        let view = bucket.backup(Which::At(UNIX_EPOCH + at)).unwrap().view(1 << 20).unwrap();
         assert!(logs(&view) == *then, "at second {second}");
-        assert_eq!(view.taken() / 1000, 1000 + second as u64);
+        assert_eq!(view.taken_ms() / 1000, 1000 + second as u64);
     }
     // A part of the chain is missing, or is another one.
     let shipped: Vec<Path> =
@@ -590,7 +599,7 @@ pub fn who_ships_too_late_is_told() {
     let store = options.clock(clock.clone()).rng_seed(5).create_on(volume).unwrap();
     let at = |second: u64| {
         clock.set_wall(Duration::from_secs(second));
-        Which::At(Duration::from_secs(second))
+        Which::At(UNIX_EPOCH + Duration::from_secs(second))
     };
     let mut archive = archive(&memory, &dir.path().join("note"));
     archive.follow(&store).unwrap();
@@ -608,7 +617,7 @@ pub fn who_ships_too_late_is_told() {
     at(400);
     for _ in 0..2 {
         let error = archive.ship().unwrap_err();
-        let is_late = matches!(error, Error::Lost { since: 200_000, why: Lost::Behind { .. } });
+        let is_late = matches!(error, Error::Lost { since_ms: 200_000, why: Lost::Behind { .. } });
         assert!(is_late && error.to_string().contains("back the store up"), "{error}");
     }
     let next = at(500);
@@ -622,7 +631,7 @@ pub fn who_ships_too_late_is_told() {
     let view = |which| bucket.backup(which).unwrap().view(1 << 20);
     assert!(logs(&view(shipped).unwrap()) == then);
     let error = view(lost).unwrap_err();
-    assert!(matches!(error, Error::Hole { from: 200_000, to: 500_000 }), "{error}");
+    assert!(matches!(error, Error::Hole { from_ms: 200_000, to_ms: 500_000 }), "{error}");
     assert_eq!(view(next).unwrap().bounds("much").unwrap().next, 70);
     assert!(view(next).unwrap().bounds("c/0000").is_err());
     assert!(logs(&view(Which::Latest).unwrap()) == contents(&store));

@@ -8,7 +8,7 @@
 
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use brooklet::io::{Clock, ManualClock, MemVolume, Rng};
 use brooklet::{Options, Store};
@@ -221,7 +221,7 @@ impl World {
         self.faulty.live(None);
         match done {
             Ok(archived) => {
-                assert_eq!((archived.taken, archived.lsn > 0), (taken, true));
+                assert_eq!((archived.taken_ms, archived.lsn > 0), (taken, true));
                 self.archived = self.last();
                 if archived.is_new {
                     assert!(archived.is_covered || self.lost || self.kinds.alone, "it is covered");
@@ -273,18 +273,19 @@ impl World {
 
     /// Compares what is restored to a moment with what the store was then.
     fn check(&self, bucket: &Bucket, at: u64, seen: &mut Seen) {
-        let restored =
-            bucket.backup(Which::At(Duration::from_millis(at))).and_then(|backup| backup.view(1 << 20));
+        let restored = bucket
+            .backup(Which::At(UNIX_EPOCH + Duration::from_millis(at)))
+            .and_then(|backup| backup.view(1 << 20));
         let showed: Vec<&Shown> = self.shown.iter().filter(|shown| shown.times.contains(&at)).collect();
         let view = match restored {
             Ok(view) => view,
-            Err(Error::Hole { from, to }) => {
+            Err(Error::Hole { from_ms: from, to_ms: to }) => {
                 assert!(from < at && at < to, "{at} is not between {from} and {to}");
                 let real = self.backups.iter().any(|backup| backup.taken == to && backup.hole);
                 assert!(real, "at {at}: nothing was lost between {from} and {to}");
                 // The moments that the error names can be restored.
                 for moment in [from, to] {
-                    let again = bucket.backup(Which::At(Duration::from_millis(moment))).unwrap();
+                    let again = bucket.backup(Which::At(UNIX_EPOCH + Duration::from_millis(moment))).unwrap();
                     assert!(again.view(1 << 20).is_ok() || self.kinds.clock, "{moment}, beside a hole");
                 }
                 return seen.holes += 1;
@@ -303,7 +304,7 @@ impl World {
         // After all that the archive knows it is the last that it knows, and is dated so.
         let last = &self.versions[self.archived..=self.maybe.max(self.archived)];
         assert!(last.contains(&found), "at {at} it was something else");
-        assert!(view.taken() <= at || self.kinds.clock, "at {at}: dated {}", view.taken());
+        assert!(view.taken_ms() <= at || self.kinds.clock, "at {at}: dated {}", view.taken_ms());
         if !showed.iter().any(|shown| shown.sure) {
             // The clock never showed it: it was set from before it to after it, and may show it
             // yet.

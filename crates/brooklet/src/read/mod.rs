@@ -6,6 +6,7 @@
 
 pub mod scan;
 
+use std::iter::FusedIterator;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
@@ -381,6 +382,8 @@ impl Iterator for Entries {
         (0, Some(len.saturating_add(usize::from(self.stop.is_some()))))
     }
 }
+
+impl FusedIterator for Entries {}
 
 impl DoubleEndedIterator for Entries {
     fn next_back(&mut self) -> Option<Self::Item> {

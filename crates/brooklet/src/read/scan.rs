@@ -1,6 +1,7 @@
 //! Listing logs in the order of their keys, merged from all memtables.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::iter::FusedIterator;
 use std::sync::Arc;
 
 use brooklet_io::Process;
@@ -69,7 +70,7 @@ pub struct Logs {
     earlier: BTreeMap<Vec<u8>, u64>,
     /// What ends the listing, where damage hides logs, or may hide some.
     end: Option<Error>,
-    failed: bool,
+    over: bool,
 }
 
 /// The logs of one run, head by head.
@@ -278,7 +279,7 @@ impl Logs {
         let runs = state.runs.iter().cloned().collect();
         let (process, recent) = (Process::current(), recent.into());
         let logs =
-            Self { process, listed, hidden: 0, recent, runs: Vec::new(), now, earlier, end, failed: false };
+            Self { process, listed, hidden: 0, recent, runs: Vec::new(), now, earlier, end, over: false };
         (logs, runs)
     }
 
@@ -294,7 +295,7 @@ impl Logs {
             now,
             earlier,
             end: None,
-            failed: false,
+            over: false,
         };
         logs.with_runs(&runs.iter().cloned().collect::<Vec<_>>())
     }
@@ -366,7 +367,7 @@ impl Iterator for Logs {
     type Item = Result<LogInfo, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
+        if self.over {
             return None;
         }
         let here = if self.process.is_here() { Ok(()) } else { Err(Error::Forked) };
@@ -378,10 +379,12 @@ impl Iterator for Logs {
             }
         });
         let next = next.transpose();
-        self.failed = matches!(next, Some(Err(_)));
+        self.over = !matches!(next, Some(Ok(_)));
         next
     }
 }
+
+impl FusedIterator for Logs {}
 
 impl std::fmt::Debug for Logs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -43,7 +43,7 @@ pub struct Moment {
     pub lsn: u64,
     /// The time, in milliseconds since the Unix epoch, by the store's clock, which may have been
     /// set back since an earlier moment.
-    pub time: u64,
+    pub time_ms: u64,
 }
 
 /// How far the clocks may be apart, in milliseconds, without the one having been set: they are not
@@ -103,7 +103,7 @@ impl Seen {
         let passed = now.saturating_sub(last);
         if before.saturating_add(passed).abs_diff(wall) > APART && !bug("clock-is-set-unnoticed") {
             for time in [before.saturating_add(passed), wall.saturating_sub(passed)] {
-                self.items.push_back(Item::Mark(Moment { lsn: self.at, time }));
+                self.items.push_back(Item::Mark(Moment { lsn: self.at, time_ms: time }));
             }
         }
         wall

@@ -1,5 +1,7 @@
 //! What a store is made of, for inspection.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use brooklet_io::VolumeInfo;
 use brooklet_wal::{Recovery, WalStats};
 
@@ -61,8 +63,8 @@ pub struct StoreInfo {
     pub generation: u64,
     /// How many times the store was opened for writing.
     pub epoch: u64,
-    /// When it was created, in seconds since the Unix epoch.
-    pub created: u64,
+    /// When it was created, by the clock of its host.
+    pub created: SystemTime,
     /// Bytes of the volume, or of the part that the store may use.
     pub size: u64,
     /// Bytes of the volume that the store may use; 0: a file may grow as its file system lets it.
@@ -152,7 +154,7 @@ impl Inner {
             superblock_copies: COPIES,
             generation: superblock.generation,
             epoch: superblock.epoch,
-            created: superblock.created / 1_000_000_000,
+            created: UNIX_EPOCH + Duration::from_nanos(superblock.created),
             size: self.volumes.data.size().map_err(Error::io("measuring the volume"))?,
             capacity: superblock.capacity,
             ring_offset: RING_OFFSET,

@@ -117,8 +117,8 @@ fn check_volumes(
     offload_reader: Option<OffloadReader>,
     progress: OnProgress<'_>,
 ) -> Result<CheckReport, Error> {
-    let options = Options::new().read_only(true).create(Create::Never).threads(false);
-    let options = Options { offload_reader, ..options };
+    let options = Options::new().read_only(true).create(Create::Never);
+    let options = Options { offload_reader, threads: false, ..options };
     let mut report = CheckReport::default();
     let opened = match recovery::load(volumes, &options) {
         Ok(opened) => opened,

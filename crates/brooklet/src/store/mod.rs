@@ -27,7 +27,7 @@ use crate::options::Options;
 use crate::read::scan::{Listed, Logs};
 use crate::read::{Entries, ReadView};
 use crate::store::ticket::{Rests, Ticket};
-use crate::sync::held;
+
 use crate::volume::create;
 use crate::volume::{self, Volumes};
 
@@ -483,24 +483,26 @@ impl Store {
         inner.maintenance().expect_none_left_out(&runs)
     }
 
-    /// Does what the store's threads would do next; `false` where there is nothing. For stores
-    /// without threads.
-    #[doc(hidden)]
+    /// Does the next piece of work of the store's threads, for a store [without
+    /// them](Options::threads). Returns `false` where there is nothing to do. Needs the feature
+    /// `testing`.
+    #[cfg(any(test, feature = "testing"))]
     pub fn step(&self) -> Result<bool, Error> {
         self.inner().here()?;
         self.handle.inner.dump_what_is_due();
         self.inner().step()
     }
 
-    /// Lets go of the store as a killed process would: nothing more is written. For tests.
-    #[doc(hidden)]
+    /// Lets go of the store as a killed process would: nothing more is written. Needs the feature
+    /// `testing`.
+    #[cfg(any(test, feature = "testing"))]
     pub fn abandon(self) {
         let inner = self.inner();
         if inner.here().is_err() {
             return;
         }
         let hush = inner.hush();
-        let mut closed = held(&inner.closed);
+        let mut closed = crate::sync::held(&inner.closed);
         inner.wal.iter().for_each(|wal| wal.abandon());
         inner.end_threads();
         *closed = Some(Ok(()));

@@ -8,6 +8,7 @@
 //! A store that is open for reading only takes no checkpoint. What recovery brought is then made a
 //! run in memory.
 
+use std::iter::FusedIterator;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -309,6 +310,8 @@ impl Iterator for Walk {
         step
     }
 }
+
+impl FusedIterator for Walk {}
 
 impl std::fmt::Debug for Walk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -185,7 +185,7 @@ impl View {
 
     /// When it was taken, in milliseconds since the Unix epoch, by the store's clock. The age of
     /// entries is as of then.
-    pub fn taken(&self) -> u64 {
+    pub fn taken_ms(&self) -> u64 {
         self.now
     }
 

@@ -152,7 +152,7 @@ impl Commits {
 
     /// When they were [taken](Subscription::take), in milliseconds since the Unix epoch, by the
     /// store's clock.
-    pub fn taken(&self) -> u64 {
+    pub fn taken_ms(&self) -> u64 {
         self.taken
     }
 
@@ -190,7 +190,7 @@ impl Commits {
         for item in &self.items {
             let (lsns, time, data) = match item {
                 Item::Block(block, time) => (block.lsns(), *time, &block.data()[..]),
-                Item::Mark(Moment { lsn, time }) => (*lsn..*lsn, *time, &[][..]),
+                Item::Mark(Moment { lsn, time_ms: time }) => (*lsn..*lsn, *time, &[][..]),
             };
             for number in [lsns.start, lsns.end, time] {
                 out.extend_from_slice(&number.to_le_bytes());
@@ -319,7 +319,7 @@ impl View {
                 }
             }
         }
-        let now = until.map_or(now, |until| until.time);
+        let now = until.map_or(now, |until| until.time_ms);
         let mut runs = self.runs.clone();
         if spaces.is_kept() && !memtable.is_empty() {
             let slot = memtable.expect_table(log);
@@ -353,7 +353,7 @@ impl View {
         for commits in commits {
             for frame in decode(commits.as_ref(), self.store)? {
                 if behind.needs(&frame)? || frame.is_mark() {
-                    moments.push(Moment { lsn: frame.to, time: frame.time });
+                    moments.push(Moment { lsn: frame.to, time_ms: frame.time });
                 }
             }
         }

@@ -204,7 +204,7 @@ fn commits_are_told_as_they_were() {
     let contents = fill(&store, 4);
     let mut commits = subscription.take().unwrap();
     let plain = compare_bytes("v1.commits", &commits.encode());
-    commits.mark(Moment { lsn: commits.end().unwrap(), time: commits.taken() });
+    commits.mark(Moment { lsn: commits.end().unwrap(), time_ms: commits.taken_ms() });
     let marked = compare_bytes("v1-marked.commits", &commits.encode());
     for commits in [plain, marked] {
         assert!(common::seen(&empty.with_commits([commits], None).unwrap()) == contents);

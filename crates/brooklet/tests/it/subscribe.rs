@@ -116,7 +116,7 @@ fn a_view_and_the_commits_behind_it_are_the_store() {
         }
         // Another store takes it over, and goes on.
         let (new, its_clock) = self::store(seed + 1000);
-        its_clock.set_wall(Duration::from_millis(copy.now().taken()));
+        its_clock.set_wall(Duration::from_millis(copy.now().taken_ms()));
         new.import().view(&copy.now(), "").unwrap();
         assert!(contents(&new).unwrap() == walked(&copy.now(), ""));
         let volume = Arc::new(MemVolume::new(seed));
@@ -139,8 +139,8 @@ fn commits_go_up_to_a_moment() {
     }
     clock.set_wall(Duration::from_secs(2500));
     let mut commits = copy.subscription.take().unwrap();
-    let last = Moment { lsn: commits.end().unwrap(), time: commits.taken() };
-    assert_eq!(last.time, 2_500_000);
+    let last = Moment { lsn: commits.end().unwrap(), time_ms: commits.taken_ms() };
+    assert_eq!(last.time_ms, 2_500_000);
     let plain = commits.encode();
     commits.mark(last);
     let marked = commits.encode();
@@ -151,8 +151,8 @@ fn commits_go_up_to_a_moment() {
         want.extend([before, time, time]);
         before = time;
     }
-    want.extend([before, last.time, last.time]);
-    assert!(moments.iter().map(|moment| moment.time).eq(want));
+    want.extend([before, last.time_ms, last.time_ms]);
+    assert!(moments.iter().map(|moment| moment.time_ms).eq(want));
     assert_eq!(moments[..32], copy.view.moments([&plain]).unwrap());
     assert_eq!(moments[32], last);
     for (index, moment) in moments.iter().enumerate() {
@@ -160,16 +160,16 @@ fn commits_go_up_to_a_moment() {
         let version = if index % 3 == 2 { index / 3 } else { (index / 3).wrapping_sub(1) }.min(9);
         assert!(index < 2 || walked(&view, "") == then[version], "moment {index}");
         assert!(index > 1 || walked(&view, "").is_empty());
-        assert_eq!(view.taken(), moment.time);
+        assert_eq!(view.taken_ms(), moment.time_ms);
     }
     // A mark changes nothing but until when it is known.
     for encoded in [&plain, &marked] {
         let view = copy.view.with_commits([encoded], None).unwrap();
         assert!(walked(&view, "") == then[9]);
-        assert_eq!(view.taken(), last.time);
+        assert_eq!(view.taken_ms(), last.time_ms);
     }
-    let none = copy.view.with_commits([&marked], Some(Moment { lsn: 0, time: 7 })).unwrap();
-    assert!(walked(&none, "").is_empty() && none.taken() == 7);
+    let none = copy.view.with_commits([&marked], Some(Moment { lsn: 0, time_ms: 7 })).unwrap();
+    assert!(walked(&none, "").is_empty() && none.taken_ms() == 7);
 }
 
 /// Writes go on while a view is taken: it is of when the store was there, and not of when the
@@ -201,11 +201,11 @@ fn a_view_is_dated_as_of_its_place_in_the_log() {
         let moments = base.moments([subscription.take().unwrap().encode()]).unwrap();
         for view in views {
             let at = moments.partition_point(|moment| moment.lsn <= view.lsn());
-            let before = at.checked_sub(1).map_or(0, |before| moments[before].time);
-            assert!(before <= view.taken(), "seed {seed}: {view:?} is dated before it");
-            let after = moments.get(at).map_or(u64::MAX, |moment| moment.time);
+            let before = at.checked_sub(1).map_or(0, |before| moments[before].time_ms);
+            assert!(before <= view.taken_ms(), "seed {seed}: {view:?} is dated before it");
+            let after = moments.get(at).map_or(u64::MAX, |moment| moment.time_ms);
             // In the millisecond itself, that of the view may come first.
-            assert!(view.taken() <= after, "seed {seed}: {view:?} is dated behind it");
+            assert!(view.taken_ms() <= after, "seed {seed}: {view:?} is dated behind it");
         }
     }
 }

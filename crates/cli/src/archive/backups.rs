@@ -33,8 +33,8 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         return if args.verify { verify(&bucket, &backup, out) } else { Ok(()) };
     }
     let backups = bucket.backups()?;
-    for BackupInfo { number, written, .. } in &backups {
-        out.put(&Row { backup: *number, written: moment(*written).to_string() })?;
+    for BackupInfo { number, written_ms, .. } in &backups {
+        out.put(&Row { backup: *number, written: moment(*written_ms).to_string() })?;
     }
     if backups.is_empty() {
         let what = format!("there are no backups in {bucket}: look at the address");
@@ -92,7 +92,7 @@ impl One {
     fn new(backup: &Backup) -> Self {
         Self {
             backup: backup.number(),
-            taken: moment(backup.taken()).to_string(),
+            taken: moment(backup.taken_ms()).to_string(),
             owner: backup.owner().into(),
             store: format!("{:032x}", backup.store_id()),
             bytes: backup.bytes(),

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use brooklet::OffloadReport;
 use brooklet_archive::{Archive, Archived, Bucket, Pruned};
@@ -177,7 +177,7 @@ impl Report {
         Self {
             dry_run,
             backup: archived.number,
-            taken: moment(archived.taken).to_string(),
+            taken: moment(archived.taken_ms).to_string(),
             new: archived.is_new,
             new_bytes: archived.new_bytes,
             new_objects: archived.new_objects,
@@ -264,7 +264,7 @@ struct WhichArgs {
     /// what was shipped behind it. Where not all was shipped until the next backup, only the times
     /// of backups will do
     #[arg(long, value_name = "TIME", value_parser = time)]
-    at: Option<Duration>,
+    at: Option<SystemTime>,
 }
 
 impl WhichArgs {
@@ -275,7 +275,6 @@ impl WhichArgs {
     }
 }
 
-fn time(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_rfc3339_weak(text).map_err(|error| error.to_string())?;
-    Ok(time.duration_since(UNIX_EPOCH).unwrap_or_default())
+fn time(text: &str) -> Result<SystemTime, String> {
+    humantime::parse_rfc3339_weak(text).map_err(|error| error.to_string())
 }

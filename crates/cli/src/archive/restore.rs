@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
 
 use brooklet::{Create, Existing, View};
 use brooklet_archive::Bucket;
@@ -10,6 +11,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
 use super::{BUCKETS, Chosen, Costs, WhichArgs, moment};
+
 use crate::failure::Failure;
 use crate::output::{Output, spinner};
 use crate::signals;
@@ -51,7 +53,7 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     let backup = bucket.backup(args.which.which())?;
     let mut report = Report {
         backup: backup.number(),
-        taken: moment(backup.taken()).to_string(),
+        taken: moment(backup.taken_ms()).to_string(),
         backup_bytes: backup.bytes(),
         is_last: false,
         restored: None,
@@ -62,8 +64,8 @@ pub fn run(args: Args, store_args: &StoreArgs, out: &mut Output) -> Result<(), F
     }
     // Whether the archive knows a moment is told by what was shipped.
     let view = backup.view(args.memory as usize)?;
-    report.taken = moment(view.taken()).to_string();
-    report.is_last = args.which.at.is_some_and(|at| u128::from(view.taken()) < at.as_millis());
+    report.taken = moment(view.taken_ms()).to_string();
+    report.is_last = args.which.at.is_some_and(|at| UNIX_EPOCH + Duration::from_millis(view.taken_ms()) < at);
     report.costs = Costs::of(&bucket);
     if args.dry_run {
         return out.put(&report);

@@ -358,7 +358,7 @@ impl World {
         let outer = self.watch();
         let view = store.view();
         // Ages count as of the view's own date: time may have passed since its place in the log.
-        let moment = Moment::at(view.as_ref().map_or_else(|_| self.now(), |view| view.taken()));
+        let moment = Moment::at(view.as_ref().map_or_else(|_| self.now(), |view| view.taken_ms()));
         let states = self.watched(outer)?;
         // Of what is in memory, it shows the last dump.
         let states = self.expectation()?.in_runs(&states);
