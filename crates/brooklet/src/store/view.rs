@@ -175,8 +175,8 @@ impl View {
     /// store.append("doc/2", "c")?.wait()?;
     /// for walked in store.view()?.walk("doc/")? {
     ///     match walked? {
-    ///         Walked::Log(log) => println!("{:?} from {} on", log.key, log.bounds.first),
-    ///         Walked::Entry(entry) => println!("  {}: {:?}", entry.seq, entry.payload),
+    ///         WalkItem::Log(log) => println!("{:?} from {} on", log.key, log.bounds.first),
+    ///         WalkItem::Entry(entry) => println!("  {}: {:?}", entry.seq, entry.payload),
     ///     }
     /// }
     /// # Ok(())

@@ -47,7 +47,7 @@ impl Store {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = brooklet::Store::in_memory(1)?;
     /// use std::collections::HashMap;
-    /// use std::ops::ControlFlow;
+    /// use brooklet::Progress;
     /// use std::sync::Arc;
     /// use brooklet::codex::Source;
     ///

@@ -121,7 +121,7 @@ impl View {
     /// # let store = brooklet::Store::in_memory(1)?;
     /// use std::collections::HashMap;
     /// use std::sync::Arc;
-    /// use brooklet::View;
+    /// use brooklet::{Progress, View};
     ///
     /// store.append_many("doc", ["a", "b"])?.wait()?;
     /// let view = store.view()?;
