@@ -107,6 +107,7 @@ impl From<brooklet::Error> for Failure {
             // Only opening a file can meet these two.
             _ => match &error {
                 brooklet::Error::Io { cause, .. } if absent(cause) => Kind::CannotOpen,
+                #[cfg(feature = "archive")]
                 brooklet::Error::Io { cause, .. } if lacks_bytes(cause) => Kind::Damaged,
                 _ => Kind::Io,
             },
@@ -131,6 +132,7 @@ impl From<brooklet_codex::Error> for Failure {
 }
 
 /// Whether it is a backup that could not be read, because of what became of its objects.
+#[cfg(feature = "archive")]
 fn lacks_bytes(error: &io::Error) -> bool {
     use brooklet_archive::Error::{Damaged, Missing};
     let of_archive = error.get_ref().and_then(|source| source.downcast_ref());
@@ -142,6 +144,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
+#[cfg(feature = "archive")]
 impl From<brooklet_archive::Error> for Failure {
     fn from(error: brooklet_archive::Error) -> Self {
         use brooklet_archive::Error;

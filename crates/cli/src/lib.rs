@@ -8,6 +8,7 @@
 #![expect(clippy::disallowed_methods, reason = "a command drives real time and threads")]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "archive")]
 mod archive;
 mod bench;
 mod codex;
@@ -23,10 +24,13 @@ mod import;
 mod inspect;
 mod latency;
 mod logs;
+#[cfg(not(all(feature = "serve", feature = "archive")))]
+mod missing;
 mod output;
 mod plot;
 mod probe;
 mod replay;
+#[cfg(feature = "serve")]
 mod serve;
 mod signals;
 mod size;
@@ -82,11 +86,18 @@ enum Command {
     /// Bring in whole logs at once: from lines of JSON or CSV, a codex file, or another store
     Import(import::Args),
     /// Back a store up in object storage: what it wrote since the last backup
+    #[cfg(feature = "archive")]
     Archive(archive::Args),
     /// List the backups of a store, tell of one, or verify it
+    #[cfg(feature = "archive")]
     Backups(archive::BackupsArgs),
     /// Bring in logs as they were in a backup: all, a prefix or one
+    #[cfg(feature = "archive")]
     Restore(archive::RestoreArgs),
+    /// Not in this build: see `--features archive`
+    #[cfg(not(feature = "archive"))]
+    #[command(visible_aliases = ["backups", "restore"])]
+    Archive(missing::Args),
     /// Spaces: groups of logs with a storage class, quotas and limits of their own
     #[command(subcommand)]
     Space(space::Command),
@@ -104,7 +115,11 @@ enum Command {
     /// Merge all runs into one, and free what was trimmed and deleted
     Compact(inspect::Only),
     /// Serve a store to Redis clients and over HTTP, until a signal says stop
+    #[cfg(feature = "serve")]
     Serve(serve::Args),
+    /// Not in this build: see `--features serve`
+    #[cfg(not(feature = "serve"))]
+    Serve(missing::Args),
     /// Sorted files by themselves: build them from entries in any order, and read them
     #[command(subcommand)]
     Codex(codex::Args),
@@ -131,6 +146,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let Cli { json, store_args, command } = Cli::parse();
     let (level, as_json) = match &command {
+        #[cfg(feature = "serve")]
         Command::Serve(args) => ("info", args.logs_json()),
         _ => ("warn", false),
     };
@@ -159,7 +175,11 @@ fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(),
         Command::List(args) => logs::list(args, store_args, out),
         Command::Export(args) => export::run(args, store_args, out),
         Command::Import(args) => import::run(args, store_args, out),
+        #[cfg(feature = "archive")]
         Command::Archive(args) => archive::run(args, store_args, out),
+        #[cfg(not(feature = "archive"))]
+        Command::Archive(_) => Err(missing::refuse("archives", "archive")),
+        #[cfg(feature = "archive")]
         Command::Restore(args) => archive::restore(args, store_args, out),
         Command::Space(args) => space::run(args, store_args, out),
         Command::Tags(args) => tags::run(args, store_args, out),
@@ -167,12 +187,16 @@ fn run(command: Command, store_args: &StoreArgs, out: &mut Output) -> Result<(),
         Command::Check(args) => inspect::check(args, store_args, out),
         Command::Checkpoint(args) => inspect::checkpoint(args, store_args, out),
         Command::Compact(args) => inspect::compact(args, store_args, out),
+        #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(args, store_args, out),
+        #[cfg(not(feature = "serve"))]
+        Command::Serve(_) => Err(missing::refuse("server", "serve")),
         _ if !store_args.is_empty() => {
             let what = "--ring, --archive and --metrics are for commands that open a store";
             Err(Failure::new(Kind::Usage, what))
         }
         Command::Top(args) => top::run(&args, out),
+        #[cfg(feature = "archive")]
         Command::Backups(args) => archive::backups(args, out),
         Command::Codex(args) => codex::run(args, out),
         Command::Replay(args) => replay::run(args, out),

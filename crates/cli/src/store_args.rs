@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brooklet::{Create, Options, Store};
+#[cfg(feature = "archive")]
 use brooklet_archive::{Bucket, Parts};
 
 use crate::failure::Failure;
 
 /// Memory for reading ahead in what was offloaded, in bytes.
+#[cfg(feature = "archive")]
 const READ_AHEAD: usize = 32 << 20;
 /// How often a store tells what it counts.
 const TOLD: Duration = Duration::from_secs(1);
@@ -43,12 +45,16 @@ impl StoreArgs {
             options = options.metrics_file(metrics, TOLD);
         }
         match &self.archive {
+            #[cfg(feature = "archive")]
             Some(address) => Ok(with_parts(options, &Bucket::open(address)?)),
+            #[cfg(not(feature = "archive"))]
+            Some(_) => Err(crate::missing::refuse("archives", "archive")),
             None => Ok(options),
         }
     }
 
     /// The same, of a store whose archive is in this bucket, unless another was named.
+    #[cfg(feature = "archive")]
     pub fn options_with(&self, bucket: &Bucket) -> Result<Options, Failure> {
         let options = self.options()?;
         Ok(if self.archive.is_some() { options } else { with_parts(options, bucket) })
@@ -65,6 +71,7 @@ impl StoreArgs {
     }
 }
 
+#[cfg(feature = "archive")]
 fn with_parts(options: Options, bucket: &Bucket) -> Options {
     let parts = Parts::new(bucket, READ_AHEAD);
     options.offload_reader(move |name| parts.open(name))

@@ -62,7 +62,7 @@ ask() {
 launch() {
     case ${SUITE_SERVER:=brooklet} in
     brooklet)
-        local command=(cargo run --quiet --release --locked --manifest-path "$suites/../../../Cargo.toml" -p brooklet-cli --)
+        local command=(cargo run --quiet --release --locked --manifest-path "$suites/../../../Cargo.toml" -p brooklet-cli --features full --)
         [[ -z ${BROOKLET_BIN:-} ]] || command=("$BROOKLET_BIN")
         exec "${command[@]}" serve "$store/suite.brooklet" --listen "127.0.0.1:$PORT" --http "" ;;
     redis)

@@ -5,6 +5,7 @@
 //! the group commit that both are compared with, `flying` appends without waiting, `system` is what
 //! the system tells of a process.
 
+#[cfg(feature = "archive")]
 mod archive;
 mod codex;
 mod flying;
@@ -49,6 +50,7 @@ enum What {
     /// Measure logs that are kept in memory: appending, dumping and loading them, beside the disk
     Memory(memory::Args),
     /// Measure backing a store up in object storage and restoring it, beside the link and the disk
+    #[cfg(feature = "archive")]
     Archive(archive::Args),
 }
 
@@ -58,6 +60,7 @@ pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
         Some(What::Wal(args)) => wal::run(args, out),
         Some(What::Scale(args)) => scale::run(args, out),
         Some(What::Codex(args)) => codex::run(args, out),
+        #[cfg(feature = "archive")]
         Some(What::Archive(args)) => archive::run(args, out),
         Some(What::Import(args)) => import::run(args, out),
         Some(What::Memory(args)) => memory::run(args, out),

@@ -47,7 +47,7 @@ def brooklet():
     if program := os.environ.get("BROOKLET_BIN"):
         return program
     say("cargo builds brooklet")
-    command = ["cargo", "build", "--release", "--locked", "-p", "brooklet-cli", "--message-format", "json"]
+    command = ["cargo", "build", "--release", "--locked", "-p", "brooklet-cli", "--features", "full", "--message-format", "json"]
     built = subprocess.run(command, cwd=HERE, stdout=subprocess.PIPE, text=True)
     if built.returncode:
         stop("cargo could not build brooklet; build it otherwise and name it with BROOKLET_BIN")

@@ -1,0 +1,18 @@
+//! Commands that this build was made without.
+
+use crate::failure::{Failure, Kind};
+
+/// Whatever arguments such a command is given.
+#[derive(clap::Args)]
+pub struct Args {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _arguments: Vec<String>,
+}
+
+/// Refuses what needs a feature that this build lacks.
+pub fn refuse(what: &str, feature: &str) -> Failure {
+    let message = format!(
+        "this build has no {what}: build the command with `--features {feature}`, or with `--features full`"
+    );
+    Failure::new(Kind::Usage, message)
+}
