@@ -85,7 +85,7 @@ impl StallReason {
         Self::Moving,
     ];
 
-    /// Its name in [metrics](crate::Metrics).
+    /// Its name in [metrics](crate::metrics::Metrics).
     pub fn name(self) -> &'static str {
         match self {
             Self::Backlog => "backlog",

@@ -14,8 +14,9 @@ pub struct BuilderOptions {
     /// Compress blocks by LZ4, where that saves 1/16 or more. Where it does not, the blocks that
     /// follow go without trying, at most 15 of them. Default `true`.
     pub compress: bool,
-    /// Bits of filter for each hash given to [`Builder::add_filter`]; 0 for no filter. Default 10:
-    /// one in a hundred questions about absent items is answered "maybe". 12: one in two hundred.
+    /// Bits of filter for each hash given to [`Builder::add_filter`](crate::Builder::add_filter); 0
+    /// for no filter. Default 10: one in a hundred questions about absent items is answered
+    /// "maybe". 12: one in two hundred.
     pub bits_per_item: u32,
     /// The caller's seed for those hashes, kept in the footer, so that nobody who cannot read the
     /// file can choose items that its filter takes for one another. Default 0.
@@ -52,7 +53,7 @@ impl BuilderOptions {
 /// What becomes of entries with the same key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Duplicates {
-    /// They are an error: [`Error::Duplicate`], as soon as it is noticed.
+    /// They are an error: [`Error::Duplicate`](crate::Error::Duplicate), as soon as it is noticed.
     #[default]
     Refuse,
     /// The one that was given first stays.

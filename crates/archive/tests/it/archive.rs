@@ -413,6 +413,7 @@ fn a_store_in_use_is_backed_up() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn commits_are_shipped_behind_a_backup() {
     let (memory, dir) = (Arc::new(InMemory::new()), tempfile::tempdir().unwrap());
     let store = store(1);

@@ -271,6 +271,27 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// Starts the committer's thread, and that of maintenance.
+    fn start_threads(self: &Arc<Self>) -> Result<(), Error> {
+        let committer = held(&self.committer).take();
+        let committer = committer.expect("a store with a log has a committer");
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let thread = thread::Builder::new().name(name.into()).spawn(run);
+            thread.map_err(Error::io("starting a thread"))
+        };
+        let run = spawn("brooklet-commit", Box::new(move || committer.run()))?;
+        let maintain = self.watched("the maintenance thread", |inner| inner.run_maintenance());
+        let maintenance = spawn("brooklet-maint", Box::new(maintain))?;
+        // Set here and not by the thread, which might look whether it is wanted while it cannot be
+        // woken yet.
+        self.maintenance_thread.get_or_init(|| maintenance.thread().clone());
+        self.table_cache.watched_by(maintenance.thread());
+        held(&self.threads).extend([run, maintenance]);
+        Ok(())
+    }
+}
+
 impl Handle {
     /// Starts a store that was opened, and its threads.
     pub fn start(opened: Opened, options: Options, tethers: Vec<Arc<Tether>>) -> Result<Self, Error> {
@@ -333,22 +354,7 @@ impl Handle {
         }
         *held(&inner.kept) = inner.maintenance().kept();
         if threads {
-            let committer = held(&inner.committer).take();
-            let committer = committer.expect("a store with a log has a committer");
-            let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-                let thread = thread::Builder::new().name(name.into()).spawn(run);
-                thread.map_err(Error::io("starting a thread"))
-            };
-            let run = spawn("brooklet-commit", Box::new(move || committer.run()))?;
-            let keep = spawn(
-                "brooklet-maint",
-                Box::new(inner.watched("the maintenance thread", |inner| inner.run_maintenance())),
-            )?;
-            // Set here and not by the thread, which might look whether it is wanted while it cannot
-            // be woken yet.
-            inner.maintenance_thread.get_or_init(|| keep.thread().clone());
-            inner.table_cache.watched_by(keep.thread());
-            held(&inner.threads).extend([run, keep]);
+            inner.start_threads()?;
         }
         if let Some(wal) = &inner.wal {
             inner.weigh(&inner.state(), wal.stats().used);

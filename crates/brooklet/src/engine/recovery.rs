@@ -68,16 +68,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         slot::read(&**volume, COPIES).map_err(Error::io(format!("reading the superblock of {name}")))?;
     let superblock = Superblock::choose(&slots, &name, size, info.device.is_some())?;
     options.compare(&name, &superblock)?;
-    for (copy, slot) in slots.iter().enumerate() {
-        match slot {
-            // A process that is killed while it writes the copies leaves older ones behind.
-            Slot::Valid(found) if *found != superblock => {
-                tracing::info!(store = name, copy, "a copy of the superblock is older; the newest counts");
-            }
-            Slot::Valid(_) => {}
-            _ => tracing::warn!(store = name, copy, "a copy of the superblock is damaged; the others serve"),
-        }
-    }
+    log_copies(&name, &slots, &superblock);
     let label = find_ring(volumes.ring.as_ref(), &superblock, &name)?;
     if superblock.capacity > 0 {
         *volume = capped(volume.clone(), superblock.capacity);
@@ -85,42 +76,11 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     let size = size.min(if superblock.capacity > 0 { superblock.capacity } else { u64::MAX });
     let (manifest, manifest_at) = read_manifest(volume, &superblock, size)?;
     check_runs(&manifest, superblock.next_run)?;
-    let tables = manifest.runs.iter().flat_map(|(_, tables)| tables);
-    let used = tables
-        .filter(|table| !table.is_offloaded())
-        .map(|m| Extent { offset: m.offset, len: m.extent })
-        .chain(manifest_at.filter(|_| !bug("manifest-is-free-space")));
-    let end = size / SECTOR as u64 * SECTOR as u64;
-    let heap = Heap::new(superblock.heap_offset(), end, used).map_err(|extent| {
-        Error::damaged(
-            "the manifest",
-            format!("the extent at {} overlaps another or lies outside", extent.offset),
-        )
-    })?;
+    let heap = heap_around(&manifest, manifest_at, &superblock, size)?;
     let table_cache =
         TableCache::new(volume.clone(), options.cache_budget, options.bounds_cache, options.secret);
-    let apart = manifest.runs.iter().flat_map(|(_, tables)| tables).filter(|it| it.is_offloaded());
-    let needed = apart.count();
-    let open = |run, table: TableMeta| match &options.offload_reader {
-        _ if !table.is_offloaded() => {
-            Table::open(&table_cache, run, table.clone()).or_else(|error| match error {
-                // What can be read of the store is to be; who looks for a log there is told.
-                Error::Damaged { .. } | Error::NewerFormat { .. } => {
-                    tracing::warn!(store = name, run, %error, "a part of a run cannot be read; going on without it");
-                    Ok(Table::broken(run, table, error))
-                }
-                error => Err(error),
-            })
-        }
-        Some(reader) => {
-            let source = reader.0(PartName::of(&table))?;
-            Table::offloaded(&table_cache, run, table, source)
-        }
-        None => Err(Error::PartsNeeded { name: name.clone(), parts: needed }),
-    };
-    let runs = RunSet::open(&table_cache, &manifest, superblock.trim.lsn, open)?;
+    let runs = Arc::new(open_runs(&table_cache, &manifest, &superblock, &name, options)?);
     let bounds_cache = BoundsCache::new(options.secret, table_cache.bounds_cache_budget);
-    let runs = Arc::new(runs);
     let table = table_of(&runs).or_else(|error| match error {
         // What can be read is to be, whatever is damaged.
         error if options.read_only => {
@@ -142,21 +102,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     } else {
         recover(ring, zone, start, |block, _| state.replay(block)).map_err(to_be_read)?
     };
-    if let Some(lost) = &state.lost {
-        tracing::warn!(store = name, place = lost.place(), what = lost.what(), "a part of the ring is lost");
-    }
-    if recovery.withheld > 0 {
-        let blocks = recovery.withheld;
-        tracing::warn!(
-            store = name,
-            blocks,
-            "the last blocks are left out: a power cut could take them back"
-        );
-    }
-    if recovery.unproven > 0 {
-        let blocks = recovery.unproven;
-        tracing::info!(store = name, blocks, "a power cut could take back the last blocks");
-    }
+    log_recovery(&name, &state, &recovery);
     state.claim_table();
     Ok(Opened {
         volumes,
@@ -170,6 +116,84 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
         start,
         recovery,
     })
+}
+
+/// Logs which copies of the superblock are not the newest.
+fn log_copies(name: &str, slots: &[Slot], newest: &Superblock) {
+    for (copy, slot) in slots.iter().enumerate() {
+        match slot {
+            // A process that is killed while it writes the copies leaves older ones behind.
+            Slot::Valid(found) if found != newest => {
+                tracing::info!(store = name, copy, "a copy of the superblock is older; the newest counts");
+            }
+            Slot::Valid(_) => {}
+            _ => tracing::warn!(store = name, copy, "a copy of the superblock is damaged; the others serve"),
+        }
+    }
+}
+
+/// Logs which of the commits in the ring are lost, or may be.
+fn log_recovery(name: &str, state: &StoreState, recovery: &Recovery) {
+    if let Some(lost) = &state.lost {
+        tracing::warn!(store = name, place = lost.place(), what = lost.what(), "a part of the ring is lost");
+    }
+    let Recovery { withheld, unproven, .. } = *recovery;
+    if withheld > 0 {
+        let what = "the last blocks are left out: a power cut could take them back";
+        tracing::warn!(store = name, blocks = withheld, "{what}");
+    }
+    if unproven > 0 {
+        tracing::info!(store = name, blocks = unproven, "a power cut could take back the last blocks");
+    }
+}
+
+/// The heap of a volume of `size` bytes: free where neither a table nor the manifest lies.
+fn heap_around(
+    manifest: &Manifest,
+    manifest_at: Option<Extent>,
+    superblock: &Superblock,
+    size: u64,
+) -> Result<Heap, Error> {
+    let tables = manifest.runs.iter().flat_map(|(_, tables)| tables);
+    let used = tables
+        .filter(|table| !table.is_offloaded())
+        .map(|m| Extent { offset: m.offset, len: m.extent })
+        .chain(manifest_at.filter(|_| !bug("manifest-is-free-space")));
+    let end = size / SECTOR as u64 * SECTOR as u64;
+    Heap::new(superblock.heap_offset(), end, used).map_err(|extent| {
+        let what = format!("the extent at {} overlaps another or lies outside", extent.offset);
+        Error::damaged("the manifest", what)
+    })
+}
+
+/// Opens the tables of all runs, in the heap and offloaded.
+fn open_runs(
+    table_cache: &Arc<TableCache>,
+    manifest: &Manifest,
+    superblock: &Superblock,
+    name: &str,
+    options: &Options,
+) -> Result<RunSet, Error> {
+    let apart = manifest.runs.iter().flat_map(|(_, tables)| tables).filter(|it| it.is_offloaded());
+    let parts = apart.count();
+    let open = |run, table: TableMeta| match &options.offload_reader {
+        _ if !table.is_offloaded() => {
+            Table::open(table_cache, run, table.clone()).or_else(|error| match error {
+                // What can be read of the store is to be; a look-up of a log there fails.
+                Error::Damaged { .. } | Error::NewerFormat { .. } => {
+                    tracing::warn!(store = name, run, %error, "a part of a run cannot be read; going on without it");
+                    Ok(Table::broken(run, table, error))
+                }
+                error => Err(error),
+            })
+        }
+        Some(reader) => {
+            let source = reader.0(PartName::of(&table))?;
+            Table::offloaded(table_cache, run, table, source)
+        }
+        None => Err(Error::PartsNeeded { name: name.into(), parts }),
+    };
+    RunSet::open(table_cache, manifest, superblock.trim.lsn, open)
 }
 
 /// Makes durable what a process that was killed left in a volatile cache, before any of it is read.

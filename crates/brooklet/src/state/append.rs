@@ -75,6 +75,16 @@ pub(super) struct Planned {
     pub(super) effect: Effect,
 }
 
+impl Planned {
+    /// The payload that its entry gets, empty where there is none.
+    fn payload<'a>(&self, ops: &[Op<'a>]) -> &'a [u8] {
+        match (self.effect, ops[self.op].action) {
+            (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload,
+            _ => &[],
+        }
+    }
+}
+
 impl StoreState {
     /// Finds a log in the active memtable, bringing it there from the frozen one or from what is
     /// remembered if need be.
@@ -324,17 +334,7 @@ impl StoreState {
         if self.plan.is_empty() {
             return Err(Error::EmptyCommit.into());
         }
-        let payload = |planned: &Planned| match (planned.effect, ops[planned.op].action) {
-            (Effect::Append(_), Action::Append(payload) | Action::Snapshot(payload)) => payload,
-            _ => &[],
-        };
-        let keys = std::iter::once(None).chain(self.plan.iter().map(|p| Some(ops[p.op].key)));
-        let bounds = self.plan.iter().zip(keys).zip(&self.undo).map(|((p, previous), undo)| {
-            let key = ops[p.op].key;
-            let terms = undo.terms.as_ref().filter(|_| !undo.touched).map_or(0, |terms| terms.bound());
-            commit_record::bound(if previous == Some(key) { &[] } else { key }, payload(p)) + terms
-        });
-        let bound = bounds.sum();
+        let bound = self.record_bound(ops);
         let freeing = !ops.iter().any(|op| op.action.adds());
         let request = self.admit(ops, freeing)?;
         let within = match durability {
@@ -354,7 +354,7 @@ impl StoreState {
             for (planned, &Undo { slot, bounds, touched, ref terms, .. }) in plan.iter().zip(undo) {
                 let told = !touched && !bug("record-forgets-bounds");
                 let before = if told { State { bounds, terms: terms.clone() } } else { State::default() };
-                let (key, effect, payload) = (ops[planned.op].key, planned.effect, payload(planned));
+                let (key, effect, payload) = (ops[planned.op].key, planned.effect, planned.payload(ops));
                 let entry = commit_record::Entry { key, effect, before, payload };
                 commit_record::encode(&mut counted, &entry, previous == Some(slot));
                 previous = Some(slot);
@@ -395,18 +395,34 @@ impl StoreState {
         }
         let deferred = match durability {
             Durability::Durable => false,
-            Durability::Deferred(bound) => {
-                let now = moment.elapsed();
-                block.deferred.get_or_insert(now);
-                let oldest = self.pending.iter().find_map(|block| block.deferred).unwrap_or(now);
-                // Where the ring is held to a pace that is slower, the commit is acknowledged once
-                // it is durable.
-                let starts = appended.earliest.saturating_sub(now);
-                now.saturating_sub(oldest) <= bound
-                    && (starts <= bound / 2 || bug("deferred-ignores-the-pace"))
-            }
+            Durability::Deferred(bound) => self.defer(bound, moment.elapsed(), appended.earliest),
         };
         Ok(Accepted { appended, seqs, deferred })
+    }
+
+    /// The most bytes that the record of the plan takes.
+    fn record_bound(&self, ops: &[Op<'_>]) -> usize {
+        let keys = std::iter::once(None).chain(self.plan.iter().map(|p| Some(ops[p.op].key)));
+        let bounds = self.plan.iter().zip(keys).zip(&self.undo).map(|((p, previous), undo)| {
+            let key = ops[p.op].key;
+            let terms = undo.terms.as_ref().filter(|_| !undo.touched).map_or(0, |terms| terms.bound());
+            commit_record::bound(if previous == Some(key) { &[] } else { key }, p.payload(ops)) + terms
+        });
+        bounds.sum()
+    }
+
+    /// Notes that the last block holds a commit that is deferred by at most `bound`. Returns
+    /// whether the commit is acknowledged at once, where the block may be written from `earliest`
+    /// on.
+    fn defer(&mut self, bound: Duration, now: Duration, earliest: Duration) -> bool {
+        if let Some(block) = self.pending.back_mut() {
+            block.deferred.get_or_insert(now);
+        }
+        let oldest = self.pending.iter().find_map(|block| block.deferred).unwrap_or(now);
+        // Where the ring is held to a pace that is slower, the commit is acknowledged once it is
+        // durable.
+        let starts = earliest.saturating_sub(now);
+        now.saturating_sub(oldest) <= bound && (starts <= bound / 2 || bug("deferred-ignores-the-pace"))
     }
 }
 

@@ -256,6 +256,7 @@ fn a_merge_that_finds_no_room_keeps_what_it_has_done() {
 /// A store so small, and so full of holes of which some are held open by readers, that no run lies
 /// in one piece.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn a_heap_of_small_holes_holds_the_same() {
     let mut most = 0;
     let mut refused = 0;

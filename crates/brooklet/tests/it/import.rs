@@ -332,6 +332,7 @@ enum Mode {
 
 /// With threads, and several at once: what each was told holds.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story, told in order")]
 fn threads_that_make_logs_and_imports_of_the_same_ones_agree() {
     const ROUNDS: u64 = 30;
     const LOGS: u64 = 60;

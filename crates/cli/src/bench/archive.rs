@@ -43,6 +43,7 @@ const CACHE: u64 = 1 << 30;
 const NONE: &str = "none";
 
 /// Measures, and prints the table.
+#[expect(clippy::too_many_lines, reason = "one measurement after the other, on what the one before left")]
 pub fn run(args: Args, out: &mut Output) -> Result<(), Failure> {
     let mut puts = Rounds::new("archive", "PUT requests of all logs, new", "a GiB");
     let mut again = Rounds::new("archive", "PUT requests of all logs, changed", "a GiB");

@@ -88,6 +88,7 @@ fn part(part: f64, whole: f64) -> Option<f64> {
 
 impl Sample {
     /// Between two moments, so many seconds apart.
+    #[expect(clippy::too_many_lines, reason = "one line a figure")]
     pub fn between(before: &Told, now: &Told, seconds: f64) -> Self {
         // Where a counter went back, another store was opened: that all came in this while.
         let grown = |name: &str, label: &str| {

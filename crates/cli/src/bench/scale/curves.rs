@@ -9,6 +9,7 @@ const GREEN: &str = "#208040";
 const GREY: &str = "#606060";
 
 /// The picture of a table.
+#[expect(clippy::too_many_lines, reason = "one line a curve")]
 pub fn picture(table: &Table) -> Picture {
     let line = |name: &str, color, dash, figure: fn(&Point) -> Option<f64>| Line {
         name: name.to_owned(),

@@ -144,6 +144,7 @@ const IDLE: Duration = Duration::from_secs(60);
 const AGED: Duration = Duration::from_secs(100);
 
 /// Takes a store with so many logs through all stations.
+#[expect(clippy::too_many_lines, reason = "one station after the other, each a line or two")]
 fn point(ground: &mut Ground, path: &Path, logs: u64) -> Result<Point, Failure> {
     let begin = Instant::now();
     let told = |station: &str| eprintln!("{logs} logs, {:.0} s: {station}", begin.elapsed().as_secs_f64());

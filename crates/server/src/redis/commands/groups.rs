@@ -101,23 +101,7 @@ pub fn xgroup(call: &mut Call<'_>) -> Done {
         }
         _ => return Err(call.unknown_subcommand()),
     }
-    let (mut makes, mut read) = (false, None);
-    let mut at = 5;
-    while at < call.args.len() && matches!(sub.as_str(), "CREATE" | "SETID") {
-        if sub == "CREATE" && call.is(at, "MKSTREAM") {
-            makes = true;
-            at += 1;
-        } else if call.is(at, "ENTRIESREAD") && at + 1 < call.args.len() {
-            let n = call.integer(at + 1)?;
-            if n < -1 {
-                return Err(Fail::err("value for ENTRIESREAD must be positive or -1"));
-            }
-            read = u64::try_from(n).ok();
-            at += 2;
-        } else {
-            return Err(call.unknown_subcommand());
-        }
-    }
+    let (makes, read) = group_options(call, &sub)?;
     let (id, is_there) = call.stream(2)?;
     if !is_there && !makes {
         return Err(Fail::err(
@@ -166,6 +150,28 @@ pub fn xgroup(call: &mut Call<'_>) -> Done {
         }
     }
     Ok(())
+}
+
+/// Whether XGROUP may make the stream, and how many entries it is told that the group has read.
+fn group_options(call: &Call<'_>, sub: &str) -> Result<(bool, Option<u64>), Fail> {
+    let (mut makes, mut read) = (false, None);
+    let mut at = 5;
+    while at < call.args.len() && matches!(sub, "CREATE" | "SETID") {
+        if sub == "CREATE" && call.is(at, "MKSTREAM") {
+            makes = true;
+            at += 1;
+        } else if call.is(at, "ENTRIESREAD") && at + 1 < call.args.len() {
+            let n = call.integer(at + 1)?;
+            if n < -1 {
+                return Err(Fail::err("value for ENTRIESREAD must be positive or -1"));
+            }
+            read = u64::try_from(n).ok();
+            at += 2;
+        } else {
+            return Err(call.unknown_subcommand());
+        }
+    }
+    Ok((makes, read))
 }
 
 /// Where a group is to stand: an id, or the last entry.

@@ -48,6 +48,7 @@ fn places(args: &[Bytes], len: usize) -> (usize, usize) {
     (from.min(to), to)
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm a command")]
 pub fn call(model: &mut Model, name: &str, args: &[Bytes], out: &mut Reply) -> Refused {
     let key = &args[1];
     let mut all = list(model, key)?;

@@ -50,6 +50,7 @@ fn trim(flow: &mut Flow, how: &[u8], to: &[u8]) -> usize {
     before - flow.entries.len()
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm a command")]
 pub fn call(model: &mut Model, name: &str, args: &[Bytes], out: &mut Reply) -> Refused {
     match name {
         "XGROUP" => return group(model, args, out),
