@@ -61,7 +61,7 @@ impl Sub for Counts {
 
 /// [`Counts`] that many threads add to.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct IoCounters {
     reads: AtomicU64,
     read_bytes: AtomicU64,
     cached_reads: AtomicU64,
@@ -71,7 +71,7 @@ pub(crate) struct Tally {
     flushes: AtomicU64,
 }
 
-impl Tally {
+impl IoCounters {
     pub(crate) fn read(&self, result: &io::Result<usize>) {
         add(&self.reads, 1);
         add(&self.read_bytes, moved(result));

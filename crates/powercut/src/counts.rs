@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::cuts::Tally;
+use crate::cuts::Outcome;
 use crate::full;
 
 /// A line of the file that `BROOKLET_COUNTS` names.
@@ -41,8 +41,8 @@ struct FullCount<'a> {
 const COMMAND: &str = "cargo run --release -p brooklet-powercut --";
 
 /// Tells what was done over `name`; a campaign that lost something never gets here.
-pub fn tell(name: &str, command: &str, tally: Tally, time: Duration) -> anyhow::Result<()> {
-    let Tally { cuts, acks, entries, outcomes, stopped } = tally;
+pub fn tell(name: &str, command: &str, outcome: Outcome, time: Duration) -> anyhow::Result<()> {
+    let Outcome { cuts, acks, entries, outcomes, stopped } = outcome;
     let seconds = time.as_secs_f64();
     if outcomes + stopped > 0 {
         println!(
@@ -58,8 +58,8 @@ pub fn tell(name: &str, command: &str, tally: Tally, time: Duration) -> anyhow::
 
 /// Tells what was done to a store on a small file system; where something was lost, it never gets
 /// here.
-pub fn tell_full(name: &str, tally: full::Tally, time: Duration) -> anyhow::Result<()> {
-    let full::Tally { rounds, lives, kills, acks, refused, entries } = tally;
+pub fn tell_full(name: &str, outcome: full::Outcome, time: Duration) -> anyhow::Result<()> {
+    let full::Outcome { rounds, lives, kills, acks, refused, entries } = outcome;
     let seconds = time.as_secs_f64();
     println!(
         "full {name}: {rounds} rounds, {lives} lives, {kills} of them killed, {acks} acknowledged, {refused} refused, \

@@ -1,7 +1,7 @@
 //! A campaign: one cut after another over one kind of disk, each checked before the next.
 //!
 //! A store lives for some rounds. Each round serves what the last cut left, opens it, holds it
-//! against the ledger, runs a victim on it, cuts the power, and takes what a real disk might hold
+//! against the oracle, runs a victim on it, cuts the power, and takes what a real disk might hold
 //! then.
 
 use std::fs;
@@ -19,7 +19,7 @@ use brooklet::{Create, Options};
 
 use crate::drive::Drive;
 use crate::host::{Skipped, patiently};
-use crate::ledger::{Ledger, Lost};
+use crate::oracle::{Lost, Oracle};
 use crate::story::{STORE, options};
 
 /// Rounds of a store's life.
@@ -44,18 +44,18 @@ pub struct Campaign {
     /// Every choice of the harness.
     pub rng: Rng,
     /// The promises of this store's life.
-    pub ledger: Ledger,
+    pub oracle: Oracle,
     /// Further outcomes of each cut that are looked at in memory.
     outcomes: u64,
     stop: Arc<AtomicBool>,
     heartbeat: Arc<AtomicU64>,
     /// The sums.
-    pub tally: Tally,
+    pub outcome: Outcome,
 }
 
 /// What was done so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct Outcome {
     /// Cuts, or kills.
     pub cuts: u64,
     /// Acknowledgements taken down.
@@ -73,11 +73,11 @@ impl Campaign {
     pub fn new(seed: u64, outcomes: u64, stop: Arc<AtomicBool>) -> Self {
         Self {
             rng: Rng::new(seed),
-            ledger: Ledger::default(),
+            oracle: Oracle::default(),
             outcomes,
             stop,
             heartbeat: watched(),
-            tally: Tally::default(),
+            outcome: Outcome::default(),
         }
     }
 
@@ -85,10 +85,10 @@ impl Campaign {
     /// is kept.
     pub fn run(&mut self, kind: &str, stage: &mut dyn Stage, cuts: u64) -> anyhow::Result<()> {
         let mut told = Instant::now();
-        while self.tally.cuts < cuts && !self.stopped() {
-            self.ledger = Ledger::default();
+        while self.outcome.cuts < cuts && !self.stopped() {
+            self.oracle = Oracle::default();
             let mut image = stage.fresh()?;
-            let life = LIFE.min(cuts - self.tally.cuts);
+            let life = LIFE.min(cuts - self.outcome.cuts);
             // A cut counts once the round after it has looked at what it left; the last one's own
             // cut does not count.
             let mut unchecked = 0;
@@ -98,20 +98,20 @@ impl Campaign {
                     Ok(left) => image = left,
                     Err(error) if self.stopped() && !error.is::<Lost>() => return Ok(()),
                     // What is missing is missing from the start.
-                    Err(error) if error.is::<Skipped>() && self.tally.cuts == 0 => return Err(error),
+                    Err(error) if error.is::<Skipped>() && self.outcome.cuts == 0 => return Err(error),
                     Err(error) => return Err(keep(&before, kind, error)),
                 }
                 self.heartbeat.fetch_add(1, Ordering::Relaxed);
-                let acks = std::mem::take(&mut self.ledger.acknowledged);
-                self.tally.acks += std::mem::replace(&mut unchecked, acks);
-                self.tally.cuts += u64::from(round > 0);
+                let acks = std::mem::take(&mut self.oracle.acknowledged);
+                self.outcome.acks += std::mem::replace(&mut unchecked, acks);
+                self.outcome.cuts += u64::from(round > 0);
                 if self.stopped() {
                     return Ok(());
                 }
             }
             if told.elapsed() > Duration::from_secs(10) {
                 told = Instant::now();
-                let Tally { cuts: done, acks, entries, .. } = self.tally;
+                let Outcome { cuts: done, acks, entries, .. } = self.outcome;
                 println!("{kind}: {done} of {cuts} cuts, {acks} acknowledged, {entries} entries read back");
             }
         }
@@ -122,15 +122,15 @@ impl Campaign {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Recovers the store at `path` and holds it against the ledger; leaves it as a killed process
+    /// Recovers the store at `path` and holds it against the oracle; leaves it as a killed process
     /// would. `false` where there is no store, and none was promised: the first victim was cut
     /// while it made one.
     pub fn inspect(&mut self, path: &Path) -> anyhow::Result<bool> {
         if !path.try_exists()? {
-            return self.ledger.expects_nothing().map(|()| false);
+            return self.oracle.expects_nothing().map(|()| false);
         }
         let store = reopen(options().create(Create::Never), path)?;
-        self.tally.entries += self.ledger.audit(&store)?;
+        self.outcome.entries += self.oracle.audit(&store)?;
         store.abandon();
         let report = brooklet::check(path, brooklet::Progress::ignore)?;
         if let Some(finding) = report.findings.first() {
@@ -148,8 +148,8 @@ impl Campaign {
                 brooklet::ErrorKind::Io => anyhow::Error::from(error),
                 _ => Lost(format!("the store cannot be opened: {error}")).into(),
             })?;
-            self.tally.entries += self.ledger.clone().audit(&store)?;
-            self.tally.outcomes += 1;
+            self.outcome.entries += self.oracle.clone().audit(&store)?;
+            self.outcome.outcomes += 1;
         }
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Campaign {
         plan: Plan,
         start: impl FnOnce(u32, u64) -> anyhow::Result<Running>,
     ) -> anyhow::Result<()> {
-        let (round, seed) = (self.ledger.begin(), self.rng.next());
+        let (round, seed) = (self.oracle.begin(), self.rng.next());
         let drive = power.drive();
         let operations = drive.map_or(0, Drive::operations);
         drive.iter().for_each(|drive| plan.faults.iter().for_each(|fault| drive.fail(*fault)));
@@ -202,17 +202,17 @@ impl Campaign {
             if !patiently(|| running.has_ended().unwrap_or(true)) {
                 bail!("a device error has not stopped the victim");
             }
-            self.tally.stopped += 1;
+            self.outcome.stopped += 1;
         }
         let still_on = !off();
         drive.iter().for_each(|drive| drive.power_off());
         let (status, output) = running.kill()?;
-        self.ledger.take(&output);
+        self.oracle.take(&output);
         if self.stopped() {
             // A ctrl-c is meant for the victim, too.
             return Ok(());
         }
-        let stopped = self.ledger.stopped.as_deref();
+        let stopped = self.oracle.stopped.as_deref();
         if stopped.is_none() && status.code().is_some() || still_on && failed.is_none() && stopped.is_some() {
             let why = stopped.unwrap_or("nothing said");
             return Err(Lost(format!("the victim ended by itself with {status}: {why}")).into());

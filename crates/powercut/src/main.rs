@@ -119,7 +119,7 @@ mod linux {
     use brooklet_powercut::cuts::{self, Stage};
     use brooklet_powercut::full::{self, disk::Small};
     use brooklet_powercut::host::{Skipped, need_fuse, need_program, own_mounts};
-    use brooklet_powercut::ledger::Lost;
+    use brooklet_powercut::oracle::Lost;
     use brooklet_powercut::stages::{Below, Filesystem, Plain, Raw};
     use brooklet_powercut::vm::Machine;
 
@@ -173,21 +173,21 @@ mod linux {
         for small in chosen {
             let name = &full::named(&small);
             println!("full {name}: {} rounds, seed {seed}", args.rounds);
-            let (start, mut tally) = (Instant::now(), full::Tally::default());
-            while tally.rounds < args.rounds && !stop.load(Ordering::Relaxed) {
-                let seed = seed.wrapping_add(tally.rounds);
-                match full::run(small, seed, &heartbeat, &mut tally) {
+            let (start, mut outcome) = (Instant::now(), full::Outcome::default());
+            while outcome.rounds < args.rounds && !stop.load(Ordering::Relaxed) {
+                let seed = seed.wrapping_add(outcome.rounds);
+                match full::run(small, seed, &heartbeat, &mut outcome) {
                     Ok(()) => {}
                     // What is missing is missing from the start.
-                    Err(error) if error.is::<Skipped>() && tally.rounds == 0 => {
+                    Err(error) if error.is::<Skipped>() && outcome.rounds == 0 => {
                         println!("{error}");
                         break;
                     }
                     Err(error) => return Err(error.context(format!("full {name}, seed {seed}"))),
                 }
             }
-            if tally.rounds > 0 {
-                counts::tell_full(name, tally, start.elapsed())?;
+            if outcome.rounds > 0 {
+                counts::tell_full(name, outcome, start.elapsed())?;
             }
         }
         Ok(())
@@ -227,9 +227,9 @@ mod linux {
         let mut campaign = cuts::Campaign::new(seed, args.outcomes, stop);
         let done = campaign.run(kind, &mut stage, args.cuts);
         done.map_err(|error| {
-            error.context(format!("{kind}, after {} cuts, seed {seed}", campaign.tally.cuts))
+            error.context(format!("{kind}, after {} cuts, seed {seed}", campaign.outcome.cuts))
         })?;
         let command = format!("{call} --cuts {}", args.cuts);
-        counts::tell(kind, &command, campaign.tally, start.elapsed())
+        counts::tell(kind, &command, campaign.outcome, start.elapsed())
     }
 }

@@ -33,7 +33,7 @@ impl Stage for Raw {
 
     fn round(&mut self, mut image: Vec<u8>, campaign: &mut Campaign) -> anyhow::Result<Vec<u8>> {
         if store_in(Path::new("")).file_name().is_none_or(|name| !has(&self.names, name)) {
-            campaign.ledger.expects_nothing()?;
+            campaign.oracle.expects_nothing()?;
             image = self.fresh()?;
         }
         let drive = Arc::new(Drive::new(image, campaign.rng.next()));

@@ -68,7 +68,7 @@ pub struct Oracle {
     /// began, in milliseconds: its logs are all there, or none is.
     pub import: Option<(Arc<[Change]>, u64)>,
     /// What runs may have of the space's logs, while they are in memory.
-    pub silo: Option<Silo>,
+    pub memory_space: Option<MemorySpaceModel>,
     /// Durable states since somebody began to read.
     pub watched: Option<Vec<Logs>>,
     /// Earlier durable states, the newest last, where they may be needed.
@@ -83,7 +83,7 @@ pub struct Oracle {
 
 /// What is durable of logs that are in memory.
 #[derive(Clone, Default)]
-pub struct Silo {
+pub struct MemorySpaceModel {
     /// One of these is what the last dump has, or what they were as they came into memory.
     pub kept: Vec<Logs>,
     /// One of these is what a dump that goes on has, or one that ended with an error.
@@ -93,7 +93,7 @@ pub struct Silo {
     dumping: bool,
 }
 
-impl Silo {
+impl MemorySpaceModel {
     /// What runs have is this.
     pub fn of(logs: &Logs) -> Self {
         Self { kept: vec![model::of_space(logs)], ..Self::default() }
@@ -148,7 +148,7 @@ impl Oracle {
     /// A commit is in memory, where readers see it.
     pub fn remember(&mut self, changes: &[Change], at: u64) -> Result<(), Violation> {
         self.settle()?;
-        let silo = self.silo.get_or_insert_with(|| Silo::of(&self.durable));
+        let memory_space = self.memory_space.get_or_insert_with(|| MemorySpaceModel::of(&self.durable));
         if let Some(past) = &mut self.past {
             past.push_back(self.durable.clone());
         }
@@ -157,8 +157,8 @@ impl Oracle {
                 return violated("a commit in memory is on logs of which one is not durable yet");
             }
         }
-        if silo.dumping {
-            silo.dump.push(model::of_space(&self.durable));
+        if memory_space.dumping {
+            memory_space.dump.push(model::of_space(&self.durable));
         }
         self.acknowledged += 1;
         if let Some(watched) = &mut self.watched {
@@ -169,20 +169,20 @@ impl Oracle {
 
     /// A dump may begin, if there is something to dump.
     pub fn begin_dump(&mut self) {
-        if let Some(silo) = &mut self.silo {
-            silo.before = silo.dump.len();
-            silo.dump.push(model::of_space(&self.durable));
-            silo.dumping = true;
+        if let Some(memory_space) = &mut self.memory_space {
+            memory_space.before = memory_space.dump.len();
+            memory_space.dump.push(model::of_space(&self.durable));
+            memory_space.dumping = true;
         }
     }
 
     /// It has ended, and is part of the store, or is not, or nobody knows.
     pub fn end_dump(&mut self, counts: Option<bool>) {
-        if let Some(silo) = &mut self.silo {
-            silo.dumping = false;
+        if let Some(memory_space) = &mut self.memory_space {
+            memory_space.dumping = false;
             match counts {
-                Some(true) => silo.kept = std::mem::take(&mut silo.dump),
-                Some(false) => silo.dump.truncate(silo.before),
+                Some(true) => memory_space.kept = std::mem::take(&mut memory_space.dump),
+                Some(false) => memory_space.dump.truncate(memory_space.before),
                 None => {}
             }
         }
@@ -221,7 +221,10 @@ impl Oracle {
             durable: self.durable.clone(),
             unknown: self.flying.iter().map(|flight| (flight.changes.clone(), flight.at)).collect(),
             import: self.import.clone(),
-            silo: self.silo.as_ref().map(|silo| silo.kept.iter().chain(&silo.dump).cloned().collect()),
+            memory_space: self
+                .memory_space
+                .as_ref()
+                .map(|memory_space| memory_space.kept.iter().chain(&memory_space.dump).cloned().collect()),
             past: self.past.iter().flatten().cloned().collect(),
             epoch: self.epoch,
             tolerance,
@@ -250,7 +253,7 @@ pub struct Expectation {
     /// And all of this, or nothing.
     pub import: Option<(Arc<[Change]>, u64)>,
     /// And one of these of the space's logs, if they are in memory.
-    pub silo: Option<Vec<Logs>>,
+    pub memory_space: Option<Vec<Logs>>,
     /// Earlier states, the newest last.
     pub past: Vec<Logs>,
     /// Every opening has a larger epoch.
@@ -297,7 +300,7 @@ impl Expectation {
 
     /// What a state may be by what runs have of logs in memory.
     fn with_silo(&self, state: &Logs) -> Vec<Logs> {
-        match &self.silo {
+        match &self.memory_space {
             Some(kept) => kept.iter().map(|kept| model::with_space(state, kept)).collect(),
             None => vec![state.clone()],
         }

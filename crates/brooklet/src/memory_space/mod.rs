@@ -182,7 +182,7 @@ impl MemorySpace {
 
 impl std::fmt::Debug for MemorySpace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Silo({})", self.name)
+        write!(f, "MemorySpace({})", self.name)
     }
 }
 

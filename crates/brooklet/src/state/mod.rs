@@ -82,7 +82,7 @@ pub(crate) struct StoreState {
     /// that is done. A log is here as often as there are such commits.
     counting: Vec<Box<[u8]>>,
     /// `EntrySizes` made so far.
-    tallies: u64,
+    counted: u64,
     /// The commit at hand: the log of each operation, the effects, and what each log was before
     /// them.
     slots: Vec<Slot>,
@@ -113,7 +113,7 @@ impl StoreState {
             reads: ReadStats::default(),
             pending: VecDeque::new(),
             counting: Vec::new(),
-            tallies: 0,
+            counted: 0,
             slots: Vec::new(),
             plan: Vec::new(),
             undo: Vec::new(),

@@ -88,7 +88,7 @@ impl StoreState {
 
     /// The sizes of a log's entries that the memtables in memory hold, as appended.
     fn sizes(&mut self, slot: Slot) -> EntrySizes {
-        self.tallies += 1;
+        self.counted += 1;
         let frozen = self
             .frozen
             .as_deref()
@@ -99,7 +99,7 @@ impl StoreState {
         for (memtable, slot, generation) in memtables {
             let log = memtable.log(slot);
             let origin = log.origin().map_or(0, |bounds| bounds.next);
-            let sizes = sizes.get_or_insert_with(|| EntrySizes::new(self.tallies, origin));
+            let sizes = sizes.get_or_insert_with(|| EntrySizes::new(self.counted, origin));
             match log.piece() {
                 Some(piece) if piece.bounds.is_none() => sizes.hold(0, []),
                 Some(piece) => sizes.hold(piece.held().start, log.sizes()),

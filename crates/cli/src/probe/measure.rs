@@ -40,10 +40,10 @@ pub struct Cell {
 
 impl Cell {
     /// Sums up the passes over one spot, if there were any.
-    pub fn new(Spot { way, size, depth }: Spot, passes: &[Tally]) -> Option<Self> {
+    pub fn new(Spot { way, size, depth }: Spot, passes: &[Samples]) -> Option<Self> {
         let mut all = latencies();
         passes.iter().for_each(|pass| all.add(&pass.latencies).expect("histograms of the same bounds"));
-        let mut rates: Vec<f64> = passes.iter().map(Tally::mb_per_s).collect();
+        let mut rates: Vec<f64> = passes.iter().map(Samples::mb_per_s).collect();
         rates.sort_by(f64::total_cmp);
         let at = |quantile| all.value_at_quantile(quantile) as f64 / 1e3;
         Some(Self {
@@ -133,7 +133,7 @@ impl<'a> Area<'a> {
         spot: Spot,
         slice: Duration,
         plain: Option<&mut PlainFile>,
-    ) -> io::Result<Tally> {
+    ) -> io::Result<Samples> {
         match (spot.way, plain) {
             (Way::Durable | Way::Read, _) if spot.depth == 1 => self.one_by_one(spot, slice),
             (Way::Durable | Way::Read, _) => self.in_flight(spot, slice),
@@ -145,30 +145,30 @@ impl<'a> Area<'a> {
     }
 
     /// One at a time, as a thread that waits for each would do it.
-    fn one_by_one(&mut self, spot: Spot, slice: Duration) -> io::Result<Tally> {
+    fn one_by_one(&mut self, spot: Spot, slice: Duration) -> io::Result<Samples> {
         let mut buf = AlignedBuf::zeroed(spot.size);
-        let mut tally = Tally::new();
-        while tally.wants_more(slice) {
+        let mut samples = Samples::new();
+        while samples.wants_more(slice) {
             let (at, payload) = (self.take(spot.size), self.payload(spot.size));
-            tally.time(spot.size, || match spot.way {
+            samples.time(spot.size, || match spot.way {
                 Way::Read => read_exact_at(self.volume, at, &mut buf),
                 _ => write_all_at(self.volume, at, &payload, Persist::Durable),
             })?;
         }
-        Ok(tally)
+        Ok(samples)
     }
 
     /// Several in flight, a new one for each that is done.
-    fn in_flight(&mut self, spot: Spot, slice: Duration) -> io::Result<Tally> {
+    fn in_flight(&mut self, spot: Spot, slice: Duration) -> io::Result<Samples> {
         let mut queue = self.volume.queue(spot.depth)?;
         let memory = || (spot.way == Way::Read).then(|| AlignedBuf::zeroed(spot.size));
         let mut idle: Vec<_> = (0..spot.depth).map(|slot| (slot, memory())).collect();
         let mut started = vec![Instant::now(); spot.depth];
         let mut done = Vec::new();
-        let mut tally = Tally::new();
+        let mut samples = Samples::new();
         let begin = Instant::now();
         loop {
-            if !signals::asked() && (tally.samples() < spot.depth as u64 || begin.elapsed() < slice) {
+            if !signals::asked() && (samples.samples() < spot.depth as u64 || begin.elapsed() < slice) {
                 for (slot, buf) in idle.drain(..) {
                     let offset = self.take(spot.size);
                     started[slot] = Instant::now();
@@ -185,21 +185,21 @@ impl<'a> Area<'a> {
             queue.reap(true, &mut done);
             for completion in done.drain(..) {
                 let slot = completion.token as usize;
-                tally.add(started[slot].elapsed(), spot.size);
+                samples.add(started[slot].elapsed(), spot.size);
                 idle.push((slot, whole(completion, spot.size)?));
             }
         }
-        tally.busy = begin.elapsed();
-        Ok(tally)
+        samples.busy = begin.elapsed();
+        Ok(samples)
     }
 
     /// Windows of writes, each ended by a flush.
-    fn windows(&mut self, spot: Spot, slice: Duration) -> io::Result<Tally> {
+    fn windows(&mut self, spot: Spot, slice: Duration) -> io::Result<Samples> {
         let mut queue = self.volume.queue(spot.depth)?;
         let mut done = Vec::new();
-        let mut tally = Tally::new();
-        while tally.wants_more(slice) {
-            tally.time(spot.size * spot.depth, || {
+        let mut samples = Samples::new();
+        while samples.wants_more(slice) {
+            samples.time(spot.size * spot.depth, || {
                 if spot.depth == 1 {
                     let at = self.take(spot.size);
                     write_all_at(self.volume, at, &self.payload(spot.size), Persist::Cached)?;
@@ -209,7 +209,7 @@ impl<'a> Area<'a> {
                 self.volume.flush()
             })?;
         }
-        Ok(tally)
+        Ok(samples)
     }
 
     fn write_window(
@@ -233,31 +233,31 @@ impl<'a> Area<'a> {
     }
 
     /// Appends to a file that stays open, with a flush after every `depth`.
-    fn append(&mut self, spot: Spot, slice: Duration, plain: &mut PlainFile) -> io::Result<Tally> {
+    fn append(&mut self, spot: Spot, slice: Duration, plain: &mut PlainFile) -> io::Result<Samples> {
         let mut file = OpenOptions::new().append(true).open(plain.path())?;
-        let mut tally = Tally::new();
-        while tally.wants_more(slice) {
+        let mut samples = Samples::new();
+        while samples.wants_more(slice) {
             plain.make_room(spot.size * spot.depth)?;
-            tally.time(spot.size * spot.depth, || {
+            samples.time(spot.size * spot.depth, || {
                 (0..spot.depth).try_for_each(|_| file.write_all(&self.payload(spot.size)))?;
                 file.sync_data()
             })?;
         }
-        Ok(tally)
+        Ok(samples)
     }
 
     /// Opens, appends, flushes and closes, each time.
-    fn open_append(&mut self, spot: Spot, slice: Duration, plain: &mut PlainFile) -> io::Result<Tally> {
-        let mut tally = Tally::new();
-        while tally.wants_more(slice) {
+    fn open_append(&mut self, spot: Spot, slice: Duration, plain: &mut PlainFile) -> io::Result<Samples> {
+        let mut samples = Samples::new();
+        while samples.wants_more(slice) {
             plain.make_room(spot.size)?;
-            tally.time(spot.size, || {
+            samples.time(spot.size, || {
                 let mut file = OpenOptions::new().append(true).open(plain.path())?;
                 file.write_all(&self.payload(spot.size))?;
                 file.sync_data()
             })?;
         }
-        Ok(tally)
+        Ok(samples)
     }
 }
 
@@ -272,7 +272,7 @@ fn whole(completion: Completion, size: usize) -> io::Result<Option<AlignedBuf>> 
 }
 
 /// The times of one pass over a spot.
-pub struct Tally {
+pub struct Samples {
     latencies: Latencies,
     bytes: u64,
     /// The time in which the bytes were moved.
@@ -280,7 +280,7 @@ pub struct Tally {
     begin: Instant,
 }
 
-impl Tally {
+impl Samples {
     fn new() -> Self {
         Self { latencies: latencies(), bytes: 0, busy: Duration::ZERO, begin: Instant::now() }
     }
@@ -326,10 +326,10 @@ mod tests {
     #[test]
     fn a_pass_in_bad_weather_does_not_move_the_bandwidth() {
         let pass = |millis: u64| {
-            let mut tally = Tally::new();
-            tally.add(Duration::from_millis(millis), 1 << 20);
-            tally.busy = Duration::from_millis(millis);
-            tally
+            let mut samples = Samples::new();
+            samples.add(Duration::from_millis(millis), 1 << 20);
+            samples.busy = Duration::from_millis(millis);
+            samples
         };
         let spot = Spot { way: Way::Durable, size: 1 << 20, depth: 1 };
         let cell = Cell::new(spot, &[pass(1), pass(500), pass(1)]).unwrap();

@@ -20,7 +20,7 @@ use crate::plot::{free_to_write, write_new};
 use crate::signals;
 use crate::size::{self, size};
 use guard::{Ground, LEAST};
-use measure::{Area, Cell, Tally};
+use measure::{Area, Cell, Samples};
 use plan::{Budget, PASSES, plan};
 use report::{Blocks, Report};
 use timer::{Timer, WAITS};
@@ -130,7 +130,7 @@ fn measure(ground: &mut Ground, time: Duration) -> Result<Measured, Failure> {
         shares -= PASSES;
         bar.inc(PASSES as u64);
     }
-    let mut passes: Vec<Vec<Tally>> = spots.iter().map(|_| Vec::new()).collect();
+    let mut passes: Vec<Vec<Samples>> = spots.iter().map(|_| Vec::new()).collect();
     for _ in 0..PASSES {
         for (&spot, passes) in spots.iter().zip(&mut passes) {
             if let Some(slice) = budget.slice(shares) {

@@ -201,7 +201,7 @@ impl Audit {
         for log in &never {
             let acknowledged = found[log].compare(story.number(*log), &before[log]);
             let what = acknowledged.expect_err("it does not fit");
-            self.tell(format!("{what}, or as one of the {} deeds in flight left it", operations.len()));
+            self.tell(format!("{what}, or as one of the {} operations in flight left it", operations.len()));
         }
         if never.is_empty() {
             let logs: Vec<String> =
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_moment_before_the_acknowledged_is_told() {
-        // Deeds that change nothing may be missing unseen.
+        // Operations that change nothing may be missing unseen.
         let missed = (1..=20).filter(|lost| Stage::new(DEEDS - lost).audit(DEEDS).is_empty()).count();
         assert!(missed <= 2, "{missed}");
         assert!(!Stage::new(DEEDS - 20).audit(DEEDS).is_empty());

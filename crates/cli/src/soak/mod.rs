@@ -202,7 +202,10 @@ impl<'a> Soak<'a> {
         self.stories.iter_mut().for_each(|story| story.begin(self.plan.seed, round));
         let told =
             round::run(&self.plan, round, &self.stories, end, |told| self.say(self.report.so_far(told)))?;
-        self.say(format_args!("round {round}: {end:?}, {} deeds acknowledged; comparing", told.operations()));
+        self.say(format_args!(
+            "round {round}: {end:?}, {} operations acknowledged; comparing",
+            told.operations()
+        ));
         self.report.take(&told, end);
         if let Some(what) = &told.wrong {
             self.audit.wrong.push(format!("round {round}: {what}"));

@@ -19,7 +19,7 @@ pub struct Report {
     writers: u32,
     seed: u64,
     seconds: f64,
-    /// Deeds that were acknowledged, and the bytes of payload that were handed in for them.
+    /// Operations that were acknowledged, and the bytes of payload that were handed in for them.
     operations: u64,
     payload_bytes: u64,
     kills: u64,
@@ -129,7 +129,7 @@ impl Report {
         let (checkpoints, compactions) =
             (self.work.checkpoints + told.work.checkpoints, self.work.compactions + told.work.compactions);
         format!(
-            "{operations} deeds acknowledged, {bytes}; {kills} kills, {checkpoints} checkpoints, {compactions} compactions"
+            "{operations} operations acknowledged, {bytes}; {kills} kills, {checkpoints} checkpoints, {compactions} compactions"
         )
     }
 }
@@ -141,7 +141,7 @@ impl Display for Report {
         writeln!(f, "{} logs, {writers} writers, seed {seed}, {seconds:.0} s", count((*logs).into()))?;
         writeln!(
             f,
-            "  acknowledged   {} deeds, {} of payload",
+            "  acknowledged   {} operations, {} of payload",
             count(self.operations),
             bytes(self.payload_bytes)
         )?;

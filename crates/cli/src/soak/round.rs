@@ -44,7 +44,7 @@ impl End {
 /// What a round told.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// Deeds of each writer that are done for good, and the payload bytes they brought.
+    /// Operations of each writer that are done for good, and the payload bytes they brought.
     pub done: Vec<(u64, u64)>,
     pub opened: Option<Duration>,
     pub first: Option<Duration>,
@@ -66,7 +66,7 @@ impl Told {
         }
     }
 
-    /// Deeds of all writers.
+    /// Operations of all writers.
     pub fn operations(&self) -> u64 {
         self.done.iter().map(|(operations, _)| operations).sum()
     }

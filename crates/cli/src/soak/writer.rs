@@ -20,7 +20,7 @@ use super::payload::{Mix, Payloads};
 use super::story::{Op, Operation, Story, key};
 use crate::failure::{Failure, Kind};
 
-/// Deeds of a writer that are begun and not told to be done.
+/// Operations of a writer that are begun and not told to be done.
 pub const OPEN: u64 = 32;
 /// The bound of deferred commits.
 const BOUND: Duration = Duration::from_millis(50);

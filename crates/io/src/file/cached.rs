@@ -61,11 +61,11 @@ impl FileInner {
             Ok(found?)
         };
         if retry(there).is_ok_and(|found| found == buf.len()) {
-            self.tally.cached_read();
+            self.counters.cached_read();
             return true;
         }
         let read = retry(|| file.read_at(buf, offset));
-        self.tally.read(&read);
+        self.counters.read(&read);
         read.is_ok_and(|read| read == buf.len())
     }
 }

@@ -82,7 +82,7 @@ impl FileInner {
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.syncs.sync(|| {
             let result = (self.durable.calls.sync)(&self.file);
-            self.tally.flushed();
+            self.counters.flushed();
             result
         })
     }
@@ -136,7 +136,7 @@ impl FileInner {
     pub(super) fn write_by_flag(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
         let result = retry(|| (self.durable.calls.write_flagged)(&self.file, offset, data));
         if !result.as_ref().is_err_and(is_refusal) {
-            self.tally.written(&result, true);
+            self.counters.written(&result, true);
         }
         result
     }

@@ -23,7 +23,7 @@ use super::durable::DurableBy;
 use super::held::Held;
 use super::sync::SharedSync;
 use super::{FileOptions, OpenMode, device, open};
-use crate::counts::Tally;
+use crate::counts::IoCounters;
 use crate::process::Process;
 use crate::seeded::bug;
 use crate::volume::assert_aligned;
@@ -54,7 +54,7 @@ pub(crate) struct FileInner {
     pub(super) durable: DurableBy,
     pub(super) syncs: SharedSync,
     pub(super) uring: AtomicBool,
-    pub(crate) tally: Tally,
+    pub(crate) counters: IoCounters,
     pub(super) fallbacks: Mutex<Vec<String>>,
 }
 
@@ -91,7 +91,7 @@ impl FileInner {
             durable: DurableBy::default(),
             syncs: SharedSync::default(),
             uring: AtomicBool::new(false),
-            tally: Tally::default(),
+            counters: IoCounters::default(),
             fallbacks: Mutex::default(),
         };
         inner.choose_direct(options)?;
@@ -117,7 +117,7 @@ impl FileInner {
         assert_aligned(offset, buf.as_ptr() as usize, buf.len());
         let file = self.cached.as_ref().filter(|_| bug("file-read-is-cached")).unwrap_or(&self.file);
         let result = retry(|| file.read_at(buf, offset));
-        self.tally.read(&result);
+        self.counters.read(&result);
         result
     }
 
@@ -138,7 +138,7 @@ impl FileInner {
     /// Writes without a promise.
     pub(super) fn write(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
         let result = retry(|| self.file.write_at(data, offset));
-        self.tally.written(&result, false);
+        self.counters.written(&result, false);
         result
     }
 
@@ -155,8 +155,8 @@ impl FileInner {
     #[cfg(target_os = "linux")]
     pub(crate) fn count(&self, op: &Op, result: &io::Result<usize>, durable: bool) {
         match op {
-            Op::Read { .. } => self.tally.read(result),
-            Op::Write { .. } => self.tally.written(result, durable),
+            Op::Read { .. } => self.counters.read(result),
+            Op::Write { .. } => self.counters.written(result, durable),
         }
     }
 

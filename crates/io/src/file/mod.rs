@@ -146,7 +146,7 @@ impl Volume for FileVolume {
     }
 
     fn counts(&self) -> Counts {
-        self.inner.tally.counts()
+        self.inner.counters.counts()
     }
 
     fn size(&self) -> io::Result<u64> {

@@ -43,7 +43,7 @@ const KILLS: u64 = 3;
 
 /// What was done on a file system.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct Outcome {
     /// Stories told to their end.
     pub rounds: u64,
     /// Processes that wrote.
@@ -58,20 +58,20 @@ pub struct Tally {
     pub entries: u64,
 }
 
-/// Tells the whole story on one file system, and adds to `tally`; `heartbeat` moves with it. `Err`
-/// with [`Lost`](crate::ledger::Lost) where a promise was broken: then the store's file is kept.
-pub fn run(small: Small, seed: u64, heartbeat: &AtomicU64, tally: &mut Tally) -> anyhow::Result<()> {
+/// Tells the whole story on one file system, and adds to `outcome`; `heartbeat` moves with it. `Err`
+/// with [`Lost`](crate::oracle::Lost) where a promise was broken: then the store's file is kept.
+pub fn run(small: Small, seed: u64, heartbeat: &AtomicU64, outcome: &mut Outcome) -> anyhow::Result<()> {
     let mut story = Story {
         hog: None,
         disk: Disk::new(small)?,
         promises: Promises::default(),
         rng: Rng::new(seed),
         heartbeat,
-        tally,
+        outcome,
     };
     let told = if small.keeps_its_word() { story.tell() } else { story.tell_of_copies() };
     told.map_err(|error| story.keep(small, error))?;
-    tally.rounds += 1;
+    outcome.rounds += 1;
     Ok(())
 }
 
@@ -83,7 +83,7 @@ struct Story<'a> {
     /// Every choice.
     rng: Rng,
     heartbeat: &'a AtomicU64,
-    tally: &'a mut Tally,
+    outcome: &'a mut Outcome,
 }
 
 impl Story<'_> {
@@ -262,10 +262,10 @@ impl Story<'_> {
         let (status, killed) = (child.wait()?, killed?);
         let Said { acknowledged, refused, stopped, .. } = &self.promises.said;
         ensure!(killed || status.success() || stopped.is_some(), "the writers ended with {status}");
-        self.tally.lives += 1;
-        self.tally.kills += u64::from(killed);
-        self.tally.acks += acknowledged;
-        self.tally.refused += refused;
+        self.outcome.lives += 1;
+        self.outcome.kills += u64::from(killed);
+        self.outcome.acks += acknowledged;
+        self.outcome.refused += refused;
         Ok(())
     }
 
@@ -297,7 +297,7 @@ impl Story<'_> {
         let path = self.store();
         let opened = writer::options().create(Create::Never).open(&path);
         let store = opened.or_else(|error| lost(format!("the store cannot be opened: {error}")))?;
-        self.tally.entries += self.promises.audit(&store)?;
+        self.outcome.entries += self.promises.audit(&store)?;
         if self.rng.percent(50) {
             store.close()?;
             drop(store);

@@ -11,7 +11,7 @@ use brooklet::Store;
 
 use super::logs::{Logs, Op, read};
 use super::writer::{Line, prefix};
-use crate::ledger::Lost;
+use crate::oracle::Lost;
 
 /// The promises to all writers.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use super::{State, World};
 use crate::checker::{End, is_refusal};
 use crate::faulty_volume::{Evidence, Interleaver};
 use crate::model::Moment;
-use crate::oracle::{Expectation, Seen, Silo, Violation, violated};
+use crate::oracle::{Expectation, MemorySpaceModel, Seen, Violation, violated};
 use crate::plan::Class;
 
 /// What a disk tears and rots by, in bytes.
@@ -314,7 +314,7 @@ impl World {
         }
         let mut state = self.state();
         let oracle = &mut state.oracle;
-        oracle.silo = in_memory.then(|| Silo::of(&known));
+        oracle.memory_space = in_memory.then(|| MemorySpaceModel::of(&known));
         oracle.epoch = info.epoch;
         oracle.land();
         oracle.import = None;

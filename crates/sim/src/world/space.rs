@@ -6,7 +6,7 @@ use brooklet::{Class, Error, MemoryConfig, SpaceConfig, Store};
 
 use super::World;
 use crate::model::SPACE;
-use crate::oracle::{Silo, Violation};
+use crate::oracle::{MemorySpaceModel, Violation};
 use crate::plan::Rest;
 
 /// Bytes of memory of the space: more than there ever is.
@@ -40,8 +40,11 @@ impl World {
                 let oracle = &mut state.oracle;
                 oracle.end_dump(moved_within.then_some(false));
                 match is_in_memory(&store) {
-                    true => drop(oracle.silo.get_or_insert_with(|| Silo::of(&oracle.durable))),
-                    false => oracle.silo = None,
+                    true => {
+                        let new = || MemorySpaceModel::of(&oracle.durable);
+                        oracle.memory_space.get_or_insert_with(new);
+                    }
+                    false => oracle.memory_space = None,
                 }
             }
         }

@@ -22,7 +22,7 @@ pub struct Lost(pub String);
 
 /// The promises of a store's life.
 #[derive(Clone, Default)]
-pub struct Ledger {
+pub struct Oracle {
     logs: BTreeMap<String, Log>,
     round: u32,
     /// Acknowledgements taken down.
@@ -44,7 +44,7 @@ struct Log {
     submitted: u64,
 }
 
-impl Ledger {
+impl Oracle {
     /// The number of the round that begins.
     pub fn begin(&mut self) -> u32 {
         self.round += 1;
@@ -183,49 +183,49 @@ mod tests {
         store
     }
 
-    fn ledger(lines: &str) -> Ledger {
-        let mut ledger = Ledger::default();
-        ledger.begin();
-        ledger.take(lines.as_bytes());
-        ledger
+    fn oracle(lines: &str) -> Oracle {
+        let mut oracle = Oracle::default();
+        oracle.begin();
+        oracle.take(lines.as_bytes());
+        oracle
     }
 
     #[track_caller]
-    fn broken(ledger: &mut Ledger, store: &Store, how: &str) {
-        let error = ledger.audit(store).unwrap_err().downcast::<Lost>().unwrap();
+    fn broken(oracle: &mut Oracle, store: &Store, how: &str) {
+        let error = oracle.audit(store).unwrap_err().downcast::<Lost>().unwrap();
         assert!(error.to_string().contains(how), "{error}");
     }
 
     #[test]
     fn what_was_promised_and_is_there_passes() {
-        let mut ledger = ledger("try u/1 0\nack u/1 0\ntry u/1 1\nack u/1 1");
-        assert_eq!(ledger.acknowledged, 1, "a line that was cut off is none");
-        assert_eq!(ledger.audit(&store("u/1", 2)).unwrap(), 2);
-        assert_eq!(ledger.audit(&store("u/1", 2)).unwrap(), 2);
+        let mut oracle = oracle("try u/1 0\nack u/1 0\ntry u/1 1\nack u/1 1");
+        assert_eq!(oracle.acknowledged, 1, "a line that was cut off is none");
+        assert_eq!(oracle.audit(&store("u/1", 2)).unwrap(), 2);
+        assert_eq!(oracle.audit(&store("u/1", 2)).unwrap(), 2);
     }
 
     #[test]
     fn what_is_missing_is_told() {
-        broken(&mut ledger("try u/1 0\nack u/1 0\n"), &store("u/2", 0), "entry 0 was promised");
+        broken(&mut oracle("try u/1 0\nack u/1 0\n"), &store("u/2", 0), "entry 0 was promised");
         // What one recovery has shown no later one may miss.
-        let mut ledger = ledger("try u/1 1\n");
-        ledger.audit(&store("u/1", 2)).unwrap();
-        broken(&mut ledger, &store("u/1", 1), "entry 1 was promised");
+        let mut oracle = oracle("try u/1 1\n");
+        oracle.audit(&store("u/1", 2)).unwrap();
+        broken(&mut oracle, &store("u/1", 1), "entry 1 was promised");
     }
 
     #[test]
     fn what_was_never_written_is_told() {
-        broken(&mut ledger("try u/1 0\n"), &store("u/1", 2), "more than was written");
+        broken(&mut oracle("try u/1 0\n"), &store("u/1", 2), "more than was written");
         let other = store("u/1", 1);
         other.append("u/1", payload("u/1", 5, 1)).unwrap().wait().unwrap();
-        broken(&mut ledger("try u/1 1\n"), &other, "not what was written");
+        broken(&mut oracle("try u/1 1\n"), &other, "not what was written");
     }
 
     #[test]
     fn half_a_commit_and_another_round_are_told() {
-        broken(&mut ledger("try w0/1 0\n"), &store("w0/1", 1), "half a commit");
-        let mut ledger = ledger("try u/1 0\n");
-        ledger.begin();
-        broken(&mut ledger, &store("u/1", 1), "is of round 1");
+        broken(&mut oracle("try w0/1 0\n"), &store("w0/1", 1), "half a commit");
+        let mut oracle = oracle("try u/1 0\n");
+        oracle.begin();
+        broken(&mut oracle, &store("u/1", 1), "is of round 1");
     }
 }
