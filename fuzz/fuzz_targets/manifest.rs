@@ -49,7 +49,7 @@ fn record(bytes: &[u8]) {
         assert!(change.before.is_none_or(|b| b.first <= b.next));
     }
     let (again, bound) = encode_record(&changes);
-    assert!(again.len() <= bound, "boarding sets room aside for it");
+    assert!(again.len() <= bound, "appending sets room aside for it");
     assert_eq!(decode_record(&again), Some(changes));
 }
 

@@ -123,7 +123,7 @@ impl Archive {
     /// What [`backup`](Self::backup) would do; nothing is written to the bucket.
     ///
     /// # Errors
-    /// As that.
+    /// The same errors as [`backup`](Self::backup).
     pub fn plan(&mut self, store: &Store) -> Result<Archived, Error> {
         self.expect(store.info()?.id)?;
         let view = store.view()?;

@@ -7,7 +7,7 @@
 //! What takes two threads inside the log at once is beyond the simulator, which has one: a block
 //! that is sealed while somebody still copies a record into it is met by
 //! `crates/wal/tests/it/waiting.rs`. Those of `brooklet_wal::Log`, on which no store stands, are
-//! planted by `crates/wal/tests/it/logs/gallery.rs`.
+//! planted by `crates/wal/tests/it/logs/mutations.rs`.
 
 mod hunt;
 

@@ -212,7 +212,7 @@ fn stopped(error: &Error, why: &str) {
     assert!(matches!(error, Error::Stopped { why: told } if told.contains(why)), "{error}");
 }
 
-/// Writers waited for a keeper that was no more, and closing panicked.
+/// Writers waited for a maintenance thread that had ended, and closing panicked.
 #[test]
 fn a_panic_in_the_midst_of_a_checkpoint_stops_the_store_by_name() {
     let volume = Panics::new();

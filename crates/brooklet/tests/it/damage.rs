@@ -36,8 +36,8 @@ fn store() -> (MemVolume, Vec<Logs>) {
     }
     store.checkpoint().unwrap();
     let mut states = vec![contents(&store)];
-    type Deed<'a> = &'a dyn Fn(&mut Commit);
-    let deeds: [Deed<'_>; 16] = [
+    type Operation<'a> = &'a dyn Fn(&mut Commit);
+    let operations: [Operation<'_>; 16] = [
         &|c| _ = c.append("both", b"9"),
         &|c| _ = c.append("new", b"0"),
         &|c| _ = c.append("new", b"1").append("snap", b"0"),
@@ -55,9 +55,9 @@ fn store() -> (MemVolume, Vec<Logs>) {
         &|c| _ = c.append("new", b"1 anew"),
         &|c| _ = c.append("newer", b"1").append("cut", b"5"),
     ];
-    for deed in deeds {
+    for operation in operations {
         let mut commit = Commit::new();
-        deed(&mut commit);
+        operation(&mut commit);
         store.commit(&commit).unwrap().wait().unwrap();
         states.push(contents(&store));
     }

@@ -58,8 +58,9 @@ pub struct Outcome {
     pub entries: u64,
 }
 
-/// Tells the whole story on one file system, and adds to `outcome`; `heartbeat` moves with it. `Err`
-/// with [`Lost`](crate::oracle::Lost) where a promise was broken: then the store's file is kept.
+/// Tells the whole story on one file system, and adds to `outcome`; `heartbeat` moves with it.
+/// `Err` with [`Lost`](crate::oracle::Lost) where a promise was broken: then the store's file is
+/// kept.
 pub fn run(small: Small, seed: u64, heartbeat: &AtomicU64, outcome: &mut Outcome) -> anyhow::Result<()> {
     let mut story = Story {
         hog: None,

@@ -38,7 +38,7 @@ pub struct Said {
     pub refused: u64,
     /// Bytes of payloads that were acknowledged.
     pub bytes: u64,
-    /// Instalments of merges that were seen.
+    /// Compaction steps that were seen.
     pub merged: u64,
     /// Writers that have done all they were to do.
     pub done: usize,

@@ -72,7 +72,7 @@ impl Log {
     /// Makes `label` durable as the next: in both slots where its map is another, else in one.
     ///
     /// Whoever must be told that this failed is left in `pending`, which outlives the lock on the
-    /// keeper: a callback may ask the log for what needs that lock.
+    /// label store: a callback may ask the log for what needs that lock.
     pub(super) fn record<'a>(
         &'a self,
         label_store: &mut LabelStore,

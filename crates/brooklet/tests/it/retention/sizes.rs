@@ -74,9 +74,9 @@ fn whoever_looks_sizes_up_gets_on_beside_busy_writers() {
         let ticket = change(&store).unwrap();
         volume.end();
         ticket.wait().unwrap();
-        let (deeds, found) = (done.load(Ordering::Relaxed), store.bounds("log").unwrap());
-        println!("change {i}: {deeds} reads, {found:?}");
-        assert!(deeds > 3, "change {i}: nobody was busy");
+        let (reads, found) = (done.load(Ordering::Relaxed), store.bounds("log").unwrap());
+        println!("change {i}: {reads} reads, {found:?}");
+        assert!(reads > 3, "change {i}: nobody was busy");
         assert_eq!(found.first, first, "change {i}");
     }
 }
