@@ -1,4 +1,4 @@
-//! Addresses of buckets, and where the keys to them come from.
+//! The addresses of buckets, and the sources of their keys.
 
 use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
@@ -11,12 +11,12 @@ use url::Url;
 
 use crate::error::Error;
 
-/// For a request with all of an object, on a slow line.
+/// Timeout of a request for a whole object on a slow link.
 const TIMEOUT: &str = "300 seconds";
 
 type Settings = BTreeMap<String, String>;
 
-/// The object store that an address names, and the path in it.
+/// Opens the object store that an address names; returns it with the path in it.
 pub fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
     let wrong = |why: String| Error::Address { address: address.into(), why };
     let url = match Url::parse(address) {
@@ -31,7 +31,7 @@ pub fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
         {
             url
         }
-        // No address, and so a path; also where it begins like `c:`.
+        // Without `://` the address is a path, even if it begins like `c:`.
         Ok(url) if address.contains("://") => {
             return Err(wrong(format!(
                 "{}: is no kind of bucket; use s3://, gs://, az:// or a folder",
@@ -52,7 +52,7 @@ pub fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
     settings.entry("timeout".into()).or_insert_with(|| TIMEOUT.into());
     let endpoint = settings.get("aws_endpoint_url").or(settings.get("aws_endpoint"));
     if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
-        // Whoever names such an endpoint means it.
+        // A caller that names an HTTP endpoint wants HTTP.
         settings.entry("aws_allow_http".into()).or_insert_with(|| "true".into());
     }
     #[cfg(feature = "https")]
@@ -62,12 +62,11 @@ pub fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Path), Error> {
     Ok((Arc::from(store), path))
 }
 
-/// Gives the process a provider of cryptography for TLS, unless the program installed one of its
-/// own.
+/// Installs a provider of cryptography for TLS, unless the program installed its own.
 #[cfg(feature = "https")]
 fn provide_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Another thread may have been faster; its provider serves as well.
+        // Another thread may have installed one first; that provider works as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
@@ -79,7 +78,7 @@ fn folder(path: &FilePath) -> Result<(Arc<dyn ObjectStore>, Path), String> {
     Ok((Arc::new(store.with_fsync(true)), Path::default()))
 }
 
-/// Takes keys, region and endpoint from the profile in use, as the tools of AWS keep them.
+/// Takes keys, region and endpoint from the current profile in the files of the AWS tools.
 fn profile(settings: &mut Settings) -> Result<(), String> {
     let home = |name: &str| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".aws").join(name));
     let file = |variable: &str, name: &str| {

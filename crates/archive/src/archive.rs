@@ -1,10 +1,9 @@
 //! The archive of a store, on the side that writes it.
 //!
-//! Backups have numbers, and the record of each is created under a name that only one can create:
-//! so two hosts that write to the same archive notice, and the one that comes later stops. What a
-//! backup refers to is what the one before refers to, or what it uploaded itself, under a name of
-//! its own: so whatever was given up, and whoever was stopped in the midst of it, what is there
-//! stays whole.
+//! Backups have numbers. The record of a backup is created under a name that only one host can
+//! create. So two hosts that write to the same archive notice, and the later one stops. A backup
+//! refers only to objects of the previous backup and to objects that it uploaded itself, under
+//! names of its own. So the archive stays whole after a backup that was given up or interrupted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -28,10 +27,10 @@ use crate::records::{expect_no_next, read_record};
 use crate::shipping::{Beginning, Shipped, Shipping};
 use crate::upload::{OBJECT, Uploading};
 
-/// Memory for reading ahead in what was offloaded, where nothing else was said.
+/// Memory for reading ahead in offloaded data, in bytes, if the caller sets no [`Parts`].
 const READ_AHEAD: usize = 32 << 20;
 
-/// Tries to create a record whose fate is not known.
+/// Number of tries to create a record whose fate is not known.
 const TRIES: usize = 4;
 
 /// The archive of a store, for the host that writes it; see [`Archive::new`].
@@ -41,51 +40,54 @@ pub struct Archive {
     note: Note,
     owner: String,
     take_over: bool,
-    /// The store that it is of, once one was seen.
+    /// The archive's store, once a call has named a store.
     store: Option<u128>,
-    /// The last backup, as far as is known, if it is one to go on from.
+    /// The last known backup, if this host may go on from it.
     latest: Option<Record>,
     shipping: Option<Shipping>,
     parts: Option<Parts>,
     opened: bool,
 }
 
-/// What was backed up.
+/// A backup of a store: its number, its moment and its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Archived {
-    /// The number of the backup that the store is in; of a [`plan`](Archive::plan), that it would
-    /// be in.
+    /// Number of the backup that has the store's contents. Of a [`plan`](Archive::plan): the number
+    /// that the backup would get.
     pub number: u64,
-    /// Up to where in the store's log; see [`View::lsn`].
+    /// End of the backup in the store's log; see [`View::lsn`].
     pub lsn: u64,
-    /// When the backup was taken, in milliseconds since the Unix epoch, by the store's clock.
+    /// Time of the backup in milliseconds since the Unix epoch, by the store's clock.
     pub taken_ms: u64,
-    /// Whether it is a new one: where nothing has changed, the last one still holds.
+    /// Whether the backup is new. If nothing has changed, the last backup is reported again.
     pub is_new: bool,
-    /// Whether the store can be restored to every moment between the backup before and this one:
-    /// where the store is [followed](Archive::follow), and nothing was lost to shipping since.
+    /// Whether the store can be restored to every moment between the previous backup and this one.
+    /// `true` if the store is [followed](Archive::follow), and no commit was lost to shipping since
+    /// the previous backup.
     pub is_covered: bool,
-    /// Parts that are new in it.
+    /// Number of parts that are new in the backup.
     pub new_parts: usize,
-    /// Their bytes.
+    /// Size of the new parts in bytes.
     pub new_bytes: u64,
-    /// Objects that those take.
+    /// Number of objects that the new parts take.
     pub new_objects: u64,
-    /// Parts of the whole store.
+    /// Number of parts of the whole store.
     pub parts: usize,
-    /// Their bytes.
+    /// Size of the whole store's parts in bytes.
     pub bytes: u64,
-    /// Parts that are damaged in the store, and were never backed up when they were sound: the
-    /// backup has them as they are, as far as they can be read, and marks them. [`Store::damage`]
-    /// names them. A [`plan`](Archive::plan) reports those of the last backup.
+    /// Number of parts that are damaged in the store and were never backed up while they were
+    /// sound. The backup has the readable ones as they are, and marks all of them.
+    /// [`Store::damage`] names the damaged parts. A [`plan`](Archive::plan) reports the number of
+    /// the last backup.
     pub damaged_parts: usize,
 }
 
 impl Archive {
-    /// An archive in a bucket, to which this host writes. It is of the first store that is given to
-    /// it. `note` is a file in which it notes which backups are its own, best beside the store;
-    /// `owner` is what other hosts are told. Nothing is asked of the bucket yet.
+    /// Returns the archive in a bucket, to which this host writes. The archive belongs to the first
+    /// store that a call names. `note` is the path of a file, best in the store's folder: the
+    /// archive notes there which backups are this host's. `owner` names this host to other hosts.
+    /// Makes no request to the bucket.
     pub fn new(bucket: Bucket, note: impl AsRef<Path>, owner: impl Into<String>) -> Result<Self, Error> {
         let note = Note::open(note.as_ref())?;
         Ok(Self {
@@ -101,26 +103,26 @@ impl Archive {
         })
     }
 
-    /// Goes on from the last backup also where another host wrote it, or nothing is noted. That
-    /// host's next backup then fails.
+    /// Lets the archive go on from the last backup even if another host wrote that backup, or the
+    /// note is lost. The other host's next backup then fails.
     pub fn take_over(mut self) -> Self {
         self.take_over = true;
         self
     }
 
-    /// Has the store read what is [offloaded](Self::offload) by way of these; by default with 32
-    /// MiB of memory, and no cache.
+    /// Sets the [`Parts`] by which the store reads [offloaded](Self::offload) data. The default has
+    /// 32 MiB of memory and no cache.
     pub fn with_parts(mut self, parts: Parts) -> Self {
         self.parts = Some(parts);
         self
     }
 
-    /// The bucket.
+    /// Returns the bucket.
     pub fn bucket(&self) -> &Bucket {
         &self.bucket
     }
 
-    /// What [`backup`](Self::backup) would do; nothing is written to the bucket.
+    /// Reports the result that [`backup`](Self::backup) would have; writes nothing to the bucket.
     ///
     /// # Errors
     /// The same errors as [`backup`](Self::backup).
@@ -132,29 +134,30 @@ impl Archive {
         Ok(self.survey(&view)?.0)
     }
 
-    /// Backs up all logs as they are now. Only parts that the last backup does not have are
-    /// uploaded, about what the store wrote to its heap since; each is read and checked before.
-    /// Where nothing has changed, no request is made.
+    /// Backs up all logs as they are now. Uploads only the parts that the last backup does not
+    /// have, about as many bytes as the store wrote to its heap since then. Reads and checks each
+    /// part first. Makes no request if nothing has changed.
     ///
-    /// A part that is damaged ends no backup: see [`Archived::damaged_parts`]. Each later backup
-    /// tries it again. Where something of the ring is lost, so that nobody knows what the logs held
-    /// last, nothing is backed up.
+    /// A damaged part does not end the backup: see [`Archived::damaged_parts`]. Each later backup
+    /// tries that part again. If the store has lost data of its ring, so that the last contents of
+    /// the logs are unknown, the call fails and backs up nothing.
     ///
-    /// Reports to `progress`; where that returns `Break`, nothing is backed up. Space of the store
-    /// that is read is not used again meanwhile. Takes up to 100 MiB of memory.
+    /// Reports to `progress`; if `progress` returns `Break`, nothing is backed up. The store does
+    /// not reuse the space of the parts during the call. Takes up to 100 MiB of memory.
     ///
     /// # Errors
     /// [`Error::Owned`], [`Error::OtherStore`]; [`Error::Bucket`]; [`Error::Note`];
     /// [`Error::Store`] where the store cannot be read, or has no room for a checkpoint;
-    /// [`Error::Cancelled`]. After any of them the archive has the backups that it had; the next
-    /// one goes on from there.
+    /// [`Error::Cancelled`]. After an error the archive still has its earlier backups, and the next
+    /// backup goes on from there.
     pub fn backup(
         &mut self,
         store: &Store,
         mut progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Archived, Error> {
         self.expect(store.info()?.id)?;
-        // What is lost by now is lost to the time before the backup, and not to the time after it.
+        // Counts commits that are lost by now to the time before the backup, not to the time after
+        // it.
         self.shipping.iter_mut().for_each(Shipping::catch_up);
         let view = store.view()?;
         view.expect_whole()?;
@@ -220,9 +223,8 @@ impl Archive {
         Ok(archived)
     }
 
-    /// From now on [`ship`](Self::ship) ships what is committed to the store, and so does
-    /// [`backup`](Self::backup), behind the backup before: so that the store can be restored to any
-    /// moment.
+    /// Begins to follow a store: [`ship`](Self::ship) and [`backup`](Self::backup) then ship its
+    /// commits behind the previous backup. So the store can be restored to any moment.
     ///
     /// # Errors
     /// [`Error::Store`] where the store is open for reading only; [`Error::OtherStore`].
@@ -232,33 +234,32 @@ impl Archive {
         Ok(())
     }
 
-    /// Ships what was committed to a store that is [followed](Self::follow) since this was called
-    /// last: one object, if it was anything. Returns `None` where that takes a
-    /// [backup](Self::backup) first, and nothing is lost by it: at the beginning, and where much
-    /// (256 MiB) was committed since the last one.
+    /// Ships the commits since the last call of a store that is [followed](Self::follow), as one
+    /// object; ships nothing if nothing was committed. Returns `None` if a [backup](Self::backup)
+    /// must come first: at the beginning, and after more than 256 MiB of commits since the last
+    /// backup. No commit is lost in these cases.
     ///
     /// # Errors
-    /// [`Error::Lost`] until the next backup, where some commits are not to be had: more than is
-    /// held in memory (64 MiB) before it was sent, or an import. They are in that backup, and no
-    /// moment of the time in between can be restored. [`Error::Owned`]; [`Error::Bucket`]: then it
-    /// is sent the next time.
+    /// [`Error::Lost`] until the next backup, where some commits cannot be shipped: more than 64
+    /// MiB of commits waited in memory, or logs were imported. The next backup has those commits,
+    /// but no moment of the time in between can be restored. [`Error::Owned`]; [`Error::Bucket`]:
+    /// the next call sends the object again.
     pub fn ship(&mut self) -> Result<Option<Shipped>, Error> {
         self.shipping.as_mut().map_or(Ok(None), |shipping| shipping.ship(&self.bucket))
     }
 
-    /// Lets runs go from the store's volume until those that it holds take `most` bytes or less,
-    /// the oldest first: from then on the store reads them from the bucket, and is opened with
-    /// [`Parts`]. Only those go that the last backup has; each is read back and checked before. See
-    /// [`Store::offload`], also about `progress`.
+    /// Removes runs from the store's volume, the oldest first, until the runs on the volume take
+    /// `most` bytes or less. The store then reads the removed runs from the bucket, and must be
+    /// opened with [`Parts`]. Removes only runs that the last backup has; reads each one back and
+    /// checks it first. See [`Store::offload`], also about `progress`.
     ///
-    /// What the store needs stays in the archive while it does, as each backup refers to it.
-    /// Another host that takes the archive over, with the same store, does not know what this one
-    /// needs.
+    /// The archive keeps the data that the store needs, as each backup refers to it. Another host
+    /// that takes the archive over, with the same store, does not know which data this host needs.
     ///
     /// # Errors
     /// [`Error::Owned`], [`Error::OtherStore`]; [`Error::Bucket`]; [`Error::Note`];
-    /// [`Error::Store`], also of what is missing or damaged in the bucket. What went until then is
-    /// in the bucket, and all else as it was.
+    /// [`Error::Store`], also where an object in the bucket is missing or damaged. The runs that
+    /// were removed before the error are in the bucket; all others are unchanged.
     pub fn offload(
         &mut self,
         store: &Store,
@@ -276,18 +277,19 @@ impl Archive {
         Ok(store.offload(most, |name| located.find(name), progress)?)
     }
 
-    /// Removes backups that are older than `keep`, but for the newest of those, to which the store
-    /// can be taken back from the beginning of that time on, and all that only they need. Ages are
-    /// by the bucket's clock. With `dry_run` it only tells what would go.
+    /// Removes backups that are older than `keep`, and all objects that only those backups need.
+    /// Keeps the newest backup that is older than `keep`: with it the store can be restored as of
+    /// the start of that time. Ages are by the bucket's clock, up to the newest backup. With
+    /// `dry_run`, only reports what would be removed.
     ///
     /// # Errors
     /// [`Error::Bucket`]; [`Error::Damaged`] where the oldest record that stays cannot be read.
-    /// What is needed is there after any of them.
+    /// After an error the archive still has all objects that it needs.
     pub fn prune(&mut self, keep: Duration, dry_run: bool) -> Result<Pruned, Error> {
         prune::prune(&self.bucket, keep, dry_run)
     }
 
-    /// Refuses another store than the one that it is of.
+    /// Refuses any store but the archive's own.
     fn expect(&mut self, store: u128) -> Result<(), Error> {
         let archive = *self.store.get_or_insert(store);
         if archive == store || bug("any-store-is-taken") {
@@ -296,14 +298,14 @@ impl Archive {
         Err(Error::OtherStore { archive, store })
     }
 
-    /// Finds the last backup, and whose it is.
+    /// Finds the last backup, and checks that it is this host's.
     fn look(&mut self, store: u128) -> Result<(), Error> {
         let known = self.latest.as_ref().map(Record::upload).or(self.note.memory.last);
         if self.opened && self.note.memory.tried.is_empty() {
             return Ok(());
         }
         let Some(latest) = find_latest(&self.bucket, known.map(|known| known.number))? else {
-            // Nothing is there, or no more.
+            // The bucket has no backups, or has none any more.
             if self.note.memory.last.is_some() {
                 self.note.memory = Memory::default();
             }
@@ -323,24 +325,25 @@ impl Archive {
         Ok(())
     }
 
-    /// Goes on from a backup.
+    /// Sets the backup that the archive goes on from.
     fn go_on_from(&mut self, record: Record) -> Result<(), Error> {
         if self.note.memory.last != Some(record.upload()) {
             self.note.set(Memory { last: Some(record.upload()), ..Memory::default() })?;
         }
         self.latest = Some(record);
-        // Once: from here on the archive is this host's, until another one takes it over.
+        // The caller's permission holds once: from here on the archive is this host's, until
+        // another host takes it over.
         self.take_over = false;
         Ok(())
     }
 
-    /// Where the last backup has a part, damaged or not.
+    /// Returns the place of a part in the last backup, damaged or not.
     fn there(&self, name: &PartName) -> Option<(&Record, &Place)> {
         let latest = self.latest.as_ref().filter(|latest| latest.object_len == OBJECT as u64)?;
         Some((latest, latest.parts.get(name)?))
     }
 
-    /// What a backup of a view consists of, and what of it is new.
+    /// Returns the figures of a backup of a view, and the parts that are new in it.
     fn survey(&self, view: &View) -> Result<(Archived, Vec<Part>), Error> {
         let parts = view.parts();
         let known =
@@ -354,7 +357,7 @@ impl Archive {
         let needed = self.shipping.as_ref().is_some_and(Shipping::needs_base);
         let unchanged = match &self.latest {
             Some(latest) if !needed && same_parts(latest, view) => {
-                // What was committed may have left no trace in them.
+                // Commits may have left no trace in the parts.
                 moment_of(&self.bucket, latest)?.lsn == view.lsn()
             }
             _ => false,
@@ -375,8 +378,8 @@ impl Archive {
         Ok((archived, new))
     }
 
-    /// Looks whether the backup that this host goes on from is still there. Where it is not, others
-    /// came after it, and may have gone, so that their numbers say nothing.
+    /// Checks that the backup that this host goes on from is still there. If it is gone, other
+    /// hosts wrote backups after it, and may have removed theirs; so the numbers prove nothing.
     fn expect_latest(&self) -> Result<(), Error> {
         let Some(latest) = &self.latest else { return Ok(()) };
         let found = self.bucket.get(&name_of(latest.number), Some(HEAD as u64))?;
@@ -390,13 +393,13 @@ impl Archive {
         }
     }
 
-    /// Makes a backup count, unless another host was first.
+    /// Creates the record of a backup, unless another host was first.
     fn create(&mut self, record: Record) -> Result<(), Error> {
         let mut memory =
             Memory { last: self.latest.as_ref().map(Record::upload), ..self.note.memory.clone() };
         memory.tried.insert(record.drawn);
-        // Before anything is asked: what became of it must be told also by whoever comes after a
-        // crash.
+        // Before any request: after a crash, the next process must find out what became of this
+        // one.
         self.note.set(memory)?;
         let (name, data) = (name_of(record.number), bytes::Bytes::from(record.encode()));
         self.expect_latest()?;
@@ -408,7 +411,7 @@ impl Archive {
                 Err(error) if is_denied(&error) => return Err(error),
                 Err(error) => failed = Some(error),
             }
-            // A first try may have come through, and nobody heard of it.
+            // An earlier try may have succeeded although its answer was lost.
             if let Some(found) = self.bucket.get(&name, None)? {
                 if found == data {
                     return self.go_on_from(record);
@@ -433,7 +436,7 @@ fn is_denied(error: &Error) -> bool {
     )
 }
 
-/// Whether a view reads from the same parts as a backup.
+/// Returns whether a view reads from the same parts as a backup.
 fn same_parts(record: &Record, view: &View) -> bool {
     let names: BTreeSet<PartName> = view.parts().iter().map(Part::name).collect();
     names.iter().eq(record.names())

@@ -14,31 +14,31 @@ use crate::error::Error;
 use crate::prune::Pruned;
 use crate::shipping::Shipped;
 
-/// How long after an error it is tried again, if not later anyway.
+/// Longest pause after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(60);
 
-/// When an [`Archiver`] does what.
+/// The schedule of an [`Archiver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// A change is in a backup at most so long after it, and as long as that takes to upload; 30
-    /// minutes by default.
+    /// Longest time from a change to the start of the backup that has it; the upload adds to it.
+    /// The default is 30 minutes.
     pub every: Duration,
-    /// How often what was committed is shipped behind the last backup, so that a lost machine costs
-    /// no more than that; `None`, as by default: not at all. Each time costs a request or two,
-    /// where there was anything.
+    /// Time between two shipments of commits behind the last backup: a lost machine costs no more
+    /// than this time. `None`, the default, ships nothing. A shipment costs a request or two, if
+    /// anything was committed.
     pub ship: Option<Duration>,
-    /// How long backups are kept; `None`, as by default: for good.
+    /// Time for which backups are kept; `None`, the default, keeps all of them.
     pub keep: Option<Duration>,
-    /// How often it is looked for those that are too old; a day by default.
+    /// Time between two searches for old backups; a day by default.
     pub prune_every: Duration,
-    /// So many bytes of runs the store's volume holds at most after each backup: older ones are
-    /// [offloaded](Archive::offload), and what is written until the next backup comes on top.
-    /// `None`, as by default: all of them.
+    /// Most bytes of runs that the store's volume holds after each backup. Older runs are
+    /// [offloaded](Archive::offload). The writes until the next backup add to it. `None`, the
+    /// default, offloads nothing.
     pub offload: Option<u64>,
 }
 
 impl Schedule {
-    /// Refuses what no archiver can do.
+    /// Refuses a schedule that no archiver can keep.
     fn expect_sense(&self) -> Result<(), Error> {
         let Self { every, ship, keep, prune_every, offload: _ } = *self;
         let refused = |why| Err(Error::Schedule(why));
@@ -77,32 +77,32 @@ impl Default for Schedule {
     }
 }
 
-/// What an [`Archiver`] has done so far.
+/// The state of an [`Archiver`] so far.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Status {
-    /// The last backup that the store was found to be in.
+    /// The last backup that has the store's contents.
     pub last: Option<Archived>,
-    /// Times it looked, and all went well.
+    /// Number of rounds that ended without an error.
     pub rounds: u64,
-    /// Commits that were shipped, all in all, apart from those that went with a backup.
+    /// Total of the shipped commits, without those that a backup shipped.
     pub shipped: Shipped,
-    /// Backups, where it ships, that came too late for commits that were lost to shipping: of the
-    /// time before them some moments cannot be restored.
+    /// Number of new backups that came after commits were lost to shipping, where the archiver
+    /// ships. Some moments before such a backup cannot be restored.
     pub holes: u64,
-    /// What was removed, all in all.
+    /// Total of the removed backups and objects.
     pub pruned: Pruned,
-    /// What was offloaded, all in all, and what is left.
+    /// Total of the offloaded runs, and the bytes that are left on the volume.
     pub offloaded: OffloadReport,
-    /// What went wrong since the last time all went well.
+    /// The error of the last round, if it failed.
     pub error: Option<Arc<Error>>,
-    /// Whether it has ended, because another host owns the archive, or it is one of another store,
+    /// Whether the thread has ended: another host owns the archive, the archive is another store's,
     /// or the store is closed.
     pub ended: bool,
 }
 
-/// A thread that backs a store up, again and again. Dropping it ends the thread; what it was about
-/// to upload is given up.
+/// A thread that backs up a store again and again. Dropping the archiver ends the thread, and gives
+/// up an upload in progress.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -132,7 +132,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     status: Status,
-    /// Rounds that were begun, and those that were asked for.
+    /// Number of rounds that began, that ended, and the last one that a caller asked for.
     begun: u64,
     ended: u64,
     asked: u64,
@@ -146,11 +146,11 @@ impl Shared {
 }
 
 impl Archiver {
-    /// Starts one. The first backup is taken at once.
+    /// Starts the thread, which takes the first backup at once.
     ///
     /// # Errors
-    /// [`Error::Schedule`] where it cannot be kept; [`Error::Store`] where it ships, and the store
-    /// is open for reading only; [`Error::OtherStore`].
+    /// [`Error::Schedule`] where the schedule cannot be kept; [`Error::Store`] where the schedule
+    /// ships commits and the store is open for reading only; [`Error::OtherStore`].
     pub fn start(mut archive: Archive, store: Store, schedule: Schedule) -> Result<Self, Error> {
         schedule.expect_sense()?;
         if schedule.ship.is_some() {
@@ -165,12 +165,13 @@ impl Archiver {
         Ok(Self { shared, thread: Some(thread.expect("the system has room for a thread")) })
     }
 
-    /// What it has done so far.
+    /// Returns the archiver's state so far.
     pub fn status(&self) -> Status {
         self.shared.state().status.clone()
     }
 
-    /// Has it back up what there is now, or ship it, where it ships, and waits until it has tried.
+    /// Starts a round at once, to ship commits or to take a backup, and waits until the round has
+    /// ended.
     pub fn now(&self) -> Status {
         let mut state = self.shared.state();
         state.asked = state.begun + 1;
@@ -188,7 +189,7 @@ impl Drop for Archiver {
         self.shared.state().stop = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // If it panicked, that was told.
+            // A panic of the thread was already reported.
             let _ = thread.join();
         }
     }
@@ -200,13 +201,13 @@ impl fmt::Debug for Archiver {
     }
 }
 
-/// What the thread works on.
+/// The state of the thread.
 struct Rounds {
     archive: Archive,
     store: Store,
     schedule: Schedule,
     shared: Arc<Shared>,
-    /// When the store was last backed up, and when it was last looked for backups that are too old.
+    /// Times of the last backup and of the last search for old backups.
     backed_up: Option<Duration>,
     pruned: Option<Duration>,
 }
@@ -243,7 +244,7 @@ impl Rounds {
         }
     }
 
-    /// How long it is until something is due.
+    /// Returns the time until the next round is due.
     fn pause(&self, clock: &SystemClock) -> Duration {
         let Schedule { every, ship, .. } = self.schedule;
         let since = self.backed_up.map_or(Duration::ZERO, |backed_up| clock.now().saturating_sub(backed_up));
@@ -255,7 +256,7 @@ impl Rounds {
             |last: Option<Duration>, every| last.is_none_or(|last| clock.now().saturating_sub(last) >= every);
         let ships = self.schedule.ship.is_some() && !is_due(self.backed_up, self.schedule.every);
         let shipped = match if ships { self.archive.ship() } else { Ok(None) } {
-            // The backup has it, and says that there is a hole.
+            // The backup has those commits, and reports the hole.
             Err(error @ Error::Lost { .. }) => {
                 tracing::warn!(%error, "commits were lost to shipping");
                 None
@@ -297,7 +298,7 @@ impl Rounds {
     }
 }
 
-/// Whether it is no use trying again.
+/// Returns whether another try is useless.
 fn is_final(error: &Error) -> bool {
     use brooklet::Error::{Closed, Stopped};
     matches!(error, Error::Owned { .. } | Error::OtherStore { .. } | Error::Store(Closed | Stopped { .. }))

@@ -21,19 +21,19 @@ use std::ops::ControlFlow;
 /// Memory for look-ups in a backup, in bytes.
 const LOOK_UPS: usize = 32 << 20;
 
-/// So many objects are read at a time to verify them.
+/// Number of objects that are read at a time to verify them.
 const AT_ONCE: usize = 4;
 
-/// So many records are asked at a time of when they were taken.
+/// Number of record heads that are read at a time.
 const HEADS_AT_ONCE: usize = 32;
 
-/// A backup, as it is listed.
+/// An entry of the list of backups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupInfo {
-    /// Its number.
+    /// Number of the backup.
     pub number: u64,
-    /// When it was written, by the bucket's clock, in milliseconds since the Unix epoch.
+    /// Time at which it was written, in milliseconds since the Unix epoch, by the bucket's clock.
     pub written_ms: u64,
 }
 
@@ -62,30 +62,30 @@ pub struct Backup {
     behind: Behind,
 }
 
-/// Which of the commits that were shipped behind a backup belong to what is asked for.
+/// The commits behind a backup that belong to a [`Backup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behind {
     Nothing,
-    /// Those that were durable by then, in milliseconds since the Unix epoch; and the moment of the
-    /// next backup.
+    /// The commits that were durable at this time, in milliseconds since the Unix epoch; and the
+    /// moment of the next backup.
     Until(u64, Option<Moment>),
     All,
 }
 
-/// What [`Backup::verify`] found wrong.
+/// The result of [`Backup::verify`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Verified {
-    /// Objects that were read.
+    /// Number of objects that were read.
     pub objects: u64,
-    /// Their bytes.
+    /// Size of those objects in bytes.
     pub bytes: u64,
-    /// Those that are missing, damaged, or cannot be read.
+    /// Errors of the objects that are missing, damaged or unreadable.
     pub defects: Vec<Error>,
 }
 
 impl Bucket {
-    /// The backups that are there, the oldest first.
+    /// Returns the backups in the bucket, the oldest first.
     ///
     /// # Errors
     /// [`Error::Bucket`].
@@ -114,7 +114,7 @@ impl Bucket {
         Ok(Backup { bucket: self.clone(), record: Arc::new(read_record(self, number)?), behind })
     }
 
-    /// Finds the backup behind which a moment is. `latest` is the last one.
+    /// Finds the backup behind which a moment lies. `latest` is the number of the last backup.
     fn backup_at(&self, latest: u64, time: u64) -> Result<Backup, Error> {
         let first = self.backups()?.first().map_or(latest, |first| first.number);
         let (first, taken) = self.taken(first, latest)?;
@@ -134,7 +134,8 @@ impl Bucket {
         )))
     }
 
-    /// When each of some backups was taken, from the first of them that is still there.
+    /// Returns the times of the backups from `listed` to `latest`, after the number of the first of
+    /// them that is still there.
     fn taken(&self, listed: u64, latest: u64) -> Result<(u64, Vec<u64>), Error> {
         let (mut under_way, mut next) = (VecDeque::new(), listed);
         let (mut first, mut taken) = (listed, Vec::new());
@@ -163,67 +164,68 @@ fn millis(time: SystemTime) -> u64 {
 }
 
 impl Backup {
-    /// Its number.
+    /// Returns the number of the backup.
     pub fn number(&self) -> u64 {
         self.record.number
     }
 
-    /// When it was taken, in milliseconds since the Unix epoch, by the store's clock, which may
-    /// have been set back since the one before.
+    /// Returns the time of the backup in milliseconds since the Unix epoch, by the store's clock.
+    /// That clock may have been set back since the previous backup.
     pub fn taken_ms(&self) -> u64 {
         self.record.taken
     }
 
-    /// Who wrote it.
+    /// Returns the owner's name of the host that wrote the backup.
     pub fn owner(&self) -> &str {
         &self.record.owner
     }
 
-    /// The id of the store.
+    /// Returns the id of the store.
     pub fn store_id(&self) -> u128 {
         self.record.store
     }
 
-    /// Bytes of all that it consists of.
+    /// Returns the size of the backup's parts in bytes.
     pub fn bytes(&self) -> u64 {
         self.record.bytes()
     }
 
-    /// Bytes that it added to the archive.
+    /// Returns the number of bytes that the backup added to the archive.
     pub fn added(&self) -> u64 {
         self.record.added()
     }
 
-    /// Parts that it consists of.
+    /// Returns the number of the backup's parts.
     pub fn parts(&self) -> usize {
         self.record.parts.len()
     }
 
-    /// Parts of the store that were damaged as the backup was taken, and are so in it: see
-    /// [`View::damage`].
+    /// Returns the number of parts that were damaged in the store when the backup was taken. They
+    /// are damaged in the backup, too: see [`View::damage`].
     pub fn damaged_parts(&self) -> usize {
         self.record.damaged.len()
     }
 
-    /// Objects that they lie in.
+    /// Returns the number of objects that hold the backup's parts.
     pub fn objects(&self) -> usize {
         self.record.objects.len()
     }
 
-    /// Their bytes; some may be of parts that only other backups have.
+    /// Returns the size of those objects in bytes; some bytes may belong to parts of other backups
+    /// only.
     pub fn stored_bytes(&self) -> u64 {
         self.record.objects.values().map(|object| u64::from(object.len)).sum()
     }
 
-    /// The store as it was, read from the bucket as needed: single look-ups take a few small reads,
-    /// and reading on and on reads ahead, within `memory` bytes or so. Commits that were shipped
-    /// behind the backup, if [they belong to it](Which), are read now, and take memory: a gigabyte
-    /// at most.
+    /// Returns a view of the store as it was, which reads from the bucket as needed. A single
+    /// look-up takes a few small reads; a sequential read reads ahead, within about `memory` bytes.
+    /// The call also reads the commits that were shipped behind the backup, if [they belong to
+    /// it](Which), and keeps them in memory: a gigabyte at most.
     ///
     /// # Errors
-    /// [`Error::Store`] where its table is not what was written; [`Error::Missing`],
-    /// [`Error::Damaged`] and [`Error::Bucket`] of commits; [`Error::Hole`] where the archive does
-    /// not know the store at [that moment](Which::At). What reading fails with names the object.
+    /// [`Error::Store`] where the backup's table is damaged; [`Error::Missing`], [`Error::Damaged`]
+    /// and [`Error::Bucket`] of commits; [`Error::Hole`] where the archive does not know the store
+    /// at [that moment](Which::At). Errors of later reads name the object.
     pub fn view(&self, memory: usize) -> Result<View, Error> {
         let view = self.plain(memory)?;
         let (base, told) = (self.record.upload(), || shipping::told(&self.bucket, self.record.upload()));
@@ -244,7 +246,7 @@ impl Backup {
         view.with_commits(commits, until).map_err(told())
     }
 
-    /// It alone.
+    /// Returns a view of the backup without the commits behind it.
     fn plain(&self, memory: usize) -> Result<View, Error> {
         let located = Parts::new(&self.bucket, memory).of(self.record.clone());
         Ok(View::from_parts(&self.record.table, LOOK_UPS, |name| located.open(name))?)
@@ -261,16 +263,16 @@ impl Backup {
         Ok(moments::find(Moment { lsn: view.lsn(), time_ms: self.taken_ms() }, &chain, next, time))
     }
 
-    /// Whether the clock passed a time behind it, as far as the commits say.
+    /// Returns whether the clock passed `time` behind the backup, by its shipped commits.
     fn passes(&self, time: u64, next: Option<Moment>) -> Result<bool, Error> {
         let commits = shipping::shipped(&self.bucket, self.record.upload())?;
         Ok(matches!(self.find(&self.plain(0)?, &commits, time, next)?, Some(Found::Known(_))))
     }
 
-    /// Reads every object that it needs, and looks whether it is what was written, and whether the
-    /// commits behind it, if they [belong to it](Which), go on from it; reports to
-    /// `progress`. Goes on where something is wrong; where `progress` returns `Break`, it ends with
-    /// [`Error::Cancelled`] as its last defect.
+    /// Reads every object that the backup needs, and compares each with its checksum. Also checks
+    /// that the commits behind the backup, if they [belong to it](Which), continue it. Reports to
+    /// `progress`. Goes on after an error; if `progress` returns `Break`, ends with
+    /// [`Error::Cancelled`] as the last defect.
     pub fn verify(&self, mut progress: impl FnMut(Progress) -> ControlFlow<()>) -> Verified {
         let total = self.record.objects.values().map(|object| u64::from(object.len)).sum();
         let mut verified = Verified { objects: 0, bytes: 0, defects: Vec::new() };
@@ -312,10 +314,10 @@ impl fmt::Debug for Backup {
     }
 }
 
-/// The number of the last backup; `known` is one that was there once.
+/// Returns the number of the last backup; `known` is the number of a backup that once existed.
 ///
-/// Lists may be out of date; objects are not. Backups and tombstones leave no gap from the oldest
-/// on: so one that is there, and is not followed by another, is the last.
+/// Lists may be out of date; objects are not. Backups and tombstones leave no gap after the oldest
+/// backup. So a backup without a next one is the last.
 pub(crate) fn find_latest(bucket: &Bucket, known: Option<u64>) -> Result<Option<u64>, Error> {
     let is_there = |number: u64| Ok::<_, Error>(bucket.get(&name_of(number), Some(HEAD as u64))?.is_some());
     let listed = || Ok(bucket.backups()?.last().map(|backup| backup.number));
@@ -335,7 +337,7 @@ pub(crate) fn find_latest(bucket: &Bucket, known: Option<u64>) -> Result<Option<
     }
 }
 
-/// When a backup was taken, and of which place in the store's log it is.
+/// Returns the time of a backup and its place in the store's log.
 pub(crate) fn moment_of(bucket: &Bucket, record: &Record) -> Result<Moment, Error> {
     let located = Parts::new(bucket, 0).of(Arc::new(record.clone()));
     let view = View::from_parts(&record.table, 0, |name| located.open(name))?;

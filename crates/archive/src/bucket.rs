@@ -1,5 +1,5 @@
-//! Where archives lie: a place in an object store. Requests are made by a thread of their own, so
-//! that callers need no runtime, and may have one; they are counted, as they cost.
+//! Buckets: places in an object store. A thread of the bucket makes the requests, so callers need
+//! no async runtime, and may have one. The bucket counts requests, as services charge for them.
 
 use std::fmt;
 use std::future::Future;
@@ -14,7 +14,7 @@ use crate::address;
 use crate::error::Error;
 use crate::request::{Counters, Pending, Request};
 
-/// A place in an object store; a handle that is cheap to clone.
+/// A place in an object store. The handle is cheap to clone.
 #[derive(Clone)]
 pub struct Bucket(Arc<Shared>);
 
@@ -22,37 +22,36 @@ struct Shared {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     name: String,
-    /// There until this is dropped.
+    /// `Some` until this is dropped.
     runtime: Option<Runtime>,
     costs: Arc<Counters>,
 }
 
-/// What was asked of a bucket, as services count it; what their libraries tried again is not in it.
+/// The requests to a bucket, as services count them, without the retries of their client libraries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Costs {
-    /// Objects that were written.
+    /// Number of objects that were written.
     pub puts: u64,
-    /// Reads of objects and of parts of them.
+    /// Number of reads of objects and of parts of objects.
     pub gets: u64,
-    /// Requests that list.
+    /// Number of list requests.
     pub lists: u64,
-    /// Objects that were deleted.
+    /// Number of objects that were deleted.
     pub deletes: u64,
-    /// Bytes written.
+    /// Number of bytes written.
     pub sent: u64,
-    /// Bytes read.
+    /// Number of bytes read.
     pub received: u64,
 }
 
 impl Bucket {
     /// Opens the place that an address names: `s3://bucket/path`, `gs://bucket/path`,
-    /// `az://container/path`, or a folder, as a path or `file:///path`, which is made where it is
-    /// missing.
+    /// `az://container/path`, or a folder, as a path or `file:///path`. Creates a missing folder.
     ///
-    /// Credentials and settings come from the environment, by the names that each service's own
-    /// tools use (`AWS_…`, `GOOGLE_…`, `AZURE_…`), and for S3 from the profile that `AWS_PROFILE`
-    /// names.
+    /// Credentials and settings come from environment variables with the names that each service's
+    /// own tools use (`AWS_…`, `GOOGLE_…`, `AZURE_…`). For S3 they also come from the profile that
+    /// `AWS_PROFILE` names.
     ///
     /// # Errors
     /// [`Error::Address`].
@@ -61,10 +60,10 @@ impl Bucket {
         Self::with(store, prefix, address.trim_end_matches('/').into())
     }
 
-    /// A place in an object store that somebody else set up.
+    /// Opens a place in an object store that the caller has set up.
     ///
     /// # Errors
-    /// [`Error::Address`] where there can be no such path.
+    /// [`Error::Address`] where `prefix` is no valid path.
     pub fn of(store: Arc<dyn ObjectStore>, prefix: &str) -> Result<Self, Error> {
         let wrong = |error: object_store::path::Error| Error::Address {
             address: prefix.into(),
@@ -87,7 +86,7 @@ impl Bucket {
         Ok(Self(Arc::new(Shared { store, prefix, name, runtime: Some(runtime), costs: Arc::default() })))
     }
 
-    /// What was asked of it so far, by way of this handle and its clones.
+    /// Returns the requests of this handle and its clones so far.
     pub fn costs(&self) -> Costs {
         let Counters { puts, gets, lists, deletes, sent, received } = &*self.0.costs;
         let [puts, gets, lists, deletes, sent, received] =
@@ -95,14 +94,14 @@ impl Bucket {
         Costs { puts, gets, lists, deletes, sent, received }
     }
 
-    /// What a request for an object, or for those whose names begin so, needs.
+    /// Returns a request for the object `name`, or for all objects below that name.
     pub(crate) fn request(&self, name: &str) -> Request {
         let path = self.0.prefix.parts().chain(Path::from(name).parts()).collect();
         let (store, costs) = (self.0.store.clone(), self.0.costs.clone());
         Request { store, path, costs, object: self.full(name) }
     }
 
-    /// Lets the bucket's thread do it.
+    /// Runs `work` on the bucket's thread.
     pub(crate) fn begin<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -110,18 +109,18 @@ impl Bucket {
         let (tell, told) = mpsc::sync_channel(1);
         let runtime = self.0.runtime.as_ref().expect("it is there until the bucket is dropped");
         runtime.spawn(async move {
-            // Who does not wait does not want to know.
+            // A caller that does not wait needs no result.
             let _ = tell.send(work.await);
         });
         Pending(told)
     }
 
-    /// An object's name within the bucket.
+    /// Returns an object's name within the bucket.
     pub(crate) fn name_of(&self, path: &Path) -> String {
         path.parts().skip(self.0.prefix.parts().count()).collect::<Path>().into()
     }
 
-    /// What messages call an object.
+    /// Returns an object's name for messages.
     pub(crate) fn full(&self, name: &str) -> String {
         format!("{}/{name}", self.0.name)
     }
@@ -141,7 +140,7 @@ impl fmt::Display for Bucket {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // It may be dropped where one must not wait.
+        // A bucket may be dropped where blocking is not allowed.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

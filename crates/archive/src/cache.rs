@@ -1,8 +1,8 @@
-//! Blocks of remote parts on the local disk, so that what is looked up again costs no request.
+//! Blocks of remote parts on the local disk: repeated look-ups cost no request.
 //!
-//! The file has no name, and is gone with the process: nothing is relied on that was there before.
-//! What is read from it is compared with a checksum that is in memory. So a block may also be
-//! overwritten while it is read.
+//! The file has no name, and the system removes it when the process ends: the cache uses no data of
+//! an earlier process. The cache compares each block that it reads with a checksum in memory. So a
+//! block may be overwritten while another thread reads it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,30 +15,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
-/// Bytes of a block: what a request brings at least, and a slot of the file holds.
+/// Size of a block in bytes: the smallest read of a request, and the size of a slot of the file.
 pub(crate) const BLOCK: u64 = 64 << 10;
 
-/// The file, and what is in it.
+/// The file and its contents.
 pub(crate) struct Cache {
     file: File,
     slots: Mutex<Slots>,
     parts: AtomicU32,
 }
 
-/// A part, and a block of it.
+/// The number of a part, and the number of a block in it.
 type Key = (u32, u64);
 
 struct Held {
     key: Key,
     len: usize,
     sum: u64,
-    /// Whether somebody wanted it since the hand last came by.
+    /// Whether the block was read since the hand last passed it.
     wanted: bool,
 }
 
 struct Slots {
     at: BTreeMap<Key, usize>,
-    /// What each slot of the file holds.
+    /// The contents of each slot of the file.
     slots: Vec<Option<Held>>,
     most: usize,
     hand: usize,
@@ -51,7 +51,7 @@ impl Cache {
         Ok(Self { file: tempfile::tempfile_in(dir)?, slots: Mutex::new(slots), parts: AtomicU32::new(0) })
     }
 
-    /// What a part's blocks are known by here.
+    /// Returns the cache of a new part.
     pub fn part(self: &Arc<Self>) -> CachedPart {
         CachedPart { cache: self.clone(), part: self.parts.fetch_add(1, Ordering::Relaxed) }
     }
@@ -62,8 +62,8 @@ impl Cache {
 }
 
 impl Slots {
-    /// A slot for something new: one that nobody has wanted for a round. `None` where all are being
-    /// written to.
+    /// Returns a free slot, or frees one that was not read for a round. Returns `None` while all
+    /// slots are being written to.
     fn free(&mut self) -> Option<usize> {
         if self.slots.len() < self.most {
             self.slots.push(None);
@@ -95,7 +95,7 @@ pub(crate) struct CachedPart {
 }
 
 impl CachedPart {
-    /// A block, if it is there.
+    /// Returns a block, if the cache has it.
     pub fn get(&self, block: u64) -> Option<Bytes> {
         let (slot, len, sum) = {
             let mut slots = self.cache.slots();
@@ -109,7 +109,7 @@ impl CachedPart {
         (XxHash3_64::oneshot(&data) == sum).then(|| data.into())
     }
 
-    /// Takes in a block, if the disk does.
+    /// Adds a block, unless the disk fails.
     pub fn put(&self, block: u64, data: &[u8]) {
         let key = (self.part, block);
         let slot = {
@@ -123,7 +123,7 @@ impl CachedPart {
         if let Err(error) = self.cache.file.write_all_at(data, slot as u64 * BLOCK) {
             tracing::warn!(%error, "a block was not cached");
         }
-        // Where that failed, reading tells.
+        // If the write failed, the checksum does not fit, and `get` returns `None`.
         let held = Held { key, len: data.len(), sum: XxHash3_64::oneshot(data), wanted: false };
         let mut slots = self.cache.slots();
         slots.slots[slot] = Some(held);

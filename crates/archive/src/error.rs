@@ -1,12 +1,12 @@
-//! Every way a call can fail.
+//! The errors of this crate.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// A moment, in milliseconds since the Unix epoch, as people read it.
+/// Returns a time, given in milliseconds since the Unix epoch, as text for people.
 pub(crate) fn told(millis: u64) -> impl std::fmt::Display {
-    // What is past the year 9999 cannot be told so.
+    // The text cannot show years after 9999.
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(millis.min(253_402_300_799_999)))
 }
 
@@ -14,24 +14,24 @@ pub(crate) fn told(millis: u64) -> impl std::fmt::Display {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store could not be read, or written. Of a view of a backup, that is about the backup's
-    /// objects.
+    /// The store could not be read or written. From a view of a backup: the backup's objects could
+    /// not be read.
     #[error(transparent)]
     Store(#[from] brooklet::Error),
-    /// An address leads to no bucket, or what it needs is missing.
+    /// An address names no bucket, or a setting that it needs is missing.
     #[error("{address}: {why}")]
     Address {
-        /// What was given.
+        /// The address.
         address: String,
-        /// What is wrong with it, and what to do.
+        /// The reason, and the remedy.
         why: String,
     },
-    /// The bucket refused a request, or did not answer, again and again.
+    /// The bucket refused a request or did not answer, also after retries.
     #[error("{doing} failed: {cause}")]
     Bucket {
-        /// What was being done.
+        /// The request.
         doing: String,
-        /// What it said.
+        /// The error of the object store.
         cause: object_store::Error,
     },
     /// Another host, or another copy of the store, writes to this archive.
@@ -40,35 +40,34 @@ pub enum Error {
          another place"
     )]
     Owned {
-        /// Who.
+        /// Name of the other host.
         owner: String,
-        /// Its backup.
+        /// Number of its backup.
         number: u64,
     },
-    /// The archive is of another store.
+    /// The archive belongs to another store.
     #[error("the archive is of store {archive:032x}, and this is store {store:032x}: choose another place")]
     OtherStore {
-        /// The store that the archive is of.
+        /// Id of the archive's store.
         archive: u128,
-        /// The one at hand.
+        /// Id of the store in the call.
         store: u128,
     },
-    /// Commits were not shipped, and cannot be any more: they are in no object behind the last
-    /// backup.
+    /// Commits were not shipped, and cannot be shipped any more: no object behind the last backup
+    /// has them.
     #[error(
         "what was committed after {} is not in the archive yet: {why}; back the store up: no moment between the two will be \
          restored",
         told(*since_ms)
     )]
     Lost {
-        /// The last moment that is known, in milliseconds since the Unix epoch, by the store's
-        /// clock.
+        /// The last known moment, in milliseconds since the Unix epoch, by the store's clock.
         since_ms: u64,
-        /// Why.
+        /// The reason.
         why: brooklet::Lost,
     },
-    /// A moment lies where the archive knows nothing of the store: its commits were not shipped, or
-    /// not all of them.
+    /// The archive does not know the store at this moment: not all commits of that time were
+    /// shipped.
     #[error(
         "the archive does not know the store between {} and {}, as commits of that time were not shipped, or some were lost: \
          restore it as of the one moment or before, or as of the other or after",
@@ -76,68 +75,69 @@ pub enum Error {
         told(*to_ms)
     )]
     Hole {
-        /// The last moment before that is known, in milliseconds since the Unix epoch, by the
+        /// The last known moment before the hole, in milliseconds since the Unix epoch, by the
         /// store's clock.
         from_ms: u64,
-        /// The first moment that is known again: that of the next backup.
+        /// The first known moment after the hole, that of the next backup; in milliseconds since
+        /// the Unix epoch, by the store's clock.
         to_ms: u64,
     },
     /// An [`Archiver`](crate::Archiver) cannot keep its schedule.
     #[error("the schedule cannot be kept: {0}")]
     Schedule(&'static str),
-    /// The bucket tells of no backup, though there are some.
+    /// The bucket's list has no backups, although the archive has had some.
     #[error("the list of backups in {bucket} is out of date: try again later")]
     OutOfDate {
-        /// The bucket.
+        /// Name of the bucket.
         bucket: String,
     },
-    /// There is no such backup.
+    /// The backup does not exist. The text says which one.
     #[error("{0}")]
     NoBackup(String),
-    /// An object that a backup needs is not there.
+    /// An object that a backup needs is missing.
     #[error("{object} is missing: what lies in it is lost; other logs, and other backups, may do without it")]
     Missing {
-        /// Its name.
+        /// Name of the object.
         object: String,
     },
-    /// An object is not what was written.
+    /// An object is not as it was written.
     #[error("{object} is damaged: {what}; other logs, and other backups, may do without it")]
     Damaged {
-        /// Its name.
+        /// Name of the object.
         object: String,
-        /// What is wrong.
+        /// The defect.
         what: String,
     },
-    /// A later version wrote the archive.
+    /// A later version of Brooklet wrote the archive.
     #[error("{object} has format {found}; this version reads up to {known}: upgrade Brooklet")]
     NewerFormat {
-        /// The object.
+        /// Name of the object.
         object: String,
-        /// Its format.
+        /// Format version of the object.
         found: u32,
-        /// The newest format known here.
+        /// The newest format version that this version reads.
         known: u32,
     },
-    /// The note that tells whose the archive is cannot be read, or written.
+    /// The note of this host's backups cannot be read or written.
     #[error("{}: {cause}", path.display())]
     Note {
-        /// The file.
+        /// Path of the note.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// There can be no cache for what was offloaded.
+    /// The cache for offloaded data cannot be created.
     #[error("a cache in {}: {cause}", path.display())]
     Cache {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// Whoever watched gave it up. What was in the archive before is as it was.
+    /// The `progress` callback ended the call. The archive's earlier contents are unchanged.
     #[error("{what} was given up")]
     Cancelled {
-        /// What was going on.
+        /// The call that ended.
         what: &'static str,
     },
 }

@@ -1,22 +1,22 @@
 //! Backups of [Brooklet](brooklet) stores in object storage: S3, Google Cloud Storage, Azure, or a
 //! folder.
 //!
-//! An [`Archive`] backs up a store while it is in use. A backup is all logs as they were at one
-//! moment; only what the store wrote since the one before is uploaded, in objects of 16 MiB, so
-//! that requests are in proportion to bytes and not to logs. An [`Archiver`] does so every half an
-//! hour in a thread of its own, and removes what is too old.
+//! An [`Archive`] backs up a store while it is in use. A backup has all logs as of one moment. It
+//! uploads only the data that the store wrote since the previous backup, in objects of 16 MiB: the
+//! number of requests depends on bytes, not on logs. An [`Archiver`] takes a backup every 30
+//! minutes in a thread of its own, and removes old backups.
 //!
-//! Between backups commits can be [shipped](Schedule::ship), every few seconds: that is then what a
-//! lost machine costs, and logs come back as of any moment. A moment of which the archive knows
-//! nothing is an error that says from when to when it does not: [`Error::Hole`].
+//! Between backups an archiver can [ship](Schedule::ship) commits, every few seconds. A lost
+//! machine then costs those seconds only, and logs can be restored as of any moment. A moment that
+//! the archive does not know is [`Error::Hole`], with the bounds of the unknown time.
 //!
-//! What is old may leave the store's own disk once it is in a backup: it is then read [from
-//! there](Parts), with a local cache.
+//! Old data that is in a backup may leave the store's own disk. The store then reads that data
+//! [from the archive](Parts), with a local cache.
 //!
-//! A [`Backup`] is read from the bucket as a [`View`](brooklet::View): single logs by small reads,
-//! or into a store in use, by [`Store::import`](brooklet::Store::import), or all of it as a new
-//! store, by [`Options::copy`](brooklet::Options::copy). Every byte lies under a checksum, and what
-//! is missing or damaged is an error that names the object.
+//! A [`Backup`] is read from the bucket as a [`View`](brooklet::View). A view reads single logs by
+//! small reads. [`Store::import`](brooklet::Store::import) brings its logs into a store in use, and
+//! [`Options::copy`](brooklet::Options::copy) makes a new store of it. Checksums cover every byte.
+//! An error of a missing or damaged object names the object.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,11 +43,12 @@
 //!
 //! # Whose an archive is
 //!
-//! One store has one archive, and one host writes to it. Each backup has the next number, and its
-//! record is created only if there is none of that number, which all services named above decide
-//! for one of several who try at the same moment. A host notes in a file which backups are its own.
-//! Where it meets another's, it gets [`Error::Owned`] and writes no more, until it is told to [take
-//! the archive over](Archive::take_over); from then on, the other one gets that.
+//! One store has one archive, and one host writes to it. Each backup has the next number. Its
+//! record is created only if the bucket has no record of that number; all services named above
+//! choose one winner when several hosts try at the same moment. A host notes in a file which
+//! backups are its own. A host that meets another host's backup gets [`Error::Owned`] and stops
+//! writing, until its caller [takes the archive over](Archive::take_over). Then the other host gets
+//! [`Error::Owned`].
 
 #![forbid(unsafe_code)]
 

@@ -1,44 +1,41 @@
-//! Where in an archive a moment is: behind which backup, after which of its commits; or that nobody
-//! knows.
+//! Finds a moment in an archive: the backup and the commit behind which it lies, or a hole.
 //!
 //! An archive knows *moments*: at a time, by the clock of the store's host, the store was at a
-//! place in its log. Each backup is one, and so are the commits and the marks behind it. They come
-//! in the order of the log, which is that of what happened; the clock may have been set in between,
-//! forward or back.
+//! place in its log. Each backup is a moment, and so are the commits and the marks behind it.
+//! Moments are in the order of the log, which is the order of events; the clock may have been set
+//! forward or back in between.
 //!
-//! A moment that is asked for is one of them, or lies between two of them, where the clock went
-//! from a time before it to one after it: it passed it there. Where the clock was set back, it may
-//! have passed it more than once; then that passing counts which goes out from the latest time, and
-//! of equal ones the last. So a clock that was wrong once, by whatever much, hides nothing that was
-//! committed while it was right.
+//! A time in a request is the time of a moment, or the clock passed it between two moments: it went
+//! from an earlier time to a later one. If the clock was set back, it may have passed the time more
+//! than once. Then the pass that starts from the latest time counts, and of equal ones the last. So
+//! a clock that was wrong once, by any amount, hides no commit of the time while it was right.
 //!
-//! What is between two moments of one backup is known: nothing. Between the last of them and the
-//! next backup it is known if the commits behind the one end with a mark of the other. Else that is
-//! a hole.
+//! Between two moments of one backup nothing was committed. Between the last moment of a backup and
+//! the next backup the state is known if the commits behind the backup end with a mark of the next
+//! one. Otherwise that time is a hole.
 
 use brooklet::Moment;
 use brooklet::io::seeded::bug;
 
-/// What is known of a moment.
+/// The result of a search for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The store was at that place in its log, and nothing was committed from then until the time
-    /// that is told.
+    /// The store was at this place in its log, and committed nothing from then until this time.
     Known(Moment),
-    /// Nothing is known of the time between these.
+    /// The archive knows nothing of the time between these, in milliseconds since the Unix epoch.
     Hole { from: u64, to: u64 },
 }
 
-/// Of backups of the times `taken`, in the order of their numbers, those behind which a moment may
-/// be: their places among them, the best first. Behind one that is not `true` it is only if the
-/// commits behind that say so.
+/// Returns the backups behind which the time `at` may lie: their places in `taken`, the best first.
+/// `taken` has the times of the backups, in the order of their numbers. `false` in the result
+/// means: the time lies there only if the commits behind that backup confirm it.
 pub(crate) fn backups_at(taken: &[u64], at: u64) -> Vec<(usize, bool)> {
     if bug("restore-trusts-dates") {
         let last = taken.partition_point(|taken| *taken <= at).checked_sub(1);
         return last.into_iter().map(|index| (index, true)).collect();
     }
     let mut found: Vec<(usize, bool)> = passings(taken, u64::MAX, at)
-        // Where the clock was set back, it may have gone on before.
+        // If the clock was set back, it may have run on before that.
         .chain(
             taken
                 .windows(2)
@@ -50,8 +47,8 @@ pub(crate) fn backups_at(taken: &[u64], at: u64) -> Vec<(usize, bool)> {
     found
 }
 
-/// Where a clock that showed `times`, one after the other, and `end` in the end, passed `at`:
-/// behind which of them.
+/// Returns the places in `times` after which a clock passed `at`. The clock showed `times`, one
+/// after the other, and finally `end`.
 fn passings(times: &[u64], end: u64, at: u64) -> impl Iterator<Item = (usize, bool)> {
     let nexts = times.iter().skip(1).copied().chain([end]);
     let passes = move |time: u64, next: u64| time == at || (time..next).contains(&at);
@@ -62,13 +59,14 @@ fn passings(times: &[u64], end: u64, at: u64) -> impl Iterator<Item = (usize, bo
         .filter_map(move |(index, (time, next))| passes(*time, next).then_some((index, true)))
 }
 
-/// Finds a moment behind a backup; `None` where the clock did not pass it there, as far as is
-/// known. `chain` is what is known behind the backup, and `next` is the next one, if there is one.
+/// Finds a moment behind a backup; returns `None` if the clock did not pass `at` there, by the
+/// known moments. `chain` has the known moments behind the backup, and `next` is the moment of the
+/// next backup, if one exists.
 pub(crate) fn find(backup: Moment, chain: &[Moment], next: Option<Moment>, at: u64) -> Option<Found> {
     let closed = next.and_then(|next| chain.iter().rposition(|moment| *moment == next));
     let chain = closed.map_or(chain, |last| &chain[..=last]);
     let chain: Vec<&Moment> = chain.iter().filter(|moment| moment.lsn >= backup.lsn).collect();
-    // A mark may tell of a place before the commits that it is behind.
+    // The place of a mark may be before the commits in front of it.
     let places = chain.iter().scan(backup.lsn, |lsn, moment| {
         *lsn = moment.lsn.max(*lsn);
         Some(*lsn)
@@ -81,7 +79,7 @@ pub(crate) fn find(backup: Moment, chain: &[Moment], next: Option<Moment>, at: u
     let known = Moment { lsn: places[found], time_ms: at };
     Some(match next {
         _ if found < last => Found::Known(known),
-        // Nobody knows up to when that holds.
+        // The time up to which this holds is not known.
         None => Found::Known(Moment { time_ms: times[last], ..known }),
         Some(_) if closed.is_some() || times[last] == at || bug("hole-is-not-looked-for") => {
             Found::Known(known)

@@ -1,5 +1,5 @@
-//! What a host remembers of its archive, in a file beside the store: so it knows the backups that
-//! it wrote from those of another host, also where it never heard what became of a request.
+//! The note of a host: a file in the store's folder. By the note a host knows its own backups from
+//! those of another host, even if the answer of a request was lost.
 //!
 //! ```text
 //! brooklet archive 1
@@ -7,8 +7,8 @@
 //! <number drawn for the next one>, a line for each try
 //! ```
 //!
-//! A line that is cut short, or makes no sense, makes the whole note worth nothing: then the
-//! archive has to be taken over.
+//! A line that is cut short or invalid makes the whole note invalid. Then the archive must be taken
+//! over.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -22,17 +22,17 @@ use crate::record::Upload;
 
 const HEAD: &str = "brooklet archive 1";
 
-/// What is remembered.
+/// The contents of a note.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// The last backup that is known to be this host's.
     pub last: Option<Upload>,
-    /// What was drawn for the next one, as often as it was tried.
+    /// The numbers that were drawn for the next backup, one for each try.
     pub tried: BTreeSet<u128>,
 }
 
 impl Memory {
-    /// Whether a backup is this host's.
+    /// Returns whether a backup is this host's.
     pub fn wrote(&self, upload: Upload) -> bool {
         let next = self.last.map_or(0, |last| last.number + 1);
         self.last == Some(upload) || upload.number == next && self.tried.contains(&upload.drawn)
@@ -44,7 +44,7 @@ impl Memory {
         format!("{HEAD}\n{last}\n{tried}")
     }
 
-    /// `None` where it is no such note.
+    /// Returns `None` if the text is no valid note.
     pub fn decode(text: &str) -> Option<Self> {
         let drawn = |text: &str| (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok())?;
         let mut lines = text.strip_prefix(HEAD)?.strip_prefix('\n')?.strip_suffix('\n')?.lines();
@@ -61,7 +61,7 @@ impl Memory {
     }
 }
 
-/// The file.
+/// The file of a note.
 #[derive(Debug)]
 pub(crate) struct Note {
     path: PathBuf,
@@ -69,7 +69,7 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Reads it; where there is none, or it makes no sense, nothing is remembered.
+    /// Reads the note. A missing or invalid note is empty.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let memory = match std::fs::read(path) {
             Ok(data) => Memory::decode(&String::from_utf8_lossy(&data)).unwrap_or_else(|| {
@@ -82,7 +82,7 @@ impl Note {
         Ok(Self { path: path.into(), memory })
     }
 
-    /// Remembers something else, also after a power cut.
+    /// Writes other contents to the note, which then survive a power cut.
     pub fn set(&mut self, memory: Memory) -> Result<(), Error> {
         let failed = |cause| Error::Note { path: self.path.clone(), cause };
         write(&self.path, memory.encode().as_bytes()).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! The objects in a bucket: written, read, listed and deleted.
+//! The objects in a bucket: writes, reads, lists and deletes them.
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use crate::error::Error;
 use crate::record::{TOMBSTONE, number_of};
 use crate::request::{Pending, again, count};
 
-/// Names that one request lists at most, of most services.
+/// Most names of one list request, at most services.
 const LISTED_AT_ONCE: u64 = 1000;
 
 impl Bucket {
-    /// Writes an object of a name that nobody else uses.
+    /// Writes an object under a name that no other upload uses.
     pub(crate) fn put(&self, name: &str, data: Bytes) -> Pending<()> {
         let request = self.request(name);
         self.begin(async move {
@@ -29,8 +29,8 @@ impl Bucket {
         })
     }
 
-    /// Writes an object unless there is one of that name. It is tried once: whether a try that
-    /// failed had an effect is for the caller to find out.
+    /// Creates an object, unless one of that name exists. Tries once: the caller must find out
+    /// whether a failed try had an effect.
     pub(crate) fn create(&self, name: &str, data: Bytes) -> Result<Created, Error> {
         let request = self.request(name);
         let create = self.begin(async move {
@@ -38,7 +38,7 @@ impl Bucket {
             count(&request.costs.sent, data.len() as u64);
             match request.store.put_opts(&request.path, data.into(), PutMode::Create.into()).await {
                 Ok(_) => Ok(Created::Done),
-                // What a service calls a failed condition differs; either says that there is one.
+                // Services name a failed condition in two ways; both mean that the object exists.
                 Err(Refusal::AlreadyExists { .. } | Refusal::Precondition { .. }) => Ok(Created::Exists),
                 Err(refusal) => Err(request.failed("creating")(refusal)),
             }
@@ -46,18 +46,18 @@ impl Bucket {
         create.wait()
     }
 
-    /// Reads an object, or the first `most` bytes of it, if it is there.
+    /// Reads an object, or its first `most` bytes. Returns `None` if the object does not exist.
     pub(crate) fn get(&self, name: &str, most: Option<u64>) -> Result<Option<Bytes>, Error> {
         self.begin_get(name, most).wait()
     }
 
-    /// Begins to do so.
+    /// Begins to read an object: see [`Self::get`].
     pub(crate) fn begin_get(&self, name: &str, most: Option<u64>) -> Pending<Option<Bytes>> {
         let request = self.request(name);
         self.begin(async move { request.get(most.map(|most| 0..most)).await })
     }
 
-    /// Reads part of an object, which is as long as that.
+    /// Begins to read a range of an object; a shorter object is an error.
     pub(crate) fn range(&self, name: &str, range: Range<u64>) -> Pending<Bytes> {
         let request = self.request(name);
         self.begin(async move {
@@ -73,7 +73,7 @@ impl Bucket {
         })
     }
 
-    /// The objects whose names begin so, up to a `/`, in the order of names.
+    /// Lists the objects in the folder `prefix`, in the order of names.
     pub(crate) fn list(&self, prefix: &str) -> Result<Vec<Listed>, Error> {
         let request = self.request(prefix);
         let found = self.begin(async move {
@@ -95,7 +95,7 @@ impl Bucket {
         Ok(found)
     }
 
-    /// Deletes objects; those that are gone already are as good as deleted.
+    /// Deletes objects; a missing object is no error.
     pub(crate) fn delete(&self, names: &[String]) -> Result<(), Error> {
         let paths: Vec<Path> = names.iter().map(|name| self.request(name).path).collect();
         let request = self.request("");
@@ -117,17 +117,17 @@ impl Bucket {
     }
 }
 
-/// An object, as it is listed.
+/// An entry of a list of objects.
 pub(crate) struct Listed {
-    /// Its name within the bucket.
+    /// Name of the object within the bucket.
     pub name: String,
     pub bytes: u64,
-    /// When it was written, by the bucket's clock, in milliseconds since the Unix epoch.
+    /// Time of the write, by the bucket's clock, in milliseconds since the Unix epoch.
     pub written: u64,
 }
 
 impl Listed {
-    /// The number that its name has after `under`.
+    /// Returns the number in the object's name, after `under`.
     pub fn number(&self, under: &str) -> Option<u64> {
         number_of(self.name.strip_prefix(under)?.strip_prefix('/')?)
     }
@@ -137,12 +137,11 @@ impl Listed {
     }
 }
 
-/// What became of creating an object.
+/// The result of creating an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Created {
-    /// It is there.
+    /// The object was created.
     Done,
-    /// There was one of that name already; it may be this one, where a first try came through
-    /// unnoticed.
+    /// An object of that name exists. It may be this one, if an earlier try succeeded unnoticed.
     Exists,
 }

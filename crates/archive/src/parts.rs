@@ -1,4 +1,4 @@
-//! Parts of a store that was offloaded: read from the archive's bucket as the store asks for them.
+//! Parts of an offloaded store: read from the archive's bucket when the store needs them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,8 +17,7 @@ use crate::record::{Place, Record, Upload, name_of};
 use crate::remote::{Memory, RemotePart, RemoteUpload};
 use crate::which::Which;
 
-/// Reads what was [offloaded](crate::Archive::offload) from a store; a handle that is cheap to
-/// clone.
+/// A reader of [offloaded](crate::Archive::offload) data of a store. The handle is cheap to clone.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,20 +49,20 @@ pub struct Parts {
     bucket: Bucket,
     memory: Arc<Memory>,
     cache: Option<Arc<Cache>>,
-    /// Those of the last backup, once somebody has asked.
+    /// The parts of the last backup, after the first request.
     latest: Arc<Mutex<Option<Located>>>,
 }
 
 impl Parts {
-    /// Those of the archive in a bucket; what is read on and on is read ahead, within `memory`
-    /// bytes or so. Nothing is asked of the bucket yet.
+    /// Returns a reader of the parts of the archive in a bucket. A sequential read reads ahead,
+    /// within about `memory` bytes. Makes no request to the bucket.
     pub fn new(bucket: &Bucket, memory: usize) -> Self {
         Self { bucket: bucket.clone(), memory: Memory::new(memory), cache: None, latest: Arc::default() }
     }
 
-    /// Keeps up to `bytes` of what is looked up in a file in the directory `dir`, which has no name
-    /// and so goes with the process. Logs that are looked up again, and filters and indexes, cost
-    /// no request then.
+    /// Caches looked-up data, up to `bytes`, in a file in the directory `dir`. The file has no
+    /// name, and the system removes it when the process ends. Repeated look-ups of logs, filters
+    /// and indexes then cost no request.
     ///
     /// # Errors
     /// [`Error::Cache`].
@@ -80,13 +79,13 @@ impl Parts {
     ///
     /// # Errors
     /// [`brooklet::Error::Io`] where the bucket cannot be read, or has no backup;
-    /// [`brooklet::Error::Damaged`] where the part is not in the last one.
+    /// [`brooklet::Error::Damaged`] where the part is not in the last backup.
     pub fn open(&self, name: PartName) -> Result<Arc<dyn Source>, brooklet::Error> {
         let found = |latest: &Option<Located>| latest.as_ref().and_then(|located| located.find(name));
         if let Some(part) = found(&self.latest()) {
             return Ok(part);
         }
-        // There may be another backup by now. Others go on meanwhile with the one that is known.
+        // A newer backup may exist. Other threads meanwhile go on with the known one.
         let backup = self.bucket.backup(Which::Latest).map_err(|error| match error {
             Error::Store(error) => error,
             error => brooklet::Error::Io {
@@ -105,7 +104,7 @@ impl Parts {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those of a backup.
+    /// Returns the parts of a backup.
     pub(crate) fn of(&self, record: Arc<Record>) -> Located {
         let mut objects = BTreeMap::<Upload, BTreeMap<u32, u32>>::new();
         for ((upload, at), object) in &record.objects {
@@ -127,9 +126,9 @@ impl fmt::Debug for Parts {
     }
 }
 
-/// The parts of a backup, and where they lie.
+/// The parts of a backup, and their places.
 pub(crate) struct Located {
-    /// What messages call the record that tells.
+    /// Name of the backup's record, for messages.
     place: String,
     record: Arc<Record>,
     uploads: BTreeMap<Upload, Arc<RemoteUpload>>,
@@ -137,7 +136,7 @@ pub(crate) struct Located {
 }
 
 impl Located {
-    /// The bytes of a part, if the backup has it.
+    /// Returns the bytes of a part, if the backup has it.
     pub fn find(&self, name: PartName) -> Option<Arc<RemotePart>> {
         let Place { upload, start, tail } = self.record.parts.get(&name)?;
         let (upload, tail) = (self.uploads.get(upload)?.clone(), Bytes::copy_from_slice(tail));
@@ -145,7 +144,7 @@ impl Located {
         Some(Arc::new(RemotePart { upload, start: *start, len: name.len, tail, cached }))
     }
 
-    /// The same; that it has it was told.
+    /// Opens a part that the backup should have.
     pub fn open(&self, name: PartName) -> Result<Arc<dyn Source>, brooklet::Error> {
         let found = self.find(name).map(|part| part as Arc<dyn Source>);
         let what = || match self.record.damaged.contains(&name) {

@@ -1,13 +1,13 @@
-//! Retention: backups that are too old go, and what only they need.
+//! Retention: removes old backups and the objects that only they need.
 //!
-//! Of the backups that stay, the oldest refers to what it uploaded and to some of what was there
-//! before; later ones refer to that, or to what they uploaded themselves. So an object of an upload
-//! up to the oldest one's number is needed if that refers to it, and all later ones are needed, or
-//! will be told apart once that backup is the oldest. Nothing else needs to be read, and whoever
-//! writes to the archive meanwhile loses nothing.
+//! Of the backups that stay, the oldest refers to its own upload and to some of the older objects.
+//! Each later backup refers to objects of the previous one and to its own upload. So an object of
+//! an upload up to the oldest backup's number is needed only if the oldest backup refers to it. All
+//! later objects are kept, until a later backup is the oldest. So pruning reads one record only,
+//! and a host that writes to the archive meanwhile loses nothing.
 //!
-//! In the place of a backup that went stays a tombstone, for some time: a host that was stopped in
-//! the midst of creating a backup, and goes on later, must not find its number free again.
+//! A removed backup leaves a tombstone for some time. A host that was stopped while it created a
+//! backup, and goes on later, must not find its number free again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,21 +18,22 @@ use crate::objects::Listed;
 use crate::record::{BACKUPS, BUNDLES, COMMITS, IN_USE, TOMBSTONE, name_of};
 use crate::records::read_record;
 
-/// So many objects are deleted at a time.
+/// Number of objects that are deleted at a time.
 const AT_ONCE: usize = 1000;
 
-/// How long a tombstone stays.
+/// Time for which a tombstone is kept.
 const BURIED: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What was removed from an archive, or would be.
+/// The removed part of an archive; in a dry run, the part that would be removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pruned {
-    /// Backups.
+    /// Number of backups.
     pub backups: u64,
-    /// Objects that only those needed, or that were left over from backups that were given up.
+    /// Number of objects that only those backups needed, or that are left over from uploads that
+    /// were given up.
     pub objects: u64,
-    /// Bytes of both.
+    /// Size of the backups' records and of the objects, in bytes.
     pub bytes: u64,
 }
 
@@ -55,7 +56,7 @@ pub(crate) fn prune(bucket: &Bucket, keep: Duration, dry_run: bool) -> Result<Pr
         return Ok(Pruned::default());
     }
     let record = read_record(bucket, oldest)?;
-    // Records first: none is to refer to what is not there.
+    // Records first: no record may refer to a missing object.
     if !dry_run {
         gone.iter().try_for_each(|backup| bucket.put(&backup.name, TOMBSTONE[..].into()).wait())?;
     }
@@ -76,7 +77,7 @@ pub(crate) fn prune(bucket: &Bucket, keep: Duration, dry_run: bool) -> Result<Pr
     Ok(Pruned { backups: backups.iter().filter(is_older).count() as u64, objects: names.len() as u64, bytes })
 }
 
-/// Removes tombstones, one after the other: those that stay must leave no gap.
+/// Removes tombstones one after the other: the ones that stay must leave no gap.
 fn remove_tombstones(bucket: &Bucket, numbers: &[u64]) -> Result<(), Error> {
     if !numbers.is_empty() {
         bucket.put(IN_USE, "backups go on from where this archive left off".into()).wait()?;

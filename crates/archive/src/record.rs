@@ -1,4 +1,4 @@
-//! The record of a backup: what it consists of, and where that lies.
+//! The record of a backup: its contents and their places.
 //!
 //! ```text
 //! record (little endian), the object `backups/<number, 20 digits>`
@@ -20,13 +20,14 @@
 //!   then 8 XXH3-64 of all before
 //! ```
 //!
-//! A damaged part that is also among the parts is there as it was found, damage and all. Of any
-//! other, nothing could be read.
+//! A damaged part that is also in the list of parts was stored with its damage. A damaged part that
+//! is not in that list could not be read.
 //!
-//! What a backup adds is uploaded as one string of bytes, part after part, cut into objects of one
-//! length, which are named `bundles/<number, 20 digits>-<number drawn, base 16>/<place, 8 digits>`:
-//! so there are about as many as the bytes need, however many parts and logs there are, and a
-//! backup that was given up is in the way of no other.
+//! A backup uploads its new parts as one string of bytes, part after part, cut into objects of one
+//! length. The objects are named
+//! `bundles/<number, 20 digits>-<number drawn, base 16>/<place, 8 digits>`. So the number of
+//! objects depends on the bytes, and not on the number of parts and logs, and the objects of a
+//! backup that was given up conflict with no other backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -35,14 +36,15 @@ use brooklet::PartName;
 use twox_hash::XxHash3_64;
 
 const MAGIC: &[u8; 8] = b"BRKBACKP";
-/// Where something is damaged; 1 elsewhere, so that who knows that one alone reads as much as ever.
+/// Version of records with damaged parts. Others have version 1, which older versions of Brooklet
+/// read.
 pub(crate) const VERSION: u32 = 2;
-/// Bytes before the text.
+/// Number of bytes before the text.
 pub(crate) const HEAD: usize = 68;
-/// Bytes of a part that the record holds itself.
+/// Number of bytes at the end of a part that the record holds.
 pub(crate) const TAIL: usize = 128;
 
-/// What a backup adds to the archive.
+/// The upload of a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Upload {
     pub number: u64,
@@ -50,32 +52,32 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    /// The name of one of its objects.
+    /// Returns the name of one of its objects.
     pub fn object(self, place: u32) -> String {
         format!("{BUNDLES}/{:020}-{:032x}/{place:08}", self.number, self.drawn)
     }
 }
 
-/// Under it are all bundles.
+/// The folder of all bundles.
 pub(crate) const BUNDLES: &str = "bundles";
-/// Under it are all commits that were shipped.
+/// The folder of all shipped commits.
 pub(crate) const COMMITS: &str = "commits";
-/// Under it are all records.
+/// The folder of all records.
 pub(crate) const BACKUPS: &str = "backups";
 
-/// What a record is overwritten with when its backup goes: the number stays taken, so that nobody
-/// who slept for long finds it free.
+/// The contents of the record of a removed backup. The number stays taken, so that a host that was
+/// stopped for long does not find it free.
 pub(crate) const TOMBSTONE: &[u8; 8] = b"BRKPRUND";
-/// The name of an object that is there once tombstones were removed: a bucket with it is not one
-/// without any backups.
+/// The name of an object that is written before tombstones are removed. A bucket that has the
+/// object has had backups, even if its list shows none.
 pub(crate) const IN_USE: &str = "in-use";
 
-/// The name of a backup's record.
+/// Returns the name of a backup's record.
 pub(crate) fn name_of(number: u64) -> String {
     format!("{BACKUPS}/{number:020}")
 }
 
-/// The number of the backup whose record, or whose upload, has a name that goes on so.
+/// Returns the number at the beginning of the rest of a name.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.get(..20)?;
     digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())?
@@ -88,11 +90,11 @@ pub(crate) struct Object {
     pub sum: u64,
 }
 
-/// Where a part lies.
+/// The place of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub upload: Upload,
-    /// The byte of the upload at which it begins.
+    /// Offset of the part in the upload, in bytes.
     pub start: u64,
     pub tail: [u8; TAIL],
 }
@@ -109,11 +111,12 @@ pub(crate) struct Record {
     pub table: Vec<u8>,
     pub objects: BTreeMap<(Upload, u32), Object>,
     pub parts: BTreeMap<PartName, Place>,
-    /// Parts that were damaged as it was made. Nothing is known of those that lie nowhere.
+    /// The parts that were damaged when the backup was made. The ones that are not in `parts` could
+    /// not be read.
     pub damaged: BTreeSet<PartName>,
 }
 
-/// What the beginning of a record tells.
+/// The beginning of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHead {
     pub version: u32,
@@ -124,7 +127,7 @@ pub(crate) struct RecordHead {
     pub object_len: u64,
 }
 
-/// Why bytes are no record.
+/// The reason why bytes are no valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defect {
     Version(u32),
@@ -142,18 +145,18 @@ impl Record {
         Upload { number: self.number, drawn: self.drawn }
     }
 
-    /// Bytes of all its parts.
+    /// Returns the size of its parts in bytes.
     pub fn bytes(&self) -> u64 {
         self.parts.keys().map(|part| part.len).sum()
     }
 
-    /// The names of all its parts, those of which nothing could be read among them.
+    /// Returns the names of all its parts, with those that could not be read.
     pub fn names(&self) -> impl Iterator<Item = &PartName> {
         let all: BTreeSet<&PartName> = self.parts.keys().chain(&self.damaged).collect();
         all.into_iter()
     }
 
-    /// Bytes that it added to the archive.
+    /// Returns the number of bytes that the backup added to the archive.
     pub fn added(&self) -> u64 {
         let own = self.upload();
         self.objects
@@ -255,7 +258,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Whether all objects that a part lies in are told of, and long enough.
+    /// Returns whether the record has all objects of a part, each long enough.
     fn holds(&self, name: &PartName, place: &Place) -> bool {
         let Some(end) = place.start.checked_add(name.len) else { return false };
         if self.object_len == 0 || name.len < TAIL as u64 {
@@ -269,7 +272,7 @@ impl Record {
         })
     }
 
-    /// The objects that these bytes of an upload lie in, and where in each.
+    /// Returns the objects of a range of bytes of an upload, and the range in each of them.
     pub fn pieces(object_len: u64, bytes: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> {
         let (first, last) = (bytes.start / object_len, bytes.end.div_ceil(object_len));
         (first..last).map(move |at| {
@@ -280,7 +283,7 @@ impl Record {
 }
 
 impl RecordHead {
-    /// Reads the beginning, whose checksum is the whole record's.
+    /// Decodes the beginning of a record. The checksum covers the whole record, and is not checked.
     pub fn decode(data: &[u8]) -> Result<Self, Defect> {
         let rest = data.strip_prefix(MAGIC).ok_or("it is no record of a backup")?;
         let mut rest = Rest(rest);
@@ -299,7 +302,7 @@ impl RecordHead {
     }
 }
 
-/// What has not been decoded yet.
+/// The bytes that are not decoded yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -6,7 +6,7 @@ use crate::bucket::Bucket;
 use crate::error::Error;
 use crate::record::{Defect, HEAD, Record, RecordHead, TOMBSTONE, VERSION, name_of};
 
-/// Refuses where another backup follows one: that is another host's.
+/// Fails if another backup follows this one: another host wrote it.
 pub(crate) fn expect_no_next(bucket: &Bucket, number: u64) -> Result<(), Error> {
     let next = number + 1;
     if bucket.get(&name_of(next), Some(HEAD as u64))?.is_none() {

@@ -1,11 +1,12 @@
-//! Parts of a backup, read from the bucket: single look-ups by small ranges, and what is read on
-//! and on by large ones, ahead.
+//! Parts of a backup, read from the bucket: a look-up reads a small range, and a sequential read
+//! reads large ranges ahead.
 //!
-//! Parts of a run follow each other in an upload, as they were read when it was made. So places
-//! that are read on from belong to the upload, and not to the part: who reads a run from front to
-//! back does not stop at the end of each part.
+//! The parts of a run follow each other in an upload. So the read-ahead places belong to the upload
+//! and not to the part: a reader of a run from front to back does not stop at the end of each part.
 //!
-//! Places are shared, and looked at under a lock; nobody holds that while a request goes on. Who
+//! Threads share the places under a lock, and no thread holds the lock during a request. A thread
+//! that needs bytes of a request in progress waits for those bytes only, and so do other threads
+//! that need the same bytes.
 //! needs bytes that are under way waits for those alone, and so does whoever else needs the same.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,21 +24,21 @@ use crate::error::Error;
 use crate::record::{TAIL, Upload};
 use crate::request::Pending;
 
-/// The first read at a place, in bytes; each next one is twice as long.
+/// Size of the first read at a place, in bytes; each next read is twice as long.
 const FIRST: u64 = 64 << 10;
-/// The longest.
+/// Size of the longest read, in bytes.
 const MOST: usize = 4 << 20;
-/// The longest where memory is short.
+/// Size of the longest read where memory is short, in bytes.
 const LEAST_MOST: usize = 256 << 10;
-/// So many places of an upload are read on from at a time: in each of a store's runs some.
+/// Number of places that an upload keeps: some in each of a store's runs.
 const PLACES: usize = 40;
-/// So many reads of one place are at hand or under way, if memory allows.
+/// Most reads of one place that are in memory or in progress, if memory allows.
 const AT_ONCE: usize = 8;
 
-/// Memory for reading ahead, which all of a backup shares.
+/// The memory for reading ahead, shared by all of a backup.
 pub(crate) struct Memory {
     bytes: usize,
-    /// Places that are read ahead of.
+    /// Number of places that read ahead.
     places: AtomicUsize,
 }
 
@@ -46,7 +47,7 @@ impl Memory {
         Arc::new(Self { bytes, places: AtomicUsize::new(0) })
     }
 
-    /// How long the reads of a place are at most, and how many it may have.
+    /// Returns the length of a place's longest read in bytes, and the number of its reads.
     fn share(&self) -> (u64, usize) {
         let share = self.bytes / self.places.load(Ordering::Relaxed).max(1);
         let most = (share / 2).clamp(LEAST_MOST, MOST);
@@ -54,33 +55,33 @@ impl Memory {
     }
 }
 
-/// An upload, or what is left of it.
+/// An upload, without the objects that were pruned.
 pub(crate) struct RemoteUpload {
     bucket: Bucket,
     upload: Upload,
     object_len: u64,
-    /// The lengths of its objects that are there.
+    /// The lengths of its existing objects, in bytes.
     objects: BTreeMap<u32, u32>,
     memory: Arc<Memory>,
-    /// The one that was used last comes last.
+    /// The places, the most recently used last.
     places: Mutex<Vec<Reading>>,
 }
 
-/// A place that is read on from: what is at hand from there on, and under way.
+/// A place of a sequential read: the windows that are in memory or in progress.
 struct Reading {
-    /// Where its first read began.
+    /// Offset at which its first read began.
     begun: u64,
     windows: VecDeque<Arc<Window>>,
-    /// Where the last read that went on with it ended.
+    /// Offset at which its last read ended.
     at: u64,
-    /// Where the next window begins, and how long it is.
+    /// Offset at which the next window begins, and its length in bytes.
     end: u64,
     step: u64,
-    /// There once it reads ahead.
+    /// `Some` once the place reads ahead.
     ahead: Option<Counted>,
 }
 
-/// Some bytes of one object.
+/// Bytes of one object.
 struct Window {
     bytes: Range<u64>,
     data: Mutex<Data>,
@@ -89,15 +90,15 @@ struct Window {
 enum Data {
     UnderWay(Pending<Bytes>),
     AtHand(Bytes),
-    /// Somebody who waited for it was told why.
+    /// A thread that waited for the bytes got the error.
     Failed,
 }
 
 impl Window {
-    /// Waits until it is at hand. `None` where it failed for somebody else: then it is asked for
-    /// again.
+    /// Waits for the bytes. Returns `None` if another thread got the error of the request: the
+    /// caller asks again.
     fn wait(&self) -> Result<Option<Bytes>, Error> {
-        // This lock is of those alone who need these bytes.
+        // Only threads that need these bytes take this lock.
         let mut data = self.data.lock().unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *data, Data::Failed) {
             Data::UnderWay(pending) => *data = Data::AtHand(pending.wait()?),
@@ -137,7 +138,8 @@ impl RemoteUpload {
         Self { bucket, upload, object_len, objects, memory, places: Mutex::default() }
     }
 
-    /// Begins to read up to `len` bytes, as far as the object goes; `None` where that is not there.
+    /// Begins to read up to `len` bytes of one object. Returns `None` if the object has no bytes at
+    /// `from`.
     fn begin(&self, from: u64, len: u64) -> Option<Window> {
         let at = u32::try_from(from / self.object_len).ok()?;
         let begin = u64::from(at) * self.object_len;
@@ -173,8 +175,8 @@ impl RemoteUpload {
         }
     }
 
-    /// Begins to read what these bytes need, unless it is at hand or under way, and what may be
-    /// needed next.
+    /// Begins to read these bytes, unless they are in memory or in progress, and the bytes that may
+    /// be needed next.
     fn windows(&self, bytes: &Range<u64>) -> Result<Vec<Arc<Window>>, Error> {
         let mut places = self.places();
         let goes_on = places.iter().rposition(|place| place.goes_on(bytes.start));
@@ -184,8 +186,8 @@ impl RemoteUpload {
             None => Reading::new(bytes.start),
         };
         if place.goes_on(bytes.start) {
-            // Where another place that reads ahead began, another run begins as a rule: its bytes
-            // are not fetched twice.
+            // Where another place that reads ahead began, another run usually begins: its bytes are
+            // not read twice.
             let begun =
                 |other: &Reading| (other.ahead.is_some() && other.begun >= place.end).then_some(other.begun);
             let bound = places.iter().filter_map(begun).min().unwrap_or(u64::MAX);
@@ -200,7 +202,7 @@ impl RemoteUpload {
         Ok(windows)
     }
 
-    /// Keeps nothing of a place where reading failed, so that it may be tried again.
+    /// Drops a place whose read failed, so that a caller may try again.
     fn forget(&self, failed: &Arc<Window>) {
         let is_there = |place: &Reading| place.windows.iter().any(|window| Arc::ptr_eq(window, failed));
         self.places().retain(|place| !is_there(place));
@@ -212,18 +214,18 @@ impl Reading {
         Self { begun: offset, windows: VecDeque::new(), at: offset, end: offset, step: FIRST, ahead: None }
     }
 
-    /// Whether a read from there goes on with it.
+    /// Returns whether a read at `offset` continues this place.
     fn goes_on(&self, offset: u64) -> bool {
         let begin = self.windows.front().map_or(self.at, |window| window.bytes.start);
         (begin..=self.end.min(self.at + FIRST)).contains(&offset)
     }
 
-    /// Whether all of it is at hand, or under way.
+    /// Returns whether all of the bytes are in memory or in progress.
     fn holds(&self, bytes: &Range<u64>) -> bool {
         self.windows.front().is_some_and(|window| window.bytes.start <= bytes.start) && bytes.end <= self.end
     }
 
-    /// Begins to read the next window; tells whether there is one.
+    /// Begins to read the next window; returns whether it exists.
     fn read_on(&mut self, upload: &RemoteUpload, len: u64) -> bool {
         let window = upload.begin(self.end, len);
         let there = window.is_some();
@@ -232,8 +234,7 @@ impl Reading {
         there
     }
 
-    /// Begins to read what these bytes need, and, where it is not the first time, what will come
-    /// after them, up to the bound.
+    /// Begins to read these bytes. From the second read on, also reads ahead, up to `bound`.
     fn go_on(&mut self, upload: &RemoteUpload, bytes: &Range<u64>, bound: u64) -> Result<(), Error> {
         self.windows.retain(|window| window.bytes.end > bytes.start);
         self.at = bytes.end;
@@ -266,18 +267,18 @@ pub(crate) struct RemotePart {
     pub start: u64,
     pub len: u64,
     pub tail: Bytes,
-    /// What is kept of it on the local disk.
+    /// The part's blocks on the local disk.
     pub cached: Option<CachedPart>,
 }
 
 impl RemotePart {
-    /// A range of it; `None` where it passes its end.
+    /// Returns a range of the part, or `None` if the range passes the part's end.
     fn range(&self, offset: u64, len: usize) -> Option<Range<u64>> {
         let end = offset.checked_add(len as u64).filter(|end| *end <= self.len)?;
         Some(offset..end)
     }
 
-    /// Whatever of it the record holds.
+    /// Returns the bytes, if the record holds them.
     fn in_tail(&self, bytes: &Range<u64>) -> Option<Bytes> {
         let tail = self.len - TAIL as u64;
         (bytes.start >= tail)
@@ -288,7 +289,7 @@ impl RemotePart {
         self.upload.read(&(self.start + bytes.start..self.start + bytes.end))
     }
 
-    /// Reads by way of the local disk, a block at a time.
+    /// Reads through the cache on the local disk, a block at a time.
     fn fetch_cached(&self, cached: &CachedPart, bytes: &Range<u64>) -> Result<Bytes, Error> {
         let mut out = BytesMut::new();
         for block in bytes.start / BLOCK..bytes.end.div_ceil(BLOCK) {
@@ -311,7 +312,7 @@ impl Source for RemotePart {
         if let Some(data) = self.in_tail(&bytes) {
             return Ok(data);
         }
-        // What is longer is read on and on.
+        // A longer read is sequential.
         let read = match &self.cached {
             Some(cached) if len < BLOCK as usize => self.fetch_cached(cached, &bytes),
             _ => self.fetch(&bytes),

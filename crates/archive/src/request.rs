@@ -1,4 +1,4 @@
-//! Requests to a bucket. Each is counted, and tried again while it fails for no lasting reason.
+//! Requests to a bucket. Each request is counted, and retried after an error that may pass.
 
 use std::future::Future;
 use std::ops::Range;
@@ -13,15 +13,15 @@ use object_store::{Error as Refusal, GetOptions, GetRange, ObjectStore};
 
 use crate::error::Error;
 
-/// Between tries of a request. The libraries of most services have tried again by then.
+/// Pauses between tries of a request. The libraries of most services have retried by then.
 #[cfg(not(fuzzing))]
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(50), Duration::from_millis(200), Duration::from_millis(800)];
-/// A fuzzer's objects do not get better with time.
+/// The objects of a fuzzer do not change with time.
 #[cfg(fuzzing)]
 const PAUSES: [Duration; 0] = [];
 
-/// A request that goes on.
+/// A request in progress.
 pub(crate) struct Pending<T>(pub mpsc::Receiver<Result<T, Error>>);
 
 impl<T> Pending<T> {
@@ -30,12 +30,12 @@ impl<T> Pending<T> {
     }
 }
 
-/// What a request needs to know.
+/// The data of a request.
 pub(crate) struct Request {
     pub store: Arc<dyn ObjectStore>,
     pub path: Path,
     pub costs: Arc<Counters>,
-    /// What messages call the object.
+    /// Name of the object in messages.
     pub object: String,
 }
 
@@ -49,7 +49,7 @@ impl Request {
         move |cause| Error::Bucket { doing, cause }
     }
 
-    /// Reads all of an object, or a range as far as it is there.
+    /// Reads all of an object, or the existing bytes of a range.
     pub async fn get(&self, range: Option<Range<u64>>) -> Result<Option<Bytes>, Error> {
         let get = || async {
             count(&self.costs.gets, 1);
@@ -72,7 +72,7 @@ impl Request {
     }
 }
 
-/// Tries a request again while it fails for no lasting reason.
+/// Retries a request after an error that may pass.
 pub(crate) async fn again<T, W: Future<Output = object_store::Result<T>>>(
     mut request: impl FnMut() -> W,
 ) -> object_store::Result<T> {

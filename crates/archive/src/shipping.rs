@@ -1,18 +1,18 @@
-//! Commits that are shipped behind a backup, so that what a lost machine costs is seconds, and not
-//! the time between two backups.
+//! Commits that are shipped behind a backup: a lost machine costs seconds, and not the time between
+//! two backups.
 //!
-//! An object
-//! `commits/<number of the backup, 20 digits>-<number drawn for it, base 16>/<place, 8 digits>` is
-//! one Zstandard frame of [commits](brooklet::Commits), as they encode themselves. Those of the
-//! first place begin where the backup ends, or before, and each next one where the one before ends.
-//! Each object ends with a mark of when its commits were taken.
+//! An object `commits/<number of the backup, 20 digits>-<number drawn for it, base 16>/<place, 8
+//! digits>` is one Zstandard frame of [commits](brooklet::Commits), in their own encoding. The
+//! commits of the first place begin at the backup's end or before; those of each next place begin
+//! where the previous place ends. Each object ends with a mark: the moment at which its commits
+//! were taken.
 //!
-//! The last object behind a backup has the commits up to the next one, and ends with a mark of the
-//! moment of that: where it is there, every moment between the two is known (`moments.rs`). It is
-//! sent before the next backup counts.
+//! The last object behind a backup has the commits up to the next backup, and ends with a mark of
+//! the next backup's moment. If that object exists, every moment between the two backups is known
+//! (`moments.rs`). It is sent before the next backup counts.
 //!
-//! What was sent once is sent again as it is where nothing was heard: an answer may come late, and
-//! with it the object.
+//! An object whose answer was lost is sent again unchanged: a late request then writes the same
+//! object.
 
 use std::collections::VecDeque;
 
@@ -25,17 +25,18 @@ use crate::error::Error;
 use crate::record::{COMMITS, Upload};
 use crate::records::expect_no_next;
 
-/// So many bytes of commits wait at most to be taken; where it is more, they are lost to shipping.
+/// Most bytes of commits that wait to be taken; if more wait, they are lost to shipping.
 pub(crate) const WAITING: usize = 64 << 20;
-/// Behind so many bytes a backup is made: restoring takes memory for them.
+/// Bytes of commits behind a backup after which the next backup must come: restoring holds them in
+/// memory.
 const BEHIND: usize = 256 << 20;
-/// The most bytes that an object has before it was compressed.
+/// Most bytes of an object before compression.
 const LARGEST: u64 = 1 << 30;
-/// So many objects are read at a time.
+/// Number of objects that are read at a time.
 const AT_ONCE: usize = 4;
 
 impl Upload {
-    /// The name of commits behind a backup.
+    /// Returns the name of an object of commits behind a backup.
     pub fn commits(self, place: u32) -> String {
         format!("{}/{place:08}", self.commits_folder())
     }
@@ -45,15 +46,15 @@ impl Upload {
     }
 }
 
-/// What was shipped.
+/// Shipped commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shipped {
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
-    /// Bytes that were committed.
+    /// Size of the commits in bytes.
     pub bytes: u64,
-    /// The same, compressed.
+    /// Size of the compressed commits in bytes.
     pub sent: u64,
 }
 
@@ -61,7 +62,7 @@ pub struct Shipped {
 #[derive(Debug)]
 pub(crate) struct Shipping {
     subscription: Subscription,
-    /// What was taken, and is in no object yet.
+    /// Commits that were taken, and are in no object yet.
     taken: Option<Commits>,
     chain: Option<Chain>,
 }
@@ -70,22 +71,22 @@ pub(crate) struct Shipping {
 #[derive(Debug)]
 struct Chain {
     base: Upload,
-    /// Where the backup ends in the store's log, and the last object.
+    /// The places in the store's log where the backup and the last object end.
     lsn: u64,
     end: u64,
-    /// The place of the next object, and bytes that were committed behind the backup.
+    /// The place of the next object, and the bytes of commits behind the backup.
     place: u32,
     behind: usize,
-    /// The last object, while it is not known to be in the bucket, with the bytes that were
-    /// committed.
+    /// The last object and the bytes of its commits, until it is known to be in the bucket.
     unsent: Option<(String, usize, Bytes)>,
-    /// The last moment up to which everything is in objects.
+    /// The last moment up to which all commits are in objects, in milliseconds since the Unix
+    /// epoch.
     known: u64,
-    /// Why what follows is not to be had.
+    /// The reason why later commits cannot be shipped.
     lost: Option<Lost>,
 }
 
-/// What was committed since a view was taken, for the backup that is made of it.
+/// The commits since a view was taken, which are shipped behind the backup of that view.
 #[derive(Debug)]
 pub(crate) struct Beginning {
     commits: Result<Commits, Lost>,
@@ -93,7 +94,7 @@ pub(crate) struct Beginning {
 }
 
 impl Beginning {
-    /// Whether every moment up to the view is known.
+    /// Returns whether every moment up to the view is known.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
@@ -105,12 +106,12 @@ impl Shipping {
         Ok(Self { subscription, taken: None, chain: None })
     }
 
-    /// Whether it takes a backup to go on: one that nothing was shipped behind, by whomever.
+    /// Returns whether shipping needs a new backup first.
     pub fn needs_base(&self) -> bool {
         self.chain.as_ref().is_none_or(|chain| chain.lost.is_some() || chain.is_long())
     }
 
-    /// Takes what was committed, for the chain that there is. What is lost is noted there.
+    /// Takes the commits since the last call for the current chain. Notes a loss in the chain.
     pub fn catch_up(&mut self) {
         let taken = self.subscription.take();
         let Some(chain) = self.chain.as_mut().filter(|chain| chain.lost.is_none()) else { return };
@@ -123,14 +124,14 @@ impl Shipping {
         }
     }
 
-    /// Ships what was committed. `None` where it takes a backup first.
+    /// Ships the commits so far. Returns `None` if a backup must come first.
     pub fn ship(&mut self, bucket: &Bucket) -> Result<Option<Shipped>, Error> {
         let Some(chain) = &mut self.chain else {
-            // Nobody will ever need it.
+            // No object will ever need these commits.
             let _ = self.subscription.take();
             return Ok(None);
         };
-        // One object at a time. What is committed meanwhile waits with the store.
+        // One object at a time. Later commits wait in the store.
         let mut shipped = chain.send(bucket)?;
         if chain.is_long() {
             return Ok(None);
@@ -148,15 +149,15 @@ impl Shipping {
         Ok(Some(shipped))
     }
 
-    /// A backup is about to be made of a view, which was taken after [catching up](Self::catch_up):
-    /// what was committed up to then is shipped behind the one before.
+    /// Ships the commits up to a view behind the previous backup. The view was taken after
+    /// [catching up](Self::catch_up), and the next backup will be made of it.
     pub fn close(&mut self, bucket: &Bucket, view: &View) -> Result<Beginning, Error> {
-        // Before anything else is taken: where this fails, nothing is.
+        // Before commits are taken: if this send fails, no commit was taken.
         self.chain.iter_mut().try_for_each(|chain| chain.send(bucket).map(drop))?;
         let (before, since) = (self.taken.take(), self.subscription.take());
         let Some(chain) = &mut self.chain else { return Ok(Beginning { commits: since, is_closed: false }) };
         let (last, commits) = match (chain.lost, since) {
-            // All of it: what came after the view's place may have come before its moment.
+            // All commits: one after the view's place may have been made before the view's moment.
             (None, Ok(since)) => {
                 let mut all = match before {
                     Some(mut all) => {
@@ -169,7 +170,7 @@ impl Shipping {
                 all.mark(Moment { lsn: view.lsn(), time_ms: view.taken_ms() });
                 (Some(all), Ok(commits))
             }
-            // Up to where it was known, so that the hole is no larger than it must be.
+            // Up to the last known moment, so that the hole is as small as possible.
             (_, since) => {
                 let last = before.map(|mut last| {
                     last.mark(chain.now(&last));
@@ -189,7 +190,8 @@ impl Shipping {
         Ok(Beginning { commits, is_closed })
     }
 
-    /// There is a new backup, of a view, and commits are shipped behind that from now on.
+    /// Begins a new chain: from now on commits are shipped behind a new backup, which was made of
+    /// `view`.
     pub fn rebase(&mut self, base: Upload, view: Moment, beginning: Beginning) {
         let lost = beginning.commits.as_ref().err().copied();
         let Moment { lsn, time_ms: known } = view;
@@ -199,7 +201,7 @@ impl Shipping {
 }
 
 impl Chain {
-    /// When commits were taken, they were all that there were.
+    /// Returns the moment at which these commits were taken, as the last of the store.
     fn now(&self, commits: &Commits) -> Moment {
         Moment { lsn: commits.end().unwrap_or(self.end), time_ms: commits.taken_ms() }
     }
@@ -208,7 +210,7 @@ impl Chain {
         self.behind > BEHIND
     }
 
-    /// Makes an object of commits that are marked.
+    /// Makes an object of marked commits.
     fn prepare(&mut self, commits: &Commits) {
         let mut commits = commits.clone();
         commits.skip_to(self.lsn);
@@ -222,10 +224,10 @@ impl Chain {
         self.end = commits.end().unwrap_or(self.end);
     }
 
-    /// Sends the last object, if it is not known to be there.
+    /// Sends the last object, unless it is known to be in the bucket.
     fn send(&mut self, bucket: &Bucket) -> Result<Shipped, Error> {
         let Some((name, _, data)) = &self.unsent else { return Ok(Shipped::default()) };
-        // Behind a backup that is not the last any more it would be worth nothing.
+        // Commits behind a backup that is no longer the last would be useless.
         expect_no_next(bucket, self.base.number)?;
         let sent = bucket.put(name, data.clone()).wait();
         if sent.is_err() && bug("unsent-is-forgotten") {
@@ -245,13 +247,13 @@ impl Shipped {
     }
 }
 
-/// The commits behind a backup, in order.
+/// Reads the commits behind a backup, in order.
 pub(crate) fn shipped(bucket: &Bucket, base: Upload) -> Result<Vec<Vec<u8>>, Error> {
     let listed = bucket.list(&base.commits_folder())?;
     let last = listed.last().and_then(|object| object.name.rsplit('/').next()?.parse::<u32>().ok());
     let (mut under_way, mut next, mut read) = (VecDeque::new(), 0u32, Vec::new());
     loop {
-        // Beyond what is listed there may be more, one after the other.
+        // The list may lack the last objects; they follow each other without a gap.
         let more = last.map_or(1, |last| last + 2).max(next + u32::from(under_way.is_empty()));
         while under_way.len() < AT_ONCE && next < more {
             under_way.push_back((next, bucket.begin_get(&base.commits(next), None)));
@@ -277,7 +279,7 @@ fn decompress(data: &[u8], object: impl Fn() -> String) -> Result<Vec<u8>, Error
     if written as u64 == len { Ok(out) } else { Err(damaged("it has another length")) }
 }
 
-/// Has an error of commits name where they lie.
+/// Returns a function that adds the commits' folder in the bucket to an error.
 pub(crate) fn told(bucket: &Bucket, base: Upload) -> impl FnOnce(brooklet::Error) -> Error {
     let object = bucket.full(&base.commits_folder());
     move |error| match error {

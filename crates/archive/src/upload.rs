@@ -1,4 +1,4 @@
-//! What a backup adds, on its way into the bucket: one string of bytes, cut into objects.
+//! The upload of a backup: one string of bytes, cut into objects.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -12,27 +12,27 @@ use crate::error::Error;
 use crate::record::{Object, Place, TAIL, Upload};
 use crate::request::Pending;
 
-/// Bytes of an object: 64 make a gigabyte, and one is soon sent again.
+/// Size of an object in bytes: a gigabyte takes 64 of them, and a retry takes little time.
 pub(crate) const OBJECT: usize = 16 << 20;
 
-/// So many objects are on their way at a time.
+/// Number of objects that are uploaded at a time.
 const AT_ONCE: usize = 4;
 
-/// So many bytes of a part are read at once.
+/// Number of bytes of a part that are read at once.
 const READ: usize = 1 << 20;
 
-/// Is told how many bytes of a part are taken up; breaks off by an error.
+/// A callback with the number of bytes of a part that were uploaded; its error ends the upload.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(u64) -> Result<(), Error>;
 
-/// What became of a part.
+/// The result for one part.
 pub(crate) struct Taken {
-    /// `None` where it was there already, or could not be read.
+    /// `None` if the archive has the part already, or the part could not be read.
     pub place: Option<Place>,
-    /// What is wrong with it.
+    /// The damage of the part.
     pub damage: Option<brooklet::Error>,
 }
 
-/// Reads all of a part; returns what is wrong with it, if anything.
+/// Reads all of a part; returns its damage, if any.
 pub(crate) fn check(part: &Part, progress: Watch<'_>) -> Result<Option<brooklet::Error>, Error> {
     let mut told = Ok(());
     let mut verify = || {
@@ -42,7 +42,8 @@ pub(crate) fn check(part: &Part, progress: Watch<'_>) -> Result<Option<brooklet:
         })
     };
     let checked = match verify() {
-        // A device that fails once may do better; one that fails again is damaged there.
+        // A device that fails once may succeed on a retry; after a second failure the part counts
+        // as damaged.
         Err(brooklet::Error::Io { .. }) if !part.is_offloaded() => verify(),
         checked => checked,
     };
@@ -55,7 +56,7 @@ pub(crate) fn check(part: &Part, progress: Watch<'_>) -> Result<Option<brooklet:
     }
 }
 
-/// An upload that goes on.
+/// An upload in progress.
 pub(crate) struct Uploading {
     bucket: Bucket,
     upload: Upload,
@@ -70,13 +71,13 @@ impl Uploading {
         Self { bucket, upload, object: BytesMut::new(), objects: BTreeMap::new(), under_way }
     }
 
-    /// Checks a part, and sends it, unless `is_there` says that it was sent when it was damaged
-    /// already, and it still is; tells `progress` how many bytes of it are taken up.
+    /// Checks a part and uploads it. A damaged part is not uploaded if `is_there` says that the
+    /// archive has a damaged copy of it. Reports the number of its uploaded bytes to `progress`.
     pub fn part(&mut self, part: &Part, is_there: bool, progress: Watch<'_>) -> Result<Taken, Error> {
         let damage = check(part, progress)?;
         let place = match &damage {
             None => Some(self.send_part(part, progress)?),
-            // It is marked, so that nobody takes it for sound.
+            // The record marks the part, so that no reader takes it for sound.
             Some(brooklet::Error::Damaged { .. }) if !is_there => match self.send_part(part, progress) {
                 Err(Error::Store(brooklet::Error::Damaged { .. } | brooklet::Error::Io { .. })) => None,
                 place => Some(place?),
@@ -127,7 +128,7 @@ impl Uploading {
         Ok(())
     }
 
-    /// Waits until all of it is in the bucket; returns what it consists of.
+    /// Waits until the upload is complete; returns its objects.
     pub fn finish(mut self) -> Result<BTreeMap<(Upload, u32), Object>, Error> {
         if !self.object.is_empty() {
             self.send()?;

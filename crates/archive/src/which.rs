@@ -1,22 +1,22 @@
-//! Which backup a caller asks for.
+//! The choice of a backup.
 
 use std::time::SystemTime;
 
-/// Which backup.
+/// A choice of a backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
-    /// The last one, and all commits that were shipped behind it.
+    /// The last backup, with all commits that were shipped behind it.
     #[default]
     Latest,
-    /// The store as it was at this time, by the clock of the store's host: the last backup of
-    /// before, and the commits behind it that were durable by then. Between two backups that takes
-    /// commits that were [shipped](crate::Archive::follow), all of them: else it is
-    /// [`Error::Hole`](crate::Error::Hole). After all that the archive knows it is the last that it
-    /// knows, and [`View::taken_ms`](brooklet::View::taken_ms) says of when that is.
+    /// The store as it was at this time, by the clock of the store's host: the last backup before
+    /// the time, with the commits behind it that were durable by then. A time between two backups
+    /// needs all commits between them, [shipped](crate::Archive::follow) to the archive; otherwise
+    /// the error is [`Error::Hole`](crate::Error::Hole). A time after the last known moment gives
+    /// that moment; [`View::taken_ms`](brooklet::View::taken_ms) returns its time.
     ///
-    /// Where the clock was set back, so that it passed this time more than once, it is the time at
-    /// which the store was backed up, or committed to, least long before.
+    /// If the clock was set back, it may have passed this time more than once. Then the choice is
+    /// the pass that starts from the latest time of a backup or a commit.
     At(SystemTime),
-    /// The one of this number alone.
+    /// The backup of this number, without the commits behind it.
     Number(u64),
 }

@@ -31,19 +31,19 @@ const AT_ONCE: u64 = 1 << 20;
 pub struct Args {
     /// The store: a file or a block device
     store: PathBuf,
-    /// Only logs whose keys begin so
+    /// Prefix of the keys of the logs to export
     #[arg(long, conflicts_with = "log")]
     prefix: Option<OsString>,
-    /// Only this log
+    /// The key of the one log to export
     #[arg(long, value_name = "KEY")]
     log: Option<OsString>,
-    /// How to write them
+    /// Format of the export
     #[arg(long, value_enum, default_value_t = Format::Ndjson)]
     format: Format,
     /// The file to write [default: the standard output]
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Replace the file if it is there already
+    /// Replace an existing file
     #[arg(long, requires = "to")]
     force: bool,
 }
@@ -52,7 +52,7 @@ pub struct Args {
 enum Format {
     /// Lines of JSON: for each log its bounds, then its entries
     Ndjson,
-    /// A codex file, laid out as the store's own runs are
+    /// A codex file with the layout of the store's own runs
     Codex,
 }
 

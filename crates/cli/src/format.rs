@@ -14,17 +14,17 @@ use crate::store_args::StoreArgs;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to make the store: a block device, or the name of a file that is not there yet
+    /// The place of the new store: a block device, or a new file
     place: PathBuf,
-    /// Bytes that the store may use, at most those of the device (K, M and G are understood)
+    /// Most bytes that the store may use, at most those of the device (K, M and G are understood)
     /// [default: the whole device; a file grows]
     #[arg(long, value_parser = size)]
     capacity: Option<u64>,
-    /// Bytes of the ring (K, M and G are understood) [default: 64M]
+    /// Size of the ring in bytes (K, M and G are understood) [default: 64M]
     #[arg(long, value_parser = size)]
     ring_size: Option<u64>,
-    /// Overwrite what a device bears. A device that is mounted or in use, and a file that is there,
-    /// are refused all the same
+    /// Overwrite a device that holds data; a device that is mounted or in use, and an existing
+    /// file, are refused even so
     #[arg(long)]
     force: bool,
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, UNIX_EPOCH};
 pub struct Inspect {
     /// The store: a file or a block device
     store: PathBuf,
-    /// Show only this log
+    /// The key of one log, to show its bounds
     log: Option<OsString>,
 }
 

@@ -67,7 +67,7 @@ struct Cli {
 enum Command {
     /// Make an empty store on a block device, or in a new file
     Format(format::Args),
-    /// Append entries to a log, creating both if need be; prints their numbers once they are safe
+    /// Append entries to a log, created if missing; print their numbers once durable
     Append(logs::Append),
     /// Print entries of a log
     Read(logs::Read),
@@ -75,69 +75,68 @@ enum Command {
     Trim(logs::Trim),
     /// Drop a log's newest entries
     Truncate(logs::Truncate),
-    /// Set what a log keeps, by entries, bytes and age, creating the log if need be
+    /// Set a log's limits for entries, bytes and age; create the log if missing
     Retain(logs::Retain),
     /// Drop a log
     Delete(logs::Log),
-    /// List the logs
+    /// List the logs of a store
     List(logs::List),
-    /// Write logs as they are at one moment, as lines of JSON or as a codex file
+    /// Write logs as of one moment, as lines of JSON or as a codex file
     Export(export::Args),
-    /// Bring in whole logs at once: from lines of JSON or CSV, a codex file, or another store
+    /// Import whole logs: from lines of JSON or CSV, a codex file, or another store
     Import(import::Args),
-    /// Back a store up in object storage: what it wrote since the last backup
+    /// Back up a store in object storage: the data that it wrote since the last backup
     #[cfg(feature = "archive")]
     Archive(archive::Args),
-    /// List the backups of a store, tell of one, or verify it
+    /// List the backups of a store, or show or verify one
     #[cfg(feature = "archive")]
     Backups(archive::BackupsArgs),
-    /// Bring in logs as they were in a backup: all, a prefix or one
+    /// Restore logs from a backup: all, a prefix or one
     #[cfg(feature = "archive")]
     Restore(archive::RestoreArgs),
     /// Not in this build: see `--features archive`
     #[cfg(not(feature = "archive"))]
     #[command(visible_aliases = ["backups", "restore"])]
     Archive(missing::Args),
-    /// Spaces: groups of logs with a storage class, quotas and limits of their own
+    /// Manage spaces: groups of logs with a storage class, quotas and limits of their own
     #[command(subcommand)]
     Space(space::Command),
-    /// Tagged records: put them, find them by their tags, import the lines of a file
+    /// Manage tagged records: put them, find them by their tags, import the lines of a file
     #[command(subcommand)]
     Tags(tags::Command),
-    /// Show what a store is made of, or the bounds of a log
+    /// Show the structure of a store, or the bounds of a log
     Inspect(inspect::Inspect),
-    /// Watch a store at work: rates, latencies by stage, queues, stalls and their reasons
+    /// Watch a running store: rates, latencies by stage, queues, stalls and their reasons
     Top(top::Args),
     /// Check every checksum and invariant of a closed store
     Check(inspect::Only),
-    /// Write what is recent to a run, and free the ring behind it
+    /// Write recent entries to a run, and free the ring behind it
     Checkpoint(inspect::Only),
-    /// Merge all runs into one, and free what was trimmed and deleted
+    /// Merge all runs into one, and free the space of trimmed and deleted entries
     Compact(inspect::Only),
-    /// Serve a store to Redis clients and over HTTP, until a signal says stop
+    /// Serve a store to Redis clients and over HTTP, until a signal stops the server
     #[cfg(feature = "serve")]
     Serve(serve::Args),
     /// Not in this build: see `--features serve`
     #[cfg(not(feature = "serve"))]
     Serve(missing::Args),
-    /// Sorted files by themselves: build them from entries in any order, and read them
+    /// Build sorted files from entries in any order, and read them
     #[command(subcommand)]
     Codex(codex::Args),
-    /// Append what people really typed or committed, as fast as it goes; read it back and compare
+    /// Append recorded keystrokes or commits at full speed, then read them back and compare
     Replay(replay::Args),
-    /// Measure the store, and others beside it, on one load
+    /// Measure the store, and compare it with the device in the same run
     Bench(bench::Args),
-    /// Measure what a disk can do, as a table and as curves, and tell the settings that follow
+    /// Measure a disk, as a table and as curves, and print the settings that follow
     Probe(probe::Args),
-    /// Kill a store while it is written to, three times, and show that nothing acknowledged is lost
+    /// Kill a store three times during writes, and show that no acknowledged entry is lost
     Demo,
-    /// The process that the demo kills
+    /// Write in the process that the demo kills
     #[command(hide = true)]
     DemoWriter(demo::victim::Args),
-    /// Do everything to many logs at once, killing the store again and again, and compare all that
-    /// was acknowledged
+    /// Run all operations on many logs, kill the store repeatedly, and compare acknowledged data
     Soak(soak::Args),
-    /// The process that soak kills
+    /// Write in the process that soak kills
     #[command(hide = true)]
     SoakWriter(soak::writer::Args),
 }

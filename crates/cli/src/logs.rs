@@ -22,7 +22,7 @@ use crate::store_args::StoreArgs;
 pub struct Log {
     /// The store: a file or a block device
     store: PathBuf,
-    /// Key of the log
+    /// The key of the log
     log: OsString,
 }
 
@@ -30,15 +30,15 @@ pub struct Log {
 pub struct Append {
     #[command(flatten)]
     log: Log,
-    /// Entries to append; without any, each line of the standard input is one
+    /// Entries to append; without any, each line of the standard input is an entry
     payloads: Vec<OsString>,
-    /// Drop every older entry in the same step as the first of these is appended
+    /// Drop all older entries in the same step in which the first of these is appended
     #[arg(long)]
     snapshot: bool,
-    /// Fail where there is no store, instead of creating one
+    /// Fail if the store is missing, instead of creating it
     #[arg(long)]
     no_create: bool,
-    /// Bytes of the ring, where the store is created (K, M and G are understood)
+    /// Size of the ring of a new store, in bytes (K, M and G are understood)
     #[arg(long, value_parser = size, conflicts_with = "no_create")]
     ring_size: Option<u64>,
 }
@@ -53,13 +53,13 @@ pub struct Read {
     /// Entry to stop before [default: the log's end]
     #[arg(long, value_name = "N")]
     to: Option<u64>,
-    /// Newest first
+    /// Print the newest entries first
     #[arg(long)]
     reverse: bool,
-    /// At most this many entries
+    /// Most entries to print
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Payloads only, byte for byte, with nothing in between
+    /// Print payloads only, byte for byte, with nothing in between
     #[arg(long, conflicts_with = "json")]
     pub raw: bool,
 }
@@ -75,10 +75,10 @@ pub struct Trim {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct TrimWhat {
-    /// Drop the entries before this one
+    /// Number of the first entry to keep
     #[arg(long, value_name = "N")]
     before: Option<u64>,
-    /// Drop all but this many of the newest entries
+    /// Number of the newest entries to keep
     #[arg(long, value_name = "N")]
     keep_last: Option<u64>,
 }
@@ -87,7 +87,7 @@ struct TrimWhat {
 pub struct Truncate {
     #[command(flatten)]
     log: Log,
-    /// Drop this entry and all after it; the next one appended gets this number
+    /// First entry to drop; the next appended entry gets this number
     #[arg(long, value_name = "N")]
     from: u64,
 }
@@ -103,17 +103,16 @@ pub struct Retain {
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 struct Limits {
-    /// Keep at most this many entries
+    /// Most entries to keep
     #[arg(long, value_name = "N")]
     entries: Option<u64>,
-    /// Keep at most so many bytes of payloads, and the newest entry in any case (K, M and G are
-    /// understood)
+    /// Most bytes of payloads to keep; the newest entry always stays (K, M and G are understood)
     #[arg(long, value_name = "N", value_parser = size)]
     bytes: Option<u64>,
-    /// Keep entries for this long (ms, s, m, h, d and w are understood)
+    /// Age at which entries are dropped (ms, s, m, h, d and w are understood)
     #[arg(long, value_name = "TIME", value_parser = age)]
     age: Option<Duration>,
-    /// Keep everything
+    /// Keep all entries
     #[arg(long, conflicts_with_all = ["entries", "bytes", "age"])]
     none: bool,
 }
@@ -122,9 +121,9 @@ struct Limits {
 pub struct List {
     /// The store: a file or a block device
     store: PathBuf,
-    /// Only logs whose keys start like this
+    /// Prefix of the keys of the logs to list
     prefix: Option<OsString>,
-    /// At most this many logs
+    /// Most logs to list
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 }

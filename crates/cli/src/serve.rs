@@ -1,7 +1,7 @@
 //! `brooklet serve`: a store for Redis clients and over HTTP.
 //!
 //! Each setting is a flag, an environment variable (`BROOKLET_` and the flag's name) and a key of a
-//! TOML file; the first of these that has it counts.
+//! TOML file. A flag overrides the variable, and the variable overrides the file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,30 +19,31 @@ use crate::store_args::StoreArgs;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The store: a file or a block device; made if it is not there
+    /// The store: a file or a block device; created if missing
     store: PathBuf,
     /// A TOML file of settings
     #[arg(long, value_name = "FILE", env = "BROOKLET_CONFIG")]
     config: Option<PathBuf>,
-    /// Print all settings as they count, as a TOML file, and serve nothing
+    /// Print all effective settings as a TOML file, and do not serve
     #[arg(long)]
     print_config: bool,
     #[command(flatten)]
     given: Given,
 }
 
-/// What may be set; what is not set is left to the next place, or to the default.
+/// The settings of one source; an unset one is taken from the next source, or from the defaults.
 #[derive(clap::Args, Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct Given {
-    /// Where Redis clients come in: HOST:PORT or unix:PATH, several with commas between [default:
+    /// Addresses for Redis clients: HOST:PORT or unix:PATH, separated by commas [default:
     /// 127.0.0.1:6379]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', env = "BROOKLET_LISTEN")]
     listen: Option<Vec<String>>,
-    /// Where those of HTTP do; an empty text: nowhere [default: 127.0.0.1:8379]
+    /// Addresses for HTTP clients, separated by commas; an empty text for none [default:
+    /// 127.0.0.1:8379]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', env = "BROOKLET_HTTP")]
     http: Option<Vec<String>>,
-    /// The password that clients must give; needed wherever other machines can come in
+    /// The password for clients; required if other machines can connect
     #[arg(long, env = "BROOKLET_PASSWORD", hide_env_values = true)]
     password: Option<String>,
     /// A file with the certificates for TLS, in PEM
@@ -51,34 +52,34 @@ struct Given {
     /// A file with the key for TLS, in PEM
     #[arg(long, value_name = "FILE", env = "BROOKLET_TLS_KEY")]
     tls_key: Option<PathBuf>,
-    /// Other users, each by rules in Redis's language: in the file only, as a table
+    /// Other users, each with its rules in Redis's language: in the file only, as a table
     #[arg(skip)]
     users: BTreeMap<String, String>,
     /// Most Redis clients at once [default: 10000]
     #[arg(long, value_name = "N", env = "BROOKLET_MAX_CLIENTS")]
     max_clients: Option<usize>,
-    /// Seconds after which an idle Redis client is let go of; 0: never [default: 0]
+    /// Seconds after which an idle Redis client is disconnected; 0 for never [default: 0]
     #[arg(long, value_name = "SECONDS", env = "BROOKLET_TIMEOUT")]
     timeout: Option<u64>,
-    /// Bytes of an element, a field or a value (K, M and G are understood) [default: 16M]
+    /// Most bytes of an element, a field or a value (K, M and G are understood) [default: 16M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MAX_VALUE")]
     max_value: Option<u64>,
-    /// Bytes of memory for the keys that were used last [default: 32M]
+    /// Bytes of memory for the most recently used keys [default: 32M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_KEY_CACHE")]
     key_cache: Option<u64>,
-    /// Bytes of the ring, where the store is made [default: 256M]
+    /// Size of the ring of a new store, in bytes [default: 256M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_RING_SIZE")]
     ring_size: Option<u64>,
-    /// Bytes of memory for entries that no run holds yet [default: 128M]
+    /// Bytes of memory for entries that are not in a run yet [default: 128M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_MEMORY")]
     memory: Option<u64>,
-    /// Bytes of memory for looking logs up [default: 64M]
+    /// Bytes of memory for look-ups of logs [default: 64M]
     #[arg(long, value_parser = size, value_name = "BYTES", env = "BROOKLET_CACHE")]
     cache: Option<u64>,
-    /// Threads that move the bytes of Redis clients [default: 1]
+    /// Number of threads for the connections of Redis clients [default: 1]
     #[arg(long, value_name = "N", env = "BROOKLET_THREADS")]
     threads: Option<usize>,
-    /// How the log is written, to the standard error: RUST_LOG says how much of it [default: text]
+    /// Format of the messages on the standard error; RUST_LOG sets their level [default: text]
     #[arg(long, value_name = "FORM", env = "BROOKLET_LOG")]
     log: Option<LogForm>,
 }

@@ -20,22 +20,21 @@ pub enum Command {
         /// The store: a file or a block device
         store: PathBuf,
     },
-    /// Make a space, and the store if need be: all logs whose keys begin with its name and a slash
+    /// Create a space for all logs below its name and a slash; create the store if missing
     Create {
         #[command(flatten)]
         space: Named,
         #[command(flatten)]
         asks: Asks,
     },
-    /// Change what a space asks of its logs; what is not named stays as it is
+    /// Change settings of a space; other settings stay as they are
     Set {
         #[command(flatten)]
         space: Named,
         #[command(flatten)]
         asks: Asks,
     },
-    /// Write a space that is kept in memory to the store, as far as it changed since that was done
-    /// last
+    /// Write a space that is kept in memory to the store: all changes since the last dump
     Dump(Named),
     /// Remove a space; its logs stay
     Remove(Named),
@@ -45,60 +44,60 @@ pub enum Command {
 pub struct Named {
     /// The store: a file or a block device
     store: PathBuf,
-    /// Name of the space
+    /// The name of the space
     name: String,
 }
 
 #[derive(Args)]
 pub struct Asks {
-    /// When commits are acknowledged
+    /// The moment at which commits are acknowledged
     #[arg(long, value_enum)]
     class: Option<When>,
-    /// How soon what is deferred is on stable media [default: 100ms] (ms, s and m are understood)
+    /// Longest time until deferred commits are on stable media [default: 100ms] (ms, s and m are
+    /// understood)
     #[arg(long, value_name = "TIME", value_parser = age)]
     within: Option<Duration>,
-    /// Bytes of memory for what is kept there [default: 64M] (K, M and G are understood)
+    /// Memory for a space in memory, in bytes [default: 64M] (K, M and G are understood)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// What happens when that is full [default: refuse]
+    /// Reaction to a full memory [default: refuse]
     #[arg(long, value_enum)]
     when_full: Option<Full>,
-    /// How long after one dump of it the next begins, while the store is open (ms, s, m and h are
-    /// understood), or `none`
+    /// Time between dumps, while the store is open (ms, s, m and h are understood), or `none`
     #[arg(long, value_name = "TIME", value_parser = time)]
     dump_every: Option<Limit<Duration>>,
-    /// The most logs of the space, or `none`
+    /// Most logs in the space, or `none`
     #[arg(long, value_name = "N", value_parser = number)]
     max_logs: Option<Limit<u64>>,
-    /// The most bytes of payloads of all its logs (K, M and G are understood), or `none`
+    /// Most bytes of payloads of all its logs (K, M and G are understood), or `none`
     #[arg(long, value_name = "N", value_parser = bytes)]
     max_bytes: Option<Limit<u64>>,
-    /// The most entries that each log keeps, or `none`
+    /// Most entries that each log keeps, or `none`
     #[arg(long, value_name = "N", value_parser = number)]
     entries: Option<Limit<u64>>,
-    /// The most bytes of payloads that each log keeps (K, M and G are understood), or `none`
+    /// Most bytes of payloads that each log keeps (K, M and G are understood), or `none`
     #[arg(long, value_name = "N", value_parser = bytes)]
     bytes: Option<Limit<u64>>,
-    /// How long each log keeps entries (ms, s, m, h, d and w are understood), or `none`
+    /// Age at which each log drops entries (ms, s, m, h, d and w are understood), or `none`
     #[arg(long, value_name = "TIME", value_parser = time)]
     age: Option<Limit<Duration>>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum When {
-    /// Once they are on stable media
+    /// When the commit is on stable media
     Durable,
-    /// At once; they are on stable media within a bound
+    /// At once; the commit is on stable media within a bound
     Deferred,
-    /// At once; they are in memory only, and on stable media with the next dump or clean stop
+    /// At once; the commit is in memory only, and on stable media with the next dump or clean stop
     Memory,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Full {
-    /// What needs more is refused
+    /// Refuse commits that need more memory
     Refuse,
-    /// The logs go that were written to least lately
+    /// Drop the least recently written logs
     DropOldest,
 }
 

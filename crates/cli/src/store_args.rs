@@ -15,16 +15,16 @@ const READ_AHEAD: usize = 32 << 20;
 /// How often a store tells what it counts.
 const TOLD: Duration = Duration::from_secs(1);
 
-/// Where else a store lies.
+/// Other places of a store's data.
 #[derive(clap::Args)]
 pub struct StoreArgs {
-    /// Where the store's ring is, if that has a file or block device of its own
+    /// The store's ring, if the ring has a file or block device of its own
     #[arg(long, global = true, value_name = "PATH")]
     pub ring: Option<PathBuf>,
-    /// The archive of the store, if some of that was offloaded
+    /// The store's archive, if runs of the store were offloaded
     #[arg(long, global = true, value_name = "BUCKET")]
     pub archive: Option<String>,
-    /// A file for what the store counts, written every second while the command works: see `top`
+    /// A file for the store's metrics, written every second while the command works: see `top`
     #[arg(long, global = true, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
 }

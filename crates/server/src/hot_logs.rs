@@ -1,11 +1,13 @@
-//! The busiest logs, in bounded memory: a sketch of those that were appended to most of late.
+//! The busiest logs, in bounded memory: a sketch of the logs with the most recent appends.
 //!
-//! It is the space-saving sketch of Metwally, Agrawal and El Abbadi. `SLOTS` logs are counted; one
-//! that is not among them takes the place of that with the least count, and inherits that count as
-//! its error. What a log surely had is its count less its error, and every log with more than a
-//! `SLOTS`th of all entries is in the sketch.
+//! It is the space-saving sketch of Metwally, Agrawal and El Abbadi. The sketch counts `SLOTS`
+//! logs. A log that is not in the sketch takes the place of the log with the least count, and
+//! inherits that count as its error. The true count of a log is at least its count less its error.
+//! Every log with more than a `SLOTS`th of all entries is in the sketch.
 //!
-//! What is old counts less, by half every `HALF_LIFE`. Instead of making all counts smaller, what
+//! An entry counts half as much after each `HALF_LIFE`. Instead of making all counts smaller, the
+//! sketch gives new entries more weight, so that the order of the counts stays. Once weights are
+//! large, all counts and weights are scaled down.
 //! comes is given more weight, so that the order of the counts stays; only when weights become
 //! large are all of them brought down.
 
@@ -16,29 +18,29 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use serde::Serialize;
 use std::hash::BuildHasher;
 
-/// Logs that are counted at a time.
+/// Number of logs that are counted at a time.
 const SLOTS: usize = 512;
-/// After so long an entry counts half.
+/// Time after which an entry counts half.
 const HALF_LIFE: Duration = Duration::from_secs(15);
-/// Half-lives after which counts are brought down: far below what a number can hold.
+/// Number of half-lives after which counts are scaled down: far below the limit of a float.
 const LONG: f64 = 256.0;
-/// What has less than that of an entry a second is not busy.
+/// Least entries per second of a busy log.
 const LEAST: f64 = 0.01;
 
-/// A log, and what was surely appended to it of late.
+/// A log, and the least rate of its recent appends.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HotLog {
-    /// Its key.
+    /// Key of the log.
     #[serde(skip)]
     pub key: Vec<u8>,
-    /// Entries in a second.
+    /// Number of entries per second.
     pub entries_per_second: f64,
-    /// Bytes of their payloads in a second.
+    /// Number of payload bytes per second.
     pub bytes_per_second: f64,
 }
 
-/// The busiest logs. Frontends [note](Self::note) what they append; the page shows the
-/// [top](Self::top).
+/// The busiest logs. Frontends [note](Self::note) their appends; the page shows the
+/// [top](Self::top) logs.
 ///
 /// ```
 /// use brooklet_server::hot_logs::HotLogs;
@@ -54,46 +56,46 @@ pub struct HotLogs(Mutex<Table>);
 #[derive(Default)]
 struct Table {
     slots: Vec<Slot>,
-    /// Slots, by their keys.
+    /// Slots, by the keys of their logs.
     places: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    /// Counts of entries, and whose they are, as a heap: none is lower than the first.
+    /// Counts of entries with their slots, as a heap: the first count is the least.
     heap: Vec<(f64, u32)>,
-    /// When the first moment was, when weights were 1, and when it is now.
+    /// The first moment, at which weights were 1, and the current moment.
     born: Option<Duration>,
     even: Duration,
     now: Duration,
-    /// How much more than 1 an entry weighs now.
+    /// The weight of a new entry, less 1.
     more: f64,
 }
 
 struct Slot {
     key: Vec<u8>,
     hash: u64,
-    /// Where its count is in the heap.
+    /// Position of its count in the heap.
     at: usize,
-    /// So much of that may be others' entries.
+    /// Most of the count that may be entries of other logs.
     error: f64,
     bytes: f64,
 }
 
 impl HotLogs {
-    /// Takes note of entries that were appended to a log, and of the bytes of their payloads.
+    /// Adds appended entries of a log, and the bytes of their payloads.
     ///
-    /// It takes less than a tenth of a microsecond and allocates nothing for a log that is known.
-    /// Where even that is too much, call it for one append in so many, with so many times what was
+    /// Takes less than a tenth of a microsecond, and allocates nothing for a known log. If that is
+    /// too slow, call it for one append of every N, with N times its entries and bytes.
     /// appended.
     pub fn note(&self, key: &[u8], entries: u64, bytes: u64) {
         self.table().note(key, entries as f64, bytes as f64);
     }
 
-    /// Tells that time passed: `now` is since a fixed moment. Who owns a clock calls it once a
-    /// second or so.
+    /// Sets the current time: `now` is the time since a fixed moment. The owner of a clock calls
+    /// this about once a second.
     pub fn pass(&self, now: Duration) {
         self.table().pass(now);
     }
 
-    /// The busiest logs, at most `most`, busiest first.
+    /// Returns the busiest logs, at most `most`, the busiest first.
     pub fn top(&self, most: usize) -> Vec<HotLog> {
         let table = self.table();
         let scale = table.scale();
@@ -129,13 +131,13 @@ impl Table {
         self.sink(at);
     }
 
-    /// The slot of a log that has none.
+    /// Adds a log that has no slot, and returns its slot.
     fn admit(&mut self, key: &[u8], hash: u64) -> usize {
         let slot = if self.slots.len() < SLOTS {
             let (at, slot) = (self.heap.len(), self.slots.len());
             self.slots.push(Slot { key: key.to_vec(), hash, at, error: 0.0, bytes: 0.0 });
             self.heap.push((0.0, slot as u32));
-            // Nothing is less than nothing, so that it belongs before all that have a count.
+            // A new slot has the least count, so it moves before all others.
             self.rise(at);
             slot
         } else {
@@ -202,8 +204,8 @@ impl Table {
         }
     }
 
-    /// What a count of 1 is in a second. A rate that does not change makes counts that are no more
-    /// than it times the half-life over ln 2; in the beginning they are less.
+    /// Returns the rate per second of a count of 1. A constant rate makes counts of at most the
+    /// rate times the half-life over ln 2; young counts are smaller.
     fn scale(&self) -> f64 {
         let half_life = HALF_LIFE.as_secs_f64();
         let age = self.born.map_or(0.0, |born| self.now.saturating_sub(born).as_secs_f64()).max(1.0);

@@ -1,8 +1,8 @@
-//! A server for [Brooklet](brooklet): what is not written in Rust reaches a store by protocols that
-//! it has clients for.
+//! A server for [Brooklet](brooklet) stores: programs in any language reach a store by protocols
+//! with existing clients.
 //!
 //! `redis` speaks RESP: lists and streams are logs, transactions are commits. `http` speaks Durable
-//! Streams, and shows the store at work.
+//! Streams, and shows the state of the store.
 
 #![expect(clippy::disallowed_methods, reason = "a server drives real time and threads")]
 #![forbid(unsafe_code)]

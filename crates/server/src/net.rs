@@ -1,4 +1,4 @@
-//! Where clients come from: TCP, TLS and Unix sockets.
+//! The addresses and connections of clients: TCP, TLS and Unix sockets.
 
 use std::fmt;
 use std::io;
@@ -16,15 +16,15 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lo
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// How long to leave others time to leave, where no client can be taken in.
+/// Pause after a failure to accept a client, in which other clients may leave.
 pub const RELIEF: Duration = Duration::from_millis(100);
 
-/// Where to listen: `HOST:PORT`, or `unix:PATH`.
+/// An address to listen at: `HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A TCP port.
+    /// A host name and a TCP port.
     Tcp(String),
-    /// A path.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
@@ -55,16 +55,16 @@ impl fmt::Display for Address {
     }
 }
 
-/// Clients that may wait to be taken in, where the system allows so many. Of a crowd that comes at
-/// once, those beyond it try again only after a second.
+/// Number of clients that may wait to be accepted, if the system allows it. Of a crowd that
+/// connects at once, clients beyond it retry after a second.
 const BACKLOG: u32 = 4096;
 
-/// Listens at the first address of that name that can be had.
+/// Listens at the first address of a name that is free.
 async fn listen(name: &str) -> io::Result<TcpListener> {
     let mut refused = io::Error::new(io::ErrorKind::AddrNotAvailable, format!("{name} has no address"));
     for address in lookup_host(name).await? {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // The port is free although clients of a server before this one are still being let go of.
+        // Allows the port even while the system still closes connections of an earlier server.
         socket.set_reuseaddr(true)?;
         match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
             Ok(listener) => return Ok(listener),
@@ -74,9 +74,9 @@ async fn listen(name: &str) -> io::Result<TcpListener> {
     Err(refused)
 }
 
-/// A place where clients come in.
+/// A socket that accepts clients.
 pub enum Listener {
-    /// A TCP port, maybe with TLS.
+    /// A TCP port, with or without TLS.
     Tcp(TcpListener, Option<TlsAcceptor>),
     /// A Unix socket, which is removed at the end.
     Unix(UnixListener, PathBuf),
@@ -91,8 +91,7 @@ impl Listener {
                 Ok(Self::Tcp(listener, tls.map(|config| TlsAcceptor::from(config.clone()))))
             }
             Address::Unix(path) => {
-                // What a killed process left behind, and nothing else: a socket at which nobody
-                // answers.
+                // Removes only the socket of a killed process, at which no process answers.
                 let is_socket =
                     std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
                 if is_socket
@@ -106,7 +105,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, as clients name it.
+    /// Returns the address, as clients name it.
     pub fn address(&self) -> String {
         match self {
             Self::Tcp(listener, _) => listener.local_addr().map_or_else(|_| "?".into(), |at| at.to_string()),
@@ -114,7 +113,7 @@ impl Listener {
         }
     }
 
-    /// Whether others than this machine can reach it.
+    /// Returns whether other machines can reach the address.
     pub fn is_wide(&self) -> bool {
         match self {
             Self::Tcp(listener, _) => listener.local_addr().is_ok_and(|at| !at.ip().is_loopback()),
@@ -148,7 +147,7 @@ impl axum::serve::Listener for Listener {
     type Io = Stream;
     type Addr = String;
 
-    /// Waits for the next client that gets as far as sending bytes.
+    /// Waits for the next client that completes its handshake.
     async fn accept(&mut self) -> (Stream, String) {
         loop {
             let taken = match Self::accept(self).await {
@@ -190,18 +189,18 @@ enum Raw {
     Unix(UnixStream),
 }
 
-/// A client that has just come.
+/// A client that has just connected.
 pub struct Incoming {
-    /// Where it calls from.
+    /// The client's own address.
     pub from: String,
-    /// The address that it called.
+    /// The address to which the client connected.
     pub to: String,
     stream: Raw,
     tls: Option<TlsAcceptor>,
 }
 
 impl Incoming {
-    /// Shakes hands where TLS asks for it.
+    /// Performs the TLS handshake, if the port uses TLS.
     pub async fn open(self) -> io::Result<Stream> {
         match (self.stream, self.tls) {
             (Raw::Tcp(stream), Some(tls)) => Ok(Stream::Tls(Box::new(tls.accept(stream).await?))),
@@ -211,13 +210,13 @@ impl Incoming {
     }
 }
 
-/// A client's bytes, both ways.
+/// The connection of a client.
 pub enum Stream {
-    /// Over TCP.
+    /// A TCP connection.
     Tcp(TcpStream),
-    /// Over TCP, encrypted.
+    /// A TCP connection with TLS.
     Tls(Box<TlsStream<TcpStream>>),
-    /// Over a Unix socket.
+    /// A Unix socket.
     Unix(UnixStream),
 }
 

@@ -1,4 +1,4 @@
-//! A server: its frontends, started and stopped together.
+//! A server, which starts and stops its frontends together.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,32 +17,34 @@ use crate::http::{self, Accepts, Http, guard};
 use crate::net::{Address, Listener};
 use crate::redis::{Settings, Shared, Users, check_numbered};
 
-/// What a server serves, where, and for whom.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where Redis clients come in.
+    /// Addresses for Redis clients.
     pub redis: Vec<Address>,
-    /// Where those of HTTP do.
+    /// Addresses for HTTP clients.
     pub http: Vec<Address>,
-    /// Certificate and key, both in PEM, for TLS on the TCP ports of Redis clients.
+    /// Paths of the certificate and the key, both in PEM, for TLS on the TCP ports of Redis
+    /// clients.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// The password of the user `default`.
+    /// Password of the user `default`.
     pub password: Option<String>,
-    /// Other users, and `default`, by their rules in Redis's language.
+    /// Rules of other users, and of `default`, in Redis's language, by user name.
     pub users: BTreeMap<String, String>,
     /// Limits for Redis clients.
     pub settings: Settings,
-    /// Limits for those of HTTP.
+    /// Limits for HTTP clients.
     pub streams: http::Config,
     /// Bytes of memory for the keys that Redis clients used last.
     pub cache: usize,
-    /// Threads that move the bytes of Redis clients. Their commands are done one after another all
-    /// the same.
+    /// Number of threads for the connections of Redis clients. The commands run one after another
+    /// with any number of threads.
     pub threads: usize,
 }
 
 impl Default for Config {
-    /// Redis clients of this machine, at their usual port, may do everything.
+    /// Returns a configuration in which Redis clients of this machine, at the usual port, may do
+    /// everything.
     fn default() -> Self {
         Self {
             redis: vec![Address::Tcp("127.0.0.1:6379".into())],
@@ -58,21 +60,21 @@ impl Default for Config {
     }
 }
 
-/// Why a server could not start, or did not end well.
+/// An error of a server's start or end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What it is to do makes no sense.
+    /// The configuration is invalid.
     #[error("{0}")]
     Config(String),
-    /// A place to listen at cannot be had.
+    /// The server cannot listen at an address.
     #[error("listening at {address} failed: {cause}")]
     Listen {
-        /// The place.
+        /// The address.
         address: String,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// The system gives no threads, or no polling.
+    /// The system cannot provide threads or polling.
     #[error("starting the server failed: {0}")]
     Start(io::Error),
     /// The store failed.
@@ -80,12 +82,12 @@ pub enum Error {
     Store(#[from] brooklet::Error),
 }
 
-/// Where a server listens, as clients name it.
+/// The addresses at which a server listens, as clients name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Addresses {
-    /// For Redis clients.
+    /// Addresses for Redis clients.
     pub redis: Vec<String>,
-    /// For those of HTTP.
+    /// Addresses for HTTP clients.
     pub http: Vec<String>,
 }
 
@@ -129,7 +131,7 @@ async fn bind(
     Ok(listeners)
 }
 
-/// Refuses to be open to other machines without a password.
+/// Refuses addresses that other machines can reach, if the users need no password.
 fn check_wide(listeners: &[Listener], users: &Users) -> Result<(), Error> {
     match listeners.iter().find(|listener| listener.is_wide()) {
         Some(wide) if users.default_user().is_some() => Err(Error::Config(format!(
@@ -140,7 +142,7 @@ fn check_wide(listeners: &[Listener], users: &Users) -> Result<(), Error> {
     }
 }
 
-/// Threads for a frontend, so that what one of them waits for does not keep the other.
+/// Returns the threads for a frontend: a blocked thread of one frontend does not block the other.
 fn runtime(name: &str, threads: usize) -> Result<Runtime, Error> {
     let mut builder = match threads {
         0 | 1 => Builder::new_current_thread(),
@@ -149,12 +151,13 @@ fn runtime(name: &str, threads: usize) -> Result<Runtime, Error> {
     builder.worker_threads(threads.max(1)).thread_name(name).enable_all().build().map_err(Error::Start)
 }
 
-/// Serves a store until told to stop; then what was acknowledged has left, and the store is closed.
+/// Serves a store until `stop` is cancelled. Then sends all replies about acknowledged commits, and
+/// closes the store.
 ///
-/// `ready` is called once clients can come in.
+/// Calls `ready` once clients can connect.
 ///
 /// # Errors
-/// Nothing was served. Or the store failed as it was closed.
+/// An error of the start: nothing was served. Or [`Error::Store`] where closing the store fails.
 pub fn serve(
     store: Store,
     config: &Config,
@@ -190,7 +193,7 @@ pub fn serve(
     ready(&addresses);
     for_redis.block_on(async {
         shared.serve(redis, stop.clone()).await;
-        // Where nobody listens for Redis clients, the others are served until the end all the same.
+        // Without addresses for Redis clients, the HTTP clients are served until the end.
         stop.cancelled().await;
     });
     watch.stopping();
@@ -200,7 +203,7 @@ pub fn serve(
     Ok(store.close()?)
 }
 
-/// Serves HTTP: streams, and what the server shows of itself.
+/// Serves HTTP: streams, and the pages about the store.
 async fn web_frontend(
     listeners: Vec<Listener>,
     http: Http,

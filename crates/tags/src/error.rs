@@ -1,51 +1,52 @@
-//! What can go wrong.
+//! The errors of this crate.
 
 use crate::limits::{MAX_ID, MAX_NAME, MAX_TAG, MAX_TAGS};
 
-/// An error of a call. It had no effect, unless the store [stopped](brooklet::Error::Stopped).
+/// An error of a call. The call had no effect, unless the store
+/// [stopped](brooklet::Error::Stopped).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store fails.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] brooklet::Error),
-    /// The name is empty or too long, or has other characters than letters, digits, dots, hyphens
+    /// The name is empty or too long, or has characters other than letters, digits, dots, hyphens
     /// and underscores.
     #[error(
         "\"{0}\" is no name for tagged records: use 1 to {MAX_NAME} letters, digits, dots, hyphens and underscores"
     )]
     InvalidName(String),
-    /// An id of so many bytes: empty, or too long.
+    /// The id is empty or too long.
     #[error("an id of {len} bytes: use 1 to {MAX_ID}")]
     InvalidId {
-        /// Its bytes.
+        /// Length of the id in bytes.
         len: usize,
     },
-    /// A tag of so many bytes: empty, or too long.
+    /// The tag is empty or too long.
     #[error("a tag of {len} bytes: use 1 to {MAX_TAG}")]
     InvalidTag {
-        /// Its bytes.
+        /// Length of the tag in bytes.
         len: usize,
     },
-    /// More tags on a record than there may be.
+    /// The record has more than [`MAX_TAGS`](crate::MAX_TAGS) tags; the value is their number.
     #[error("a record with {0} tags: use {MAX_TAGS} at most, or several records")]
     TooManyTags(usize),
-    /// A query that asks for nothing: neither all, nor any, nor a prefix.
+    /// The query names no tag: it has no `all`, `any`, `prefix` or `every`.
     #[error(
         "the query names no tag that a record must bear: name one, by `all`, `any` or `prefix`, or ask for `every` record"
     )]
     EmptyQuery,
-    /// What a log holds makes no sense.
+    /// A log of the tagged records has invalid contents.
     #[error("log {log} does not hold what it should: {what}; restore it from a copy")]
     Damaged {
-        /// The log.
+        /// Key of the log.
         log: String,
-        /// What is wrong.
+        /// The defect.
         what: &'static str,
     },
 }
 
-/// What a call gives.
+/// The result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

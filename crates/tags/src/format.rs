@@ -1,7 +1,8 @@
-//! What lies in which log, and how: the only description of it.
+//! The logs of tagged records, and the format of their entries. This is the only description of
+//! both.
 //!
-//! All logs begin with the name and a slash, so that the name can be that of a space. Numbers are
-//! varints, unless told otherwise; a string is its length and its bytes.
+//! All logs begin with the name and a slash, so the name can be that of a space. Numbers are
+//! varints, unless stated otherwise; a string is its length and its bytes.
 //!
 //! ```text
 //! name/r/<id>       a record: its last entry counts
@@ -14,9 +15,9 @@
 //! name/w            1 (version), the ordinal up to which `t` and `x` tell of all changes; what follows, the journal does
 //! ```
 //!
-//! Each put is one commit of the record and the change. So wherever it is cut, the journal tells
-//! what the other logs do not yet: those are brought up to date now and then, in any number of
-//! commits, of which the last is that of `w`.
+//! Each put is one commit of the record and the change. So after a crash at any point, the journal
+//! has the changes that the other logs lack. Those logs are brought up to date from time to time,
+//! in several commits; the last of these commits writes `w`.
 
 use brooklet_wal::{put_varint, take_varint};
 use roaring::{RoaringBitmap, RoaringTreemap};
@@ -24,7 +25,7 @@ use roaring::{RoaringBitmap, RoaringTreemap};
 use crate::error::{Error, Result};
 use crate::limits::{MAX_ID, MAX_NAME, MAX_TAG, MAX_TAGS};
 
-/// Ordinals of a window.
+/// Number of ordinals of a window.
 pub(crate) const WINDOW: u64 = 1 << 16;
 
 const VERSION: u8 = 1;
@@ -62,7 +63,7 @@ impl Keys {
         self.key("x/", format!("{window:012x}").as_bytes())
     }
 
-    /// What the keys of all windows with dead ordinals begin with.
+    /// Returns the prefix of the keys of all windows with dead ordinals.
     pub fn all_dead(&self) -> Vec<u8> {
         self.key("x/", b"")
     }
@@ -72,11 +73,11 @@ impl Keys {
     }
 }
 
-/// A change, as the journal has it.
+/// A change in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub removes: bool,
-    /// The ordinal of what it replaces, or removes.
+    /// The ordinal of the record that the change replaces or removes.
     pub old: Option<u64>,
     pub id: Vec<u8>,
 }
@@ -101,7 +102,7 @@ impl Change {
     }
 }
 
-/// Encodes a record, whose tags ascend.
+/// Encodes a record; its tags must be in ascending order.
 pub(crate) fn encode_record(ordinal: u64, tags: &[Vec<u8>], payload: &[u8]) -> Vec<u8> {
     let mut out =
         Vec::with_capacity(payload.len() + tags.iter().map(|tag| tag.len() + 2).sum::<usize>() + 12);
@@ -116,7 +117,7 @@ pub(crate) fn encode_record(ordinal: u64, tags: &[Vec<u8>], payload: &[u8]) -> V
     out
 }
 
-/// A record's ordinal, its tags, and where its payload begins.
+/// Returns a record's ordinal, its tags, and the offset of its payload.
 pub(crate) fn decode_record(bytes: &[u8]) -> Option<(u64, Vec<Vec<u8>>, usize)> {
     let (&[VERSION, a, b, c, d, e, f, g, h], mut rest) = bytes.split_first_chunk::<9>()? else { return None };
     let ordinal = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
@@ -131,7 +132,7 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<(u64, Vec<Vec<u8>>, usize)> 
     Some((ordinal, tags, bytes.len() - rest.len()))
 }
 
-/// Encodes ordinals, which ascend.
+/// Encodes ordinals, which must be in ascending order.
 pub(crate) fn encode_block(ordinals: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let (mut out, mut last) = (Vec::new(), 0);
     for ordinal in ordinals {
@@ -141,7 +142,7 @@ pub(crate) fn encode_block(ordinals: impl IntoIterator<Item = u64>) -> Vec<u8> {
     out
 }
 
-/// Adds the ordinals of a block.
+/// Adds the ordinals of a block to a set.
 pub(crate) fn decode_block(mut block: &[u8], to: &mut RoaringTreemap) -> Option<()> {
     let mut ordinals = Vec::new();
     let mut last = 0u64;
@@ -149,7 +150,7 @@ pub(crate) fn decode_block(mut block: &[u8], to: &mut RoaringTreemap) -> Option<
         last = last.checked_add(take_varint(&mut block)?)?;
         ordinals.push(last);
     }
-    // What is behind all that is there is added at once.
+    // Ordinals after the largest one in the set are added at once.
     let begins = to.max().map_or(0, |max| max + 1);
     match ordinals.first().is_some_and(|first| *first >= begins) {
         true => drop(to.append(ordinals).ok()?),
@@ -158,9 +159,9 @@ pub(crate) fn decode_block(mut block: &[u8], to: &mut RoaringTreemap) -> Option<
     Some(())
 }
 
-/// The lower 16 bits of the ordinals of a window.
+/// Returns the lower 16 bits of a set's ordinals in a window.
 pub(crate) fn of_window(set: &RoaringTreemap, window: u64) -> RoaringBitmap {
-    // The sets of such a set are of 2^32 ordinals each.
+    // A treemap consists of bitmaps of 2^32 ordinals each.
     let (upper, start) = ((window * WINDOW) >> 32, (window * WINDOW) as u32);
     let bitmap = set.bitmaps().find(|(at, _)| u64::from(*at) == upper);
     let range = start..=start + (WINDOW - 1) as u32;
@@ -171,7 +172,7 @@ pub(crate) fn of_window(set: &RoaringTreemap, window: u64) -> RoaringBitmap {
         .collect()
 }
 
-/// Encodes the ordinals of a window that count no more.
+/// Encodes the dead ordinals of a window.
 pub(crate) fn encode_dead(dead: &RoaringTreemap, window: u64) -> Vec<u8> {
     let mut low = of_window(dead, window);
     low.optimize();
@@ -180,7 +181,7 @@ pub(crate) fn encode_dead(dead: &RoaringTreemap, window: u64) -> Vec<u8> {
     out
 }
 
-/// Adds the ordinals of a window that count no more.
+/// Adds the dead ordinals of a window to a set.
 pub(crate) fn decode_dead(bytes: &[u8], window: u64, to: &mut RoaringTreemap) -> Option<()> {
     let low = RoaringBitmap::deserialize_from(bytes).ok()?;
     let start = window.checked_mul(WINDOW)?;
@@ -202,7 +203,7 @@ pub(crate) fn decode_watermark(bytes: &[u8]) -> Option<u64> {
     take_varint(&mut rest).filter(|_| rest.is_empty())
 }
 
-/// The tags of a record, in order, each once.
+/// Returns the tags of a record in ascending order, without duplicates.
 pub(crate) fn check_tags<T: AsRef<[u8]>>(tags: impl IntoIterator<Item = T>) -> Result<Vec<Vec<u8>>> {
     let mut tags: Vec<Vec<u8>> = tags.into_iter().map(|tag| tag.as_ref().to_vec()).collect();
     if let Some(tag) = tags.iter().find(|tag| tag.is_empty() || tag.len() > MAX_TAG) {

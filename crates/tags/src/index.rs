@@ -1,5 +1,5 @@
-//! The sets: which records bear a tag, and which count no more. Those that the logs have, as far as
-//! they were asked for lately, and those of the changes that came since.
+//! The sets of ordinals: the records of each tag, and the dead ordinals. The cache has the recently
+//! used sets of the logs; the index has the changes that the logs lack.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use roaring::RoaringTreemap;
 use crate::error::{Error, Result};
 use crate::format::{self, Keys, WINDOW};
 
-/// A tag, and the ordinal of a record that bears it.
+/// A tag, and the ordinal of a record with that tag.
 pub(crate) type Pair = (Vec<u8>, u64);
 
-/// Tags of records that the logs do not have yet.
+/// The tags of records that the logs lack.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
-    /// In order, each, and each larger than the next.
+    /// Sorted runs, each larger than the next.
     pub runs: Vec<Arc<Vec<Pair>>>,
-    /// Those that came last, in no order.
+    /// The newest pairs, unsorted.
     new: Vec<Pair>,
-    /// How many there are.
+    /// Number of pairs.
     pub entries: usize,
 }
 
-/// So many are put in order at once where nobody asks for them: that is less work than each by
-/// itself.
+/// Number of new pairs that are sorted at once if no query comes: a batch costs less than single
+/// pairs.
 const RUN: usize = 1 << 15;
 
 impl Recent {
@@ -37,7 +37,7 @@ impl Recent {
         }
     }
 
-    /// Puts what is new in order. Small runs join larger ones, so that there are few.
+    /// Sorts the new pairs into a run. Merges small runs into larger ones, so that few runs exist.
     pub fn sort(&mut self) {
         if self.new.is_empty() {
             return;
@@ -51,33 +51,33 @@ impl Recent {
     }
 }
 
-/// Those of a run whose tags are at or after one.
+/// Returns the pairs of a run from a tag on.
 fn from<'a>(run: &'a [Pair], tag: &[u8]) -> &'a [Pair] {
     &run[run.partition_point(|(other, _)| &other[..] < tag)..]
 }
 
-/// What is known of all changes up to one.
+/// The changes up to an ordinal, in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// The changes that are in it: those before this ordinal.
+    /// The ordinal before which all changes are in the index.
     pub upto: u64,
     pub recent: Recent,
-    /// What is on its way into the logs.
+    /// The pairs that are being written to the logs.
     pub settling: Vec<Arc<Vec<Pair>>>,
-    /// Ordinals that count no more.
+    /// The dead ordinals: of records that were replaced or removed.
     pub dead: Arc<RoaringTreemap>,
-    /// Windows of those that the logs do not know as they are.
+    /// The windows whose dead ordinals in the logs are out of date.
     pub changed: BTreeSet<u64>,
 }
 
 impl Index {
-    /// The record of an ordinal counts no more.
+    /// Marks an ordinal as dead.
     pub fn bury(&mut self, ordinal: u64) {
         Arc::make_mut(&mut self.dead).insert(ordinal);
         self.changed.insert(ordinal / WINDOW);
     }
 
-    /// The ordinals of the tags that are in memory, and what else a query goes by.
+    /// Returns the ordinals of some tags in memory, with the other data that a query needs.
     pub fn glance(&mut self, tags: &[&[u8]]) -> Glance {
         self.recent.sort();
         let of = |tag: &&[u8]| {
@@ -92,7 +92,7 @@ impl Index {
         self.settling.iter().chain(&self.recent.runs)
     }
 
-    /// The tags in memory that begin with a prefix.
+    /// Returns the tags in memory that begin with a prefix.
     pub fn tags_with_prefix(&mut self, prefix: &[u8]) -> BTreeSet<Vec<u8>> {
         self.recent.sort();
         let of_run =
@@ -100,14 +100,14 @@ impl Index {
         self.runs().flat_map(|run| of_run(run)).cloned().collect()
     }
 
-    /// Takes out what is to be brought into the logs; it is seen all the same.
+    /// Takes the pairs that must be written to the logs. Queries still see them.
     pub fn settle(&mut self) -> Vec<Arc<Vec<Pair>>> {
         self.recent.sort();
         self.settling = std::mem::take(&mut self.recent).runs;
         self.settling.clone()
     }
 
-    /// Takes back what could not be.
+    /// Takes the pairs back after a failed write.
     pub fn take_back(&mut self) {
         let mut runs = std::mem::take(&mut self.settling);
         self.recent.entries += runs.iter().map(|run| run.len()).sum::<usize>();
@@ -116,24 +116,24 @@ impl Index {
     }
 }
 
-/// What a query sees of the index.
+/// The data of the index for one query.
 pub(crate) struct Glance {
     pub upto: u64,
     pub dead: Arc<RoaringTreemap>,
-    /// For each of the tags.
+    /// The ordinals of each of the tags.
     pub recent: Vec<RoaringTreemap>,
 }
 
 /// The set of a tag as its log has it.
 struct Cached {
     set: Arc<RoaringTreemap>,
-    /// The number of the block to be read next.
+    /// The number of the next block to read.
     next: u64,
     bytes: usize,
     used: u64,
 }
 
-/// The sets that were asked for lately, within so many bytes.
+/// The recently used sets, within a number of bytes.
 pub(crate) struct Cache {
     budget: usize,
     sets: BTreeMap<Box<[u8]>, Cached>,
@@ -167,7 +167,7 @@ impl Cache {
         }
     }
 
-    /// Forgets the half that was asked for least lately.
+    /// Drops the less recently used half.
     fn shed(&mut self) {
         let mut used: Vec<u64> = self.sets.values().map(|cached| cached.used).collect();
         let middle = used.len() / 2;
@@ -177,7 +177,7 @@ impl Cache {
     }
 }
 
-/// The set of a tag, as its log has it now.
+/// Returns the set of a tag, as its log has it now.
 pub(crate) fn load(
     store: &Store,
     keys: &Keys,
@@ -190,7 +190,7 @@ pub(crate) fn load(
     let (set, next) = known.clone().unwrap_or_default();
     let blocks = match store.read(&key, next..) {
         Err(brooklet::Error::UnknownLog { .. }) => return Ok(Arc::default()),
-        // Blocks were put together meanwhile, and have other numbers.
+        // The blocks were merged meanwhile, and have other numbers.
         Err(brooklet::Error::OutOfRange { .. }) => store.read(&key, ..)?,
         blocks => blocks?,
     };

@@ -1,4 +1,4 @@
-//! Records that bear any number of tags, and are found by them: on [Brooklet](brooklet), a store of
+//! Records with any number of tags, found by their tags: on [Brooklet](brooklet), a store of
 //! millions of small logs.
 //!
 //! ```
@@ -22,22 +22,21 @@
 //!
 //! # How it works
 //!
-//! Each put is one commit of two logs: the record's own, and a journal that numbers all changes.
-//! The number is the record's *ordinal*; a tag is the set of the ordinals of the records that bear
-//! it. Such a set is a log too, to which blocks of ordinals are appended; what the journal has and
-//! these do not yet is kept in memory, as sets, and is found there by whoever opens the store. Once
-//! it is large, it is appended to the logs of all its tags, and the journal need not be gone
-//! through any more from there. So a put writes what it brings, and nothing again, however many
-//! records there are, and however many bear a tag of its.
+//! Each put is one commit of two logs: the record's own log, and a journal that numbers all
+//! changes. The number is the record's *ordinal*; a tag is the set of the ordinals of its records.
+//! Each set is a log, too: blocks of ordinals are appended to it. The index keeps the newest
+//! changes in memory, as sets. If the index grows large, its changes are appended to the logs of
+//! all their tags. An opening reads the journal only from there on. So a put writes its own data
+//! once, however many records exist, and however many records have its tags.
 //!
-//! A record that is replaced has a new ordinal; the old one is in the set of those that count no
-//! more. Sets are Roaring bitmaps in memory, so that all of, any of and none of are operations on
-//! those, and the newest records are found first.
+//! A replaced record has a new ordinal; the old one joins the set of dead ordinals. Sets are
+//! Roaring bitmaps in memory. So a query for all, any or none of some tags is an operation on
+//! bitmaps, and the newest records are found first.
 //!
-//! # The rooms
+//! # The modules
 //!
-//! `format` (what lies where), `index` (the sets, and what of them is in memory), `tags` (records),
-//! `query`, `settle` (from memory into the logs).
+//! `format` (the logs and their entries), `index` (the sets, and their part in memory), `tags`
+//! (records), `query`, `settle` (from memory into the logs).
 
 #![forbid(unsafe_code)]
 

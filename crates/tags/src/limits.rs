@@ -1,13 +1,13 @@
-//! The most that names, ids and tags may have.
+//! The limits of names, ids and tags.
 
-/// The most bytes of a name, an id and a tag.
+/// Most bytes of a name.
 pub const MAX_NAME: usize = 64;
 
-/// See above.
+/// Most bytes of an id.
 pub const MAX_ID: usize = 512;
 
-/// See above.
+/// Most bytes of a tag.
 pub const MAX_TAG: usize = 512;
 
-/// The most tags of a record.
+/// Most tags of a record.
 pub const MAX_TAGS: usize = 1 << 16;

@@ -1,4 +1,4 @@
-//! Finding records by their tags.
+//! Queries for records by their tags.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::index::load;
 use crate::limits::MAX_TAG;
 use crate::tags::{Record, Shared, Tags};
 
-/// What records are looked for; see [`Tags::find`].
+/// A query for records; see [`Tags::find`].
 #[derive(Clone)]
 pub struct Query {
     shared: Arc<Shared>,
@@ -24,22 +24,22 @@ pub struct Query {
     limit: u64,
 }
 
-/// A record that was found.
+/// A record that a query found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {
-    /// Its id.
+    /// Id of the record.
     pub id: Vec<u8>,
-    /// Its tags, in order.
+    /// Tags of the record, in order.
     pub tags: Vec<Vec<u8>>,
-    /// Its bytes.
+    /// Payload of the record.
     pub payload: Bytes,
-    /// Where it was found: for [`Query::before`].
+    /// Place of the record in the order of changes, for [`Query::before`].
     pub cursor: u64,
 }
 
-/// Records that were found, the newest first. They are read as they are asked for. An error ends
-/// it.
+/// An iterator over the found records, the newest first. It reads each record when the caller asks
+/// for it. An error ends the iterator.
 pub struct Records {
     query: Query,
     rest: std::iter::Rev<roaring::treemap::IntoIter>,
@@ -52,7 +52,7 @@ fn strings<T: AsRef<[u8]>>(tags: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
 }
 
 impl Tags {
-    /// Looks for records by what tags they bear: all that is asked for must hold.
+    /// Returns a query for records by their tags. All of its conditions must hold.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet_tags::Error> {
@@ -81,59 +81,59 @@ impl Tags {
 }
 
 impl Query {
-    /// They must bear all of these tags.
+    /// Requires all of these tags.
     pub fn all<T: AsRef<[u8]>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.all.extend(strings(tags));
         self
     }
 
-    /// They must bear one of these tags, at least. Asked for again: and one of those.
+    /// Requires at least one of these tags. Each further call adds a condition.
     pub fn any<T: AsRef<[u8]>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.any.push(strings(tags));
         self
     }
 
-    /// They must bear none of these tags.
+    /// Excludes records with any of these tags.
     pub fn none<T: AsRef<[u8]>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.none.extend(strings(tags));
         self
     }
 
-    /// They must bear a tag that begins so. Takes longer the more such tags there are.
+    /// Requires a tag that begins with `prefix`. Takes longer with a larger number of such tags.
     pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
         self.prefixes.push(prefix.as_ref().to_vec());
         self
     }
 
-    /// Any record will do, but for what else is asked for.
+    /// Finds every record that meets the other conditions, if any.
     pub fn every(mut self) -> Self {
         self.every = true;
         self
     }
 
-    /// Goes on behind a record that was [found](Found::cursor): only older ones count. That holds
-    /// whatever is put and removed meanwhile; a record that was replaced is as new as that.
+    /// Finds only records that are older than a [cursor](Found::cursor). Puts and removals
+    /// meanwhile do not affect that; a replaced record is as new as its replacement.
     pub fn before(mut self, cursor: u64) -> Self {
         self.before = cursor;
         self
     }
 
-    /// No more than so many.
+    /// Returns at most `most` records.
     pub fn limit(mut self, most: u64) -> Self {
         self.limit = most;
         self
     }
 
-    /// How many records it finds, whatever its limit.
+    /// Returns the number of records that the query finds, regardless of its limit.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// The same errors as [`run`](Self::run).
     pub fn count(&self) -> Result<u64> {
         Ok(self.ordinals()?.len())
     }
 
-    /// Finds them, as of now: of what changes while they are read, those that are gone are left
-    /// out, and those that were replaced are as they are by then, if they still fit.
+    /// Runs the query as of now. If a record changes during the iteration: a removed record is left
+    /// out, and a replaced one is returned in its new state if it still matches.
     ///
     /// # Errors
     /// [`Error::EmptyQuery`], [`Error::InvalidTag`], [`Error::Damaged`].
@@ -142,7 +142,7 @@ impl Query {
         Ok(Records { left: self.limit, query: self, rest, failed: false })
     }
 
-    /// The ordinals of what is found.
+    /// Returns the ordinals of the found records.
     fn ordinals(&self) -> Result<RoaringTreemap> {
         if self.all.is_empty() && self.any.is_empty() && self.prefixes.is_empty() && !self.every {
             return Err(Error::EmptyQuery);
@@ -174,7 +174,7 @@ impl Query {
             sets.by_ref().take(group.len()).for_each(|set| union |= &*set);
             must.push(union.into());
         }
-        // The fewest first.
+        // The smallest sets first.
         must.sort_by_key(|set| set.len());
         let mut must = must.into_iter();
         let mut found = match (must.next(), must.next()) {
@@ -189,7 +189,7 @@ impl Query {
         Ok(found)
     }
 
-    /// Whether a record fits by its tags.
+    /// Returns whether a record's tags match the query.
     fn fits(&self, tags: &[Vec<u8>]) -> bool {
         let bears = |tag: &Vec<u8>| tags.binary_search(tag).is_ok();
         let begins = |prefix: &Vec<u8>| tags.iter().any(|tag| tag.starts_with(prefix));
@@ -206,7 +206,7 @@ impl Records {
         let key = keys.journal(ordinal / WINDOW);
         let at = ordinal % WINDOW;
         let entry = match store.read(&key, at..=at) {
-            // Nothing counts any more of the whole window.
+            // The whole window is dead.
             Err(brooklet::Error::UnknownLog { .. }) => None,
             entries => entries?.next().transpose()?,
         };

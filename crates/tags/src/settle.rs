@@ -1,8 +1,8 @@
-//! From memory into the logs: what came lately is appended to the sets of its tags.
+//! Writes recent changes from memory to the logs: appends them to the sets of their tags.
 //!
-//! That is done beside whoever writes and reads. Blocks come first, in commits of some hundred
-//! tags; the last commit says that it is done. Wherever that is cut, the journal has all of it: a
-//! block that is appended once more changes nothing, since sets know no twice.
+//! Readers and writers go on meanwhile. Blocks come first, in commits of some hundred tags; the
+//! last commit marks the end. After a crash at any point, the journal still has all changes. A
+//! block that is appended twice does no harm, as sets ignore duplicates.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,19 @@ use crate::format::{WINDOW, encode_block, encode_dead, encode_watermark, of_wind
 use crate::index::Pair;
 use crate::tags::{Shared, Tags};
 
-/// Tags of one commit.
+/// Number of tags of one commit.
 const AT_ONCE: usize = 256;
 
-/// Bytes of one commit, about.
+/// Size of one commit in bytes, about.
 const BYTES: usize = 256 << 10;
 
 impl Tags {
-    /// Brings what is in memory into the logs, so that the next opening is quick. Happens by itself
-    /// when it is [much](crate::Options::recent); nothing is lost without.
+    /// Writes the changes in memory to the logs, so that the next opening is quick. Runs by itself
+    /// when the tags in memory reach [`Options::recent`](crate::Options::recent); no data is lost
+    /// without it.
     ///
     /// # Errors
-    /// Those of a commit. What was done counts, and the rest is done the next time.
+    /// The errors of a commit. The finished part counts; the next call does the rest.
     pub fn settle(&self) -> Result<()> {
         let _alone = self.shared.settling.lock().expect("no panics");
         self.shared.settle()
@@ -33,8 +34,8 @@ impl Tags {
 }
 
 impl Shared {
-    /// The same, once there is much, and where nobody does it; where there is far too much, after
-    /// waiting for who does.
+    /// Settles once the index is large, unless another thread does. If the index is far too large,
+    /// waits for that thread.
     pub fn settle_if_much(&self) -> Result<()> {
         let entries = self.state().index.recent.entries;
         if entries < self.options.recent {
@@ -57,7 +58,7 @@ impl Shared {
             let runs = index.settle();
             (runs, index.upto, index.dead.clone(), std::mem::take(&mut index.changed))
         };
-        // In order each, which makes it quick.
+        // Each run is sorted, so this sort is quick.
         let mut pairs: Vec<&Pair> = runs.iter().flat_map(|run| run.iter()).collect();
         pairs.sort();
         let settled = self.write_sets(&pairs, upto, &dead, &changed);
@@ -101,7 +102,7 @@ impl Shared {
             }
             drop(self.store.commit(&commit)?);
         }
-        // what was appended before is on stable media with it.
+        // Once this entry is durable, so are all commits before it.
         let (key, watermark) = (self.keys.watermark(), encode_watermark(upto));
         self.store.snapshot(key, watermark)?.wait()?;
         self.drop_journals(upto, dead, changed)
@@ -118,7 +119,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Deletes the journals of windows of which nothing counts any more.
+    /// Deletes the journals of windows whose ordinals are all dead.
     fn drop_journals(&self, upto: u64, dead: &RoaringTreemap, changed: &BTreeSet<u64>) -> Result<()> {
         for &window in changed {
             let key = self.keys.journal(window);

@@ -1,4 +1,4 @@
-//! Records: putting, replacing, removing and reading them.
+//! Records: puts, replaces, removes and reads them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::{self, Change, Keys, WINDOW};
 use crate::index::{Cache, Index, load};
 
-/// How tagged records are kept.
+/// The options of tagged records.
 ///
 /// ```
 /// let options = brooklet_tags::Options::new().recent(100_000).cache(16 << 20);
@@ -28,31 +28,32 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults.
+    /// Returns the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Tags of records, counted once for each record, that are kept in memory before they are
-    /// appended to the logs of their tags. A million: some tens of megabytes. The more, the fewer
-    /// and larger blocks, and the longer opening takes: each record of theirs is read then.
+    /// Sets the number of tags of records that are kept in memory before they are appended to the
+    /// logs; a tag counts once for each of its records. The default is about a million, some tens
+    /// of megabytes. A larger number makes fewer and larger blocks, and a slower opening, which
+    /// reads each of those records.
     pub fn recent(mut self, tags: usize) -> Self {
         self.recent = tags.max(1);
         self
     }
 
-    /// Bytes of memory for the sets of tags that were asked for lately. 256 MiB: a set takes two
-    /// bytes a record, or less.
+    /// Sets the bytes of memory for recently used sets of tags. The default is 256 MiB; a set takes
+    /// two bytes per record or less.
     pub fn cache(mut self, bytes: usize) -> Self {
         self.cache = bytes;
         self
     }
 }
 
-/// Tagged records of one name in a store. Clones are handles to the same.
+/// The tagged records of one name in a store. A clone is a handle to the same records.
 ///
-/// One handle and its clones write to a name; another one that is opened beside it does not see
-/// what this one has in memory.
+/// Only one handle and its clones may write to a name. A second handle of the same name does not
+/// see the first one's changes in memory.
 #[derive(Clone)]
 pub struct Tags {
     pub(crate) shared: Arc<Shared>,
@@ -64,18 +65,18 @@ pub(crate) struct Shared {
     pub options: Options,
     pub state: Mutex<State>,
     pub cache: Mutex<Cache>,
-    /// Held by whoever brings what is in memory into the logs.
+    /// Lock of the thread that settles.
     pub settling: Mutex<()>,
 }
 
-/// What writers share.
+/// The state that writers share.
 pub(crate) struct State {
     /// The ordinal of the next change.
     next: u64,
     pub index: Index,
-    /// Changes that may not be durable yet: readers do not see them.
+    /// Changes that may not be durable yet, which readers do not see.
     pending: VecDeque<Pending>,
-    /// The last of these for each id.
+    /// The last pending change of each id.
     of_id: BTreeMap<Box<[u8]>, Pended>,
 }
 
@@ -95,15 +96,15 @@ struct Pended {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {
-    /// Its tags, in order.
+    /// Tags of the record, in order.
     pub tags: Vec<Vec<u8>>,
-    /// Its bytes.
+    /// Payload of the record.
     pub payload: Bytes,
     pub(crate) ordinal: u64,
 }
 
-/// The promise of a put or a removal. Dropping it changes nothing: what was written becomes durable
-/// all the same.
+/// The promise of a put or a removal. Dropping it does not undo the write, which still becomes
+/// durable.
 #[derive(Debug)]
 #[must_use = "a write is acknowledged only once it has been waited for"]
 pub struct Written {
@@ -111,8 +112,8 @@ pub struct Written {
 }
 
 impl Written {
-    /// Blocks until it is acknowledged: on stable media, or as the [space](brooklet::Space) of the
-    /// name says.
+    /// Blocks until the write is acknowledged: on stable media, or as the name's
+    /// [space](brooklet::Space) requires.
     ///
     /// # Errors
     /// [`brooklet::Error::Stopped`].
@@ -120,20 +121,20 @@ impl Written {
         Ok(self.ticket.wait()?)
     }
 
-    /// The promise of the store, to be awaited, or to have a callback with.
+    /// Returns the store's ticket, for `await` or a callback.
     pub fn ticket(&self) -> &Ticket {
         &self.ticket
     }
 }
 
 impl Tags {
-    /// Opens the tagged records of a name: all logs whose keys begin with it and a slash. Where
-    /// there are none, it is empty.
+    /// Opens the tagged records of a name: all logs whose keys begin with the name and a slash.
+    /// Without such logs the result is empty.
     ///
-    /// Takes as long as it takes to read the records that came [lately](Options::recent).
+    /// Reads the [recent](Options::recent) records.
     ///
     /// # Errors
-    /// [`Error::InvalidName`]; [`Error::Damaged`] where its logs do not make sense.
+    /// [`Error::InvalidName`]; [`Error::Damaged`] where its logs have invalid contents.
     pub fn open(store: &Store, name: &str, options: Options) -> Result<Self> {
         let keys = Keys::of(name)?;
         let mut index = Index { upto: watermark(store, &keys)?, ..Index::default() };
@@ -155,14 +156,15 @@ impl Tags {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Puts a record, in the place of the one with this id if there is one: one atomic commit.
+    /// Puts a record in one atomic commit. Replaces the record with the same id, if any.
     ///
-    /// Tags are any bytes, in any order; what is named twice counts once. A put of what is there
-    /// already makes it the newest.
+    /// Tags are any bytes, in any order; duplicates count once. Putting an unchanged record makes
+    /// it the newest.
     ///
     /// # Errors
     /// [`Error::InvalidId`], [`Error::InvalidTag`], [`Error::TooManyTags`];
-    /// [`brooklet::Error::PayloadTooLarge`], of payload and tags together; and those of a commit.
+    /// [`brooklet::Error::PayloadTooLarge`], of payload and tags together; and the errors of a
+    /// commit.
     pub fn put<T: AsRef<[u8]>>(
         &self,
         id: impl AsRef<[u8]>,
@@ -174,22 +176,22 @@ impl Tags {
         let tags = format::check_tags(tags)?;
         let written = self.shared.write(id, Some((tags, payload.as_ref())))?;
         if let Err(error) = self.shared.settle_if_much() {
-            // It is tried again; the record is there all the same.
+            // The next put tries again; the record is written anyway.
             tracing::warn!(%error, "tags in memory could not be brought into their logs");
         }
         Ok(written.expect("a put always writes"))
     }
 
-    /// Removes a record: one atomic commit. `None` where there is none.
+    /// Removes a record in one atomic commit. Returns `None` if no record has the id.
     ///
     /// # Errors
-    /// [`Error::InvalidId`], and those of a commit.
+    /// [`Error::InvalidId`], and the errors of a commit.
     pub fn remove(&self, id: impl AsRef<[u8]>) -> Result<Option<Written>> {
         format::check_id(id.as_ref())?;
         self.shared.write(id.as_ref(), None)
     }
 
-    /// The record of an id.
+    /// Returns the record of an id.
     ///
     /// # Errors
     /// [`Error::InvalidId`]; [`Error::Damaged`].
@@ -198,7 +200,7 @@ impl Tags {
         self.shared.record(id.as_ref())
     }
 
-    /// How many records bear a tag.
+    /// Returns the number of records with a tag.
     ///
     /// # Errors
     /// [`Error::InvalidTag`]; [`Error::Damaged`].
@@ -206,7 +208,7 @@ impl Tags {
         self.find().all([tag]).count()
     }
 
-    /// The tags that begin with a prefix, in order, with how many records bear each.
+    /// Returns the tags that begin with a prefix, in order, each with its number of records.
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -218,17 +220,17 @@ impl Tags {
             let count = ((&*set | &glance.recent[0]) - &*glance.dead).len();
             Ok((tag, count))
         });
-        // One that no record bears any more is none.
+        // A tag without records is left out.
         Ok(counted.filter(|counted| !matches!(counted, Ok((_, 0)))))
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn len(&self) -> u64 {
         let state = self.shared.state();
         state.index.upto - state.index.dead.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether no record exists.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -247,14 +249,14 @@ fn watermark(store: &Store, keys: &Keys) -> Result<u64> {
 }
 
 impl Shared {
-    /// What writers share, with all that readers see by now.
+    /// Returns the state that writers share, after all changes that readers may see.
     pub fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().expect("no panics");
         state.take_in();
         state
     }
 
-    /// Takes in what the journal has and the other logs do not.
+    /// Applies the changes of the journal that the other logs lack.
     fn replay(&self) -> Result<()> {
         let mut state = self.state();
         loop {
@@ -272,7 +274,7 @@ impl Shared {
                 let change = change.ok_or_else(|| Error::damaged(&key, "a change"))?;
                 let ordinal = state.next;
                 let record = if change.removes { None } else { self.record(&change.id)? };
-                // One that was replaced by now is buried by that change.
+                // A later change replaced this record, and marks its ordinal as dead.
                 let tags = record.filter(|record| record.ordinal == ordinal).map(|record| record.tags);
                 state.next += 1;
                 state.index.apply(ordinal, change, tags.unwrap_or_default());
@@ -295,10 +297,10 @@ impl Shared {
         Ok(Some(Record { tags, payload: entry.payload.slice(begins..), ordinal }))
     }
 
-    /// Writes a record, or removes it.
+    /// Writes or removes a record.
     fn write(&self, id: &[u8], record: Option<(Vec<Vec<u8>>, &[u8])>) -> Result<Option<Written>> {
         let key = self.keys.record(id);
-        // So that the look-up below finds what it needs in memory.
+        // Loads the log's bounds, so that the look-up below finds them in memory.
         self.store.bounds(&key).ok();
         let mut state = self.state();
         let old = match state.of_id.get(id) {
@@ -323,7 +325,7 @@ impl Shared {
             Some(bytes) => commit.snapshot(&key, bytes),
             None => commit.delete(&key),
         };
-        // Where somebody else writes to the name, that is noticed before it does harm.
+        // The commit fails if another handle has written to the name.
         commit.expect_next(&journal, ordinal % WINDOW).append(&journal, &encoded);
         let ticket = self.store.commit(&commit)?;
         state.next += 1;
@@ -332,7 +334,7 @@ impl Shared {
         Ok(Some(Written { ticket }))
     }
 
-    /// The tags that begin with a prefix, in order, whether or not a record still bears them.
+    /// Returns the tags that begin with a prefix, in order, also tags without records.
     pub fn tags_with_prefix(&self, prefix: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut tags = self.state().index.tags_with_prefix(prefix);
         let begins = self.keys.tag(b"").len();
@@ -344,7 +346,7 @@ impl Shared {
 }
 
 impl State {
-    /// Takes in the changes that readers see by now.
+    /// Applies the changes that readers may see by now.
     fn take_in(&mut self) {
         while self.pending.front().is_some_and(|pending| pending.ticket.is_done()) {
             let Pending { change, tags, .. } = self.pending.pop_front().expect("it was just seen");
@@ -358,7 +360,7 @@ impl State {
 }
 
 impl Index {
-    /// Takes in the next change.
+    /// Applies the next change.
     fn apply(&mut self, ordinal: u64, change: Change, tags: Vec<Vec<u8>>) {
         self.upto = ordinal + 1;
         change.old.into_iter().for_each(|old| self.bury(old));

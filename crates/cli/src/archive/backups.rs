@@ -15,11 +15,11 @@ use crate::signals;
 #[derive(clap::Args)]
 #[command(after_help = BUCKETS)]
 pub struct Args {
-    /// Where backups are kept
+    /// The place of the backups
     bucket: String,
     #[command(flatten)]
     which: WhichArgs,
-    /// Read all objects of one backup, and look whether they are what was written
+    /// Read all objects of one backup, and compare them with their checksums
     #[arg(long)]
     verify: bool,
 }

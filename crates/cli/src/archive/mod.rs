@@ -33,27 +33,27 @@ speak S3.";
 pub struct Args {
     /// The store: a file or a block device
     store: PathBuf,
-    /// Where its backups are kept; one store has one place
+    /// The place of the store's backups; each store needs its own
     bucket: String,
-    /// Remove backups that are older, but for the newest of those (ms, s, m, h, d and w are
+    /// Age at which backups are removed; the newest older backup stays (ms, s, m, h, d and w are
     /// understood)
     #[arg(long, value_name = "TIME", value_parser = age)]
     keep: Option<Duration>,
-    /// Go on from what another host wrote, which must not write any more
+    /// Go on from the backups of another host, which must stop writing
     #[arg(long)]
     take_over: bool,
-    /// The file that notes which backups are this host's [default: the store's name and .archive]
+    /// The file that notes this host's backups [default: the store's name and .archive]
     #[arg(long, value_name = "FILE")]
     note: Option<PathBuf>,
-    /// What other hosts are told of this one [default: its name]
+    /// The name of this host for other hosts [default: its host name]
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
-    /// Let the oldest of it go from the store's file or device, and read it from there, until that
-    /// holds so many bytes of runs at most (K, M and G are understood); commands on the store take
-    /// --archive BUCKET then
+    /// Most bytes of runs in the store's file or device; older runs are removed there and read from
+    /// the bucket; later commands on the store then need --archive BUCKET (K, M and G are
+    /// understood)
     #[arg(long, value_name = "BYTES", value_parser = size, conflicts_with = "dry_run")]
     offload: Option<u64>,
-    /// Tell what would be uploaded and removed, and do neither
+    /// Print what would be uploaded and removed, without doing it
     #[arg(long)]
     dry_run: bool,
 }
@@ -241,28 +241,28 @@ impl Display for Costs {
     }
 }
 
-/// Which logs.
+/// The choice of logs.
 #[derive(clap::Args)]
 #[group(multiple = false)]
 struct Chosen {
-    /// Only logs whose keys begin so
+    /// Prefix of the keys of the chosen logs
     #[arg(long)]
     prefix: Option<OsString>,
-    /// Only this log
+    /// The key of the one chosen log
     #[arg(long, value_name = "KEY")]
     log: Option<OsString>,
 }
 
-/// Which backup.
+/// The choice of a backup.
 #[derive(clap::Args)]
 #[group(multiple = false)]
 struct WhichArgs {
-    /// The backup of this number [default: the last one, and what was shipped behind it]
+    /// Number of the backup [default: the last one, with the commits shipped behind it]
     #[arg(long, value_name = "N")]
     backup: Option<u64>,
-    /// All as it was at this time, such as 2026-01-31T12:00:00Z: by the last backup of before, and
-    /// what was shipped behind it. Where not all was shipped until the next backup, only the times
-    /// of backups will do
+    /// Time of the logs' state, such as 2026-01-31T12:00:00Z: the last backup before it, with the
+    /// commits shipped behind that backup. If commits of the time were not shipped, only times of
+    /// backups work
     #[arg(long, value_name = "TIME", value_parser = time)]
     at: Option<SystemTime>,
 }

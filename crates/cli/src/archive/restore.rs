@@ -22,26 +22,25 @@ use crate::store_args::StoreArgs;
 #[derive(clap::Args)]
 #[command(after_help = BUCKETS)]
 pub struct Args {
-    /// Where backups are kept
+    /// The place of the backups
     bucket: String,
-    /// The store that takes the logs over: a file or a block device; a file is made where there is
-    /// none
+    /// The store that receives the logs: a file or a block device; a missing file is created
     store: PathBuf,
     #[command(flatten)]
     which: WhichArgs,
     #[command(flatten)]
     chosen: Chosen,
-    /// Leave out logs that the store has already, instead of restoring nothing
+    /// Leave out logs that exist in the store, instead of restoring nothing
     #[arg(long)]
     skip_existing: bool,
-    /// Restore all as a new store also where some of it is damaged in the backup: reading that
-    /// fails there, too
+    /// Restore all logs as a new store even if the backup has damaged parts; reading those parts
+    /// fails in the new store, too
     #[arg(long)]
     damaged: bool,
-    /// Bytes of memory to read ahead in, about (K, M and G are understood)
+    /// Bytes of memory for reading ahead, about (K, M and G are understood)
     #[arg(long, default_value = "128M", value_parser = size)]
     memory: u64,
-    /// Tell what would be restored, and do not
+    /// Print what would be restored, without restoring it
     #[arg(long)]
     dry_run: bool,
 }

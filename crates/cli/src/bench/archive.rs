@@ -17,20 +17,20 @@ use crate::size::{count, size};
 /// Arguments of `brooklet bench archive`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to make the stores, up to 1 KiB a log; they are removed at the end
+    /// The folder of the stores, up to 1 KiB per log; the stores are removed at the end
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Where backups go, such as s3://bucket/path; each round to a place of its own, which stays
-    /// [default: a folder beside the stores]
+    /// The place of the backups, such as s3://bucket/path; each round writes to its own folder
+    /// there, which stays [default: a folder next to the stores]
     #[arg(long)]
     bucket: Option<String>,
-    /// Logs that are backed up; also as 1e6
+    /// Number of logs to back up; also as 1e6
     #[arg(long, default_value = "1e6", value_parser = count)]
     logs: u64,
     /// Rounds of each measurement; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Bytes of memory to read ahead in (K, M and G are understood)
+    /// Bytes of memory for reading ahead (K, M and G are understood)
     #[arg(long, default_value = "128M", value_parser = size)]
     memory: u64,
 }

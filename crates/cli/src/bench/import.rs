@@ -17,19 +17,19 @@ use crate::size::{count, size};
 /// Arguments of `brooklet bench import`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to make the stores, up to 1 KiB an entry; they are removed at the end
+    /// The folder of the stores, up to 1 KiB per entry; the stores are removed at the end
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Entries to be imported; also as 1e6
+    /// Number of entries to import; also as 1e6
     #[arg(long, default_value = "10e6", value_parser = count)]
     entries: u64,
     /// Rounds of each measurement; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Bytes of memory to sort in (K, M and G are understood)
+    /// Bytes of memory for sorting (K, M and G are understood)
     #[arg(long, default_value = "1G", value_parser = size)]
     memory: u64,
-    /// Only the sections whose name holds this: keystrokes, deltas, one a log
+    /// Part of the names of the sections to run: keystrokes, deltas, one a log
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }

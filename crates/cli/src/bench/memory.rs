@@ -17,10 +17,10 @@ use crate::size::{count, size};
 /// Arguments of `brooklet bench memory`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to make the stores, up to 1 KiB an entry; they are removed at the end
+    /// The folder of the stores, up to 1 KiB per entry; the stores are removed at the end
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Entries to be appended; also as 1e6
+    /// Number of entries to append; also as 1e6
     #[arg(long, default_value = "5e6", value_parser = count)]
     entries: u64,
     /// Rounds of each measurement; the median counts

@@ -37,19 +37,21 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Measure the write-ahead log alone, beside the device and the plainest ways to do its work
+    /// Measure the write-ahead log alone, and compare it with the device and the simplest
+    /// implementations
     Wal(wal::Args),
-    /// Measure the store from few logs to many: what should be flat, and what checkpoints and
-    /// compaction do to it
+    /// Measure the store from few logs to many, to find costs that grow with logs, and the effects
+    /// of checkpoints and compaction
     Scale(scale::Args),
-    /// Measure building sorted files from entries in any order, and reading them, beside sorting
-    /// and writing alone
+    /// Measure building sorted files from entries in any order and reading them, and compare that
+    /// with sorting and writing alone
     Codex(codex::Args),
-    /// Measure bringing in whole logs past the log, beside appending their entries
+    /// Measure the import of whole logs past the write-ahead log, and compare it with appends
     Import(import::Args),
-    /// Measure logs that are kept in memory: appending, dumping and loading them, beside the disk
+    /// Measure logs that are kept in memory: appends, dumps and loads, and compare them with the
+    /// disk
     Memory(memory::Args),
-    /// Measure backing a store up in object storage and restoring it, beside the link and the disk
+    /// Measure backups in object storage and restores, and compare them with the link and the disk
     #[cfg(feature = "archive")]
     Archive(archive::Args),
 }

@@ -22,16 +22,16 @@ use crate::output::Output;
 /// Arguments of `brooklet bench` without more words.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to make the files; they are removed at the end.
+    /// The folder of the files, which are removed at the end
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Rounds of each measurement; the median counts.
+    /// Rounds of each measurement; the median counts
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Only the measurements whose name holds this.
+    /// Part of the names of the measurements to run
     #[arg(long)]
     only: Option<String>,
-    /// Used by the command itself: fill a ring at this path, then die without closing it.
+    /// Used by the command itself: fill a ring at this path, then die without closing it
     #[arg(long, hide = true)]
     fill: Option<PathBuf>,
 }

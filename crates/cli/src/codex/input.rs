@@ -7,15 +7,16 @@ use std::ops::ControlFlow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// How entries are written.
+/// The format of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// A line an entry: the key, a tab, the value, as they are; without a tab the value is empty
+    /// One entry per line: the key, a tab, the value, unescaped; without a tab the value is empty
     Tsv,
-    /// A JSON object a line: {"key": "…", "value": …}; a value that is no string is kept as it is
-    /// written, and `key_base16` and `value_base16` are for bytes that are not text
+    /// A JSON object per line: {"key": "…", "value": …}; a value that is no string is kept as
+    /// written, and `key_base16` and `value_base16` hold bytes that are not text
     Ndjson,
-    /// Length of the key (4 bytes, little endian), the key, length of the value, the value
+    /// Length of the key (4 bytes, little endian), the key, length of the value (4 bytes), the
+    /// value
     Lengths,
 }
 

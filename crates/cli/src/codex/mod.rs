@@ -32,7 +32,7 @@ pub enum Args {
     Get(Get),
     /// Print entries in the order of their keys
     Scan(Scan),
-    /// Show what a file is made of
+    /// Show the structure of a file
     Stat(Of),
     /// Check every checksum of a file, and the order of its keys
     Verify(Of),
@@ -42,43 +42,43 @@ pub enum Args {
 pub struct Build {
     /// The file to build
     codex: PathBuf,
-    /// What to build it from; without any, or for -, the standard input
+    /// The inputs; none or - for the standard input
     inputs: Vec<PathBuf>,
-    /// How the entries are written [default: by the name: .tsv, .ndjson or .jsonl, .bin; else tsv]
+    /// Format of the inputs [default: by the extension: .tsv, .ndjson or .jsonl, .bin; else tsv]
     #[arg(long)]
     format: Option<Format>,
-    /// What becomes of entries with the same key
+    /// Rule for entries with the same key
     #[arg(long, value_enum, default_value_t = Rule::Refuse)]
     duplicates: Rule,
-    /// Replace the file if it is there already
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
-    /// Bytes of memory to sort in; past that a file beside the target helps (K, M and G are
-    /// understood)
+    /// Bytes of memory for sorting; more entries need a temporary file in the target's folder (K, M
+    /// and G are understood)
     #[arg(long, default_value = "1G", value_parser = size)]
     memory: u64,
-    /// Threads that sort and pack [default: as many as there are cores]
+    /// Number of threads that sort and pack [default: the number of cores]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     threads: usize,
-    /// Bytes of a block: what a look-up reads
+    /// Size of a block in bytes: a look-up reads one block
     #[arg(long, default_value = "4K", value_parser = size)]
     block_size: u64,
-    /// Bits of filter for each key: 10 has one in a hundred absent keys pass; 0 is for none
+    /// Bits of filter for each key: with 10, one in a hundred absent keys passes; 0 for no filter
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=64))]
     filter_bits: u32,
-    /// Do not compress
+    /// Store blocks uncompressed
     #[arg(long)]
     no_compress: bool,
 }
 
-/// What becomes of entries with the same key.
+/// The rule for entries with the same key.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Rule {
-    /// They are an error
+    /// Fail
     Refuse,
-    /// The first stays
+    /// Keep the first
     First,
-    /// The last stays
+    /// Keep the last
     Last,
 }
 
@@ -94,7 +94,7 @@ pub struct Get {
     /// Byte to stop before [default: the value's end]
     #[arg(long, value_name = "N")]
     to: Option<u64>,
-    /// The value only, byte for byte, with nothing behind it
+    /// Print the value only, byte for byte, with nothing after it
     #[arg(long, conflicts_with = "json")]
     raw: bool,
 }
@@ -103,22 +103,22 @@ pub struct Get {
 pub struct Scan {
     /// The file
     codex: PathBuf,
-    /// Only keys that begin so
+    /// Prefix of the keys to print
     #[arg(long, conflicts_with_all = ["from", "to"])]
     prefix: Option<OsString>,
-    /// First key
+    /// First key to print
     #[arg(long, value_name = "KEY")]
     from: Option<OsString>,
     /// Key to stop before
     #[arg(long, value_name = "KEY")]
     to: Option<OsString>,
-    /// From the end
+    /// Print the last keys first
     #[arg(long)]
     reverse: bool,
-    /// At most so many
+    /// Most entries to print
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Keys only
+    /// Print keys only
     #[arg(long)]
     keys: bool,
 }

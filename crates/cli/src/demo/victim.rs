@@ -22,9 +22,9 @@ const IN_FLIGHT: usize = 24;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where the store is
+    /// The folder of the store
     dir: PathBuf,
-    /// Number that marks what is written now
+    /// The number that marks the writes of this round
     #[arg(long)]
     round: u32,
 }

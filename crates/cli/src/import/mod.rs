@@ -25,54 +25,53 @@ pub use lines::{Line, Refused, Source, each_line};
 /// Arguments of `brooklet import`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The store: a file or a block device; a file is made where there is none
+    /// The store: a file or a block device; a missing file is created
     store: PathBuf,
-    /// What to import; - is the standard input
+    /// The input: a file or a store; - for the standard input
     #[arg(default_value = "-")]
     input: PathBuf,
-    /// How it is written [default: by the name's end, .ndjson, .jsonl, .csv or .codex]
+    /// Format of the input [default: by the extension, .ndjson, .jsonl, .csv or .codex]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Of an export or a store, only logs whose keys begin so
+    /// Prefix of the keys of the logs to import, of an export or a store
     #[arg(long)]
     prefix: Option<std::ffi::OsString>,
-    /// Leave out logs that the store has already, instead of importing nothing
+    /// Leave out logs that exist in the store, instead of importing nothing
     #[arg(long)]
     skip_existing: bool,
-    /// The column with the keys, of CSV
+    /// The CSV column of the keys
     #[arg(long, value_name = "NAME", default_value = "key")]
     key_column: String,
-    /// The column with the payloads, of CSV
+    /// The CSV column of the payloads
     #[arg(long, value_name = "NAME", default_value = "payload")]
     payload_column: String,
-    /// Bytes of memory to sort in, about (K, M and G are understood)
+    /// Bytes of memory for sorting, about (K, M and G are understood)
     #[arg(long, default_value = "256M", value_parser = size)]
     memory: u64,
-    /// The folder for what does not fit into memory [default: that of the store, or the system's
-    /// for a device]
+    /// The folder for temporary files [default: the store's folder, or the system's for a device]
     #[arg(long, value_name = "FOLDER")]
     scratch: Option<PathBuf>,
-    /// The ring of the store that is imported, if it has a file or block device of its own
+    /// The ring of the imported store, if the ring has a file or block device of its own
     #[arg(long, value_name = "PATH")]
     input_ring: Option<PathBuf>,
-    /// The archive of the store that is imported, if some of that was offloaded
+    /// The archive of the imported store, if runs of that store were offloaded
     #[arg(long, value_name = "BUCKET")]
     input_archive: Option<String>,
-    /// Fail where there is no store, instead of creating one
+    /// Fail if the store is missing, instead of creating it
     #[arg(long)]
     no_create: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
-    /// A JSON object a line, as `export` writes them: {"key": …, "text": …} is an entry, {"key": …,
-    /// "first": …} says of a log where it begins, and what it keeps; `key_base16` and `base16` are
-    /// for bytes that are not text, and `json` for a payload that is kept as it is written
+    /// A JSON object per line, as `export` writes them: {"key": …, "text": …} is an entry; {"key":
+    /// …, "first": …} is a log, with its first number and its limits; `key_base16` and `base16`
+    /// hold bytes that are not text, and `json` holds a payload that is kept as written
     Ndjson,
     /// Comma-separated values; the first line names the columns
     Csv,
-    /// A codex file: an export of a store, or any other, of which each key becomes a log with the
-    /// value as its entry
+    /// A codex file: an export of a store, or any other; each key of another file becomes a log
+    /// with the value as its entry
     Codex,
     /// Another store
     Store,

@@ -29,25 +29,25 @@ use timer::{Timer, WAITS};
 pub struct Args {
     /// A directory on the disk, or a block device
     ///
-    /// In a directory the probe works on files of its own, which are gone afterwards, even if it is
-    /// killed (on Linux; a killed one leaves files named brooklet-probe-* elsewhere). A device must
-    /// be unused and blank: the first --size bytes and the last MiB read as zeros. It is blank
-    /// again afterwards, also if the probe is stopped by Ctrl-C; but if it is killed, or stopped by
-    /// a second Ctrl-C, noise is left in the first --size bytes. Zero those again
-    /// (`blkdiscard --zeroout --length BYTES DEVICE`), or let `format --force` write over them.
+    /// In a directory the probe works on files of its own, and removes them at the end, even if it
+    /// is killed (on Linux; elsewhere a killed probe leaves files named brooklet-probe-*). A device
+    /// must be unused and blank: the first --size bytes and the last MiB read as zeros. The probe
+    /// blanks the device at the end, also after Ctrl-C. If the probe is killed, or stopped by a
+    /// second Ctrl-C, noise is left in the first --size bytes. Zero those bytes again (`blkdiscard
+    /// --zeroout --length BYTES DEVICE`), or let `format --force` overwrite them.
     #[arg(value_name = "PATH|DEVICE")]
     path: PathBuf,
-    /// About how long it may take; a slow disk may take twice that
+    /// Time of the measurement in seconds, about; a slow disk may need twice as long
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     seconds: Duration,
-    /// Bytes it may write over and over (K, M and G are understood); in a directory at most a
-    /// quarter of what is free
+    /// Bytes that the probe may overwrite again and again (K, M and G are understood); in a
+    /// directory at most a quarter of the free space
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = footprint)]
     size: u64,
-    /// Measure only reads, of a file or device that may hold anything; nothing is written
+    /// Measure only reads, of a file or device with any contents; write nothing
     #[arg(long)]
     read_only: bool,
-    /// Also draw the curves, as SVG, into a new file
+    /// A new file for the curves, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }

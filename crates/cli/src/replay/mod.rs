@@ -30,38 +30,38 @@ pub struct Args {
     #[arg(required_unless_present = "git")]
     files: Vec<PathBuf>,
     /// A history instead: lines `log TAB commit TAB JSON string`, gzipped or not; consecutive lines
-    /// of one commit are one atomic commit
+    /// with the same commit are one atomic commit
     #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "copies", "writers"])]
     git: Option<PathBuf>,
-    /// Store to create and keep [default: a temporary one in the current directory, removed at the
-    /// end]
+    /// The store to create and keep [default: a temporary one in the current directory, removed at
+    /// the end]
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
-    /// Bytes of its ring (K, M and G are understood)
+    /// Size of its ring in bytes (K, M and G are understood)
     #[arg(long, value_parser = size, default_value = "64M")]
     ring_size: u64,
-    /// Threads that append
+    /// Number of threads that append
     #[arg(long, value_name = "N", default_value = "16")]
     writers: NonZeroUsize,
-    /// Documents made of each trace
+    /// Number of documents made of each trace
     #[arg(long, value_name = "N", default_value = "1")]
     copies: NonZeroUsize,
-    /// Unacknowledged writes of each writer
+    /// Most unacknowledged writes of each thread
     #[arg(long, value_name = "N", default_value = "64")]
     in_flight: NonZeroUsize,
-    /// Only the first transactions of each trace, or commits of the history
+    /// Number of transactions of each trace, or of commits of the history, to replay
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// When an append counts as acknowledged
+    /// The moment at which an append counts as acknowledged
     #[arg(long, value_enum, default_value = "durable")]
     durability: When,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum When {
-    /// When it is on stable media
+    /// When the append is on stable media
     Durable,
-    /// At once; it is on stable media within 100 ms
+    /// At once; the append is on stable media within 100 ms
     Deferred,
 }
 

@@ -42,29 +42,29 @@ const CHECKS: u32 = 6;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// How long to go on, in minutes; the last round and the last comparison come on top
+    /// Minutes to run, without the last round and the last comparison
     #[arg(long, default_value = "10", value_parser = minutes)]
     minutes: Duration,
     /// Number of logs
     #[arg(long, value_name = "N", default_value = "1e6", value_parser = logs)]
     logs: u32,
-    /// What chance follows from; when the kills come is the machine's affair all the same [default:
-    /// another each time]
+    /// Seed of the random choices; the times of the kills depend on the machine, too [default: a
+    /// new one each time]
     #[arg(long)]
     seed: Option<u64>,
-    /// Where to make the store; it is removed at the end, unless something is wrong with it
+    /// The folder of the store, which is removed at the end unless it has a defect
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// How large payloads are
+    /// Sizes of payloads
     #[arg(long, default_value = "mixed")]
     payloads: Mix,
-    /// Threads that write
+    /// Number of threads that write
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
     /// Seconds between kills, on average
     #[arg(long, default_value = "10", value_parser = seconds)]
     kill_every: Duration,
-    /// Bytes of the store's ring (K, M and G are understood)
+    /// Size of the store's ring in bytes (K, M and G are understood)
     #[arg(long, default_value = "64M", value_parser = size)]
     ring_size: u64,
 }

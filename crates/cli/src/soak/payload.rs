@@ -5,12 +5,12 @@ use brooklet::io::Rng;
 
 use crate::bench::load::{delta, noise};
 
-/// How large payloads are.
+/// The sizes of payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mix {
     /// 76 to 512 bytes
     Small,
-    /// Mostly small ones, keystrokes among them; some of a few KiB, few of up to 200 KiB
+    /// Mostly small ones, with keystrokes; some of a few KiB, few of up to 200 KiB
     Mixed,
     /// 4 to 256 KiB
     Large,

@@ -22,15 +22,15 @@ use words::Fields;
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Put a record, in the place of the one with its id if there is one
+    /// Put a record; replace the one with the same id, if any
     Put {
         #[command(flatten)]
         place: Place,
         /// The record's id
         id: String,
-        /// Its bytes; from the standard input where they are not given
+        /// The record's bytes [default: the standard input]
         payload: Option<String>,
-        /// A tag that it bears; may be given again
+        /// A tag of the record; may be given again
         #[arg(long = "tag", short, value_name = "TAG")]
         tags: Vec<String>,
     },
@@ -41,34 +41,34 @@ pub enum Command {
         /// The record's id
         id: String,
     },
-    /// Print the records that bear tags, the newest first
+    /// Print the records with the given tags, the newest first
     Find {
         #[command(flatten)]
         place: Place,
         #[command(flatten)]
         wanted: Wanted,
-        /// No more than so many
+        /// Most records to print
         #[arg(long, value_name = "N")]
         limit: Option<u64>,
-        /// Only those that are older than the record with this cursor, as --json tells it
+        /// Cursor of a record, as --json prints it, to print only older records
         #[arg(long, value_name = "CURSOR")]
         before: Option<u64>,
-        /// Print their bytes alone, as they are, each on a line
+        /// Print the records' bytes only, unchanged, each on a line
         #[arg(long)]
         raw: bool,
     },
-    /// Print how many records bear tags
+    /// Print the number of records with the given tags
     Count {
         #[command(flatten)]
         place: Place,
         #[command(flatten)]
         wanted: Wanted,
     },
-    /// List the tags, with how many records bear each
+    /// List the tags, each with its number of records
     List {
         #[command(flatten)]
         place: Place,
-        /// Only those that begin so
+        /// Prefix of the tags to list
         #[arg(default_value = "")]
         prefix: String,
     },
@@ -79,7 +79,7 @@ pub enum Command {
         /// The record's id
         id: String,
     },
-    /// Put each line of a file as a record: its words become tags, or the fields of its JSON
+    /// Put each line of a file as a record, with its words or its JSON fields as tags
     Import(Import),
 }
 
@@ -87,22 +87,22 @@ pub enum Command {
 pub struct Place {
     /// The store: a file or a block device
     store: PathBuf,
-    /// The name of the records, of which a store has any number
+    /// The name of the records; a store has any number of names
     #[arg(long, default_value = "tags")]
     name: String,
 }
 
 #[derive(Args)]
 pub struct Wanted {
-    /// Tags all of which a record must bear
+    /// Tags that a record must all have
     tags: Vec<String>,
-    /// Tags one of which it must bear
+    /// Tags of which a record must have at least one
     #[arg(long, value_name = "TAG")]
     any: Vec<String>,
-    /// Tags none of which it may bear
+    /// Tags that a record must not have
     #[arg(long, value_name = "TAG")]
     none: Vec<String>,
-    /// It must bear a tag that begins so
+    /// Prefix of a tag that a record must have
     #[arg(long, value_name = "TEXT")]
     prefix: Vec<String>,
 }
@@ -111,19 +111,19 @@ pub struct Wanted {
 pub struct Import {
     #[command(flatten)]
     place: Place,
-    /// The file; - is the standard input
+    /// The input file; - for the standard input
     #[arg(default_value = "-")]
     input: PathBuf,
-    /// What its lines are [default: by the name's end, ndjson for .ndjson and .jsonl, else text]
+    /// Format of the lines [default: by the extension, ndjson for .ndjson and .jsonl, else text]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Of JSON, only these fields become tags; may be given again [default: all]
+    /// A JSON field that becomes a tag; may be given again [default: all fields]
     #[arg(long = "field", value_name = "NAME")]
     fields: Vec<String>,
-    /// Of JSON, the field with the id [default: the file's name and the number of the line]
+    /// The JSON field of the id [default: the file's name and the number of the line]
     #[arg(long, value_name = "NAME")]
     id_field: Option<String>,
-    /// Words in lower case
+    /// Turn words into lower case
     #[arg(long)]
     lower: bool,
 }
@@ -132,8 +132,8 @@ pub struct Import {
 enum Format {
     /// Text: each word, of letters, digits and underscores, is a tag
     Text,
-    /// JSON objects: each field with a value is a tag, as name=value; name.other=value where they
-    /// are nested
+    /// JSON objects: each field with a value is a tag, as name=value; a nested field is
+    /// name.other=value
     Ndjson,
 }
 

@@ -29,13 +29,13 @@ const SILENT: Duration = Duration::from_secs(3);
 /// Arguments of `brooklet top`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The file of metrics that the store's process writes: as `--metrics FILE` of other commands
-    /// says, or `Options::metrics_file` of a program's own
+    /// The metrics file of the store's process: the FILE of `--metrics FILE`, or of
+    /// `Options::metrics_file` in another program
     file: PathBuf,
-    /// How long each look is, at least: 1s, 500ms
+    /// Least time between two updates: 1s, 500ms
     #[arg(long, value_parser = age, default_value = "1s")]
     every: Duration,
-    /// Stop after so many looks
+    /// Number of updates after which to stop
     #[arg(long)]
     count: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! What the HTTP frontend may be told, and the default of each with its reason.
+//! The settings of the HTTP frontend, and the reason for each default.
 
 use std::time::Duration;
 

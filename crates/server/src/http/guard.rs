@@ -1,5 +1,5 @@
-//! Who may ask over HTTP: those who know a password, where there is one; elsewhere programs of this
-//! machine, and no web page that a browser was lured into taking for part of it.
+//! Access over HTTP: with a password, clients that know the password; without one, only programs of
+//! this machine, and no web page in a browser.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The HTTP frontend: Durable Streams, below a prefix of the path ([`Config::prefix`]); and in
-//! [`watch`], what the server shows of itself.
+//! The HTTP frontend: Durable Streams, below a prefix of the path ([`Config::prefix`]), and the
+//! pages about the server in [`watch`].
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {

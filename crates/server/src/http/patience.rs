@@ -1,5 +1,5 @@
-//! Connections whose peer must take in what it is sent: one that does not for a while is given up,
-//! so that readers that stall hold nothing for ever.
+//! Connections with a write timeout: a peer that reads nothing for a while is disconnected, so that
+//! stalled readers hold nothing forever.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Connections: how many, how patient with their peers, and how they end.
+//! Connections: their number, their timeouts, and their end.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Users, their passwords, and what each may do to which keys.
+//! Users, their passwords, and their rights to commands and keys.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

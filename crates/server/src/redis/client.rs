@@ -1,4 +1,4 @@
-//! A client: who it is, what it has asked for, and the replies that are on their way to it.
+//! A client: its identity, its requests, and its pending replies.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

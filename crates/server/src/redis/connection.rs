@@ -1,5 +1,5 @@
-//! The bytes of one client: requests in, replies out. It waits for nothing but its socket and its
-//! waker.
+//! The connection of one client: reads requests, writes replies. It waits only for its socket and
+//! its waker.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

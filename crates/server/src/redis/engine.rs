@@ -1,8 +1,8 @@
-//! What clients ask for, done one request after another.
+//! The engine: runs the requests of clients, one after another.
 //!
-//! The engine has no thread, clock or socket of its own: whoever drives it says what time it is,
-//! hands in requests, takes replies out as they become ready, and tells it when commits are
-//! durable. So the same requests in the same order always do the same.
+//! The engine has no thread, clock or socket of its own. Its driver sets the time, passes requests
+//! in, takes replies out when they are ready, and reports durable commits. So the same requests in
+//! the same order always have the same result.
 
 mod batch;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Why a command fails, and how that is told.
+//! The errors of commands, and their replies.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! What the fuzz target needs of the private parts: a server without sockets and threads, to which
-//! several clients talk.
+//! Private functions for the fuzz target: a server without sockets and threads, with several
+//! clients.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

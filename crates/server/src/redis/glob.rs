@@ -1,5 +1,5 @@
-//! Patterns of keys, as Redis has them: `*`, `?`, `[a-z]`, `[^a]`, and a backslash before what is
-//! meant as it is.
+//! Patterns of keys, as in Redis: `*`, `?`, `[a-z]`, `[^a]`, and a backslash before a literal
+//! character.
 
 /// Whether text is of a pattern. Takes time in proportion to both lengths multiplied, at most.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {

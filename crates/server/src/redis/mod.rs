@@ -1,8 +1,7 @@
 //! The Redis frontend: RESP, on a store.
 //!
 //! `proto` reads requests, `reply` writes replies, `connection` moves the bytes of one client.
-//! `engine` does what is asked for, one request after another, by `commands`, on `keys`. `serve`
-//! drives all of it.
+//! `engine` runs requests, one after another, by `commands`, on `keys`. `serve` drives them all.
 
 mod acl;
 mod client;

@@ -1,4 +1,4 @@
-//! The time by two clocks.
+//! The current time, by two clocks.
 
 /// A moment. Keys expire by the wall clock, as Redis has it; waiting and idleness are measured by
 /// one that is never set.

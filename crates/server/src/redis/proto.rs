@@ -1,13 +1,13 @@
-//! Requests as they come over the wire: arrays of bulk strings, or lines of words.
+//! Parses requests: arrays of bulk strings, or lines of words.
 //!
 //! ```text
 //! *<n>\r\n  then n times  $<length>\r\n<bytes>\r\n
 //! word "another word"\r\n
 //! ```
 //!
-//! [`Parser::next`] takes whole requests off the front of what was read so far, without copying an
-//! argument. What it knows of a request that is not all there yet is kept, so that a large one is
-//! not looked through again with each packet.
+//! [`Parser::next`] takes whole requests from the front of the input, without copying an argument.
+//! The parser keeps its progress in an incomplete request, so that a large one is not parsed again
+//! with each packet.
 
 use bytes::{Buf, Bytes, BytesMut};
 

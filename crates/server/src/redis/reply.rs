@@ -1,4 +1,4 @@
-//! Replies as they go over the wire, in either version of the protocol.
+//! Encodes replies, in either version of the protocol.
 
 use bytes::{BufMut, BytesMut};
 

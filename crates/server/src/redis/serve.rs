@@ -1,4 +1,4 @@
-//! Drives the engine: clients come in, time goes by, commits become durable.
+//! Drives the engine: accepts clients, passes time, and reports durable commits.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -1,4 +1,4 @@
-//! What can be set while the server runs, by `CONFIG SET`, and what `CONFIG GET` tells.
+//! The settings that `CONFIG SET` changes and `CONFIG GET` returns, while the server runs.
 
 use super::glob::matches;
 

@@ -1,4 +1,4 @@
-//! What the Redis frontend tells where the server shows itself.
+//! The data of the Redis frontend for the page of the server.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Which spaces are databases: those whose logs change by what clients do, and by nothing else.
+//! The spaces that are databases: only clients of the server change their logs.
 
 use brooklet::{SpaceInfo, Store, WhenFull};
 

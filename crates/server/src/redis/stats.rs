@@ -1,4 +1,4 @@
-//! What is counted of the Redis frontend.
+//! The counters of the Redis frontend.
 
 use std::collections::BTreeMap;
 

@@ -28,19 +28,19 @@ pub use plain::write as write_plain;
 /// Arguments of `brooklet bench codex`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to make the files, up to 3 GiB; they are removed at the end
+    /// The folder of the files, up to 3 GiB; the files are removed at the end
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Entries of a file; also as 1e6
+    /// Number of entries of a file; also as 1e6
     #[arg(long, default_value = "13e6", value_parser = count)]
     entries: u64,
     /// Rounds of each measurement; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Bytes of memory to sort in (K, M and G are understood)
+    /// Bytes of memory for sorting (K, M and G are understood)
     #[arg(long, default_value = "3G", value_parser = size)]
     memory: u64,
-    /// Only the sections whose name holds this: values of 8, values of 100, titles, reading
+    /// Part of the names of the sections to run: values of 8, values of 100, titles, reading
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }

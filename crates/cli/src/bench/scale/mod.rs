@@ -42,29 +42,28 @@ use throttle::full;
 /// Arguments of `brooklet bench scale`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to make the stores, one after another; they are removed at the end. A million logs
-    /// take some GB
+    /// The folder of the stores, one after another; the stores are removed at the end; a million
+    /// logs take some GB
     #[arg(long, default_value = ".")]
     dir: PathBuf,
     /// Numbers of logs, ascending: up to 1e8, which takes some ten GB and an hour
     #[arg(long, value_name = "N,N,...", default_value = "1e3,1e4,1e5,1e6", value_delimiter = ',', value_parser = count)]
     logs: Vec<u64>,
-    /// How long each steady load takes; full throttle takes half of that. A whole run takes some
-    /// ten times this for each number of logs
+    /// Seconds of each steady load; the load at full throttle takes half as long; a whole run takes
+    /// some ten times as long for each number of logs
     #[arg(long, default_value = "20", value_parser = seconds)]
     seconds: Duration,
-    /// Appends a second of the steady loads
+    /// Appends per second of the steady loads
     #[arg(long, default_value_t = 16_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
-    /// Bytes of the stores' rings (K, M and G are understood)
+    /// Size of the stores' rings in bytes (K, M and G are understood)
     #[arg(long, default_value = "256M", value_parser = ring)]
     ring_size: u64,
-    /// Keep what was found for each number of logs in this file, a line each. Numbers that it holds
-    /// already are not measured again: so a long run goes on where it was cut short, or is done in
-    /// parts
+    /// A file for the results, one line for each number of logs; a run skips the numbers that are
+    /// in the file, so a long run may be resumed, or done in parts
     #[arg(long, value_name = "FILE")]
     points: Option<PathBuf>,
-    /// Also draw the curves, as SVG, into a new file
+    /// A new file for the curves, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Used by the command itself: fill the ring of the store at this path, then die without
@@ -74,7 +73,7 @@ pub struct Args {
     /// Used by the command itself: measure the memory that the store at this path takes
     #[arg(long, hide = true)]
     gauge: Option<PathBuf>,
-    /// Used by the command itself: how long to leave it alone for that
+    /// Used by the command itself: time to leave the store alone before that measurement
     #[arg(long, hide = true, default_value = "0", value_parser = left_alone)]
     left_alone: Duration,
 }

@@ -34,24 +34,24 @@ use rig::{Ground, Rig};
 /// Arguments of `brooklet bench wal`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to make the files, about 1 GiB and the ring's size; they are removed at the end
+    /// The folder of the files, about 1 GiB and the ring's size; the files are removed at the end
     #[arg(long, default_value = ".")]
     dir: PathBuf,
     /// Rounds of each measurement; the median counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// How long each side of a measurement takes in a round; a whole run takes a few minutes with
-    /// the default
+    /// Seconds of each side of a measurement in a round; with the default a whole run takes a few
+    /// minutes
     #[arg(long, default_value = "0.25", value_parser = seconds)]
     seconds: Duration,
-    /// Only the sections whose name holds this: lone, throttle, offered, ladder, flight, shrink,
+    /// Part of the names of the sections to run: lone, throttle, offered, ladder, flight, shrink,
     /// codec, pace, recovery, memory
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// A directory of keystroke traces (see `replay`), for the section shrink
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
-    /// Bytes of the ring that is recovered (K, M and G are understood)
+    /// Size of the recovered ring in bytes (K, M and G are understood)
     #[arg(long, default_value = "1G", value_parser = ring)]
     ring_size: u64,
     /// Used by the command itself: fill a ring at this path, then die without closing it

@@ -1,5 +1,5 @@
-//! POST: appending messages, and closing a stream. Batches of a producer are taken once, whatever
-//! is sent again: how far it has come is committed with the messages.
+//! POST: appends messages, and closes a stream. A repeated batch of a producer is appended once:
+//! the producer's progress is committed with the messages.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Bodies of requests: whole, of a limited size, and of limited size all together.
+//! Request bodies: read whole, with a limit for each and a limit for all together.
 
 use std::sync::Arc;
 use std::time::Duration;

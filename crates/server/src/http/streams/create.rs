@@ -1,4 +1,4 @@
-//! PUT: making a stream, maybe as a fork of another; or making sure that there is such a one.
+//! PUT: creates a stream, or a fork of a stream; or confirms that the same stream exists.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A commit as it is put together: like [`brooklet::Commit`], but it owns what it is made of.
+//! A draft of a commit: like [`brooklet::Commit`], but it owns its data.
 
 use std::sync::Arc;
 

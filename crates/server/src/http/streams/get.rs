@@ -1,4 +1,4 @@
-//! GET and HEAD: what there is of a stream, at once or as soon as there is more.
+//! GET and HEAD: read a stream, at once or as soon as it has more.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The protocol's headers: their names, and what requests say by them, parsed once.
+//! The headers of the protocol: their names, and the values of a request, parsed once.
 
 use axum::http::header::{self, HeaderMap, HeaderName};
 

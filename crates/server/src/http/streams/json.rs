@@ -1,5 +1,5 @@
-//! Streams of JSON: bodies taken apart into messages, and messages put together into an array. A
-//! message keeps the very text that it came as.
+//! Streams of JSON: splits bodies into messages, and joins messages into an array. A message keeps
+//! its original text.
 
 use std::fmt;
 

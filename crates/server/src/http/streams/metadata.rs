@@ -1,17 +1,17 @@
-//! What is known of a stream beside its messages, and how that is written.
+//! The metadata of a stream, and its format.
 //!
-//! The log `streams/__ds/about/<name>` holds notes, each an object of JSON with its version `v`:
+//! The log `streams/__ds/about/<name>` holds notes, each a JSON object with its version `v`:
 //!
-//! - `{"v":1,"whole":{…}}`: all that is known ([`Metadata`]). The first note is one.
-//! - `{"v":1,"change":{…}}`: what became different ([`Change`]), each field with its new value.
+//! - `{"v":1,"whole":{…}}`: all metadata ([`Metadata`]). The first note is one.
+//! - `{"v":1,"change":{…}}`: the changed fields ([`Change`]), each with its new value.
 //!
-//! The stream is what the notes say in their order. A note is committed with the messages that it
-//! goes with, so neither is there without the other. After as many changes as a whole note is
-//! worth, a whole one replaces them all, so that a log of notes stays about as long as what it
-//! tells. A stream exists if this log does: its log of messages comes with the first message.
+//! The notes in their order give the metadata. A note is committed with the messages that it
+//! belongs to, so neither exists without the other. A whole note replaces the changes once they
+//! number 64, or as many as the known producers if that is more; so a log of notes stays about as
+//! long as the metadata. A stream exists if this log exists: its log of messages is created with
+//! the first message.
 //!
-//! Fields that are not known, and versions, are refused: they were written by a later server, and
-//! mean something.
+//! Unknown fields and versions are refused: a later server wrote them, and they have a meaning.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

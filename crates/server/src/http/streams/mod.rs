@@ -1,17 +1,16 @@
-//! Durable Streams over HTTP: streams that are created, appended to, and read from any place, also
-//! as they grow.
+//! Durable Streams over HTTP: streams that clients create, append to, and read from any offset,
+//! also while the streams grow.
 //!
-//! The protocol is that of <https://github.com/durable-streams/durable-streams>. A request is taken
-//! apart (`headers`, `name`, `offset`), finds its stream in memory or in the store (`registry`,
-//! `stream`), and is done by the file of its method: `create`, `append`, `get` (with `sse`),
-//! `remove`. What is known of a stream beside its messages is in `metadata`.
+//! The protocol is that of <https://github.com/durable-streams/durable-streams>. The server parses
+//! a request (`headers`, `name`, `offset`), finds its stream in memory or in the store (`registry`,
+//! `stream`), and runs the module of its method: `create`, `append`, `get` (with `sse`), `remove`.
+//! `metadata` has the metadata of streams.
 //!
-//! What it leaves open, or up to the server, is so here: `Stream-Seq` is of a stream, whoever
-//! writes. A producer is known as long as its stream, unless a thousand others were heard of after
-//! it. Messages of JSON are given out with the text they came with; a sub-offset of a fork counts
-//! them up to the end of the source. Text in events that is not UTF-8 shows the replacement
-//! character, and every end of a line is a line feed: such streams are better typed as bytes.
-//! Subscriptions are not offered.
+//! The server decides these open points of the protocol: `Stream-Seq` belongs to a stream, for all
+//! writers. A producer is known as long as its stream, unless a thousand others wrote after it.
+//! JSON messages keep their original text; a sub-offset of a fork counts them up to the end of the
+//! source. Text in events that is not UTF-8 shows the replacement character, and every line end is
+//! a line feed: such streams should have a binary type. Subscriptions are not offered.
 
 mod append;
 mod body;

@@ -1,13 +1,13 @@
-//! Names of streams, and the keys of the logs that make up one.
+//! The names of streams, and the keys of a stream's logs.
 //!
-//! A stream `a/b` is the log `streams/a/b`, whose entries are the stream's messages. What else is
-//! known of it is in the log `streams/__ds/about/a/b`; and where it can expire, the log
-//! `streams/__ds/due/<minute>/a/b` has it found by then. The protocol reserves names that begin
-//! with `__ds`, so no stream meets these. All of them are in one space, so that a commit on several
-//! of them is possible whatever the class of the space is; they also count together in its quotas.
-//! A retention that the space has is for messages: what is known of a stream is made to stay. One
-//! that is configured later goes over all logs that are there, these too, and would take what
-//! streams cannot be without: it must be there first.
+//! A stream `a/b` is the log `streams/a/b`, whose entries are the stream's messages. Its metadata
+//! is in the log `streams/__ds/about/a/b`. If the stream can expire, the log
+//! `streams/__ds/due/<minute>/a/b` marks the minute. The protocol reserves names that begin with
+//! `__ds`, so no stream conflicts with these logs. All of them are in one space, so that a commit
+//! on several of them is possible in every class of the space; they also count together in its
+//! quotas. A retention of the space applies to messages: metadata is exempt. But a retention that
+//! is set later applies to all existing logs, also to metadata, and would remove entries that
+//! streams need. So the retention must be set first.
 
 use percent_encoding::percent_decode_str;
 

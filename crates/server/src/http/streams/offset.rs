@@ -1,8 +1,8 @@
 //! Offsets: positions between the messages of a stream, as clients get them.
 //!
-//! 16 digits, `_`, 16 digits: the number of the message that follows, and a byte within it.
-//! Messages are given out whole, so the byte is 0; the place is kept for parts of large ones.
-//! Digits have a fixed width, so that offsets sort as text.
+//! An offset has 16 digits, `_`, 16 digits: the number of the next message, and a byte within it.
+//! The server returns whole messages, so the byte is 0; the field is reserved for parts of large
+//! messages. Digits have a fixed width, so that offsets sort as text.
 
 use std::fmt;
 

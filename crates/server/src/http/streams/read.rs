@@ -1,4 +1,4 @@
-//! Reading messages, through all streams that a fork goes back to.
+//! Reads messages, through all streams from which a fork descends.
 
 use brooklet::Error;
 use bytes::Bytes;

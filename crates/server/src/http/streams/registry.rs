@@ -1,8 +1,7 @@
-//! The streams that are in memory, found by their names: those in use, and others as long as there
-//! is room.
+//! The streams in memory, found by their names: the streams in use, and others while there is room.
 //!
-//! Whoever uses a stream holds it, and commits hold it until they are durable; so one that nobody
-//! holds but this table can be let go of, and is looked up anew when it is asked for. Two of the
+//! Each user of a stream holds it, and commits hold it until they are durable. A stream that only
+//! this table holds can be dropped, and is loaded again for the next request. Two streams of the
 //! same name are never in memory: they would not take turns.
 
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! DELETE, and what expires. A stream with forks stays for them, unseen; the last of them takes it
-//! along, and so on up the line, all in one commit.
+//! DELETE, and expiry. A stream with forks stays for them, hidden; the removal of the last fork
+//! removes it, too, and so on for its own source, all in one commit.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Replies: refusals, which say what happened and what to do, and what all replies have in common.
+//! Replies: refusals, with the reason and the remedy, and the parts that all replies share.
 
 use axum::body::Body;
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};

@@ -1,6 +1,5 @@
-//! Live reads as server-sent events: what is there, and then what comes. Events are made as the
-//! connection takes them, so a slow reader costs a chunk of memory, and the next one when it has
-//! that.
+//! Live reads as server-sent events: first the existing messages, then new ones. Events are made
+//! when the connection takes them, so a slow reader costs one chunk of memory.
 
 use std::convert::Infallible;
 use std::sync::Arc;

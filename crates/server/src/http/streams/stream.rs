@@ -1,9 +1,9 @@
-//! A stream in memory: what was committed to it, and what of that is durable.
+//! A stream in memory: its committed state, and its durable state.
 //!
-//! Writers take turns at [`Written`], which is ahead of the device: whoever writes next goes on
-//! from it without waiting. What readers and replies go by is [`Seen`]: it follows as commits
-//! become durable, and wakes those who wait for that. A commit is told by [`Stream::announce`],
-//! while the turn lasts, so versions of the two are in the order of the store.
+//! Writers take turns at [`Written`], which is ahead of the device: the next writer goes on from it
+//! without waiting. Readers and replies use [`Seen`]: it follows as commits become durable, and
+//! wakes the waiting readers. [`Stream::announce`] announces a commit during the writer's turn, so
+//! versions of the two are in the order of the store.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,8 +1,8 @@
-//! Streams that have expired, and that nobody asks for any more, give back their room.
+//! Frees the space of expired streams that no client reads any more.
 //!
-//! A stream that can expire has a log in the reserved corner, with the minute in its key by which
-//! it may have expired. So those that are due are first in the order of keys, and others are not
-//! looked at. One that was used meanwhile is due later, and only then told so.
+//! A stream that can expire has a log in the reserved part of the space, whose key has the minute
+//! of its earliest expiry. So the due streams are first in the order of keys, and the sweep reads
+//! no others. A stream that was used meanwhile gets its new minute only when the old one is due.
 
 use std::sync::Arc;
 

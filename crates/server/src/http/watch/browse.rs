@@ -1,5 +1,5 @@
-//! Logs and their entries, a page at a time: bounded in number and in bytes. A device may be slow,
-//! so that both are read on threads that may wait for it.
+//! Pages of logs and of entries, bounded in number and in bytes. Threads that may wait for a slow
+//! device read both.
 
 use std::ops::Range;
 

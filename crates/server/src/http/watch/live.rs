@@ -1,4 +1,4 @@
-//! `/api/live`: what the page shows, and what happened in the last minutes.
+//! `/api/live`: the data of the page, and the history of the last minutes.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

@@ -1,9 +1,9 @@
-//! The store as people and their tools see it: metrics, whether it is well, and a page that shows
-//! it live. Nothing here changes anything.
+//! The store for people and their tools: metrics, health, and a live page. This module changes
+//! nothing.
 //!
-//! `live` makes rates of two looks at the store (`point`), one each second, and keeps them for the
-//! page; `runs` asks what takes a lock that the store may hold for longer. `browse` lists logs and
-//! entries, on threads that may wait for a device. `page` has what a browser is given.
+//! `live` makes rates from two samples of the store (`point`), one each second, and keeps them for
+//! the page. `runs` reads the data whose lock the store may hold for longer. `browse` lists logs
+//! and entries, on threads that may wait for a device. `page` has the files of the page.
 
 mod browse;
 mod live;

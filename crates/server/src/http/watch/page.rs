@@ -1,5 +1,4 @@
-//! The page itself: a few files in the program, so that it needs nothing else, and nobody else's
-//! network.
+//! The page itself: a few files in the program, so that it needs no other server and no network.
 
 use axum::extract::Path;
 use axum::http::{StatusCode, header};

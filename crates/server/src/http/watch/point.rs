@@ -1,4 +1,4 @@
-//! What happened between two looks at a store: rates, shares and quantiles out of counters.
+//! The changes between two samples of a store: rates, shares and quantiles from counters.
 
 use std::time::Duration;
 

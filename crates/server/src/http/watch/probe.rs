@@ -1,4 +1,4 @@
-//! What monitoring asks.
+//! The requests of monitoring tools.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! What is asked for, in the query of an address. Keys are bytes, and so are values here: `%` and
-//! two digits stand for any byte, and every other character for itself, `+` too.
+//! The query of an address. Keys are bytes, and so are values here: `%` and two digits encode any
+//! byte, and every other character encodes itself, also `+`.
 
 use std::borrow::Cow;
 

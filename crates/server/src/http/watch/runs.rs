@@ -1,5 +1,6 @@
-//! The runs, for a picture of them. Asking for them takes a lock that maintenance holds while it
-//! waits for the device: so one thread asks, now and then, and the page is told what it said last.
+//! The runs, for the picture of them. Reading them takes a lock that maintenance holds while it
+//! waits for the device. So one thread reads them from time to time, and the page shows its last
+//! result.
 
 use std::sync::Mutex;
 use std::time::Duration;

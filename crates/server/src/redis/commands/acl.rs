@@ -1,5 +1,5 @@
-//! `ACL`: users and their rights. They are those of the configuration, and what is changed lasts as
-//! long as the server runs.
+//! `ACL`: users and their rights. The configuration sets them; changes last as long as the server
+//! runs.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Waiting: for a key to have something, and for commits to be on stable media.
+//! Waiting: for an element of a key, and for commits to be on stable media.
 
 use std::ops::Range;
 

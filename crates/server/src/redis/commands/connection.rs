@@ -1,4 +1,4 @@
-//! The connection: who the client is, what it has selected, and who else there is.
+//! The connection: the client's identity, its database, and the other clients.
 
 use bytes::Bytes;
 

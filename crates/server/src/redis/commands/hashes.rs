@@ -1,6 +1,5 @@
-//! Hashes: a log of what was set and removed, the head, that is written anew where it grew long.
-//! They are kept in memory whole while they are in use, so they are for some hundred fields, and
-//! not for millions.
+//! Hashes: the head is a log of the fields that were set and removed; a long one is rewritten. A
+//! hash in use is whole in memory, so hashes are for some hundred fields, and not for millions.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Keys, whatever they hold.
+//! Keys of any type.
 
 use bytes::Bytes;
 

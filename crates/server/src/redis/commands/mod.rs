@@ -1,4 +1,4 @@
-//! The commands: what each takes, which keys it names, and who does it.
+//! The commands: their arguments, their keys, and their functions.
 
 mod acl;
 mod blocking;

@@ -1,7 +1,8 @@
-//! Walks through keys, and through the fields of a hash, a portion at a time.
+//! Scans of keys, and of the fields of a hash, a portion at a time.
 //!
-//! A cursor is a number that stands for a walk in this server's memory: what it goes through is
-//! fixed when it begins, so that whatever is there all the while is given once. A walk that nobody
+//! A cursor is the number of a scan in this server's memory. The scan's keys are fixed when it
+//! begins, so a key that exists all the while is returned once. An abandoned scan is dropped after
+//! many others have begun.
 //! takes up again is forgotten when many others have begun.
 
 use bytes::Bytes;

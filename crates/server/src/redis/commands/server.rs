@@ -1,4 +1,4 @@
-//! The server: what it is, what it counts, what it can be told.
+//! The server: its description, its counters, and its settings.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Transactions: commands that are gathered, and done as one commit.
+//! Transactions: queued commands that run as one commit.
 
 use super::super::client::Queue;
 use super::super::fail::Fail;

@@ -1,4 +1,4 @@
-//! What streams, groups and consumers are made of.
+//! Descriptions of streams, groups and consumers.
 
 use bytes::Bytes;
 

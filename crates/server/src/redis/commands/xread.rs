@@ -1,4 +1,4 @@
-//! Reading streams from where one left off, alone or as one of a group.
+//! Reads of streams from the last position, alone or in a group.
 
 use bytes::Bytes;
 

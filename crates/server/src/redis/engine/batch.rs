@@ -1,4 +1,4 @@
-//! Requests that came together, done as one commit.
+//! Requests that arrived together, run as one commit.
 
 use std::collections::VecDeque;
 

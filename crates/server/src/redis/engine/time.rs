@@ -1,5 +1,5 @@
-//! What goes by itself: commits become durable, keys expire, waiting ends, idle clients are let go
-//! of.
+//! Events without a request: commits become durable, keys expire, waits end, idle clients are
+//! disconnected.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Clients that wait for keys to have something, in the order in which they came, and for commits
-//! to be on stable media.
+//! Clients that wait for an element of a key, in the order of their requests, and clients that wait
+//! for commits to be on stable media.
 
 use brooklet::Error;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! What a command, or a transaction of several, does to logs: gathered, and then committed as one.
+//! The operations of a command or a transaction on logs: collected, then committed as one.
 
 use brooklet::{Commit, Error, Store, Ticket};
 use bytes::Bytes;

@@ -1,11 +1,10 @@
-//! A log as the server sees it: what the store shows, and on top of that what was committed and is
-//! not durable yet.
+//! A log as the server sees it: the durable entries of the store, and the committed entries that
+//! are not durable yet.
 //!
-//! The store shows durable entries only. A command must see those before it at once, so each log
-//! that is written to keeps its newest entries here until they are durable: those from `solid` on.
-//! Entries below are read from the store, which has them whatever is still on its way: trims only
-//! take what `first` hides, and what a truncation or a deletion cuts off lies at or above `solid`
-//! from then on.
+//! The store shows durable entries only. A command must see newer entries at once. So each log with
+//! recent writes keeps its newest entries here until they are durable: the entries from `solid` on.
+//! Entries below `solid` are read from the store, in spite of pending commits: trims remove only
+//! entries that `first` hides, and a truncation or a deletion lowers `solid` to its cut.
 
 use std::collections::VecDeque;
 use std::ops::Range;

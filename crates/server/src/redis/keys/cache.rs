@@ -1,4 +1,4 @@
-//! Keys in memory: a table of slots, of which those leave first that were asked for longest ago.
+//! The cache of keys: a table of slots, which drops the least recently used keys first.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;

@@ -1,4 +1,4 @@
-//! What commands do to keys: each thing in memory and, as operations on logs, in the batch.
+//! The changes of commands to keys: each in memory and, as operations on logs, in the batch.
 
 use std::ops::Range;
 

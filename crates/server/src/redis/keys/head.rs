@@ -1,10 +1,9 @@
-//! The head of a key: a log that says what kind of value the key has, when it expires, and all of a
-//! value that is small.
+//! The head of a key: a log with the type of the value, its expiry, and all of a small value.
 //!
-//! Its first entry is a snapshot, each further one says what changed since; reading a head is
-//! folding them. An entry is the byte 1, the version, and then a [`Record`] in the encoding of
-//! postcard: variants and integers as varints of 7 bits a byte, signed ones zigzag, bytes and lists
-//! with their length before them. A head that grew long is written anew, as one snapshot.
+//! The first entry is a snapshot, and each further entry is a change; reading a head folds them. An
+//! entry is the byte 1, the version, and then a [`Record`] in the encoding of postcard: variants
+//! and integers as varints of 7 bits a byte, signed ones zigzag, bytes and lists with their length
+//! before them. A long head is rewritten as one snapshot.
 //!
 //! Lists keep their elements in logs of their own, and streams their entries; see
 //! [`names`](super::names).

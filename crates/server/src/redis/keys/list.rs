@@ -8,9 +8,8 @@
 //!    ◀─ LPUSH appends here                RPUSH appends here ─▶
 //! ```
 //!
-//! Either end grows by appending, and shrinks by truncating the log of that end or, where that has
-//! nothing left, by trimming the other. What changes in the middle rewrites the shorter of the two
-//! sides of it.
+//! Either end grows by appends. An end shrinks by truncating its log or, if that log is empty, by
+//! trimming the other. A change in the middle rewrites the shorter of its two sides.
 
 use std::ops::Range;
 

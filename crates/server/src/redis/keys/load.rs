@@ -1,4 +1,4 @@
-//! Bringing keys from the store into the cache.
+//! Loads keys from the store into the cache.
 
 use brooklet::{Error, Store};
 use bytes::Bytes;

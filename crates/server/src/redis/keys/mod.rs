@@ -1,18 +1,18 @@
-//! The keys of all databases, as commands see them: one after another, each seeing all that those
-//! before it did.
+//! The keys of all databases, as commands see them: each command sees all changes of the earlier
+//! ones.
 //!
-//! Commands run on one thread at a time, against a cache of keys that lies upon the store. What a
-//! command does to a key takes effect here at once, and is gathered as operations on logs, which
-//! become one commit at its end, or at the end of the transaction that it is part of. Commits are
-//! numbered: an *epoch* each. A reply waits until the epochs are acknowledged that it tells of; so
-//! nobody hears of what a crash could take back.
+//! Commands run on one thread at a time, against a cache of the store's keys. A command's change of
+//! a key takes effect here at once, and is collected as operations on logs. They become one commit
+//! at the end of the command, or of its transaction. Commits are numbered: an *epoch* each. A reply
+//! waits until the epochs that it depends on are acknowledged; so no client sees a state that a
+//! crash could undo.
 //!
 //! Invariants:
-//! 1. A key that is not in the cache is on stable media as it is: only those leave whose last epoch
-//!    is durable.
-//! 2. Where a commit is refused, nothing of it stays: its keys leave the cache, after all that was
-//!    committed before is durable, and are read from the store again.
-//! 3. Nobody else writes to the logs of these spaces while they are served.
+//! 1. A key that is not in the cache is durable: only keys whose last epoch is durable leave the
+//!    cache.
+//! 2. A refused commit has no effect: its keys leave the cache, after all earlier commits are
+//!    durable, and are read from the store again.
+//! 3. No other writer writes to the logs of these spaces while they are served.
 
 mod batch;
 mod body;

@@ -1,7 +1,7 @@
-//! Which logs a key of a database has.
+//! The logs of a key of a database.
 //!
-//! Database `d` is the space of that name. Key `k` of it is spread over these logs, of which most
-//! keys have one or two:
+//! Database `d` is the space of that name. A key `k` of the database is spread over these logs;
+//! most keys have one or two:
 //!
 //! | log | holds |
 //! | --- | --- |
@@ -10,8 +10,8 @@
 //! | `d/` 0 `sk` | a stream: its entries |
 //! | `d/` 0 `hk` | the [head](super::head): what kind of value the key has, its time to live, and all of a small value |
 //!
-//! A list that was pushed to on the right alone, and does not expire, is the log `d/k` and nothing
-//! else: what any other program appended there is a list, too.
+//! A list with pushes on the right only, and without expiry, is the log `d/k` and nothing else. So
+//! a log `d/k` of another program is a list, too.
 
 use smallvec::SmallVec;
 

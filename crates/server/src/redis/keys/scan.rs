@@ -1,4 +1,4 @@
-//! Going through the keys of a database, and those whose time has come.
+//! Scans of the keys of a database, and of the expired keys.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;

@@ -1,10 +1,10 @@
-//! A stream: a log of entries, and what its head keeps of it.
+//! A stream: a log of entries, and its state in the head.
 //!
-//! An entry that is deleted from the middle of a log cannot leave it: its id is *gone*, and kept in
-//! the head until trimming has passed it. Groups, consumers and what was delivered but not
-//! acknowledged live in the head, too; each command that changes them adds one [`Delta`] to it.
+//! A deleted entry in the middle of a log cannot leave it: its id is *gone*, and the head keeps the
+//! id until trimming has passed it. The head also has the groups, the consumers and the pending
+//! entries; each command that changes them adds one [`Delta`] to the head.
 //!
-//! An entry of the log is: its id, as two varints of 7 bits a byte, and then until the end, field
+//! An entry of the log is its id, as two varints of 7 bits a byte, and then until the end, field
 //! and value in turn, each a varint of its length and its bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
