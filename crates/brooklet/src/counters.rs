@@ -1,28 +1,28 @@
-//! What is counted as commits and reads go by, for whoever asks why the store is slow. Counting
-//! orders nothing and waits for nothing; of what happens a million times a second only one in
-//! [`SAMPLE`] is timed.
+//! Counters of commits and reads, which show why a store is slow. Counting orders nothing and waits
+//! for nothing. Of frequent events, a million per second, the store times only one in [`SAMPLE`].
 
-// A scheduler that tries interleavings need not know of these.
+// These atomics do not take part in the interleavings that a test scheduler tries.
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use brooklet_io::Clock;
 use brooklet_wal::{Histogram, SharedHistogram};
 
-/// One of so many is timed: reading the clock twice takes about as long as a tenth of a commit.
+/// The store times one of this number of events: reading the clock twice takes about a tenth of the
+/// time of a commit.
 const SAMPLE: u64 = 16;
 
 #[derive(Default)]
 pub(crate) struct Counters {
-    /// Commits on their way to the ring, until they have appended or were refused.
+    /// Commits until they have appended or were refused.
     pub appends: Timed,
-    /// Logs that were looked for in the runs.
+    /// Look-ups of logs in the runs.
     pub run_lookups: Timed,
     pub slices: SharedHistogram,
     pub stalls: Stalls,
 }
 
-/// Something that is counted, and timed now and then.
+/// Events that are all counted, and some of which are timed.
 #[derive(Default)]
 pub(crate) struct Timed {
     count: AtomicU64,
@@ -49,31 +49,31 @@ impl Timed {
     }
 }
 
-/// Why a commit has to wait before it appends.
+/// The reason for which a commit waits before it appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StallReason {
-    /// Full blocks wait to be compressed or written: the device, or compressing, is what holds the
-    /// log up.
+    /// Full blocks wait to be compressed or written: the device or the compression limits the log.
     Backlog,
     /// The ring is full until a checkpoint ends.
     Ring,
-    /// Memory is taken until a checkpoint ends.
+    /// The memory budget is used up until a checkpoint ends.
     Memory,
-    /// A checkpoint has not got on as far as what is left of memory or of the ring would take.
+    /// The commit has used the share of memory or of the ring that the progress of the running
+    /// checkpoint allows.
     Checkpoint,
-    /// There is no room in the heap until merging frees some.
+    /// The heap is full until merging frees room.
     Heap,
-    /// There is little room in the heap, and commits are slowed down a little before there is none.
+    /// The heap is almost full. The store slows commits down before it is full.
     HeapSlope,
-    /// An import is about to be part of the store, and may have the log.
+    /// An import is about to become part of the store, and may contain the log.
     Import,
-    /// Its space is being moved to another class.
+    /// The space of the log is moving to another class.
     Moving,
 }
 
 impl StallReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 8] = [
         Self::Backlog,
         Self::Ring,
@@ -85,7 +85,7 @@ impl StallReason {
         Self::Moving,
     ];
 
-    /// Its name in [metrics](crate::metrics::Metrics).
+    /// Returns the name of the reason in [metrics](crate::metrics::Metrics).
     pub fn name(self) -> &'static str {
         match self {
             Self::Backlog => "backlog",
@@ -100,15 +100,15 @@ impl StallReason {
     }
 }
 
-/// How commits had to wait for one reason.
+/// The waits of commits for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StallStats {
-    /// How often one had to. A commit that waits for one reason after another counts with each.
+    /// Number of waits. A commit that waits for several reasons in turn counts for each.
     pub count: u64,
-    /// How long they did, all together; those that wait as of now are not in it.
+    /// Total time of the waits, without the waits that go on now.
     pub time: Duration,
-    /// How many do, as of now.
+    /// Number of commits that wait now.
     pub now: u64,
 }
 
@@ -134,7 +134,8 @@ impl Stalls {
     }
 }
 
-/// What a commit waits for; told when it waits for something else, or for nothing any more.
+/// The current wait of a commit. The counters record a wait when the reason changes or the wait
+/// ends.
 pub(crate) struct Stall<'a> {
     stalls: &'a Stalls,
     clock: &'a dyn Clock,
@@ -146,7 +147,7 @@ impl<'a> Stall<'a> {
         Self { stalls, clock, since: None }
     }
 
-    /// The commit waits, or goes on waiting, for this.
+    /// Records that the commit waits, or continues to wait, for this reason.
     pub fn waits(&mut self, reason: StallReason) {
         if self.since.is_none_or(|(before, _)| before != reason) {
             self.ends();
@@ -171,24 +172,24 @@ impl Drop for Stall<'_> {
     }
 }
 
-/// How many reads, and questions about a log's bounds, were answered by what: by the newest that
-/// knows the log.
+/// The number of reads, and of requests for the bounds of a log, by the source of the answer: the
+/// newest source that knows the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadStats {
-    /// By the memtable that commits go to.
+    /// Answers from the memtable that commits go to.
     pub active: u64,
-    /// By the memtable that a checkpoint is writing.
+    /// Answers from the memtable that a checkpoint is writing.
     pub frozen: u64,
-    /// By a space that is kept in memory.
+    /// Answers from a space that is kept in memory.
     pub memory: u64,
-    /// By what is remembered of logs that rest; asked for their bounds alone.
+    /// Answers from the bounds cache of logs that rest; requests for bounds only.
     pub bounds_cache: u64,
-    /// By the runs, or by nothing: there is no such log.
+    /// Answers from the runs, or no answer because the log does not exist.
     pub runs: u64,
 }
 
-/// What answers a read, of the memtables under the front's lock and what is below them.
+/// The source of a read: one of the memtables under the state's lock, or a source below them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadSource {
     Active,

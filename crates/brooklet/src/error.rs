@@ -1,4 +1,4 @@
-//! Every way a call can fail. A message says what happened, where, and what to do; a kind says how
+//! The errors of all calls. A message states the failure, its place and the remedy. A kind says how
 //! to react.
 
 use std::fmt;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use brooklet_io::Volume;
 use brooklet_wal::WalError;
 
-/// How the owner of a lock is named that is this very process.
+/// The name of a lock's owner if the owner is this process itself.
 pub(crate) const HERE: &str = "this process has it open already";
 
 /// An error of the store.
@@ -18,7 +18,7 @@ pub enum Error {
     /// A key is empty or over 1,024 bytes.
     #[error("a key of {len} bytes is not allowed: use 1 to {} bytes", crate::limits::MAX_KEY)]
     InvalidKey {
-        /// Its length in bytes.
+        /// Length in bytes.
         len: usize,
     },
     /// A payload is over the limit that the store was opened with.
@@ -26,9 +26,9 @@ pub enum Error {
         "a payload of {len} bytes is over the limit of {limit}: split it, or open the store with a larger `max_payload`"
     )]
     PayloadTooLarge {
-        /// Its length in bytes.
+        /// Length in bytes.
         len: usize,
-        /// The most allowed.
+        /// Limit in bytes.
         limit: usize,
     },
     /// A commit does not fit in one block of the ring.
@@ -36,53 +36,53 @@ pub enum Error {
         "a commit of {len} bytes is over the limit of {limit}: split it, or create the store with a larger ring"
     )]
     CommitTooLarge {
-        /// Its encoded length in bytes.
+        /// Encoded length in bytes.
         len: usize,
-        /// The most allowed.
+        /// Limit in bytes.
         limit: usize,
     },
     /// A commit holds no operation.
     #[error("the commit holds no operation: there is nothing to acknowledge")]
     EmptyCommit,
-    /// An option makes no sense.
+    /// An option is invalid.
     #[error("{0}")]
     InvalidOptions(String),
-    /// A limit of a retention makes no sense.
+    /// A limit of a retention is invalid.
     #[error("{0}")]
     InvalidRetention(String),
-    /// A space, or what is asked of one, makes no sense.
+    /// The name or the configuration of a space, or a call on the space, is invalid.
     #[error("{0}")]
     InvalidSpace(String),
-    /// There is no such space.
+    /// The space does not exist.
     #[error("there is no space {name}: create it, or list those that there are")]
     UnknownSpace {
         /// Its name.
         name: String,
     },
-    /// A commit would take a space beyond a quota. It had no effect.
+    /// A commit would exceed a quota of a space. The commit had no effect.
     #[error(
         "space {space} may have {limit} {what} and no more: trim or delete logs of it, or configure it with a larger quota"
     )]
     QuotaReached {
         /// The space.
         space: String,
-        /// What is limited: logs, or bytes.
+        /// The limited quantity: logs, or bytes.
         what: &'static str,
-        /// The most allowed.
+        /// Limit, in logs or bytes.
         limit: u64,
     },
-    /// The logs of a space have all the memory that it was given. Nothing of the commit was done.
+    /// The memory of a space has no room for the commit. The commit had no effect.
     #[error(
         "space {space} has its {limit} bytes of memory full: trim or delete logs of it, give it more, or let it drop the oldest"
     )]
     MemoryFull {
         /// The space.
         space: String,
-        /// The bytes that it was given.
+        /// Bytes of memory of the space.
         limit: u64,
     },
-    /// A commit is on logs of a space that is kept in memory, and on others: it could not be done
-    /// whole or not at all. Nothing of it was done.
+    /// A commit has operations on logs of a space that is kept in memory, and on other logs. The
+    /// store cannot apply such a commit all or none. The commit had no effect.
     #[error(
         "a commit on logs of space {space}, which is kept in memory, and on others: commit to them apart"
     )]
@@ -90,7 +90,7 @@ pub enum Error {
         /// The space that is kept in memory.
         space: String,
     },
-    /// What was asked for needs stable media, and the space is kept in memory.
+    /// The call needs stable media, and the space is kept in memory.
     #[error("space {space} is kept in memory only: dump it, or configure it with another class")]
     InMemory {
         /// The space.
@@ -99,50 +99,50 @@ pub enum Error {
     /// The log does not exist, or was deleted.
     #[error("there is no log {key}: append to it to create it")]
     UnknownLog {
-        /// Its key.
+        /// Key of the log.
         key: KeyText,
     },
-    /// A sequence number lies outside the log.
+    /// A sequence number is outside of the log.
     #[error(
         "{asked} is outside log {key}, which holds entries {first} to {next} (exclusive): ask for its bounds first"
     )]
     OutOfRange {
         /// The log.
         key: KeyText,
-        /// The number asked for.
+        /// Number that the call requested.
         asked: u64,
-        /// The log's first entry.
+        /// Number of the first entry.
         first: u64,
-        /// One past its last entry.
+        /// Number of the last entry plus one.
         next: u64,
     },
-    /// An expectation did not hold; nothing of the commit was done.
+    /// An expectation did not hold. The commit had no effect.
     #[error("log {key} was expected to {expected}, but {found}: read it again, then retry the commit")]
     Conflict {
         /// The log.
         key: KeyText,
-        /// What was expected.
+        /// Expected state.
         expected: Expected,
-        /// What was found.
+        /// Actual state.
         found: Found,
     },
-    /// An import holds a log that the store has. Nothing was imported.
+    /// An import contains a log that the store has. Nothing was imported.
     #[error(
         "log {key} is there already, and goes on at {next}; nothing was imported: skip such logs, or delete them first"
     )]
     LogExists {
-        /// Its key.
+        /// Key of the log.
         key: KeyText,
-        /// The next number of the log that is there.
+        /// Next number of the log in the store.
         next: u64,
     },
-    /// What is to be imported makes no sense. Nothing was imported.
+    /// The input of an import is invalid. Nothing was imported.
     #[error("{0}; nothing was imported")]
     InvalidImport(String),
-    /// Whoever watched a long call gave it up. It had no effect.
+    /// The progress function of a long call ended the call. The call had no effect.
     #[error("{what} was given up, and had no effect")]
     Cancelled {
-        /// What was going on.
+        /// The call that was ended.
         what: &'static str,
     },
     /// Another process, or another handle of this one, has the store open.
@@ -150,65 +150,65 @@ pub enum Error {
     Locked {
         /// The store.
         name: String,
-        /// Who holds it, as far as known.
+        /// Holder of the lock, as far as known.
         holder: String,
     },
-    /// There is something else at that place.
+    /// The place holds something other than a store.
     #[error("{name} is not a Brooklet store: {why}")]
     NotAStore {
         /// The place.
         name: String,
-        /// How one can tell.
+        /// Evidence.
         why: String,
     },
-    /// Creating found something there already.
+    /// The place of a new store holds something already.
     #[error("{name} exists already: {advice}")]
     Exists {
         /// The place.
         name: String,
-        /// What to do.
+        /// Remedy.
         advice: &'static str,
     },
-    /// The store's ring lies on a volume of its own, and none was named.
+    /// The store's ring is on a separate volume, and the call named none.
     #[error("the ring of {name} lies on a volume of its own: name that, by `Options::ring_at` or --ring")]
     RingNeeded {
         /// The store.
         name: String,
     },
-    /// Some of the store was offloaded, and it was not told where to.
+    /// Parts of the store were offloaded, and the options set no function that opens them.
     #[error(
         "{parts} parts of {name} were offloaded: name the archive that keeps them, by `Options::offload_reader` or --archive"
     )]
     PartsNeeded {
         /// The store.
         name: String,
-        /// How many parts.
+        /// Number of offloaded parts.
         parts: usize,
     },
-    /// The volume that was named for the ring does not hold the ring of this store, or not as it
-    /// was when the store was last open for writing.
+    /// The volume that was named for the ring does not hold the ring of this store, or holds it in
+    /// another state than when the store was last open for writing.
     #[error("{ring} is not the ring of {store}: {why}")]
     WrongRing {
         /// The volume that was named.
         ring: String,
         /// The store.
         store: String,
-        /// How one can tell, and what to do.
+        /// Evidence and remedy.
         why: String,
     },
-    /// A volume has become smaller than it was when the store was made.
+    /// A volume is smaller than when the store was created.
     #[error(
         "{name} had {needed} bytes for the store, and now has {size}: give it its size back, and open the store again"
     )]
     Shrunk {
         /// The volume.
         name: String,
-        /// Bytes that the store was given.
+        /// Bytes of the volume that the store was given.
         needed: u64,
-        /// Bytes that are there.
+        /// Bytes of the volume now.
         size: u64,
     },
-    /// The store was made with another capacity than is asked for.
+    /// The store has another capacity than the requested one.
     #[error(
         "{name} was made with {}, not with one of {asked}: ask for that, or for none, or copy its logs to a new store",
         capacity(*found)
@@ -216,45 +216,46 @@ pub enum Error {
     OtherCapacity {
         /// The store.
         name: String,
-        /// The capacity that was asked for, in bytes.
+        /// Requested capacity, in bytes.
         asked: u64,
-        /// The capacity that the store has, in bytes; 0: no limit.
+        /// Capacity of the store, in bytes; 0: no limit.
         found: u64,
     },
-    /// Formatting found something that it might destroy.
+    /// The place to format holds data that formatting might destroy.
     #[error(
         "{name} is not blank: it bears {found}; choose another, or overwrite it by force if nobody needs that"
     )]
     NotBlank {
         /// The place.
         name: String,
-        /// What was found, and where.
+        /// The data that was found, and its place.
         found: String,
     },
-    /// The store was written by a later version.
+    /// A later version wrote the store.
     #[error("{name} has format {found}; this version reads up to {known}: upgrade Brooklet")]
     NewerFormat {
         /// The store.
         name: String,
-        /// Its format.
+        /// Format of the store.
         found: u32,
-        /// The newest format known here.
+        /// Newest format that this version reads.
         known: u32,
     },
-    /// Bytes do not read back as they were written.
+    /// Data does not read back as it was written.
     #[error("damage in {place}: {what}; read what is undamaged, restore the rest from a copy")]
     Damaged {
-        /// The zone, run, log or address.
+        /// Zone, run, log or address of the damage.
         place: String,
-        /// What is wrong.
+        /// Description of the damage.
         what: String,
     },
-    /// The device, the file system or a limit leaves no room. The call had no effect; reads go on.
+    /// The device, the file system or a limit leaves no room. The call had no effect. Reads still
+    /// work.
     #[error("no room left for {what}: {why}; free space on the device, or trim and delete logs")]
     Full {
-        /// What needed room.
+        /// The operation that needed room.
         what: &'static str,
-        /// What the system said.
+        /// Cause.
         why: String,
     },
     /// The store was opened read-only.
@@ -263,59 +264,60 @@ pub enum Error {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
-    /// The store was opened by a process of which this one is a fork. Nothing was done: memory and
-    /// locks of the copy are as they were at the fork, and what it would write, the parent writes.
+    /// Another process, of which this one is a fork, opened the store. The call had no effect:
+    /// memory and locks of the child are copies from the moment of the fork, and the parent writes
+    /// the store.
     #[error(
         "the store was opened by another process, of which this one is a fork: open it here, once it is closed there"
     )]
     Forked,
-    /// The call would wait, in a waker, on the thread that must go on for the wait to end. Nothing
-    /// was done.
+    /// The call would wait in a waker, on the thread that must continue for the wait to end. The
+    /// call had no effect.
     #[error("a waker may not wait for the store: do that in the task that it wakes, or in a callback")]
     WouldWait,
-    /// A write or flush failed earlier; nothing is acknowledged any more, reads go on. Whether an
-    /// unacknowledged commit took effect is unknown until the store is opened again.
+    /// A write or flush failed earlier. The store acknowledges no more commits; reads still work.
+    /// The outcome of an unacknowledged commit is unknown until the store is opened again.
     #[error("the store stopped writing: {why}; mend the device, then open the store again")]
     Stopped {
-        /// The failure.
+        /// Description of the failure.
         why: String,
     },
-    /// The operating system refused something.
+    /// The operating system refused an operation.
     #[error("{doing} failed: {cause}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// What the system said.
+        /// Error of the operating system.
         cause: Arc<io::Error>,
     },
 }
 
-/// How to react to an [`Error`].
+/// The kind of an [`Error`]: how to react to the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The call is wrong: change it.
     Invalid,
-    /// The log or range is not there.
+    /// The log or the range does not exist.
     NotFound,
-    /// Another commit came first: look again and retry.
+    /// Another commit was first: read the log again and retry.
     Conflict,
-    /// Whoever watched gave it up.
+    /// The progress function ended the call.
     Cancelled,
-    /// The store cannot be opened as asked.
+    /// The store cannot be opened with these arguments.
     CannotOpen,
-    /// Bytes are damaged: restore.
+    /// Data is damaged: restore it.
     Damaged,
-    /// No room: free some and retry.
+    /// No room: free some room and retry.
     Full,
-    /// The store no longer takes writes: reopen it.
+    /// The store does not accept writes any more: reopen it.
     Stopped,
-    /// The operating system refused.
+    /// The operating system refused an operation.
     Io,
 }
 
 impl Error {
-    /// How to react.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         use Error::*;
         match self {
@@ -345,19 +347,19 @@ impl Error {
         }
     }
 
-    /// Where the store is to be, something is.
+    /// Returns the error for a new store whose place holds something already.
     pub(crate) fn exists(name: String) -> Error {
         Error::Exists { name, advice: "open it, or choose another name" }
     }
 
-    /// Where the ring of a store is to be, something is, and no store.
+    /// Returns the error for a new ring whose place holds something that is not a store.
     pub(crate) fn ring_exists(name: String) -> Error {
         let advice = "if that is the ring of another store, name another place for this one's; if it is left over \
                       from a creation that was cut short, remove it";
         Error::Exists { name, advice }
     }
 
-    /// `ring` is another ring, or none.
+    /// Returns the error for a `ring` that is not the ring of this store.
     pub(crate) fn wrong_ring(ring: &str, store: &str, why: String) -> Error {
         let why = format!("{why}; name the volume that {store} was made with, if any");
         Error::WrongRing { ring: ring.into(), store: store.into(), why }
@@ -373,7 +375,7 @@ impl Error {
     }
 }
 
-/// A capacity for messages.
+/// Returns the text of a capacity in messages.
 fn capacity(bytes: u64) -> String {
     if bytes == 0 {
         "no capacity, to grow as it needs".into()
@@ -382,13 +384,14 @@ fn capacity(bytes: u64) -> String {
     }
 }
 
-/// Whether an I/O error means that there is no room, which is refused cleanly and never poisons.
+/// Returns whether an I/O error means that no room is left. Such a write is refused and does not
+/// stop the store.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | FileTooLarge | QuotaExceeded)
 }
 
-/// Says who has a store open, and what to do about it.
+/// Returns the message for a locked store: the holder and the remedy.
 fn locked(name: &str, holder: &str) -> String {
     if holder.starts_with(HERE) {
         return format!("{name} cannot be opened again, {holder}: use that handle, or close it first");
@@ -396,7 +399,7 @@ fn locked(name: &str, holder: &str) -> String {
     format!("{name} is open elsewhere ({holder}): close it there, or open it read-only once it is closed")
 }
 
-/// A failure that tells already what was done and where.
+/// A failure whose message states the operation and the volume.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} failed: {cause}")]
 struct Described {
@@ -404,8 +407,8 @@ struct Described {
     cause: io::Error,
 }
 
-/// Adds to a failure what was done and where: a store may have two volumes, and the system's words
-/// name neither.
+/// Adds the operation and the volume to a failure: a store may have two volumes, and the system's
+/// message names neither.
 pub(crate) fn described(doing: &str, volume: &dyn Volume) -> impl FnOnce(io::Error) -> io::Error {
     let doing = format!("{doing} {}", volume.info().name);
     move |cause| io::Error::new(cause.kind(), Described { doing, cause })
@@ -435,7 +438,7 @@ impl From<WalError> for Error {
     }
 }
 
-/// A key for messages: printable bytes as they are, others escaped.
+/// A key in messages: printable bytes as they are, other bytes escaped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyText(pub Vec<u8>);
 
@@ -457,12 +460,12 @@ impl fmt::Debug for KeyText {
     }
 }
 
-/// What a commit expected of a log.
+/// The state of a log that a commit expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// The next entry to get this number.
+    /// The next entry gets this number.
     Next(u64),
-    /// The log not to exist.
+    /// The log does not exist.
     Absent,
 }
 
@@ -475,10 +478,10 @@ impl fmt::Display for Expected {
     }
 }
 
-/// What a commit found instead.
+/// The state of a log that a commit found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The log goes on at this number.
+    /// The next entry of the log gets this number.
     Next(u64),
     /// The log does not exist.
     Absent,

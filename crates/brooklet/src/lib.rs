@@ -1,7 +1,7 @@
 //! Brooklet: an embedded store for **millions of small append-only logs**.
 //!
-//! Append a delta to a log and be told when it is on stable media, read the log back, trim its
-//! head, delete it. One file, no server needed.
+//! Append an entry to a log and wait until it is on stable media, read the log back, trim its head,
+//! delete the log. A store is one file and needs no server.
 //!
 //! ```
 //! use brooklet::{Commit, Options};
@@ -28,21 +28,21 @@
 //! # }
 //! ```
 //!
-//! A log keeps everything, or what its [`Retention`] says: by number of entries, by bytes, by age;
-//! see [`Store::set_retention`].
+//! A log keeps all entries, or the newest ones within its [`Retention`]: by number of entries, by
+//! bytes, by age; see [`Store::set_retention`].
 //!
 //! # Limits
 //!
-//! Keys: 1 to 1,024 bytes. Payloads: 16 MiB by default, at most about a third of the ring. A commit
-//! fits in a third of the ring. Numbers are 64 bits wide.
+//! Keys: 1 to 1,024 bytes. Payloads: 16 MiB by default, at most about a third of the ring. A
+//! commit: at most a third of the ring. Sequence numbers: 64 bits.
 //!
 //! # Where things are
 //!
-//! Each folder is a layer, which imports only the layers before it: `model` (logs, keys, commits),
+//! Each folder is a layer and imports only the layers before it: `model` (logs, keys, commits),
 //! `format` (the bytes of each structure), `options`, `volume` (files, locks, the allocator),
-//! `memtable`, `run` (tables and their caches), `state` (the append step, and all that commits and
-//! readers share), `read`, `memory_space`, `maintenance` (checkpoints and compaction), `engine`
-//! (the threads), `stats`, `store` (the public API), `transfer` (imports, exports, copies,
+//! `memtable`, `run` (tables and their caches), `state` (the append step, and all state that
+//! commits and readers share), `read`, `memory_space`, `maintenance` (checkpoints and compaction),
+//! `engine` (the threads), `stats`, `store` (the public API), `transfer` (imports, exports, copies,
 //! subscriptions).
 
 #![forbid(unsafe_code)]

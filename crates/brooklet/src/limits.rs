@@ -1,4 +1,4 @@
-//! The most that users may store.
+//! The limits on user data.
 
 /// Longest key, in bytes.
 pub const MAX_KEY: usize = 1024;

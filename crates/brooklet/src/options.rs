@@ -1,4 +1,4 @@
-//! How a store is opened. Few options; the default of each, and its reason, stand beside it.
+//! The options of a store. The doc of an option states its default and the reason.
 
 pub mod paths;
 
@@ -15,14 +15,14 @@ use crate::format::manifest::PartName;
 use crate::format::superblock::{MAX_RING, Superblock};
 use crate::model::keyed_hash::Secret;
 
-/// Bytes of a ring, where none are asked for.
+/// Default size of a ring, in bytes.
 const RING_SIZE: u64 = 64 << 20;
-/// Bytes of the largest payload, where nothing is asked for.
+/// Default limit of a payload, in bytes.
 const MAX_PAYLOAD: usize = 16 << 20;
-/// Most bytes of a commit besides the payload of its only entry: the key, and what the record says
-/// of the log.
+/// Most bytes of a commit with one entry, without its payload: the key, and the record's
+/// description of the log.
 const AROUND: usize = 2 << 10;
-/// The longest that a write may be put off: whoever waits longer for it takes it for lost.
+/// The longest delay of a write. A caller that waits longer takes the write for lost.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Options of [`Store::open`](crate::Store::open). The defaults suit a local solid-state disk.
@@ -35,14 +35,14 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// As it was asked for, if it was.
+    /// The requested value, if any.
     pub(crate) ring_size: Option<u64>,
     pub(crate) capacity: u64,
     pub(crate) ring: Option<PathBuf>,
     pub(crate) memory_budget: usize,
     pub(crate) cache_budget: usize,
     pub(crate) bounds_cache: Option<usize>,
-    /// As it was asked for, if it was.
+    /// The requested value, if any.
     pub(crate) max_payload: Option<usize>,
     pub(crate) block_size: usize,
     pub(crate) depth: usize,
@@ -65,7 +65,7 @@ pub struct Options {
 
 type Open = dyn Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync;
 
-/// Opens what was offloaded.
+/// A function that opens offloaded parts.
 #[derive(Clone)]
 pub(crate) struct OffloadReader(pub Arc<Open>);
 
@@ -75,14 +75,14 @@ impl fmt::Debug for OffloadReader {
     }
 }
 
-/// What opening does where no store is.
+/// The behavior of an opening where no store exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Create {
-    /// Fail.
+    /// Opening fails.
     Never,
-    /// Create one.
+    /// Opening creates a store.
     IfMissing,
-    /// Create one; fail where there is something already.
+    /// Opening creates a store, and fails if something exists at the place already.
     New,
 }
 
@@ -93,7 +93,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults.
+    /// Creates the default options.
     pub fn new() -> Self {
         let wal = brooklet_wal::Config::default();
         Self {
@@ -124,31 +124,30 @@ impl Options {
         }
     }
 
-    /// Keeps a file of the store's [metrics](crate::Store::metrics) in the text format of
-    /// Prometheus, which is replaced `every` so often while the store is open, and removed as it is
-    /// closed. `brooklet top` shows it live; named `….prom` in the right directory, a node exporter
-    /// collects it. None: there is no such file, and nothing is done for it.
+    /// Sets a file for the store's [metrics](crate::Store::metrics), in the text format of
+    /// Prometheus. The store replaces the file at the interval `every` while the store is open, and
+    /// removes the file when the store is closed. `brooklet top` shows the file live; a node
+    /// exporter collects a file that is named `….prom` in the right directory. Default: no file.
     pub fn metrics_file(mut self, path: impl AsRef<Path>, every: Duration) -> Self {
         self.metrics_file = Some(MetricsFile { path: path.as_ref().into(), every });
         self
     }
 
-    /// Bytes of the ring of a store that is made. 64 MiB: it takes the largest payload with room to
-    /// spare, and it is read back in some tens of milliseconds after a crash. At least 64 KiB; a
-    /// multiple of 4096.
+    /// Sets the size of the ring of a new store, in bytes. Default: 64 MiB, which takes the largest
+    /// payload with room to spare, and which recovery reads in some tens of milliseconds after a
+    /// crash. At least 64 KiB; a multiple of 4096.
     ///
-    /// A store that is there keeps the ring that it has. Where that is of another size, opening the
-    /// store works all the same and leaves a warning (by `tracing`), so that a program may ask for
-    /// its ring at each start, whatever became of the store;
-    /// [`StoreInfo::ring_size`](crate::StoreInfo::ring_size) tells what is there.
+    /// An existing store keeps its ring. If the sizes differ, opening succeeds and logs a warning
+    /// (by `tracing`), so that a program may request the same ring at each start.
+    /// [`StoreInfo::ring_size`](crate::StoreInfo::ring_size) reports the actual size.
     pub fn ring_size(mut self, bytes: u64) -> Self {
         self.ring_size = Some(bytes);
         self
     }
 
-    /// Gives the bytes of the parts that were [offloaded](crate::Store::offload): asked for each of
-    /// them when the store is opened. A store of which parts were offloaded cannot be opened
-    /// without, also for reading only.
+    /// Sets the function that opens [offloaded](crate::Store::offload) parts. Opening the store
+    /// calls the function for each of these parts. A store with offloaded parts cannot be opened
+    /// without this function, not even for reading only.
     pub fn offload_reader(
         mut self,
         open: impl Fn(PartName) -> Result<Arc<dyn Source>, Error> + Send + Sync + 'static,
@@ -157,14 +156,14 @@ impl Options {
         self
     }
 
-    /// Bytes of the volume that the store may use, ring and superblock included; fixed when the
-    /// store is created. A multiple of 4096; it leaves the heap 1 MiB at least. A device must have
-    /// the capacity each time the store is opened.
+    /// Sets the bytes of the volume that the store may use, ring and superblock included. The
+    /// capacity is fixed when the store is created. A multiple of 4096; the capacity leaves the
+    /// heap at least 1 MiB. A device must have the capacity each time the store is opened.
     ///
-    /// 0, the default: a store that is made may use its device whole, or grow in its file as the
-    /// file system lets it, and one that is there keeps the capacity that it has. Where another one
-    /// is asked for than the store has, opening fails with [`Error::OtherCapacity`]: others may
-    /// rely on the rest of the disk, or the store on more than that.
+    /// Default: 0. A new store may then use its whole device, or grow in its file as far as the
+    /// file system allows; an existing store keeps its capacity. If the requested capacity differs
+    /// from that of the store, opening fails with [`Error::OtherCapacity`]: other programs may rely
+    /// on the rest of the disk, or the store may need more than the requested bytes.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -183,9 +182,9 @@ impl Options {
         self
     }
 
-    /// The file or block device that the ring lies on by itself: a small fast disk beside a large
-    /// one. Fixed when the store is created, and named each time it is opened. Without it, the ring
-    /// lies in the store's own file.
+    /// Sets a separate file or block device for the ring: a small fast disk next to a large one.
+    /// The place is fixed when the store is created, and must be named each time the store is
+    /// opened. Default: the ring is in the store's own file.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -204,128 +203,139 @@ impl Options {
         self
     }
 
-    /// Bytes of memory for recent entries. 128 MiB: twice the default ring, since the ring is
-    /// compressed. Half of it starts a checkpoint. What is found in the ring when a store is opened
-    /// comes on top, as far as it takes more than half, until it has been checkpointed.
+    /// Sets the bytes of memory for recent entries. Default: 128 MiB, twice the default ring, since
+    /// the ring is compressed. A checkpoint starts when half of the budget is used. If the entries
+    /// found in the ring at opening take more than half, the excess is added to the budget until a
+    /// checkpoint has written these entries.
     pub fn memory_budget(mut self, bytes: usize) -> Self {
         self.memory_budget = bytes;
         self
     }
 
-    /// Bytes of memory for looking logs up. 64 MiB: two million logs that are committed to now and
-    /// then, and filters and indexes of some ten million, or of fewer and what is read often. At
-    /// least 256 KiB.
+    /// Sets the bytes of memory for looking up logs. Default: 64 MiB, for two million logs that are
+    /// committed to now and then, and for the filters and indexes of some ten million logs, or of
+    /// fewer logs and the data that is read often. At least 256 KiB.
     ///
-    /// Up to half of it is for the bounds of logs that were committed to since the store was opened
-    /// and rest now, 16 bytes each in places of which a quarter or more are taken: a commit to one
-    /// of them, and asking for its bounds, looks nothing up. The rest holds filters and indexes of
-    /// the runs, and the blocks that were read last. What does not fit stays on the volume and is
-    /// read when it is wanted, in blocks of 16 KiB or less. Finding out that a run does not have a
-    /// log then takes one such read. These reads go through the system's page cache, which may
-    /// answer them and is not part of this. What nobody asks for leaves memory after some ten
-    /// seconds, filters after a minute and a half, unless the store is open read-only: it has no
-    /// thread to see to that.
+    /// Up to half of the budget holds the bounds of logs that were committed to since the opening
+    /// and that rest now. Each bound takes 16 bytes, in a table of which a quarter or more is in
+    /// use. A commit to such a log, and a request for its bounds, looks nothing up in the runs.
+    ///
+    /// The rest of the budget holds filters and indexes of the runs, and the blocks that were read
+    /// last. Data beyond the budget stays on the volume; the store reads it when needed, in blocks
+    /// of 16 KiB or less. One such read then shows that a run does not have a log. These reads go
+    /// through the system's page cache, which may answer them and is not part of the budget.
+    ///
+    /// Unused data leaves memory after some ten seconds, and unused filters after a minute and a
+    /// half. A store that is open read-only has no thread for this work, and keeps the data.
     pub fn cache_budget(mut self, bytes: usize) -> Self {
         self.cache_budget = bytes;
         self
     }
 
-    /// Largest payload in bytes. 16 MiB, or what the ring takes if that is less. A ring takes about
-    /// a third of itself; where more is asked for than the store's does, opening fails.
+    /// Sets the largest payload, in bytes. Default: 16 MiB, or the most that the ring takes if that
+    /// is less. A ring takes a payload of about a third of its size. If the limit is more than the
+    /// store's ring takes, opening fails.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.max_payload = Some(bytes);
         self
     }
 
-    /// Most bytes of a block of the ring. 1 MiB. That is what the store starts with; it finds out
-    /// under load whether smaller ones serve better. What waits for a block that fills slowly is
-    /// written before it is full.
+    /// Sets the most bytes of a block of the ring. Default: 1 MiB. The store starts with this size,
+    /// and finds out under load whether smaller blocks serve better. The store writes a block that
+    /// fills slowly before the block is full.
     pub fn block_size(mut self, bytes: usize) -> Self {
         self.block_size = bytes;
         self
     }
 
-    /// Most writes to the ring in flight at once. 16: enough to hide a cloud volume's latency. The
-    /// store starts with 4 and finds out under load how many serve best.
+    /// Sets the most writes to the ring in flight at once. Default: 16, enough to hide a cloud
+    /// volume's latency. The store starts with 4, and finds out under load how many writes serve
+    /// best.
     pub fn depth(mut self, writes: usize) -> Self {
         self.depth = writes;
         self
     }
 
-    /// The least time from the start of a write to the ring to the start of the next, for a volume
-    /// that is paid for by the operation: 1/3000 s, say. Zero: none.
+    /// Sets the least time from the start of one write to the ring to the start of the next, for a
+    /// volume that is billed by the operation: for example 1/3000 s. Default: zero, no limit.
     pub fn write_interval(mut self, time: Duration) -> Self {
         self.interval = time;
         self
     }
 
-    /// Most bytes written to the ring in a second, for a volume that is paid for by the byte. Zero:
-    /// no limit.
+    /// Sets the most bytes written to the ring per second, for a volume that is billed by the byte.
+    /// Default: 0, no limit.
     pub fn write_rate(mut self, bytes: u64) -> Self {
         self.rate = bytes;
         self
     }
 
-    /// How long a durable append may rest when nobody waits for it. 1 ms: a batch for callers that
-    /// do not wait.
+    /// Sets how long the store may hold back a durable append while no caller waits for it.
+    /// Default: 1 ms, a batch for callers that do not wait.
     pub fn linger(mut self, time: Duration) -> Self {
         self.linger = time;
         self
     }
 
-    /// What to do where no store is. [`Create::IfMissing`].
+    /// Sets whether opening creates a store. Default: [`Create::IfMissing`].
     pub fn create(mut self, create: Create) -> Self {
         self.create = create;
         self
     }
 
-    /// Opens for reading only: nothing is written, not even by recovery. Several readers may share
-    /// a closed store.
+    /// Sets whether the store is open for reading only. The store then writes nothing, not even
+    /// during recovery. Several readers may share a closed store. Default: `false`.
     ///
-    /// A store of whose ring a part is damaged opens in no other way.
-    /// [`Store::damage`](crate::Store::damage) names that part and the logs that it is known to
-    /// touch. Logs that are made behind it, or whose entries before it were all trimmed since, read
-    /// as ever. All others read as they were before it, and then comes
-    /// [`Error::Damaged`](crate::Error::Damaged), since nobody can tell what the missing commits
-    /// did to them; so do listings. Entries of theirs that are behind it are read by their numbers,
-    /// which the error tells; asking for bounds fails with the same error.
+    /// A store with a damaged part in its ring opens only in this mode.
+    /// [`Store::damage`](crate::Store::damage) names this part and the logs that the damage is
+    /// known to touch. A log reads normally if it was created after the damage, or if all its
+    /// entries before the damage were trimmed later.
+    ///
+    /// Every other log reads as it was before the damage, and then returns
+    /// [`Error::Damaged`](crate::Error::Damaged), since the effect of the missing commits is
+    /// unknown. A listing ends with the same error. A caller can read the log's entries after the
+    /// damage by their numbers, which the error reports. A request for the log's bounds fails with
+    /// the same error.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Has [`copy`](Self::copy) take over damaged runs as they are (default: `false`; then it
-    /// fails). The copy reads as what it was copied from: [`Error::Damaged`](crate::Error::Damaged)
-    /// where that is damaged, and all else. For what is left of a store, or of a backup, where
-    /// nothing better is to be had.
+    /// Sets whether [`copy`](Self::copy) copies damaged runs as they are. Default: `false`, and
+    /// [`copy`](Self::copy) then fails on a damaged run. The copy returns
+    /// [`Error::Damaged`](crate::Error::Damaged) where the original is damaged, and has all other
+    /// data. Use this option for the remains of a store or of a backup, when nothing better is
+    /// available.
     pub fn copy_damaged(mut self, copy_damaged: bool) -> Self {
         self.copy_damaged = copy_damaged;
         self
     }
 
-    /// Uses io_uring where the kernel lets it; threads otherwise. On.
+    /// Sets whether the store uses io_uring where the kernel allows it. Otherwise the store uses
+    /// threads. Default: `true`.
     pub fn io_uring(mut self, on: bool) -> Self {
         self.io_uring = on;
         self
     }
 
-    /// Bypasses the page cache where the file system lets it. On.
+    /// Sets whether the store bypasses the page cache where the file system allows it. Default:
+    /// `true`.
     pub fn direct(mut self, on: bool) -> Self {
         self.direct = on;
         self
     }
 
-    /// Sets whether the store starts threads of its own. Without them nothing happens by itself: a
-    /// simulator calls [`Store::step`](crate::Store::step) instead. Default: on. Needs the feature
-    /// `testing`.
+    /// Sets whether the store starts its own threads. A store without threads does no work by
+    /// itself: a simulator calls [`Store::step`](crate::Store::step) instead. Default: `true`.
+    /// Needs the feature `testing`.
     #[cfg(any(test, feature = "testing"))]
     pub fn threads(mut self, on: bool) -> Self {
         self.threads = on;
         self
     }
 
-    /// Bytes of the cache budget for what is remembered of logs, where a test wants it to be other
-    /// than half of that.
+    /// Sets the bytes of the cache budget for the bounds of logs. For tests that need another value
+    /// than half.
     #[doc(hidden)]
     #[cfg(any(test, feature = "testing"))]
     pub fn bounds_cache(mut self, bytes: usize) -> Self {
@@ -333,7 +343,7 @@ impl Options {
         self
     }
 
-    /// Sets the clock that retention by age, pace and statistics go by. Default: the system's.
+    /// Sets the clock for retention by age, pace and statistics. Default: the system clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -341,23 +351,23 @@ impl Options {
 
     /// Sets the seed of all random choices. Default: drawn anew at each opening.
     ///
-    /// A reader of the seed can choose keys that a filter or a table takes for one another. Where
-    /// strangers choose keys, use the default, or a secret number.
+    /// An attacker who knows the seed can choose keys that a filter or a table confuses with each
+    /// other. If strangers choose keys, use the default, or a secret number.
     pub fn rng_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self.secret = Secret::of_seed(seed);
         self
     }
 
-    /// Where paths lead, instead of to the files of this machine: for simulators.
+    /// Sets the files that paths lead to, in place of the files of this machine. For simulators.
     #[doc(hidden)]
     pub fn files(mut self, files: Arc<dyn Files>) -> Self {
         self.files = files;
         self
     }
 
-    /// The store's path, and options whose paths stay what they are wherever the process goes.
-    /// Refuses one place for two things.
+    /// Returns the store's path and the options, with paths that do not depend on the working
+    /// directory. Refuses one place for two purposes.
     pub(crate) fn settled(mut self, path: &Path) -> Result<(PathBuf, Self), Error> {
         let may_be_made = self.create != Create::Never && !self.read_only;
         let path = paths::resolve(path, may_be_made)?;
@@ -376,7 +386,7 @@ impl Options {
         Ok((path, self))
     }
 
-    /// Fixes where the file of metrics is.
+    /// Makes the path of the metrics file absolute.
     pub(crate) fn settle_metrics(&mut self) -> Result<(), Error> {
         if let Some(metrics) = &mut self.metrics_file {
             metrics.path = paths::absolute(&metrics.path)?;
@@ -384,12 +394,12 @@ impl Options {
         Ok(())
     }
 
-    /// Largest payload in bytes.
+    /// Returns the largest payload, in bytes.
     pub(crate) fn largest_payload(&self) -> usize {
         self.max_payload.unwrap_or(MAX_PAYLOAD)
     }
 
-    /// Refuses payloads that no commit brings into a ring of `ring` bytes.
+    /// Refuses a payload limit that is more than a ring of `ring` bytes takes.
     pub(crate) fn fits(&self, ring: u64) -> Result<(), Error> {
         let most = brooklet_wal::max_record(ring).saturating_sub(AROUND);
         let Some(asked) = self.max_payload.filter(|asked| *asked > most) else { return Ok(()) };
@@ -399,12 +409,12 @@ impl Options {
         )))
     }
 
-    /// Bytes of the ring of a store that is made with these options.
+    /// Returns the size of the ring of a new store, in bytes.
     pub(crate) fn new_ring_size(&self) -> u64 {
         self.ring_size.unwrap_or(RING_SIZE)
     }
 
-    /// Compares what was asked for with the store that is there.
+    /// Compares the requested values with the existing store.
     pub(crate) fn compare(&self, name: &str, found: &Superblock) -> Result<(), Error> {
         if self.capacity > 0 && self.capacity != found.capacity {
             let (name, asked, found) = (name.into(), self.capacity, found.capacity);
@@ -477,7 +487,7 @@ impl Options {
     }
 }
 
-/// Where the metrics are written, and how often.
+/// The path of the metrics file, and the interval between its replacements.
 #[derive(Clone, Debug)]
 pub(crate) struct MetricsFile {
     pub path: PathBuf,
@@ -485,7 +495,7 @@ pub(crate) struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Where a whole document is written before it takes the place of the one before.
+    /// Returns the path of the temporary file that replaces the metrics file once it is complete.
     pub fn part(&self) -> PathBuf {
         let mut part = self.path.clone().into_os_string();
         part.push(".part");
@@ -505,7 +515,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what is warned of.
+    /// A subscriber that keeps the warnings.
     #[derive(Clone, Default)]
     struct Warnings(Arc<Mutex<Vec<String>>>);
 

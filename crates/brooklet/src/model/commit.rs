@@ -1,4 +1,4 @@
-//! Commits: any operations over any number of logs, done whole or not at all.
+//! Commits: operations on any number of logs, applied all or none.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::Expected;
 use crate::model::retention::Retention;
 
-/// One operation of a commit, as the caller gives it.
+/// One operation of a commit, as the caller passes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op<'a> {
     pub key: &'a [u8],
@@ -22,45 +22,48 @@ pub(crate) enum Action<'a> {
     Truncate(u64),
     Delete,
     Retain(Retention),
-    /// Entries that are too old go, if there are any: what the store does by itself.
+    /// Drops the entries that are too old, if any. Only the store itself uses this action.
     ExpiryPass,
-    /// The log counts in its space, if that counts, and may be given what logs of that keep.
+    /// Counts the log in the totals of its space, if the space counts its logs, and may set the
+    /// retention of the space on the log.
     Enroll(EnrollScope),
     Expect(Expected),
 }
 
-/// Which logs that are there are given what their space lets logs keep.
+/// The existing logs on which the retention of their space is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EnrollScope {
     None,
-    /// Those without a limit.
+    /// Logs without a limit.
     Unlimited,
     All,
 }
 
 impl Action<'_> {
-    /// Whether it may make a log larger, or a new one.
+    /// Returns whether the action may make a log larger, or create a log.
     pub fn adds(&self) -> bool {
         matches!(self, Action::Append(_) | Action::Snapshot(_) | Action::Retain(_) | Action::Enroll(_))
     }
 }
 
-/// When a commit counts as acknowledged.
+/// The durability of a commit: the moment when the store acknowledges the commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When it is on stable media: it survives a power cut.
+    /// The store acknowledges the commit when the commit is on stable media. The commit survives a
+    /// power cut.
     #[default]
     Durable,
-    /// At once; it is on its way to stable media within half of the bound. A power cut or a kill
-    /// may lose what was acknowledged last, in a stretch of time no longer than the bound, and
-    /// never something older than what it keeps: once the device has owed an acknowledged commit
-    /// for longer than that, the next ones are acknowledged when they are durable. Readers see it
-    /// at once: a read makes it durable first.
+    /// The store acknowledges the commit at once, and begins within half of the bound to write the
+    /// commit to stable media. A power cut or a kill may lose the last acknowledged commits, from a
+    /// stretch of time no longer than the bound. Every commit older than a surviving one survives.
+    /// If the device has owed an acknowledged commit for longer than the bound, the store
+    /// acknowledges the next commits when they are durable. Readers see a deferred commit at once:
+    /// a read makes the commit durable first.
     Deferred(Duration),
 }
 
 impl Durability {
-    /// The one that promises more.
+    /// Returns the stricter of both.
     pub(crate) fn stricter(self, other: Self) -> Self {
         match (self, other) {
             (Self::Deferred(a), Self::Deferred(b)) => Self::Deferred(a.min(b)),
@@ -69,12 +72,12 @@ impl Durability {
     }
 }
 
-/// An atomic set of operations on any number of logs. It copies the keys and payloads that it is
-/// given, one behind the other, so that they need not outlive the call.
+/// An atomic set of operations on any number of logs. A commit copies the keys and payloads of its
+/// operations, one after the other, so that these need not outlive the call.
 ///
-/// Operations take effect in the order they were added; all expectations are checked against the
-/// logs as they stand before the first of them. Either everything happens, visible and durable at
-/// one instant, or nothing does.
+/// Operations take effect in the order in which they were added. The store checks all expectations
+/// against the logs as they are before the first operation. Either all operations take effect,
+/// visible and durable at one instant, or none does.
 ///
 /// ```
 /// # fn main() -> Result<(), brooklet::Error> {
@@ -99,7 +102,7 @@ pub struct Commit {
     pub(crate) durability: Option<Durability>,
 }
 
-/// An operation whose key lies in the bytes of its commit.
+/// An operation whose key is in the bytes of its commit.
 #[derive(Clone, Copy)]
 struct OwnedOp {
     key: (usize, usize),
@@ -108,14 +111,14 @@ struct OwnedOp {
 
 #[derive(Clone, Copy)]
 enum OwnedAction {
-    /// The payload lies between here and there.
+    /// The start and the end of the payload in these bytes.
     Append(usize, usize),
     Snapshot(usize, usize),
-    /// It has no payload.
+    /// An operation without a payload.
     Other(Action<'static>),
 }
 
-/// Commits of so few operations are handed on without an allocation.
+/// The most operations of a commit that is passed on without an allocation.
 const FEW: usize = 4;
 
 impl Commit {
@@ -124,14 +127,14 @@ impl Commit {
         Self::default()
     }
 
-    /// Removes all operations, and keeps the memory for the next ones.
+    /// Removes all operations and the durability, and keeps the memory for the next operations.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ops.clear();
         self.durability = None;
     }
 
-    /// Returns whether it holds no operation.
+    /// Returns whether the commit holds no operation.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
@@ -168,47 +171,48 @@ impl Commit {
         self
     }
 
-    /// Adds an entry to a log, creating the log if need be.
+    /// Appends an entry to a log. Creates the log if it does not exist.
     pub fn append(&mut self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> &mut Self {
         let (key, (from, to)) = (self.copy(key.as_ref()), self.copy(payload.as_ref()));
         self.ops.push(OwnedOp { key, action: OwnedAction::Append(from, to) });
         self
     }
 
-    /// Adds an entry and drops all before it.
+    /// Appends an entry and drops all entries before it.
     pub fn snapshot(&mut self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> &mut Self {
         let (key, (from, to)) = (self.copy(key.as_ref()), self.copy(payload.as_ref()));
         self.ops.push(OwnedOp { key, action: OwnedAction::Snapshot(from, to) });
         self
     }
 
-    /// Drops the entries before `before`, which may be at most the log's next number.
+    /// Drops the entries with numbers below `before`. `before` may be at most the log's next
+    /// number.
     pub fn trim(&mut self, key: impl AsRef<[u8]>, before: u64) -> &mut Self {
         self.push(key, Action::Trim(before))
     }
 
-    /// Drops all but the last `n` entries.
+    /// Drops all entries except the last `n`.
     pub fn keep_last(&mut self, key: impl AsRef<[u8]>, n: u64) -> &mut Self {
         self.push(key, Action::KeepLast(n))
     }
 
-    /// Drops the entries from `from` on; the next entry gets that number.
+    /// Drops the entries from number `from` on. The next entry gets the number `from`.
     pub fn truncate(&mut self, key: impl AsRef<[u8]>, from: u64) -> &mut Self {
         self.push(key, Action::Truncate(from))
     }
 
-    /// Drops the log. A log created later under the same key starts at 0 again.
+    /// Deletes the log. A log created later under the same key starts at 0 again.
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
         self.push(key, Action::Delete)
     }
 
-    /// Sets what a log keeps from now on, creating the log if need be; see
+    /// Sets the retention of a log. Creates the log if it does not exist; see
     /// [`Store::set_retention`](crate::Store::set_retention).
     pub fn set_retention(&mut self, key: impl AsRef<[u8]>, retention: Retention) -> &mut Self {
         self.push(key, Action::Retain(retention))
     }
 
-    /// Fails the commit unless the log's next number is `next`; 0 also fits a log that does not
+    /// Fails the commit unless the log's next number is `next`. 0 also fits a log that does not
     /// exist.
     pub fn expect_next(&mut self, key: impl AsRef<[u8]>, next: u64) -> &mut Self {
         self.push(key, Action::Expect(Expected::Next(next)))
@@ -219,9 +223,9 @@ impl Commit {
         self.push(key, Action::Expect(Expected::Absent))
     }
 
-    /// Sets when the commit counts as acknowledged: by default as the [spaces](crate::Space) of its
-    /// logs say, the strictest of them, and [`Durability::Durable`] for logs of no space. A space's
-    /// own durability stays the least.
+    /// Sets the durability of the commit. Default: the strictest durability of the
+    /// [spaces](crate::Space) of its logs, and [`Durability::Durable`] for logs outside of spaces.
+    /// A space's own durability stays the minimum.
     pub fn durability(&mut self, durability: Durability) -> &mut Self {
         self.durability = Some(durability);
         self

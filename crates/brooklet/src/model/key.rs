@@ -1,5 +1,5 @@
-//! A log's key in memory: short ones lie where the log's state lies, so that comparing one reads no
-//! other memory.
+//! A log's key in memory. A short key is stored with the log's state, so that comparing the key
+//! reads no other memory.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use std::ops::Deref;
 use crate::error::Error;
 use crate::limits::MAX_KEY;
 
-/// The longest key that lies in place: with it, a [`Key`] is as large as three words.
+/// The longest key that is stored in place, in bytes. A [`Key`] then has the size of three words.
 const SHORT: usize = 22;
 
 /// The bytes of a key.
@@ -21,7 +21,7 @@ enum Bytes {
 const _: () = assert!(size_of::<Key>() == 3 * size_of::<usize>());
 
 impl Key {
-    /// Bytes of memory that it takes besides its own.
+    /// Returns the bytes of memory that the key takes outside of its own struct.
     pub fn bytes_apart(&self) -> usize {
         match &self.0 {
             Bytes::Short { .. } => 0,
@@ -60,7 +60,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Refuses a key that no log may have.
+/// Returns an error for a key that no log may have.
 pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
     if key.is_empty() || key.len() > MAX_KEY { Err(Error::InvalidKey { len: key.len() }) } else { Ok(()) }
 }

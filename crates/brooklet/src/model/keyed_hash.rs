@@ -1,16 +1,15 @@
-//! SipHash-2-4 with 128 bits: of keys that strangers choose, when those of different keys must
-//! differ.
+//! SipHash-2-4 with 128 bits: a hash of keys that strangers choose, for uses in which the hashes of
+//! different keys must differ.
 //!
-//! Nobody who does not know the secret can do better than to guess which keys have the same hash
-//! (Aumasson and Bernstein, "SipHash: a fast short-input PRF"). `XXH3`, which is quicker, promises
-//! no such thing.
+//! An attacker without the secret can only guess which keys have the same hash (Aumasson and
+//! Bernstein, "SipHash: a fast short-input PRF"). `XXH3`, which is faster, does not promise this
+//! property.
 
 use std::fmt;
 
 use brooklet_io::{Rng, system_seed};
 
-/// The key of the hash. Nothing that is written to a volume may tell it, nor be worked out from
-/// what tells it.
+/// The key of the hash. No data on a volume may contain the secret, or allow computing it.
 #[derive(Clone, Copy)]
 pub(crate) struct Secret([u64; 2]);
 
@@ -21,12 +20,13 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// One that nobody knows.
+    /// Creates a secret from random bytes of the system.
     pub fn of_system() -> Self {
         Self([system_seed(), system_seed()])
     }
 
-    /// One that whoever knows the seed can work out: for what is to be repeated.
+    /// Creates a secret from a seed, for repeatable runs. A reader of the seed can compute the
+    /// secret.
     pub fn of_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         Self([rng.next(), rng.next()])

@@ -1,14 +1,14 @@
-//! What a log is, and what an operation does to it: arithmetic on numbers, shared by every
-//! memtable.
+//! The state of a log, and the effects of operations on the state: arithmetic on numbers, shared by
+//! every memtable.
 //!
-//! A log's state in one memtable (the memtable, or a run) is a *piece*: its whole bounds as of that
-//! memtable, and its entries from `base` on. Entries before `base` are in older memtables. So for a
-//! piece `p` and the pieces older than it:
+//! A log's state in one memtable (the memtable, or a run) is a *piece*: the whole bounds of the log
+//! as of that memtable, and the log's entries from `base` on. Older memtables hold the entries
+//! before `base`. So for a piece `p` and the pieces older than `p`:
 //!
-//! - the log's bounds are those of the newest piece that knows it;
+//! - the log's bounds are the bounds of the newest piece that knows the log;
 //! - a piece holds exactly the entries `max(first, base)..next`;
-//! - the entries of older pieces count only below `base` - which is what makes trimming,
-//!   truncating, deleting and creating a log anew cheap: none of them touches an older memtable.
+//! - the entries of older pieces count only below `base`. So trimming, truncating, deleting and
+//!   creating a log anew is cheap: none of these operations touches an older memtable.
 
 pub mod commit;
 pub mod key;
@@ -25,47 +25,47 @@ use brooklet_io::seeded::bug;
 /// A log's bounds: it holds the entries `first..next`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Number of the first entry that is kept.
+    /// Number of the first entry that the log keeps.
     pub first: u64,
-    /// Number that the next entry gets.
+    /// Number of the next entry.
     pub next: u64,
 }
 
 impl Bounds {
-    /// Entries in the log.
+    /// Returns the number of entries in the log.
     pub fn len(&self) -> u64 {
         self.next - self.first
     }
 
-    /// Whether the log holds no entry. It exists all the same, and remembers its next number.
+    /// Returns whether the log holds no entry. An empty log still exists and keeps its next number.
     pub fn is_empty(&self) -> bool {
         self.first == self.next
     }
 }
 
-/// What a commit does to one log, its numbers resolved.
+/// The effect of a commit on one log, with resolved numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// An entry with this number joins.
+    /// Appends an entry with this number.
     Append(u64),
-    /// Entries before this number go.
+    /// Drops the entries before this number.
     Trim(u64),
-    /// Entries from this number on go.
+    /// Drops the entries from this number on.
     Truncate(u64),
-    /// The log goes.
+    /// Deletes the log.
     Delete,
-    /// The most entries that the log keeps, and one more; 0: no limit. Creates the log where there
-    /// is none.
+    /// Sets the most entries of the log, plus one; 0: no limit. Creates the log if it does not
+    /// exist.
     Entries(u64),
-    /// The most bytes of payloads that it keeps, and one more; 0: no limit.
+    /// Sets the most bytes of payloads of the log, plus one; 0: no limit.
     Bytes(u64),
-    /// The milliseconds that it keeps entries for, and one more; 0: no limit.
+    /// Sets the age limit of entries in milliseconds, plus one; 0: no limit.
     Age(u64),
     /// The entries to come are committed before this time, in milliseconds since the Unix epoch.
     Mark(u64),
-    /// The payloads of the log have so many bytes.
+    /// Sets the bytes of all payloads of the log.
     Held(u64),
-    /// The log counts in the totals of the space of this number.
+    /// Counts the log in the totals of the space with this number.
     Count(u64),
 }
 
@@ -77,17 +77,19 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// The piece of a memtable that knows the log's bounds and holds nothing of it yet.
+    /// Creates the piece of a memtable that knows the log's bounds and holds none of its entries
+    /// yet.
     pub fn on_top_of(bounds: Option<Bounds>) -> Self {
         Self { bounds, base: bounds.map_or(0, |b| b.next) }
     }
 
-    /// Entries that this piece holds itself.
+    /// Returns the numbers of the entries that this piece holds itself.
     pub fn held(&self) -> Range<u64> {
         self.bounds.map_or(0..0, |b| b.first.max(self.base)..b.next)
     }
 
-    /// Applies an effect. `None`, and no change, where it does not fit the state.
+    /// Applies an effect. Returns `None`, and changes nothing, if the effect does not fit the
+    /// state.
     pub fn apply(&mut self, effect: Effect) -> Option<()> {
         match effect {
             Effect::Append(seq) => {
@@ -120,20 +122,20 @@ impl Piece {
     }
 }
 
-/// A log put together from its pieces.
+/// A log, assembled from its pieces.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Resolved {
     /// The log's bounds; `None` where it does not exist.
     pub bounds: Option<Bounds>,
-    /// Which entries each piece contributes, newest piece first: its index, and their numbers.
+    /// The entries that each piece contributes, newest piece first: index of the piece, and numbers
+    /// of the entries.
     pub parts: Vec<(usize, Range<u64>)>,
-    /// The first number that these pieces account for; the log's first where no older piece is
-    /// needed.
+    /// The first number that these pieces hold; the log's first number if no older piece is needed.
     pub upper: u64,
 }
 
-/// Puts a log together from its pieces, newest first. Stops at the first that makes all older ones
-/// irrelevant.
+/// Assembles a log from its pieces, newest first. Stops at the first piece that makes all older
+/// pieces irrelevant.
 pub(crate) fn resolve(pieces: impl IntoIterator<Item = Piece>) -> Resolved {
     let mut log = Resolved { bounds: None, parts: Vec::new(), upper: 0 };
     for (i, piece) in pieces.into_iter().enumerate() {
@@ -213,7 +215,7 @@ mod tests {
         assert_eq!((log.parts, log.upper), (vec![(0, 0..3)], 0));
         // Deleted.
         assert_eq!(resolve([Piece { bounds: None, base: 0 }, piece(0, 100, 0)]).bounds, None);
-        // Part of the log is in a memtable that was not given.
+        // A memtable that was not passed holds a part of the log.
         assert_eq!(resolve([piece(5, 9, 8)]).upper, 8);
     }
 }

@@ -1,20 +1,20 @@
-//! How far a long call is.
+//! The progress of long calls.
 
 use std::ops::ControlFlow;
 
-/// How far a long call is. The call hands it to a function of the caller from time to time; where
-/// that returns [`Break`](ControlFlow::Break), the call ends early, as its documentation
-/// says.
+/// The progress of a long call. From time to time, the call passes its progress to a function of
+/// the caller. If this function returns [`Break`](ControlFlow::Break), the call ends early, as its
+/// documentation says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Bytes done by now.
+    /// Bytes done so far.
     pub bytes: u64,
-    /// Bytes to do in all; `None` where the call does not know it in advance.
+    /// Total bytes to do; `None` if the call does not know them in advance.
     pub total_bytes: Option<u64>,
-    /// Logs done by now, where the call counts them.
+    /// Number of logs done so far, if the call counts them.
     pub logs: u64,
-    /// Entries done by now, where the call counts them.
+    /// Number of entries done so far, if the call counts them.
     pub entries: u64,
 }
 
@@ -24,7 +24,7 @@ impl Progress {
         Self { bytes, total_bytes: Some(total_bytes), ..Self::default() }
     }
 
-    /// Goes on, whatever the progress: for callers that do not watch.
+    /// Continues the call, whatever the progress: for callers that do not watch.
     pub fn ignore(self) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }

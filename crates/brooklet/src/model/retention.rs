@@ -1,18 +1,18 @@
-//! Retention: what a log keeps, as its users say it.
+//! Retention: the limits of a log, as users set them.
 
 use std::time::Duration;
 
 use crate::error::Error;
 
-/// The largest limit of entries or bytes; nothing can have counted more.
+/// The largest limit of entries or bytes. No count can be larger.
 const MOST: u64 = 1 << 62;
 /// The longest age: a thousand years.
 const LONGEST: Duration = Duration::from_secs(31_557_600 * 1000);
 
-/// What a log keeps: its newest entries, within each of the limits that are set. See
+/// The limits of a log. The log keeps its newest entries, within each limit that is set. See
 /// [`Store::set_retention`].
 ///
-/// Without a limit, the default, a log keeps everything.
+/// Without a limit, the default, a log keeps all entries.
 ///
 /// ```
 /// # fn main() -> Result<(), brooklet::Error> {
@@ -38,48 +38,49 @@ const LONGEST: Duration = Duration::from_secs(31_557_600 * 1000);
 pub struct Retention {
     /// The most entries; 0 keeps none. At most 2^62.
     pub entries: Option<u64>,
-    /// The most bytes of all payloads together. The newest entry stays, however large it is. At
-    /// most 2^62. Damaged entries count as their share of all that is not known. Where the device
-    /// fails to read entries that are about to go, the commit is refused with [`Error::Io`]: try
-    /// again, or lift the limit.
+    /// The most bytes of all payloads together, at most 2^62. The log keeps its newest entry,
+    /// however large the entry is. A damaged entry counts with its share of the unknown bytes. If
+    /// the device fails to read entries that a commit is about to drop, the store refuses the
+    /// commit with [`Error::Io`]: try again, or lift the limit.
     pub bytes: Option<u64>,
-    /// How long entries are kept from their commit on, by the wall clock: in whole milliseconds, at
-    /// least one, at most a thousand years. An entry goes a little later than that: by up to a 64th
-    /// of the age, or a millisecond; where the age was longer as it came, by a 64th of that, but
-    /// not later than if it came as the age was made shorter.
+    /// The time for which the log keeps an entry after its commit, by the wall clock: whole
+    /// milliseconds, at least one, at most a thousand years. An entry expires later than this time
+    /// by up to 1/64 of the age, or by up to 1 ms. If the age was longer at the entry's commit, the
+    /// delay is up to 1/64 of the longer age. Such an entry expires no later than an entry that was
+    /// committed when the age was shortened.
     pub age: Option<Duration>,
 }
 
 impl Retention {
-    /// No limit.
+    /// Creates a retention without a limit.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Limits the number of entries.
+    /// Limits the number of entries to `most`.
     pub fn entries(mut self, most: u64) -> Self {
         self.entries = Some(most);
         self
     }
 
-    /// Limits the bytes of all payloads together.
+    /// Limits the bytes of all payloads together to `most`.
     pub fn bytes(mut self, most: u64) -> Self {
         self.bytes = Some(most);
         self
     }
 
-    /// Limits the age of entries.
+    /// Limits the age of entries to `longest`.
     pub fn age(mut self, longest: Duration) -> Self {
         self.age = Some(longest);
         self
     }
 
-    /// Whether there is a limit.
+    /// Returns whether a limit is set.
     pub fn is_limited(&self) -> bool {
         *self != Self::default()
     }
 
-    /// Refuses limits that make no sense.
+    /// Returns an error if a limit is invalid.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |what: String| Err(Error::InvalidRetention(what));
         if let Some(n) = self.entries.filter(|&n| n > MOST) {

@@ -1,22 +1,22 @@
-//! The terms of a log that keeps a part of its entries only: its limits, and what it takes to apply
+//! The terms of a log that keeps only a part of its entries: its limits, and the data to apply
 //! them.
 //!
-//! Limits of entries and bytes are applied as commits are appended: what no longer fits is trimmed
-//! by the commit that brings the entry for which it goes, or the limit. Age is looked at in two
-//! ways. Readers leave out what is too old by the clock as they ask, and remember nothing of that:
-//! a clock that jumps ahead and back takes nothing away. A commit on the log trims what is too old
-//! by then, for good; where nobody commits, `engine/expiry.rs` does.
+//! The append of a commit applies limits of entries and bytes: the commit that adds an entry, or
+//! sets the limit, trims the entries beyond the limit. Age is applied in two ways. Readers leave
+//! out entries that are too old by the clock at the read, and store nothing: a clock that jumps
+//! ahead and back removes nothing. A commit on the log trims the entries that are too old by then,
+//! for good; without commits, `engine/expiry.rs` trims them.
 //!
-//! Times are kept of groups of entries. The *granule* of an age is the power of two of milliseconds
-//! at or below a 64th of it, and one at least. A *mark* says that the entries from a number on, up
-//! to the next mark, were all committed before its time, a multiple of the granule; they are too
-//! old once the age has passed since then. So a log has some 130 marks at most for each doubling
-//! that its age went through while the entries were written, usually 66 to 130 for one that is
-//! written to all the time. As an age is made shorter, the newest mark is set to the time that it
-//! would have by the new one: what is there goes by then.
+//! The terms keep times for groups of entries. The *granule* of an age is the power of two of
+//! milliseconds at or below 1/64 of the age, and at least 1 ms. A *mark* says that the entries from
+//! a number on, up to the next mark, were all committed before the mark's time, a multiple of the
+//! granule. These entries are too old once the age has passed since the mark's time. So a log has
+//! at most some 130 marks for each doubling of its age while the entries were written, and usually
+//! 66 to 130 if commits are steady. When an age is made shorter, the newest mark gets the time that
+//! it would have under the new age: existing entries expire by this time.
 //!
 //! Invariants:
-//! 1. Marks ascend strictly, in number and in time: a clock that goes back makes entries seem
+//! 1. Marks ascend strictly, in number and in time: a clock that is set back makes entries seem
 //!    younger, never older.
 //! 2. Where an age is set and the log has an entry, its first entry has a mark.
 //! 3. `held` is the sum of the log's payloads where bytes are limited, and 0 elsewhere.
@@ -39,14 +39,14 @@ use brooklet_wal::{put_varint, take_varint};
 use crate::model::retention::Retention;
 use crate::model::{Bounds, Effect};
 
-/// A limit of bytes that is none: what the log holds is counted all the same. More than any other
-/// may be.
+/// A limit of bytes without effect: the terms still count the bytes of the log. Larger than any
+/// real limit.
 pub(crate) const COUNTED: u64 = 1 << 63;
 
-/// Marks of one age, at the least.
+/// The least number of marks of one age.
 const MARKS: u64 = 64;
 
-/// A log's bounds, and its terms if it has any.
+/// A log's bounds, and its terms if any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     pub bounds: Option<Bounds>,
@@ -54,29 +54,29 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What a log is that keeps all of its entries.
+    /// Creates the state of a log that keeps all of its entries.
     pub fn without_terms(bounds: Bounds) -> Self {
         Self { bounds: Some(bounds), terms: None }
     }
 
-    /// The bounds that readers see at `now`.
+    /// Returns the bounds that readers see at `now`.
     pub fn shown(&self, now: u64) -> Option<Bounds> {
         self.bounds.map(|bounds| shown(bounds, self.terms.as_deref(), now))
     }
 }
 
-/// The bounds that readers see of a log at `now`.
+/// Returns the bounds of a log that readers see at `now`.
 pub(crate) fn shown(bounds: Bounds, terms: Option<&RetentionState>, now: u64) -> Bounds {
     Bounds { first: terms.map_or(bounds.first, |terms| terms.young(bounds, now)), ..bounds }
 }
 
-/// The time of a mark for what is committed at `now`, under this age.
+/// Returns the time of a mark for entries committed at `now`, under this age.
 fn end_of_granule(age: u64, now: u64) -> u64 {
     let granule = (age / MARKS).checked_ilog2().map_or(1, |log| 1 << log);
     (now / granule).saturating_add(1).saturating_mul(granule)
 }
 
-/// What readers are told of a log's terms.
+/// Returns the retention that readers see for the terms of a log.
 pub(crate) fn retention(terms: Option<&RetentionState>) -> Retention {
     terms.map_or(Retention::default(), |terms| Retention {
         entries: terms.entries,
@@ -92,11 +92,11 @@ struct AgeMark {
     time: u64,
 }
 
-/// When the entries of a log become too old.
+/// The times at which the entries of a log become too old.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ageing {
     pub entries: u64,
-    /// The first of them, and the last.
+    /// The first and the last of these times.
     pub from: u64,
     pub to: u64,
 }
@@ -117,12 +117,12 @@ pub(crate) struct RetentionState {
     pub age: Option<u64>,
     pub held: u64,
     marks: Vec<AgeMark>,
-    /// The number of the space in whose totals the log counts; 0: of none.
+    /// The number of the space whose totals include the log; 0: none.
     pub space: u64,
 }
 
-/// Applies an effect to the terms of a log, which has these bounds after it. `len` is the length of
-/// an entry that joins.
+/// Applies an effect to the terms of a log. `bounds` are the bounds of the log after the effect.
+/// `len` is the length of an appended entry, in bytes.
 pub(crate) fn apply(
     terms: &mut Option<Arc<RetentionState>>,
     effect: Effect,
@@ -166,8 +166,8 @@ pub(crate) fn apply(
 }
 
 impl RetentionState {
-    /// Those of a log that begins with all these entries at `now`, of so many bytes; `None` where
-    /// it keeps everything.
+    /// Creates the terms of a log that gets all these entries at `now`, with `held` bytes. Returns
+    /// `None` if the log keeps all entries.
     pub fn of(retention: Retention, bounds: Bounds, held: u64, now: u64) -> Option<Arc<Self>> {
         let Retention { entries, bytes, age } = retention;
         let age = age.map(|age| age.as_millis() as u64);
@@ -179,7 +179,7 @@ impl RetentionState {
         retention.is_limited().then(|| terms.into())
     }
 
-    /// The first entry that is not too old at `now`.
+    /// Returns the first entry that is not too old at `now`.
     pub fn young(&self, bounds: Bounds, now: u64) -> u64 {
         let Some(age) = self.age else { return bounds.first };
         let old = self.marks.partition_point(|mark| mark.time.saturating_add(age) <= now);
@@ -191,22 +191,22 @@ impl RetentionState {
         first.clamp(bounds.first, bounds.next)
     }
 
-    /// The first entry that is kept by its number and its age at `now`.
+    /// Returns the first entry within the limits of entries and age at `now`.
     pub fn kept(&self, bounds: Bounds, now: u64) -> u64 {
         let few = self.entries.map_or(bounds.first, |most| bounds.next.saturating_sub(most));
         few.max(self.young(bounds, now))
     }
 
-    /// The time of a mark that an entry committed at `now` needs, if it needs one.
+    /// Returns the time of the mark that an entry committed at `now` needs, if it needs one.
     pub fn wanted_mark(&self, now: u64) -> Option<u64> {
         let time = end_of_granule(self.age?, now);
         self.marks.last().is_none_or(|last| last.time < time).then_some(time)
     }
 
-    /// The time of the newest mark once the log has another age, from `now` on, where that makes it
-    /// earlier: all that it is for is there by now, and what comes needs a mark by the new age. By
-    /// no more than its granule, and not where the clock was set back: a wrong clock makes nothing
-    /// old.
+    /// Returns the earlier time of the newest mark when the age changes at `now`, if the new age
+    /// makes the time earlier: all entries of this mark exist by now, and later entries need a mark
+    /// by the new age. The time changes by at most a granule, and does not change if the clock was
+    /// set back: a wrong clock makes no entry old.
     pub fn sharper_mark(&self, age: Option<u64>, now: u64) -> Option<u64> {
         let time = end_of_granule(age?, now);
         let mut newest = self.marks.iter().rev().map(|mark| mark.time);
@@ -223,7 +223,7 @@ impl RetentionState {
         let before = self.marks.iter().nth_back(1).map(|mark| mark.time);
         match self.marks.last_mut() {
             _ if self.age.is_none() => {}
-            // The first mark is for all that is there, too.
+            // The first mark covers all existing entries, too.
             None => self.marks.push(AgeMark { seq: bounds.first, time }),
             Some(last) if time < last.time && before.is_none_or(|before| before < time) => last.time = time,
             Some(last) if time > last.time && last.seq < bounds.next => {
@@ -233,7 +233,7 @@ impl RetentionState {
         }
     }
 
-    /// Drops the marks of entries that are gone.
+    /// Drops the marks of dropped entries.
     fn forget(&mut self, bounds: Bounds) {
         if bounds.is_empty() {
             self.marks.clear();
@@ -243,8 +243,8 @@ impl RetentionState {
         self.marks.drain(..begun.saturating_sub(1));
     }
 
-    /// When those of the log's entries become too old that are not at `now`; `None` where none
-    /// does.
+    /// Returns the times at which the entries that are not too old at `now` become too old; `None`
+    /// if no entry does.
     pub fn ageing(&self, bounds: Bounds, now: u64) -> Option<Ageing> {
         let age = self.age?;
         let young = self.young(bounds, now);
@@ -254,7 +254,7 @@ impl RetentionState {
         (young < bounds.next).then(|| Ageing { entries: bounds.next - young, from, to })
     }
 
-    /// The most bytes that its encoded form takes.
+    /// Returns the most bytes of the encoded form.
     pub fn bound(&self) -> usize {
         1 + 6 * 10 + self.marks.len() * 20
     }
@@ -285,8 +285,8 @@ impl RetentionState {
         }
     }
 
-    /// Those of a log that is brought to another store, where it counts in no totals yet. `None`
-    /// where that is all they say.
+    /// Returns the terms of a log that moves to another store, where no totals include the log yet.
+    /// Returns `None` if no limit remains.
     pub fn carried_over(&self) -> Option<Self> {
         let bytes = self.bytes.filter(|most| *most != COUNTED);
         let held = bytes.map_or(0, |_| self.held);
@@ -294,7 +294,7 @@ impl RetentionState {
         (terms.entries.is_some() || bytes.is_some() || terms.age.is_some()).then_some(terms)
     }
 
-    /// Takes terms from the front of `rest`. `None` where the bytes are none.
+    /// Decodes terms from the front of `rest`. Returns `None` if the bytes are not valid terms.
     pub fn decode(rest: &mut &[u8]) -> Option<Self> {
         let (&flags, after) = rest.split_first()?;
         *rest = after;

@@ -1,4 +1,4 @@
-//! What is asked of a space, and what is told of it.
+//! The configuration of a space, and the report on a space.
 
 use std::time::Duration;
 
@@ -7,50 +7,52 @@ use crate::model::retention::Retention;
 
 /// Longest name of a space, in bytes.
 pub(crate) const MAX_NAME: usize = 64;
-/// The most spaces that a store has: all of them are committed with each change of one.
+/// The most spaces of a store. Each change of one space commits all of them.
 pub(crate) const MAX_SPACES: usize = 256;
-/// What stands between the name of a space and the rest of a log's key.
+/// The byte between the name of a space and the rest of a log's key.
 pub(crate) const SEPARATOR: u8 = b'/';
-/// The longest bound of what is deferred.
+/// The longest bound of a deferred commit.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// Bytes of memory of a space.
+/// The least and the most memory of a space, in bytes.
 const LEAST_MEMORY: u64 = 64 << 10;
 const MOST_MEMORY: u64 = 1 << 46;
-/// Time from one dump to the next.
+/// The shortest and the longest time from one dump to the next.
 const SHORTEST: Duration = Duration::from_millis(100);
 const DAY: Duration = Duration::from_secs(86_400);
-/// The largest quota; nothing can have counted more.
+/// The largest quota. No count can be larger.
 const MOST: u64 = 1 << 62;
-/// When commits on the logs of a space are acknowledged, and what those survive.
+/// The storage class of a space: the moment when the store acknowledges commits on its logs, and
+/// the failures that these commits survive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Class {
-    /// Once they are on stable media: they survive a power cut.
+    /// The store acknowledges commits once they are on stable media. They survive a power cut.
     #[default]
     Durable,
-    /// At once, and they are on stable media within this time, as
-    /// [`Durability::Deferred`](crate::Durability::Deferred) says: a kill or a power cut may lose
-    /// the last ones, of a stretch of time no longer than that. From 1 ms to an hour, in whole
-    /// milliseconds.
+    /// The store acknowledges commits at once and writes them to stable media within this time, as
+    /// [`Durability::Deferred`](crate::Durability::Deferred) says. A kill or a power cut may lose
+    /// the last commits, from a stretch of time no longer than this time. From 1 ms to an hour, in
+    /// whole milliseconds.
     Deferred(Duration),
-    /// At once, and they are in memory only, until the space is [dumped](crate::Space::dump): when
-    /// the store is closed, and as often as is asked for. They do not go through the ring, which is
-    /// what makes them cheap. A kill or a power cut leaves the logs as the last dump has them.
+    /// The store acknowledges commits at once and keeps them in memory only, until the space is
+    /// [dumped](crate::Space::dump): when the store is closed, and at the configured interval. The
+    /// commits are cheap because they do not go through the ring. A kill or a power cut leaves the
+    /// logs as in the last dump.
     ///
-    /// Commits are on logs of the space alone, and none that asks for another
-    /// [`Durability`](crate::Durability) is let in. [Views](crate::View), exports and archives see
-    /// what the last dump has.
+    /// A commit on such logs holds operations on logs of this space only. The store refuses a
+    /// commit that sets its own [`Durability`](crate::Durability). [Views](crate::View), exports
+    /// and archives contain the last dump.
     Memory(MemoryConfig),
 }
 
 impl Class {
-    /// How the space is kept in memory, if it is.
+    /// Returns the memory configuration, if the space is kept in memory.
     pub fn memory(&self) -> Option<MemoryConfig> {
         if let Self::Memory(config) = self { Some(*config) } else { None }
     }
 }
 
-/// How a space is kept in memory.
+/// The configuration of a space that is kept in memory.
 ///
 /// ```
 /// use brooklet::{Class, MemoryConfig, SpaceConfig, WhenFull};
@@ -63,41 +65,42 @@ impl Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryConfig {
-    /// Bytes of memory that its logs may take, with all that they cost besides their payloads.
+    /// Most bytes of memory of the logs, including all overhead besides their payloads.
     pub bytes: u64,
-    /// What happens when they are taken.
+    /// The behavior when the logs have used all of these bytes.
     pub when_full: WhenFull,
-    /// How long after one dump the next is begun, while the store is open. None: only a clean stop
-    /// dumps, and [`Space::dump`](crate::Space::dump).
+    /// The time from the start of one dump to the start of the next, while the store is open.
+    /// `None`: only a clean stop dumps the space, and [`Space::dump`](crate::Space::dump).
     pub dump_every: Option<Duration>,
 }
 
-/// What happens when the logs of a space have all the memory that it was given.
+/// The behavior when the logs of a space have used all memory of the space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// What needs more is refused with [`Error::MemoryFull`].
+    /// The store refuses commits that need more memory with [`Error::MemoryFull`].
     #[default]
     Refuse,
-    /// Whole logs go, as if they were deleted: those first that were written to least lately.
+    /// The store drops whole logs, as if they were deleted. The least recently written logs are
+    /// dropped first.
     DropOldest,
 }
 
 impl MemoryConfig {
-    /// Refuses what needs more than so many bytes of memory, and is dumped at a clean stop. At
-    /// least 64 KiB, at most 2^46.
+    /// Creates a configuration with `bytes` bytes of memory: at least 64 KiB, at most 2^46 bytes.
+    /// The store refuses commits that need more memory, and dumps the space at a clean stop.
     pub fn new(bytes: u64) -> Self {
         Self { bytes, when_full: WhenFull::default(), dump_every: None }
     }
 
-    /// Sets what happens when memory is full.
+    /// Sets the behavior when memory is full.
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = when_full;
         self
     }
 
-    /// Dumps the space so long after the last dump was begun, if anything changed: from 100 ms to a
-    /// day, in whole milliseconds.
+    /// Sets the time from the start of one dump to the start of the next: from 100 ms to a day, in
+    /// whole milliseconds. The store skips a dump if nothing has changed.
     pub fn dump_every(mut self, every: Duration) -> Self {
         self.dump_every = Some(every);
         self
@@ -123,7 +126,7 @@ impl MemoryConfig {
     }
 }
 
-/// What a space asks of its logs.
+/// The configuration of a space: its storage class, its quotas, and the retention of its logs.
 ///
 /// ```
 /// use brooklet::{Class, Retention, SpaceConfig};
@@ -139,54 +142,55 @@ impl MemoryConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpaceConfig {
-    /// When commits are acknowledged.
+    /// Storage class.
     pub class: Class,
-    /// The most logs that the space may have. At most 2^62.
+    /// Most logs of the space, at most 2^62; `None`: no limit.
     pub max_logs: Option<u64>,
-    /// The most bytes of payloads that its logs may hold together. At most 2^62.
+    /// Most bytes of payloads in all logs of the space, at most 2^62; `None`: no limit.
     pub max_bytes: Option<u64>,
-    /// What each of its logs keeps, unless [another limit](crate::Store::set_retention) is set on
-    /// it.
+    /// Retention of each log, unless [another limit](crate::Store::set_retention) is set on the
+    /// log.
     pub retention: Retention,
 }
 
 impl SpaceConfig {
-    /// Durable, without quotas, and everything is kept.
+    /// Creates the default configuration: durable, without quotas, and each log keeps all entries.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets when commits are acknowledged.
+    /// Sets the storage class.
     pub fn class(mut self, class: Class) -> Self {
         self.class = class;
         self
     }
 
-    /// Limits the logs. An append that would make one more is refused with [`Error::QuotaReached`].
+    /// Limits the number of logs. The store refuses an append that would create one more with
+    /// [`Error::QuotaReached`].
     pub fn max_logs(mut self, most: u64) -> Self {
         self.max_logs = Some(most);
         self
     }
 
-    /// Limits the bytes of all payloads. A commit that would make them more is refused with
-    /// [`Error::QuotaReached`]; what trims and deletes is not.
+    /// Limits the bytes of all payloads. The store refuses a commit that would exceed the limit
+    /// with [`Error::QuotaReached`]; the store does not refuse trims and deletions.
     pub fn max_bytes(mut self, most: u64) -> Self {
         self.max_bytes = Some(most);
         self
     }
 
-    /// Sets what each log keeps.
+    /// Sets the retention of each log.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
     }
 
-    /// Whether its logs are counted.
+    /// Returns whether the store counts the logs of the space.
     pub(crate) fn has_quota(&self) -> bool {
         self.max_logs.is_some() || self.max_bytes.is_some()
     }
 
-    /// Refuses what makes no sense.
+    /// Returns an error if the name or the configuration is invalid.
     pub(crate) fn check(&self, name: &str) -> Result<(), Error> {
         let wrong = |why: String| Err(Error::InvalidSpace(why));
         let lawful = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -213,44 +217,44 @@ impl SpaceConfig {
     }
 }
 
-/// What a space is, and what was done in it since the store was opened.
+/// The configuration of a space, and its activity since the store was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpaceInfo {
-    /// Its name.
+    /// Name of the space.
     pub name: String,
-    /// What it asks of its logs.
+    /// Configuration of the space.
     pub config: SpaceConfig,
-    /// Logs that it has; `None` where it has no quota and is not kept in memory, and so they are
-    /// not counted.
+    /// Number of logs. `None` if the space has no quota and is not kept in memory: the store then
+    /// does not count the logs.
     pub logs: Option<u64>,
-    /// Bytes of payloads that they hold.
+    /// Bytes of payloads in these logs.
     pub bytes: Option<u64>,
-    /// Entries that were appended.
+    /// Number of entries that were appended.
     pub appended: u64,
-    /// Bytes of their payloads.
+    /// Bytes of payloads that were appended.
     pub appended_bytes: u64,
-    /// Reads of logs.
+    /// Number of reads of logs.
     pub reads: u64,
-    /// Commits that a quota refused, or memory that is full.
+    /// Number of commits that were refused because of a quota or of full memory.
     pub refused: u64,
-    /// What it has in memory, where it is kept there.
+    /// Memory use, if the space is kept in memory.
     pub memory: Option<MemoryInfo>,
 }
 
-/// What a space that is kept in memory has there.
+/// The memory use of a space that is kept in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryInfo {
-    /// Bytes of memory that its logs take.
+    /// Bytes of memory that the logs take.
     pub used: u64,
-    /// Whether all of its logs are there. Where they did not fit, or could not be read as the store
-    /// was opened, the others are brought as commits come to them.
+    /// Whether all logs of the space are in memory. If some logs did not fit, or could not be read
+    /// when the store was opened, the store loads each of them with the first commit on it.
     pub complete: bool,
-    /// Whether something has changed since the last dump.
+    /// Whether the space has changed since the last dump.
     pub changed: bool,
-    /// Dumps since the store was opened.
+    /// Number of dumps since the store was opened.
     pub dumps: u64,
-    /// Logs that were dropped since then, as memory was full.
+    /// Number of logs that were dropped since the store was opened because memory was full.
     pub dropped: u64,
 }

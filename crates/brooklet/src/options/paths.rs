@@ -1,5 +1,5 @@
-//! The paths of a store, resolved once: whatever becomes of the working directory, they stay what
-//! they were when the store was opened.
+//! The paths of a store. The store resolves each path once, at opening; later changes of the
+//! working directory do not affect the paths.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// As many links in a row as the kernel follows.
+/// The number of links in a row that the kernel follows.
 const MOST_LINKS: usize = 40;
 
-/// The path from the root on. A symbolic link to nothing gives the place that it leads to, where a
-/// store can be made, if that `may_be_made`.
+/// Returns the absolute path. If `may_be_made`, a symbolic link to nothing resolves to its target,
+/// where a store can be created.
 pub(crate) fn resolve(path: &Path, may_be_made: bool) -> Result<PathBuf, Error> {
     let whole = absolute(path)?;
     if !is_dangling(&whole) {
@@ -28,12 +28,12 @@ pub(crate) fn resolve(path: &Path, may_be_made: bool) -> Result<PathBuf, Error> 
     Err(Error::io(format!("opening {}", whole.display()))(io::Error::new(ErrorKind::NotFound, why)))
 }
 
-/// The path from the root on, whatever is there.
+/// Returns the absolute path, whether or not a file exists there.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(path).map_err(Error::io(format!("finding out where {} is", path.display())))
 }
 
-/// Whether both lead to the same file or place, or will.
+/// Returns whether both paths lead, or will lead, to the same file or place.
 pub(crate) fn same(a: &Path, b: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     let place = |path: &Path| Some((path.parent()?.canonicalize().ok()?, path.file_name()?.to_owned()));
@@ -46,12 +46,13 @@ fn is_dangling(path: &Path) -> bool {
     is_link && fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound)
 }
 
-/// Where links lead to, as far as that can be seen.
+/// Returns the place to which links lead, as far as the links can be followed.
 fn follow(path: &Path) -> PathBuf {
     let mut at = path.to_owned();
     for _ in 0..MOST_LINKS {
         let Ok(target) = fs::read_link(&at) else { break };
-        // What a link says begins where the link lies, not where another link to its folder does.
+        // The target of a link is relative to the folder in which the link itself lies, not to
+        // another link to that folder.
         let folder = at.parent().map(|folder| folder.canonicalize().unwrap_or(folder.to_owned()));
         at = folder.unwrap_or_default().join(target);
     }

@@ -1,8 +1,8 @@
-//! Reading a log: a view of it as of one moment, streamed entry by entry, from either end.
+//! Reads of a log: a view of the log at one moment, streamed entry by entry from either end.
 //!
-//! The view is taken under the lock: payloads of the memtable are shared (not copied), runs are
-//! pinned. What happens to the log afterwards - appends, trims, checkpoints, compaction - does not
-//! change the view.
+//! The reader takes the view under the lock. The view shares the payloads of the memtable (without
+//! copying) and pins the runs. Later appends, trims, checkpoints and compactions do not change the
+//! view.
 
 pub mod scan;
 
@@ -26,33 +26,34 @@ use crate::state::lost::{Doubt, Lost};
 /// An entry of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number in the log.
+    /// Number of the entry in the log.
     pub seq: u64,
-    /// What was appended; cheap to clone. Less than 16 KiB have memory of their own. What is longer
-    /// shares that of the block it came in, up to a mebibyte, which stays as long as the payload is
-    /// kept.
+    /// Appended bytes; cheap to clone. A payload of less than 16 KiB has its own memory. A longer
+    /// payload shares the memory of its block, up to 1 MiB, and keeps the block in memory as long
+    /// as the payload exists.
     pub payload: Bytes,
 }
 
-/// The entries of a log, as they stood when it was asked for; see
+/// An iterator over the entries of a log, as they were at the call of
 /// [`Store::read`](crate::Store::read).
 ///
-/// Iterates from both ends: `.rev()` reads the newest first. An error ends the iteration. So does
-/// the end of a store that was [closed](crate::Store::close): what is not in memory then is
-/// [`Error::Closed`]. Where damage hides entries of the log, or may hide some, reading on and on
-/// comes to an error that says which: see [`Options::read_only`](crate::Options::read_only).
+/// The iterator works from both ends: `.rev()` reads the newest entry first. An error ends the
+/// iteration. After a [close](crate::Store::close) of the store, entries that are not in memory
+/// return [`Error::Closed`]. If damage hides entries of the log, or may hide some, the iteration
+/// ends with an error that names the damage and these entries; see
+/// [`Options::read_only`](crate::Options::read_only).
 pub struct Entries {
     process: Process,
     key: Vec<u8>,
     parts: Vec<Part>,
     rest: Range<u64>,
-    /// The chunks that the two ends read from last.
+    /// The chunks that each end read last.
     state: Option<Chunk>,
     back: Option<Chunk>,
     stop: Option<Stop>,
 }
 
-/// Entries that are not there, and why: reading ends where it comes to them, from either end.
+/// Missing entries and the reason. Reading from either end stops at them.
 struct Stop {
     gap: Range<u64>,
     error: Error,
@@ -68,8 +69,7 @@ enum Source {
     Run(Arc<Run>, Chunk),
 }
 
-/// What the memtables in memory give to who reads a log; the runs are looked up after the lock is
-/// let go.
+/// The part of a log in the memtables. The reader looks up the runs after it has released the lock.
 pub(crate) struct ReadView {
     runs: Arc<RunSet>,
     bounds: Option<Option<Bounds>>,
@@ -77,17 +77,17 @@ pub(crate) struct ReadView {
     recent: Vec<Part>,
     /// The first number that the memtables account for.
     upper: u64,
-    /// When the age of entries is looked at.
+    /// The time at which the age of entries is judged.
     now: u64,
     pub read_source: ReadSource,
-    /// What damage hides of the log. All that is seen of it, whatever was asked for, is then what
-    /// was there before.
+    /// The part of the log that damage hides. The view then shows the log as it was before the
+    /// damage, whatever range was requested.
     doubt: Option<Doubt>,
 }
 
 impl ReadView {
-    /// Looks at the memtables in memory, for the entries that `range` asks for; entries that are
-    /// too old `now` are left out.
+    /// Takes the entries of `range` from the memtables. Leaves out entries that are too old at
+    /// `now`.
     pub fn take(
         state: &StoreState,
         key: &[u8],
@@ -126,24 +126,25 @@ impl ReadView {
         Ok(view)
     }
 
-    /// Sees the runs alone.
+    /// Creates a view of the runs alone.
     pub fn of_runs(runs: Arc<RunSet>, now: u64) -> Self {
         let read_source = ReadSource::Runs;
         let (recent, doubt) = (Vec::new(), None);
         Self { runs, bounds: None, range: 0..0, recent, upper: u64::MAX, now, read_source, doubt }
     }
 
-    /// Sees runs that hold what there was of a store before damage, and what is proven behind it.
+    /// Creates a view of runs that hold the state of a store before damage, and the proven entries
+    /// after the damage.
     pub fn of_runs_around(runs: Arc<RunSet>, lost: Option<&Arc<Lost>>, key: &[u8], now: u64) -> Self {
         Self { doubt: lost.and_then(|lost| lost.doubt(key)), ..Self::of_runs(runs, now) }
     }
 
-    /// Whether entries that are asked for, or the log itself, may be in the runs.
+    /// Returns whether the runs may hold requested entries, or the log itself.
     pub fn looks_below(&self) -> bool {
         self.bounds.is_none_or(|bounds| bounds.is_some() && self.upper > self.range.start)
     }
 
-    /// Adds what the runs hold.
+    /// Adds the entries of the runs.
     pub fn entries(mut self, key: &[u8], range: &impl RangeBounds<u64>) -> Result<Entries, Error> {
         if let Some(doubt) = self.doubt.take() {
             return self.entries_in_doubt(doubt, key, range);
@@ -170,8 +171,8 @@ impl ReadView {
         Ok(Entries::of(key, parts, wanted, None))
     }
 
-    /// The same, where damage hides something of the log: what was there before, then an error,
-    /// then what is behind.
+    /// Returns the entries of a log of which damage hides a part: the entries before the damage,
+    /// then an error, then the entries after the damage.
     fn entries_in_doubt(
         self,
         doubt: Doubt,
@@ -195,7 +196,7 @@ impl ReadView {
         };
         let error = doubt.error(key, before.map(|bounds| bounds.next));
         let Some(bounds) = doubt.bounds(before) else { return Err(error) };
-        // What is outside of what is known may be there.
+        // Numbers outside of the known bounds may exist.
         let Ok(wanted) = clip(key, bounds, range) else { return Err(error) };
         let gap = doubt.gap(before.map_or(0, |bounds| bounds.next));
         let below = wanted.start..wanted.end.min(gap.start);
@@ -219,7 +220,7 @@ impl ReadView {
     }
 }
 
-/// Refuses parts, the oldest first, that do not hold all entries of a range.
+/// Returns an error if the parts, oldest first, do not hold all entries of a range.
 fn expect_all(key: &[u8], parts: &[Part], wanted: &Range<u64>) -> Result<(), Error> {
     let mut at = wanted.start;
     for Part { range, .. } in parts {
@@ -235,14 +236,15 @@ fn expect_all(key: &[u8], parts: &[Part], wanted: &Range<u64>) -> Result<(), Err
     Err(Error::damaged(place, format!("entry {at} is in no tier")))
 }
 
-/// The parts of a log that runs contribute, newest first, below what newer memtables account for.
+/// Returns the parts of a log in the runs, newest first, below the numbers that newer memtables
+/// hold.
 fn run_parts(
     heads: Vec<(Arc<Run>, Head)>,
     bounds: Bounds,
     upper: u64,
     wanted: &Range<u64>,
 ) -> impl Iterator<Item = Part> {
-    // The newer memtables stand in as one piece that holds nothing and begins at `upper`.
+    // One piece that holds nothing and begins at `upper` stands for the newer memtables.
     let newer = Piece { bounds: Some(bounds), base: upper };
     let pieces = std::iter::once(newer).chain(heads.iter().map(|(_, head)| head.piece));
     let parts = resolve(pieces).parts;
@@ -255,7 +257,7 @@ fn run_parts(
     })
 }
 
-/// Turns a caller's range into numbers within the log.
+/// Converts a range of the caller to numbers within the log.
 pub(crate) fn clip(key: &[u8], bounds: Bounds, range: &impl RangeBounds<u64>) -> Result<Range<u64>, Error> {
     let start = match range.start_bound() {
         Bound::Included(&n) => n,
@@ -278,11 +280,12 @@ pub(crate) fn clip(key: &[u8], bounds: Bounds, range: &impl RangeBounds<u64>) ->
     Ok(start..end)
 }
 
-/// Payloads of fewer bytes are copied as they are given to users: whoever keeps one would keep its
-/// block, of up to a mebibyte. Copying so many takes less time than reading them did.
+/// The store copies payloads of fewer bytes than this for users: a shared payload would keep its
+/// block, of up to 1 MiB, in memory. Copying this number of bytes takes less time than reading
+/// them.
 const SHARED_FROM: usize = 16 << 10;
 
-/// A payload as users get it.
+/// Returns a payload in the form that users get.
 fn given(payload: &[u8], shared: impl FnOnce() -> Bytes) -> Bytes {
     if payload.len() < SHARED_FROM && !bug("payload-pins-its-block") {
         Bytes::copy_from_slice(payload)
@@ -291,7 +294,7 @@ fn given(payload: &[u8], shared: impl FnOnce() -> Bytes) -> Bytes {
     }
 }
 
-/// An entry of a chunk as users get it.
+/// Returns the payload of an entry of a chunk in the form that users get.
 pub(crate) fn given_of(chunk: &Chunk, seq: u64) -> Bytes {
     given(chunk.payload_bytes(seq), || chunk.payload(seq))
 }
@@ -302,14 +305,14 @@ impl Entries {
         Self { process, key: key.to_vec(), parts, rest, state: None, back: None, stop }
     }
 
-    /// Those of a log in memory.
+    /// Creates the iterator over a log in memory.
     pub(crate) fn of_memory(key: &[u8], range: Range<u64>, payloads: Vec<Bytes>) -> Self {
         let part = Part { range: range.clone(), source: Source::Recent(payloads) };
         let parts = if range.is_empty() { Vec::new() } else { vec![part] };
         Self::of(key, parts, range, None)
     }
 
-    /// The numbers that are still to come.
+    /// Returns the numbers of the remaining entries.
     pub fn range(&self) -> Range<u64> {
         self.rest.clone()
     }
@@ -325,8 +328,8 @@ impl Entries {
             Source::Run(_, head) if head.range().contains(&seq) => Ok(given_of(head, seq)),
             Source::Run(run, _) => {
                 let cached = if from_back { &mut self.back } else { &mut self.state };
-                // Chunks of different runs may overlap below a truncation; the part tells which run
-                // counts.
+                // Chunks of different runs may overlap below a truncation. The part names the run
+                // that counts.
                 let chunk = match cached {
                     Some(chunk) if chunk.range().contains(&seq) => chunk,
                     _ => cached.insert(run.chunk(&self.key, seq)?),
@@ -342,7 +345,7 @@ impl Entries {
         }
     }
 
-    /// The error that takes the place of what comes next, if it does.
+    /// Returns the error that replaces the next entry, if damage hides that entry.
     fn stop(&mut self, from_back: bool) -> Option<Error> {
         let Stop { gap, .. } = self.stop.as_ref()?;
         let reached = if from_back { self.rest.end <= gap.end } else { self.rest.start >= gap.start };

@@ -1,4 +1,4 @@
-//! Listing logs in the order of their keys, merged from all memtables.
+//! Listings of logs in key order, merged from all memtables and runs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::iter::FusedIterator;
@@ -24,18 +24,18 @@ use crate::state::spaces::{FIRST, TABLE};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogInfo {
-    /// Its key.
+    /// Key of the log.
     pub key: Vec<u8>,
-    /// Its bounds.
+    /// Bounds of the log.
     pub bounds: Bounds,
-    /// What it keeps.
+    /// Retention of the log.
     pub retention: Retention,
 }
 
-/// Which logs are listed: those whose keys start with a prefix and do not come before a place.
+/// The logs to list: keys that start with a prefix and are not less than a place.
 pub(crate) struct Listed {
     prefix: Vec<u8>,
-    /// No listed key is less, and the prefix is not greater.
+    /// The least key to list; not less than the prefix.
     from: Vec<u8>,
 }
 
@@ -53,22 +53,22 @@ impl Listed {
     }
 }
 
-/// The logs whose keys start with a prefix, in the order of their keys; see
+/// An iterator over the logs whose keys start with a prefix, in key order; see
 /// [`Store::scan`](crate::Store::scan).
 ///
-/// Where something is damaged, it gives all logs that are certain; an error at the end says which
-/// may be missing.
+/// If data is damaged, the iterator returns all certain logs. An error at the end names the logs
+/// that may be missing.
 pub struct Logs {
     process: Process,
     listed: Listed,
-    /// Bytes of each key that are not listed.
+    /// The number of leading bytes of each key that the listing omits.
     hidden: usize,
     recent: VecDeque<(Vec<u8>, State)>,
     runs: Vec<Around>,
-    /// When the age of entries is looked at; earlier for these logs.
+    /// The time at which the age of entries is judged; earlier for the logs in `earlier`.
     now: u64,
     earlier: BTreeMap<Vec<u8>, u64>,
-    /// What ends the listing, where damage hides logs, or may hide some.
+    /// The error that ends the listing, if damage hides logs or may hide some.
     end: Option<Error>,
     over: bool,
 }
@@ -76,12 +76,12 @@ pub struct Logs {
 /// The logs of one run, head by head.
 pub(crate) struct RunLogs {
     cursor: RunCursor,
-    /// The log it stands at.
+    /// The current log.
     pub current: Option<(Vec<u8>, Head)>,
 }
 
 impl RunLogs {
-    /// Stands at the first log that counts and whose key is at or after `prefix`.
+    /// Creates the cursor at the first log that counts and whose key is `prefix` or greater.
     pub fn new(run: &Arc<Run>, prefix: &[u8]) -> Result<Self, Error> {
         let mut logs = Self { cursor: RunCursor::new(run.clone()), current: None };
         let mut from = Vec::new();
@@ -95,24 +95,24 @@ impl RunLogs {
         self.cursor.run()
     }
 
-    /// Tables that hold nothing of the log it stands at and of those that follow.
+    /// Returns the tables that hold nothing of the current log and of the logs after it.
     pub fn passed(&self) -> &[Arc<Table>] {
         if self.current.is_some() { self.cursor.passed() } else { &self.run().tables }
     }
 
-    /// Bytes of the tables that the log it stands at lies in, from its beginning on, if they are
-    /// several; else 0.
+    /// Returns the bytes of the tables that hold the current log, from the beginning of the log on,
+    /// if several tables hold it; else 0.
     pub fn log_bytes(&self) -> u64 {
-        // It stands at the log's head, whose key differs in its last byte only from those of the
-        // chunks.
+        // The cursor is at the head of the log. The key of the head differs from the keys of the
+        // chunks in its last byte only.
         let Some((_, log)) = self.cursor.key().split_last() else { return 0 };
         let more = self.cursor.coming().iter().take_while(|table| table.meta.first.starts_with(log));
         let more: u64 = more.map(|table| table.meta.extent).sum();
         if more == 0 { 0 } else { more + self.cursor.left() }
     }
 
-    /// Goes on to the first log that can be read, at or behind `from`, a codex key. Returns between
-    /// which keys of logs nothing is known; `None` where that is no log.
+    /// Moves to the first readable log at or after `from`, a codex key. Returns the range of log
+    /// keys of which nothing is known; `None` if the range holds no log.
     fn go_around(&mut self, from: &[u8]) -> Result<Option<Hole>, Error> {
         let (mut begin, mut next) = (None, from.to_vec());
         loop {
@@ -134,7 +134,7 @@ impl RunLogs {
         }
     }
 
-    /// Stands at the log that it is at, or, in the midst of one, at the next.
+    /// Moves to the log at the cursor, or to the next log if the cursor is within a log.
     fn stand_at_a_log(&mut self) -> Result<(), Error> {
         if let Some((key, Some(_))) = split_key(self.cursor.key()) {
             self.cursor.seek(&key_after(&key))?;
@@ -142,14 +142,14 @@ impl RunLogs {
         self.read()
     }
 
-    /// Goes on to the next log.
+    /// Moves to the next log.
     pub fn advance(&mut self) -> Result<(), Error> {
         let Some((key, _)) = self.current.take() else { return Ok(()) };
         let mut more = match self.cursor.next() {
             Err(Error::Damaged { .. }) if bug("what-is-damaged-is-passed-over") => false,
             more => more?,
         };
-        // A small log is one entry; the chunks of a larger one are skipped.
+        // A small log is one entry. The cursor skips the chunks of a larger log.
         if more && split_key(self.cursor.key()).is_none_or(|(k, _)| k == key) {
             more = self.cursor.seek(&key_after(&key))?;
         }
@@ -175,16 +175,15 @@ impl RunLogs {
     }
 }
 
-/// From this key of a log on, up to that one, or to the end.
+/// A range of log keys: from the first key up to the second, or to the end.
 type Hole = (Vec<u8>, Option<Vec<u8>>);
 
-/// The logs of a run, around what cannot be read of it.
+/// The logs of a run, without its unreadable parts.
 struct Around {
     logs: RunLogs,
-    /// Between which keys nothing is known of the run's logs: the last such stretch that it has
-    /// passed.
+    /// The last range of keys that the cursor has passed without knowing the logs of the run.
     hole: Option<Hole>,
-    /// What it met there.
+    /// The damage in this range.
     damage: Option<Error>,
 }
 
@@ -205,7 +204,7 @@ impl Around {
         self.pass(advanced, &from)
     }
 
-    /// Goes around damage that was met in a move on from there.
+    /// Moves past damage that a move from `from` met.
     fn pass(&mut self, moved: Result<(), Error>, from: &[u8]) -> Result<(), Error> {
         match moved {
             Err(error @ Error::Damaged { .. }) if !bug("what-is-damaged-is-passed-over") => {
@@ -218,13 +217,13 @@ impl Around {
         }
     }
 
-    /// Whether the run cannot be asked for a log by moving through it.
+    /// Returns whether moving through the run cannot show if the run has the log.
     fn hides(&self, key: &[u8]) -> bool {
         let behind = |end: &Option<Vec<u8>>| end.as_ref().is_none_or(|end| key < end.as_slice());
         self.hole.as_ref().is_some_and(|(begin, end)| key >= begin.as_slice() && behind(end))
     }
 
-    /// The error of a hole in which logs may be that are listed.
+    /// Returns the error of a hole that may hold listed logs.
     fn take_damage(&mut self, listed: &Listed) -> Option<Error> {
         let (begin, end) = self.hole.as_ref()?;
         let first = begin.max(&listed.from);
@@ -244,8 +243,8 @@ impl Around {
 }
 
 impl Logs {
-    /// Takes what the memtables in memory know of the logs that are listed; entries that are too
-    /// old `now` are left out. What spaces `in_memory` say of theirs counts.
+    /// Takes the listed logs from the memtables. Leaves out entries that are too old at `now`. Logs
+    /// of spaces in memory come from `in_memory`.
     pub(crate) fn take(
         state: &StoreState,
         listed: Listed,
@@ -273,7 +272,7 @@ impl Logs {
                 }
             }
         }
-        // Whose word comes first counts.
+        // The first state of a log counts.
         recent.sort_by(|a, b| a.0.cmp(&b.0));
         recent.dedup_by(|later, earlier| later.0 == earlier.0);
         let runs = state.runs.iter().cloned().collect();
@@ -283,7 +282,7 @@ impl Logs {
         (logs, runs)
     }
 
-    /// Those of the runs alone.
+    /// Creates the listing of the runs alone.
     pub(crate) fn of_runs(runs: &RunSet, listed: Listed, now: u64) -> Result<Self, Error> {
         let (recent, earlier) = (VecDeque::new(), BTreeMap::new());
         let logs = Self {
@@ -300,7 +299,7 @@ impl Logs {
         logs.with_runs(&runs.iter().cloned().collect::<Vec<_>>())
     }
 
-    /// Ends the listing with an error.
+    /// Sets the error that ends the listing.
     pub(crate) fn ending(self, end: Option<Error>) -> Self {
         Self { end, ..self }
     }
@@ -312,7 +311,7 @@ impl Logs {
         Ok(self)
     }
 
-    /// Lists keys without so many bytes of theirs, which are part of the prefix.
+    /// Omits the first `hidden` bytes of each key, which are part of the prefix.
     pub(crate) fn without(self, hidden: usize) -> Self {
         Self { hidden, ..self }
     }
@@ -336,8 +335,8 @@ impl Logs {
             }
             for run in &mut self.runs {
                 if newest.is_none() && run.hides(&key) {
-                    // Its filter may know that the log is not there; else it may say something else
-                    // of it than older ones.
+                    // The filter of the run may show that the run does not have the log. Otherwise
+                    // the run may hold a newer state of the log than older runs.
                     match run.logs.run().state(&mut Wanted::new(&key)) {
                         Ok(state) => newest = state,
                         Err(Error::Damaged { .. }) => hidden = true,

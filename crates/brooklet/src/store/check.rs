@@ -1,5 +1,5 @@
-//! Checking a closed store: every checksum and every invariant, and that reachable and free space
-//! make up the whole.
+//! Checks of a closed store: the check verifies every checksum and every invariant, and that
+//! reachable and free space make up the whole.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,36 +19,37 @@ use std::ops::ControlFlow;
 
 type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
-/// Something that is wrong with a store.
+/// A defect of a store.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Whether the store still answers rightly in spite of it, because another copy serves.
+    /// Whether the store still answers correctly, because another copy serves.
     pub harmless: bool,
-    /// What is wrong, and where.
+    /// Description of the defect and its place.
     pub what: String,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// What is wrong; empty for a sound store.
+    /// Defects; empty for a sound store.
     pub findings: Vec<Finding>,
-    /// Blocks of the ring that were checked.
+    /// Number of blocks of the ring that were checked.
     pub blocks: u64,
-    /// Runs that were checked.
+    /// Number of runs that were checked.
     pub runs: u64,
-    /// Logs that were walked through.
+    /// Number of logs that were read to their ends.
     pub logs: u64,
-    /// Entries that were read.
+    /// Number of entries that were read.
     pub entries: u64,
-    /// Other logs, which damage in the ring may have touched: they read as they were before it.
+    /// Number of other logs, which damage in the ring may have changed. They read as they were
+    /// before the damage.
     pub doubtful: u64,
 }
 
 impl CheckReport {
-    /// Whether nothing at all is wrong.
+    /// Returns whether the check found no defect.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }
@@ -58,12 +59,12 @@ impl CheckReport {
     }
 }
 
-/// Checks the store at `path`, which must not be open for writing, and reports to `progress`.
+/// Checks the store at `path` and reports to `progress`. The store must not be open for writing.
 ///
 /// # Errors
-/// Only where the check itself cannot go on: the store is open elsewhere, is no store, or the
-/// device fails; [`Error::Cancelled`] where `progress` returned `Break`. Damage is no error but a
-/// finding.
+/// An error only if the check itself cannot continue: the store is open elsewhere, the path holds
+/// no store, or the device fails. [`Error::Cancelled`] if `progress` returned `Break`. Damage is
+/// not an error but a finding.
 pub fn check(
     path: impl AsRef<Path>,
     progress: impl FnMut(Progress) -> ControlFlow<()>,
@@ -79,7 +80,7 @@ pub fn check_volume(
     check_volumes(&Volumes { data: volume, ring: None }, None, &mut progress)
 }
 
-/// Checks the store on a volume whose ring lies on another.
+/// Checks the store on a volume, with its ring on another volume.
 #[doc(hidden)]
 pub fn check_volume_with_ring(
     volume: Arc<dyn Volume>,
@@ -90,7 +91,8 @@ pub fn check_volume_with_ring(
 }
 
 impl Options {
-    /// [`check`]s the store at `path`, whose ring is [where these options say](Self::ring_at).
+    /// Checks the store at `path`, like [`check`], with the ring at [the place in these
+    /// options](Self::ring_at).
     pub fn check(
         self,
         path: impl AsRef<Path>,
@@ -101,7 +103,7 @@ impl Options {
         check_volumes(&found, options.offload_reader, &mut progress)
     }
 
-    /// The same, of the store on a volume, whose ring may lie on another.
+    /// Checks the store on a volume. Its ring may be on another volume.
     #[doc(hidden)]
     pub fn check_on(
         self,
@@ -143,7 +145,7 @@ fn check_volumes(
     let total = opened.state.runs.iter().map(|r| r.len() * 2).sum::<u64>().max(1);
     check_runs(&opened, &mut report, total, progress)?;
     check_logs(&opened, &mut report);
-    // Nothing is left to cancel.
+    // The check is done, so a `Break` has no effect.
     let _ = progress(Progress::of_bytes(total, total));
     Ok(report)
 }
@@ -157,7 +159,7 @@ fn check_runs(
     let mut before = 0;
     let merging = opened.state.runs.merging();
     for run in opened.state.runs.iter() {
-        // What is being made of others ends where those begin to count.
+        // A run that is being merged from others ends where those runs begin to count.
         let end =
             merging.filter(|merging| merging.into == run.meta.id).map(|merging| head_key(&merging.from));
         let report_done = &mut |done| progress(Progress::of_bytes(before + done, total));
@@ -181,8 +183,8 @@ fn check_runs(
     Ok(())
 }
 
-/// Reads every log to its end, and compares what lives with what the manifest says. What is known
-/// to be damaged is not told again.
+/// Reads every log to its end, and compares the live entries with the manifest. Skips damage that
+/// is known already.
 fn check_logs(opened: &Opened, report: &mut CheckReport) {
     let (logs, runs) = Logs::take(&opened.state, Listed::new(b"", b""), Vec::new(), 0);
     let logs = match logs.with_runs(&runs) {
@@ -204,7 +206,7 @@ fn check_logs(opened: &Opened, report: &mut CheckReport) {
             let mut all = view.entries(&log.key, &..)?;
             let read = all.try_for_each(|entry| entry.map(|_| entries += 1));
             match read {
-                // That is told of all such logs together.
+                // One finding reports the damage of all such logs together.
                 Err(Error::Damaged { place, .. }) if doubt && lost.as_ref() == Some(&place) => Ok(true),
                 read => read.map(|()| doubt),
             }
@@ -231,7 +233,7 @@ fn check_logs(opened: &Opened, report: &mut CheckReport) {
     }
 }
 
-/// Adds what each run holds of a log's entries that live as far as the runs know.
+/// Adds the number of a log's live entries in each run, as far as the runs know.
 fn count_live(opened: &Opened, key: &[u8], live: &mut [u64]) -> Result<(), Error> {
     let runs = &opened.state.runs;
     let heads = runs.heads(key, None, u64::MAX)?;

@@ -1,4 +1,4 @@
-//! What is damaged of a store, as far as it was met.
+//! The damage of a store, as far as the store has met it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use crate::state::lost::{self, Lost};
 use crate::store::Store;
 use crate::store::view::View;
 
-/// A damaged place of a store, and whom it concerns.
+/// A damaged place of a store, and the logs that it affects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
-    /// Where it is: a stretch of the ring, or a run.
+    /// Place of the damage: a stretch of the ring, or a run.
     pub place: String,
-    /// What is wrong there.
+    /// Description of the damage.
     pub what: String,
-    /// Logs that it is known to touch, or that the damaged bytes name.
+    /// Keys of the logs that the damage is known to affect, or that the damaged bytes name.
     pub logs: Vec<Vec<u8>>,
-    /// The least key of a log that it may touch.
+    /// Least key of a log that the damage may affect.
     pub from: Vec<u8>,
-    /// The least key behind those; `None` where there is no end.
+    /// Least key after those logs; `None` if no key ends the range.
     pub to: Option<Vec<u8>>,
 }
 
@@ -39,7 +39,7 @@ impl Damage {
         Self { place: lost.place(), what: lost.what(), logs, from: Vec::new(), to: None }
     }
 
-    /// The parts of a run in which damage was met.
+    /// Returns the parts of a run in which the store met damage.
     fn of_run(run: &Run) -> Vec<Self> {
         let damaged = run.tables.iter().enumerate().filter(|(_, table)| table.is_damaged());
         let of_table = |(at, table): (usize, &Arc<Table>)| {
@@ -56,16 +56,16 @@ impl Damage {
     }
 }
 
-/// The key of the log that a codex key belongs to, or that a part of one begins.
+/// Returns the key of the log that a codex key, or the beginning of one, belongs to.
 fn first_log(codex_key: &[u8]) -> Vec<u8> {
     unescape(codex_key).0
 }
 
 impl Store {
-    /// The damage that opening the store, reading it, and its own upkeep have met.
+    /// Returns the damage that the store has met: during opening, reads, and its own maintenance.
     ///
     /// # Panics
-    /// In a process that did not open the store.
+    /// Panics in a process that did not open the store.
     pub fn damage(&self) -> Vec<Damage> {
         let (runs, lost) = {
             let state = self.inner().state();
@@ -76,7 +76,7 @@ impl Store {
 }
 
 impl View {
-    /// The same, of what the view shows.
+    /// Returns the damage in the data of the view.
     pub fn damage(&self) -> Vec<Damage> {
         all(&self.runs, self.lost.as_ref())
     }

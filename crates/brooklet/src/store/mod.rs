@@ -1,4 +1,4 @@
-//! The store as its users hold it: every public call.
+//! The public API of a store: every public call.
 
 pub mod check;
 pub mod damage;
@@ -33,33 +33,34 @@ use crate::volume::{self, Volumes};
 
 /// A store of many small append-only logs in one file. Clones are handles to the same open store.
 ///
-/// Dropping the last handle closes it. All calls may be made from any thread, and from callbacks; a
-/// waker may not wait ([`Ticket`](crate::Ticket#where-code-of-yours-runs) says more).
+/// Dropping the last handle closes the store. Any thread and any callback may make any call; a
+/// waker may not wait (see [`Ticket`](crate::Ticket#where-code-of-yours-runs)).
 ///
-/// A panic in a thread of the store, or in a volume of yours, stops the store as a failed write
-/// does: with [`Error::Stopped`], which names it.
+/// A panic in a thread of the store, or in a volume that the caller supplied, stops the store as a
+/// failed write does. Writes then return [`Error::Stopped`], which names the panic.
 ///
 /// # After a `fork`
 ///
-/// A child has a copy of the handles of its parent, and may not use them: every call on them, and
-/// on the tickets, iterators, views and spaces that came from them, is refused with
-/// [`Error::Forked`]; calls that have no error to give panic. Nothing is written, and dropping them
-/// does nothing. The child may open other stores, or this one once the parent has closed it. But a
-/// child that goes on keeps the file locked when the parent has ended, until it ends as well or
-/// runs another program: a process that is to outlive the parent had better be started before the
-/// store is opened.
+/// A child has a copy of the handles of its parent, and may not use them. Every call on these
+/// handles, and on their tickets, iterators, views and spaces, returns [`Error::Forked`]; a call
+/// that returns no error panics. The calls write nothing, and dropping the handles does nothing.
+///
+/// The child may open other stores, or this one once the parent has closed it. A child that
+/// outlives its parent keeps the file locked until the child ends or runs another program. Start a
+/// process that is to outlive the parent before the store is opened.
 #[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
 }
 
 impl Store {
-    /// Opens the store at `path` with the default options, creating it if it is not there.
+    /// Opens the store at `path` with the default options. Creates the store if it does not exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Options::new().open(path)
     }
 
-    /// An empty store in memory, for tests and trials. `seed` makes its chances repeatable.
+    /// Creates an empty store in memory, for tests and trials. `seed` makes its random choices
+    /// repeatable.
     pub fn in_memory(seed: u64) -> Result<Self, Error> {
         let options = Options::new().rng_seed(seed).ring_size(4 << 20).max_payload(512 << 10);
         options.create_on(Arc::new(MemVolume::new(seed)))
@@ -80,19 +81,19 @@ impl Options {
         self.start(Volumes { data: volume, ring: None })
     }
 
-    /// Opens the store on a volume whose ring lies on another.
+    /// Opens the store on a volume, with its ring on another volume.
     #[doc(hidden)]
     pub fn open_on_with_ring(self, volume: Arc<dyn Volume>, ring: Arc<dyn Volume>) -> Result<Store, Error> {
         self.start(Volumes { data: volume, ring: Some(ring) })
     }
 
-    /// Makes an empty store on a volume and opens it.
+    /// Creates an empty store on a volume and opens the store.
     pub fn create_on(self, volume: Arc<dyn Volume>) -> Result<Store, Error> {
         create::create(&Volumes { data: volume.clone(), ring: None }, &self, create::empty)?;
         self.open_on(volume)
     }
 
-    /// Makes an empty store on a volume, with its ring on another, and opens it.
+    /// Creates an empty store on a volume, with its ring on another volume, and opens the store.
     #[doc(hidden)]
     pub fn create_on_with_ring(self, volume: Arc<dyn Volume>, ring: Arc<dyn Volume>) -> Result<Store, Error> {
         create::create(&Volumes { data: volume.clone(), ring: Some(ring.clone()) }, &self, create::empty)?;
@@ -142,7 +143,7 @@ impl Store {
         inner.here()?;
         ops.iter().try_for_each(|op| inner.check(op))?;
         loop {
-            // A space may go to memory, or come from there, between the two.
+            // A space may move to memory, or out of memory, between these two calls.
             if let Some((seqs, memory_space)) = inner.commit_in_memory(ops, durability, wait)? {
                 return Ok(Ticket { seqs, rests: Rests::Memory(memory_space) });
             }
@@ -152,7 +153,7 @@ impl Store {
                 return Ok(Ticket { seqs: accepted.seqs, rests });
             }
             if let Some(why) = inner.wal()?.failure() {
-                // It stopped while the space was on its way to memory.
+                // The log stopped while the space moved to memory.
                 return Err(why.into());
             }
         }
@@ -162,16 +163,16 @@ impl Store {
         self.write(&[Op { key: key.as_ref(), action }], None, true)
     }
 
-    /// Adds an entry to a log, creating the log if need be.
+    /// Appends an entry to a log. Creates the log if it does not exist.
     ///
-    /// The entry's number is known at once ([`Ticket::seq`]); the entry is safe, and visible to
-    /// readers, once the ticket says so ([`Ticket::wait`], or awaiting it).
+    /// [`Ticket::seq`] returns the entry's number at once. The entry is safe, and visible to
+    /// readers, once the write is acknowledged: call [`Ticket::wait`], or await the ticket.
     pub fn append(&self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> Result<Ticket, Error> {
         self.write_one(&key, Action::Append(payload.as_ref()))
     }
 
-    /// [`append`](Self::append), acknowledged as `durability` says, or as the log's
-    /// [space](crate::Space) does if that promises more.
+    /// Appends an entry like [`append`](Self::append). The write is acknowledged as `durability`
+    /// says, or as the log's [space](crate::Space) says if the space promises more.
     pub fn append_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -185,7 +186,7 @@ impl Store {
         )
     }
 
-    /// Adds several entries to a log, all or none, with consecutive numbers.
+    /// Appends several entries to a log with consecutive numbers, all or none.
     pub fn append_many<P: AsRef<[u8]>>(
         &self,
         key: impl AsRef<[u8]>,
@@ -197,82 +198,90 @@ impl Store {
         self.write(&ops, None, true)
     }
 
-    /// Adds an entry and drops all before it, in one step.
+    /// Appends an entry and drops all entries before it, in one step.
     pub fn snapshot(&self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> Result<Ticket, Error> {
         self.write_one(&key, Action::Snapshot(payload.as_ref()))
     }
 
-    /// Drops the entries before `before`, which may be at most the log's next number. What is
-    /// dropped already stays so.
+    /// Drops the entries with numbers below `before`. `before` may be at most the log's next
+    /// number. An entry that was dropped earlier stays dropped.
     pub fn trim(&self, key: impl AsRef<[u8]>, before: u64) -> Result<Ticket, Error> {
         self.write_one(&key, Action::Trim(before))
     }
 
-    /// Drops all but the last `n` entries.
+    /// Drops all entries except the last `n`.
     pub fn keep_last(&self, key: impl AsRef<[u8]>, n: u64) -> Result<Ticket, Error> {
         self.write_one(&key, Action::KeepLast(n))
     }
 
-    /// Drops the entries from `from` on; the next entry gets that number.
+    /// Drops the entries from number `from` on. The next entry gets the number `from`.
     pub fn truncate(&self, key: impl AsRef<[u8]>, from: u64) -> Result<Ticket, Error> {
         self.write_one(&key, Action::Truncate(from))
     }
 
-    /// Drops the log. A log created later under the same key is a new one and starts at 0.
+    /// Deletes the log. A log created later under the same key is a new log and starts at 0.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Ticket, Error> {
         self.write_one(&key, Action::Delete)
     }
 
-    /// Sets what a log keeps from now on: its newest entries, within each limit of `retention`.
-    /// Creates the log, empty, where there is none; without a limit everything is kept again, and
-    /// there must be a log.
+    /// Sets the retention of a log: from now on, the log keeps its newest entries, within each
+    /// limit of `retention`. With a limit, the call creates an empty log if the log does not exist.
+    /// Without a limit, the log keeps all entries again; the log must exist.
     ///
-    /// The limits belong to the log and go with it. They take effect at once, and hold for
-    /// everything that commits to it: an entry that has gone does not come back, whatever limits
-    /// follow and whatever is truncated.
+    /// The limits belong to the log and are deleted with it. They take effect at once and apply to
+    /// every commit to the log. A dropped entry does not return, whatever later limits or
+    /// truncations follow.
     ///
-    /// Limits of entries and bytes are exact: the append that brings an entry too many drops the
-    /// oldest. Entries that are too old by the wall clock are left out of every read from that
-    /// moment on. For good they go with the next commit on the log, or, if nobody commits, once the
-    /// store is idle and they are worth the work: all entries of a run, or a seventh of all that
-    /// the runs hold; or an hour later, and ever later where that finds little; and with
-    /// [`compact`](Self::compact). Until then a clock that is wrong does no harm that a right one
-    /// would not undo: entries that went when it jumped ahead are there again when it is set back.
-    /// Those that it dates in the future stay until their time has come. What was in a log before
-    /// an age was first set counts as committed then.
+    /// Limits of entries and bytes are exact: the append that exceeds a limit drops the oldest
+    /// entries.
+    ///
+    /// Reads leave out entries that are too old by the wall clock, from the moment when the entries
+    /// reach the age. The store removes these entries for good at one of these moments:
+    /// - with the next commit to the log;
+    /// - when the store is idle and the removal is worth the work: all entries of a run are too
+    ///   old, or a seventh of all entries in the runs;
+    /// - an hour later; the wait grows each time that such a round finds little;
+    /// - with [`compact`](Self::compact).
+    ///
+    /// Until the removal, a wrong clock does no lasting harm: if the clock jumped ahead and is set
+    /// back, readers see the left-out entries again. Entries dated in the future by a wrong clock
+    /// stay until they reach the age. Entries that the log held before its first age was set count
+    /// as committed at that moment.
     ///
     /// # Errors
-    /// [`Error::InvalidRetention`] where a limit makes no sense; [`Error::UnknownLog`] where there
-    /// is neither limit nor log.
+    /// [`Error::InvalidRetention`] if a limit is invalid; [`Error::UnknownLog`] if `retention` has
+    /// no limit and the log does not exist.
     pub fn set_retention(&self, key: impl AsRef<[u8]>, retention: Retention) -> Result<Ticket, Error> {
         self.write_one(&key, Action::Retain(retention))
     }
 
-    /// Does everything in a commit, or nothing of it.
+    /// Applies a commit: all of its operations, or none.
     ///
     /// # Errors
-    /// [`Error::Conflict`] where an expectation does not hold: it names the log and what was found.
+    /// [`Error::Conflict`] if an expectation does not hold; the error names the log and its actual
+    /// state.
     pub fn commit(&self, commit: &Commit) -> Result<Ticket, Error> {
         commit.with_ops(|ops| self.write(ops, commit.durability, true))
     }
 
-    /// [`commit`](Self::commit), but refused with [`Error::Full`] where it would have to wait for
-    /// room. For callers that may not wait, such as one that the store's own volume calls back.
+    /// Applies a commit like [`commit`](Self::commit), but returns [`Error::Full`] where
+    /// [`commit`](Self::commit) would wait for room. For callers that may not wait, such as a
+    /// callback from the store's own volume.
     #[doc(hidden)]
     pub fn commit_now(&self, commit: &Commit) -> Result<Ticket, Error> {
         commit.with_ops(|ops| self.write(ops, commit.durability, false))
     }
 
-    /// Reads entries of a log, as they are now: `..` for all, `5..` from number 5 on, `.rev()` for
-    /// the newest first.
+    /// Reads entries of a log, as they are at the call. `..` reads all entries, `5..` reads from
+    /// number 5 on, and `.rev()` on the result reads the newest entry first.
     ///
-    /// Only acknowledged entries are seen. What happens to the log later does not change what the
-    /// iterator gives.
+    /// The iterator returns only acknowledged entries. Later changes of the log do not change the
+    /// entries that the iterator returns.
     ///
     /// # Errors
-    /// [`Error::UnknownLog`], and [`Error::OutOfRange`] where the range names entries that were
-    /// trimmed or that are not there yet. While iterating, [`Error::Damaged`] where an entry does
-    /// not read back as it was written.
+    /// [`Error::UnknownLog`]; [`Error::OutOfRange`] if the range includes entries that were trimmed
+    /// or that do not exist yet. The iterator returns [`Error::Damaged`] if an entry does not read
+    /// back as it was written.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -303,7 +312,7 @@ impl Store {
         inner.counters.run_lookups.time(&*inner.options.clock, || read_view.entries(key, &range))
     }
 
-    /// The log's first and next numbers.
+    /// Returns the log's first and next numbers.
     ///
     /// # Errors
     /// [`Error::UnknownLog`].
@@ -313,7 +322,7 @@ impl Store {
         state.shown(now).ok_or_else(|| Error::UnknownLog { key: KeyText::of(key) })
     }
 
-    /// What the log keeps.
+    /// Returns the retention of the log.
     ///
     /// # Errors
     /// [`Error::UnknownLog`].
@@ -323,12 +332,12 @@ impl Store {
         bounds.map(|_| retention(terms.as_deref())).ok_or_else(|| Error::UnknownLog { key: KeyText::of(key) })
     }
 
-    /// Whether the log exists.
+    /// Returns whether the log exists.
     pub fn exists(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
         Ok(self.find(key.as_ref())?.0.bounds.is_some())
     }
 
-    /// What a log is, and when the age of its entries is looked at.
+    /// Returns the state of a log, and the time at which the age of its entries is judged.
     fn find(&self, key: &[u8]) -> Result<(State, u64), Error> {
         self.inner().here()?;
         check_key(key)?;
@@ -359,8 +368,8 @@ impl Store {
         Ok((told.map_or_else(look, Ok)?, now))
     }
 
-    /// Makes durable what was acknowledged on a log without being so, since readers see it and
-    /// nothing but durable data.
+    /// Makes the deferred commits on a log durable: readers see acknowledged commits, and see only
+    /// durable data.
     fn settle(&self, key: &[u8]) -> Result<(), Error> {
         let deferred = self.inner().state().deferred(key);
         self.settle_block(deferred)
@@ -371,7 +380,7 @@ impl Store {
         match &inner.wal {
             Some(wal) if deferred > 0 && wal.durable() < deferred && !bug("deferred-stay-unseen") => {
                 match inner.flush() {
-                    // Closing has made it durable.
+                    // Closing has made the block durable.
                     Err(Error::Closed) => Ok(()),
                     done => done,
                 }
@@ -380,16 +389,16 @@ impl Store {
         }
     }
 
-    /// The logs whose keys start with `prefix`, in the order of their keys.
+    /// Lists the logs whose keys start with `prefix`, in key order.
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
         self.list(Listed::new(prefix.as_ref(), b""))
     }
 
-    /// The logs whose keys start with `prefix` and are `from` or greater, in the order of their
-    /// keys: a listing that goes on where another ended. What comes before is passed by in the
-    /// runs, not read.
+    /// Lists the logs whose keys start with `prefix` and are `from` or greater, in key order. A
+    /// listing can so resume where another ended. The call skips smaller keys in the runs without
+    /// reading them.
     ///
-    /// The least key behind a key is that key and a byte of 0.
+    /// To resume after `key`, pass `key` plus a zero byte.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -412,7 +421,7 @@ impl Store {
         let inner = self.inner();
         let deferred = inner.sound_state()?.last_deferred;
         self.settle_block(deferred)?;
-        // What a dump takes out of memory after that is in the runs.
+        // Logs that a dump moves out of memory after this line are in the runs.
         let (in_memory, alone) = inner.scan_in_memory(&listed);
         let state = inner.state();
         let (logs, runs) = Logs::take(&state, listed, in_memory, inner.now());
@@ -420,29 +429,29 @@ impl Store {
         logs.with_runs(if alone { &[] } else { &runs })
     }
 
-    /// Makes everything committed before the call durable, deferred commits too.
+    /// Makes all commits before the call durable, including deferred commits.
     pub fn flush(&self) -> Result<(), Error> {
         self.inner().flush()
     }
 
-    /// Writes the memtable to a run and frees the ring behind it. Happens by itself; this does it
-    /// now.
+    /// Writes the memtable to a run and frees the ring space that the memtable used. The store
+    /// takes checkpoints by itself; this call takes one now.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.inner().may_wait()?;
         self.inner().checkpoint()
     }
 
-    /// Merges all runs into one: what was trimmed and deleted leaves, and its space is free.
-    /// Happens by itself, to some of the runs at a time and as far as it pays; this does all of it
-    /// now. What was [offloaded](Self::offload) stays as it is.
+    /// Merges all runs into one run. Merging drops trimmed and deleted entries and frees their
+    /// space. The store merges some runs at a time by itself, as far as the gain is worth the work;
+    /// this call merges all of them now. [Offloaded](Self::offload) parts stay as they are.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where damage was met in a run: that run and all older ones stay as they
-    /// are, and what can be merged was. Also those of a [checkpoint](Self::checkpoint).
+    /// [`Error::Damaged`] if a run is damaged: this run and all older runs stay as they are, and
+    /// the call merges the other runs. Also the errors of [`checkpoint`](Self::checkpoint).
     pub fn compact(&self) -> Result<(), Error> {
-        // What is too old as it begins goes as well.
+        // The call also drops entries that are too old when the call begins.
         match self.checkpoint() {
-            // Merging what there is may make the room that this takes.
+            // Merging the existing runs may free the room that a checkpoint needs.
             Err(Error::Full { .. }) => {
                 self.merge_runs()?;
                 self.checkpoint()?;
@@ -462,8 +471,8 @@ impl Store {
         let context = inner.context()?;
         inner.maintenance().request_full();
         let before: Vec<u64> = inner.state().runs.iter().map(|run| run.meta.id).collect();
-        // A merged run is a new one, with a number of its own; and where the others are freed
-        // unread, one is left as it is.
+        // A merged run is a new run with its own number. If merging frees the other runs unread, it
+        // leaves one run as it is.
         let left = || {
             let runs = inner.state().runs.clone();
             inner.maintenance().can_merge(&runs, &before)
@@ -473,8 +482,7 @@ impl Store {
             match inner.maintain() {
                 Ok(true) => {}
                 Ok(false) => inner.flush()?,
-                // A checkpoint that had its turn found no room. Merging gets on, and makes some; or
-                // fails, and says so.
+                // The checkpoint found no room. Merging either frees room or returns its own error.
                 Err(Error::Full { .. }) if inner.maintenance().is_stuck() => {}
                 Err(error) => return Err(error),
             }
@@ -483,9 +491,8 @@ impl Store {
         inner.maintenance().expect_none_left_out(&runs)
     }
 
-    /// Does the next piece of work of the store's threads, for a store [without
-    /// them](Options::threads). Returns `false` where there is nothing to do. Needs the feature
-    /// `testing`.
+    /// Runs the next piece of background work, for a store [without threads](Options::threads).
+    /// Returns `false` if the store has no work to do. Needs the feature `testing`.
     #[cfg(any(test, feature = "testing"))]
     pub fn step(&self) -> Result<bool, Error> {
         self.inner().here()?;
@@ -493,8 +500,8 @@ impl Store {
         self.inner().step()
     }
 
-    /// Lets go of the store as a killed process would: nothing more is written. Needs the feature
-    /// `testing`.
+    /// Abandons the store as a killed process would: the store writes nothing more. Needs the
+    /// feature `testing`.
     #[cfg(any(test, feature = "testing"))]
     pub fn abandon(self) {
         let inner = self.inner();
@@ -511,16 +518,18 @@ impl Store {
         inner.join_callbacks();
     }
 
-    /// Makes everything durable and closes the store, so that the next opening need not look for a
-    /// torn end. Every handle stops taking writes; the file is let go of when the last one is
-    /// dropped, whatever tickets, iterators and views are kept: these go on with what they have in
-    /// memory, and then end with [`Error::Closed`]. Closing twice is no error.
+    /// Makes all commits durable and closes the store. The next opening then need not look for a
+    /// torn end of the ring. After the call, every handle refuses writes. The store releases the
+    /// file when the last handle is dropped, even if tickets, iterators and views remain: these use
+    /// the data that they hold in memory, and then return [`Error::Closed`]. Closing a store twice
+    /// is not an error.
     ///
-    /// When it returns, every [callback](Ticket::on_done) has been called, but for those behind one
-    /// that this is called in. In a waker it does not wait: the store closes on another thread.
+    /// When the call returns, the store has called every [callback](Ticket::on_done), except the
+    /// callbacks queued behind one that calls `close` itself. In a waker, the call does not wait:
+    /// the store closes on another thread.
     ///
     /// # Errors
-    /// Why the store stopped, if it did; [`Error::Forked`].
+    /// The error that stopped the store, if the store stopped; [`Error::Forked`].
     pub fn close(&self) -> Result<(), Error> {
         self.handle.close()
     }

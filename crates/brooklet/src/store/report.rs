@@ -1,4 +1,4 @@
-//! What a store reports of itself: what it is made of, what it did, and that as metrics.
+//! The reports of a store: its content, its activity, and both as metrics.
 
 use crate::error::Error;
 use crate::stats::activity::Activity;
@@ -7,13 +7,13 @@ use crate::stats::metrics::Metrics;
 use crate::store::Store;
 
 impl Store {
-    /// Tells what the store is made of and what it has done since it was opened.
+    /// Returns the content of the store, and its activity since it was opened.
     pub fn info(&self) -> Result<StoreInfo, Error> {
         self.inner().info()
     }
 
-    /// Tells what the store has done since it was opened, and what it is doing. It takes a few
-    /// microseconds, and waits for no I/O: it answers, too, where the device does not.
+    /// Returns the activity of the store since it was opened, and its current work. The call takes
+    /// a few microseconds and waits for no I/O: it returns even if the device does not answer.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -31,8 +31,8 @@ impl Store {
         self.inner().activity()
     }
 
-    /// The store's metrics: [`activity`](Self::activity) with names.
-    /// [`Options::metrics_file`](crate::Options::metrics_file) keeps a file of them.
+    /// Exports the same values as [`activity`](Self::activity) as metrics.
+    /// [`Options::metrics_file`](crate::Options::metrics_file) keeps a file of these metrics.
     pub fn metrics(&self) -> Metrics {
         Metrics::from(&self.activity())
     }

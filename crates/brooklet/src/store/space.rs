@@ -17,13 +17,12 @@ use crate::store::Store;
 use crate::store::ticket::Ticket;
 use crate::sync::held;
 
-/// Logs that are given their limits with one commit.
+/// The number of logs that one commit sets limits on.
 const AT_ONCE: usize = 64;
 
-/// A named group of logs: all those whose keys begin with its name and `/`.
+/// A named group of logs: all logs whose keys begin with the name of the space and `/`.
 ///
-/// What is done by way of it is the same as what is done by way of the store, with the whole
-/// [key](Self::key).
+/// A call on a space has the same effect as the call on the store with the whole [key](Self::key).
 ///
 /// ```
 /// # fn main() -> Result<(), brooklet::Error> {
@@ -51,17 +50,17 @@ pub struct Space {
 }
 
 impl Store {
-    /// Makes a space. Logs that are there and whose keys begin with its name and `/` belong to it;
-    /// with a quota or a retention, the call takes as long as it takes to count them, or to give
-    /// them those limits.
+    /// Creates a space. Existing logs belong to the space if their keys begin with its name and
+    /// `/`. With a quota or a retention, the call also counts these logs, or sets the limits on
+    /// them, and takes the time for this work.
     ///
     /// # Errors
-    /// [`Error::InvalidSpace`], also where there is one of that name.
+    /// [`Error::InvalidSpace`], also if a space of this name exists.
     pub fn create_space(&self, name: &str, config: SpaceConfig) -> Result<Space, Error> {
         self.change_space(name, config, true)
     }
 
-    /// The space of this name.
+    /// Returns the space of this name.
     ///
     /// # Errors
     /// [`Error::UnknownSpace`].
@@ -72,12 +71,13 @@ impl Store {
         }
     }
 
-    /// All spaces, by name.
+    /// Lists all spaces, by name.
     pub fn spaces(&self) -> Vec<SpaceInfo> {
         self.inner().spaces()
     }
 
-    /// Removes a space. Its logs stay, are durable when the call returns, and keep what they kept.
+    /// Removes a space. Its logs remain and keep their retention. When the call returns, they are
+    /// durable.
     ///
     /// # Errors
     /// [`Error::UnknownSpace`].
@@ -136,7 +136,7 @@ impl Store {
             }
             (Class::Memory(memory), None) => {
                 self.shared().move_into_memory(name, config, memory, || with(false)).or_else(|error| {
-                    // It stays what it was, with all that came meanwhile.
+                    // The space keeps its old class, with all commits that arrived meanwhile.
                     self.leave_memory_again(name, is_new, old).and(Err(error))
                 })?;
                 if changed && let Some(memory_space) = inner.memory_spaces.find(name.as_bytes()) {
@@ -144,7 +144,7 @@ impl Store {
                 }
                 return Ok(space);
             }
-            // What is new is given its limits as it is made from here on; what is there, below.
+            // New logs get their limits at creation from here on; existing logs get them below.
             (_, Some(memory_space)) => self.shared().move_out_of_memory(&memory_space, || with(false))?,
             (_, None) => with(config.has_quota() && was_counted)?,
         }
@@ -158,7 +158,7 @@ impl Store {
         Ok(space)
     }
 
-    /// Has a space that could not be brought into memory be what it was.
+    /// Restores the old configuration of a space that could not be moved into memory.
     fn leave_memory_again(&self, name: &str, is_new: bool, old: SpaceConfig) -> Result<(), Error> {
         let Some(memory_space) = self.inner().memory_spaces.find(name.as_bytes()) else { return Ok(()) };
         self.shared().move_out_of_memory(&memory_space, || {
@@ -168,8 +168,8 @@ impl Store {
         })
     }
 
-    /// Ingests an import, whose logs then count in their spaces, and keep what those give to logs
-    /// without a limit.
+    /// Ingests an import. The imported logs then count in their spaces, and logs without a limit
+    /// get the retention of their spaces.
     pub(crate) fn ingest_into_spaces(
         &self,
         import: &Arc<Run>,
@@ -201,7 +201,7 @@ impl Store {
         if entered.is_empty() {
             return ingest();
         }
-        // Until they are enrolled, nobody knows what the spaces hold.
+        // Until these logs are enrolled, the totals of the spaces are unknown.
         tell(false)?;
         let ingested = ingest();
         for (space, _) in &entered {
@@ -211,7 +211,7 @@ impl Store {
         ingested
     }
 
-    /// Makes the table of spaces the store's, and everything durable that was committed before.
+    /// Commits the table of spaces, and makes all earlier commits durable.
     fn commit_table(&self, table: &Spaces) -> Result<(), Error> {
         let table = table.encode();
         let op = Op { key: TABLE, action: Action::Snapshot(&table) };
@@ -221,33 +221,33 @@ impl Store {
 }
 
 impl Space {
-    /// Its name.
+    /// Returns the name of the space.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The whole key of a log, for [`Commit`](crate::Commit)s and calls of the [`Store`].
+    /// Returns the whole key of a log, for [`Commit`](crate::Commit)s and calls of the [`Store`].
     pub fn key(&self, key: impl AsRef<[u8]>) -> Vec<u8> {
         [self.name.as_bytes(), &[SEPARATOR], key.as_ref()].concat()
     }
 
-    /// What it is, and what was done in it.
+    /// Returns the configuration of the space, and its activity since the store was opened.
     ///
     /// # Errors
-    /// [`Error::UnknownSpace`] where it was removed.
+    /// [`Error::UnknownSpace`] if the space was removed.
     pub fn info(&self) -> Result<SpaceInfo, Error> {
         self.store.inner().here()?;
         let found = self.store.spaces().into_iter().find(|space| space.name == self.name);
         found.ok_or_else(|| Error::UnknownSpace { name: self.name.clone() })
     }
 
-    /// Changes what it asks of its logs, while they are in use. When the call returns, everything
-    /// that was committed before it is durable, whatever the class.
+    /// Changes the configuration of the space, while its logs are in use. When the call returns,
+    /// all earlier commits are durable, whatever the class.
     ///
-    /// A quota counts all logs of the space, and another retention is given to all of them, also
-    /// where one of them had limits of its own: that takes time, beside which commits go on. Where
-    /// it is cut short, call it again. A quota that is below what there is drops nothing: it lets
-    /// nothing in.
+    /// For a quota, the call counts all logs of the space. A changed retention is set on all logs
+    /// of the space, and replaces the limits of logs that had their own. This work takes time;
+    /// commits continue meanwhile. If an error ends the call early, call it again. A quota below
+    /// the current content drops nothing: the store refuses new content.
     ///
     /// # Errors
     /// [`Error::InvalidSpace`], [`Error::UnknownSpace`].
@@ -255,7 +255,7 @@ impl Space {
         self.store.change_space(&self.name, config, false).map(drop)
     }
 
-    /// Has all logs count that do not yet.
+    /// Enrolls all logs that are not counted yet.
     fn enroll(&self, gives: EnrollScope) -> Result<(), Error> {
         let mut logs = self.store.scan(self.key(""))?.peekable();
         let mut last = None;
@@ -265,7 +265,7 @@ impl Space {
                 some.iter().map(|log| Op { key: &log.key, action: Action::Enroll(gives) }).collect();
             match self.store.write(&ops, None, true) {
                 Ok(ticket) => last = Some(ticket),
-                // All of them are as they should be, or gone.
+                // All of these logs are enrolled already, or are deleted.
                 Err(Error::EmptyCommit) => {}
                 Err(error) => return Err(error),
             }
@@ -273,17 +273,17 @@ impl Space {
         last.map_or(Ok(()), |ticket| ticket.wait_durable())
     }
 
-    /// Makes durable what its logs are by now, of a space that is kept in memory: all of them, each
-    /// commit whole or not at all, written in one piece past the ring. Commits and reads go on.
-    /// Happens by itself when the store is closed, and [as often as the space
-    /// says](crate::MemoryConfig::dump_every).
+    /// Makes the logs of a space durable that is kept in memory: all logs, and each commit whole or
+    /// not at all. The store writes the dump in one piece, and does not use the ring for it.
+    /// Commits and reads continue. The store also dumps the space when the store is closed, and at
+    /// [the configured interval](crate::MemoryConfig::dump_every).
     ///
-    /// Where nothing has changed since the last dump, it writes nothing. After an error the last
-    /// one counts, as before.
+    /// If nothing has changed since the last dump, the call writes nothing. After an error, the
+    /// last dump remains valid.
     ///
     /// # Errors
-    /// [`Error::InvalidSpace`] where the space is not kept in memory; [`Error::Full`] where there
-    /// is no room; [`Error::Stopped`].
+    /// [`Error::InvalidSpace`] if the space is not kept in memory; [`Error::Full`] if no room is
+    /// left; [`Error::Stopped`].
     pub fn dump(&self) -> Result<DumpReport, Error> {
         let Some(memory_space) = self.store.inner().memory_spaces.find(self.name.as_bytes()) else {
             let class = self.info()?.config.class;
@@ -294,13 +294,13 @@ impl Space {
         self.store.shared().dump(&memory_space)
     }
 
-    /// [`Store::append`].
+    /// Appends an entry, like [`Store::append`].
     pub fn append(&self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> Result<Ticket, Error> {
         self.store.append(self.key(key), payload)
     }
 
-    /// [`Store::append_with`]: acknowledged as the space says, or as `durability` does if that
-    /// promises more.
+    /// Appends an entry, like [`Store::append_with`]. The write is acknowledged as the space says,
+    /// or as `durability` says if `durability` promises more.
     pub fn append_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -310,7 +310,7 @@ impl Space {
         self.store.append_with(self.key(key), payload, durability)
     }
 
-    /// [`Store::append_many`].
+    /// Appends several entries, like [`Store::append_many`].
     pub fn append_many<P: AsRef<[u8]>>(
         &self,
         key: impl AsRef<[u8]>,
@@ -319,38 +319,39 @@ impl Space {
         self.store.append_many(self.key(key), payloads)
     }
 
-    /// [`Store::snapshot`].
+    /// Appends an entry and drops all entries before it, like [`Store::snapshot`].
     pub fn snapshot(&self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> Result<Ticket, Error> {
         self.store.snapshot(self.key(key), payload)
     }
 
-    /// [`Store::trim`].
+    /// Drops entries, like [`Store::trim`].
     pub fn trim(&self, key: impl AsRef<[u8]>, before: u64) -> Result<Ticket, Error> {
         self.store.trim(self.key(key), before)
     }
 
-    /// [`Store::delete`].
+    /// Deletes a log, like [`Store::delete`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Ticket, Error> {
         self.store.delete(self.key(key))
     }
 
-    /// [`Store::read`].
+    /// Reads entries, like [`Store::read`].
     pub fn read(&self, key: impl AsRef<[u8]>, range: impl RangeBounds<u64>) -> Result<Entries, Error> {
         self.store.read(self.key(key), range)
     }
 
-    /// [`Store::bounds`].
+    /// Returns the log's first and next numbers, like [`Store::bounds`].
     pub fn bounds(&self, key: impl AsRef<[u8]>) -> Result<Bounds, Error> {
         self.store.bounds(self.key(key))
     }
 
-    /// The logs whose keys, without the space's name, start with `prefix`; they are listed without
-    /// it.
+    /// Lists the logs whose keys, without the space's name, start with `prefix`. The listed keys
+    /// omit the name.
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
         Ok(self.store.scan(self.key(prefix))?.without(self.name.len() + 1))
     }
 
-    /// [`Store::scan_from`], of logs of the space; keys are without its name.
+    /// Lists logs of the space, like [`Store::scan_from`]. The listed keys omit the name of the
+    /// space.
     pub fn scan_from(&self, prefix: impl AsRef<[u8]>, from: impl AsRef<[u8]>) -> Result<Logs, Error> {
         let logs = self.store.scan_from(self.key(prefix), self.key(from))?;
         Ok(logs.without(self.name.len() + 1))

@@ -1,4 +1,4 @@
-//! What a write gives back.
+//! Tickets: the return values of writes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,23 +11,24 @@ use crate::error::Error;
 use crate::memory_space::MemorySpace;
 use crate::memtable::seqs::Seqs;
 
-/// The promise of a write: its sequence numbers now, its durability when it comes.
+/// The promise of a write: the ticket has the sequence numbers now, and reports the durability
+/// later.
 ///
-/// Wait for it on a thread, await it in a task of any runtime, or leave a callback. Dropping it
-/// changes nothing: the write becomes durable all the same. Keeping it keeps nothing open: a ticket
-/// of a store that is gone says how the write ended, or [`Error::Closed`].
+/// Wait for a ticket on a thread, await it in a task of any runtime, or set a callback. Dropping a
+/// ticket does not cancel the write: the write becomes durable all the same. A ticket does not keep
+/// its store open. A ticket of a dropped store reports how the write ended, or [`Error::Closed`].
 ///
 /// # Where code of yours runs
 ///
-/// Callbacks, and the wakers of tasks, are called, cloned and dropped under no lock of the store. A
-/// panic in one is logged, and the others are called; the store goes on.
+/// The store holds no lock of its own while it calls, clones or drops a callback or the waker of a
+/// task. The store logs a panic in one of them, calls the others, and continues.
 ///
-/// - Callbacks run one after another on a thread that does nothing else. They may do whatever any
-///   thread may: append, wait, close the store, drop the last handle to it. The callbacks behind
-///   them wait meanwhile, and nothing else does.
-/// - A waker may run on the thread that writes. It may append where there is room, and read, but
-///   not wait: a call that would wait is refused with [`Error::WouldWait`]. A waker that schedules
-///   its task, as those of all common runtimes do, never comes to that.
+/// - Callbacks run one after another on a thread that does nothing else. A callback may do all that
+///   any thread may do: append, wait, close the store, or drop its last handle. Meanwhile the next
+///   callbacks wait, and nothing else does.
+/// - A waker may run on the thread that writes. A waker may append where room is left, and may
+///   read, but may not wait: a call that would wait returns [`Error::WouldWait`]. A waker that only
+///   schedules its task, as in all common runtimes, never makes such a call.
 ///   [`Store::close`](crate::Store::close) in a waker closes the store on another thread, and does
 ///   not wait.
 #[derive(Clone, Debug)]
@@ -37,36 +38,36 @@ pub struct Ticket {
     pub(crate) rests: Rests,
 }
 
-/// Where what was written is, and when that is acknowledged.
+/// The place of the written data, which decides when the write is acknowledged.
 #[derive(Clone, Debug)]
 pub(crate) enum Rests {
-    /// On its way to stable media.
+    /// The ring: the data is on its way to stable media.
     Ring(Ack),
-    /// The same, and acknowledged by now.
+    /// The ring, for a deferred write that is acknowledged already.
     Deferred(Ack),
-    /// In the memory of this space.
+    /// The memory of this space.
     Memory(Arc<MemorySpace>),
 }
 
 impl Ticket {
-    /// The number of the entry that was added; of the first, where there are several; 0 where none
-    /// was.
+    /// Returns the number of the added entry, or of the first one if the write added several.
+    /// Returns 0 if the write added none.
     pub fn seq(&self) -> u64 {
         self.seqs.as_slice().first().copied().unwrap_or_default()
     }
 
-    /// The numbers of all entries that were added, in the order of the operations.
+    /// Returns the numbers of all added entries, in the order of the operations.
     pub fn seqs(&self) -> &[u64] {
         self.seqs.as_slice()
     }
 
-    /// Blocks until the write is acknowledged: on stable media, or at once for a deferred one, and
-    /// for one on a log that is kept in memory.
+    /// Blocks until the write is acknowledged: when it is on stable media, or at once for a
+    /// deferred write and for a write in memory.
     ///
     /// # Errors
-    /// [`Error::Stopped`]: a write to the device failed; whether this commit took effect is unknown
-    /// until the store is opened again. [`Error::Closed`] where the store is gone,
-    /// [`Error::Forked`] in a process that did not open it, [`Error::WouldWait`] in a waker.
+    /// [`Error::Stopped`] if a write to the device failed: the outcome of this commit is unknown
+    /// until the store is opened again. [`Error::Closed`] if the store is gone, [`Error::Forked`]
+    /// in a process that did not open the store, [`Error::WouldWait`] in a waker.
     pub fn wait(&self) -> Result<(), Error> {
         match &self.rests {
             Rests::Ring(ack) => Ok(ack.wait()?),
@@ -74,7 +75,7 @@ impl Ticket {
         }
     }
 
-    /// Whether the write is acknowledged, without waiting.
+    /// Returns whether the write is acknowledged, without waiting.
     pub fn is_done(&self) -> bool {
         match &self.rests {
             Rests::Ring(ack) => ack.is_done(),
@@ -82,11 +83,11 @@ impl Ticket {
         }
     }
 
-    /// Blocks until the write is on stable media, a deferred one too.
+    /// Blocks until the write is on stable media, also for a deferred write.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); and [`Error::InMemory`] for a write that is in memory only, until
-    /// [`Space::dump`].
+    /// The same errors as [`wait`](Self::wait); and [`Error::InMemory`] for a write that is in
+    /// memory only, until [`Space::dump`].
     ///
     /// [`Space::dump`]: crate::Space::dump
     pub fn wait_durable(&self) -> Result<(), Error> {
@@ -96,8 +97,8 @@ impl Ticket {
         }
     }
 
-    /// Whether the write is on stable media, without waiting. For one that is in memory this is not
-    /// told.
+    /// Returns whether the write is on stable media, without waiting. Always `false` for writes in
+    /// memory.
     pub fn is_durable(&self) -> bool {
         match &self.rests {
             Rests::Ring(ack) | Rests::Deferred(ack) => ack.is_done(),
@@ -105,8 +106,8 @@ impl Ticket {
         }
     }
 
-    /// Whether both writes go to stable media together, so that whoever waits for one need not wait
-    /// for the other.
+    /// Returns whether both writes reach stable media together, so that a caller needs to wait for
+    /// only one of them.
     pub fn comes_with(&self, other: &Self) -> bool {
         match (&self.rests, &other.rests) {
             (Rests::Ring(a) | Rests::Deferred(a), Rests::Ring(b) | Rests::Deferred(b)) => a.comes_with(b),
@@ -114,16 +115,16 @@ impl Ticket {
         }
     }
 
-    /// Whether what was written is in memory only, as its [space](crate::Class::Memory) is.
+    /// Returns whether the written data is in memory only, as its [space](crate::Class::Memory) is.
     pub fn is_in_memory(&self) -> bool {
         matches!(self.rests, Rests::Memory(_))
     }
 
-    /// Calls `callback` once the write is acknowledged, or cannot be any more; at once, on this
-    /// thread, if it is.
+    /// Calls `callback` once, when the write is acknowledged or has failed. If the write has ended
+    /// already, `on_done` calls `callback` at once, on this thread.
     ///
-    /// It may append, wait, and close the store; [where it runs](Self#where-code-of-yours-runs)
-    /// says more.
+    /// The callback may append, wait, and close the store; see [where it
+    /// runs](Self#where-code-of-yours-runs).
     pub fn on_done(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) {
         match &self.rests {
             Rests::Ring(ack) => ack.on_done(|result| callback(result.map_err(Error::from))),

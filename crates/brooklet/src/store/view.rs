@@ -1,12 +1,12 @@
-//! A view of a whole store: all logs as they are at one moment, whatever becomes of them.
+//! A view of a whole store: all logs as they are at one moment, whatever later commits do.
 //!
-//! Runs never change, and a checkpoint writes what the store was at its cut, whatever is committed
-//! meanwhile. So the runs that a checkpoint leaves behind hold each log as all commits up to the
-//! cut made it, and no later one: a view is these, pinned. Writers go on. Merging goes on, too;
-//! extents of runs that a view holds are used again once it is gone.
+//! Runs never change. A checkpoint writes the store as it was at the cut of the checkpoint,
+//! whatever is committed meanwhile. So the runs after a checkpoint hold each log with all commits
+//! up to the cut and no later one. A view pins these runs. Commits and merging continue. The store
+//! reuses the extents of the runs of a view once the view is dropped.
 //!
-//! A store that is open for reading only takes no checkpoint. What recovery brought is then made a
-//! run in memory.
+//! A store that is open for reading only takes no checkpoint. The view then turns the recovered
+//! memtable into a run in memory.
 
 use std::iter::FusedIterator;
 use std::ops::RangeBounds;
@@ -39,10 +39,10 @@ use crate::state::lost::{self, Lost, is_proven};
 use crate::state::spaces::FIRST;
 use crate::store::Store;
 
-/// Memory for look-ups in a run that is made in memory, in bytes.
+/// Bytes of memory for look-ups in a run that is in memory.
 const LOOK_UPS: usize = 8 << 20;
 
-/// All logs of a store as they are at one moment; see [`Store::view`].
+/// A view of all logs of a store as they are at one moment; see [`Store::view`].
 ///
 /// ```
 /// # fn main() -> Result<(), brooklet::Error> {
@@ -61,34 +61,36 @@ pub struct View {
     pub(crate) runs: Arc<RunSet>,
     /// The store's id.
     pub(crate) store: u128,
-    /// How what is exported is built.
+    /// The options of the exported tables.
     pub(crate) builder: BuilderOptions,
-    /// When the age of entries is looked at.
+    /// The time at which the age of entries is judged.
     pub(crate) now: u64,
-    /// What damage in the ring took of it, and what ends whatever lists or reads many logs.
+    /// The effect of damage in the ring on the view, which ends listings and walks.
     pub(crate) lost: Option<Arc<Lost>>,
-    /// The process that took it.
+    /// The process that took the view.
     pub(crate) process: Process,
 }
 
 impl Store {
-    /// All logs as they are at one moment: everything acknowledged before the call is in it, and of
-    /// later commits either all or nothing, up to one [place](View::lsn) in the log. What happens
-    /// to the store later changes nothing in it.
+    /// Takes a view of all logs as they are at one moment. The view contains all writes that were
+    /// acknowledged before the call. The view contains later commits up to one [place](View::lsn)
+    /// in the log, and each commit whole or not at all. Later changes of the store do not change
+    /// the view.
     ///
-    /// Takes a [checkpoint](Self::checkpoint), beside which commits go on. While a view is held,
-    /// the space of the runs it reads from is not used again.
+    /// The call takes a [checkpoint](Self::checkpoint); commits continue meanwhile. While a view
+    /// exists, the store does not reuse the space of its runs.
     ///
     /// # Errors
-    /// As a checkpoint: [`Error::Full`] where there is no room for it, [`Error::Stopped`] where the
-    /// store does not write any more.
+    /// The same errors as [`checkpoint`](Self::checkpoint): [`Error::Full`] if no room is left,
+    /// [`Error::Stopped`] if the store has stopped writing.
     pub fn view(&self) -> Result<View, Error> {
         let inner = self.inner();
         let (runs, now, lost) = match &inner.wal {
             Some(_) => {
                 let witness = inner.sound_state()?.subscribers.witness(inner.options.clock.clone());
                 self.checkpoint()?;
-                // What became durable up to now has come to the state, and is known to the witness.
+                // All blocks that are durable by now have reached the state, and the witness knows
+                // them.
                 let state = inner.state();
                 let (runs, now) = (state.runs.clone(), inner.now());
                 drop(state);
@@ -101,44 +103,45 @@ impl Store {
             }
         };
         let store = inner.maintenance().superblock.id;
-        // The seed of the store's own filters is nobody else's business; with this one, the same
-        // logs are the same file.
+        // The seed of the store's own filters stays private. With this seed, the same logs make the
+        // same file.
         let builder = BuilderOptions { filter_seed: store as u64, ..inner.table_cache.builder_options(0) };
         Ok(View { runs, store, builder, now, process: inner.process, lost })
     }
 }
 
 impl View {
-    /// Refuses a process that did not take it.
+    /// Returns [`Error::Forked`] in a process that did not take the view.
     pub(crate) fn here(&self) -> Result<(), Error> {
         if self.process.is_here() { Ok(()) } else { Err(Error::Forked) }
     }
 
-    /// Up to where in the log, in bytes that were ever committed to it, each log is as commits left
-    /// it.
+    /// Returns the place in the log up to which the view contains all commits, in bytes that were
+    /// ever committed to the log.
     pub fn lsn(&self) -> u64 {
         self.runs.lsn()
     }
 
-    /// The logs whose keys start with `prefix`, in the order of their keys.
+    /// Lists the logs whose keys start with `prefix`, in key order.
     ///
     /// # Errors
-    /// [`Error::Damaged`] or [`Error::Io`] where runs cannot be read; so for the others.
+    /// [`Error::Damaged`] or [`Error::Io`] if runs cannot be read. The other calls return the same
+    /// errors.
     pub fn scan(&self, prefix: impl AsRef<[u8]>) -> Result<Logs, Error> {
         self.scan_from(prefix.as_ref(), b"")
     }
 
-    /// The same, of keys from `from` on.
+    /// Lists the same logs, with keys from `from` on.
     pub(crate) fn scan_from(&self, prefix: &[u8], from: &[u8]) -> Result<Logs, Error> {
         self.here()?;
         let logs = Logs::of_runs(&self.runs, Listed::new(prefix, from), self.now)?;
         Ok(logs.ending(self.lost.as_ref().map(|lost| lost.error())))
     }
 
-    /// Reads entries of a log, as [`Store::read`] does.
+    /// Reads entries of a log, like [`Store::read`].
     ///
     /// # Errors
-    /// Same errors as [`Store::read`].
+    /// The same errors as [`Store::read`].
     pub fn read(&self, key: impl AsRef<[u8]>, range: impl RangeBounds<u64>) -> Result<Entries, Error> {
         self.here()?;
         let key = key.as_ref();
@@ -146,7 +149,7 @@ impl View {
         ReadView::of_runs_around(self.runs.clone(), self.lost.as_ref(), key, self.now).entries(key, &range)
     }
 
-    /// The log's first and next numbers.
+    /// Returns the log's first and next numbers.
     ///
     /// # Errors
     /// [`Error::UnknownLog`].
@@ -162,9 +165,9 @@ impl View {
         shown.ok_or_else(|| Error::UnknownLog { key: KeyText::of(key) })
     }
 
-    /// Everything in the logs whose keys start with `prefix`, log after log in the order of their
-    /// keys. Reads the runs from front to back, which is many times as fast as reading log by log,
-    /// and keeps nothing of it in memory.
+    /// Reads all entries of the logs whose keys start with `prefix`, log after log in key order.
+    /// The walk reads the runs from front to back, which is many times as fast as reading log by
+    /// log, and keeps none of the data in memory.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -184,7 +187,7 @@ impl View {
     /// ```
     ///
     /// # Errors
-    /// As [`scan`](Self::scan).
+    /// The same errors as [`scan`](Self::scan).
     pub fn walk(&self, prefix: impl AsRef<[u8]>) -> Result<Walk, Error> {
         self.here()?;
         let prefix = prefix.as_ref().to_vec();
@@ -195,9 +198,9 @@ impl View {
         Ok(Walk { process, input, out, prefix, now, chunk: None, end, through: false, over: false })
     }
 
-    /// Fails where [damage in the ring](crate::Options::read_only) hides something: nothing should
-    /// be made of the view then that others would take for whole, as by copies, imports, backups
-    /// and exports nothing is.
+    /// Returns an error if [damage in the ring](crate::Options::read_only) hides a part of the
+    /// view. Call it before you make something of the view that others take for complete. Copies,
+    /// imports, backups and exports do so too.
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -212,25 +215,26 @@ impl std::fmt::Debug for View {
     }
 }
 
-/// What a [`Walk`] comes to.
+/// An item of a [`Walk`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WalkItem {
-    /// A log; what follows, up to the next one, are its entries.
+    /// A log. The next items, up to the next log, are its entries.
     Log(LogInfo),
     /// The next entry of the log.
     Entry(Entry),
 }
 
-/// Everything in some logs, as [`View::walk`] gives it. An error ends it: see [`View::salvage`].
+/// An iterator over all entries of some logs; see [`View::walk`]. An error ends the iteration; see
+/// [`View::salvage`].
 pub struct Walk {
     process: Process,
     input: Input,
     out: PieceWriter<Pending>,
     prefix: Vec<u8>,
     now: u64,
-    /// Entries that were read already, and the next of them.
+    /// Entries that were read already, and the number of the next one to return.
     chunk: Option<(Chunk, u64)>,
-    /// What ends it, where damage may hide more.
+    /// The error that ends the walk, if damage may hide more data.
     end: Option<Error>,
     through: bool,
     over: bool,
@@ -263,13 +267,13 @@ impl Walk {
         }
     }
 
-    /// Takes a head, or more of the log's entries.
+    /// Takes a head, or more entries of the log.
     fn take(&mut self, codex_key: &[u8], value: &Bytes) -> Result<Option<LogInfo>, Error> {
         let made = "a piece that was just made is whole";
         let (key, chunk) = split_key(codex_key).expect(made);
         if chunk.is_some() {
             let chunk = Chunk::decode(value).expect(made);
-            // Entries that are too old are left out from the state.
+            // The state already leaves out entries that are too old.
             let seq = self.chunk.as_ref().map_or(0, |(_, seq)| *seq).max(chunk.base);
             self.chunk = Some((chunk, seq));
             return Ok(None);
@@ -284,7 +288,8 @@ impl Walk {
 }
 
 impl Walk {
-    /// Whether all was read, and what it ended with tells of what is not in the runs.
+    /// Returns whether the walk has read all runs, so that its error, if any, is about data that is
+    /// not in the runs.
     pub(crate) fn is_through(&self) -> bool {
         self.through
     }
@@ -319,11 +324,11 @@ impl std::fmt::Debug for Walk {
     }
 }
 
-/// Everything in a store that is open for reading only, and what damage took of that.
+/// Returns all runs of a store that is open for reading only, and the effect of damage on them.
 fn unchanging(inner: &Inner) -> Result<(Arc<RunSet>, Option<Arc<Lost>>), Error> {
     let mut state = inner.state();
     if state.frozen.is_none() {
-        // Nobody writes, so that it matters to nobody which of the two it is.
+        // Without writers, the active and the frozen memtable serve equally.
         state.freeze_for_good(inner.options.seed);
     }
     let (memtable, runs) = (state.frozen.clone().expect("it was just put there"), state.runs.clone());
@@ -342,12 +347,12 @@ fn unchanging(inner: &Inner) -> Result<(Arc<RunSet>, Option<Arc<Lost>>), Error> 
     Ok((all, lost))
 }
 
-/// Makes a run of a memtable in memory.
+/// Makes a run in memory from a memtable.
 pub(crate) fn run_of(memtable: Arc<Memtable>, id: u64, builder: &BuilderOptions) -> Result<Run, Error> {
     run_of_some(memtable, id, builder, |_| true)
 }
 
-/// The same, of those logs of the memtable that are wanted.
+/// Makes a run in memory from the `wanted` logs of a memtable.
 fn run_of_some(
     memtable: Arc<Memtable>,
     id: u64,
@@ -369,10 +374,10 @@ fn run_of_some(
         }
     }
     let (summary, mut image) = codex.finish().map_err(defect)?;
-    // Extents are whole sectors, and are read so.
+    // Extents consist of whole sectors, and are read in whole sectors.
     image.resize(image.len().next_multiple_of(SECTOR), 0);
     let extent = image.len() as u64;
-    // Nothing is written, or remembered, by way of this table cache: what chance is for.
+    // This table cache neither writes nor remembers data, so its random choices do not matter.
     let volume = Arc::new(MemVolume::from_image(image, id));
     let table_cache = TableCache::new(volume, LOOK_UPS, Some(0), Secret::of_seed(id));
     let meta = TableMeta {
