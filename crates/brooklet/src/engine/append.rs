@@ -1,6 +1,6 @@
-//! One commit on its way into the log: it is tried until the state accepts it, or refuses it for
-//! good. Each refusal that can be mended has a function that mends it: a look-up in the runs, or a
-//! wait for room.
+//! Appends one commit to the log. The commit is tried until the state accepts it or finally refuses
+//! it. After a refusal that can be resolved, a function resolves it: by a look-up in the runs, or
+//! by a wait for room. Then the commit is tried again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::state::retention::CommitClock;
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutexGuard, held, thread};
 
-/// The logs whose sizes were looked up for a commit: until it has appended, or was refused for
-/// good, they stay in memory, with what was learned.
+/// The logs whose sizes were looked up for a commit. These logs stay in memory, with the looked-up
+/// sizes, until the commit has appended or was finally refused.
 struct Counting<'a> {
     inner: &'a Inner,
     keys: Vec<&'a [u8]>,
@@ -53,23 +53,23 @@ struct Attempt<'a> {
     wal: &'a Wal,
     ops: &'a [Op<'a>],
     durability: Option<Durability>,
-    /// It frees space, and so is let through whatever else is full.
+    /// Whether the commit frees space, and so is admitted even if other resources are full.
     freeing: bool,
-    /// It may wait for room.
+    /// Whether the commit may wait for room.
     wait: bool,
     counting: Counting<'a>,
     stall: Stall<'a>,
-    /// Something was looked up for it.
+    /// Whether logs or sizes were looked up for the commit.
     looked: bool,
     /// The number of its request for room in the heap.
     asked: Option<u64>,
 }
 
-/// How one try ended.
+/// The outcome of one try.
 enum Outcome {
-    /// The log has the commit. Its caller should wait that long before the next.
+    /// The log has the commit. The caller should wait for this duration before the next commit.
     Accepted(Accepted, Duration),
-    /// A log of it is kept in memory.
+    /// A log of the commit is in a memory space.
     InMemory,
     /// The next try may succeed.
     Again,
@@ -108,14 +108,14 @@ impl<'a> Attempt<'a> {
                 Err(refused) => refused,
             }
         };
-        // Whoever waits holds no runs: it would keep what merging frees.
+        // A waiting commit must not hold runs: it would keep the space that merging frees.
         let looks = matches!(refused, Retry::Unknown(_) | Retry::Sizes(..));
         let runs = if looks { state.runs.clone() } else { Arc::default() };
         self.looked |= looks;
         if let Retry::Sizes(i, _) = refused {
             self.counting.begin(&mut state, self.ops[i].key);
         }
-        // Commits that fail leave what was learned of their logs behind; that counts, too.
+        // Failed commits leave looked-up logs in memory, which also count.
         let full = pressure.over || matches!(refused, Retry::NoRoom(WalError::Full { .. }));
         inner.weigh(&state, if full { u64::MAX } else { 0 });
         let rests_on = match &refused {
@@ -127,7 +127,7 @@ impl<'a> Attempt<'a> {
         }
         drop(state);
         if full || self.asked.is_some() {
-            // It may be resting between two slices.
+            // Maintenance may be resting between two slices.
             inner.nudge();
         }
         self.mend(refused, &runs, rests_on, pressure)
@@ -136,10 +136,10 @@ impl<'a> Attempt<'a> {
     fn pressure(&self, state: &StoreState) -> Pressure {
         let inner = self.inner;
         let memory = state.memory();
-        // Without threads a checkpoint is always as far as it can be.
+        // Without threads, a checkpoint is always as far as possible.
         let rationed = inner.options.threads && inner.is_beyond_ration(memory);
-        // What was looked up for this commit is let in: a checkpoint would drop it, and the next
-        // look-up bring it again.
+        // A commit after a look-up is exempt: a checkpoint would drop the looked-up logs, and the
+        // next look-up would load them again.
         let exempt = self.freeing || self.looked;
         let over = !exempt && (rationed || memory > state.most_memory(inner.options.memory_budget));
         Pressure { rationed, over }
@@ -149,7 +149,7 @@ impl<'a> Attempt<'a> {
         let inner = self.inner;
         inner.used.store(accepted.appended.used, Ordering::Relaxed);
         inner.weigh(state, accepted.appended.used);
-        // Without threads nothing would come in time.
+        // Without threads, no other thread would make room in time.
         let waits = !self.freeing && self.wait && inner.options.threads;
         let delay = if waits { state.gauge().delay() } else { Duration::ZERO };
         Outcome::Accepted(accepted, delay)
@@ -169,7 +169,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Does what lets the next try succeed.
+    /// Resolves a refusal, so that the next try can succeed.
     fn mend(
         &mut self,
         refused: Retry,
@@ -232,10 +232,11 @@ impl<'a> Attempt<'a> {
 }
 
 impl Inner {
-    /// Appends a commit to the log: looks up logs as need be, and waits for room if `wait` says so.
+    /// Appends a commit to the log. Looks up logs if necessary, and waits for room if `wait` is
+    /// set.
     ///
-    /// `None` where a log of it is kept in memory. Nobody checks here whether the operations may be
-    /// asked for at all.
+    /// Returns `None` if a log of the commit is in a memory space. The caller must have
+    /// [checked](Self::check) the operations.
     pub fn append(
         &self,
         ops: &[Op<'_>],
@@ -243,7 +244,7 @@ impl Inner {
         wait: bool,
     ) -> Result<Option<Accepted>, Error> {
         let wal = self.wal()?;
-        // What frees space is let through whatever else is full.
+        // A commit that frees space is admitted even if other resources are full.
         let freeing = !ops.iter().any(|op| op.action.adds());
         let Counters { appends, stalls, .. } = &self.counters;
         let clock = &*self.options.clock;
@@ -274,8 +275,8 @@ impl Inner {
         Ok(Some(accepted))
     }
 
-    /// Refuses a commit with `error`, once the block that this rests on is durable; or says why
-    /// that cannot be waited for.
+    /// Returns `error` for a commit once the block that the refusal depends on is durable, or
+    /// returns the reason why the call cannot wait for that block.
     fn refusal(&self, wal: &Wal, error: Error, rests_on: Option<u64>, wait: bool) -> Error {
         let settled = rests_on.is_none_or(|block| wal.durable() >= block) || bug("refusal-before-durable");
         match settled {
@@ -285,7 +286,7 @@ impl Inner {
         }
     }
 
-    /// Whether an operation may be asked for at all.
+    /// Checks whether an operation is permitted at all.
     pub fn check(&self, op: &Op<'_>) -> Result<(), Error> {
         check_key(op.key)?;
         match op.action {
@@ -317,13 +318,13 @@ impl Inner {
         let durable = wal.durable();
         let worked = self.step()?;
         self.flush()?;
-        // Where there is a pace, only those who wait get on.
+        // With pacing, only waiting commits make progress.
         if worked || wal.durable() > durable { Ok(()) } else { Err(why.into()) }
     }
 
     fn wait_for_room(&self, wal: &Wal) -> Result<(), Error> {
-        // The maintenance thread tries again by itself; until it gets on, waiting would be for
-        // nothing.
+        // The maintenance thread retries by itself. Until a retry succeeds, waiting would be
+        // useless.
         let stalled = held(&self.stalled).clone();
         stalled.map_or_else(|| Ok(wal.wait_for_room()?), Err)
     }

@@ -1,18 +1,19 @@
-//! Sweeping: entries that have become too old, of logs that nobody commits to, are trimmed, and so
-//! become garbage that merging drops as any other (`maintenance/policy/mod.rs`).
+//! Sweeping: trims entries that are too old from logs without new commits. The trimmed entries
+//! become garbage, which merging drops like any other garbage (`maintenance/policy/mod.rs`).
 //!
-//! A run tells how many entries its logs have under limits of age, and when the first and the last
-//! of them become too old (`format/manifest.rs`). Once the store is idle, and about as many are too
-//! old as make all runs worth a merge, or all of the run's are, its heads are walked through, and
-//! each log of which entries are too old gets a commit that trims them: what such a commit may do,
-//! appending decides by what the log is by then. So a store at rest gives back what is too old as
-//! it gives back what is dead.
+//! A run records how many entries of its logs are under limits of age, and when the first and the
+//! last of them become too old (`format/manifest.rs`). A sweep walks through the heads of a run
+//! when the store is idle, and when all entries of the run are too old, or about as many as make a
+//! merge of all runs worthwhile. Each log with entries that are too old gets a commit that trims
+//! them. The append step decides by the current state of the log which entries that commit trims.
+//! An idle store therefore frees entries that are too old just as it frees dead entries.
 //!
-//! How many are too old is reckoned as if they became so evenly. One log of long age makes that
-//! wrong; so all runs of which anything is too old are walked through in a round, an hour after
-//! that is so at the latest. Where a round finds less than is worth a merge, the next one waits
-//! twice as long, until one finds as much. What was found is kept in memory only: each opening
-//! begins with an hour, and finds once more what no merge has dropped since.
+//! The number of entries that are too old is estimated as if entries expired evenly. One log with a
+//! long age makes the estimate wrong. Therefore all runs with entries that are too old are walked
+//! through in a round, at the latest an hour after the first entry expires. If a round finds less
+//! than a merge needs, the next round waits twice as long, until a round finds enough. The findings
+//! are only in memory. After each opening, the first round waits one hour, and finds again all
+//! entries that no merge has dropped since.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -27,73 +28,74 @@ use crate::read::scan::RunLogs;
 use crate::run::{Run, RunSet};
 use crate::sync::atomic::Ordering;
 
-/// Logs that a step looks at.
+/// Number of logs that one step looks at.
 const LOGS: usize = 200;
 
-/// The shortest time, in milliseconds, that what is too old waits for a round.
+/// The shortest time between the expiry of an entry and a round, in milliseconds.
 const HOUR: u64 = 3_600_000;
 
-/// What is known of sweeps.
+/// The state of sweeps.
 #[derive(Default)]
 pub(crate) struct Expiry {
     swept: BTreeMap<u64, Swept>,
     going: Option<ExpiryPass>,
     round: Option<Round>,
-    /// Rounds in a row that found little.
+    /// Number of successive rounds that found little.
     vain: u32,
-    /// Logs of which entries were found to be too old, to be trimmed yet.
+    /// Logs with entries that are too old and are still to be trimmed.
     old: VecDeque<Vec<u8>>,
-    /// The last try to trim them found no room.
+    /// Whether the last try to trim these logs found no room.
     in_vain: bool,
-    /// Nor did the one before, with so much of it.
+    /// The amount of room with which the try before also found no room.
     stuck: Option<u64>,
 }
 
 /// A run that was walked through.
 #[derive(Clone, Copy)]
 struct Swept {
-    /// As of when.
+    /// The time of the round, in milliseconds since the Unix epoch.
     at: u64,
-    /// What it told then; one that is being made tells of more later.
+    /// The ages that the run recorded at that time. A run that is still being made records more
+    /// later.
     told: Option<Ageing>,
-    /// What was left to become too old.
+    /// The ages of entries that were not too old at the time of the walk.
     left: Option<Ageing>,
 }
 
-/// Walks through all runs of which anything is too old.
+/// A round: walks through all runs with entries that are too old.
 struct Round {
     /// As of when.
     now: u64,
-    /// Entries that were too old.
+    /// Number of entries that were too old.
     found: u64,
 }
 
-/// A walk through a run. It has the run's number only: one that is replaced between two steps,
-/// maybe long before the store is idle again, is not kept from going.
+/// A walk through a run. The walk holds only the run's number, so that the run can be freed if it
+/// is replaced between two steps, possibly long before the store is idle again.
 struct ExpiryPass {
     run: u64,
-    /// The log to go on with.
+    /// The key of the next log.
     from: Vec<u8>,
-    /// What was too old by then, another walk found.
+    /// The time of the previous walk: that walk found all entries that were too old by then.
     since: u64,
     now: u64,
     left: Option<Ageing>,
 }
 
-/// How many entries that are too old are worth a merge, of so many in all.
+/// Returns how many entries must be too old for a merge to be worthwhile, of `entries` in all.
 fn enough(entries: u64) -> u64 {
     (u128::from(entries) * u128::from(POLICY.idle_garbage) / 100) as u64
 }
 
-/// When a run is worth a walk, of runs that hold so many entries in all.
+/// Returns the time at which a walk through a run is worthwhile; all runs hold `entries` entries.
 fn due(ageing: Ageing, entries: u64) -> u64 {
     let Ageing { entries: ageing, from, to } = ageing;
     let span = u128::from(to.saturating_sub(from));
-    // As if they became too old evenly.
+    // This assumes that entries expire evenly.
     from.saturating_add((span * u128::from(enough(entries).min(ageing)) / u128::from(ageing.max(1))) as u64)
 }
 
-/// The entries of all runs.
+/// Returns the number of entries in all runs.
 fn entries(runs: &RunSet) -> u64 {
     runs.iter().map(|run| run.meta.entries).fold(0, u64::saturating_add)
 }
@@ -112,7 +114,7 @@ impl Expiry {
         self.swept.get(&run.meta.id).copied().filter(|swept| swept.told == run.meta.ageing())
     }
 
-    /// When the next run is worth a walk, or a round comes.
+    /// Returns the time of the next walk or round.
     pub fn next(&self, runs: &RunSet) -> Option<u64> {
         if self.stuck.is_none() && (self.going.is_some() || self.round.is_some() || !self.old.is_empty()) {
             return Some(0);
@@ -128,12 +130,12 @@ impl Expiry {
         first.map(|first| first.saturating_add(patience))
     }
 
-    /// Goes on with a walk, or begins one. `false` where there is no run to walk through.
+    /// Continues a walk, or begins one. Returns `false` if there is no run to walk through.
     fn step(&mut self, runs: &RunSet, now: u64) -> Result<bool, Error> {
         let Some(mut expire) = self.going.take().or_else(|| self.begin(runs, now)) else {
             return Ok(false);
         };
-        // Of a run that was replaced, the new one tells what is left.
+        // The new run records the rest of a replaced run.
         let Some(run) = runs.iter().find(|run| run.meta.id == expire.run) else { return Ok(true) };
         if self.walk(&mut expire, run).inspect_err(|_| self.give_up(run))? {
             self.going = Some(expire);
@@ -141,12 +143,12 @@ impl Expiry {
         Ok(true)
     }
 
-    /// What cannot be read now will not be read better at the next try.
+    /// Another try would not read the run either.
     fn give_up(&mut self, run: &Run) {
         self.swept.insert(run.meta.id, Swept { at: 0, told: run.meta.ageing(), left: None });
     }
 
-    /// Looks at some logs; `false` once there is no more.
+    /// Looks at some logs. Returns `false` after the last log.
     fn walk(&mut self, expire: &mut ExpiryPass, run: &Arc<Run>) -> Result<bool, Error> {
         let mut logs = RunLogs::new(run, &expire.from)?;
         for _ in 0..LOGS {
@@ -197,14 +199,14 @@ impl Expiry {
 }
 
 impl Inner {
-    /// Whether entries in some run become too old.
+    /// Returns whether some run has entries under limits of age.
     pub fn is_ageing(&self) -> bool {
         self.state().runs.iter().any(|run| run.meta.ageing().is_some())
     }
 
-    /// Does a part of a sweep, for an idle store. `false` where there is none to be done now.
+    /// Does a part of a sweep, for an idle store. Returns `false` if there is nothing to do now.
     pub fn expire(&self) -> Result<bool, Error> {
-        // Another thread is at it, or this very one further out.
+        // Another thread is sweeping, or this thread is, further up its stack.
         let _hush = self.hush();
         let Ok(mut expiry) = self.expiry.try_lock() else { return Ok(false) };
         let expiry = &mut *expiry;
@@ -220,8 +222,8 @@ impl Inner {
         let left = expiry.old.len();
         match self.trim_old(expiry, false) {
             Err(Error::Full { .. }) => {
-                // It goes on once what waits is written, and the checkpoint done that was asked
-                // for. Where that does not help, there is nothing to do before there is more room.
+                // The sweep continues after the flush and the requested checkpoint. If both do not
+                // help, it has to wait for more room.
                 self.flush()?;
                 let in_vain = expiry.old.len() == left;
                 let stuck = mem::replace(&mut expiry.in_vain, in_vain) && in_vain;
@@ -235,10 +237,11 @@ impl Inner {
         }
     }
 
-    /// Walks through all runs of which anything is too old by now, each once, and waits for room if
-    /// need be.
+    /// Walks once through each run that has entries that are too old by now, and waits for room if
+    /// necessary.
     pub fn expire_all(&self) -> Result<(), Error> {
-        // What becomes too old meanwhile is left: it may be ever more.
+        // Entries that become too old during the walk are left, because there may be ever more of
+        // them.
         let now = self.now();
         let mut expiry = Expiry::in_a_round(now);
         loop {
@@ -252,8 +255,8 @@ impl Inner {
         }
     }
 
-    /// Trims what is too old of the logs that were found; those that there is no room for are kept
-    /// for another try.
+    /// Trims the entries that are too old from the logs that were found. Logs without room for the
+    /// commit are kept for another try.
     fn trim_old(&self, expiry: &mut Expiry, wait: bool) -> Result<(), Error> {
         while let Some(key) = expiry.old.front() {
             match self.expire_log(key, wait) {
@@ -271,9 +274,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Trims what is too old of a log.
+    /// Trims the entries that are too old from a log.
     fn expire_log(&self, key: &[u8], wait: bool) -> Result<(), Error> {
-        // The store stays idle.
+        // These commits do not end the store's idle time.
         let own = |n: u64| self.own_commits.fetch_add(n, Ordering::Relaxed);
         own(1);
         let swept = self.append(&[Op { key, action: Action::ExpiryPass }], Some(Durability::Durable), wait);

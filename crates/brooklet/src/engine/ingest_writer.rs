@@ -1,5 +1,5 @@
-//! Writing the tables of an import, or of a dump: beside whoever makes its pieces, where the store
-//! has threads.
+//! Writes the tables of an import or of a dump. If the store has threads, a thread of its own
+//! writes them while the caller makes the pieces.
 
 use std::mem;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use crate::sync::thread::{self, JoinHandle};
 
-/// Bytes of entries that are handed over at once, and how many such batches wait at most.
+/// Bytes of entries in a batch for the thread, and the maximum number of waiting batches.
 const BATCH: usize = 256 << 10;
 const WAITING: usize = 4;
 
 pub(crate) struct Writer {
     inner: Arc<Inner>,
-    /// What is written, for who finds no room for it.
+    /// The name of the import or dump in [`Error::Full`].
     what: &'static str,
     way: Way,
-    /// Entries that are not handed over yet, and their bytes.
+    /// Entries that are not yet sent to the thread, and their bytes.
     batch: Vec<Entry>,
     bytes: usize,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Writer {
 enum Way {
     Here(Box<RunWriter>),
     Beside(Beside),
-    /// It is over.
+    /// Writing has ended.
     Ended,
 }
 
@@ -53,7 +53,7 @@ impl Writer {
         Ok(Self { inner, what, way, batch: Vec::new(), bytes: 0 })
     }
 
-    /// Bytes written so far, roughly.
+    /// Returns the bytes written so far, approximately.
     pub fn written(&self) -> u64 {
         match &self.way {
             Way::Here(tables) => tables.written(),
@@ -62,7 +62,7 @@ impl Writer {
         }
     }
 
-    /// Takes the next entry. After an error all that is left is to drop it.
+    /// Takes the next entry. After an error, the writer must be dropped.
     pub fn put(&mut self, entry: Entry) -> Result<(), Error> {
         self.inner.here()?;
         match &mut self.way {
@@ -81,13 +81,13 @@ impl Writer {
         if beside.batches.send(mem::take(&mut self.batch)).is_ok() {
             return Ok(());
         }
-        // It has ended, which it does only by an error.
+        // The thread ends early only after an error.
         let (tables, ended) = self.end().expect("it goes on until here");
         give_up(&self.inner, tables);
         ended
     }
 
-    /// Ends what is written; gives its tables.
+    /// Ends writing, and returns the tables.
     pub fn finish(mut self) -> Result<Vec<Arc<Table>>, Error> {
         self.inner.here()?;
         self.hand_over()?;
@@ -117,7 +117,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if self.inner.here().is_err() {
-            // The thread is the parent's, and so is what it writes.
+            // The thread and its output belong to the parent process.
             mem::forget(mem::replace(&mut self.way, Way::Ended));
         }
         if let Some((tables, _)) = self.end() {
@@ -140,7 +140,7 @@ impl Beside {
                 Ok(())
             };
             let ended = caught("the thread that writes a run", write_all);
-            // Whoever hands over more is refused.
+            // Dropping the receiver refuses further batches.
             drop(taken);
             let ended = ended.unwrap_or_else(|panic| Err(inner.stop(panic)));
             (tables, ended)
@@ -150,7 +150,7 @@ impl Beside {
     }
 }
 
-/// Writes an entry into the table that is open, or the next.
+/// Writes an entry into the open table, or into a new one.
 fn write(inner: &Inner, what: &'static str, tables: &mut RunWriter, entry: Entry) -> Result<(), Error> {
     if tables.is_full_for(&entry) {
         seal(inner, what, tables)?;
@@ -164,10 +164,10 @@ fn write(inner: &Inner, what: &'static str, tables: &mut RunWriter, entry: Entry
     tables.add(entry).map_err(|build_error| failed(inner, what, build_error))
 }
 
-/// Ends the table that is open.
+/// Ends the open table.
 fn seal(inner: &Inner, what: &'static str, tables: &mut RunWriter) -> Result<(), Error> {
     let mut unused = Vec::new();
-    // Nobody else waits for that.
+    // No other thread waits for this.
     let sealed = tables.seal(&inner.table_cache, |extent| unused.push(extent));
     {
         let mut maintenance = inner.maintenance();

@@ -1,10 +1,9 @@
-//! Spaces that are kept in memory: the way of a commit and of a read to a [memory
-//! space](crate::memory_space), and how logs come into one and leave it. Dumps are in
-//! `engine/memory_dump.rs`.
+//! Memory spaces: routes commits and reads to a [memory space](crate::memory_space), and moves logs
+//! into a memory space and out of it. `engine/memory_dump.rs` writes dumps.
 //!
-//! The store knows memory spaces by the names of their spaces. Who has found that a log's space has
-//! one goes there, and to the ring otherwise; and as both look again under their own lock, it does
-//! not matter what becomes of the space meanwhile.
+//! The store finds memory spaces by the names of their spaces. If the space of a log has a memory
+//! space, the commit or read goes there, and otherwise to the ring. Both check again under their
+//! own lock, so a change of the space in between does no harm.
 
 use std::ops::RangeBounds;
 use std::sync::{Arc, PoisonError};
@@ -27,9 +26,9 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) struct MemorySpaces {
     /// By name.
     all: RwLock<Vec<Arc<MemorySpace>>>,
-    /// Whether there are any: most stores have none, and look no further.
+    /// Whether there are any memory spaces. Most stores have none, and skip the look-up.
     any: AtomicBool,
-    /// How many reads they answered, those that are not any more too.
+    /// Number of reads that memory spaces answered, including memory spaces that no longer exist.
     reads: AtomicU64,
 }
 
@@ -47,7 +46,7 @@ impl MemorySpaces {
         Some(all[at].clone())
     }
 
-    /// The memory space that has the log of this key.
+    /// Returns the memory space that has the log of this key.
     pub fn of(&self, key: &[u8]) -> Option<Arc<MemorySpace>> {
         if !self.any.load(Ordering::Acquire) {
             return None;
@@ -55,7 +54,8 @@ impl MemorySpaces {
         self.find(&key[..key.iter().take(MAX_NAME + 1).position(|&byte| byte == SEPARATOR)?])
     }
 
-    /// The memory space that has the logs of all these operations, or none of them.
+    /// Returns the memory space that has the logs of all these operations, or `None` if no memory
+    /// space has any of them.
     fn of_all(&self, ops: &[Op<'_>]) -> Result<Option<Arc<MemorySpace>>, Error> {
         let Some(first) = ops.first().filter(|_| self.any.load(Ordering::Acquire)) else { return Ok(None) };
         let memory_space = self.of(first.key);
@@ -78,7 +78,7 @@ impl MemorySpaces {
         }
     }
 
-    /// How many reads were answered by memory since the store was opened.
+    /// Returns the number of reads that memory spaces answered since the store was opened.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
@@ -98,16 +98,16 @@ impl MemorySpaces {
 }
 
 impl Inner {
-    /// Does a commit whose logs are in memory. `None` where they are not; those of the memory space
-    /// that it came to are not any more.
+    /// Commits to logs in a memory space. Returns `None` if the logs are not, or no longer, in a
+    /// memory space.
     pub fn commit_in_memory(
         &self,
         ops: &[Op<'_>],
         durability: Option<Durability>,
         wait: bool,
     ) -> Result<Option<(Seqs, Arc<MemorySpace>)>, Error> {
-        // Without threads it is this very one that moves it, further out; and whoever moves it
-        // waits for the log, as a waker may not.
+        // Without threads, this thread may itself be moving the space, further up its stack. A
+        // thread that moves the space waits for the log, which a waker must not do.
         let wait = wait && self.options.threads && self.may_wait().is_ok();
         while let Some(memory_space) = self.memory_spaces.of_all(ops)? {
             if durability.is_some() {
@@ -143,7 +143,7 @@ impl Inner {
         Ok(None)
     }
 
-    /// Reads a log that is in memory. `None` where that is not for memory to tell.
+    /// Reads a log in a memory space. Returns `None` if the log is only in runs and memtables.
     pub fn read_in_memory(
         &self,
         key: &[u8],
@@ -165,7 +165,8 @@ impl Inner {
 }
 
 impl Inner {
-    /// What a log is, if that is for memory to tell.
+    /// Returns the state of a log in a memory space; `None` if the state is only in runs and
+    /// memtables.
     pub fn find_in_memory(&self, key: &[u8]) -> Option<State> {
         let said = self.memory_spaces.of(key)?.logs().state(key);
         self.memory_spaces.note(&said);
@@ -176,7 +177,7 @@ impl Inner {
         }
     }
 
-    /// What memory tells of the logs that are listed, and whether nothing else does.
+    /// Returns the listed logs of memory spaces, and whether these are all listed logs.
     pub fn scan_in_memory(&self, listed: &Listed) -> (Vec<(Vec<u8>, State)>, bool) {
         let (mut states, mut alone, prefix) = (Vec::new(), false, listed.prefix());
         for memory_space in self.memory_spaces.all() {
@@ -189,7 +190,7 @@ impl Inner {
         (states, alone)
     }
 
-    /// A log as runs and memtables have it.
+    /// Loads a log from runs and memtables.
     fn below(&self, memory_space: &MemorySpace, key: &[u8]) -> Result<Option<LoadedLog>, Error> {
         match self.log_below(key) {
             Err(error @ (Error::Damaged { .. } | Error::NewerFormat { .. }))

@@ -1,9 +1,9 @@
-//! Dumps: what is in memory becomes a run, in the order of keys, past the log and beside everything
-//! else.
+//! Dumps: a dump writes a memory space as a run, in the order of keys. It does not use the log, and
+//! all other work continues.
 //!
-//! A dump has every log of its space, as a whole, and names those that are no more. So nothing in
-//! older runs counts of what it has, and an older dump is free as soon as the next one is part of
-//! the store.
+//! A dump has every log of its space as a whole, and names the deleted logs. Older runs therefore
+//! do not count for logs in the dump. An older dump is free as soon as the next dump is part of the
+//! store.
 
 use std::io;
 use std::sync::Arc;
@@ -25,20 +25,20 @@ use crate::run::writer::Pending;
 use crate::run::writer::RunWriter;
 use crate::sync::{held, thread};
 
-/// What a dump wrote.
+/// The result of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DumpReport {
-    /// Logs.
+    /// Number of logs in the dump.
     pub logs: u64,
-    /// Their entries.
+    /// Number of entries of these logs.
     pub entries: u64,
-    /// Bytes that they take in the store.
+    /// Bytes that these logs take in the store.
     pub bytes: u64,
 }
 
 impl Inner {
-    /// Has somebody look after the dumps that are due.
+    /// Starts the thread for scheduled dumps if a space needs it, or wakes the thread.
     pub fn see_to_dumps(self: &Arc<Self>) -> Result<(), Error> {
         let due = |memory_space: &Arc<MemorySpace>| memory_space.logs().config.dump_every.is_some();
         if !self.options.threads || !self.memory_spaces.all().iter().any(due) {
@@ -58,7 +58,7 @@ impl Inner {
 }
 
 impl Inner {
-    /// Dumps what is due, until the store is closed.
+    /// Dumps spaces when they are due, until the store is closed.
     fn dump_on_schedule(self: &Arc<Self>) {
         while !self.is_closing() {
             match self.dump_what_is_due() {
@@ -68,7 +68,7 @@ impl Inner {
         }
     }
 
-    /// Dumps what is due; gives how long it is until the next is.
+    /// Dumps the spaces that are due. Returns the time until the next dump is due.
     pub fn dump_what_is_due(self: &Arc<Self>) -> Option<Duration> {
         let mut next = None;
         for memory_space in self.memory_spaces.all() {
@@ -91,11 +91,11 @@ impl Inner {
         next
     }
 
-    /// Dumps everything, at the end, and lets nobody in any more.
+    /// Dumps all spaces when the store closes, and refuses all later commits on them.
     pub fn dump_for_good(self: &Arc<Self>) -> Result<(), Error> {
         let mut dumped = Ok(());
         for memory_space in self.memory_spaces.all() {
-            // Whoever moves it goes on until it is in one class.
+            // A running move of the space ends first, so that the space is in one class.
             let _moving = held(&memory_space.moving);
             if !memory_space.is_sound() {
                 dumped = dumped.and(Err(self.half_done(&memory_space)));
@@ -108,7 +108,7 @@ impl Inner {
         dumped
     }
 
-    /// Makes a memory space a run of the store, if it has changed.
+    /// Writes a memory space as a run of the store, if the space has changed.
     pub fn dump(self: &Arc<Self>, memory_space: &MemorySpace) -> Result<DumpReport, Error> {
         self.may_wait()?;
         let _hush = self.hush();
@@ -124,7 +124,7 @@ impl Inner {
             return Err(why.into());
         }
         if !memory_space.logs().settled {
-            // A memtable would be written upon the dump.
+            // Otherwise, a later checkpoint would write older entries over the dump.
             self.checkpoint()?;
             memory_space.logs().settled = true;
         }
@@ -148,12 +148,12 @@ impl Inner {
         dumped
     }
 
-    /// Stops the store: what is in this memory may be half of a commit, and is not to be kept.
+    /// Stops the store: the memory may hold half of a commit, which must not be stored.
     fn half_done(&self, memory_space: &MemorySpace) -> Error {
         self.stop(io::Error::other(format!("a thread panicked while it changed space {}", memory_space.name)))
     }
 
-    /// Begins a dump; tells whether it has all that there is of the space.
+    /// Begins a dump. Returns the logs to dump, and whether the dump is complete for its space.
     fn begin_dump(&self, memory_space: &MemorySpace) -> (Rest, bool) {
         let (mut keys, mut from) = (Vec::new(), Some(0));
         let complete = {

@@ -1,14 +1,13 @@
-//! Logs come into memory and leave it: as a store is opened, and as a space gets another class.
+//! Moves logs into memory and out of it: when a store is opened, and when a space gets another
+//! class.
 //!
-//! - Into memory: from the moment at which the table of spaces says so, commits come to the memory
-//!   space, and each log that one of them is on is brought there as it is. Meanwhile all are, in
-//!   the order of their keys.
-//! - Out of it: commits wait while the memory space is dumped, and the table of spaces says so.
-//!   Readers never wait.
+//! - Into memory: once the table of spaces says so, commits go to the memory space, and each log of
+//!   a commit is loaded as it is. Meanwhile, all logs are loaded, in the order of their keys.
+//! - Out of memory: commits wait while the memory space is dumped and the table of spaces is
+//!   changed. Readers never wait.
 //!
-//! Where that is cut short, the space is in the one class or the other, as its table says; nothing
-//! counts twice, since what is in memory, or in the last dump, is whole, and is all that counts of
-//! a log.
+//! If a move is interrupted, the table says which class the space has. Nothing counts twice: the
+//! memory space, or its last dump, holds each log as a whole, and only it counts.
 
 use std::sync::Arc;
 
@@ -26,8 +25,8 @@ use crate::run::{Run, RunSet};
 use crate::sync::held;
 
 impl Inner {
-    /// Brings into memory what is to be there, as the store is opened. What cannot be read of it is
-    /// set aside, and what does not fit stays where it is: that does not keep a store from opening.
+    /// Loads the memory spaces when the store is opened. Logs that cannot be read are set aside,
+    /// and logs that do not fit stay in the runs. Neither prevents the store from opening.
     pub fn load_memory(self: &Arc<Self>) -> Result<(), Error> {
         for info in self.spaces() {
             let Class::Memory(config) = info.config.class else { continue };
@@ -57,8 +56,8 @@ impl Inner {
         memory_space.into()
     }
 
-    /// Has the logs of a space in memory from now on; `commit` makes its table say so, and all
-    /// before it durable.
+    /// Moves the logs of a space into memory; `commit` changes the table of spaces and makes all
+    /// earlier commits durable.
     pub fn move_into_memory(
         self: &Arc<Self>,
         name: &str,
@@ -82,7 +81,7 @@ impl Inner {
         self.see_to_dumps()
     }
 
-    /// Has the logs of a space in memory no more; `commit` makes its table say so.
+    /// Moves the logs of a space out of memory; `commit` changes the table of spaces.
     pub fn move_out_of_memory(
         self: &Arc<Self>,
         memory_space: &MemorySpace,
@@ -94,8 +93,7 @@ impl Inner {
         let dumped = if bug("move-does-not-dump") { Ok(()) } else { self.dump(memory_space).map(drop) };
         let done = dumped.and_then(|()| {
             let mut state = self.state();
-            // What was known of its logs is of before they were in memory; and what came since,
-            // nobody was told.
+            // The bounds cache is older than the move into memory, and was not updated since.
             if !bug("moved-logs-are-remembered") {
                 state.clear_bounds_cache(&self.table_cache);
             }
@@ -103,8 +101,7 @@ impl Inner {
             drop(state);
             commit()
         });
-        // A commit of the table that failed may be the table all the same, until the store is
-        // opened again.
+        // A failed commit of the table may still count until the store is opened again.
         let left = self.state().spaces.memory_of(memory_space.name.as_bytes()).is_none();
         if left {
             self.memory_spaces.remove(&memory_space.name);
@@ -113,16 +110,16 @@ impl Inner {
         done
     }
 
-    /// The runs, once they hold all that was committed up to now.
+    /// Returns the runs after they hold all commits up to now.
     fn settled_runs(&self) -> Result<Arc<RunSet>, Error> {
         drop(self.sound_state()?);
         self.checkpoint()?;
         Ok(self.state().runs.clone())
     }
 
-    /// Brings all logs of a space into memory that are not there yet.
+    /// Loads all logs of a space that are not in memory yet.
     pub fn bring_all(self: &Arc<Self>, memory_space: &MemorySpace) -> Result<(), Error> {
-        // A dump would change what is below.
+        // A dump would change the runs below.
         let _hush = self.hush();
         let _alone = held(&memory_space.dumping);
         let generation = memory_space.logs().generation();
@@ -167,9 +164,9 @@ impl Inner {
     }
 }
 
-/// The runs that have nothing but logs whose keys begin with a prefix, and never had: of those that
-/// take part in a merge, the one grows, and the others are told with the counts that they had when
-/// they were whole.
+/// Returns the runs whose logs all have keys that begin with a prefix, now and at all earlier
+/// times. Runs in a merge are never returned: the new run still grows, and the merged runs are
+/// recorded with the counts of their whole.
 fn runs_within(runs: &RunSet, prefix: &[u8]) -> Result<Vec<u64>, Error> {
     let merged = runs.merge().map_or((None, &[][..]), |(into, inputs)| (Some(into), inputs));
     let merges = |run: &Arc<Run>| merged.0.into_iter().chain(merged.1).any(|other| Arc::ptr_eq(run, other));

@@ -1,8 +1,8 @@
-//! The engine room: what an open store is made of, and the threads that keep it going.
+//! The engine: the parts of an open store, and the threads that run it.
 //!
-//! Locks are taken in this order: maintenance, state, the log's core. The state's is held for short
-//! steps only; nobody waits for the log while holding it. The maintenance's is held for a slice of
-//! work at a time.
+//! Locks are taken in this order: maintenance, state, the log's core. The state's lock is held for
+//! short steps only, and never during a wait for the log. Maintenance's lock is held for one slice
+//! of work at a time.
 
 pub mod append;
 pub mod expiry;
@@ -48,69 +48,69 @@ pub(crate) struct Handle {
     pub inner: Arc<Inner>,
 }
 
-/// Why a store stops whose front may be half changed.
+/// The reason for stopping a store whose state may be half changed.
 const HALF_DONE: &str = "a thread panicked while it changed what readers see";
 
 pub(crate) struct Inner {
     pub options: Options,
-    /// Bytes of the ring that the store has.
+    /// Size of the ring, in bytes.
     ring_size: u64,
     pub volumes: Volumes,
     pub state: Arc<SharedState>,
-    /// `None` where the store is open read-only.
+    /// The log; `None` if the store is open read-only.
     pub wal: Option<Wal>,
     pub maintenance: Mutex<Maintenance>,
     pub recovery: Recovery,
     maintenance_thread: OnceLock<Thread>,
     quiet: Mutex<Quiet>,
-    /// For what look-ups keep in memory.
+    /// The caches for look-ups.
     pub table_cache: Arc<TableCache>,
     ages: Mutex<Ages>,
     pub expiry: Mutex<Expiry>,
-    /// Held by whoever changes the spaces.
+    /// Held while the spaces are changed.
     pub configuring: Mutex<()>,
     pub memory_spaces: MemorySpaces,
-    /// The thread that dumps them when that is due.
+    /// The thread that dumps memory spaces when a dump is due.
     pub dump_thread: OnceLock<Thread>,
-    /// Commits of the store itself: it is idle all the same.
+    /// Number of the store's own commits, which do not end its idle time.
     pub own_commits: AtomicU64,
-    /// Set while the maintenance thread sleeps until it is woken, though nothing is full: by the
-    /// next commit.
+    /// Set while the maintenance thread sleeps until the next commit, although nothing is full. The
+    /// next commit wakes it.
     asleep: AtomicBool,
-    /// Set while a checkpoint is wanted and not begun, or asked for by a caller.
+    /// Set while a checkpoint is wanted and not begun, or requested by a caller.
     pub wanted: AtomicBool,
-    /// Set once maintenance has been told that it should look after room, until it does.
+    /// Set when maintenance was asked to look after room, until it does.
     told: AtomicBool,
     ration: Mutex<Ration>,
-    /// Up to where writers may use memory and the ring for now.
+    /// The memory and the ring that writers may use for now, in bytes.
     limits: [AtomicU64; 2],
-    /// Bytes of the ring in use, as far as was told.
+    /// Used bytes of the ring, as last reported.
     used: AtomicU64,
-    /// Set while a writer is held back by a limit.
+    /// Set while a limit holds a writer back.
     held_back: AtomicBool,
-    /// Why checkpoints do not get on, while they do not.
+    /// The error of the last checkpoint, while checkpoints fail.
     stalled: Mutex<Option<Error>>,
     closing: AtomicBool,
-    /// How closing went, once it did.
+    /// The result of closing, once the store is closed.
     pub closed: Mutex<Option<Result<(), Error>>>,
     pub counters: Counters,
-    /// What maintenance had done and had as its last slice ended: nobody waits for maintenance to
-    /// look.
+    /// State and counters of maintenance at the end of its last slice, so that a reader need not
+    /// wait for maintenance.
     pub kept: Mutex<MaintenanceSnapshot>,
     committer: Mutex<Option<Committer>>,
-    /// Those of the store, until it ends.
+    /// The threads of the store, until the store ends.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The store was closed by a call: with the last handle its volumes go, whoever has an
-    /// iterator.
+    /// Whether the store was closed by a call: its volumes are then released with the last handle,
+    /// even if an iterator still exists.
     full_requested: AtomicBool,
-    /// By these it lets go of its volumes.
+    /// The tethers through which the store releases its volumes.
     tethers: Vec<Arc<Tether>>,
     /// The process that opened the store.
     pub process: Process,
 }
 
-/// The state, as the log's sink. A panic under its lock may have left it half changed: the log
-/// stops then.
+/// The state, as the log's sink. A panic under its lock may have left it half changed: the log then
+/// stops.
 pub(crate) struct SharedState(Mutex<StoreState>);
 
 impl Sink for SharedState {
@@ -124,11 +124,11 @@ impl Sink for SharedState {
 }
 
 impl Inner {
-    /// The state. Where a thread panicked under its lock, the store has stopped: nothing that is
-    /// found here is acknowledged.
+    /// Locks the state. If a thread panicked under this lock, the store has stopped, and nothing
+    /// found in the state is acknowledged.
     ///
     /// # Panics
-    /// In a process that did not open the store, where the lock may never be free.
+    /// In a process that did not open the store, where the lock may never become free.
     pub fn state(&self) -> MutexGuard<'_, StoreState> {
         assert!(self.process.is_here(), "{}", Error::Forked);
         self.state.0.lock().unwrap_or_else(|poisoned| {
@@ -137,14 +137,14 @@ impl Inner {
         })
     }
 
-    /// The state for readers, who get nothing of one that is half changed.
+    /// Locks the state for readers; fails if the state is half changed.
     pub fn sound_state(&self) -> Result<MutexGuard<'_, StoreState>, Error> {
         self.here()?;
         self.state.0.lock().map_err(|_| self.stop(io::Error::other(HALF_DONE)))
     }
 
-    /// Maintenance. Where a thread panicked under its lock, the store has stopped, and maintenance
-    /// does nothing more.
+    /// Locks maintenance. If a thread panicked under this lock, the store has stopped, and
+    /// maintenance does nothing more.
     ///
     /// # Panics
     /// In a process that did not open the store.
@@ -153,7 +153,7 @@ impl Inner {
         self.maintenance.lock().unwrap_or_else(|poisoned| self.maintenance_after(poisoned))
     }
 
-    /// Maintenance that a thread had as it panicked: the store stops.
+    /// Handles a lock of maintenance under which a thread panicked: stops the store.
     fn maintenance_after<'a>(
         &self,
         poisoned: PoisonError<MutexGuard<'a, Maintenance>>,
@@ -167,15 +167,15 @@ impl Inner {
         if self.process.is_here() { Ok(()) } else { Err(Error::Forked) }
     }
 
-    /// Refuses whoever could not wait for the store, before it takes a lock under which others wait
-    /// for the log.
+    /// Fails on a thread that must not wait for the store, before it takes a lock that others hold
+    /// while they wait for the log.
     pub fn may_wait(&self) -> Result<(), Error> {
         self.here()?;
         self.wal.as_ref().map_or(Ok(()), |wal| Ok(wal.may_wait()?))
     }
 
-    /// For who takes such a lock: where the store has no threads, callbacks wait until this is
-    /// dropped, after the lock.
+    /// Defers callbacks for a thread that takes such a lock: in a store without threads, callbacks
+    /// wait until the returned guard is dropped, after the lock is released.
     pub fn hush(&self) -> Option<Hush<'_>> {
         self.wal.as_ref().map(Wal::hush)
     }
@@ -184,13 +184,13 @@ impl Inner {
     pub fn stop(&self, panic: io::Error) -> Error {
         let why = panic.to_string();
         if let Some(wal) = &self.wal {
-            // Whoever it concerns is told as this is dropped.
+            // Dropping the result notifies all waiters.
             drop(wal.fail(panic));
         }
         Error::Stopped { why }
     }
 
-    /// What a thread of the store does: a panic in it stops the store.
+    /// Wraps the work of a thread of the store: a panic in it stops the store.
     pub fn watched(
         self: &Arc<Self>,
         name: &'static str,
@@ -204,9 +204,9 @@ impl Inner {
         }
     }
 
-    /// Maintenance, unless this very thread is at work with it: a store without threads has one
-    /// caller, and where that one comes again from within (from a callback, or from a volume that
-    /// calls back) the work goes on further out.
+    /// Locks maintenance, unless this thread already works with it. A store without threads has one
+    /// caller. If that caller calls again from a callback, or from a volume, the outer call
+    /// continues the work.
     fn free_maintenance(&self) -> Option<MutexGuard<'_, Maintenance>> {
         if self.options.threads {
             return Some(self.maintenance());
@@ -218,8 +218,8 @@ impl Inner {
         }
     }
 
-    /// Steps the committer of a store without threads, until what it began has ended if `drain`
-    /// says so.
+    /// Steps the committer of a store without threads; with `drain`, until the work that it began
+    /// has ended.
     fn step_committer(&self, drain: bool) -> bool {
         if self.options.threads {
             return false;
@@ -231,13 +231,13 @@ impl Inner {
         if drain { committer.drain() } else { matches!(committer.step(), Pause::None | Pause::Write(_)) }
     }
 
-    /// The log, for who writes.
+    /// Returns the log for writing.
     pub fn wal(&self) -> Result<&Wal, Error> {
         self.here()?;
         self.wal.as_ref().ok_or(Error::ReadOnly)
     }
 
-    /// The wall clock, in milliseconds since the Unix epoch.
+    /// Returns the time of the wall clock, in milliseconds since the Unix epoch.
     pub fn now(&self) -> u64 {
         wall(&*self.options.clock)
     }
@@ -252,14 +252,14 @@ impl Inner {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Makes everything that appended durable.
+    /// Makes all appended commits durable.
     pub fn flush(&self) -> Result<(), Error> {
         let wal = self.wal()?;
         self.step_committer(true);
         Ok(wal.flush()?)
     }
 
-    /// Does what the threads would do next. `false` where there is nothing to do.
+    /// Does the next work of the threads. Returns `false` if there is nothing to do.
     pub fn step(&self) -> Result<bool, Error> {
         let committed = self.step_committer(false);
         let mut worked = self.maintain()? || committed;
@@ -272,7 +272,7 @@ impl Inner {
 }
 
 impl Inner {
-    /// Starts the committer's thread, and that of maintenance.
+    /// Starts the threads of the committer and of maintenance.
     fn start_threads(self: &Arc<Self>) -> Result<(), Error> {
         let committer = held(&self.committer).take();
         let committer = committer.expect("a store with a log has a committer");
@@ -283,8 +283,8 @@ impl Inner {
         let run = spawn("brooklet-commit", Box::new(move || committer.run()))?;
         let maintain = self.watched("the maintenance thread", |inner| inner.run_maintenance());
         let maintenance = spawn("brooklet-maint", Box::new(maintain))?;
-        // Set here and not by the thread, which might look whether it is wanted while it cannot be
-        // woken yet.
+        // Set here and not by the new thread: the thread might check whether it is wanted before
+        // others can wake it.
         self.maintenance_thread.get_or_init(|| maintenance.thread().clone());
         self.table_cache.watched_by(maintenance.thread());
         held(&self.threads).extend([run, maintenance]);
@@ -362,13 +362,13 @@ impl Handle {
         Ok(handle)
     }
 
-    /// Closes the store once; later calls give the first one's answer.
+    /// Closes the store once; later calls return the first result.
     pub fn close(&self) -> Result<(), Error> {
         let inner = &self.inner;
         inner.here()?;
         inner.full_requested.store(true, Ordering::Relaxed);
         if inner.is_own_thread() {
-            // In a waker: closing waits for this thread.
+            // This is a waker: closing would wait for this thread.
             inner.end_beside(Inner::close_at_last);
             return Ok(());
         }
@@ -377,7 +377,7 @@ impl Handle {
 }
 
 impl Inner {
-    /// All spaces, by name.
+    /// Returns all spaces, by name.
     pub fn spaces(&self) -> Vec<SpaceInfo> {
         let mut infos = self.state().spaces.infos();
         for info in &mut infos {
@@ -388,7 +388,7 @@ impl Inner {
         infos
     }
 
-    /// Why the store stopped writing, if it did.
+    /// Returns the reason why the store stopped writing, if it stopped.
     pub fn stopped(&self) -> Option<String> {
         self.wal.as_ref().and_then(|wal| wal.failure()).map(|why| match Error::from(why) {
             Error::Stopped { why } => why,
@@ -396,32 +396,32 @@ impl Inner {
         })
     }
 
-    /// Has a thread of the store end with it.
+    /// Registers a thread that closing waits for.
     pub fn keep_thread(&self, thread: JoinHandle<()>) {
         held(&self.threads).push(thread);
     }
 
-    /// Whether closing would wait for this thread, as in a waker.
+    /// Returns whether closing would wait for this thread, as in a waker.
     fn is_own_thread(&self) -> bool {
         self.wal.as_ref().is_some_and(Wal::is_committer)
     }
 
-    /// Ends the store by `end`, on another thread than this one, for which that would wait.
+    /// Ends the store by `end` on another thread, if `end` would wait for this thread.
     fn end_beside(self: &Arc<Self>, end: fn(&Arc<Self>)) {
         let inner = self.clone();
         let closer = thread::Builder::new().name("brooklet-close".into()).spawn(move || end(&inner));
         drop(closer.inspect_err(|error| tracing::error!(%error, "no thread to close the store on")));
     }
 
-    /// Closes the store where nobody hears how that went.
+    /// Closes the store, and logs a failure because no caller receives it.
     fn close_at_last(self: &Arc<Self>) {
         if let Err(error) = self.close() {
             tracing::warn!(%error, "the store was not closed cleanly; the next opening recovers it");
         }
     }
 
-    /// Closes the store as its last handle goes, and lets go of its volumes if it was told to
-    /// close.
+    /// Closes the store when its last handle is dropped, and releases its volumes if the store was
+    /// closed by a call.
     fn go(self: &Arc<Self>) {
         self.close_at_last();
         if self.full_requested.load(Ordering::Relaxed) && !bug("closed-store-keeps-its-file") {
@@ -443,13 +443,13 @@ impl Inner {
         done
     }
 
-    /// Returns once every callback of a store that has ended has been called. A callback may want
-    /// the lock of who closes.
+    /// Returns after every callback of an ended store has been called. A callback may need a lock
+    /// of the thread that closes.
     pub fn join_callbacks(&self) {
         self.wal.iter().for_each(Wal::join_callbacks);
     }
 
-    /// Makes everything durable, ends the threads and records where the ring ends.
+    /// Makes all commits durable, ends the threads, and records where the ring ends.
     fn end(self: &Arc<Self>) -> Result<(), Error> {
         let dumped = self.dump_for_good();
         let end = self.wal.as_ref().map(|wal| self.flush().and_then(|()| Ok(wal.end()?)));
@@ -476,12 +476,12 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let inner = &self.inner;
         if inner.here().is_err() {
-            // The threads are not here, and what they shared is as it was in the midst of
-            // something: nothing is ended, closed or freed.
+            // The threads do not exist in this process, and their shared state may be half changed:
+            // nothing is ended, closed or freed.
             return mem::forget(inner.clone());
         }
         if inner.is_own_thread() {
-            // The last handle went in a waker, on a thread that closing waits for.
+            // The last handle was dropped in a waker, on a thread that closing waits for.
             inner.end_beside(Inner::go);
         } else {
             inner.go();

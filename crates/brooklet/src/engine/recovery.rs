@@ -1,4 +1,5 @@
-//! Opening: finding the superblock, the ring, the runs, and what the ring holds beyond them.
+//! Opening: finds the superblock, the ring and the runs, and replays the commits in the ring that
+//! are not in the runs.
 
 use std::collections::BTreeSet;
 use std::mem::replace;
@@ -34,17 +35,17 @@ const MAX_MANIFEST: u64 = 1 << 30;
 
 /// A store as found on its volumes.
 pub(crate) struct Opened {
-    /// The volumes, the store's capacity being the data's end.
+    /// The volumes; the data volume ends at the store's capacity.
     pub volumes: Volumes,
     pub table_cache: Arc<TableCache>,
-    /// The label of the ring, where that has a volume of its own.
+    /// The label of the ring, if the ring has its own volume.
     pub label: Option<ring_label::Found>,
     pub superblock: Superblock,
     pub slots: Vec<Slot>,
     pub heap: Heap,
     pub manifest: Option<Extent>,
     pub state: StoreState,
-    /// Where the recovery began.
+    /// The place where the recovery began.
     pub start: Start,
     pub recovery: Recovery,
 }
@@ -82,7 +83,7 @@ pub(crate) fn load(volumes: &Volumes, options: &Options) -> Result<Opened, Error
     let runs = Arc::new(open_runs(&table_cache, &manifest, &superblock, &name, options)?);
     let bounds_cache = BoundsCache::new(options.secret, table_cache.bounds_cache_budget);
     let table = table_of(&runs).or_else(|error| match error {
-        // What can be read is to be, whatever is damaged.
+        // A read-only opening shows all readable logs despite the damage.
         error if options.read_only => {
             tracing::warn!(store = name, %error, "the spaces of the store are not known");
             Ok(SpaceTable::default())
@@ -147,7 +148,7 @@ fn log_recovery(name: &str, state: &StoreState, recovery: &Recovery) {
     }
 }
 
-/// The heap of a volume of `size` bytes: free where neither a table nor the manifest lies.
+/// Returns the heap of a volume of `size` bytes: all space without a table or the manifest is free.
 fn heap_around(
     manifest: &Manifest,
     manifest_at: Option<Extent>,
@@ -179,7 +180,7 @@ fn open_runs(
     let open = |run, table: TableMeta| match &options.offload_reader {
         _ if !table.is_offloaded() => {
             Table::open(table_cache, run, table.clone()).or_else(|error| match error {
-                // What can be read of the store is to be; a look-up of a log there fails.
+                // The rest of the store stays readable. A look-up of a log in this table fails.
                 Error::Damaged { .. } | Error::NewerFormat { .. } => {
                     tracing::warn!(store = name, run, %error, "a part of a run cannot be read; going on without it");
                     Ok(Table::broken(run, table, error))
@@ -196,10 +197,9 @@ fn open_runs(
     RunSet::open(table_cache, manifest, superblock.trim.lsn, open)
 }
 
-/// Makes durable what a process that was killed left in a volatile cache, before any of it is read.
+/// Flushes data that a killed process left in a volatile cache, before any of it is read.
 ///
-/// An opening for reading only goes on where that fails: it shows nothing that is not on the
-/// medium.
+/// A read-only opening continues if the flush fails: it shows only data on the medium.
 fn flush(volumes: &Volumes, options: &Options) -> Result<(), Error> {
     if bug("no-flush-at-opening") {
         return Ok(());
@@ -208,7 +208,7 @@ fn flush(volumes: &Volumes, options: &Options) -> Result<(), Error> {
     if options.read_only { Ok(()) } else { flushed }
 }
 
-/// Says what can be done about damage in the ring.
+/// Adds advice about damage in the ring to an error.
 fn to_be_read(error: Error) -> Error {
     match error {
         Error::Damaged { place, what } => {
@@ -222,7 +222,7 @@ fn to_be_read(error: Error) -> Error {
     }
 }
 
-/// Makes sure that the ring is where it should be, and of the same moment; gives its label.
+/// Checks that the ring is at its place and of the same moment as the data. Returns its label.
 fn find_ring(
     volume: Option<&Arc<dyn Volume>>,
     superblock: &Superblock,
@@ -238,8 +238,8 @@ fn find_ring(
     }
 }
 
-/// Refuses runs that compaction could not have left: it finds them by number, and what is newer by
-/// level.
+/// Refuses runs that compaction could not have made. Compaction finds runs by number, and finds
+/// newer runs by level.
 pub(crate) fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error> {
     let damaged = |what: String| Err(Error::damaged("the manifest", what));
     let merged = manifest.merged();
@@ -257,7 +257,7 @@ pub(crate) fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error
         }
     }
     let mut seen = BTreeSet::new();
-    // What is being made of some runs is to take their place among the levels.
+    // The unfinished run of a merge will take the place of its inputs among the levels.
     let is_made = |at: usize| !merged.is_empty() && at + 1 == merged.start;
     let (mut without_it, mut with_it) = (0, 0);
     let (mut items, mut all_here) = (0u64, true);
@@ -298,14 +298,14 @@ pub(crate) fn check_runs(manifest: &Manifest, next_run: u64) -> Result<(), Error
     Ok(())
 }
 
-/// Whether what a run counts can be added to what all before it do.
+/// Adds a run's counts to the counts of all runs before it; returns `false` on overflow.
 fn adds_up(items: &mut u64, run: &RunMeta) -> bool {
     let sum = items.checked_add(run.logs).and_then(|sum| sum.checked_add(run.entries));
     *items = sum.unwrap_or(*items);
     sum.is_some()
 }
 
-/// Reads the manifest, and tells the extent it lies in.
+/// Reads the manifest, and returns it with its extent.
 pub(crate) fn read_manifest(
     volume: &Arc<dyn Volume>,
     superblock: &Superblock,
@@ -328,11 +328,11 @@ pub(crate) fn read_manifest(
     Ok((manifest, Some(Extent { offset, len: whole })))
 }
 
-/// Makes what was read durable and starts a new epoch, so that no block of an earlier opening is
-/// taken for a new one.
+/// Makes the recovered data durable, and starts a new epoch, so that no block of an earlier opening
+/// counts as a new block.
 ///
-/// Where the ring has a volume of its own, both get a new mark; `format/ring_label.rs` says in
-/// which order, and why.
+/// If the ring has its own volume, both volumes get a new mark; `format/ring_label.rs` describes
+/// the order and its reason.
 pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error> {
     let volumes = &opened.volumes;
     let label = opened.label.as_ref();
@@ -371,9 +371,8 @@ pub(crate) fn claim(opened: &mut Opened, options: &Options) -> Result<(), Error>
     Ok(())
 }
 
-/// Sees to it that the space is there which creation laid out, and every write after this relies
-/// on: a copy may have been made with holes in it. What the heap has free is secured before it is
-/// used.
+/// Allocates the space that creation laid out, on which all later writes rely: a copy of the file
+/// may have holes. Free space of the heap is secured later, before it is used.
 fn fill_holes(opened: &Opened) -> Result<(), Error> {
     let Opened { volumes, superblock, .. } = opened;
     let ring = volumes.ring.as_ref().map(|ring| (ring, superblock.ring_end()));
@@ -386,12 +385,12 @@ fn fill_holes(opened: &Opened) -> Result<(), Error> {
     Ok(())
 }
 
-/// A mark that no other opening leaves, not even one with the same seed.
+/// Returns a mark that differs from the marks of all other openings, even with the same seed.
 fn new_mark(last: u64, options: &Options) -> u64 {
     Rng::new(options.seed ^ options.clock.wall().as_nanos() as u64 ^ last).next()
 }
 
-/// The spaces of a store as its runs tell, and the bounds of the log that has them.
+/// Returns the spaces of a store as recorded in its runs, and the bounds of the log of spaces.
 pub(crate) fn table_of(runs: &Arc<RunSet>) -> Result<SpaceTable, Error> {
     let Some(log) = runs.state(TABLE)?.bounds else { return Ok(SpaceTable::default()) };
     let entry = ReadView::of_runs(runs.clone(), 0).entries(TABLE, &..)?.next_back();

@@ -1,4 +1,4 @@
-//! Maintenance: when maintenance works, and how fast; and the thread that lets it.
+//! The maintenance thread: when maintenance works, and how fast.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,28 +15,30 @@ use crate::state::StoreState;
 use crate::sync::atomic::Ordering;
 use crate::sync::{held, thread};
 
-/// The least time that the maintenance thread sleeps for idleness to come.
+/// The shortest sleep of the maintenance thread while it waits for idleness.
 const LEAST_NAP: Duration = Duration::from_millis(10);
 
-/// The longest that it sleeps for entries to become too old: the clock may be set meanwhile.
+/// The longest sleep while the thread waits for entries to become too old; the clock may be set
+/// meanwhile.
 const LONGEST_NAP: Duration = Duration::from_secs(60);
 
 impl Inner {
-    /// What maintenance works on. Taken before maintenance's lock is, so that it outlives that.
+    /// Returns the context of maintenance. It must be created before maintenance is locked, so that
+    /// it outlives the lock.
     pub fn context(&self) -> Result<Context<'_>, Error> {
         let wal = self.wal()?;
         let (quiet, untold) = (self.quiet(wal), Cell::default());
         Ok(Context { state: &self.state.0, wal, seed: self.options.seed, quiet, untold })
     }
 
-    /// Time without a commit.
+    /// Returns the time since the last commit.
     fn quiet(&self, wal: &Wal) -> Duration {
         let commits = wal.stats().records.wrapping_sub(self.own_commits.load(Ordering::Relaxed));
         held(&self.quiet).observe(self.options.clock.now(), commits)
     }
 
-    /// How long nobody must have committed for the memtable to be checkpointed; `None` where there
-    /// is nothing in it.
+    /// Returns the time without a commit after which the memtable is checkpointed; `None` if the
+    /// memtable is empty.
     fn patience(&self, wal: &Wal) -> Option<Duration> {
         let used = wal.stats().used;
         let state = self.state();
@@ -44,7 +46,7 @@ impl Inner {
         state.active.is_changed().then(|| pace::patience([(used, self.ring_size), memory]))
     }
 
-    /// Does a slice of maintenance. `false` where there is nothing to do.
+    /// Does a slice of maintenance. Returns `false` if there is nothing to do.
     pub fn maintain(&self) -> Result<bool, Error> {
         let context = self.context()?;
         if held(&self.ages).pass(self.options.clock.now()) {
@@ -58,7 +60,8 @@ impl Inner {
         let wanted = self.wanted.load(Ordering::Relaxed);
         let checkpointing = maintenance.is_checkpointing();
         let begun = self.options.clock.now();
-        // What a panic leaves half done is not worked on again: the store has stopped.
+        // After a panic, the store has stopped, and maintenance does not continue its half-done
+        // work.
         let worked = caught("maintenance", || maintenance.step(&context, wanted));
         let worked = worked.unwrap_or_else(|panic| Err(maintenance.stop_after(&context, panic)));
         if !matches!(worked, Ok(false)) {
@@ -68,15 +71,15 @@ impl Inner {
         if wanted && (maintenance.is_checkpointing() || matches!(worked, Ok(false))) {
             self.wanted.store(false, Ordering::Relaxed);
         }
-        // A checkpoint that is stuck and waits for merging may get on, or not.
+        // A stuck checkpoint that waits for merging may or may not make progress.
         if worked.is_err() || !maintenance.is_stuck() {
             let stalled = worked.as_ref().err().filter(|_| maintenance.is_checkpointing()).cloned();
             *held(&self.stalled) = stalled;
         }
         self.ration(context.wal, maintenance.progress());
         if checkpointing && !maintenance.is_checkpointing() {
-            // What came meanwhile may be enough for the next one, and no commit need come to
-            // notice.
+            // The commits since then may suffice for the next checkpoint, and no later commit need
+            // arrive to notice.
             self.weigh(&self.state(), context.wal.stats().used);
         }
         let idle = context.quiet >= IDLE;
@@ -84,8 +87,8 @@ impl Inner {
         if idle && matches!(worked, Ok(false)) { self.expire() } else { worked }
     }
 
-    /// Lets maintenance get on; where it waits for the log, everything that appended is made
-    /// durable.
+    /// Lets maintenance make progress. If maintenance waits for the log, flushes all appended
+    /// commits.
     pub fn get_on(&self) -> Result<(), Error> {
         if self.maintain()? { Ok(()) } else { self.flush() }
     }
@@ -102,12 +105,12 @@ impl Inner {
             self.get_on()?;
         }
         while self.state().releasing > 0 && matches!(self.maintain(), Ok(true)) {}
-        // There may be enough runs for a compaction now.
+        // There may now be enough runs for a compaction.
         self.nudge();
         Ok(())
     }
 
-    /// Says up to where writers may use memory and the ring, and wakes those who wait for more.
+    /// Sets how much memory and ring writers may use, and wakes writers that wait for more.
     fn ration(&self, wal: &Wal, done: Option<u64>) {
         let used = wal.stats().used;
         self.used.store(used, Ordering::Relaxed);
@@ -115,14 +118,14 @@ impl Inner {
             let state = self.state();
             (state.memory() as u64, state.most_memory(self.options.memory_budget) as u64)
         };
-        // The last eighth of the ring is for what frees.
+        // The last eighth of the ring is reserved for commits that free space.
         let sizes = [most, self.ring_size / 8 * 7];
         let limits = held(&self.ration).limits(done, [(memory, sizes[0]), (used, sizes[1])]);
         let mut more = false;
         for ((told, limit), size) in self.limits.iter().zip(limits).zip(sizes) {
             let before = told.load(Ordering::Relaxed);
-            // Nobody is woken for next to nothing; and what they wait for is not to take more than
-            // some milliseconds.
+            // A tiny increase wakes no writer. The threshold is so small that a writer waits only
+            // some milliseconds for it.
             if limit < before || limit - before >= size / 256 {
                 told.store(limit, Ordering::Relaxed);
                 more |= limit > before;
@@ -133,7 +136,8 @@ impl Inner {
         }
     }
 
-    /// Whether writers have had what there is for them as long as the checkpoint is no further.
+    /// Returns whether writers have used up their ration for the current progress of the
+    /// checkpoint.
     pub(super) fn is_beyond_ration(&self, memory: usize) -> bool {
         let uses = [memory as u64, self.used.load(Ordering::Relaxed)];
         let mut pairs = self.limits.iter().zip(uses);
@@ -144,21 +148,20 @@ impl Inner {
         beyond
     }
 
-    /// Asks for a checkpoint when the ring or the memory is part full.
+    /// Requests a checkpoint when the ring or the memory is partly full.
     pub(super) fn weigh(&self, state: &StoreState, used: u64) {
         let full = used > self.ring_size / 2 || state.active.bytes() > self.options.memory_budget / 2;
         let wanted = full && state.frozen.is_none() && !self.wanted.swap(true, Ordering::Relaxed);
         let wanted = wanted || state.wants_room() && !self.told.swap(true, Ordering::Relaxed);
-        // The state's lock orders this with the look that the maintenance thread takes before it
-        // sleeps.
+        // The state's lock orders this with the check of the maintenance thread before it sleeps.
         let woken = self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed);
         if wanted || woken {
             self.nudge();
         }
     }
 
-    /// The maintenance thread: steps at the pace that the load asks for, and sleeps until there is
-    /// something to do.
+    /// Runs the maintenance thread: steps at the pace that the load needs, and sleeps until there
+    /// is work.
     pub(super) fn run_maintenance(&self) {
         while !self.closing.load(Ordering::Acquire) {
             let begun = self.options.clock.now();
@@ -170,9 +173,9 @@ impl Inner {
                     }
                 }
                 Ok(false) if self.maintenance().is_checkpointing() => {
-                    // The frozen memtable's last block is on its way; push it, since nobody may be
-                    // waiting for it. Waiting for it may have taken the wake-up of whoever closes
-                    // the store.
+                    // The frozen memtable's last block is being written. The flush pushes it,
+                    // because no other thread may be waiting for it. The wait may have consumed the
+                    // wake-up of a thread that closes the store.
                     if self.flush().is_err() && !self.closing.load(Ordering::Acquire) {
                         thread::park();
                     }
@@ -187,15 +190,15 @@ impl Inner {
         }
     }
 
-    /// What the pace of maintenance depends on.
+    /// Returns the load that determines the pace of maintenance.
     fn load(&self) -> Load {
         let Ok(wal) = self.wal() else { return Load::default() };
         let quiet = self.quiet(wal);
         let is_stuck = self.maintenance().is_stuck();
         let used = wal.stats().used;
         let state = self.state();
-        // A checkpoint starts when either is half full. It holds writers back when the other half
-        // is, too, and before that when they have used up their ration.
+        // A checkpoint starts when either is half full. Writers are held back when the other half
+        // is full, too, or earlier, when they have used up their ration.
         let memory = state.active.bytes() as u64 * 200 / (self.options.memory_budget as u64).max(1);
         let ring = (used.saturating_sub(self.ring_size / 2) * 200) / self.ring_size;
         let [most_memory, most_ring] = [0, 1].map(|i: usize| self.limits[i].load(Ordering::Relaxed));
@@ -208,8 +211,7 @@ impl Inner {
         Load { idle: quiet >= IDLE, short_of_room, fill, backlog: backlog(&state.runs) }
     }
 
-    /// Sleeps until there may be something to do: because somebody says so, or because nobody
-    /// commits any more.
+    /// Sleeps until there may be work: after a wake-up, or after a time without commits.
     fn sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         let Nap { most, woken_by_commits } = self.nap();
@@ -221,15 +223,15 @@ impl Inner {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// How long to wait for idleness, or the clock, to give something to do: what look-ups keep in
-    /// memory ages with it.
+    /// Returns how long to sleep until idleness or the clock brings work; cached blocks age with
+    /// the clock.
     fn nap(&self) -> Nap {
         let Ok(wal) = self.wal() else { return Nap { most: None, woken_by_commits: true } };
         let runs = self.state().runs.clone();
         let merge = self.maintenance().due_after(&runs);
         let patience = self.patience(wal).into_iter().chain(merge).min();
         let wait = patience.map(|patience| patience.saturating_sub(self.quiet(wal)).max(LEAST_NAP));
-        // What appended and is not durable yet will be.
+        // Appended commits that are not durable yet will become durable.
         let wait = wait.or_else(|| (!self.state().is_settled()).then_some(IDLE));
         let expire = held(&self.expiry).next(&runs).map(|at| {
             let idle = IDLE.saturating_sub(self.quiet(wal)).max(LEAST_NAP);
@@ -241,12 +243,13 @@ impl Inner {
     }
 }
 
-/// What the maintenance thread waits for.
+/// The sleep of the maintenance thread.
 #[derive(Debug, PartialEq, Eq)]
 struct Nap {
-    /// The longest that it waits; `None` where it does until it is woken.
+    /// The longest sleep; `None` to sleep until a wake-up.
     most: Option<Duration>,
-    /// Whether the next commit wakes it: that is the first one to give it something to do.
+    /// Whether the next commit wakes the thread, because that commit is the first event that brings
+    /// work.
     woken_by_commits: bool,
 }
 

@@ -1,4 +1,5 @@
-//! The log record: what one commit writes into the ring. This is the only description of its bytes.
+//! The commit record: the bytes that one commit writes into the ring. Only this module describes
+//! its bytes.
 //!
 //! ```text
 //! record  = effect, effect, …
@@ -16,11 +17,9 @@
 //!           milliseconds since the Unix epoch (mark), the bytes of all payloads (held), or the number of the space (count)
 //! ```
 //!
-//! A key has no byte only where it is that of the log in which the store keeps its table of spaces
-//! (since format 5).
+//! Only the log in which the store keeps its table of spaces has an empty key (since format 5).
 //!
-//! The bounds and terms make replay independent of the runs: recovery reads the ring and nothing
-//! else.
+//! The bounds and terms make replay independent of the runs: recovery reads only the ring.
 
 use brooklet_wal::{put_varint, take_varint};
 
@@ -32,25 +31,24 @@ const SAME_KEY: u8 = 0x80;
 const WITH_BOUNDS: u8 = 0x40;
 const WITH_TERMS: u8 = 0x20;
 
-/// One effect as it stands in a record.
+/// One effect of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     pub key: &'a [u8],
     pub effect: Effect,
-    /// The log's state before the effect, where it is told. No bounds also stand for a log that did
-    /// not exist.
+    /// The log's state before the effect, if recorded. A log that did not exist has no bounds.
     pub before: State,
     /// An append's payload.
     pub payload: &'a [u8],
 }
 
-/// The most bytes an effect takes, without terms.
+/// Returns the maximum bytes of an effect, without terms.
 pub(crate) fn bound(key: &[u8], payload: &[u8]) -> usize {
     1 + 2 + key.len() + 3 * 10 + 10 + payload.len()
 }
 
-/// Writes an effect; `same_key` says that it is on the log of the effect before. The payload comes
-/// last.
+/// Writes an effect. `same_key` is set if the effect is on the log of the effect before. The
+/// payload is written last.
 pub(crate) fn encode(out: &mut impl FnMut(&[u8]), entry: &Entry<'_>, same_key: bool) {
     let (kind, number) = match entry.effect {
         Effect::Append(seq) => (1, seq),
@@ -90,7 +88,7 @@ pub(crate) fn encode(out: &mut impl FnMut(&[u8]), entry: &Entry<'_>, same_key: b
 }
 
 /// Takes the next effect from the front of `rest`; `previous` is the key of the effect before, if
-/// there is one. `None` where the bytes are not a record.
+/// any. Returns `None` if the bytes are not a record.
 pub(crate) fn decode<'a>(rest: &mut &'a [u8], previous: Option<&'a [u8]>) -> Option<Entry<'a>> {
     let (&tag, after) = rest.split_first()?;
     *rest = after;

@@ -1,5 +1,5 @@
-//! The manifest: which runs there are, of which tables, and which merge goes on. Written anew with
-//! every change, pointed at by the superblock.
+//! The manifest: the list of runs, their tables, and the running merge. Every change writes a new
+//! manifest, and the superblock points at it.
 //!
 //! ```text
 //! 0  8 magic "BRKMANIF"   8  4 version, 1 to 4   12  4 number of runs
@@ -22,17 +22,17 @@
 //! then 8 XXH3-64 of all before
 //! ```
 //!
-//! A run that is being merged is told with the counts that it had before, and with those of its
-//! tables that are still needed.
+//! A run that is being merged is recorded with the counts from before the merge, and with only
+//! those tables that are still needed.
 //!
-//! Of version 4 are those, and only those, by which some tables lie elsewhere: what knows version 3
-//! alone reads all others.
+//! A manifest has version 4 exactly if some tables are offloaded. A reader that knows only version
+//! 3 can read all other manifests.
 //!
-//! Versions 1 and 2 knew of no tables: after the runs' number, level, they had offset, length,
-//! extent and checksum of the only one, whose first key is taken to be the first there can be, and
-//! then logs, entries, tombstones, empties and dead. Version 1 had no more than logs and entries:
-//! what it did not tell is taken for what it can be at worst, none of the entries dead, and every
-//! log such as may not be forgotten. Up to version 2 no log had limits.
+//! Versions 1 and 2 had no tables: after a run's number and level, they had offset, length, extent
+//! and checksum of the run's only codex, and then logs, entries, tombstones, empties and dead. The
+//! first key of that codex counts as the smallest possible key. Version 1 had only logs and
+//! entries. For the missing numbers, a reader assumes the worst case: no entry is dead, and no log
+//! may be forgotten. Up to version 2, no log had limits.
 
 use std::fmt;
 use std::ops::Range;
@@ -42,35 +42,34 @@ use brooklet_wal::checksum;
 use crate::model::retention_state::Ageing;
 
 const MAGIC: [u8; 8] = *b"BRKMANIF";
-/// The version of a manifest all of whose tables lie in the store, and of one of which some lie
-/// elsewhere.
+/// The version of a manifest with all tables in the store, and of a manifest with offloaded tables.
 const VERSION: [u32; 2] = [3, 4];
 
-/// More levels than any store has: with 12 runs, this one would take 20 thousand million
+/// More levels than any store has: with 12 runs, this level would take 20 thousand million
 /// checkpoints.
 pub(crate) const MAX_LEVEL: u64 = 32;
 
-/// What the manifest says of a run.
+/// A run as recorded in the manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunMeta {
     pub id: u64,
     pub level: u64,
     pub logs: u64,
     pub entries: u64,
-    /// Logs that it says are gone.
+    /// Number of logs that the run records as deleted.
     pub tombstones: u64,
-    /// Logs that it says are there, and holds no entry of.
+    /// Number of logs that the run records as existing, but without an entry in the run.
     pub empties: u64,
-    /// Entries that newer runs are known to have made irrelevant.
+    /// Number of entries that newer runs are known to have made irrelevant.
     pub dead: u64,
-    /// Entries of its logs under limits of age, and when the first and the last of them become too
-    /// old.
+    /// Number of entries of the run's logs under limits of age, and the times at which the first
+    /// and the last of them become too old.
     pub ageing: u64,
     pub ages_from: u64,
     pub ages_to: u64,
 }
 
-/// Words of a run.
+/// Number of 8-byte words of a run.
 const WORDS: usize = 10;
 
 impl RunMeta {
@@ -84,37 +83,38 @@ impl RunMeta {
         Self { id, level, logs, entries, tombstones, empties, dead, ageing, ages_from, ages_to }
     }
 
-    /// When entries of its logs become too old.
+    /// Returns when entries of the run's logs become too old.
     pub fn ageing(&self) -> Option<Ageing> {
         let Self { ageing: entries, ages_from: from, ages_to: to, .. } = *self;
         (entries > 0).then_some(Ageing { entries, from, to })
     }
 
-    /// The same run, whose logs' entries become too old then.
+    /// Returns the same run with these ages.
     pub fn with_ageing(self, ageing: Option<Ageing>) -> Self {
         let Ageing { entries, from, to } = ageing.unwrap_or_default();
         Self { ageing: entries, ages_from: from, ages_to: to, ..self }
     }
 }
 
-/// What the manifest says of a part of a run.
+/// A table of a run as recorded in the manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableMeta {
     pub offset: u64,
     pub len: u64,
     pub extent: u64,
     pub footer_sum: u64,
-    /// Its first codex key, or any that lies between that and the last one before it.
+    /// The table's first codex key, or any key between the last key of the table before and that
+    /// key.
     pub first: Vec<u8>,
 }
 
 impl TableMeta {
-    /// The same table, kept elsewhere.
+    /// Returns the same table as offloaded.
     pub fn gone(&self) -> Self {
         Self { offset: 0, extent: 0, ..self.clone() }
     }
 
-    /// Whether it lies elsewhere.
+    /// Returns whether the table is offloaded.
     pub fn is_offloaded(&self) -> bool {
         self.extent == 0
     }
@@ -123,22 +123,22 @@ impl TableMeta {
 /// A run and its tables, in the order of their keys.
 pub(crate) type Chain = (RunMeta, Vec<TableMeta>);
 
-/// A merge that has published some of what it makes.
+/// A merge that has published a part of its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Merging {
-    /// The number of the run it makes.
+    /// The number of the run that the merge makes.
     pub into: u64,
-    /// How many runs it merges: those that follow that one.
+    /// Number of runs that it merges: the runs that follow run `into`.
     pub inputs: usize,
-    /// Whether the last of them was the oldest run when the merge began: then what does not exist
-    /// needs no mention, and no entry is missing. The same for all of the merge, also where what
-    /// was older has died meanwhile.
+    /// Whether the last of them was the oldest run when the merge began. If so, a log that does not
+    /// exist needs no tombstone, and no entry is missing. The value is the same for the whole
+    /// merge, even if all older runs have died meanwhile.
     pub bottom: bool,
-    /// The log from which on those count; that one has all before it.
+    /// The log from which on the merged runs count; run `into` has all logs before it.
     pub from: Vec<u8>,
 }
 
-/// All that a manifest says.
+/// The decoded content of a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     /// Newest first.
@@ -147,15 +147,15 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// The places of the runs that are being merged; none where the run that they follow is not
-    /// there.
+    /// Returns the places of the runs that are being merged; empty if the run that they follow does
+    /// not exist.
     pub fn merged(&self) -> Range<usize> {
         let at = |merging: &Merging| self.runs.iter().position(|(run, _)| run.id == merging.into);
         let place = self.merging.as_ref().and_then(|merging| Some((at(merging)? + 1, merging.inputs)));
         place.map_or(0..0, |(start, inputs)| start..start.saturating_add(inputs))
     }
 
-    /// Whether some of it lies elsewhere.
+    /// Returns whether some tables are offloaded.
     fn is_apart(&self) -> bool {
         self.runs.iter().flat_map(|(_, tables)| tables).any(TableMeta::is_offloaded)
     }
@@ -207,7 +207,7 @@ fn put(out: &mut Vec<u8>, words: &[u64]) {
     words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
 }
 
-/// What is still to be decoded. `None` where it ends too early.
+/// The rest to be decoded. Its methods return `None` if the rest ends too early.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
@@ -260,18 +260,17 @@ impl Rest<'_> {
     }
 }
 
-/// The checksum by which the superblock names an encoded manifest.
+/// Returns the checksum by which the superblock names an encoded manifest.
 pub(crate) fn sum_of(encoded: &[u8]) -> u64 {
     u64::from_le_bytes(encoded[encoded.len() - 8..].try_into().expect("eight bytes"))
 }
 
-/// What a part is known by. Two parts of a store that have the same name are the same, byte by
-/// byte.
+/// The name of a part. Two parts of a store with the same name are equal byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PartName {
-    /// The checksum of its footer, which covers all of it.
+    /// The checksum of the part's footer. The checksum covers the whole part.
     pub footer_sum: u64,
-    /// Its length, in bytes.
+    /// The length of the part, in bytes.
     pub len: u64,
 }
 
@@ -281,7 +280,7 @@ impl PartName {
     }
 }
 
-/// `<checksum, 16 digits of base 16>-<length>`
+/// Writes `<checksum, 16 digits of base 16>-<length>`.
 impl fmt::Display for PartName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}-{}", self.footer_sum, self.len)

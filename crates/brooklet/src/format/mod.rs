@@ -1,4 +1,4 @@
-//! What lies on the medium: the only place that knows each byte.
+//! The byte formats on the medium. Only this module knows each byte.
 
 pub mod commit_record;
 pub mod manifest;

@@ -1,4 +1,5 @@
-//! The label of a ring that has a volume of its own: whose ring it is, and of which moment.
+//! The label of a ring with its own volume. The label names the store to which the ring belongs,
+//! and the moment of the ring.
 //!
 //! ```text
 //! in COPIES slots (see `slot.rs` of brooklet-wal) of magic "BRKRING\0" and version 1
@@ -10,28 +11,28 @@
 //!  72   8 mark of that opening, as the superblock has it
 //! ```
 //!
-//! Where the ring lies behind it is told in `format/superblock.rs`. Copies are written one after
-//! another, each durable before the next; of the whole ones that of the newest epoch counts. When
-//! the store is made, that is after the ring and before the first superblock, so a store that opens
-//! has a label.
+//! `format/superblock.rs` describes the place of the ring after the label. Copies are written one
+//! after another, each durable before the next. Of the undamaged copies, the copy with the newest
+//! epoch counts. When a store is created, the label is written after the ring and before the first
+//! superblock, so a store that opens has a label.
 //!
-//! Every opening for writing leaves a new mark on both volumes, so that a volume that was put back
-//! from an older copy, or was used with a copy of the other, is refused. Each step is durable
+//! Every opening for writing writes a new mark to both volumes. A volume that was restored from an
+//! older copy, or used with a copy of the other volume, is therefore refused. Each step is durable
 //! before the next:
 //!
-//! 1. copies of the label that are damaged or older become what the one that counts is;
-//! 2. the superblock gets the new mark, and as the mark before it what the label bears;
+//! 1. damaged or older copies of the label are replaced by the label that counts;
+//! 2. the superblock gets the new mark, and the label's mark as the previous mark;
 //! 3. the copies of the label get the new mark;
-//! 4. the superblock gets the new mark as the mark before it, too. Only then is anything appended.
+//! 4. the superblock gets the new mark as the previous mark, too. Only then is anything appended.
 //!
-//! A label that bears either mark of the superblock is of its moment. A crash during 3 leaves a
-//! copy of either mark whole, also where an earlier opening was cut short, since 1 leaves all
-//! copies of one mark, which 2 names.
+//! A label with either mark of the superblock is of its moment. A crash during step 3 leaves an
+//! undamaged copy with one of the two marks, even if an earlier opening was interrupted: step 1
+//! gives all copies the same mark, and step 2 records it in the superblock.
 //!
-//! What the mark cannot tell is a copy of one volume that was taken and put back within one
-//! opening. A superblock then names blocks (those before its trim point, those it knows to be
-//! acknowledged) whose absence is damage; entries that were acknowledged since the last superblock
-//! are missing without a trace if the ring's copy ends before them.
+//! The mark cannot detect a copy of one volume that was taken and restored within one opening. The
+//! superblock then names blocks (before its trim point, or known to be acknowledged) whose absence
+//! counts as damage. Entries that were acknowledged after the last superblock are lost without a
+//! trace if the ring's copy ends before them.
 
 use brooklet_io::{Persist, Volume};
 use brooklet_wal::slot::{self, Fields, Slot, SlotContent};
@@ -53,24 +54,24 @@ pub(crate) struct Label {
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     label: Label,
-    /// Copies that are not what the label is: damaged, or of an older opening.
+    /// Copies that differ from the label: damaged, or of an older opening.
     pub stale: Vec<usize>,
 }
 
 impl Found {
-    /// The mark that it bears.
+    /// Returns the mark of the label.
     pub fn mark(&self) -> u64 {
         self.label.mark
     }
 
-    /// Makes every copy what the label is.
+    /// Rewrites every copy that differs from the label.
     pub fn repair(&self, volume: &dyn Volume) -> std::io::Result<()> {
         slot::write(volume, self.stale.iter().copied(), &self.label, Persist::Durable)
     }
 }
 
 impl Label {
-    /// The label of a store's ring, if that has a volume of its own.
+    /// Returns the label of a store's ring, if the ring has its own volume.
     pub fn of(superblock: &Superblock) -> Option<Self> {
         let Superblock { id, ring, ring_size, created, epoch, mark, .. } = *superblock;
         Some(Self { store: id, ring: ring?, ring_size, created, epoch, mark })
@@ -81,14 +82,14 @@ impl Label {
         slot::write(volume, 0..COPIES, self, Persist::Durable)
     }
 
-    /// Whether it is of the same ring, of whichever moment.
+    /// Returns whether the other label is of the same ring, at any moment.
     fn is_akin(&self, other: &Self) -> bool {
         let ring = |label: &Self| (label.store, label.ring, label.ring_size, label.created);
         ring(self) == ring(other)
     }
 
-    /// Finds this ring on `volume`, whole, and of the moment of the store at `store`: bearing this
-    /// label's mark, or `mark_before`.
+    /// Finds this ring on `volume`, undamaged and of the moment of the store at `store`: with this
+    /// label's mark, or with `mark_before`.
     pub fn find(&self, mark_before: u64, volume: &dyn Volume, store: &str) -> Result<Found, Error> {
         let name = volume.info().name;
         let size = volume.size().map_err(Error::io(format!("measuring {name}")))?;

@@ -1,5 +1,5 @@
-//! How a log's piece lies in a run: codex entries, one *head* and as many *chunks* as its entries
-//! need.
+//! The layout of a log's piece in a run: codex entries, one *head* and as many *chunks* as its
+//! entries need.
 //!
 //! ```text
 //! codex key   = escaped log key, 0x00 0x01, part            (0x00 in the log key is written 0x00 0xff)
@@ -10,11 +10,11 @@
 //! chunk       = number of its first entry, count, length of each payload (varints), payloads
 //! ```
 //!
-//! The escaping keeps the order of log keys, and all parts of a log together, the head first. A
-//! small log is one codex entry. A reader of entry n of a large one seeks the last part at or
-//! before n. The entries of a piece are consecutive and start at `max(first, base)`; the last chunk
-//! ends at `next`. Terms (since format 4 of the store; see `model/retention_state.rs`) go with the
-//! bounds: those of the newest piece count.
+//! The escaping keeps the order of log keys. It also keeps all parts of a log together, with the
+//! head first. A small log is one codex entry. To read entry n of a large log, a reader seeks the
+//! last part at or before n. The entries of a piece are consecutive and start at
+//! `max(first, base)`; the last chunk ends at `next`. Terms (since format 4 of the store; see
+//! `model/retention_state.rs`) belong to the bounds: the terms of the newest piece count.
 
 use std::ops::Range;
 use std::sync::Arc;

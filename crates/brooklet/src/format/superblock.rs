@@ -31,17 +31,18 @@
 //! 176   8 mark that the label may bear instead; another than the mark only while an opening marks both (since version 2)
 //! ```
 //!
-//! Version 1 had no capacity, no ring apart, and ring blocks of version 1 (`brooklet-wal`,
-//! `format.rs`). Version 2 had a manifest of version 1 (`format/manifest.rs`), and runs of version
-//! 1 of the codex format only (`brooklet-codex`, `format.rs`); in version 3 they may be of version
-//! 2, too. Up to version 3 no log had terms (`format/commit_record.rs`, `format/run_entry.rs`), and
-//! no manifest was of version 3. Up to version 4 there were no spaces (`state/spaces.rs`), and so
-//! no log with an empty key. An older store becomes one of version 5 when it is opened for writing,
-//! since it then gets blocks, runs and a manifest of those.
+//! Version 1 had no capacity, no ring on its own volume, and ring blocks of version 1
+//! (`brooklet-wal`, `format.rs`). Version 2 had a manifest of version 1 (`format/manifest.rs`), and
+//! only runs of version 1 of the codex format (`brooklet-codex`, `format.rs`); in version 3, runs
+//! may also be of version 2. Up to version 3, no log had terms (`format/commit_record.rs`,
+//! `format/run_entry.rs`), and no manifest was of version 3. Up to version 4, there were no spaces
+//! (`state/spaces.rs`), and so no log with an empty key. Opening an older store for writing changes
+//! it to version 5, because it then gets blocks, runs and a manifest of that version.
 //!
-//! All copies are written at every change, one after another, each durable before the next. So
-//! either all hold the newest generation, or the crash came in between and the older one still
-//! stands, because nothing it refers to is reused before the last copy is written.
+//! Every change writes all copies, one after another, each durable before the next. So either all
+//! copies hold the newest generation, or a crash happened in between. In the latter case the older
+//! generation is still valid, because nothing it refers to is reused before the last copy is
+//! written.
 
 use std::ops::Range;
 
@@ -73,7 +74,7 @@ const _: () = assert!((COPIES * SECTOR) as u64 <= SCRATCH.start);
 const CLEAN: u64 = 1;
 const APART: u64 = 2;
 
-/// Where a checksummed thing lies on the volume.
+/// The place of a checksummed structure on the volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     pub offset: u64,
@@ -95,13 +96,13 @@ pub(crate) struct Superblock {
     pub manifest: Place,
     pub next_run: u64,
     pub created: u64,
-    /// Bytes of the volume that the store may use; 0: no limit.
+    /// Maximum size that the store may use, in bytes; 0 for no limit.
     pub capacity: u64,
     /// The identity of the ring, where it has a volume of its own.
     pub ring: Option<u128>,
-    /// What the last opening for writing left on both volumes, where the ring has one of its own.
+    /// The mark of the last opening for writing on both volumes, if the ring has its own volume.
     pub mark: u64,
-    /// What the label bears until that opening has marked it.
+    /// The label's mark until that opening has marked the label.
     pub mark_before: u64,
 }
 

@@ -1,14 +1,13 @@
-//! Compaction: some neighbouring runs become one, in compaction steps.
+//! Compaction: merges neighbouring runs into one run, in compaction steps.
 //!
-//! A compaction step adds about a table's worth to the run that is being made, up to some place
-//! between two logs, and is published like any other change: that run then has all logs before the
-//! place, the merged ones count only from it on, and their tables that lie before it are free.
-//! Nothing of a merge is remembered but what the manifest says of it, so that it goes on after a
-//! crash, a reopening or a lack of room where the last compaction step ended.
+//! A compaction step adds about one table to the new run, up to some place between two logs. It is
+//! then published like any other change: the new run has all logs before that place, the merged
+//! runs count only from that place on, and their tables before the place are free. The manifest is
+//! the only record of a merge. After a crash, a reopening or a lack of room, the merge therefore
+//! continues at the end of the last compaction step.
 //!
-//! Of the dead entries, those of the merged runs are told with them until the end, however much of
-//! them has been merged; only what newer runs have made irrelevant in the new one meanwhile is told
-//! with that.
+//! Until the merge ends, the merged runs record all their dead entries, even those that are already
+//! merged. The new run records only the entries that newer runs have made irrelevant meanwhile.
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +34,7 @@ pub(super) struct Compaction {
     inputs: Vec<u64>,
     /// Whether no run was older than those when the merge began.
     bottom: bool,
-    /// Bytes that it may take before it frees as many.
+    /// Bytes that the compaction may take before it frees as many.
     takes: u64,
     /// Taken out while a slice works on it.
     build: Option<Build>,
@@ -66,15 +65,15 @@ pub(crate) enum Due {
 }
 
 impl Maintenance {
-    /// Somebody waits for all runs to be merged: forgets why that failed before, and that the
-    /// volume did not grow.
+    /// Requests a merge of all runs: forgets why a merge failed before, and that the volume did not
+    /// grow.
     pub fn request_full(&mut self) {
         (self.failed, self.short_of_space) = (None, None);
         self.left_out.clear();
     }
 
-    /// Leaves out of merging what could not be read, as `error` says. `false` where that is nothing
-    /// new.
+    /// Leaves out of merging the run that could not be read, as `error` records. Returns `false` if
+    /// the run was already left out.
     pub(super) fn leave_out(&mut self, context: &Context<'_>, error: &Error) -> bool {
         if bug("damage-ends-all-merging") {
             return false;
@@ -90,14 +89,14 @@ impl Maintenance {
         more
     }
 
-    /// Whether a run stays as it is, for what is wrong with it.
+    /// Returns whether a run is left out of merging because it cannot be read.
     pub(super) fn is_left_out(&self, run: &Run) -> bool {
         run.is_damaged() || self.left_out.contains_key(&run.meta.id)
     }
 
-    /// The runs that can be merged, newest first: all that lie here down to one that is left out,
-    /// since what an older run may drop follows from what newer ones tell. A merge that goes on is
-    /// among them as a whole, or not at all.
+    /// Returns the runs that can be merged, newest first: all runs in the store's heap, down to the
+    /// first run that is left out. The order matters because newer runs determine the entries that
+    /// an older run may drop. A running merge is included as a whole, or not at all.
     fn mergeable<'a>(&self, runs: &'a RunSet) -> &'a [Arc<Run>] {
         let here = runs.here();
         let sound = here.iter().take_while(|run| !self.is_left_out(run)).count();
@@ -147,9 +146,9 @@ impl Maintenance {
         shapes(runs, self.mergeable(runs))
     }
 
-    /// Goes on with merging all runs into one, before checkpoints but for one between two
-    /// compaction steps. What is being merged already is merged first. Fails with what has failed
-    /// since somebody [insisted](Self::request_full), whoever met it.
+    /// Continues to merge all runs into one. Checkpoints wait, except for one checkpoint between
+    /// two compaction steps. A merge that is already running is finished first. Fails with any
+    /// error since the last [request](Self::request_full), no matter which caller met it.
     pub fn merge_all(&mut self, context: &Context<'_>) -> Result<(), Error> {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());
@@ -175,8 +174,8 @@ impl Maintenance {
         Ok(())
     }
 
-    /// What merging may be done for after so long without a commit. Where there is little room,
-    /// space is worth as much work as while the store is idle, and reads are worth none.
+    /// Returns the goal of merging after a time without a commit. If there is little room, space is
+    /// worth as much work as while the store is idle, and faster reads are worth none.
     fn goal(&self, quiet: Duration) -> CompactionGoal {
         match self.short_of_space {
             None if quiet >= LONG_IDLE => CompactionGoal::Reads,
@@ -226,8 +225,8 @@ impl Maintenance {
         !self.is_barred() && (goes_on || self.reclaim(runs, false).is_some())
     }
 
-    /// Whether no merge is tried, since one failed: for want of room, until there is as much as it
-    /// wanted.
+    /// Returns whether merging is barred because a merge failed. After a lack of room, merging is
+    /// barred until there is as much room as that merge needed.
     pub(super) fn is_barred(&self) -> bool {
         self.failed.as_ref().is_some_and(|(_, wanted)| self.room < *wanted)
     }
@@ -484,10 +483,10 @@ impl News {
     }
 }
 
-/// How many entries of a merged run are dead. What the merge dropped, the runs that were merged had
-/// lost to each other; whatever else they had lost, newer runs made irrelevant, and the merged run
-/// still holds it; as it does what it has lost itself while it was being made. What was lost and
-/// not counted can only make this too small.
+/// Returns the number of dead entries of a merged run. The merge dropped the entries that the
+/// merged runs had lost to each other. Entries that newer runs made irrelevant are still in the new
+/// run, and so are entries that the new run lost while it was made. Uncounted losses can only make
+/// this number too small.
 fn still_dead(replaced: &[Arc<Run>], merged: &Run) -> u64 {
     let entries = replaced.iter().map(|run| run.meta.entries).fold(0, u64::saturating_add);
     let dead = replaced.iter().map(|run| run.dead()).fold(0, u64::saturating_add);
@@ -495,7 +494,7 @@ fn still_dead(replaced: &[Arc<Run>], merged: &Run) -> u64 {
     merged.at_most_all(dead.saturating_sub(dropped).saturating_add(merged.meta.dead))
 }
 
-/// How far merging lags behind, in percent.
+/// Returns how far merging lags behind, in percent.
 pub(crate) fn backlog(runs: &RunSet) -> u64 {
     let sound = runs.here().iter().take_while(|run| !run.is_damaged()).count();
     POLICY.backlog(&shapes(runs, &runs.here()[..sound]))

@@ -1,9 +1,9 @@
-//! What a checkpoint takes out of memory is remembered, before it goes: the bounds of each log of
-//! its memtable.
+//! Fills the bounds cache: before a checkpoint releases its memtable, it stores the bounds of each
+//! log of the memtable in the cache.
 //!
-//! Commits wait for the state's lock, and a thread that takes it again as soon as it has let go of
-//! it keeps out those that were woken meanwhile. So few logs are set under one lock, their keys are
-//! hashed before, and in between the checkpoint writes its run.
+//! Commits wait for the state's lock. A thread that locks again right after unlocking keeps out the
+//! threads that were woken meanwhile. Therefore only a few logs are set under one lock, their keys
+//! are hashed before, and the checkpoint writes a part of its run in between.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use crate::memtable::Memtable;
 use crate::model::keyed_hash::Secret;
 use crate::run::writer::BuildError;
 
-/// Logs for each time that the state's lock is taken.
+/// Number of logs that are set under one lock of the state.
 const AT_ONCE: usize = 128;
 /// Bytes of payload to be written in between: no more than so many logs count for, so that they are
 /// remembered by the time that the run is written.
 const BETWEEN: u64 = AT_ONCE as u64 * LOG_COST;
 
 impl Maintenance {
-    /// Does a slice of a checkpoint that writes: of its run, and of what is remembered. `false`
-    /// once there is no more.
+    /// Does a slice of a writing checkpoint: of its run, and of the bounds cache. Returns `false`
+    /// after the last slice.
     pub(super) fn write_and_cache_bounds(
         &mut self,
         context: &Context<'_>,

@@ -1,21 +1,20 @@
-//! Adopting a run of new logs that somebody else has written, past the log: an import becomes part
-//! of the store in one step.
+//! Ingests a run of new logs that an import has written: the import becomes part of the store in
+//! one step, without passing through the log.
 //!
-//! Whoever imports takes extents from the heap, fills them, and makes sure that no run knows any of
-//! the logs. What is left is what commits make meanwhile, and that one step. So a checkpoint
-//! carries it: from the moment at which its memtable is frozen, commits that would make a log wait;
-//! when its run is written, that is looked through for logs of the import; and then one superblock
-//! makes both count, the import as the newest run. Commits on logs that are there go on, and so do
-//! readers.
+//! The import takes extents from the heap, fills them, and checks that no run knows any of its
+//! logs. Commits can still create the same logs meanwhile. Therefore a checkpoint carries the
+//! import. Once the checkpoint's memtable is frozen, commits that would create a log wait. When the
+//! checkpoint's run is written, it is searched for logs of the import. Then one superblock makes
+//! both runs count, with the import as the newest run. Commits on existing logs and readers
+//! continue.
 //!
 //! Invariants:
-//! 1. No log of the import exists, in whatever runs or memtable, when it is ingested. So nothing
-//!    older or newer needs to be resolved against it, and a tombstone in what is older hides
-//!    nothing of it.
-//! 2. The bounds of a log that is not there are in no memtable when it is ingested, and in none
-//!    that was begun before: whoever looked it up looks again.
-//! 3. Extents of an import are in the manifest once it is ingested; before, the heap is rebuilt
-//!    without them.
+//! 1. When the import is ingested, none of its logs exists in any run or memtable. No older or
+//!    newer state needs to be resolved against it, and no older tombstone hides any of it.
+//! 2. When the import is ingested, no memtable, nor any memtable begun before, holds the bounds of
+//!    a log that does not exist: a commit that looked up such a log looks it up again.
+//! 3. The manifest names the extents of an import once the import is ingested; before, the heap is
+//!    rebuilt without them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +30,7 @@ use crate::run::writer::BuildError;
 use crate::run::{Run, Wanted};
 use crate::volume::allocator::Extent;
 
-/// An import that is to be ingested, and how that went.
+/// An import that is to be ingested, and its outcome.
 #[derive(Clone)]
 pub(crate) struct Ingestion {
     pub run: Arc<Run>,
@@ -39,16 +38,16 @@ pub(crate) struct Ingestion {
 }
 
 impl Maintenance {
-    /// The number of a run that somebody is going to write.
+    /// Returns the number for a run that will be written.
     pub fn new_run(&mut self) -> u64 {
         let id = self.superblock.next_run;
         self.superblock.next_run += 1;
         id
     }
 
-    /// Finds room for a table of an import, or of a dump, whose first entry needs `least` bytes.
-    /// What checkpoints are certain of, and what is kept for merging and freeing, it does not
-    /// touch.
+    /// Finds room for a table of an import or of a dump whose first entry needs `least` bytes. It
+    /// does not use the space that is certain for checkpoints, nor the reserve for merging and for
+    /// commits that free space.
     pub fn extent_for_import(
         &mut self,
         context: &Context<'_>,
@@ -91,8 +90,8 @@ impl Maintenance {
         }
     }
 
-    /// Begins to ingest an import, of which the runs that are `known` are known to have no log.
-    /// `false` where it cannot begin yet: there are others, or a checkpoint is going on.
+    /// Begins to ingest an import. The runs in `known` have no log of the import. Returns `false`
+    /// if the import must wait because other imports or a checkpoint are running.
     pub fn ingest(
         &mut self,
         context: &Context<'_>,

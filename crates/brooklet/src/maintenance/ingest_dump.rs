@@ -1,4 +1,4 @@
-//! Making a dump of a space in memory part of the store.
+//! Makes a dump of a memory space part of the store.
 
 use std::sync::Arc;
 
@@ -6,13 +6,12 @@ use crate::error::Error;
 use crate::maintenance::{Context, Maintenance};
 use crate::run::Run;
 
-/// What finds no room, if it does not.
+/// The name of a dump in [`Error::Full`].
 pub(crate) const DUMP: &str = "the dump in the heap";
 
 impl Maintenance {
-    /// Makes a dump the newest run. No memtable has anything of its logs, so that whatever
-    /// checkpoint goes on may come upon it; and of the runs that it `supersedes` nothing counts any
-    /// more.
+    /// Makes a dump the newest run. No memtable has any entry of its logs, so the dump may be newer
+    /// than a running checkpoint. The runs that it `supersedes` no longer count.
     pub fn ingest_dump(
         &mut self,
         context: &Context<'_>,
@@ -30,7 +29,7 @@ impl Maintenance {
         drop(old);
         self.replace(context, runs, merging, None).map_err(|build_error| {
             let error = self.import_failed(context, DUMP, build_error);
-            // Of a store that has stopped, nobody knows which superblock is on the medium.
+            // After a store has stopped, it is unknown which superblock is on the medium.
             if !matches!(error, Error::Stopped { .. }) {
                 self.give_up_tables(dump.tables.clone());
             }

@@ -1,4 +1,4 @@
-//! Making what was written count: the manifest, and the superblock that points at it.
+//! Installs written runs: writes the manifest, and the superblock that points at it.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::run::writer::BuildError;
 use crate::run::{Run, RunSet};
 
 impl Maintenance {
-    /// Gives up tables that did not become part of the store - unless a superblock that names them
-    /// may be on the disk.
+    /// Frees tables that did not become part of the store, unless a superblock that names them may
+    /// be on the disk.
     pub(super) fn lose(&mut self, sealed: Vec<Arc<Table>>, build_error: BuildError) -> BuildError {
         if !matches!(build_error, BuildError::Fatal(_)) {
             self.retired.extend(sealed);
@@ -28,7 +28,7 @@ impl Maintenance {
         build_error
     }
 
-    /// Makes these the store's runs, newest first, but for those in which nothing lives any more.
+    /// Makes these the store's runs, newest first, without the runs that have no live entry.
     pub(super) fn replace(
         &mut self,
         context: &Context<'_>,

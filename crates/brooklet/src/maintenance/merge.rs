@@ -1,8 +1,8 @@
-//! What goes into a new run: the pieces of a frozen memtable, or those of several runs merged.
+//! The input of a new run: the pieces of a frozen memtable, or the merged pieces of several runs.
 //!
-//! Both give log after log in key order, and a long log a chunk at a time, so that the work can be
-//! done in slices. Between two logs of a merge a compaction step may end: then all of it that is
-//! needed is the runs and the log that comes next.
+//! Both inputs return the logs in key order, and a long log one chunk at a time, so that the work
+//! can be done in slices. A compaction step may end between two logs of a merge. To continue, the
+//! merge then needs only the runs and the next log.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ enum Logs {
     Runs { logs: Vec<RunLogs>, chunks: Vec<RunCursor>, bottom: bool, beside: Beside },
 }
 
-/// The runs that are not merged, and tell what needs not be written.
+/// The runs outside the merge, which determine the entries and tombstones that need not be written.
 struct Beside {
     /// The newer ones: what they have made irrelevant.
     newer: Vec<RunCursor>,

@@ -1,26 +1,28 @@
-//! Keeping: checkpoints and compaction, in slices, and the superblock install that makes each of
-//! them count.
+//! Maintenance: runs checkpoints and compaction in slices, and installs the superblock that makes
+//! each of them part of the store.
 //!
-//! A state machine: [`Maintenance::step`] does one slice of the most urgent work; a slice may end
-//! in the midst of a log. The maintenance thread calls it in production, a simulator calls it
-//! itself.
+//! Maintenance is a state machine. [`Maintenance::step`] does one slice of the most urgent work. A
+//! slice may end inside a log. In production, the maintenance thread calls `step`; in simulation,
+//! the simulator calls `step`.
 //!
-//! A checkpoint, told once: the active memtable is frozen at a block boundary; when its last block
-//! is visible, its logs are streamed in key order into a run, table after table; one flush makes
-//! the run and a manifest that names it durable; then the superblock points at the manifest and
-//! trims the ring. A compaction is the same with other runs as its input and no trim, and in
-//! compaction steps (`compaction.rs`). `maintenance/policy/mod.rs` says which. Either counts what
-//! is known to be dead, and leaves out runs in which nothing lives any more, unread.
+//! A checkpoint has four steps. It freezes the active memtable at a block boundary. When the last
+//! block of the memtable is visible, it streams the logs in key order into a run, table after
+//! table. One flush makes the run, and a manifest that names the run, durable. Then the superblock
+//! points at the manifest, and the ring is trimmed. A compaction works in the same way, but its
+//! input is other runs, it does not trim the ring, and it proceeds in compaction steps
+//! (`compaction.rs`). `maintenance/policy/mod.rs` selects these runs. Checkpoints and compactions
+//! count the entries that are known to be dead. They drop runs without live entries, without
+//! reading them.
 //!
 //! Invariants:
-//! 1. The superblock is written only after all it refers to is on stable media.
-//! 2. The ring is trimmed, and extents and manifests are given back, only after the last copy of
-//!    the superblock is durable - extents moreover only when no reader holds the table.
-//! 3. A lack of room undoes what was begun, of a compaction the compaction step at hand, and
-//!    nothing else. Any other failed write, and a flush or superblock that failed for whatever
-//!    reason, stops the store for good.
-//! 4. What appends finds room when its checkpoint comes (`reserve.rs`). Where the word of the file
-//!    system was not kept, the checkpoint is *stuck*, and merging comes first, since it may make
+//! 1. The superblock is written only after everything it refers to is on stable media.
+//! 2. The ring is trimmed, and extents and manifests are freed, only after the last copy of the
+//!    superblock is durable. Extents are freed only when, in addition, no reader holds the table.
+//! 3. A lack of room undoes only the work that was begun: of a compaction, only the current
+//!    compaction step. Any other failed write, and any failed flush or superblock write, stops the
+//!    store for good.
+//! 4. Each appended commit has room for its checkpoint (`reserve.rs`). If the file system broke its
+//!    promise of space, the checkpoint is *stuck*. Merging then runs first, because it may free
 //!    room.
 
 pub mod compaction;
@@ -71,47 +73,49 @@ use crate::volume::allocator::{Extent, Heap};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MaintenanceStats {
-    /// Checkpoints done.
+    /// Number of finished checkpoints.
     pub checkpoints: u64,
-    /// Compactions done.
+    /// Number of finished compactions.
     pub compactions: u64,
-    /// Steps of compactions done: each frees some of the space that merging frees.
+    /// Number of finished compaction steps. Each step frees some of the space that the compaction
+    /// frees.
     pub compaction_steps: u64,
-    /// Runs in which nothing lived any more, freed without being read.
+    /// Number of runs without live entries that were freed without being read.
     pub dead_runs: u64,
-    /// Bytes of runs and manifests written.
+    /// Bytes of runs and manifests that were written.
     pub heap_written_bytes: u64,
-    /// Bytes of free space that were given back to the file system in the midst of the file.
+    /// Bytes of free space inside the file that were returned to the file system.
     pub punched_bytes: u64,
 }
 
-/// Bringing logs into order is one part in so many of a checkpoint: roughly.
+/// Sorting the logs is about one part in this number of a checkpoint.
 const ORDERING: u64 = 8;
 
-/// A run, and how many of its entries are known to be dead.
+/// A run, and the number of its entries that are known to be dead.
 type Counted = (Arc<Run>, u64);
 
 struct Checkpoint {
-    /// The last block of the frozen memtable, and, once that is visible, where the ring goes on
-    /// after it.
+    /// The last block of the frozen memtable; and, once that block is visible, the place where the
+    /// ring continues after it.
     cut: u64,
     cursor: Option<Cursor>,
-    /// Its logs, until they are in order and the run is begun.
+    /// The logs of the memtable, until they are sorted and the run is begun.
     order: IncrementalSort,
     build: Option<Build>,
-    /// How many logs of the memtable are remembered by now; see `remember.rs`.
+    /// Number of the memtable's logs whose bounds are cached by now; see `fill_bounds_cache.rs`.
     bounds_cache: usize,
 }
 
-/// What maintenance works on.
+/// The parts of the store that maintenance works on.
 pub(crate) struct Context<'a> {
     pub state: &'a Mutex<StoreState>,
     pub wal: &'a Wal,
     pub seed: u64,
-    /// Time without a commit.
+    /// The time since the last commit.
     pub quiet: Duration,
-    /// Whom maintenance's failure concerns. Their callbacks may ask for maintenance, so they are
-    /// told with the context's end, after maintenance's lock was let go of.
+    /// Callbacks that a failure of maintenance has to notify. A callback may ask for maintenance.
+    /// The callbacks are therefore called when the context is dropped, after maintenance's lock is
+    /// released.
     pub untold: Cell<Option<PendingNotify<'a>>>,
 }
 
@@ -120,7 +124,7 @@ impl Context<'_> {
         self.state.lock().expect("no panics")
     }
 
-    /// Whether nobody commits, so that space is worth more work.
+    /// Returns whether the store is idle, so that saving space is worth more work.
     fn is_idle(&self) -> bool {
         self.quiet >= IDLE
     }
@@ -135,40 +139,42 @@ pub(crate) struct Maintenance {
     retired: Vec<Arc<Table>>,
     checkpoint: Option<Checkpoint>,
     compaction: Option<Compaction>,
-    /// The import that the checkpoint at hand carries.
+    /// The import that the current checkpoint carries.
     ingestion: Option<Ingestion>,
-    /// The run that a merge makes, and the last key that it has by now; after opening that is not
-    /// known.
+    /// The run that a merge makes, and the last key that the run has by now; `None` after opening.
     merged_to: Option<(u64, Vec<u8>)>,
-    /// Runs that are left out of merging, and what failed as they were read.
+    /// Runs that are left out of merging, and the error of reading each of them.
     left_out: BTreeMap<u64, Error>,
-    /// Runs that were cleaned, whose tombstones others still needed then.
+    /// Runs that were cleaned and whose tombstones were still needed by other runs.
     cleaned: BTreeSet<u64>,
-    /// The memtable of the last checkpoint, on its way out of memory.
+    /// The memtable of the last checkpoint, which is being released.
     releasing: Option<Memtable>,
-    /// What the slice at hand works on, for when it fails.
+    /// Whether the current slice works on a compaction, for the case that the slice fails.
     compacting: bool,
-    /// Why a checkpoint failed for want of room, and the free room with which it did: it is not
-    /// tried with as little.
+    /// The error of a checkpoint that found no room, and the free room at that time. The checkpoint
+    /// is retried only with more free room.
     stuck: Option<(Error, u64)>,
-    /// Why a merge failed, and how much room there must be before another is tried: a table's worth
-    /// more than there was. For other reasons than room, none is before the store is opened anew.
+    /// The error of a merge that failed, and the room that the next merge needs: a quarter of a
+    /// table more than there was. After an error for another reason, no merge runs until the store
+    /// is opened again.
     failed: Option<(Error, u64)>,
-    /// Room for merging, as of the last look.
+    /// The room for merging at the last look, in bytes.
     room: u64,
-    /// Somebody waits for all runs to be merged: compaction comes first.
+    /// Whether a caller waits for all runs to be merged: compaction then runs first.
     full_requested: bool,
-    /// A compaction step was published: even so, a checkpoint that is wanted comes next.
+    /// Whether a compaction step was published: a wanted checkpoint then runs next in any case.
     checkpoint_next: bool,
-    /// There was less room to be had than wanted, as of this asking, and so many refusals.
+    /// Set if less room was found than wanted: the request for which this was found, and the number
+    /// of refusals.
     short_of_space: Option<(u64, u64)>,
-    /// What was claimed was checkpointed, as of this asking, since somebody found no room.
+    /// The last request for room for which the claimed entries were checkpointed.
     checkpointed_for: Option<u64>,
-    /// Merging does not get on with what is kept for it: half of that is for what frees.
+    /// Whether merging cannot continue with its reserve: half of the reserve is then for commits
+    /// that free space.
     last_resort: bool,
-    /// Why the volume did not grow, the last time that it did not.
+    /// The reason why the volume did not grow at the last failure.
     why_full: String,
-    /// Whether holes can be punched, as far as was tried.
+    /// Whether holes can be punched, as far as is known.
     punches: bool,
     pub stats: MaintenanceStats,
 }
@@ -210,37 +216,38 @@ impl Maintenance {
         }
     }
 
-    /// Whether a checkpoint is going on.
+    /// Returns whether a checkpoint is running.
     pub fn is_checkpointing(&self) -> bool {
         self.checkpoint.is_some()
     }
 
-    /// How far the checkpoint is that is going on, per mille, if one is.
+    /// Returns the progress of the running checkpoint, per mille; `None` if no checkpoint is
+    /// running.
     pub fn progress(&self) -> Option<u64> {
         let checkpoint = self.checkpoint.as_ref()?;
         let Some(build) = &checkpoint.build else { return Some(checkpoint.order.progress() / ORDERING) };
         Some(1000 / ORDERING + build.input.progress() * (ORDERING - 1) / ORDERING)
     }
 
-    /// Whether a compaction is going on.
+    /// Returns whether a compaction is running.
     pub fn is_compacting(&self) -> bool {
         self.compaction.is_some()
     }
 
-    /// Whether there is no room for the checkpoint that goes on.
+    /// Returns whether the running checkpoint finds no room.
     pub fn is_stuck(&self) -> bool {
         self.stuck.as_ref().is_some_and(|(_, room)| self.free_room() <= *room)
     }
 
-    /// Does one slice of work; `wanted` asks for a checkpoint. `false` where there is nothing to do
-    /// now.
+    /// Does one slice of work. `wanted` asks for a checkpoint. Returns `false` if there is nothing
+    /// to do now.
     pub fn step(&mut self, context: &Context<'_>, wanted: bool) -> Result<bool, Error> {
         if let Some(why) = context.wal.failure() {
             return Err(why.into());
         }
         self.compacting = false;
         self.slice(context, wanted).or_else(|build_error| match (self.handle_error(context, build_error), self.compacting) {
-            // It is tried again once there is more; until then there may be other things to do.
+            // The merge is retried once there is more room. Until then, other work may be possible.
             (error @ Error::Full { .. }, true) => {
                 tracing::warn!(%error, "a merge was given up for now");
                 Ok(true)
@@ -253,15 +260,15 @@ impl Maintenance {
         })
     }
 
-    /// Makes room for the first commits.
+    /// Reserves room for the first commits.
     pub fn prepare(&mut self, context: &Context<'_>) -> Result<(), Error> {
         self.look(context).map(drop).map_err(|build_error| self.handle_error(context, build_error))
     }
 
-    /// Takes note of what failed, and stops the store where it must.
+    /// Records the failure, and stops the store if necessary.
     fn handle_error(&mut self, context: &Context<'_>, build_error: BuildError) -> Error {
         let error = self.fatal(context, build_error);
-        // What was given up is free room again.
+        // The space of the discarded tables is free again.
         self.collect_garbage();
         match (&error, self.compacting) {
             (Error::Full { .. }, false) => self.stuck = Some((error.clone(), self.free_room())),
@@ -269,7 +276,7 @@ impl Maintenance {
                 self.room = self.room_beside(&context.state().need());
                 self.failed = Some((error.clone(), self.room.saturating_add(self.table_size() / 4)));
             }
-            // What cannot be read now will not be read better at the next try.
+            // Another try would not read the run either.
             (Error::Damaged { .. } | Error::Io { .. }, true) => {
                 self.failed = (!self.leave_out(context, &error)).then(|| (error.clone(), u64::MAX));
             }
@@ -281,7 +288,7 @@ impl Maintenance {
         error
     }
 
-    /// What failed; stops the store where it must.
+    /// Converts the failure to an error, and stops the store if necessary.
     fn fatal(&self, context: &Context<'_>, build_error: BuildError) -> Error {
         match build_error {
             BuildError::Write(e) if is_full(&e) => {
@@ -328,8 +335,8 @@ impl Maintenance {
         if self.checkpoint.is_some() {
             return self.go_on(context);
         }
-        // A checkpoint turns what may be taken into what is. Many small ones would be in pieces:
-        // little waits for merging.
+        // A checkpoint turns claimed space into used space. Many small checkpoints would fragment
+        // the runs, so a small claim waits for merging.
         let much = pressed.is_some() && claims > self.table_size();
         if (wanted || much) && self.freeze(context) {
             return Ok(true);
@@ -340,7 +347,7 @@ impl Maintenance {
         }
         self.compacting = false;
         if let Some(SpacePressure { frees, requested: asked }) = pressed {
-            // Once for whoever asked: others may go on claiming.
+            // One checkpoint for each request, because other commits may continue to claim space.
             if claims > 0 && self.checkpointed_for.replace(asked) != Some(asked) && self.freeze(context) {
                 return Ok(true);
             }
@@ -355,7 +362,7 @@ impl Maintenance {
         Ok(self.tidy(context))
     }
 
-    /// Goes on with a checkpoint. `false` while its last block is on its way.
+    /// Continues a checkpoint. Returns `false` while its last block is not durable yet.
     fn go_on(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
         let checkpoint = self.checkpoint.as_mut().expect("only a checkpoint goes on");
         let Some(mut build) = checkpoint.build.take() else { return self.drain(context) };
@@ -363,7 +370,7 @@ impl Maintenance {
             Ok(true) => self.checkpoint.as_mut().expect("it goes on").build = Some(build),
             Ok(false) => self.finish_checkpoint(context, build)?,
             Err(build_error) => {
-                // The frozen memtable stays, to be written again.
+                // The frozen memtable stays, and is written again later.
                 self.discard(build);
                 return Err(build_error);
             }
@@ -371,7 +378,7 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Makes room for a checkpoint that found none: by growing, or by merging.
+    /// Makes room for a checkpoint that found none: by growing the volume, or by merging.
     fn get_unstuck(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
         let (claims, requested) = {
             let state = context.state();
@@ -387,9 +394,10 @@ impl Maintenance {
         Err(error.into())
     }
 
-    /// Nothing more can be done for those who wait for room, up to the request of number `last`.
+    /// Ends the wait of all requests for room up to number `last`: maintenance can free no more
+    /// room.
     fn resolve_request(&self, context: &Context<'_>, last: u64) {
-        // Merging would have made some, had it not failed.
+        // Merging would have freed room if it had not failed.
         let failed = self.failed.as_ref().map(|(error, _)| format!("merging failed: {error}"));
         let full = Some(&self.why_full).filter(|why| !why.is_empty());
         let reasons: Vec<&String> = full.into_iter().chain(&failed).collect();
@@ -411,7 +419,8 @@ impl Maintenance {
         true
     }
 
-    /// Brings the frozen memtable's logs into order once it is complete, and then starts writing.
+    /// Sorts the frozen memtable's logs once the memtable is complete, and then starts writing the
+    /// run.
     fn drain(&mut self, context: &Context<'_>) -> Result<bool, BuildError> {
         if bug("remembered-before-visible") {
             self.cache_bounds_early(context);

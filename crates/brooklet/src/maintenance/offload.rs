@@ -1,11 +1,11 @@
-//! Letting a run go that somebody keeps elsewhere: from then on it is read from there, and its
-//! space in the heap is free.
+//! Offloads a run whose parts are stored elsewhere: the store then reads the run from there, and
+//! frees its space in the heap.
 //!
 //! Invariants:
-//! 1. Runs lie here, or elsewhere, as a whole; all that lie elsewhere are older than all that lie
-//!    here, and of the last level. So merges, which are of neighbours, never take one of them in,
-//!    and levels never fall.
-//! 2. A run that is being merged does not go.
+//! 1. A run is in the heap or offloaded as a whole. All offloaded runs are older than all runs in
+//!    the heap, and are of the last level. Merges are of neighbours, so a merge never includes an
+//!    offloaded run, and levels never fall.
+//! 2. A run that is being merged is not offloaded.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::run::table::Table;
 use crate::run::{Run, RunSet};
 
 impl Maintenance {
-    /// The run that may go next, if one may: the oldest that lies here.
+    /// Returns the run that may be offloaded next: the oldest run in the heap.
     pub fn may_go(&self, runs: &RunSet) -> Option<Arc<Run>> {
         let oldest = runs.here().last()?;
         let at_hand = self.compaction.as_ref().map_or(&[][..], Compaction::inputs);
@@ -28,8 +28,8 @@ impl Maintenance {
         (!merges).then(|| oldest.clone())
     }
 
-    /// Has `run` be read from `tables`, which are its own, and kept elsewhere. `false` where it may
-    /// not go any more.
+    /// Replaces the tables of `run` by `tables`, its offloaded copies. Returns `false` if the run
+    /// may no longer be offloaded.
     pub fn let_go(
         &mut self,
         context: &Context<'_>,

@@ -1,23 +1,22 @@
-//! How fast the store's own work goes, and when the store counts as idle. Decided from figures;
-//! threads and clocks are the caller's.
+//! The pace of the store's own work, and the conditions under which the store is idle. Decisions
+//! depend only on numbers; threads and clocks belong to the caller.
 
 use std::time::Duration;
 
 /// The store is idle after this long without a commit.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
-/// And at rest after this long: little is checkpointed then, so that one append now and then does
-/// not cost a checkpoint each, and runs are merged for who reads.
+/// The store is at rest after this long without a commit. Small memtables are checkpointed only
+/// then, so that occasional appends do not cost a checkpoint each, and runs are merged for faster
+/// reads.
 pub(crate) const LONG_IDLE: Duration = Duration::from_secs(20);
-/// A checkpoint is for little where less than this part of the ring and of the memory budget is in
-/// use.
+/// A memtable is small if less than this part of the ring and of the memory budget is in use.
 pub(crate) const LITTLE: u64 = 64;
 
-/// What look-ups keep in memory ages in steps of this: blocks of entries that nobody asks for go
-/// after one or two of them, all else after five to nine. To read such a thing again costs some 100
-/// µs.
+/// The step in which cached blocks age. Unused blocks of entries are evicted after one or two
+/// steps, all other blocks after five to nine steps. To read such a block again costs some 100 µs.
 pub(crate) const AGE: Duration = Duration::from_secs(10);
 
-/// At its slowest, work rests for so many times as long as it works: a fifth of the time is its.
+/// At its slowest, work rests this many times as long as it works: it takes a fifth of the time.
 const REST: u32 = 4;
 /// From this urgency on work does not rest, in percent.
 const FULL_SPEED: u64 = 50;
@@ -37,8 +36,8 @@ pub(crate) struct Load {
     pub backlog: u64,
 }
 
-/// How long to rest after a slice of work that took `took`: a trickle while others are busy, full
-/// speed when nobody is, or when what the work frees is needed soon.
+/// Returns how long to rest after a slice of work that took `took`: long while callers are busy,
+/// and not at all when the store is idle or its freed space is needed soon.
 pub(crate) fn rest(took: Duration, load: Load) -> Duration {
     let urgency = load.fill.max(load.backlog);
     if load.idle || load.short_of_room || urgency >= FULL_SPEED {

@@ -1,8 +1,8 @@
-//! A memtable that a run holds by now leaves memory, a part at a time: to free tens of megabytes at
-//! once keeps a processor for tens of milliseconds, and those who commit wait for it.
+//! Releases a memtable that a run holds by now, a part at a time. To free tens of megabytes at once
+//! occupies a processor for tens of milliseconds, during which commits wait.
 //!
-//! What is not freed yet counts as memory, so that writers are held back by it; and a memtable is
-//! frozen only when the one before has left.
+//! Memory that is not freed yet counts as used, so that it holds writers back. A memtable is frozen
+//! only after the memtable before has been released.
 
 use crate::maintenance::{Context, Maintenance};
 use crate::memtable::Memtable;

@@ -1,24 +1,26 @@
-//! Room in the heap: made certain before it is needed, reported to the state, found, given back.
+//! Room in the heap: maintenance secures room before it is needed, reports it to the state,
+//! allocates it, and returns it to the file system.
 //!
-//! Appending relies on the reported budget ([`SpaceBudget`]), so it is never hoped for: only ready
-//! extents count (`volume/allocator.rs`), and the volume grows, or secures loose ones, in steps and
-//! ahead of need, here, where no writer waits for the file system.
+//! Appending relies on the reported budget ([`SpaceBudget`]), so the budget counts only ready
+//! extents (`volume/allocator.rs`). The volume grows, or secures loose extents, in steps and ahead
+//! of need. This happens here, where no writer waits for the file system.
 //!
-//! Of what is ready, some is *kept*: for the next manifest; for merging, which writes before it
-//! frees; and some more for what only frees, whose tombstones take room, too. So there is always
-//! room to trim, delete, checkpoint and merge.
+//! A part of the ready space is *kept*: for the next manifest; for merging, which writes before
+//! it frees; and for commits that only free space, whose tombstones also take room. There is
+//! therefore always room to trim, delete, checkpoint and merge.
 //!
-//! What a merge takes: it writes about what it reads, and what it has read of a run is free once a
-//! table of that is passed. So beside what it frees it never has more than a table of each of its
-//! runs, and the compaction step at hand, which is less than two tables, unless a single log is
-//! longer; that much is seen to before a merge begins, and kept until it ends.
+//! A merge writes about as many bytes as it reads. The read part of a run is free once the merge
+//! has passed a table of that run. At any time, a merge therefore takes at most one table of each
+//! of its runs, and the current compaction step, more than it has freed. A compaction step is less
+//! than two tables, unless a single log is longer. This room is secured before a merge begins, and
+//! kept until it ends.
 //!
-//! Space is given back where much more is free than is needed soon: at the end by cutting the
-//! volume, and in the middle, while the store is idle, by punching holes. What is kept is never
-//! given back, so that a full file system takes nothing from it.
+//! If much more space is free than is needed soon, some is returned to the file system: at the end
+//! by cutting the volume, and in the middle, while the store is idle, by punching holes. Kept
+//! space is never returned, so that a full file system cannot take it.
 //!
-//! Invariant: the heap ends where the volume does, or before; at a fixed size, be it a device's or
-//! a capacity, growing fails as on a full disk.
+//! Invariant: the heap ends at the end of the volume, or before. If the size is fixed by a device
+//! or a capacity, growing fails as on a full disk.
 
 use std::io;
 use std::sync::Arc;

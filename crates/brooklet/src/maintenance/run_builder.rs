@@ -1,4 +1,4 @@
-//! A run being written, a slice at a time, table after table.
+//! Writes a run, a slice at a time, table after table.
 
 use std::sync::Arc;
 

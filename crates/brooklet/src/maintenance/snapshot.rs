@@ -1,22 +1,22 @@
-//! What maintenance has and did, for reports.
+//! The state and counters of maintenance, for reports.
 
 use crate::maintenance::{Maintenance, MaintenanceStats};
 
-/// What maintenance has: checkpoints, compaction and the heap.
+/// The state of checkpoints, compaction and the heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MaintenanceSnapshot {
-    /// What it did.
+    /// Counters of checkpoints and compaction since opening.
     pub stats: MaintenanceStats,
-    /// How far the checkpoint is that goes on, per mille, if one does.
+    /// Progress of the running checkpoint, per mille; `None` if no checkpoint is running.
     pub checkpoint: Option<u64>,
-    /// Whether a compaction goes on.
+    /// Whether a compaction is running.
     pub compacting: bool,
-    /// Bytes of the heap.
+    /// Size of the heap, in bytes.
     pub heap_bytes: u64,
-    /// Those of them that are free.
+    /// Free space in the heap, in bytes.
     pub heap_free: u64,
-    /// The largest free extent, in bytes.
+    /// Size of the largest free extent in the heap, in bytes.
     pub heap_largest_free: u64,
 }
 

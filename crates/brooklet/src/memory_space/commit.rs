@@ -1,5 +1,5 @@
-//! Commits on the logs of a memory space: each whole or not at all, within its memory and its
-//! quotas.
+//! Commits on the logs of a memory space: each commit takes effect as a whole or not at all, within
+//! the memory and the quotas of the space.
 
 use crate::error::{Error, Expected, Found, KeyText};
 use crate::memory_space::log::{Frozen, Log};

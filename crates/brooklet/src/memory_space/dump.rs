@@ -1,8 +1,10 @@
-//! Dumping a memory space beside everything else: each log as it was at one moment, the *cut*.
+//! Dumps a memory space while all other work continues: each log as it was at one moment, the
+//! *cut*.
 //!
-//! A dump goes through the logs in the order of their keys, some at a time. Whoever changes a log
-//! meanwhile for the first time since the cut keeps it as it was, for the dump: its chunks are
-//! shared, so that costs a copy of its last one at most. What was made since is left out.
+//! A dump goes through the logs in the order of their keys, some at a time. The first change of a
+//! log after the cut saves the state of the log at the cut for the dump. The saved state shares the
+//! log's chunks, so the save copies at most the last chunk. Logs that were created after the cut
+//! are not dumped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;

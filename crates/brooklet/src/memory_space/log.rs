@@ -1,5 +1,5 @@
-//! One log in memory: its entries, each behind its length, in chunks of which all but the last are
-//! shared with readers.
+//! One log in memory: its entries, each preceded by its length, in chunks. Readers share all chunks
+//! except the last.
 
 use std::collections::VecDeque;
 use std::ops::Range;

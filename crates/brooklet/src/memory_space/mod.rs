@@ -1,19 +1,20 @@
-//! Memory spaces: the logs of a space that are kept in memory. A state machine under one lock, that
-//! `engine/memory.rs` drives.
+//! Memory spaces: the logs of a space that is kept in memory. A memory space is a state machine
+//! under one lock; `engine/memory.rs` drives it.
 //!
-//! A memory space lies upon the store's runs as a memtable does: what it knows of a log counts, and
-//! what it does not know is looked for below. It is a memtable without a ring beneath, into which
-//! logs come whole, and which is written to a run now and then, whole, beside all that goes on
-//! (`memory_space/dump.rs`). So a space enters memory log by log as its logs are asked for, and
-//! leaves it with one dump; and opening a store finds what the last dump left.
+//! A memory space is a layer above the store's runs, like a memtable: its logs count, and all other
+//! logs are looked up in the runs. It is a memtable without a ring below. Logs enter it as a whole,
+//! and from time to time it is written to a run as a whole, while all other work continues
+//! (`memory_space/dump.rs`). So a space enters memory log by log as its logs are used, and leaves
+//! memory with one dump. Opening a store finds the state of the last dump.
 //!
 //! Invariants:
-//! 1. A log that is here is here as a whole; nothing below counts of it.
-//! 2. A log that is not here and was deleted since the last dump, as far as runs may know it, is
-//!    among those that are `tombstones`.
-//! 3. Once a memory space is `complete`, what is neither here nor gone is nowhere.
-//! 4. A commit is done whole or not at all, also in a dump: that writes each log as it was at one
-//!    moment.
+//! 1. A log in memory is there as a whole; no run counts for it.
+//! 2. A log that is not in memory and was deleted since the last dump is in `tombstones`, if runs
+//!    may know it.
+//! 3. Once a memory space is `complete`, a log that is neither in memory nor in `tombstones` does
+//!    not exist.
+//! 4. A commit takes effect as a whole or not at all, also in a dump: a dump writes each log as of
+//!    one moment.
 
 pub mod commit;
 pub mod dump;
@@ -45,19 +46,19 @@ pub(crate) struct MemorySpace {
     pub name: String,
     prefix: Vec<u8>,
     logs: Mutex<Logs>,
-    /// Held by whoever moves the space between classes: writers wait for that.
+    /// Held while the space moves between classes: writers wait for it.
     pub moving: Mutex<()>,
-    /// Held by whoever dumps it.
+    /// Held during a dump of the space.
     pub dumping: Mutex<()>,
 }
 
-/// Whether commits join.
+/// The phase of a memory space, which determines whether it accepts commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Not now: the space is being moved.
+    /// The space is being moved: commits wait.
     Moving,
     Open,
-    /// Not any more: the space was moved, and this is none of the store's memory spaces.
+    /// The space was moved, and this is no longer a memory space of the store.
     Moved,
     /// The store was closed.
     Closed,
@@ -68,14 +69,14 @@ pub(crate) struct Logs {
     pub config: MemoryConfig,
     pub space: SpaceConfig,
     pub phase: Phase,
-    /// Whether nothing counts that is neither here nor gone.
+    /// Whether a log that is neither in memory nor in `tombstones` does not exist.
     pub complete: bool,
-    /// Whether runs have all that was committed before the space was in memory, and no memtable has
-    /// any of it.
+    /// Whether runs hold all commits from before the space was in memory, and no memtable holds any
+    /// of them.
     pub settled: bool,
-    /// Whether what cannot be read of the logs below is left alone: they are those of a dump.
+    /// Whether unreadable logs in the runs are left alone, because they are the logs of a dump.
     pub sets_aside: bool,
-    /// Runs of which nothing counts once a dump of a complete memory space is upon them.
+    /// Runs that no longer count after a dump of a complete memory space.
     pub supersedes: Vec<u64>,
     /// When the last dump was begun, by the clock that is never set.
     pub dumped_at: Duration,
@@ -104,16 +105,16 @@ pub(crate) struct Counts {
     pub dumps: u64,
 }
 
-/// What a memory space says of a log.
+/// The result of a look-up in a memory space.
 pub(crate) enum Lookup<T> {
     Here(T),
-    /// There is no such log.
+    /// The log does not exist.
     Gone,
-    /// Whatever is below counts.
+    /// The state in runs and memtables counts.
     Below,
 }
 
-/// Why a commit did not take effect.
+/// The reason why a commit did not take effect.
 pub(crate) enum Rejected {
     Error(Error),
     /// The space is being moved, or was.

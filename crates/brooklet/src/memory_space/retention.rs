@@ -1,5 +1,4 @@
-//! What a log in memory keeps, by its terms. All sizes are at hand, so that each step is worked out
-//! at once.
+//! Retention of a log in memory. All sizes are in memory, so each step is computed at once.
 
 use std::sync::Arc;
 

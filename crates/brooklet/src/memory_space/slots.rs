@@ -1,4 +1,4 @@
-//! The logs of a memory space, by their keys and by when they were written to last.
+//! The logs of a memory space, by key and by the time of their last write.
 
 use std::collections::VecDeque;
 

@@ -1,21 +1,20 @@
-//! The sizes of a log's entries, as far as they are known: what a limit of bytes takes to be
-//! applied.
+//! The known sizes of a log's entries, which a limit of bytes needs.
 //!
-//! An `EntrySizes` knows each size of what memory holds, and, of what only runs hold, what it was
-//! told: the sizes of some entries that are about to go, and the sums of others that had to be
-//! counted together. For the rest it says what is missing (`size_lookup.rs` reads that, without the
-//! lock), never more than it takes; what the log holds in all its terms tell. So what is read of
-//! the runs is in proportion to what goes, and what is kept here to what memory holds of the log
-//! anyway, whatever the log holds. Runs and memtables may come and go while somebody looks: what
-//! the entries have does not change by that.
+//! An `EntrySizes` knows the size of each entry in memory. Of entries that only runs hold, it knows
+//! the looked-up sizes: single sizes of some entries that are about to be dropped, and sums of
+//! others that had to be counted together. A query names the missing sizes, and never more than
+//! necessary; `size_lookup.rs` reads them without the lock. The log's terms hold the total of its
+//! bytes. The reads from runs are therefore proportional to the dropped entries, and the memory
+//! used here is proportional to the memory of the log itself, however many bytes the log holds.
+//! Runs and memtables may change during a look-up, because the sizes of entries do not change.
 //!
-//! An `EntrySizes` is with its log in the memtable that commits join, and moves there from the
-//! frozen one. It is no part of any format.
+//! An `EntrySizes` belongs to its log in the active memtable, and moves there from the frozen
+//! memtable. It is not part of any format.
 //!
 //! Invariants:
-//! 1. Spans ascend, and do not overlap. From `memory` on they leave nothing out, and below that
-//!    runs hold all.
-//! 2. No span begins before `recent` and ends behind it, so that sizes can be forgotten once runs
+//! 1. Spans ascend, and do not overlap. From `memory` on, they have no gaps; all entries before
+//!    `memory` are in runs.
+//! 2. No span begins before `recent` and ends after it, so that sizes can be forgotten once runs
 //!    hold the entries.
 
 use std::collections::VecDeque;

@@ -1,20 +1,20 @@
-//! The memtable: what was committed since the last checkpoint, in memory.
+//! The memtable: the commits since the last checkpoint, in memory.
 //!
-//! A memtable keeps two things of every log it knows. The *appended* bounds say what the newest
-//! commit made of it, and give the next commit its numbers. The *visible* piece is what readers
-//! see: it follows once the block is durable. Payloads are not copied: entries refer into the
-//! memory of their blocks.
+//! A memtable holds two states of every log that it knows. The *appended* bounds are the bounds
+//! after the newest commit, and determine the numbers of the next commit. The *visible* piece is
+//! the state that readers see; it changes once a block is durable. Payloads are not copied: entries
+//! refer to the memory of their blocks.
 //!
 //! Invariants:
 //! 1. A log's visible piece only ever holds effects of durable blocks, in the order of the log.
 //! 2. `visible` is set by the first effect applied and starts from `origin`, the bounds that older
 //!    memtables give.
 //! 3. The piece's entries are those of `Piece::held`, in order.
-//! 4. `claim` is the most that a run of the memtable takes: for the logs that were touched, their
-//!    visible entries, and what has appended and is not visible yet.
+//! 4. `claim` is the maximum size of a run of the memtable: of the touched logs, their visible
+//!    entries, and all appended effects that are not visible yet.
 //!
-//! What is told of bounds here goes for terms, too (`model/retention_state.rs`): those of the few
-//! logs that have any lie apart.
+//! The same rules hold for terms (`model/retention_state.rs`). The terms of the few logs that have
+//! any are stored separately.
 
 pub mod entry_sizes;
 pub mod seqs;

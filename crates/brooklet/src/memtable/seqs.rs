@@ -1,4 +1,4 @@
-//! The numbers that a commit gave its entries.
+//! The numbers of a commit's entries.
 
 use crate::memtable::Pending;
 use crate::model::Effect;

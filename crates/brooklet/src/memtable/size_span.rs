@@ -1,4 +1,4 @@
-//! Consecutive entries of a log of which it is known how many bytes they have together.
+//! A span: consecutive entries of a log with a known total size.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,8 +1,7 @@
-//! The logs of a memtable in the order of their keys, a step at a time: a memtable may have a
-//! million.
+//! Sorts the logs of a memtable by key, a step at a time: a memtable may have a million logs.
 //!
-//! Parts of it are sorted, each by itself, and then merged, all at once: each log is in no cache
-//! when its turn comes, so that each look at one counts.
+//! Each part of the memtable is sorted separately, and all parts are then merged at once. Each log
+//! is in no cache when its turn arrives, so every access counts.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,17 +1,17 @@
-//! The bounds of logs that were committed to lately and rest now, so that the next commit to one of
-//! them, and whoever asks for its bounds, looks nothing up.
+//! The bounds cache: the bounds of logs that were recently committed to and have left memory. The
+//! next commit on such a log, or the next request for its bounds, needs no look-up in the runs.
 //!
-//! A checkpoint moves logs out of memory into a run, and their bounds into this table, a few at a
-//! time (`maintenance/fill_bounds_cache.rs`). Nothing else is remembered: logs that nobody commits
-//! to take no place.
+//! A checkpoint moves logs from memory into a run, and their bounds into this table, a few at a
+//! time (`maintenance/fill_bounds_cache.rs`). The table holds nothing else: logs without commits
+//! take no space.
 //!
 //! Invariants:
-//! 1. What the table tells of a log is what the runs tell, unless the frozen memtable holds
-//!    something newer. So the memtables are asked first; and before a memtable goes, each of its
-//!    logs is set here to what the memtable says, or forgotten. Merging runs, and freeing dead
-//!    ones, changes the bounds of no log.
-//! 2. It takes no more bytes than it was given; past them the logs go that were written to least
-//!    lately.
+//! 1. The table and the runs agree on a log's bounds, unless the frozen memtable holds newer
+//!    bounds. Memtables are therefore asked first. Before a memtable is released, each of its logs
+//!    is set here to the memtable's bounds, or removed here. Merging runs, and freeing dead runs,
+//!    changes no bounds.
+//! 2. The table takes no more bytes than its budget. When it is full, it evicts the logs that were
+//!    written to least recently.
 //! 3. Setting one log takes a bounded time, however many there are: the table grows a shard at a
 //!    time.
 //!
@@ -23,8 +23,8 @@
 //! bits 48 .. 128  80 bits of the key's hash; by the upper 32 of them it finds its set of 16 places
 //! ```
 //!
-//! Logs with larger numbers are not remembered. Other 32 bits of the hash choose the shard. The
-//! keys are not here: decision 12 says why another log's bounds are not to be feared.
+//! Logs with larger numbers are not stored. Other 32 bits of the hash choose the shard. The table
+//! does not hold keys: decision 12 explains why two logs are not confused.
 
 use brooklet_io::seeded::bug;
 

@@ -1,4 +1,4 @@
-//! Moving through a run in key order, from table to table.
+//! Cursors: move through a run in key order, from table to table.
 
 use std::sync::Arc;
 

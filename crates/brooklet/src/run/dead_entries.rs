@@ -1,10 +1,10 @@
-//! What older runs lose to a checkpoint: how many of their entries a trim, a truncation or a
-//! deletion made irrelevant.
+//! Counts the entries of older runs that a checkpoint makes irrelevant by a trim, a truncation or a
+//! deletion.
 //!
-//! Only logs that lost something are looked up, in key order, so that a run's block is read once
-//! for all of them. What cannot be read is not counted, nor is what lies elsewhere asked for: a
-//! checkpoint is not to wait for what may be out of reach. So a run never counts as more dead than
-//! it is.
+//! Only logs that lost entries are looked up, in key order, so that a run's block is read once for
+//! all of them. Unreadable entries are not counted. Offloaded runs are not asked, because a
+//! checkpoint must not wait for a run that may be out of reach. The count is therefore never too
+//! large.
 
 use brooklet_io::seeded::bug;
 

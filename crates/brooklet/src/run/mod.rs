@@ -1,8 +1,8 @@
-//! Runs: immutable, sorted, each a chain of tables with ascending, disjoint ranges of codex keys;
-//! and what they know of a log.
+//! Runs: each run is immutable and sorted, and is a chain of tables with ascending, disjoint ranges
+//! of codex keys.
 //!
-//! While a merge goes on, the run that it makes has all logs before a certain one, and the runs
-//! that it merges count only from that one on (`Run::from`): so no log is looked for in both.
+//! During a merge, the new run has all logs before a certain log, and the merged runs count only
+//! from that log on (`Run::from`). No log is therefore looked up in both.
 
 pub mod bounds_cache;
 pub mod cursor;

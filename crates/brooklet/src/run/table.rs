@@ -1,4 +1,4 @@
-//! Tables: what a run is made of. Each is a whole codex in an extent of its own.
+//! Tables: the parts of a run. Each table is a whole codex in its own extent.
 
 use std::io;
 use std::mem;

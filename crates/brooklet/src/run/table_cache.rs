@@ -1,12 +1,12 @@
-//! What the runs of a store share: the volume they lie on, the memory for looking things up in
-//! them, and the counts of that.
+//! The shared parts of all runs: the volume, the memory for look-ups, and the counters of look-ups.
 //!
-//! Filters, indexes and blocks of all runs are kept in one [`Cache`] of bounded size. Past the
-//! bound they stay on the volume, and a look-up in a run costs at most: one read of 16 KiB for the
-//! filter; where that says "maybe", one for each level of the index below the root and one for the
-//! block. The filter's directory and the index's root, a few hundred bytes for a hundred thousand
-//! logs, are what the cache gives up last. What nobody asks for goes with time, even where there is
-//! room: the thread that keeps the store sees to that (`engine/worker.rs`).
+//! One [`Cache`] of bounded size holds filters, indexes and blocks of all runs. Blocks beyond the
+//! bound stay on the volume. A look-up in a run then costs at most one read of 16 KiB for the
+//! filter. If the filter answers "maybe", the look-up costs one more read for each level of the
+//! index below the root, and one read for the block. The cache evicts the filter's directory and
+//! the index's root last; both together take a few hundred bytes for a hundred thousand logs. The
+//! maintenance thread (`engine/worker.rs`) also evicts blocks that are not used for some time, even
+//! if there is room.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,71 +18,71 @@ use crate::run::bounds_cache::BoundsCache;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::Thread;
 
-/// Bits of filter for a log. One look-up in two hundred of a log that a run does not have is sent
-/// on to the run's index, and with the index, of logs of a few hundred bytes, it makes less than
-/// 2.5 bytes of memory a log.
+/// Bits of filter for each log. For one in two hundred look-ups of a log that a run does not have,
+/// the filter answers "maybe", and the look-up continues in the run's index. Filter and index
+/// together take less than 2.5 bytes of memory for each log, if logs have a few hundred bytes.
 const BITS_PER_LOG: u32 = 12;
 
-/// What is remembered of logs may take this part of the memory for look-ups: by default, two
-/// million logs of 16 bytes.
+/// The bounds cache may take this part of the memory for look-ups: by default, two million logs of
+/// 16 bytes.
 const BOUNDS_CACHE_PART: usize = 2;
 
 pub(crate) struct TableCache {
     pub volume: Arc<dyn Volume>,
     pub cache: Arc<Cache>,
-    /// Seed of the filters of new runs. Kept from callers, so that nobody can choose keys that a
-    /// filter takes for others, to have each of them cost a read. Runs tell it, and it tells
-    /// nothing of the secret.
+    /// Seed of the filters of new runs. It is secret, so that nobody can choose keys for which a
+    /// filter wrongly answers "maybe", and that each cost a read. The runs record this seed, but
+    /// the seed reveals nothing of the secret.
     filter_seed: u64,
-    /// Most bytes for all look-ups, and of those for what is remembered of logs; the cache has what
-    /// that leaves.
+    /// Maximum bytes for all look-ups. The bounds cache may use part of them; the cache has the
+    /// rest.
     budget: usize,
     pub bounds_cache_budget: usize,
     questions: AtomicU64,
     false_positives: AtomicU64,
-    /// Set while nobody looks after the cache, as it holds nothing: by the next look-up.
+    /// Set while no thread ages the cache, because it is empty. The next look-up clears this flag
+    /// and wakes the thread.
     unwatched: AtomicBool,
-    /// Who does.
+    /// The thread that ages the cache.
     watcher: OnceLock<Thread>,
 }
 
-/// How logs were looked up in the runs since the store was opened, and what is kept in memory for
-/// that.
+/// Counters of look-ups in the runs since the store was opened, and the memory of their caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LookupStats {
-    /// How often a run's filter was asked whether the run has a log.
+    /// Number of times that a run's filter was asked for a log.
     pub filter_questions: u64,
-    /// How often a filter said that it may be so, and it was not; each time took a look at the
-    /// index and at one block.
+    /// Number of times that a filter answered "maybe" but the run did not have the log. Each such
+    /// answer causes a look at the index and at one block.
     pub filter_false_positives: u64,
-    /// How often a part of a filter, a block of an index or a block of entries was wanted and was
-    /// in memory.
+    /// Number of times that a needed part of a filter, block of an index or block of entries was in
+    /// memory.
     pub cache_hits: u64,
-    /// How often one was wanted that had to be read.
+    /// Number of times that a needed part or block had to be read.
     pub cache_misses: u64,
-    /// Bytes that were read for those. Listings, checks and compaction, which keep nothing in
-    /// memory, are not counted.
+    /// Bytes that were read for look-ups. Listings, checks and compaction do not use the cache, and
+    /// their reads are not counted here.
     pub read_bytes: u64,
-    /// Most bytes of memory for all this; see
+    /// Maximum memory for all look-ups, in bytes; see
     /// [`Options::cache_budget`](crate::Options::cache_budget).
     pub cache_budget: usize,
-    /// Bytes of memory that filters take now.
+    /// Memory of cached filters now, in bytes.
     pub filter_bytes: usize,
-    /// Bytes of memory that indexes take now.
+    /// Memory of cached indexes now, in bytes.
     pub index_bytes: usize,
-    /// Bytes of memory that blocks of entries take now.
+    /// Memory of cached blocks of entries now, in bytes.
     pub block_bytes: usize,
-    /// How often a log's bounds were wanted and were remembered since it was last committed to:
-    /// none of the above is then needed.
+    /// Number of times that a log's needed bounds were in the bounds cache. Such a look-up does not
+    /// read any run.
     pub bounds_cache: u64,
-    /// Bytes of memory that what is remembered takes now.
+    /// Memory of the bounds cache now, in bytes.
     pub bounds_cache_bytes: usize,
 }
 
 impl TableCache {
-    /// `budget` is for all look-ups; `bounds_cache` says how much of it for what is remembered of
-    /// logs, if that is not left to the table cache.
+    /// Creates a cache with `budget` bytes for all look-ups. `bounds_cache` is the part of these
+    /// bytes for the bounds cache; `None` selects the default part.
     pub fn new(
         volume: Arc<dyn Volume>,
         budget: usize,
@@ -103,31 +103,30 @@ impl TableCache {
         })
     }
 
-    /// Leaves the cache what is not taken by what is remembered of logs.
+    /// Gives the cache the part of the budget that the bounds cache does not take.
     pub fn share(&self, bounds_cache: usize) {
         self.cache.resize(self.budget - bounds_cache);
     }
 
-    /// How the codex of run `id` is built.
+    /// Returns the options for building a codex of run `id`.
     pub fn builder_options(&self, id: u64) -> BuilderOptions {
         let (bits_per_item, filter_seed) = (BITS_PER_LOG, self.filter_seed);
         BuilderOptions { id, bits_per_item, filter_seed, apart_from: usize::MAX, ..BuilderOptions::default() }
     }
 
-    /// Seed of the filters of new runs.
+    /// Returns the seed of the filters of new runs.
     pub fn filter_seed(&self) -> u64 {
         self.filter_seed
     }
 
-    /// Says who ages the cache, which is not done by anybody else.
+    /// Sets the thread that ages the cache. Only the first call has an effect.
     pub fn watched_by(&self, thread: &Thread) {
         self.watcher.get_or_init(|| thread.clone());
     }
 
-    /// Whether there is something to age. Where there is not, whoever looks something up next wakes
-    /// the watcher.
+    /// Returns whether the cache holds anything to age. If not, the next look-up wakes the watcher.
     pub fn is_to_age(&self) -> bool {
-        // In this order: what a look-up that does not see this keeps is seen here.
+        // The order matters: if a look-up does not see this flag, its cached blocks are seen here.
         self.unwatched.store(true, Ordering::Relaxed);
         let holds = !self.cache.is_empty();
         if holds {
@@ -136,7 +135,7 @@ impl TableCache {
         holds
     }
 
-    /// Takes note of a look-up, which asked so many filters and keeps what it read by now.
+    /// Counts a look-up that asked `filters` filters. The look-up has cached its blocks by now.
     pub fn asked(&self, filters: u64) {
         self.questions.fetch_add(filters, Ordering::Relaxed);
         if self.unwatched.load(Ordering::Relaxed) && self.unwatched.swap(false, Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! A run on its way to the heap: its entries go into tables, one after another, each in an extent
-//! that somebody found for it.
+//! Writes a run to the heap: its entries go into tables, one after another, each in an extent that
+//! the caller allocated.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -140,13 +140,13 @@ impl Out for Pending {
     }
 }
 
-/// What can hinder a new run.
+/// An error in writing a new run.
 #[derive(Debug)]
 pub(crate) enum BuildError {
-    /// A write to the heap failed. Unless it was for want of room, the store must stop.
+    /// A write to the heap failed. Unless the heap was full, the store must stop.
     Write(io::Error),
-    /// A flush or the superblock failed, as is told in the error, with the volume: whatever the
-    /// reason, the store must stop.
+    /// A flush or a write of the superblock failed, as described in the error with the volume. The
+    /// store must stop, whatever the reason.
     Fatal(io::Error),
     /// Anything else, such as damage in what was read; the store goes on without the new run.
     Other(Error),

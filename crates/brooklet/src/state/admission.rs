@@ -1,17 +1,19 @@
-//! Room in the heap, as appending sees it: what appends can always be checkpointed.
+//! Room in the heap as seen by the append step: every appended commit can be checkpointed.
 //!
-//! What has appended and is in no run yet *claims* the most that it may take there. The heap is
-//! maintenance's, and nobody waits for that under the state's lock; so maintenance reports up to
-//! where claims may go ([`SpaceBudget`]), and a commit appends only within that.
+//! Appended commits that are in no run yet *claim* the maximum space that they may take there.
+//! Maintenance owns the heap, and a commit must not wait for maintenance under the state's lock.
+//! Maintenance therefore reports a limit for claims ([`SpaceBudget`]), and a commit appends only
+//! within that limit.
 //!
-//! Who finds no room *asks*, and waits. Maintenance then does what may make some: it grows the
-//! volume, checkpoints, merges. Once there is nothing left to do it *answers*, and who asked before
-//! that and still finds no room is refused. So nobody waits for nothing, and nobody is refused
-//! while waiting helps.
+//! A commit that finds no room sends a *request*, and waits. Maintenance then does all work that
+//! may make room: it grows the volume, checkpoints, and merges. When no such work is left,
+//! maintenance *resolves* the request. A commit with a resolved request that still finds no room is
+//! refused. So no commit waits in vain, and none is refused while waiting helps.
 //!
 //! Invariants:
-//! 1. Claims never exceed what a checkpoint can write for certain, less what merging and the next
-//!    manifest need. What only frees may claim more of it than what adds.
+//! 1. Claims never exceed the bytes that a checkpoint can certainly write, less the reserve for
+//!    merging and the next manifest. Commits that only free space may claim more of these bytes
+//!    than commits that add entries.
 //! 2. `resolved <= requested`; both only grow.
 
 use crate::error::Error;
@@ -22,25 +24,24 @@ use crate::state::StoreState;
 use crate::state::append::Retry;
 use crate::state::backpressure::Gauge;
 
-/// What maintenance tells of the heap, in bytes.
+/// The budget of the heap that maintenance reports, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpaceBudget {
-    /// Up to where claims of commits that add may go, as long as no entry of a run takes more than
-    /// `largest`.
+    /// The limit for claims of commits that add entries, as long as no entry of a run takes more
+    /// than `largest`.
     pub most: u64,
-    /// The same of commits that only free.
+    /// The limit for claims of commits that only free space.
     pub most_freeing: u64,
     pub largest: usize,
-    /// What the whole heap could ever hold.
+    /// The capacity of the whole heap.
     pub whole: u64,
-    /// With claims beyond this maintenance wants to look, so as to make space before it is needed.
+    /// The claims beyond which maintenance wants to act, to make space before it is needed.
     pub look_at: u64,
-    /// Where merging may free something: appends are slowed down while less than this is left to
-    /// them.
+    /// The room below which appends are slowed down, if merging can free space.
     pub slope: u64,
 }
 
-/// What a commit that found no room needs.
+/// The space that a commit needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpaceRequest {
     pub claim: u64,
@@ -48,30 +49,31 @@ pub(crate) struct SpaceRequest {
     pub freeing: bool,
 }
 
-/// What maintenance must see to.
+/// The demand for space that maintenance must satisfy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpaceDemand {
-    /// What is in memory only may take so much in runs.
+    /// The maximum bytes that entries in memory may take in runs.
     pub claims: u64,
-    /// The most bytes that an entry of a run takes, of that and of what wishes to append.
+    /// The maximum bytes of an entry of a run, of these entries and of waiting commits.
     pub largest: usize,
-    /// What whoever waits wishes, and the number of asking.
+    /// The largest need of waiting commits, and the number of the last request.
     pub request: Option<SpaceRequest>,
     pub requested: u64,
-    /// How many were refused who would not wait.
+    /// Number of refused commits that did not want to wait.
     pub refusals: u64,
 }
 
-/// Somebody waits, and finds no room.
+/// Pressure: a commit waits and finds no room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpacePressure {
-    /// With a commit that only frees: then whatever makes room is worth it.
+    /// Whether a waiting commit only frees space: any work that makes room is then worthwhile.
     pub frees: bool,
-    /// The number of the last request that this has in it. A later one is answered by a later look.
+    /// The number of the last request that this pressure includes. A later look resolves a later
+    /// request.
     pub requested: u64,
 }
 
-/// The state's side of it.
+/// The state of requests for room in the heap.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     budget: SpaceBudget,

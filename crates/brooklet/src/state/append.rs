@@ -1,11 +1,11 @@
-//! Appending: where a commit meets the state of its logs, gets its numbers, and joins the log's
-//! open block.
+//! The append step: applies a commit to the state of its logs, numbers its entries, and adds its
+//! record to the log's open block.
 //!
-//! The naive steps: look up the bounds of every log, check what the commit expects of them, work
-//! out each operation's effect, write the record, remember the new bounds. They must happen as one
-//! step between commits, and they must not wait for a disk. So the bounds of logs that no memtable
-//! in memory knows are looked up before, without the lock ([`Retry::Unknown`] names them), and the
-//! step is repeated if the runs changed meanwhile.
+//! The step looks up the bounds of every log, checks the commit's expectations, computes each
+//! operation's effect, writes the record, and stores the new bounds. No other commit may come in
+//! between, and the step must not wait for a disk. The bounds of logs that are in no memtable are
+//! therefore looked up before, without the lock ([`Retry::Unknown`] names them). The step is
+//! repeated if the runs changed meanwhile.
 //!
 //! Invariants:
 //! 1. Under one lock: the order of records in the ring is the order of numbers in every log.
@@ -13,8 +13,8 @@
 //!    reverse.
 //! 3. Effects become visible in the order of the blocks, and a commit's effects all at once.
 //!
-//! What logs drop that keep a part of their entries only is worked out in `retention.rs`; whether
-//! there is room in the heap, in `admission.rs`.
+//! `retention.rs` computes the entries that retention drops; `admission.rs` checks the room in the
+//! heap.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -39,19 +39,19 @@ use crate::state::spaces::Share;
 use crate::state::undo::Undo;
 use crate::state::{PendingBlock, StoreState};
 
-/// Why a commit did not append.
+/// The reason why a commit did not append.
 pub(crate) enum Retry {
     /// The bounds of these logs (by operation) must be looked up in the runs first.
     Unknown(Vec<usize>),
-    /// The sizes of some entries must be, of the log of this operation.
+    /// The sizes of some entries, of the log of this operation, must be looked up first.
     Sizes(usize, SizeQuery),
-    /// For good.
+    /// The commit is finally refused.
     Error(Error),
-    /// A log of it is kept in memory.
+    /// A log of the commit is in a memory space.
     InMemory,
     /// There is no room in the ring now.
     NoRoom(WalError),
-    /// There is none in the heap.
+    /// There is no room in the heap now.
     Short(SpaceRequest),
 }
 

@@ -1,7 +1,7 @@
-//! Back-pressure: whoever writes faster than the store's own work gets on feels a slope and not a
-//! wall. In the heap an append waits a little though there is room for it, so that what merging
-//! frees comes in time; of memory and of the ring writers get a ration while a checkpoint goes on.
-//! Decided from figures; threads and clocks are the caller's.
+//! Back-pressure: slows writers down gradually when they are faster than the store's own work. If
+//! the heap is nearly full, each append waits a little, so that merging frees space in time. During
+//! a checkpoint, writers get a ration of memory and of the ring. Decisions depend only on numbers;
+//! threads and clocks belong to the caller.
 
 use std::time::Duration;
 
@@ -36,9 +36,9 @@ impl Gauge {
 /// The share of what is left when a checkpoint begins that writers may use at once, per mille.
 const AT_ONCE: u64 = 250;
 
-/// Up to where writers may use memory and the ring while a checkpoint goes on: of what was left
-/// when it began, a part at once, and the rest as it gets on. So they wait a little for each slice
-/// of it, and not for its end.
+/// The ration of memory and ring for writers during a checkpoint. Of the rest at the beginning of
+/// the checkpoint, writers may use a part at once, and more as the checkpoint proceeds. So writers
+/// wait a little for each slice of the checkpoint, and not for its end.
 #[derive(Debug, Default)]
 pub(crate) struct Ration {
     /// What was in use of each when the checkpoint began.

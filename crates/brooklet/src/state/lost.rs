@@ -1,18 +1,18 @@
-//! What damage in the ring takes from a store that is open for reading only, and what is proven in
-//! spite of it.
+//! Damage in the ring of a store that is open read-only: which logs it affects, and which logs are
+//! proven despite it.
 //!
-//! Up to the first hole, the ring gives each log as it was at one moment. What a missing commit did
-//! to a log nobody can tell: it may have appended to it, cut it off and appended anew, or dropped
-//! it. So there are two kinds of logs:
+//! Up to the first hole, the ring holds each log as it was at one moment. The effect of a missing
+//! commit on a log is unknown: it may have appended entries, truncated the log and appended again,
+//! or deleted it. So there are two kinds of logs:
 //!
-//! - A log is **proven** where blocks behind the last hole tell all that it holds: it was made
-//!   there, or all that came before was trimmed there, or it was deleted there. It reads as any
-//!   other.
-//! - All others are **in doubt**. They read as they were before the hole; then comes an error that
-//!   names the damage. Entries that blocks behind the hole hold are proven, and are read by their
-//!   numbers.
+//! - A log is **proven** if the blocks after the last hole determine its whole content: the log was
+//!   created there, or all its earlier entries were trimmed there, or it was deleted there. A
+//!   proven log reads like any other log.
+//! - All other logs are **in doubt**. Reading returns the entries from before the hole, and then an
+//!   error that names the damage. Entries in blocks after the last hole are proven, and can be read
+//!   by their numbers.
 //!
-//! What lies between the first hole and the last one is left out.
+//! Blocks between the first and the last hole are ignored.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

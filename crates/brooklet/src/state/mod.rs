@@ -1,4 +1,4 @@
-//! The store's state that commits and readers share, under one lock: memtables, runs, spaces, and
+//! The store's state that commits and readers share under one lock: memtables, runs, spaces, and
 //! blocks that are not durable yet. [`append`] changes it, and [`publish`](StoreState::publish)
 //! makes durable blocks visible.
 
@@ -51,16 +51,16 @@ pub(crate) struct StoreState {
     /// The memtable that a checkpoint is writing; shared with it once all of its blocks are
     /// visible.
     pub frozen: Option<Arc<Memtable>>,
-    /// Bytes of memory of a memtable that nobody sees any more, and that is not freed yet.
+    /// Memory of a memtable that is no longer used and not freed yet, in bytes.
     pub releasing: usize,
-    /// Bytes of memory that recovery brought beyond half of the budget, until they have left:
-    /// writers have as many more, so that they need not wait for the first checkpoint.
+    /// Memory that recovery used beyond half of the budget, in bytes, until it is freed. Writers
+    /// may use as much more, so that they need not wait for the first checkpoint.
     inherited: usize,
     pub runs: Arc<RunSet>,
-    /// Runs full of new logs are about to be among them: until then no commit makes a new one. See
-    /// `maintenance/ingest.rs`.
+    /// Whether an import is about to add a run of new logs: until then, no commit creates a log.
+    /// See `maintenance/ingest.rs`.
     pub ingesting: bool,
-    /// Those who are to see each block that is shown.
+    /// The observers of durable blocks.
     pub subscribers: Subscribers,
     pub bounds_cache: BoundsCache,
     pub spaces: Spaces,

@@ -1,17 +1,18 @@
-//! On what a refusal rests.
+//! The blocks on which a refusal depends.
 //!
-//! A refusal says something about a log: where it goes on, that it is not there. The caller acts on
-//! that as on a read: a client that asks again after a lost answer, and gets a conflict, takes its
-//! first commit for stored. So a refusal is given only once every commit that it rests on is
-//! durable; a power cut cannot take it back then.
+//! A refusal reports a fact about a log, such as its next number, or that it does not exist. The
+//! caller acts on this fact as on a read. For example, a client that repeats a commit after a lost
+//! answer, and gets a conflict, assumes that its first commit is stored. A refusal is therefore
+//! returned only after every commit that it depends on is durable, so that a power failure cannot
+//! undo them.
 
 use crate::error::Error;
 use crate::model::commit::Op;
 use crate::state::StoreState;
 
 impl StoreState {
-    /// The last block that is not durable yet and on which refusing `ops` with `error` rests, if
-    /// there is one.
+    /// Returns the last block that is not durable yet and on which refusing `ops` with `error`
+    /// depends, if any.
     pub fn rests_on(&self, ops: &[Op<'_>], error: &Error) -> Option<u64> {
         match error {
             Error::Conflict { .. } | Error::UnknownLog { .. } | Error::OutOfRange { .. } => {

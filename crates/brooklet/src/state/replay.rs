@@ -1,4 +1,4 @@
-//! Appending again what recovery found.
+//! Replays the recovered blocks into the state.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Appending, for logs that keep a part of their entries only: what a commit drops by that, and the
-//! marks that it leaves.
+//! Retention in the append step: computes the entries that a commit drops by retention, and the
+//! marks that it writes.
 //!
-//! It is worked out on the appended state, as all else is, and written as trims, so that replay and
-//! readers need not know why an entry went. Sizes that no memtable in memory knows are looked up
-//! before, without the lock, as bounds are ([`Retry::Sizes`] names them).
+//! The computation uses the appended state, and its result is written as trims. Replay and readers
+//! therefore need not know why an entry was dropped. Sizes that are in no memtable are looked up
+//! before, without the lock, like bounds ([`Retry::Sizes`] names them).
 
 use std::cell::Cell;
 use std::mem;

@@ -1,9 +1,10 @@
-//! Looking up what an `EntrySizes` misses, in the runs, without the state's lock.
+//! Looks up missing sizes of an `EntrySizes` in the runs, without the state's lock.
 //!
-//! Damage must not keep a log from getting on, least of all when it is about to go: the entry sizes
-//! holds what is damaged to have its share of the bytes of which nothing else is known. Readers are
-//! told of it, as ever, and so is the log. A read that the device fails may succeed later, and a
-//! guess would drop what the log is to keep: there the commit is refused.
+//! Damage must not block commits on a log, least of all when the damaged entries are about to be
+//! dropped. Damaged entries therefore count with an equal share of the bytes that no other entry
+//! explains. Readers and the tracing log still report the damage. If the device fails a read, a
+//! later read may succeed, and a guess could drop entries that the log must keep: in this case, the
+//! commit is refused.
 
 use std::ops::Range;
 use std::sync::Arc;

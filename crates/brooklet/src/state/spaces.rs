@@ -1,8 +1,9 @@
-//! The table of spaces: which there are, what each asks of its logs, and what those hold. A state
-//! machine that appending drives under its lock, and the only description of how the table is kept.
+//! The table of spaces: lists the spaces, their configurations, and their totals. It is a state
+//! machine that the append step drives under its lock. Only this module describes how the table is
+//! stored.
 //!
-//! The table is the newest entry of the log with the empty key, which no caller can name: so it is
-//! committed, replayed, checkpointed, viewed and backed up as all else is.
+//! The table is the newest entry of the log with the empty key, which no caller can name. It is
+//! therefore committed, replayed, checkpointed, viewed and backed up like all other entries.
 //!
 //! ```text
 //! table = version (1 byte: 1), number that the next space gets (varint), number of spaces (varint), spaces by name
@@ -15,15 +16,15 @@
 //!         logs counted, bytes counted (varints)
 //! ```
 //!
-//! Totals change with every commit, and the table is not committed with each. What a commit writes
-//! into the ring tells them as they are for new spaces only; replay works out the rest from the
-//! effects. But a checkpoint puts a table with the totals of its cut into its run, whether or not
-//! the spaces changed: that is where the next opening begins to count.
+//! Totals change with every commit, but the table is not committed every time. A committed table
+//! holds correct totals for new spaces only; replay computes all other totals from the effects. But
+//! each checkpoint writes a table with the totals of its cut into its run, whether or not the
+//! spaces changed. The next opening begins to count from that table.
 //!
 //! Invariants:
-//! 1. A log counts in the totals of a space exactly where its terms bear that space's number. So
-//!    whatever becomes of it, the change of the totals follows from its state before and after; and
-//!    a space that is removed and made again is another.
+//! 1. A log counts in the totals of a space if, and only if, its terms hold that space's number.
+//!    The change of the totals therefore follows from the log's state before and after. A space
+//!    that is removed and created again is a different space.
 //! 2. Names ascend.
 
 use std::time::Duration;

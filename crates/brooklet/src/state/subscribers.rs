@@ -1,5 +1,5 @@
-//! Who is notified of blocks as they become durable: followers, which keep them until they are
-//! taken, and witnesses, which note when.
+//! Observers of durable blocks: subscribers hold the blocks until they are taken, and witnesses
+//! record the times.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,7 +8,7 @@ use brooklet_io::seeded::bug;
 use brooklet_io::{Clock, Process};
 use brooklet_wal::Block;
 
-/// What the store's side and a follower share.
+/// The state that the store and a subscription share.
 pub(crate) struct Subscriber {
     pub store: u128,
     pub most: usize,
@@ -20,50 +20,50 @@ pub(crate) struct Subscriber {
 pub(crate) struct Seen {
     pub items: VecDeque<Item>,
     pub bytes: usize,
-    /// Why something is missing before what comes next.
+    /// The reason why commits are missing before the next item.
     pub lost: Option<Lost>,
-    /// Where the last block ended.
+    /// The place in the log where the last block ended.
     pub at: u64,
-    /// When the clocks were looked at last: that of the wall, and that which is never set.
+    /// The last readings of the wall clock and of the monotonic clock, in milliseconds.
     pub clocks: (u64, u64),
 }
 
-/// What a follower is told.
+/// An item for a subscription.
 #[derive(Clone)]
 pub(crate) enum Item {
-    /// A block, and when it became durable.
+    /// A block, and the time at which the block became durable.
     Block(Arc<Block>, u64),
     Mark(Moment),
 }
 
-/// Up to where in its log a store was at a time.
+/// A moment: the place in its log that a store had reached at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// The place in the log; see [`View::lsn`](crate::View::lsn).
     pub lsn: u64,
-    /// The time, in milliseconds since the Unix epoch, by the store's clock, which may have been
-    /// set back since an earlier moment.
+    /// The time, in milliseconds since the Unix epoch, by the store's clock. The clock may have
+    /// been set back since an earlier moment.
     pub time_ms: u64,
 }
 
-/// How far the clocks may be apart, in milliseconds, without the one having been set: they are not
-/// looked at at once.
+/// Maximum difference of the clocks, in milliseconds, that does not count as a change of the wall
+/// clock. The clocks are not read at the same instant.
 const APART: u64 = 10;
 
 /// Why a [`Subscription`](crate::Subscription) lacks commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lost {
-    /// More was committed than the follower holds, before anybody took it.
+    /// More bytes were committed than the subscription holds, before the caller took them.
     #[error("more than {most} bytes were committed before they were taken")]
     Behind {
-        /// The bytes that the follower holds at most.
+        /// Maximum bytes that the subscription holds.
         most: usize,
     },
-    /// Logs entered the store without commits: by an import, or from a space in memory.
+    /// Logs entered the store without commits: by an import, or from a memory space.
     #[error("logs entered the store without commits, by an import or from memory")]
     Unlogged,
-    /// This process did not open the store: it was forked from the one that did.
+    /// This process did not open the store. It was forked from the process that opened the store.
     #[error("this process was forked from the one that opened the store; open the store here")]
     Forked,
 }
@@ -75,7 +75,8 @@ impl Subscriber {
 
     pub fn publish(&self, blocks: &[Arc<Block>]) {
         let mut seen = self.seen();
-        // While nobody can take: what is taken at a time has all that became durable up to then.
+        // The time is read under the lock: commits taken at a time include all that became durable
+        // by then.
         let now = seen.look(&*self.clock);
         for block in blocks.iter().filter(|block| !block.data().is_empty()) {
             seen.bytes += block.data().len();
@@ -96,7 +97,7 @@ impl Seen {
         (self.items, self.bytes) = (VecDeque::new(), 0);
     }
 
-    /// What time it is. Where the clock was set since this was called last, that is marked.
+    /// Returns the wall time. If the clock was set since the last call, adds marks.
     pub fn look(&mut self, clock: &dyn Clock) -> u64 {
         let (wall, now) = (millis(clock), clock.now().as_millis() as u64);
         let (before, last) = std::mem::replace(&mut self.clocks, (wall, now));
@@ -114,7 +115,7 @@ pub(crate) fn millis(clock: &dyn Clock) -> u64 {
     u64::try_from(clock.wall().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Those who follow a store.
+/// The observers of a store.
 #[derive(Default)]
 pub(crate) struct Subscribers {
     all: Vec<Weak<Subscriber>>,
@@ -122,7 +123,7 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// Blocks are durable, in order.
+    /// Notifies all observers that these blocks are durable, in order.
     pub fn publish(&mut self, blocks: &[Arc<Block>]) {
         self.all.retain(|subscription| {
             subscription.upgrade().inspect(|subscription| subscription.publish(blocks)).is_some()
@@ -131,12 +132,12 @@ impl Subscribers {
             .retain(|witness| witness.upgrade().inspect(|witness| witness.publish(blocks)).is_some());
     }
 
-    /// From now on it is notified.
+    /// Adds a subscriber.
     pub fn add(&mut self, subscription: &Arc<Subscriber>) {
         self.all.push(Arc::downgrade(subscription));
     }
 
-    /// Something came into the store past its log.
+    /// Records for all subscribers that logs entered the store without passing through its log.
     pub fn lose(&mut self) {
         self.all
             .iter()
@@ -144,7 +145,7 @@ impl Subscribers {
             .for_each(|subscription| subscription.seen().lose(Lost::Unlogged));
     }
 
-    /// From now on it is noted when blocks become durable.
+    /// Adds a witness, which records when blocks become durable.
     pub fn witness(&mut self, clock: Arc<dyn Clock>) -> Arc<Witness> {
         let witness = Arc::new(Witness { clock, seen: Mutex::default() });
         self.witnesses.push(Arc::downgrade(&witness));
@@ -152,11 +153,11 @@ impl Subscribers {
     }
 }
 
-/// Notes when blocks become durable, while a view is taken: the view is the store as it was at its
-/// cut, and not as it was once the checkpoint had ended.
+/// A record of when blocks became durable while a view is taken. The view is the store as of its
+/// cut, and not as of the end of the checkpoint.
 pub(crate) struct Witness {
     clock: Arc<dyn Clock>,
-    /// Where blocks end, and when they became durable.
+    /// The places where blocks end, and the times at which the blocks became durable.
     seen: Mutex<Vec<(u64, u64)>>,
 }
 
@@ -169,13 +170,13 @@ impl Witness {
         );
     }
 
-    /// The last moment, up to `now`, at which the store was at that place of its log.
+    /// Returns the last time, up to `now`, at which the store was at this place of its log.
     pub fn last_at(&self, lsn: u64, now: u64) -> u64 {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let behind = seen.partition_point(|(end, _)| *end <= lsn);
         let Some((_, after)) = seen.get(behind) else { return now };
-        // Both in one millisecond, or the clock was set back: then the place has no moment of its
-        // own.
+        // If both are in the same millisecond, or the clock was set back, the place has no time of
+        // its own.
         let before = behind.checked_sub(1).map_or(0, |before| seen[before].1);
         before.max(after.saturating_sub(1)).min(now)
     }

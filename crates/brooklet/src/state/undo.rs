@@ -1,4 +1,4 @@
-//! Undoing the effects of a commit that is refused.
+//! Undoes the effects of a refused commit.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What the store does: counters since opening, by stage of a write and by what answers a read,
-//! queues, stalls.
+//! The activity of a store: counters since opening, times by stage of a write, reads by source,
+//! queues, and stalls.
 
 use brooklet_wal::{Histogram, Stages, WalStats};
 
@@ -10,56 +10,56 @@ use crate::model::space_config::SpaceInfo;
 use crate::run::table_cache::LookupStats;
 use crate::sync::held;
 
-/// What [`Store::activity`](crate::Store::activity) tells. Counters are since opening, and only
-/// grow; times are in [`Histogram`]s.
+/// The report of [`Store::activity`](crate::Store::activity). All counters start at opening and
+/// only grow. All times are in [`Histogram`]s.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Activity {
-    /// Commits that came to the ring, those that were refused and those of the store itself too.
-    /// Commits on logs that are kept in memory are in [`spaces`](Self::spaces).
+    /// Number of commits to the ring, including refused commits and the store's own commits.
+    /// Commits on logs in memory spaces are counted in [`spaces`](Self::spaces).
     pub commits: u64,
-    /// How long one in 16 of them took to append: its log was found, it was checked, numbered and
-    /// copied, after waiting for room where there was none.
+    /// Append times of one in 16 of these commits. The time includes the look-up of the log,
+    /// checks, numbering, copying, and any wait for room.
     pub append: Histogram,
-    /// How long blocks took from there on until they were durable.
+    /// Times of blocks from append until durable, by stage.
     pub stages: Stages,
-    /// Counters of the ring, and its queues.
+    /// Counters and queues of the ring.
     pub wal: WalStats,
     stalls: [StallStats; StallReason::ALL.len()],
-    /// What answered reads.
+    /// Number of reads by the source that answered them.
     pub reads: ReadStats,
-    /// How often a log was looked for in the runs, by reads and by commits.
+    /// Number of look-ups of a log in the runs, by reads and by commits.
     pub run_lookups: u64,
-    /// How long one in 16 of those look-ups took.
+    /// Times of one in 16 of these look-ups.
     pub run_lookup_times: Histogram,
-    /// What look-ups found in memory and what they had to read.
+    /// Counters of look-ups in the runs, and the memory of their caches.
     pub lookups: LookupStats,
-    /// Logs in the memtables.
+    /// Number of logs in the memtables.
     pub memtable_logs: usize,
-    /// Bytes of memory they take.
+    /// Memory of the memtables, in bytes.
     pub memtable_bytes: usize,
-    /// Bytes of memory they may take.
+    /// Maximum memory of the memtables, in bytes.
     pub memory_budget: usize,
-    /// What maintenance did and had as its last slice of work ended.
+    /// State and counters of maintenance at the end of its last slice of work.
     pub kept: MaintenanceSnapshot,
-    /// How long its slices took, checkpoints and compaction together.
+    /// Times of maintenance slices, of checkpoints and compaction together.
     pub slices: Histogram,
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
-    /// Their bytes, on the volume or elsewhere.
+    /// Size of the runs, in bytes, on the volume or offloaded.
     pub run_bytes: u64,
-    /// Entries in them.
+    /// Number of entries in the runs.
     pub run_entries: u64,
-    /// Those that are known to have been trimmed, truncated or deleted since.
+    /// Number of these entries that are known to be trimmed, truncated or deleted.
     pub dead_entries: u64,
     /// The spaces, by name.
     pub spaces: Vec<SpaceInfo>,
-    /// Why the store stopped writing, if it did.
+    /// The reason why the store stopped writing, if it stopped.
     pub stopped: Option<String>,
 }
 
 impl Activity {
-    /// How commits had to wait for one reason.
+    /// Returns how often and how long commits waited for one reason.
     pub fn stall(&self, reason: StallReason) -> StallStats {
         self.stalls[reason as usize]
     }

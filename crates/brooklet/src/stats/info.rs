@@ -1,4 +1,4 @@
-//! What a store is made of, for inspection.
+//! The structure of a store, for inspection.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,97 +11,100 @@ use crate::format::superblock::{COPIES, RING_OFFSET};
 use crate::maintenance::MaintenanceStats;
 use crate::run::table_cache::LookupStats;
 
-/// A run, as [`Store::info`](crate::Store::info) tells it.
+/// A run in the report of [`Store::info`](crate::Store::info).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RunInfo {
-    /// Its number; larger is newer.
+    /// The number of the run; a newer run has a larger number.
     pub id: u64,
-    /// Its level: 0 for a checkpoint's, one more for each merge.
+    /// The level of the run: 0 for the run of a checkpoint, and one more for each merge.
     pub level: u64,
-    /// Tables that it consists of.
+    /// Number of tables of the run.
     pub tables: usize,
-    /// Where the first of them starts on the volume, in bytes; 0 where there is none.
+    /// Offset of the first table on the volume, in bytes; 0 if the run has no table.
     pub offset: u64,
-    /// Its bytes, on the volume or elsewhere.
+    /// Size of the run, in bytes, on the volume or offloaded.
     pub bytes: u64,
-    /// Whether it was [offloaded](crate::Store::offload), so that the volume holds nothing of it.
+    /// Whether the run was [offloaded](crate::Store::offload), so that the volume holds no part of
+    /// it.
     pub offloaded: bool,
-    /// Its bytes before compression.
+    /// Size of the run before compression, in bytes.
     pub raw_bytes: u64,
-    /// Logs it knows.
+    /// Number of logs that the run knows.
     pub logs: u64,
-    /// Entries it holds.
+    /// Number of entries in the run.
     pub entries: u64,
-    /// Those of them that are known to have been trimmed, truncated or deleted since.
+    /// Number of these entries that are known to be trimmed, truncated or deleted.
     pub dead: u64,
-    /// Whether it is being merged with others, or is what has been made of them so far. What was
-    /// merged of a run is not there any more, but counts above until all of it is.
+    /// Whether the run is being merged with other runs, or is the unfinished result of a merge. The
+    /// numbers above still count the parts of a run that are already merged, until the whole run is
+    /// merged.
     pub merging: bool,
-    /// Bytes of memory its index and filter take now.
+    /// Memory of the run's index and filter now, in bytes.
     pub memory_bytes: usize,
-    /// Whether damage was met in it since the store was opened: then neither it nor any older run
-    /// is merged.
+    /// Whether damage was found in the run since the store was opened. A damaged run and all older
+    /// runs are not merged.
     pub damaged: bool,
 }
 
-/// What [`Store::info`](crate::Store::info) tells.
+/// The report of [`Store::info`](crate::Store::info).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StoreInfo {
-    /// The volume.
+    /// The volume of the store.
     pub volume: VolumeInfo,
-    /// The volume of the ring, where it has one of its own.
+    /// The volume of the ring, if the ring has its own volume.
     pub ring_volume: Option<VolumeInfo>,
-    /// Identity of the store.
+    /// The id of the store.
     pub id: u128,
-    /// Format version.
+    /// The format version of the store.
     pub format: u32,
-    /// Copies of the superblock.
+    /// Number of copies of the superblock.
     pub superblock_copies: usize,
-    /// Generation of the superblock.
+    /// The generation of the superblock.
     pub generation: u64,
-    /// How many times the store was opened for writing.
+    /// Number of times that the store was opened for writing.
     pub epoch: u64,
-    /// When it was created, by the clock of its host.
+    /// The time of the store's creation, by the clock of its host.
     pub created: SystemTime,
-    /// Bytes of the volume, or of the part that the store may use.
+    /// Size of the volume, or of the part of the volume that the store may use, in bytes.
     pub size: u64,
-    /// Bytes of the volume that the store may use; 0: a file may grow as its file system lets it.
+    /// Maximum size that the store may use, in bytes; 0 for a file that may grow as its file system
+    /// allows.
     pub capacity: u64,
-    /// Where the ring starts on its volume, in bytes.
+    /// Offset of the ring on its volume, in bytes.
     pub ring_offset: u64,
-    /// Bytes of the ring.
+    /// Size of the ring, in bytes.
     pub ring_size: u64,
-    /// Position of the oldest block that is kept, in the endless ring.
+    /// Position of the oldest block that is still needed, in the endless ring.
     pub ring_tail: u64,
-    /// Position where the next block went when the store was opened, in the endless ring.
+    /// Position of the next block at the time of opening, in the endless ring.
     pub ring_head: u64,
-    /// Where the heap starts, in bytes.
+    /// Offset of the heap, in bytes.
     pub heap_offset: u64,
-    /// Free bytes in the heap.
+    /// Free space in the heap, in bytes.
     pub heap_free: u64,
-    /// The largest free extent in the heap, in bytes.
+    /// Size of the largest free extent in the heap, in bytes.
     pub heap_largest_free: u64,
-    /// What the last opening found in the ring.
+    /// The result of reading the ring at the last opening.
     pub recovery: Recovery,
-    /// Logs in the memtable.
+    /// Number of logs in the memtables.
     pub memtable_logs: usize,
-    /// Bytes of memory the memtable takes.
+    /// Memory of the memtables, in bytes.
     pub memtable_bytes: usize,
-    /// Counters of the ring; zero where the store is open read-only.
+    /// Counters of the ring; zero if the store is open read-only.
     pub wal: WalStats,
     /// Counters of checkpoints and compaction.
     pub maintenance: MaintenanceStats,
-    /// Whether a checkpoint is going on.
+    /// Whether a checkpoint is running.
     pub checkpointing: bool,
-    /// Whether a compaction is going on.
+    /// Whether a compaction is running.
     pub compacting: bool,
-    /// Counters of look-ups in the runs, and the memory they take.
+    /// Counters of look-ups in the runs, and the memory of their caches.
     pub lookups: LookupStats,
     /// The runs, newest first.
     pub runs: Vec<RunInfo>,
-    /// Why the store stopped writing, if it did.
+    /// The reason why the store stopped writing, if it stopped.
     pub stopped: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a store reports about itself.
+//! The reports of a store about itself.
 
 pub mod activity;
 pub mod info;

@@ -1,6 +1,6 @@
-//! Copies: a new store of what a view shows. Its runs are copied as they are, so that it takes as
-//! long as reading and writing their bytes, and each is then read back and checked. The store has
-//! its name, or its superblock, only once all of that is durable.
+//! Copies: makes a new store from a view. The runs are copied byte by byte, so that a copy takes
+//! the time to read and write their bytes. Each run is then read back and checked. The store gets
+//! its name, or its superblock, only after the copied bytes are durable.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -23,24 +23,24 @@ use crate::store::view::View;
 use crate::volume::Volumes;
 use crate::volume::create;
 
-/// So many bytes are copied at once.
+/// Bytes that are copied at once.
 const AT_ONCE: usize = 1 << 20;
-/// So many bytes are written before they are made durable, beside which the checks go on.
+/// Bytes that are written before a flush. The checks continue during the flush.
 const FLUSH: u64 = 32 << 20;
-/// So many tables wait to be checked.
+/// Number of tables that may wait to be checked.
 const WAITING: usize = 64;
-/// So many threads check, where there are cores for them.
+/// Number of threads that check, if there are enough cores.
 const CHECKING: usize = 4;
 
 type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
 
 impl Options {
-    /// Makes a new store at `path` that holds what `view` shows, and opens it: all logs of another
-    /// store, or of a backup, as they were. Several times as fast as an [import](Store::import),
-    /// which is for stores that are there, and for some of the logs.
+    /// Makes a new store at `path` with all logs of `view`, and opens it. The view can be of
+    /// another store or of a backup. A copy is several times as fast as an [import](Store::import).
+    /// An import adds logs to an existing store, and can import some of the logs only.
     ///
-    /// Reports to `progress`; where that returns `Break`, the call fails with
-    /// [`Error::Cancelled`], and there is no store. What was copied is read back and checked.
+    /// Reports to `progress`. If `progress` returns `Break`, the call fails with
+    /// [`Error::Cancelled`], and no store is left. The call reads back and checks all copied bytes.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -57,9 +57,9 @@ impl Options {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Exists`] where there is something at `path`; [`Error::Full`]; [`Error::Cancelled`];
-    /// what reading the view fails with: [`Error::Damaged`], unless [damage is
-    /// copied](Self::copy_damaged), and [`Error::Io`]. After any of them there is no store.
+    /// [`Error::Exists`] if there is something at `path`; [`Error::Full`]; [`Error::Cancelled`];
+    /// the errors of reading the view: [`Error::Io`], and [`Error::Damaged`] unless [damage is
+    /// copied](Self::copy_damaged). After any of these errors, no store is left.
     pub fn copy(
         self,
         path: impl AsRef<Path>,
@@ -76,7 +76,7 @@ impl Options {
         options.create(Create::Never).open(path)
     }
 
-    /// The same, on a volume.
+    /// Copies like [`copy`](Self::copy), on a volume.
     #[doc(hidden)]
     pub fn copy_on(self, volume: Arc<dyn Volume>, view: &View) -> Result<Store, Error> {
         let go_on = &mut |_| ControlFlow::Continue(());
@@ -87,7 +87,7 @@ impl Options {
     }
 }
 
-/// Copies the runs of a view to the heap of a store that is being made.
+/// Copies the runs of a view to the heap of a new store.
 fn copy(
     view: &View,
     volumes: &Volumes,
@@ -123,7 +123,7 @@ fn copy(
     let mut copy_next = || {
         let Some((source, (run, meta))) = tables.next() else { return Ok::<_, Error>(None) };
         match source.reader() {
-            // The zeros that are there instead read as damage, too.
+            // A damaged table stays zeros in the copy, which also reads as damage.
             Err(Error::Damaged { .. }) if options.copy_damaged => {}
             _ => copy_table(source, volume, meta.offset)?,
         }
@@ -183,18 +183,18 @@ fn copy_table(source: &Table, volume: &Arc<dyn Volume>, to: u64) -> Result<(), E
 struct Written<'a> {
     source: &'a Table,
     run: u64,
-    /// What it is in the copy.
+    /// The table in the copy.
     meta: TableMeta,
 }
 
 impl Written<'_> {
-    /// Reads it back.
+    /// Reads the copied table back and checks it.
     fn check(&self, table_cache: &TableCache) -> Result<(), Error> {
         Table::open(table_cache, self.run, self.meta.clone())?
             .verify(None, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// Compares it with a source that is damaged.
+    /// Compares the copied table with a damaged source.
     fn compare(&self, volume: &dyn Volume) -> Result<(), Error> {
         let (source, meta) = (self.source, &self.meta);
         let Ok(reader) = source.reader() else { return Ok(()) };
@@ -217,13 +217,13 @@ impl Written<'_> {
     }
 }
 
-/// Checks what `write` hands over, in threads beside it.
+/// Checks the tables that `write` sends, in threads that run during `write`.
 fn check_beside<'a>(
     check: &(dyn Fn(&Written<'a>) -> Result<(), Error> + Sync),
     write: impl FnOnce(&SyncSender<Written<'a>>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let (send, written) = sync_channel(WAITING);
-    // There until there is damage, after which nobody writes on.
+    // Set to `None` at the first damage, after which `write` stops.
     let written = Mutex::new(Some(written));
     let lock = || written.lock().unwrap_or_else(PoisonError::into_inner);
     let next = || lock().as_ref().and_then(|written| written.recv().ok());

@@ -1,5 +1,5 @@
-//! Exports: logs as a codex file, laid out as in a run, so that whoever takes them over need not
-//! encode anything anew.
+//! Exports: logs as a codex file. The file has the layout of a run, so that an import need not
+//! encode any entry again.
 //!
 //! ```text
 //! entries   one piece for each log (`format/run_entry.rs`), with all that the log holds; no log that is gone
@@ -29,24 +29,23 @@ use crate::store::view::View;
 const MAGIC: &[u8; 8] = b"BRKEXPRT";
 const VERSION: u32 = 1;
 
-/// What was exported.
+/// The result of an export; see [`View::export`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExportReport {
-    /// Logs.
+    /// Number of exported logs.
     pub logs: u64,
-    /// Their entries.
+    /// Number of entries of these logs.
     pub entries: u64,
     /// Length of the file, in bytes.
     pub bytes: u64,
-    /// Its footer's checksum, which covers all of it: whoever keeps it knows the file from any
-    /// other.
+    /// Checksum of the file's footer. The checksum covers the whole file, and so identifies it.
     pub footer_sum: u64,
 }
 
 impl View {
-    /// Writes the logs whose keys start with `prefix` to `out`, as one [codex](brooklet_codex)
-    /// file, with their bounds and all that they keep. Making it durable is the caller's part.
+    /// Writes the logs whose keys start with `prefix` to `out`, as one [codex](brooklet_codex) file
+    /// with all bounds and entries. The caller makes the file durable.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -60,26 +59,27 @@ impl View {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Damaged`] or [`Error::Io`] where a run cannot be read; [`Error::Io`] where `out`
-    /// fails. What was written then is to be discarded. Where [damage in the
-    /// ring](crate::Options::read_only) took something of the store, nothing is written, since
-    /// nobody could tell from the file: [`walk`](Self::walk) gives what is left.
+    /// [`Error::Damaged`] or [`Error::Io`] if a run cannot be read; [`Error::Io`] if `out` fails.
+    /// After an error, discard the bytes written so far. If [damage in the
+    /// ring](crate::Options::read_only) removed a part of the store, the call writes nothing,
+    /// because a reader of the file could not notice the damage. In that case, [`walk`](Self::walk)
+    /// returns the remaining entries.
     pub fn export(&self, prefix: impl AsRef<[u8]>, out: impl io::Write) -> Result<ExportReport, Error> {
         let prefix = prefix.as_ref();
         self.write(prefix, |key| key.starts_with(prefix), out)
     }
 
-    /// [`export`](Self::export), of one log.
+    /// Exports one log, like [`export`](Self::export).
     ///
     /// # Errors
-    /// As that, and [`Error::UnknownLog`].
+    /// The same errors as [`export`](Self::export), and [`Error::UnknownLog`].
     pub fn export_log(&self, key: impl AsRef<[u8]>, out: impl io::Write) -> Result<ExportReport, Error> {
         let key = key.as_ref();
         self.expect_log(key)?;
         self.write(key, |other| other == key, out)
     }
 
-    /// Looks whether there is such a log.
+    /// Checks that the view has a log with this key.
     pub(crate) fn expect_log(&self, key: &[u8]) -> Result<(), Error> {
         self.here()?;
         check_key(key)?;
@@ -89,7 +89,7 @@ impl View {
         }
     }
 
-    /// Writes the logs from `from` on, as long as they are wanted.
+    /// Writes the logs from key `from` on, as long as `wanted` returns `true`.
     fn write(
         &self,
         from: &[u8],
@@ -130,10 +130,11 @@ impl View {
 }
 
 impl ExportReport {
-    /// What a codex file says of itself, where it is an export.
+    /// Returns the report that the metadata of a codex file holds, or `None` if the file is not an
+    /// export.
     ///
     /// # Errors
-    /// [`Error::Damaged`] and [`Error::Io`] where that cannot be read; [`Error::NewerFormat`].
+    /// [`Error::Damaged`] and [`Error::Io`] if the metadata cannot be read; [`Error::NewerFormat`].
     pub fn of<S: Source>(file: &Reader<S>) -> Result<Option<Self>, Error> {
         let metadata = file.metadata().map_err(export_error)?.unwrap_or_default();
         let Some((version, rest)) =

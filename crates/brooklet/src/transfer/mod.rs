@@ -1,4 +1,4 @@
-//! Logs on their way in and out: imports, exports, copies, backups, subscriptions.
+//! Imports, exports, copies, backups, and subscriptions.
 
 pub mod copy;
 pub mod export;

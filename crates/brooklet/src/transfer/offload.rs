@@ -1,5 +1,5 @@
-//! Offloading: runs that somebody keeps elsewhere leave the store's file, the oldest first, and are
-//! read from there.
+//! Offloading: the store's file drops the oldest runs first. The store then reads these runs from
+//! the place where the caller stores their parts.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,35 +13,36 @@ use crate::run::Run;
 use crate::run::table::Table;
 use crate::store::Store;
 
-/// What was offloaded.
+/// The result of [`Store::offload`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OffloadReport {
-    /// Runs.
+    /// Number of runs that were offloaded.
     pub runs: usize,
-    /// Parts that they consist of.
+    /// Number of parts of these runs.
     pub parts: usize,
-    /// Bytes of those.
+    /// Size of these parts, in bytes.
     pub bytes: u64,
-    /// Bytes of runs that the store's volume still holds.
+    /// Size of the runs that the store's volume still holds, in bytes.
     pub left: u64,
 }
 
 impl Store {
-    /// Lets runs go from the store's volume until those that it holds take `most` bytes or less:
-    /// the oldest first, and as a whole. What is new is at hand, and what is old is read from
-    /// wherever [parts](crate::View::parts) of it are kept.
+    /// Removes whole runs from the store's volume, the oldest first, until the remaining runs take
+    /// `most` bytes or less. The store then reads new entries from its volume, and old entries from
+    /// the place where their [parts](crate::View::parts) are stored.
     ///
-    /// `kept` gives the bytes of a part that is kept elsewhere, for as long as the store names it;
-    /// `None` ends it. Each part is read back and checked before it goes, and reported to
-    /// `progress`: where that returns `Break`, the call ends. From then on the store is opened with
-    /// [`Options::offload_reader`](crate::Options::offload_reader), and a look-up in what is old
-    /// fails while that is out of reach; commits do not, but those on a log of which only that
-    /// knows where it ends.
+    /// `kept` returns the bytes of a part that is stored elsewhere. These bytes must stay readable
+    /// as long as the store names the part. If `kept` returns `None`, the call ends. The call reads
+    /// and checks each part before it removes the part, and reports to `progress`. If `progress`
+    /// returns `Break`, the call ends. After the call, the store must be opened with
+    /// [`Options::offload_reader`](crate::Options::offload_reader). While the offloaded parts are
+    /// out of reach, look-ups in old entries fail. Commits fail only on a log whose end only the
+    /// offloaded parts record.
     ///
-    /// What was offloaded is not merged any more, and so keeps what was trimmed of it. All of it
-    /// comes back by a [copy](crate::Options::copy) of a view. A run that is being merged does not
-    /// go, nor do those that are newer.
+    /// The store does not merge offloaded runs, so they keep their trimmed entries. A
+    /// [copy](crate::Options::copy) of a view brings all entries back into a store. The call does
+    /// not offload a run that is being merged, nor any newer run.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -66,9 +67,9 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Damaged`] and [`Error::Io`] where what is kept is not what it should be, or cannot
-    /// be read: that run stays as it is. [`Error::Full`] where there is no room for a manifest;
-    /// [`Error::ReadOnly`]; [`Error::Stopped`].
+    /// [`Error::Damaged`] if a stored part differs from the part of the store, and [`Error::Io`] if
+    /// the part cannot be read: the run then stays in the store. [`Error::Full`] if there is no
+    /// room for a manifest; [`Error::ReadOnly`]; [`Error::Stopped`].
     pub fn offload<S: Source + ?Sized + 'static>(
         &self,
         most: u64,
@@ -83,7 +84,7 @@ impl Store {
             offloaded.left = runs.here().iter().map(|run| run.bytes()).sum();
             let total = *total.get_or_insert(offloaded.left.saturating_sub(most));
             let next = if offloaded.left > most { inner.maintenance().may_go(&runs) } else { None };
-            // What may go is not to be kept from going.
+            // Without this drop, `runs` would keep the run in the store.
             drop(runs);
             let Some(run) = next else { return Ok(offloaded) };
             let Some(tables) = self.kept(&run, &mut kept)? else { return Ok(offloaded) };
@@ -108,7 +109,8 @@ impl Store {
         }
     }
 
-    /// A run's tables as they are kept elsewhere, if all of them are.
+    /// Returns the tables of a run as stored elsewhere, or `None` if `kept` does not return all of
+    /// them.
     fn kept<S: Source + ?Sized + 'static>(
         &self,
         run: &Arc<Run>,

@@ -1,8 +1,10 @@
-//! A view in parts, for whoever keeps them elsewhere; and a view of what is kept there.
+//! Splits a view into parts that can be stored outside the store, and builds a view from such
+//! parts.
 //!
-//! The runs of a view never change, and most of them are those of the view before. So whoever keeps
-//! the parts of one view after the other takes over what is new only: about what the store wrote to
-//! its heap in between, in as many parts as that has tables, however many logs they hold.
+//! The runs of a view never change, and two successive views share most of their runs. A caller
+//! that stores the parts of successive views therefore copies only the new parts. Their size is
+//! about the number of bytes that the store wrote to its heap between the two views. Their number
+//! is the number of new tables, however many logs the tables hold.
 //!
 //! ```text
 //! table of parts (little endian)
@@ -38,39 +40,38 @@ const VERSION: u32 = 1;
 /// Bytes before the manifest.
 const HEAD: usize = 44;
 
-/// A part of a view: a [codex](brooklet_codex) file that the view reads from. While it is held, so
-/// is its place in the store.
+/// A part of a view: a [codex](brooklet_codex) file that the view reads from. The store does not
+/// reuse the space of the part while a `Part` refers to it.
 #[derive(Clone)]
 pub struct Part(Arc<Table>);
 
 impl Part {
-    /// What it is known by.
+    /// Returns the name that identifies the part.
     pub fn name(&self) -> PartName {
         PartName::of(&self.0.meta)
     }
 
-    /// Whether it is read from elsewhere: see
+    /// Returns whether the part was offloaded; see
     /// [`Options::offload_reader`](crate::Options::offload_reader).
     pub fn is_offloaded(&self) -> bool {
         self.0.meta.is_offloaded()
     }
 
-    /// Reads and checks all of it, and reports to `progress`.
+    /// Reads and checks the whole part, and reports to `progress`.
     ///
     /// # Errors
-    /// [`Error::Damaged`] and [`Error::Io`]; [`Error::Cancelled`] where `progress` returned
-    /// `Break`.
+    /// [`Error::Damaged`] and [`Error::Io`]; [`Error::Cancelled`] if `progress` returned `Break`.
     pub fn verify(&self, mut progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<(), Error> {
         let total = self.0.meta.len;
         let progress = |done: brooklet_codex::Progress| progress(Progress::of_bytes(done.bytes, total));
         self.0.reader()?.verify(progress).map(drop).map_err(|error| self.0.error(error))
     }
 
-    /// Some of its bytes, as they are: whether they are what was written, [`verify`](Self::verify)
-    /// tells.
+    /// Reads `len` bytes of the part from `offset` on, without checking them.
+    /// [`verify`](Self::verify) checks the part.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Damaged`] where they pass its end.
+    /// [`Error::Io`]; [`Error::Damaged`] if the range ends past the end of the part.
     pub fn read(&self, offset: u64, len: usize) -> Result<Bytes, Error> {
         self.0.reader()?.source().read(offset, len).map_err(|error| self.0.error(error.into()))
     }
@@ -83,13 +84,14 @@ impl fmt::Debug for Part {
 }
 
 impl View {
-    /// What it reads from, run after run, the newest first. With the [table](Self::table), that is
-    /// all of it.
+    /// Returns the parts that the view reads from, run after run, the newest run first. The parts
+    /// and the [table](Self::table) together are the whole view.
     pub fn parts(&self) -> Vec<Part> {
         self.runs.iter().flat_map(|run| run.tables.iter().cloned().map(Part)).collect()
     }
 
-    /// How its parts make a view: some hundred bytes for each run, and for each part.
+    /// Returns the table that [`from_parts`](Self::from_parts) needs to build this view from its
+    /// parts. The table takes some hundred bytes for each run and for each part.
     pub fn table(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&VERSION.to_le_bytes());
@@ -98,23 +100,24 @@ impl View {
         out.extend_from_slice(&self.now.to_le_bytes());
         let mut manifest = self.manifest();
         let tables = manifest.runs.iter_mut().flat_map(|(_, tables)| tables);
-        // As if all lay in a store: where they do is no matter.
+        // The table encodes all parts as if they were in a store: their real place does not matter.
         tables
             .for_each(|table| (table.offset, table.extent) = (0, table.len.next_multiple_of(SECTOR as u64)));
         out.extend(manifest.encode());
         out
     }
 
-    /// The manifest of its runs.
+    /// Returns the manifest of the view's runs.
     pub(crate) fn manifest(&self) -> Manifest {
         let runs = self.runs.iter().map(|run| run.chain(run.dead())).collect();
         Manifest { runs, merging: self.runs.merging().cloned() }
     }
 
-    /// A view of parts that are kept elsewhere: `open` gives the bytes of each. Blocks that
-    /// look-ups read are kept in `cache` bytes of memory.
+    /// Builds a view from parts that are stored elsewhere. `open` returns the bytes of each part.
+    /// The view caches the blocks that look-ups read, in at most `cache` bytes of memory.
     ///
-    /// It is as the view was whose [table](Self::table) this is, also in what is too old by then.
+    /// The new view is equal to the view whose [table](Self::table) is passed. The age of entries
+    /// is also as of the time of that view.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -137,12 +140,13 @@ impl View {
     /// # }
     /// ```
     ///
-    /// A part that `open` reports as damaged, or that cannot be made out, hides nothing else:
-    /// [`damage`](Self::damage) names it, and reading a log that may have entries there fails.
+    /// If `open` reports a part as damaged, or if a part cannot be decoded, all other parts stay
+    /// readable. [`damage`](Self::damage) names the damaged part. Reading a log that may have
+    /// entries in that part fails.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the table is not what was written; [`Error::NewerFormat`]; what
-    /// `open` fails with.
+    /// [`Error::Damaged`] if the table is not as written; [`Error::NewerFormat`]; any error of
+    /// `open`.
     pub fn from_parts(
         table: &[u8],
         cache: usize,
@@ -166,14 +170,13 @@ impl View {
         }
         let manifest = Manifest::decode(manifest, manifest::sum_of(manifest)).map_err(damaged)?;
         check_runs(&manifest, u64::MAX)?;
-        // What a secret is for is writing, and nothing is written here.
+        // The secret is used only for writing, and this view writes nothing.
         let table_cache = TableCache::new(Arc::new(MemVolume::new(0)), cache, Some(0), Secret::of_seed(0));
         let open = |run: u64, meta: TableMeta| {
             let opened = open(PartName::of(&meta))
                 .and_then(|it| Table::offloaded(&table_cache, run, meta.clone(), it));
             opened.or_else(|error| match error {
-                // What can be read of the others is to be; who looks for a log there gets the
-                // error.
+                // The other parts stay readable. A look-up that needs this part returns the error.
                 Error::Damaged { .. } | Error::NewerFormat { .. } => Ok(Table::broken(run, meta, error)),
                 error => Err(error),
             })
@@ -183,13 +186,13 @@ impl View {
         Ok(Self { runs, store, builder, now, process: Process::current(), lost: None })
     }
 
-    /// When it was taken, in milliseconds since the Unix epoch, by the store's clock. The age of
-    /// entries is as of then.
+    /// Returns the time at which the view was taken, in milliseconds since the Unix epoch, by the
+    /// store's clock. The age of entries is as of that time.
     pub fn taken_ms(&self) -> u64 {
         self.now
     }
 
-    /// The id of the store that it is of.
+    /// Returns the id of the store from which the view was taken.
     pub fn store_id(&self) -> u128 {
         self.store
     }

@@ -1,4 +1,4 @@
-//! What is left of the logs of a view of which some is damaged.
+//! Salvage: reads all undamaged entries of a view that is partly damaged.
 
 use crate::error::Error;
 use crate::model::Bounds;
@@ -6,35 +6,37 @@ use crate::read::Entries;
 use crate::read::scan::Logs;
 use crate::store::view::{View, Walk, WalkItem};
 
-/// What is left of some logs, as [`View::salvage`] gives it.
+/// An iterator over the undamaged logs and entries of a view; see [`View::salvage`].
 pub struct Salvage<'a> {
     view: &'a View,
     prefix: Vec<u8>,
     at: At,
-    /// The rest of a log.
+    /// The remaining entries of the current log.
     entries: Option<Entries>,
-    /// The log that it is at, and the number of the entry that comes next.
+    /// The current log, and the number of its next entry.
     log: Option<(Vec<u8>, u64)>,
 }
 
 enum At {
-    /// All is read from front to back, as long as nothing is damaged.
+    /// Reads all logs from front to back, until the first damage.
     Walk(Box<Walk>),
-    /// Log by log.
+    /// Reads log by log.
     Logs(Box<Logs>),
     End,
 }
 
 impl View {
-    /// As [`walk`](Self::walk), around what is damaged: an error does not end it. Logs that can be
-    /// read come whole. Of one that is damaged in its midst, entries come up to an
-    /// [`Error::Damaged`] that names it. Logs of which nothing is certain do not come; an error at
-    /// the end says in which stretch of keys they are.
+    /// Iterates over the logs whose keys start with `prefix`, like [`walk`](Self::walk), but does
+    /// not end at damage. A readable log is returned as a whole. For a log with damage inside, the
+    /// iterator returns the entries before the damage, and then an [`Error::Damaged`] that names
+    /// the damage. A log of which nothing is certain is not returned. For such logs, the iterator
+    /// ends with an error that names the range of their keys.
     ///
-    /// From the first damage on it reads log by log, which takes several times as long as a walk.
+    /// After the first damage, the iterator reads log by log. That takes several times as long as a
+    /// walk.
     ///
     /// # Errors
-    /// [`Error::Io`] where runs cannot be read.
+    /// [`Error::Io`] if runs cannot be read.
     pub fn salvage(&self, prefix: impl AsRef<[u8]>) -> Result<Salvage<'_>, Error> {
         let prefix = prefix.as_ref().to_vec();
         let at = match self.walk(&prefix) {
@@ -78,7 +80,7 @@ impl Salvage<'_> {
         }
     }
 
-    /// Goes on with the log that it is at, and those behind it.
+    /// Continues log by log: first with the rest of the current log, then with the logs after it.
     fn go_on_by_logs(&mut self) -> Result<(), Error> {
         let (mut from, mut rest) = (Vec::new(), Ok(None));
         if let Some((key, next)) = self.log.take() {
@@ -86,7 +88,7 @@ impl Salvage<'_> {
             let left = self.view.bounds(&key).map(is_left);
             rest = left.and_then(|left| left.then(|| self.view.read(&key, next..)).transpose());
             from = key;
-            // The least key behind it.
+            // The smallest key after `key`.
             from.push(0);
         }
         self.at = At::Logs(Box::new(self.view.scan_from(&self.prefix, &from)?));
@@ -106,7 +108,7 @@ impl Iterator for Salvage<'_> {
                 self.log = self.log.take().map(|(key, _)| (key, entry.seq + 1));
             }
             Some(Err(Error::Damaged { .. })) => {}
-            // What fails for another reason ends it.
+            // Any other error ends the iteration.
             Some(Err(_)) | None => self.at = At::End,
         }
         step

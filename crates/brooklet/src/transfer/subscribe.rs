@@ -1,5 +1,5 @@
-//! Following a store: what is committed to it, as it becomes durable, for whoever keeps it
-//! elsewhere; and views that go on from another one by such commits.
+//! Subscriptions: a subscription collects the commits of a store as they become durable, so that
+//! the caller can store them elsewhere. [`View::with_commits`] applies such commits to a view.
 //!
 //! ```text
 //! commits (little endian)
@@ -14,13 +14,14 @@
 //!   then 8 XXH3-64 of all before
 //! ```
 //!
-//! A block of no bytes, which begins where it ends, is a *mark*: when its time came, the store was
-//! at that place of the log, and every commit that was durable by then is before the mark. Where
-//! the clock was set, marks tell how far it would have come, and from where it would have come.
-//! Readers that know of no marks pass them over.
+//! An empty block, which begins where it ends, is a *mark*. A mark holds a time and a place in the
+//! log. At that time, the store was at that place, and every commit that was durable by then is
+//! before the mark. If the clock was set, two marks are written. The first holds the present time
+//! by the old setting. The second holds the time of the last look at the clock by the new setting.
+//! Readers that do not know marks skip them.
 //!
-//! The first record on a log since a checkpoint has the log's bounds and what it keeps, so that
-//! blocks from a view's place on are brought back as recovery does it, without a look at the runs.
+//! The first record on a log since a checkpoint holds the log's bounds and its retention. Blocks
+//! after a view's place are therefore replayed as recovery does it, without a look-up in the runs.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -44,15 +45,17 @@ const VERSION: u32 = 1;
 const HEAD: usize = 28;
 const BLOCK: usize = 28;
 
-/// Somebody who follows a store; see [`Store::subscribe`].
+/// A subscription to the commits of a store; see [`Store::subscribe`].
 pub struct Subscription(Arc<Subscriber>);
 
 impl Store {
-    /// Everything that is committed from now on, once it is durable, for whoever keeps it
-    /// elsewhere: a [view](Self::view) that is taken afterwards, [and the commits behind
-    /// it](View::with_commits), are the store at any later moment.
+    /// Collects all commits from now on, as soon as they are durable, so that the caller can store
+    /// them elsewhere. With a [view](Self::view) that is taken after this call, and the commits
+    /// [after the view](View::with_commits), the caller can rebuild the store as of any later
+    /// moment.
     ///
-    /// What nobody [takes](Subscription::take) is held in memory, up to `most` bytes.
+    /// The store holds commits in memory until the caller [takes](Subscription::take) them, at most
+    /// `most` bytes.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -88,11 +91,11 @@ impl Store {
 }
 
 impl Subscription {
-    /// Takes what became durable since this was called last.
+    /// Takes the commits that became durable since the last call.
     ///
     /// # Errors
-    /// [`Lost`] where some of that is not to be had. What is committed after this call is there
-    /// again; to go on from takes another view.
+    /// [`Lost`] if some of these commits are missing. Later calls return the commits after this
+    /// call again. To continue from there, take another view.
     pub fn take(&self) -> Result<Commits, Lost> {
         if !self.0.process.is_here() {
             return Err(Lost::Forked);
@@ -106,7 +109,7 @@ impl Subscription {
         }
     }
 
-    /// Bytes that wait to be taken.
+    /// Returns the number of bytes that wait to be taken.
     pub fn waiting(&self) -> usize {
         if self.0.process.is_here() { self.0.seen().bytes } else { 0 }
     }
@@ -118,7 +121,7 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Commits that followed one another.
+/// A sequence of successive commits.
 #[derive(Clone)]
 pub struct Commits {
     store: u128,
@@ -128,17 +131,17 @@ pub struct Commits {
 }
 
 impl Commits {
-    /// Bytes that were committed.
+    /// Returns the size of the commits, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there are none.
+    /// Returns whether the sequence holds no commit.
     pub fn is_empty(&self) -> bool {
         self.blocks().next().is_none()
     }
 
-    /// Up to where in the log they go; see [`View::lsn`].
+    /// Returns the place in the log where the last commit ends; see [`View::lsn`].
     pub fn end(&self) -> Option<u64> {
         self.blocks().next_back().map(|block| block.lsns().end)
     }
@@ -150,19 +153,19 @@ impl Commits {
         })
     }
 
-    /// When they were [taken](Subscription::take), in milliseconds since the Unix epoch, by the
-    /// store's clock.
+    /// Returns the time at which the commits were [taken](Subscription::take), in milliseconds
+    /// since the Unix epoch, by the store's clock.
     pub fn taken_ms(&self) -> u64 {
         self.taken
     }
 
-    /// Marks, behind them, that every commit is among them or before them that was durable at a
-    /// moment.
+    /// Appends a mark for `moment`: every commit that was durable at that moment is in this
+    /// sequence or before it.
     pub fn mark(&mut self, moment: Moment) {
         self.items.push_back(Item::Mark(moment));
     }
 
-    /// Leaves out what a view of that place in the log has already.
+    /// Removes the commits that a view at place `lsn` already contains.
     pub fn skip_to(&mut self, lsn: u64) {
         while let Some(item) = self.items.front() {
             match item {
@@ -174,14 +177,14 @@ impl Commits {
         }
     }
 
-    /// Adds those that come next.
+    /// Appends the commits that follow this sequence.
     pub fn extend(&mut self, next: Commits) {
         self.items.extend(next.items);
         self.bytes += next.bytes;
         self.taken = next.taken;
     }
 
-    /// The commits as bytes, as [`View::with_commits`] takes them.
+    /// Encodes the commits as bytes for [`View::with_commits`].
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEAD + self.bytes + self.items.len() * BLOCK + 8);
         out.extend_from_slice(MAGIC);
@@ -210,7 +213,7 @@ impl fmt::Debug for Commits {
     }
 }
 
-/// A block of such bytes, or a mark.
+/// A decoded block or mark.
 struct Frame<'a> {
     from: u64,
     to: u64,
@@ -228,7 +231,7 @@ fn damaged(what: &str) -> Error {
     Error::damaged("commits that were kept", what)
 }
 
-/// Reads commits of a store.
+/// Decodes the commits of a store.
 fn decode(encoded: &[u8], store: u128) -> Result<Vec<Frame<'_>>, Error> {
     let (all, sum) = encoded.split_last_chunk::<8>().ok_or_else(|| damaged("they are cut short"))?;
     let (head, mut rest) = all.split_at_checked(HEAD).ok_or_else(|| damaged("they are cut short"))?;
@@ -257,14 +260,15 @@ fn decode(encoded: &[u8], store: u128) -> Result<Vec<Frame<'_>>, Error> {
     Ok(frames)
 }
 
-/// Blocks behind a view, one after the other.
+/// The sequence of blocks after a view.
 struct Behind {
-    /// Where the next one begins.
+    /// The place in the log where the next block begins.
     lsn: u64,
 }
 
 impl Behind {
-    /// Whether the view needs a frame, which has to be the next then. Marks are not for the view.
+    /// Returns whether the view needs a frame. If it does, the frame must be the next one. The view
+    /// does not need marks.
     fn needs(&mut self, frame: &Frame<'_>) -> Result<bool, Error> {
         if frame.to <= self.lsn {
             return Ok(false);
@@ -278,14 +282,14 @@ impl Behind {
 }
 
 impl View {
-    /// The store as it was after more commits, which were [taken](Subscription::take) and
-    /// [encoded](Commits::encode): after all of them, or after those up to a place in the log, and
-    /// as of a time, both of which are a [moment](Self::moments). What the view has already is left
-    /// out. Takes memory for all of them.
+    /// Returns a view of the store after more commits, which were [taken](Subscription::take) and
+    /// [encoded](Commits::encode). With `until`, the new view has the commits up to the place of
+    /// that [moment](Self::moments), and the age of entries is as of its time. Commits that this
+    /// view already contains are skipped. All new commits are held in memory.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where they are not what was encoded, are of another store, or do not go
-    /// on where the view ends; [`Error::NewerFormat`].
+    /// [`Error::Damaged`] if the commits are not as encoded, are from another store, or do not
+    /// continue where the view ends; [`Error::NewerFormat`].
     pub fn with_commits<B: AsRef<[u8]>>(
         &self,
         commits: impl IntoIterator<Item = B>,
@@ -305,7 +309,7 @@ impl View {
                 }
                 let needs = behind.needs(&frame)?;
                 if needs || frame.is_mark() {
-                    // The clock may have been set back since.
+                    // The clock may have been set back since then.
                     now = frame.time;
                 }
                 if needs {
@@ -339,12 +343,12 @@ impl View {
         })
     }
 
-    /// The moments that commits behind this view tell of, in the order in which they came: after
-    /// each commit, and those that were [marked](Commits::mark). A mark may tell of a place before
-    /// the commit that it is behind.
+    /// Returns the moments that the commits after this view record, in order: one after each
+    /// commit, and one for each [mark](Commits::mark). A mark can refer to a place before the
+    /// commit that precedes the mark.
     ///
     /// # Errors
-    /// Same errors as [`with_commits`](Self::with_commits).
+    /// The same errors as [`with_commits`](Self::with_commits).
     pub fn moments<B: AsRef<[u8]>>(
         &self,
         commits: impl IntoIterator<Item = B>,

@@ -1,12 +1,13 @@
-//! The heap: which extents are free. Rebuilt at open from the extents in use, kept in memory only.
+//! The heap: manages free extents. It is rebuilt at opening from the extents in use, and is in
+//! memory only.
 //!
-//! What is free is *ready* where its space is certain to be there, and *loose* where other files
-//! may have taken it: after a hole was punched, and after opening, since nobody remembers where the
-//! holes are. Only what is ready is handed out; what is loose becomes ready once the volume has
+//! A free extent is *ready* if its space certainly exists. It is *loose* if other files may have
+//! taken its space: after a hole was punched, and after opening, because the places of holes are
+//! not stored. Only ready extents are handed out. A loose extent becomes ready once the volume has
 //! secured it.
 //!
-//! Invariants: free extents do not overlap, and those of a kind do not touch each other; every
-//! extent is a whole number of sectors and lies in `start..end`.
+//! Invariants: free extents do not overlap, and extents of the same kind do not touch each other;
+//! every extent is a whole number of sectors and lies in `start..end`.
 
 use brooklet_io::SECTOR;
 

@@ -1,5 +1,4 @@
-//! Creating: an empty store on its volumes, and files that bear their names only once they are
-//! whole.
+//! Creation: makes an empty store on its volumes. Files get their names only once they are whole.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -20,8 +19,9 @@ use crate::format::superblock::{FORMAT, MIN_HEAP, Place, RING_OFFSET, Superblock
 use crate::options::Options;
 use crate::volume::{Volumes, file_options};
 
-/// Makes a store under other names, whose heap `fill` may fill, and gives it its own once it is
-/// whole, so that nobody ever finds half a store. `false` where another was quicker.
+/// Makes a store under temporary names, fills its heap with `fill`, and gives it its own name once
+/// it is whole, so that nobody can find half a store. Returns `false` if another process was
+/// faster.
 pub(crate) fn make(
     path: &Path,
     options: &Options,
@@ -36,14 +36,14 @@ pub(crate) fn make(
     write(&volumes, &superblock, Drafts { data: Some(&data), ring: ring.as_ref() })
 }
 
-/// Those of a store's volumes that are files without their names.
+/// The volumes of a store that are files without their final names.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Drafts<'a> {
     pub data: Option<&'a Draft>,
     pub ring: Option<&'a Draft>,
 }
 
-/// A file that is not called what it will be yet. What was not published goes when this is dropped.
+/// A file without its final name. Dropping an unpublished draft removes the file.
 pub(crate) struct Draft {
     path: PathBuf,
     draft: PathBuf,
@@ -118,8 +118,8 @@ fn new_draft(path: &Path, options: &Options) -> io::Result<(PathBuf, Arc<dyn Vol
     }
 }
 
-/// Removes what others left who were cut short, as by a power cut, while they made this store.
-/// Whoever is still at it holds the lock of its draft.
+/// Removes the drafts of processes that were interrupted, as by a power failure, while they made
+/// this store. A process that still works on a draft holds its lock.
 fn sweep(path: &Path) {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
     for found in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -164,19 +164,18 @@ pub(crate) fn empty(_: &Volumes, _: &mut Superblock) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the store that was planned, and whose heap was written, in steps each of which is durable
-/// before the next:
+/// Makes the planned store, whose heap is already written, in steps. Each step is durable before
+/// the next:
 ///
 /// 1. the heap; the ring, written with zeros, and its label;
-/// 2. the name of the ring's file: by itself it is in nobody's way, and a store without its ring
-///    would be;
-/// 3. the superblock, which makes a store of its volume, and the name of the data's file. Where
-///    that has no name yet, the superblock may go before 2: nobody finds it.
+/// 2. the name of the ring's file: a ring alone does no harm, but a store without its ring would;
+/// 3. the superblock, which makes its volume a store, and the name of the data's file. If that file
+///    has no name yet, the superblock may be written before step 2, because nobody can find it.
 ///
-/// So wherever this is cut short there is a whole store, or none, and then maybe a ring that is to
-/// be removed.
+/// After an interruption at any step, there is a whole store, or none. In the latter case, a ring
+/// may be left that is to be removed.
 ///
-/// `false` where something else has the data's name.
+/// Returns `false` if another file has the data's name.
 pub(crate) fn write(volumes: &Volumes, superblock: &Superblock, drafts: Drafts<'_>) -> Result<bool, Error> {
     let failed = |e| creation_error(Path::new(&volumes.data.info().name), e);
     lay(volumes, superblock).map_err(failed)?;

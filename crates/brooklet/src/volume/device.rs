@@ -1,12 +1,12 @@
-//! Formatting: a store on a block device, of which nobody knows that it is free for it.
+//! Formatting: makes a store on a block device that may hold other data.
 //!
-//! The steps: have the devices alone (whatever is mounted or otherwise in use is refused here);
-//! look what they bear, and go on only if that is nothing, or is to be overwritten by force; wipe;
-//! then create as in a file.
+//! Formatting first opens the devices exclusively, which refuses a mounted or used device. It then
+//! looks for data on the devices, and continues only if there is none, or if `force` is set. Then
+//! it wipes the devices, and creates the store as in a file.
 //!
-//! Wherever the power goes, what is left is what was there, or is refused as no store, or is the
-//! new store: what makes a store of a device - superblock, label - goes first and durably, and
-//! comes last, when the ring has its name.
+//! After a power failure at any time, a device holds its old data, or is refused as no store, or is
+//! the new store. For this, wiping first removes the superblock and label durably. Creation writes
+//! them last, after the ring has its name.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -26,27 +26,28 @@ use crate::volume::{self, Volumes};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Formatted {
-    /// Where the store is.
+    /// The path or name of the store.
     pub name: String,
-    /// Identity of the store.
+    /// The id of the store.
     pub id: u128,
-    /// Bytes that the store may use there; 0: a file may grow as its file system lets it.
+    /// Maximum size that the store may use, in bytes; 0 for a file that may grow as its file system
+    /// allows.
     pub capacity: u64,
-    /// Bytes of the ring.
+    /// Size of the ring, in bytes.
     pub ring_size: u64,
-    /// Where the ring is, if it has a volume of its own.
+    /// The path or name of the ring, if the ring has its own volume.
     pub ring: Option<String>,
-    /// What was overwritten: the device, and what it bore.
+    /// The overwritten data: the name of each device, and a description of its old data.
     pub overwritten: Vec<(String, String)>,
 }
 
 impl Options {
-    /// Makes an empty store at `path`, and its ring [where these options say](Self::ring_at). Each
-    /// is a block device, or the name of a file that is not there yet. The store is closed
-    /// afterwards.
+    /// Makes an empty store at `path`, and its ring [at the place in these options](Self::ring_at).
+    /// Each place is a block device, or the name of a file that does not exist yet. The store is
+    /// closed afterwards.
     ///
-    /// A device must be blank: all of its first and last MiB is zero. `force` overwrites what a
-    /// device bears.
+    /// A device must be blank: its first and last MiB must contain only zeros. `force` overwrites
+    /// the data of a device.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {
@@ -60,9 +61,9 @@ impl Options {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotBlank`] names what a device bears; [`Error::Locked`], even by force, where it is
-    /// mounted or otherwise in use; [`Error::Exists`], even by force, where there is a file;
-    /// [`Error::InvalidOptions`] where a device is too small.
+    /// [`Error::NotBlank`] names the data on a device; [`Error::Locked`], even with `force`, if a
+    /// device is mounted or otherwise in use; [`Error::Exists`], even with `force`, if there is a
+    /// file; [`Error::InvalidOptions`] if a device is too small.
     pub fn format(self, path: impl AsRef<Path>, force: bool) -> Result<Formatted, Error> {
         self.validate()?;
         let (path, options) = self.create(Create::New).read_only(false).settled(path.as_ref())?;
@@ -77,7 +78,7 @@ impl Options {
         Ok(Formatted { name: path.display().to_string(), ring, ..made })
     }
 
-    /// [`format`](Self::format) on volumes.
+    /// Makes a store like [`format`](Self::format), on volumes.
     #[doc(hidden)]
     pub fn format_on(
         self,
@@ -90,7 +91,7 @@ impl Options {
         self.make(&Volumes { data: volume, ring }, Drafts::default(), &devices, force)
     }
 
-    /// `devices` are those of the volumes that may bear something.
+    /// Makes a store; `devices` are the volumes that may hold other data.
     fn make(
         &self,
         volumes: &Volumes,
@@ -120,7 +121,7 @@ impl Options {
     }
 }
 
-/// Where a part of a store is to be.
+/// The place for a part of a store.
 enum Place {
     Device(Arc<dyn Volume>),
     File(Draft),
@@ -151,9 +152,9 @@ impl Place {
     }
 }
 
-/// Takes from devices all that makes something of them, to their very last byte: backups of
-/// partition tables lie there, whether or not the store can use it. What makes a store of them goes
-/// first: else one could be found that is whole but for its ring.
+/// Wipes all signatures from devices, to their very last byte: backups of partition tables are
+/// there, whether or not the store can use that space. The superblock and label are wiped first:
+/// otherwise, a store could be found that is whole except for its ring.
 fn wipe(devices: &[Arc<dyn Volume>]) -> Result<(), Error> {
     for device in devices {
         let name = device.info().name;

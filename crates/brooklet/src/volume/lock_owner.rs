@@ -1,6 +1,6 @@
-//! Who has a volume open that cannot be had: from the note that each store leaves, and from what
-//! the system tells of devices. A courtesy to people; only whether the holder is gone decides
-//! anything.
+//! The owner of a locked volume: read from the note that each store writes, and from the system's
+//! tables of devices. This is a courtesy to users. Only the question whether the holder is gone
+//! affects decisions.
 
 use std::path::Path;
 #[cfg(target_os = "linux")]

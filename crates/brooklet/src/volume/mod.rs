@@ -1,4 +1,4 @@
-//! The volumes of a store, and how they are had at their paths: patiently, and alone.
+//! The volumes of a store: opens them at their paths, with retries, and exclusively.
 
 pub mod allocator;
 pub mod create;
@@ -19,22 +19,22 @@ use brooklet_io::{FileOptions, OpenMode, Volume};
 use crate::error::{Error, described};
 use crate::options::{Create, Options};
 
-/// Where a store lies.
+/// The volumes of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Volumes {
     pub data: Arc<dyn Volume>,
-    /// The ring's, where it has one of its own.
+    /// The volume of the ring, if the ring has its own volume.
     pub ring: Option<Arc<dyn Volume>>,
 }
 
 impl Volumes {
-    /// The volume that the ring lies on.
+    /// Returns the volume of the ring.
     pub fn ring(&self) -> &Arc<dyn Volume> {
         self.ring.as_ref().unwrap_or(&self.data)
     }
 
-    /// Puts both behind tethers, by which the store lets go of them: whoever keeps an iterator does
-    /// not keep them open then.
+    /// Puts both volumes behind tethers, through which the store releases them: a remaining
+    /// iterator then does not keep them open.
     pub fn tethered(self) -> (Self, Vec<Arc<Tether>>) {
         let data = Tether::new(self.data);
         let ring = self.ring.map(Tether::new);
@@ -42,7 +42,7 @@ impl Volumes {
         (Self { data, ring: ring.map(|ring| ring as Arc<dyn Volume>) }, tethers)
     }
 
-    /// Makes durable what was written to either volume. A failure names the one.
+    /// Flushes both volumes. An error names the volume that failed.
     pub fn flush(&self) -> io::Result<()> {
         let flush = |volume: &dyn Volume| volume.flush().map_err(|e| described("flushing", volume)(e));
         self.ring.as_ref().map_or(Ok(()), |ring| flush(&**ring))?;
@@ -66,8 +66,8 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Volumes, Error> {
     Ok(Volumes { data, ring })
 }
 
-/// Makes the store at `path`; `false` where another was quicker, whose ring is there before its
-/// data.
+/// Makes the store at `path`. Returns `false` if another process was faster; its ring then exists
+/// before its data.
 fn make(path: &Path, options: &Options) -> Result<bool, Error> {
     match create::make(path, options, create::empty) {
         Err(Error::Exists { .. }) if options.create == Create::IfMissing && appears(path, options) => {
@@ -77,8 +77,8 @@ fn make(path: &Path, options: &Options) -> Result<bool, Error> {
     }
 }
 
-/// Whether something is at `path`, now or soon. Nobody knows whether anyone makes it, so the wait
-/// is the longest one.
+/// Returns whether something is at `path`, now or soon. It is unknown whether any process is making
+/// it, so the wait is the longest wait.
 fn appears(path: &Path, options: &Options) -> bool {
     (0..LOOKS.end).any(|look| {
         if look > 0 {
@@ -88,7 +88,7 @@ fn appears(path: &Path, options: &Options) -> bool {
     })
 }
 
-/// Opens a volume that is there.
+/// Opens an existing volume.
 pub(crate) fn volume(path: &Path, options: &Options) -> Result<Arc<dyn Volume>, Error> {
     let name = path.display().to_string();
     match open_patiently(path, options) {
@@ -99,7 +99,7 @@ pub(crate) fn volume(path: &Path, options: &Options) -> Result<Arc<dyn Volume>, 
         Err(e) if e.kind() == ErrorKind::IsADirectory => {
             Err(Error::NotAStore { name, why: "it is a directory".into() })
         }
-        // Not what the system says, but what the volume found before it asked.
+        // The error is from the volume's own check, not from the system.
         Err(e) if e.kind() == ErrorKind::InvalidInput && e.raw_os_error().is_none() && path.exists() => {
             Err(Error::NotAStore { name, why: "it is neither a file nor a block device".into() })
         }
@@ -111,12 +111,12 @@ pub(crate) fn file_options(options: &Options) -> FileOptions {
     FileOptions { direct: options.direct, io_uring: options.io_uring, ..FileOptions::default() }
 }
 
-/// Between two looks at what may change soon.
+/// The time between two looks at a state that may change soon.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Looks at a held lock before it counts as held; and as long as its holder is known to be gone.
-/// The kernel lets go of a killed process's lock only when its last write has ended, and a process
-/// may die before it leaves a note.
+/// Number of looks at a held lock before it counts as held, and the number of looks if its holder
+/// is known to be gone. The kernel releases a killed process's lock only after its last write has
+/// ended, and a process may die before it writes a note.
 const LOOKS: Range<u32> = 20..200;
 
 fn open_patiently(path: &Path, options: &Options) -> io::Result<Arc<dyn Volume>> {

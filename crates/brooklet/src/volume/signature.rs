@@ -1,7 +1,7 @@
-//! What a volume bears that somebody may need: file systems, partition tables, arrays, stores.
+//! Signatures of other data on a volume: file systems, partition tables, arrays, stores.
 //!
-//! Everything known here leaves its mark in the first or the last MiB. A volume without a known
-//! mark is blank only if all of both is zero.
+//! Every known kind of data has a mark in the first or the last MiB. A volume without a known mark
+//! is blank only if all bytes of both are zero.
 
 use std::io;
 
@@ -111,7 +111,7 @@ impl At {
     }
 }
 
-/// Tells what a volume bears, and where; nothing where it is blank.
+/// Returns a description of the data on a volume, and its place; `None` if the volume is blank.
 pub(crate) fn look(volume: &dyn Volume) -> io::Result<Option<String>> {
     let size = volume.size()?;
     let head = read(volume, 0, size.min(ENDS))?;

@@ -1,6 +1,5 @@
-//! Policies compared by a model of the store: the same pieces, the same merging of them and the
-//! same counting of what is dead, without bytes. The table of `docs/decisions/0009-compaction.md`
-//! is printed by
+//! Compares policies in a model of the store: with the same pieces, merging and counting of dead
+//! entries, but without bytes. The table of `docs/decisions/0009-compaction.md` is printed by
 //!
 //! ```sh
 //! cargo test --release -p brooklet --lib policy::compare -- --ignored --nocapture

@@ -1,29 +1,30 @@
-//! What to merge next: a pure function of what is known of the runs.
+//! Selects the next merge: a pure function of the known facts about the runs.
 //!
-//! A bound on runs, one on garbage, and fewer runs at rest. With `F` the bytes of a checkpoint's
-//! run (about half the memory budget, or what half the ring makes of it), `n` the bytes of all runs
-//! divided by `F`, and `R` the most runs:
+//! The policy bounds the number of runs and the share of garbage, and leaves few runs at rest. `F`
+//! is the size of a checkpoint's run, in bytes (about half the memory budget, or the size that half
+//! the ring results in). `n` is the size of all runs divided by `F`. `R` is the maximum number of
+//! runs.
 //!
-//! - **Runs.** A run of level `d` holds entries that were written `d + 1` times at most. Where
-//!   there are more than `R` runs, the newest ones, those of the lowest level, are merged into one
-//!   of the next level; where that level has but one run, the next level's are merged along. So a
-//!   read touches at most `R` runs, whatever wrote the log, and an entry is written at most `1 + d`
-//!   times where `C(R + d, d) >= n`: with 12 runs, 3 times for 91 checkpoints, 4 times for 455, 5
-//!   for 1,820, and so on. (This is the optimum for stacks of runs; Mathieu, Staelin, Young,
-//!   Yousefi: "Bigtable merge compaction".)
-//! - **Garbage.** Once more than a given share of all bytes is known to be dead, the newest runs
-//!   are merged, as many as it takes to bring the share down to half of that. With `g` the share, a
-//!   byte of garbage is paid with at most `2 / g` bytes written. The share is lower while the store
-//!   is idle or short of room: space is worth work then, and only then.
-//! - **Rest.** Once nobody has committed for long, the newest runs are merged, as many as end with
-//!   one that is no larger than all newer ones. What is left is few runs, each larger than all
-//!   newer ones: with `m` the bytes of all runs divided by those of the smallest (which may be much
-//!   less than `F`), `log2 m` and one at most, and one where the store was filled at a go. So a
-//!   store that is only read is read at the speed of few runs. However often it rests, an entry is
-//!   written so at most `log2 m` times and once more: after its first such merge each next one
-//!   doubles its run.
+//! - **Runs.** Entries in a run of level `d` were written at most `d + 1` times. If there are more
+//!   than `R` runs, the newest runs, those of the lowest level, are merged into one run of the next
+//!   level. If the lowest level has only one run, the runs of the next level are merged along. A
+//!   read therefore touches at most `R` runs, and an entry is written at most `1 + d` times if
+//!   `C(R + d, d) >= n`: with 12 runs, 3 times for 91 checkpoints, 4 times for 455, 5 for 1,820,
+//!   and so on. (This is the optimum for stacks of runs; Mathieu, Staelin, Young, Yousefi:
+//!   "Bigtable merge compaction".)
+//! - **Garbage.** If more than a given share of all bytes is known to be dead, the newest runs are
+//!   merged, as many as bring the share down to half of that. With `g` as the share, a byte of
+//!   garbage costs at most `2 / g` written bytes. The share is lower while the store is idle or
+//!   short of room, because only then is space worth that work.
+//! - **Rest.** After a long time without a commit, the newest runs are merged: as many as end with
+//!   a run that is no larger than all newer runs together. A few runs are left, each larger than
+//!   all newer runs together. With `m` as the size of all runs divided by the size of the smallest
+//!   run (which may be much less than `F`), these are at most `log2 m` and one runs, and one run if
+//!   the store was filled at once. A store that is only read is therefore read at the speed of few
+//!   runs. However often the store rests, these merges write an entry at most `log2 m` times and
+//!   once more: after an entry's first such merge, each further one doubles the size of its run.
 //!
-//! All end: each merge leaves fewer runs than there were, and one run by itself is never merged.
+//! Merging ends: each merge leaves fewer runs than before, and a single run is never merged.
 //!
 //! `docs/decisions/0009-compaction.md` compares this with other policies.
 

@@ -1,13 +1,14 @@
-//! What to merge next where room is short: a run is *cleaned*, that is, written anew by itself,
-//! without what newer runs have made irrelevant in it and without the tombstones that no older run
-//! needs. That takes little room beside what it frees, and frees the most for what it writes where
-//! the run with the largest share of garbage is taken first, wherever it lies. Merging it with all
-//! newer ones, as is done where there is room, would write those, too.
+//! Selects the next run to *clean* when room is short. Cleaning rewrites a single run without the
+//! entries that newer runs have made irrelevant, and without the tombstones that no older run
+//! needs. Cleaning takes little room compared to the room that it frees. It frees the most per
+//! written byte if the run with the largest share of garbage is cleaned first, wherever that run
+//! is. A merge with all newer runs, as is done if there is room, would rewrite the newer runs, too.
 
 use crate::maintenance::policy::{Merge, Policy, Shape};
 
-/// Garbage that is worth cleaning where somebody waits for room: this part of all bytes. A store
-/// that is full of what lives is full; it does not rewrite itself for each few bytes.
+/// The share of garbage that is worth cleaning while a commit waits for room: this part of all
+/// bytes. A store that is full of live entries is full, and does not rewrite itself for every few
+/// bytes.
 const WORTH: u64 = 64;
 
 impl Policy {

@@ -1,5 +1,5 @@
-//! A file of the metrics, kept up to date while the store is open: for `brooklet top`, and for
-//! collectors of text files.
+//! Writes a file of the metrics again and again while the store is open: for `brooklet top`, and
+//! for collectors of text files.
 
 use std::fs;
 use std::io;
@@ -12,10 +12,10 @@ use crate::stats::metrics::Metrics;
 use crate::sync::thread;
 
 impl Inner {
-    /// Begins to write the metrics, where that was asked for.
+    /// Starts to write the metrics file, if the options name one.
     pub fn publish_metrics(self: &Arc<Self>) -> Result<(), Error> {
         let Some(file) = self.options.metrics_file.clone() else { return Ok(()) };
-        // A path that cannot be written to is better known now.
+        // This first write reports a path that cannot be written to.
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.path.display()));
         write(&file, self).map_err(named).map_err(Error::io("writing the metrics"))?;
@@ -29,7 +29,7 @@ impl Inner {
                 }
                 failed = written.is_err();
             }
-            // What a store says that is not open would only mislead.
+            // The metrics of a closed store would mislead.
             let _ = fs::remove_file(&file.path);
         });
         let thread = thread::Builder::new().name("brooklet-metrics".into()).spawn(publish);
@@ -38,7 +38,7 @@ impl Inner {
     }
 }
 
-/// Puts a whole document in the place of the one before.
+/// Replaces the previous file by a whole new document.
 fn write(file: &MetricsFile, inner: &Inner) -> io::Result<()> {
     let part = file.part();
     fs::write(&part, Metrics::from(&inner.activity()).to_string())?;

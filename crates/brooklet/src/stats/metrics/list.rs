@@ -1,4 +1,4 @@
-//! Every metric, and where it comes from.
+//! The list of all metrics and their sources.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::counters::StallReason;
 use crate::stats::activity::Activity;
 use crate::stats::metrics::{Family, Kind, Sample, Value};
 
-/// Samples of a name, by label.
+/// The metrics that were listed so far.
 struct List(Vec<Family>);
 
 impl List {
     fn family(&mut self, name: &'static str, help: &'static str, kind: Kind, samples: Vec<Sample>) {
-        // A name without samples would say nothing.
+        // A metric without samples is not listed.
         if !samples.is_empty() {
             self.0.push(Family { name, help, kind, samples });
         }

@@ -1,8 +1,8 @@
-//! What a store counts, as metrics with names, labels and units: in the text format of Prometheus,
-//! or for a recorder.
+//! The counters of a store as metrics with names, labels and units: in the text format of
+//! Prometheus, or for a recorder.
 //!
-//! Names follow the conventions of Prometheus: base units, and the unit at the end of the name.
-//! Each is listed in `stats/metrics/list.rs`.
+//! Names follow the conventions of Prometheus: metrics use base units, and a name ends with its
+//! unit. `stats/metrics/list.rs` lists all metrics.
 
 pub mod file;
 pub mod list;
@@ -16,8 +16,8 @@ use brooklet_wal::Histogram;
 
 use crate::stats::activity::Activity;
 
-/// The metrics of a store at one moment. Shown ([`Display`](fmt::Display)) they are a document in
-/// the text format of Prometheus, version 0.0.4.
+/// The metrics of a store at one moment. [`Display`](fmt::Display) writes them as a document in the
+/// text format of Prometheus, version 0.0.4.
 ///
 /// ```
 /// # fn main() -> Result<(), brooklet::Error> {
@@ -33,59 +33,59 @@ pub struct Metrics {
     families: Vec<Family>,
 }
 
-/// Samples of one name.
+/// A metric: all samples of one name.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Family {
-    /// `brooklet_…`; counters end with `_total`.
+    /// The name: `brooklet_…`; names of counters end with `_total`.
     pub name: &'static str,
-    /// What it tells.
+    /// The description of the metric.
     pub help: &'static str,
-    /// What may be done with its values.
+    /// The kind of the metric.
     pub kind: Kind,
-    /// At least one.
+    /// The samples, at least one.
     pub samples: Vec<Sample>,
 }
 
 /// A kind of metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only grows, from 0 when the store is opened.
+    /// A value that only grows, from 0 when the store is opened.
     Counter,
-    /// It goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// Times, by how long they took.
+    /// A distribution of times.
     Histogram,
 }
 
-/// A value of a metric.
+/// A sample: one value of a metric.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sample {
-    /// A name and a value that tell it from others of the same name; of all metrics none needs more
-    /// than one.
+    /// The label that distinguishes this sample from other samples of the metric, as name and
+    /// value. No metric needs more than one label.
     pub label: Option<(&'static str, Cow<'static, str>)>,
     /// The value.
     pub value: Value,
 }
 
-/// What was counted.
+/// The value of a sample.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// A counter or a gauge.
+    /// The value of a counter or a gauge.
     Number(f64),
-    /// Times.
+    /// The times of a histogram.
     Times(Box<Histogram>),
 }
 
 impl Metrics {
-    /// By name, and in an order that people may read.
+    /// Returns all metrics, in an order for human readers.
     pub fn families(&self) -> &[Family] {
         &self.families
     }
 }
 
-/// The same counters as [`Activity`], for Prometheus.
+/// Exports the same counters as [`Activity`].
 impl From<&Activity> for Metrics {
     fn from(activity: &Activity) -> Self {
         Self { families: list::list(activity) }
@@ -133,13 +133,13 @@ impl fmt::Display for Family {
     }
 }
 
-/// Labels as they stand behind a name.
+/// Formats labels in the form that follows a name.
 fn braces(label: &Option<String>, more: Option<&str>) -> String {
     let all: Vec<&str> = label.as_deref().into_iter().chain(more).collect();
     if all.is_empty() { String::new() } else { format!("{{{}}}", all.join(",")) }
 }
 
-/// The value of a label, as it stands between quotes.
+/// Escapes the value of a label for use between quotes.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,19 +1,20 @@
-//! Handing the metrics to a recorder of the `metrics` crate.
+//! Records the metrics in a recorder of the `metrics` crate.
 
 use metrics::{Key, KeyName, Label, Level, Metadata, Recorder, SharedString, Unit};
 
 use crate::stats::metrics::{Family, Kind, Metrics, Sample, Value};
 
-/// Quantiles that stand for a histogram.
+/// The quantiles that represent a histogram.
 const QUANTILES: [(f64, &str); 3] = [(0.5, "0.5"), (0.9, "0.9"), (0.99, "0.99")];
 
 impl Metrics {
-    /// Hands all metrics to a recorder, which keeps and exports them as it does: call it as often
-    /// as they are to be fresh.
+    /// Records all metrics in a recorder, which stores and exports them. Call this as often as the
+    /// recorder needs fresh values.
     ///
-    /// Histograms are counted in the store and cannot be handed on time by time: three quantiles
-    /// stand for each, as gauges with a label `quantile`, of all times since opening, and counters
-    /// `…_sum` in seconds, rounded down, and `…_count`.
+    /// The store counts histograms itself, and cannot record each time separately. For each
+    /// histogram, the call records three quantiles of all times since opening, as gauges with a
+    /// label `quantile`. It also records the counters `…_sum`, in seconds, rounded down, and
+    /// `…_count`.
     ///
     /// ```
     /// # fn main() -> Result<(), brooklet::Error> {

@@ -1,4 +1,4 @@
-//! Payloads of one log, in memory, or, where they are many, in a file at work.
+//! Payloads of one log: in memory, and in a temporary file if they are many.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// Bytes that are gathered in memory.
+/// Bytes of payloads that are held in memory.
 const MEMORY: usize = 16 << 20;
 
 pub(super) struct Gathered {
@@ -14,13 +14,13 @@ pub(super) struct Gathered {
     payloads: Vec<u8>,
     lens: Vec<u32>,
     file: Option<BufWriter<File>>,
-    /// Of all payloads.
+    /// Number of all payloads.
     count: u64,
     bytes: u64,
 }
 
 impl Gathered {
-    /// Nothing; `scratch` is the folder for a file at work.
+    /// Creates an empty collection; `scratch` is the folder for a temporary file.
     pub fn new(scratch: &Path) -> Self {
         let scratch = scratch.to_path_buf();
         Self { scratch, payloads: Vec::new(), lens: Vec::new(), file: None, count: 0, bytes: 0 }
@@ -44,7 +44,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// Moves what is in memory to the file.
+    /// Moves the payloads in memory to the file.
     fn set_aside(&mut self) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -61,8 +61,8 @@ impl Gathered {
         Ok(())
     }
 
-    /// Gives all payloads, in the order in which they came. After that none is added before it is
-    /// [cleared](Self::clear).
+    /// Passes all payloads to `give`, in the order in which they were added. After this call,
+    /// [clear](Self::clear) the collection before adding another payload.
     pub fn each(&mut self, mut give: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
         if let Some(file) = &mut self.file {
             let reading = || Error::io("reading a file at work");
@@ -78,7 +78,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// Forgets them.
+    /// Removes all payloads.
     pub fn clear(&mut self) {
         self.file = None;
         self.payloads.clear();

@@ -1,9 +1,9 @@
-//! Imports: whole logs enter a store past its log, as one run, in one step.
+//! Imports: whole logs enter a store as one run, in one step, without passing through its log.
 //!
-//! Three sources: a view of another store, an export of one, and entries in any order. Each becomes
-//! pieces in the order of keys, as they lie in runs; [`NewRun`] checks them and writes them into
-//! the heap; `maintenance/ingest.rs` makes them part of the store. Until then nothing of an import
-//! is seen, and a crash or an error leaves nothing of it.
+//! An import has three kinds of sources: a view of another store, an export, and entries in any
+//! order. Each source becomes pieces in the order of keys, in the layout of runs. [`NewRun`] checks
+//! the pieces and writes them into the heap. `maintenance/ingest.rs` makes them part of the store.
+//! Before that, readers see nothing of the import, and a crash or an error leaves nothing of it.
 
 pub mod gathered;
 pub mod run;
@@ -28,34 +28,34 @@ use crate::transfer::export::{ExportReport, export_error};
 use crate::transfer::import::run::NewRun;
 use crate::transfer::import::unsorted::Unsorted;
 
-/// What becomes of logs that the store has already.
+/// The action of an import on logs that the store already has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// The import is refused as a whole: [`Error::LogExists`].
+    /// Refuses the whole import with [`Error::LogExists`].
     #[default]
     Refuse,
-    /// The store's own stay as they are, and those of the import are left out. Where such a log
-    /// comes up while the import goes on, it may be refused all the same.
+    /// Skips these logs of the import and leaves the store's own logs unchanged. If such a log is
+    /// created while the import runs, the import may still be refused.
     Skip,
 }
 
-/// What was imported.
+/// The result of an import; see [`Store::import`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImportReport {
-    /// Logs.
+    /// Number of imported logs.
     pub logs: u64,
-    /// Their entries.
+    /// Number of entries of these logs.
     pub entries: u64,
-    /// Bytes that they take in the store.
+    /// Bytes that these logs take in the store.
     pub bytes: u64,
-    /// Logs that were left out, as the store has them already.
+    /// Number of logs that were skipped because the store already has them.
     pub skipped: u64,
 }
 
 type OnProgress = Box<dyn FnMut(Progress) -> ControlFlow<()> + Send>;
 
-/// An import that is about to begin; see [`Store::import`].
+/// The options of an import; see [`Store::import`].
 pub struct Import {
     store: Store,
     existing: Existing,
@@ -64,13 +64,14 @@ pub struct Import {
 }
 
 impl Store {
-    /// Brings in whole logs, past the log: several times as fast as appending their entries, as
-    /// they are written once, in order. They appear all at once, when they are on stable media, or
-    /// not at all; meanwhile the store is used as ever.
+    /// Imports whole logs without passing through the store's log. An import is several times as
+    /// fast as appending the entries, because it writes them once, in order. All logs appear at
+    /// once when they are on stable media, or no log appears. The store can be used as usual during
+    /// the import.
     ///
-    /// Only logs that the store does not have can come in so; see [`Existing`]. For a moment at the
-    /// end, commits that would make logs wait, as they may be the import's own; commits on logs
-    /// that are there do not.
+    /// An import can add only logs that the store does not have; see [`Existing`]. At the end of
+    /// the import, commits that would create logs wait for a moment, because the import may contain
+    /// the same logs. Commits on existing logs do not wait.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -98,49 +99,49 @@ impl Store {
 }
 
 impl Import {
-    /// Sets what becomes of logs that the store has already; [`Existing::Refuse`] by default.
+    /// Sets the action on logs that the store already has; [`Existing::Refuse`] by default.
     pub fn existing(mut self, existing: Existing) -> Self {
         self.existing = existing;
         self
     }
 
-    /// Sets how many bytes of memory entries that come in any order are sorted in, about; 256 MiB
-    /// by default. What is more goes into files at work.
+    /// Sets the memory for sorting entries in any order, in bytes, approximately; 256 MiB by
+    /// default. Entries that do not fit go into temporary files.
     pub fn memory(mut self, bytes: usize) -> Self {
         self.memory = bytes;
         self
     }
 
-    /// Calls `f` from time to time with the progress. Where that returns `Break`, the import ends
-    /// with [`Error::Cancelled`].
+    /// Calls `f` from time to time with the progress. If `f` returns `Break`, the import ends with
+    /// [`Error::Cancelled`].
     pub fn on_progress(mut self, f: impl FnMut(Progress) -> ControlFlow<()> + Send + 'static) -> Self {
         self.on_progress = Some(Box::new(f));
         self
     }
 
-    /// Imports the logs of another store whose keys start with `prefix`, as they are in a view of
-    /// it.
+    /// Imports the logs of a view of another store whose keys start with `prefix`.
     ///
     /// # Errors
-    /// [`Error::LogExists`]; [`Error::Full`] where there is no room; what reading the view fails
-    /// with; [`Error::Stopped`]. After any of them nothing was imported; only after
-    /// [`Error::Stopped`] it may have been, which the next opening tells.
+    /// [`Error::LogExists`]; [`Error::Full`] if there is no room; the errors of reading the view;
+    /// [`Error::Stopped`]. After any of these errors, nothing was imported. The only exception is
+    /// [`Error::Stopped`]: the logs may have been imported, and the next opening shows whether they
+    /// were.
     pub fn view(self, view: &View, prefix: impl AsRef<[u8]>) -> Result<ImportReport, Error> {
         let prefix = prefix.as_ref();
         self.take(view, prefix, |key| key.starts_with(prefix))
     }
 
-    /// [`view`](Self::view), of one log.
+    /// Imports one log of a view, like [`view`](Self::view).
     ///
     /// # Errors
-    /// As that, and [`Error::UnknownLog`].
+    /// The same errors as [`view`](Self::view), and [`Error::UnknownLog`].
     pub fn log(self, view: &View, key: impl AsRef<[u8]>) -> Result<ImportReport, Error> {
         let key = key.as_ref();
         view.expect_log(key)?;
         self.take(view, key, |other| other == key)
     }
 
-    /// Imports the logs of a view from `from` on, as long as they are wanted.
+    /// Imports the logs of a view from key `from` on, as long as `wanted` returns `true`.
     fn take(self, view: &View, from: &[u8], wanted: impl Fn(&[u8]) -> bool) -> Result<ImportReport, Error> {
         view.here()?;
         view.expect_whole()?;
@@ -154,7 +155,7 @@ impl Import {
         run.finish()
     }
 
-    /// Imports what [`View::export`] wrote, of it the logs whose keys start with `prefix`.
+    /// Imports the logs of a file of [`View::export`] whose keys start with `prefix`.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -170,8 +171,8 @@ impl Import {
     /// ```
     ///
     /// # Errors
-    /// As [`view`](Self::view); [`Error::InvalidImport`] where the file is something else, or makes
-    /// no sense; [`Error::Damaged`].
+    /// The same errors as [`view`](Self::view); [`Error::InvalidImport`] if the file is not a valid
+    /// export; [`Error::Damaged`].
     pub fn export<S: Source>(
         self,
         file: &Reader<S>,
@@ -192,11 +193,11 @@ impl Import {
         run.finish()
     }
 
-    /// Imports entries that come in any order; `scratch` is the folder for files at work, which go
-    /// with the import.
+    /// Imports entries in any order. `scratch` is the folder for temporary files, which the import
+    /// removes when it ends.
     ///
     /// # Errors
-    /// [`Error::Io`] where there can be no such files; and as [`view`](Self::view).
+    /// [`Error::Io`] if these files cannot be created; the same errors as [`view`](Self::view).
     pub fn unsorted(self, scratch: impl AsRef<Path>) -> Result<Unsorted, Error> {
         Unsorted::new(self, scratch.as_ref())
     }

@@ -1,4 +1,4 @@
-//! A run of new logs being written, and brought into the store.
+//! Writes a run of new logs, and brings it into the store.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -22,30 +22,30 @@ use crate::run::{Run, RunSet};
 use crate::store::Store;
 use crate::transfer::import::{Existing, ImportReport, OnProgress};
 
-/// So many logs are looked for in the same runs. They are held meanwhile, and with them what
-/// merging would free.
+/// Number of logs that are looked up in the same set of runs. The import holds these runs
+/// meanwhile, and with them the space that merging would free.
 const HELD: u64 = 1024;
 
-/// So many bytes are written before more is told of them.
+/// Bytes that are written between two progress reports.
 const TOLD: u64 = 1 << 20;
 
-/// What finds no room, if it does not.
+/// The name of the import in [`Error::Full`].
 const IMPORT: &str = "the import in the heap";
 
-/// A run of new logs, on its way into the heap of a store.
+/// A run of new logs that is being written into the heap of a store.
 pub(super) struct NewRun {
     store: Store,
     existing: Existing,
     on_progress: Option<OnProgress>,
     writer: Writer,
-    /// Runs that were there all the time: no log of this one is in them.
+    /// Runs that were already checked: they contain no log of this run.
     known: BTreeSet<u64>,
     runs: Arc<RunSet>,
-    /// The log at hand: its key, its next entry, and the one after its last.
+    /// The current log: its key, its next entry, and the number after its last entry.
     key: Vec<u8>,
     at: u64,
     end: u64,
-    /// Whether it is left out.
+    /// Whether the current log is skipped.
     skips: bool,
     seen: u64,
     meta: RunMeta,
@@ -57,8 +57,8 @@ pub(super) struct NewRun {
 impl NewRun {
     pub fn new(store: Store, existing: Existing, on_progress: Option<OnProgress>) -> Result<Self, Error> {
         store.inner().may_wait()?;
-        // So that what was committed before is in the runs, and logs that are there already are
-        // noticed at once.
+        // The checkpoint moves earlier commits into runs, so that the import finds existing logs at
+        // once.
         store.checkpoint()?;
         let inner = store.inner();
         let id = inner.maintenance().new_run();
@@ -83,12 +83,12 @@ impl NewRun {
         })
     }
 
-    /// The clock of the store.
+    /// Returns the time of the store's clock.
     pub fn now(&self) -> u64 {
         self.store.inner().now()
     }
 
-    /// Takes what was written of pieces.
+    /// Takes the encoded parts of `pieces`.
     pub fn put_all(&mut self, pieces: &mut PieceWriter<Pending>) -> Result<(), Error> {
         while let Some(Entry { key, value, .. }) = pieces.out().pop() {
             self.put(key, value.into())?;
@@ -96,7 +96,7 @@ impl NewRun {
         Ok(())
     }
 
-    /// Takes the next part of a piece: a head, or a chunk that goes on with it.
+    /// Takes the next part of a piece: a head, or a chunk that continues the piece.
     pub fn put(&mut self, codex_key: Vec<u8>, mut value: Bytes) -> Result<(), Error> {
         let hash = match split_key(&codex_key) {
             Some((key, None)) => {
@@ -129,7 +129,7 @@ impl NewRun {
         Error::InvalidImport(format!("{place}: {what}"))
     }
 
-    /// Begins a log. `true` where it counts in the space of another store.
+    /// Begins a log. Returns `true` if the head counts the log in a space of another store.
     fn begin(&mut self, key: Vec<u8>, value: &Bytes) -> Result<bool, Error> {
         self.end_log()?;
         if key <= self.key {
@@ -162,7 +162,7 @@ impl NewRun {
         Ok(head.terms.is_some_and(|terms| terms.space > 0))
     }
 
-    /// The bounds of the log at hand in the store.
+    /// Returns the bounds of the current log in the store.
     fn find(&mut self) -> Result<Option<Bounds>, Error> {
         self.seen += 1;
         if self.seen.is_multiple_of(HELD) {
@@ -171,7 +171,7 @@ impl NewRun {
         if self.runs.is_empty() { Ok(None) } else { Ok(self.runs.state(&self.key)?.bounds) }
     }
 
-    /// Takes note of more entries of the log at hand.
+    /// Counts and checks more entries of the current log.
     fn go_on(&mut self, chunk: &Chunk) -> Result<(), Error> {
         let (range, limit) = (chunk.range(), self.store.inner().options.largest_payload());
         if range.is_empty() {
@@ -193,7 +193,7 @@ impl NewRun {
         if self.at == self.end { Ok(()) } else { Err(self.senseless("entries of it are missing")) }
     }
 
-    /// Tells how far it is, now and then.
+    /// Reports the progress from time to time.
     fn tell(&mut self) -> Result<(), Error> {
         self.imported.bytes = self.writer.written();
         if self.imported.bytes < self.told {
@@ -216,7 +216,7 @@ impl NewRun {
         if self.imported.logs == 0 {
             return Ok(self.imported);
         }
-        // What merging frees is not to wait for this.
+        // Merging can then free these runs.
         self.runs = Arc::default();
         let Self { store, writer, known, meta, ageing, mut imported, .. } = self;
         let sealed = writer.finish()?;
@@ -225,7 +225,7 @@ impl NewRun {
         imported.bytes = run.bytes();
         let ingestion = Ingestion { run: run.clone(), outcome: Arc::new(OnceLock::new()) };
         let ingested = store.ingest_into_spaces(&run, || ingest(&store, &ingestion, known));
-        // Of a store that has stopped, nobody knows which superblock is on the medium.
+        // After a store has stopped, it is unknown which superblock is on the medium.
         if !matches!(ingested, Ok(()) | Err(Error::Stopped { .. })) {
             store.inner().maintenance().give_up_tables(sealed);
         }
@@ -233,10 +233,10 @@ impl NewRun {
     }
 }
 
-/// Has maintenance ingest a run, of which those that are `known` have no log.
+/// Ingests a run through maintenance. The runs in `known` have no log of that run.
 fn ingest(store: &Store, ingestion: &Ingestion, mut known: BTreeSet<u64>) -> Result<(), Error> {
     let inner = store.inner();
-    // The less there is in memory, the shorter new logs have to wait.
+    // The fewer entries are in memory, the shorter new logs have to wait.
     store.checkpoint()?;
     loop {
         let runs = inner.state().runs.clone();

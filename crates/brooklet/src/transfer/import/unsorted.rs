@@ -1,6 +1,6 @@
-//! Entries that come in any order, on their way into logs.
+//! Imports of entries that arrive in any order.
 //!
-//! They are sorted by their log, and within it as they came:
+//! The entries are sorted by their log, and within a log by their order of arrival:
 //!
 //! ```text
 //! key    = as that of a chunk (`format/run_entry.rs`): the log, and when it came: 0 for what was said of the log itself, else 1 and up
@@ -8,8 +8,8 @@
 //!        | of 0: the log's first number, most entries, bytes and milliseconds, each plus 1, or 0 for no limit (varints)
 //! ```
 //!
-//! A piece begins with how many entries it has. So those of a log are gathered before it is
-//! written: in memory, or, of a long log, in a file at work.
+//! A piece begins with its number of entries. The entries of a log are therefore collected before
+//! the piece is written: in memory, or in a temporary file if the log is long.
 
 use std::fmt;
 use std::mem;
@@ -33,7 +33,7 @@ use crate::transfer::import::run::NewRun;
 use crate::transfer::import::{Import, ImportReport};
 
 /// An import of entries in any order; see [`Store::import`](crate::Store::import). Dropping it
-/// leaves nothing behind.
+/// before [`finish`](Self::finish) imports nothing and removes its files.
 pub struct Unsorted {
     import: Import,
     sorter: Sorting,
@@ -42,7 +42,7 @@ pub struct Unsorted {
     came: u64,
 }
 
-/// The sorter. In a forked child it is left alone: its files are the parent's.
+/// The sorter. A forked child does not touch it, because its files belong to the parent.
 struct Sorting(Option<Sorter>, Process);
 
 impl Drop for Sorting {
@@ -67,11 +67,11 @@ impl Unsorted {
         Ok(Self { import, sorter, scratch, key: Vec::new(), came: 0 })
     }
 
-    /// Adds an entry to a log of the import, behind those that came before it.
+    /// Appends an entry to a log of the import.
     ///
     /// # Errors
-    /// [`Error::InvalidKey`] and [`Error::PayloadTooLarge`] leave the import as it was; after
-    /// [`Error::Io`] it is over.
+    /// [`Error::InvalidKey`] and [`Error::PayloadTooLarge`], which leave the import unchanged;
+    /// [`Error::Io`], which ends the import.
     pub fn append(&mut self, key: impl AsRef<[u8]>, payload: impl AsRef<[u8]>) -> Result<(), Error> {
         let (key, payload) = (key.as_ref(), payload.as_ref());
         self.import.store.inner().check(&Op { key, action: Action::Append(payload) })?;
@@ -79,16 +79,16 @@ impl Unsorted {
         self.put(key, self.came, payload)
     }
 
-    /// Says of a log of the import that its first entry has the number `first`, and what it keeps:
-    /// 0, and everything, where nothing is said. It need not get any entry. What is said last
-    /// counts.
+    /// Sets the number of a log's first entry to `first`, and sets its retention. Without this
+    /// call, the log begins with number 0 and keeps all entries. The log need not have any entry.
+    /// The last call for a log counts.
     ///
-    /// A limit of entries is applied at once, one of bytes with the next commit on the log; ages
-    /// count from the import on.
+    /// The import applies a limit of entries at once. The next commit on the log applies a limit of
+    /// bytes. The age of entries counts from the import.
     ///
     /// # Errors
-    /// [`Error::InvalidKey`] and [`Error::InvalidRetention`] leave the import as it was; after
-    /// [`Error::Io`] it is over.
+    /// [`Error::InvalidKey`] and [`Error::InvalidRetention`], which leave the import unchanged;
+    /// [`Error::Io`], which ends the import.
     pub fn log(&mut self, key: impl AsRef<[u8]>, first: u64, retention: Retention) -> Result<(), Error> {
         let key = key.as_ref();
         self.import.store.inner().check(&Op { key, action: Action::Retain(retention) })?;
@@ -106,7 +106,7 @@ impl Unsorted {
     /// Makes the logs part of the store.
     ///
     /// # Errors
-    /// As [`Import::view`].
+    /// The same errors as [`Import::view`].
     pub fn finish(self) -> Result<ImportReport, Error> {
         let Self { import, mut sorter, scratch, .. } = self;
         let mut logs = Logs::new(import.begin()?, &scratch);
@@ -131,12 +131,12 @@ impl fmt::Debug for Unsorted {
     }
 }
 
-/// Makes pieces of entries that come log after log.
+/// Makes pieces from entries that arrive log after log.
 struct Logs {
     run: NewRun,
     pieces: PieceWriter<Pending>,
     now: u64,
-    /// What the keys of the log at hand begin with; empty before the first.
+    /// The prefix of the current log's sort keys; empty before the first log.
     prefix: Vec<u8>,
     first: u64,
     retention: Retention,
@@ -163,7 +163,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Writes the log at hand, if there is one.
+    /// Writes the current log, if there is one.
     fn end(&mut self) -> Result<(), Error> {
         if self.prefix.is_empty() {
             return Ok(());
@@ -200,7 +200,8 @@ impl Logs {
 }
 
 impl Logs {
-    /// Bytes of the payloads behind the first `drops`, where anybody asks for them.
+    /// Returns the bytes of the payloads after the first `drops`. The result is exact only if the
+    /// log has a limit of bytes.
     fn kept_bytes(&mut self, drops: u64) -> Result<u64, Error> {
         let mut kept = self.gathered.bytes();
         if drops > 0 && self.retention.bytes.is_some() {
@@ -215,12 +216,12 @@ impl Logs {
     }
 }
 
-/// A key that begins so.
+/// Returns a chunk key with this prefix.
 fn chunk_key_of(prefix: &[u8]) -> Vec<u8> {
     [prefix, &[0; size_of::<u64>()]].concat()
 }
 
-/// What was said of a log.
+/// Encodes the first number and the retention of a log.
 fn encode(first: u64, retention: Retention) -> Vec<u8> {
     let limit = |limit: Option<u64>| limit.map_or(0, |limit| limit + 1);
     let age = retention.age.map(|age| age.as_millis() as u64);
